@@ -1,6 +1,7 @@
 """datacheck: find broken training samples, build a checksummed cache, feed it to PyTorch.
 
-Importing this loads neither Zarr, Dask, YAML nor PyTorch; each name is imported when it is first used.
+Importing this loads neither Zarr, Dask, YAML nor PyTorch; each name is imported when it is first
+used.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from importlib import import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any  # no import before `python -m datacheck` has taken the working folder from Python's path
+    from typing import (
+        Any,
+    )  # no import before `python -m datacheck` has taken the working folder from Python's path
 
 __version__ = "0.1.0"
 

@@ -3,7 +3,9 @@
 import sys
 
 if __name__ == "__main__" and not sys.flags.safe_path:
-    del sys.path[0]  # the working folder, often the data: a module there must not take an optional library's place
+    del sys.path[
+        0
+    ]  # the working folder, often the data: a module there must not take an optional library's place
 
 from datacheck.cli.main import main
 

@@ -1,8 +1,9 @@
 """Exceptions, sorted by what the caller can do about them.
 
-A fault in the *data* is never an exception that ends a run: parsers raise `FormatError` and the scanner turns it into
-a finding. Everything else here is a fault in the request or in the machine. Every class takes one string, because
-PyTorch rebuilds the exceptions of its workers as ``Type(message)``.
+A fault in the *data* is never an exception that ends a run: parsers raise `FormatError` and the
+scanner turns it into a finding. Everything else here is a fault in the request or in the machine.
+Every class takes one string, because PyTorch rebuilds the exceptions of its workers as
+``Type(message)``.
 """
 
 from __future__ import annotations
@@ -12,8 +13,12 @@ import re
 from collections.abc import Iterable
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-COMMAND = re.compile(r"##(?=\w*\[)")  # for what prints a log of CI: ##[error] (GitHub), ##vso[ (Azure), ##teamcity[
-COLONS = re.compile(r"^([^\S\n]*)::", re.MULTILINE)  # for GitHub Actions, at the start of a line, also behind blanks
+COMMAND = re.compile(
+    r"##(?=\w*\[)"
+)  # for what prints a log of CI: ##[error] (GitHub), ##vso[ (Azure), ##teamcity[
+COLONS = re.compile(
+    r"^([^\S\n]*)::", re.MULTILINE
+)  # for GitHub Actions, at the start of a line, also behind blanks
 
 
 class ManyLines(str):
@@ -48,7 +53,8 @@ class DatacheckError(Exception):
     """Anything datacheck raises on purpose; `exit_code` is what the command line returns for it.
 
     Notes:
-        Messages may hold names from data: `str` spells them out. Python prints a cause as it is, so raise ``from None``
+        Messages may hold names from data: `str` spells them out. Python prints a cause as it is, so
+            raise ``from None``
         where the cause holds such a name.
     """
 
@@ -159,6 +165,11 @@ def check_name(path: str | os.PathLike[str]) -> None:
         said = name.replace("\0", r"\x00")
         msg = f"{said}: holds the character NUL, which no name of a file can have. Leave it out."
         raise UsageError(msg)
-    if not isinstance(path, str) and re.match(r"[a-z][a-z0-9+.-]+:/", name):  # Path makes s3:/bucket of s3://bucket
-        msg = f"{name.replace(':/', '://', 1)}: is an address; only caches lie in object stores. Name a local path."
+    if not isinstance(path, str) and re.match(
+        r"[a-z][a-z0-9+.-]+:/", name
+    ):  # Path makes s3:/bucket of s3://bucket
+        msg = (
+            f"{name.replace(':/', '://', 1)}: is an address; only caches lie in object stores. "
+            f"Name a local path."
+        )
         raise UsageError(msg)

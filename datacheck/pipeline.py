@@ -39,8 +39,17 @@ from datacheck.sources.listing import digest_entry
 from datacheck.sources.roots import Entry
 
 __all__ = [
-    "Built", "Explained", "Pipeline", "RepairedCache", "build", "explain", "job_of", "load_pipeline", "of_schema", "repair"
-]  # fmt: skip
+    "Built",
+    "Explained",
+    "Pipeline",
+    "RepairedCache",
+    "build",
+    "explain",
+    "job_of",
+    "load_pipeline",
+    "of_schema",
+    "repair",
+]
 
 _NAMED = 5  # samples in a message
 _HEAD = 40  # characters of a reason: its code and how it begins
@@ -48,11 +57,22 @@ _LARGE = 256 << 20  # bytes of source from which on every core gets a worker
 
 
 def build(
-    pipeline: Pipeline | Schema | str | Path, data: str | Path | None = None, out: str | Path | None = None, *,
-    roots: Mapping[str, str | Path] | None = None, workers: int | None = None, scheduler: str | None = None,
-    split: str | None = None, run: ScanRun | None = None, progress: Progress | None = None, compress: str | None = None,
-    reuse: bool = True, staging: str | Path | None = None, check: Share | None = None, allow_missing: int = 0,
-) -> list[Built]:  # fmt: skip
+    pipeline: Pipeline | Schema | str | Path,
+    data: str | Path | None = None,
+    out: str | Path | None = None,
+    *,
+    roots: Mapping[str, str | Path] | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    split: str | None = None,
+    run: ScanRun | None = None,
+    progress: Progress | None = None,
+    compress: str | None = None,
+    reuse: bool = True,
+    staging: str | Path | None = None,
+    check: Share | None = None,
+    allow_missing: int = 0,
+) -> list[Built]:
     """Scan a dataset and build a cache of each of its splits; what ``datacheck cache build`` does, without printing.
 
     Args:
@@ -63,27 +83,35 @@ def build(
         workers: processes; None: one for small data, one per core for large.
         scheduler: address of a Dask scheduler to use instead.
         split: build this one only.
-        run: a scan of just these data with this schema; None: scan now (unchanged files are not opened again).
+        run: a scan of just these data with this schema; None: scan now (unchanged files are not
+            opened again).
         progress: called after each task of the scan and of the builds.
         compress: "none", "zstd" or "zstd:LEVEL"; None: what the pipeline says, else none.
-        reuse: take from the newest cache of the split what must be equal; else make everything anew.
+        reuse: take from the newest cache of the split what must be equal; else make everything
+            anew.
         staging: the folder in which caches for a URL grow; None: one of the user's.
         check: make "some" or "all" shards a second time, and publish nothing where one differs.
         allow_missing: so many samples may be missing since this machine could not read them.
 
     Returns:
-        The caches in order of the splits' names; each says in `unfit` which fit samples it lacks for their sizes.
+        The caches in order of the splits' names; each says in `unfit` which fit samples it lacks
+        for their sizes.
 
     Raises:
-        UsageError: something asked for does not exist or does not fit, or a file changed during the build.
-        StorageError: `out` cannot be written to: said before the scan. Or this machine could not read more samples than
-            `allow_missing`.
+        UsageError: something asked for does not exist or does not fit, or a file changed during the
+            build.
+        StorageError: `out` cannot be written to: said before the scan. Or this machine could not
+            read more samples than `allow_missing`.
         OutOfSpaceError: the disk is full; nothing was published.
-        NondeterministicBuildError: the same inputs were built before, with other content, or the check failed.
+        NondeterministicBuildError: the same inputs were built before, with other content, or the
+            check failed.
     """
     chosen = _resolve_pipeline(pipeline, compress)
     if staging is not None and is_url(staging):
-        msg = f"{staging}: caches for a URL grow on a disk of this machine. Name a folder for staging."
+        msg = (
+            f"{staging}: caches for a URL grow on a disk of this machine. Name a folder for "
+            f"staging."
+        )
         raise UsageError(msg)
     target = _target(chosen, out)
     check_writable(target)
@@ -100,7 +128,12 @@ def build(
     seen = {name: hashed_before(target, chosen.name, name) if reuse else {} for name in names}
     jobs = [job_of(chosen, run, name, workers, scheduler, seen[name], progress) for name in names]
     place = None if staging is None else Path(staging)
-    how: dict[str, Any] = {"workers": workers, "scheduler": scheduler, "progress": progress, "reuse": reuse}
+    how: dict[str, Any] = {
+        "workers": workers,
+        "scheduler": scheduler,
+        "progress": progress,
+        "reuse": reuse,
+    }
     made = [build_cache(job, target, staging=place, check=check, **how) for job in jobs]
     return [replace(one, unlisted=run.listing.refused) for one in made]
 
@@ -112,7 +145,8 @@ class Explained:
     Args:
         path: where the cache is, or would be.
         newest: the newest finished cache of the split, or None.
-        differences: what tells the build's inputs from those of `newest`; none where that is the cache itself.
+        differences: what tells the build's inputs from those of `newest`; none where that is the
+            cache itself.
         built: whether it is there.
     """
 
@@ -123,34 +157,63 @@ class Explained:
 
 
 def explain(
-    pipeline: Pipeline | Schema | str | Path, data: str | Path | None = None, out: str | Path | None = None, *,
-    roots: Mapping[str, str | Path] | None = None, workers: int | None = None, split: str | None = None,
-    progress: Progress | None = None, compress: str | None = None,
-) -> list[Explained]:  # fmt: skip
+    pipeline: Pipeline | Schema | str | Path,
+    data: str | Path | None = None,
+    out: str | Path | None = None,
+    *,
+    roots: Mapping[str, str | Path] | None = None,
+    workers: int | None = None,
+    split: str | None = None,
+    progress: Progress | None = None,
+    compress: str | None = None,
+) -> list[Explained]:
     """Scan a dataset and say why the build of each of its splits has another key than its newest cache.
 
     Args, Raises: as of `build`; nothing is built.
     """
     chosen = _resolve_pipeline(pipeline, compress)
-    run = run_scan(chosen.schema, Request(*_data_folders(chosen, data, roots), workers, paths=chosen.paths), progress)
+    run = run_scan(
+        chosen.schema,
+        Request(*_data_folders(chosen, data, roots), workers, paths=chosen.paths),
+        progress,
+    )
     _check_rules_ran(run)
     found = []
     for name in _splits(chosen, run, split):
-        job = job_of(chosen, run, name, workers or 1, hashed=hashed_before(_target(chosen, out), chosen.name, name))
+        job = job_of(
+            chosen,
+            run,
+            name,
+            workers or 1,
+            hashed=hashed_before(_target(chosen, out), chosen.name, name),
+        )
         plan, _, inputs = prepare(job)
-        target = target_of(_target(chosen, out), (chosen.name, plan.split, fingerprint.key(inputs["said"])), None)
+        target = target_of(
+            _target(chosen, out), (chosen.name, plan.split, fingerprint.key(inputs["said"])), None
+        )
         newest = target.newest()
         known = newest in {None, target.path}
-        told = [] if newest is None or known else explained(inputs["said"], digests(job), job.samples, newest)
+        told = (
+            []
+            if newest is None or known
+            else explained(inputs["said"], digests(job), job.samples, newest)
+        )
         found.append(Explained(target.path, newest, told, target.exists()))
     return found
 
 
 def repair(
-    pipeline: Pipeline | Schema | str | Path, data: str | Path | None = None, out: str | Path | None = None, *,
-    roots: Mapping[str, str | Path] | None = None, workers: int | None = None, scheduler: str | None = None,
-    split: str | None = None, progress: Progress | None = None, compress: str | None = None,
-) -> list[RepairedCache]:  # fmt: skip
+    pipeline: Pipeline | Schema | str | Path,
+    data: str | Path | None = None,
+    out: str | Path | None = None,
+    *,
+    roots: Mapping[str, str | Path] | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    split: str | None = None,
+    progress: Progress | None = None,
+    compress: str | None = None,
+) -> list[RepairedCache]:
     """Scan a dataset, check the cache of each of its splits byte by byte, and make anew what is damaged.
 
     Args, Raises: as of `build`; see `repair_caches`.
@@ -158,15 +221,23 @@ def repair(
     chosen = _resolve_pipeline(pipeline, compress)
     target = _target(chosen, out)
     if not isinstance(target, Path):
-        msg = f"{target}: what lies in an object store cannot be repaired. Delete the cache, and build it again."
+        msg = (
+            f"{target}: what lies in an object store cannot be repaired. Delete the cache, and "
+            f"build it again."
+        )
         raise UsageError(msg)
     check_writable(target)
     run = run_scan(
-        chosen.schema, Request(*_data_folders(chosen, data, roots), workers, scheduler, paths=chosen.paths), progress
+        chosen.schema,
+        Request(*_data_folders(chosen, data, roots), workers, scheduler, paths=chosen.paths),
+        progress,
     )
     _check_rules_ran(run)
     _check_missing(run)
-    jobs = [job_of(chosen, run, name, workers or 1, scheduler, None, progress) for name in _splits(chosen, run, split)]
+    jobs = [
+        job_of(chosen, run, name, workers or 1, scheduler, None, progress)
+        for name in _splits(chosen, run, split)
+    ]
     return repair_caches(jobs, target, workers=workers or 1, scheduler=scheduler, progress=progress)
 
 
@@ -208,13 +279,17 @@ def _check_rules_ran(run: ScanRun) -> None:
 def _check_missing(run: ScanRun, allowed: int = 0) -> None:
     """Raise where this machine could not read more samples than allowed: a cache would lack them, and look whole."""
     reasons = Texts.of(run.table.reasons).places()
-    rows = sorted(row for why, rows in reasons if f" {NOT_HERE}: " in why[:_HEAD] for row in rows.tolist())
+    rows = sorted(
+        row for why, rows in reasons if f" {NOT_HERE}: " in why[:_HEAD] for row in rows.tolist()
+    )
     lost = [run.table.keys[row] for row in rows]
     if len(lost) > allowed:
         named = ", ".join([*lost[:_NAMED], *(["..."] if len(lost) > _NAMED else [])])
         msg = (
-            f"{pluralize(len(lost))} could not be read on this machine, which says nothing of the data: {named}. Nothing "
-            "was built. Look at its memory and at what ends processes there, then run the same command again; "
+            f"{pluralize(len(lost))} could not be read on this machine, which says nothing of the "
+            f"data: {named}. Nothing "
+            "was built. Look at its memory and at what ends processes there, then run the same "
+            "command again; "
             f"--allow-missing {len(lost)} builds without them."
         )
         raise StorageError(msg)
@@ -224,7 +299,10 @@ def _splits(pipeline: Pipeline, run: ScanRun, split: str | None) -> list[str]:
     """Return the splits to build; a folder that could not be listed makes none of its own."""
     refused = {path for path, _ in run.listing.refused}
     table = run.table
-    known = sorted({name for key, name in zip(table.keys, table.splits, strict=True) if key not in refused} or {""})
+    known = sorted(
+        {name for key, name in zip(table.keys, table.splits, strict=True) if key not in refused}
+        or {""}
+    )
     wanted = [split] if split is not None else list(pipeline.splits) or known
     for name in wanted:
         if name not in known:
@@ -235,40 +313,68 @@ def _splits(pipeline: Pipeline, run: ScanRun, split: str | None) -> list[str]:
 
 
 def job_of(
-    pipeline: Pipeline, run: ScanRun, split: str, workers: int = 1, scheduler: str | None = None,
-    hashed: Mapping[str, Entry] | None = None, progress: Progress | None = None,
-) -> BuildJob:  # fmt: skip
+    pipeline: Pipeline,
+    run: ScanRun,
+    split: str,
+    workers: int = 1,
+    scheduler: str | None = None,
+    hashed: Mapping[str, Entry] | None = None,
+    progress: Progress | None = None,
+) -> BuildJob:
     """Return what the build of one split is made from: the scan's rows, and its verdict on each key."""
     listing = run.listing
     schema = pipeline.schema.located(listing.root, listing.roots).placed(set(listing.roots))
-    index = np.array([i for i, name in enumerate(run.table.splits) if name == split], dtype=np.int64)
+    index = np.array(
+        [i for i, name in enumerate(run.table.splits) if name == split], dtype=np.int64
+    )
     table = run.table.take(index)
     _check_unique_keys(table.keys)
     items, item_of = _items(run.work.items, table, split)
     samples = SplitSamples(
-        keys=list(table.keys), items=items, item_of=item_of, inner=list(table.inner), readable=table.status == CHECKED,
-        valid=run.valid[index] & (table.status == CHECKED), codes=[run.codes[int(i)] for i in index],
+        keys=list(table.keys),
+        items=items,
+        item_of=item_of,
+        inner=list(table.inner),
+        readable=table.status == CHECKED,
+        valid=run.valid[index] & (table.status == CHECKED),
+        codes=[run.codes[int(i)] for i in index],
         nbytes=np.asarray(table.nbytes, dtype=np.int64),
-    )  # fmt: skip
+    )
     source = open_source(schema, listing.root, listing.roots)
     read = set(item_of[samples.readable].tolist())
     files = [source.files(item) if number in read else [] for number, item in enumerate(items)]
     paths = sorted({path for some in files for path in some})
     known, others = _field_stats(source, table, items, split, workers, scheduler, progress)
     return BuildJob(
-        pipeline=pipeline.name, schema=schema, split=split, root=listing.root, roots=listing.roots,
-        steps=pipeline.steps, samples=samples, seen=known, files=files,
-        sources={path: _entry(run, path, hashed or {}) for path in paths}, paths=pipeline.paths, codec=pipeline.codec,
+        pipeline=pipeline.name,
+        schema=schema,
+        split=split,
+        root=listing.root,
+        roots=listing.roots,
+        steps=pipeline.steps,
+        samples=samples,
+        seen=known,
+        files=files,
+        sources={path: _entry(run, path, hashed or {}) for path in paths},
+        paths=pipeline.paths,
+        codec=pipeline.codec,
         hashed=[path for path in paths if not listing.by_path[path].digest],
-        marks={item.path: marks for item in items if (marks := source.marks_of(item, listing.marks)) is not None},
+        marks={
+            item.path: marks
+            for item in items
+            if (marks := source.marks_of(item, listing.marks)) is not None
+        },
         too_many=others,
-    )  # fmt: skip
+    )
 
 
 def _check_unique_keys(keys: Sequence[str]) -> None:
     for one, other in pairwise(keys):
         if one == other:
-            msg = f"two samples have the key {one}. List it once; if it is one file in two roles, use two schemas."
+            msg = (
+                f"two samples have the key {one}. List it once; if it is one file in two roles, "
+                f"use two schemas."
+            )
             raise UsageError(msg)
 
 
@@ -286,9 +392,14 @@ def _items(known: Sequence[Item], table: Table, split: str) -> tuple[list[Item],
 
 
 def _field_stats(
-    source: Source, table: Table, items: Sequence[Item], split: str, workers: int, scheduler: str | None,
+    source: Source,
+    table: Table,
+    items: Sequence[Item],
+    split: str,
+    workers: int,
+    scheduler: str | None,
     progress: Progress | None,
-) -> tuple[dict[str, FieldStats], int]:  # fmt: skip
+) -> tuple[dict[str, FieldStats], int]:
     """Return what is known of each field, and how many fields are left out as there are too many."""
     schema = source.schema.for_split(split)
     if has_field_stats(schema, table):
@@ -296,7 +407,9 @@ def _field_stats(
     readable = {table.files[int(i)] for i in np.flatnonzero(table.status == CHECKED)}
     some = [item for item in items if item.path in readable]
     place = source.schema, source.root, source.roots
-    return measure_fields(*place, some, table.keys, workers=workers, scheduler=scheduler, progress=progress)
+    return measure_fields(
+        *place, some, table.keys, workers=workers, scheduler=scheduler, progress=progress
+    )
 
 
 def _entry(run: ScanRun, path: str, hashed: Mapping[str, Entry]) -> Entry:

@@ -1,6 +1,7 @@
 """What a pipeline file says: where the data are, which schema they follow, which transforms run, where the caches go.
 
-The language is described for people in ``pipelines/README.md``; a schema alone is the pipeline without transforms.
+The language is described for people in ``pipelines/README.md``; a schema alone is the pipeline
+without transforms.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from datacheck.cache.codec import PLAIN, Codec
 from datacheck.cache.store import is_url
 from datacheck.errors import SchemaError, UsageError
 from datacheck.schema.grammar import Strings, suggestion
-from datacheck.schema.load import builtin, find, load_schema, parse_schema, read_text, read_yaml, to_model
+from datacheck.schema.load import (
+    builtin,
+    find,
+    load_schema,
+    parse_schema,
+    read_text,
+    read_yaml,
+    to_model,
+)
 from datacheck.schema.model import Schema
 from datacheck.schema.validate import Lines, raise_complaints
 from datacheck.transforms.base import Transform
@@ -70,7 +79,8 @@ class Pipeline:
         data, out: default folders (of `out` also a URL), or None.
         roots: default places of extra folders.
         splits: the splits to build; none named: all.
-        paths: the folders in which the functions of ``module:function`` steps and checks are found; () without such.
+        paths: the folders in which the functions of ``module:function`` steps and checks are found;
+            () without such.
         codec: how the caches are compressed.
     """
 
@@ -92,14 +102,28 @@ def load_pipeline(name_or_path: str | Path) -> Pipeline:
         name_or_path: a pipeline's name wins over a schema's; a file with ``samples`` is a schema.
 
     Raises:
-        SchemaError: there is no such file, or something in it is wrong: every fault with file, line and key.
+        SchemaError: there is no such file, or something in it is wrong: every fault with file, line
+            and key.
     """
     name = str(name_or_path)
     known = sorted({*builtin("pipelines"), *builtin("schemas")})
-    if name not in known and not Path(name).exists() and Path(name).name == name and not Path(name).suffix:
-        msg = f"no pipeline or schema is called {name!r}; built in are {', '.join(known)}{suggestion(name, known)}"
+    if (
+        name not in known
+        and not Path(name).exists()
+        and Path(name).name == name
+        and not Path(name).suffix
+    ):
+        msg = (
+            f"no pipeline or schema is called {name!r}; built in are "
+            f"{', '.join(known)}{suggestion(name, known)}"
+        )
         raise SchemaError(msg)
-    path = find(name, "schemas" if name in builtin("schemas") and name not in builtin("pipelines") else "pipelines")
+    path = find(
+        name,
+        "schemas"
+        if name in builtin("schemas") and name not in builtin("pipelines")
+        else "pipelines",
+    )
     text = read_text(path)
     data, lines = read_yaml(text, str(path))
     if "samples" in data or "extends" in data:
@@ -116,15 +140,25 @@ def _checked(data: dict[str, Any], lines: Lines, path: Path) -> Pipeline:
     file = to_model(_PipelineFile, data, lines)
     base = path.parent
     beside = base / file.dataset
-    schema = load_schema(beside if file.dataset not in builtin() and beside.is_file() else file.dataset)
-    steps = [_step(entry, number, lines).placed(base) for number, entry in enumerate(file.transforms)]
+    schema = load_schema(
+        beside if file.dataset not in builtin() and beside.is_file() else file.dataset
+    )
+    steps = [
+        _step(entry, number, lines).placed(base) for number, entry in enumerate(file.transforms)
+    ]
     return Pipeline(
-        name=file.name, schema=schema, steps=steps,
+        name=file.name,
+        schema=schema,
+        steps=steps,
         data=None if file.source.data is None else base / file.source.data,
-        out=file.cache.out if is_url(file.cache.out or "") or file.cache.out is None else base / file.cache.out,
+        out=file.cache.out
+        if is_url(file.cache.out or "") or file.cache.out is None
+        else base / file.cache.out,
         roots={name: base / folder for name, folder in sorted(file.source.roots.items())},
-        splits=file.cache.splits, paths=_paths(schema, steps, base, beside), codec=file.cache.compress,
-    )  # fmt: skip
+        splits=file.cache.splits,
+        paths=_paths(schema, steps, base, beside),
+        codec=file.cache.compress,
+    )
 
 
 def _paths(schema: Schema, steps: Sequence[Transform], base: Path, beside: Path) -> tuple[str, ...]:
@@ -142,5 +176,9 @@ def _step(entry: object, number: int, lines: Lines) -> Transform:
         raise_complaints([(here, str(error))], lines)
         raise
     depth = len(here) + 1  # below the transform's name
-    inside = {where[depth:]: place for where, place in lines.items() if where[:2] == here and len(where) >= depth}
+    inside = {
+        where[depth:]: place
+        for where, place in lines.items()
+        if where[:2] == here and len(where) >= depth
+    }
     return to_model(kind, options, inside | {(): lines[here]})

@@ -27,7 +27,8 @@ def discover(package: str, kind: type[Kind]) -> list[Kind]:
         kind: the type to look for.
 
     Notes:
-        Modules in name order, objects in order of definition; an object that a module only imports counts once.
+        Modules in name order, objects in order of definition; an object that a module only imports
+        counts once.
 
     Raises:
         UsageError: a plug-in cannot be loaded.
@@ -42,7 +43,8 @@ def discover(package: str, kind: type[Kind]) -> list[Kind]:
             value = entry.load()
         except Exception as error:
             msg = (
-                f"the plug-in {entry.name} ({entry.value}) for {package} cannot be loaded: {error}. Mend or remove it."
+                f"the plug-in {entry.name} ({entry.value}) for {package} cannot be loaded: "
+                f"{error}. Mend or remove it."
             )
             raise UsageError(msg) from error
         if isinstance(value, kind):
@@ -91,11 +93,13 @@ def module_folders() -> list[str]:
     """Return the folders in which a child looks for modules: those of this process but the working folder.
 
     Notes:
-        The working folder, "" on the path, is often the data. The folders of `add_module_folders` are left out, too: the child's
-        task names them.
+        The working folder, "" on the path, is often the data. The folders of `add_module_folders`
+        are left out, too: the child's task names them.
     """
     home = str(Path(__file__).parents[1])
-    found = [folder for folder in sys.path if Path(folder).is_absolute() and folder not in _added_folders]
+    found = [
+        folder for folder in sys.path if Path(folder).is_absolute() and folder not in _added_folders
+    ]
     return found if home in found else [*found, home]
 
 
@@ -103,16 +107,21 @@ def add_module_folders(folders: Sequence[str]) -> None:
     """Let ``module:function`` find modules in these folders too, after all other places.
 
     Notes:
-        What an earlier call added is taken back: two pipelines may each have a ``steps.py`` beside them.
+        What an earlier call added is taken back: two pipelines may each have a ``steps.py`` beside
+            them.
     """
     if not folders and not _added_folders:
         return  # as of nearly every task
     gone = [folder for folder in _added_folders if folder not in folders]
-    for name, module in list(sys.modules.items()) if gone else []:  # a list: other threads may import meanwhile
+    for name, module in (
+        list(sys.modules.items()) if gone else []
+    ):  # a list: other threads may import meanwhile
         if _lies_in(gone, name, module):
             sys.modules.pop(name, None)
     sys.path[:] = [folder for folder in sys.path if folder not in gone]
-    _added_folders[:] = [folder for folder in folders if folder in _added_folders or folder not in sys.path]
+    _added_folders[:] = [
+        folder for folder in folders if folder in _added_folders or folder not in sys.path
+    ]
     sys.path.extend(folder for folder in _added_folders if folder not in sys.path)
     importlib.invalidate_caches()
 
@@ -135,7 +144,9 @@ def require(module: str, extra: str) -> Any:
     except ModuleNotFoundError as error:
         raise MissingDependencyError(msg) from error
     spec = getattr(found, "__spec__", None)
-    if spec is not None and spec.origin is None:  # a folder of that name, as wandb leaves one behind where it ran
+    if (
+        spec is not None and spec.origin is None
+    ):  # a folder of that name, as wandb leaves one behind where it ran
         raise MissingDependencyError(msg)
     return found
 

@@ -1,7 +1,8 @@
 """A plugin of pytest: ``pytest --datacheck DATA`` adds one test for each rule; where nobody asks it adds options alone.
 
-The scan runs as a process of its own. So the process of the tests loads nothing for it, neither changes the other, and
-a user's filters of warnings, patches and coverage do not reach it. With pytest-xdist it runs once, before the workers.
+The scan runs as a process of its own. So the process of the tests loads nothing for it, neither
+changes the other, and a user's filters of warnings, patches and coverage do not reach it. With
+pytest-xdist it runs once, before the workers.
 """
 
 from __future__ import annotations
@@ -16,31 +17,52 @@ from typing import Any
 
 import pytest
 
-_SCAN = [sys.executable, "-P", "-c", "from datacheck.cli.main import main; main()", "scan", "--format=json"]
+_SCAN = [
+    sys.executable,
+    "-P",
+    "-c",
+    "from datacheck.cli.main import main; main()",
+    "scan",
+    "--format=json",
+]
 _RESULT_KEY = "datacheck_result"  # what a worker of pytest-xdist is given
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options; their like in the configuration file is for every run that names no tests of its own."""
     group = parser.getgroup("datacheck", "scan of data, a test for each rule")
-    group.addoption("--datacheck", metavar="DATA", help="Scan DATA, a folder or a file, and add a test for each rule.")
+    group.addoption(
+        "--datacheck",
+        metavar="DATA",
+        help="Scan DATA, a folder or a file, and add a test for each rule.",
+    )
     group.addoption(
         "--datacheck-schema",
         metavar="NAME|FILE",
         help="Built-in schema or YAML file. Default: the built-in one that fits.",
     )
-    parser.addini("datacheck", "data to scan where no tests are named, relative to this file", default="")
-    parser.addini("datacheck_schema", "built-in schema, or YAML file relative to this file", default="")
+    parser.addini(
+        "datacheck", "data to scan where no tests are named, relative to this file", default=""
+    )
+    parser.addini(
+        "datacheck_schema", "built-in schema, or YAML file relative to this file", default=""
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register what scans, where it was asked for."""
     if hasattr(config, "workerinput"):
         if _RESULT_KEY in config.workerinput:
-            config.pluginmanager.register(_Scan(config, "", config.workerinput[_RESULT_KEY]), "datacheck-scan")
+            config.pluginmanager.register(
+                _Scan(config, "", config.workerinput[_RESULT_KEY]), "datacheck-scan"
+            )
         return
     data = config.option.datacheck
-    if data is None and config.getini("datacheck") and config.args_source is not pytest.Config.ArgsSource.ARGS:
+    if (
+        data is None
+        and config.getini("datacheck")
+        and config.args_source is not pytest.Config.ArgsSource.ARGS
+    ):
         data = _configured_path(config, config.getini("datacheck"))
     if data is not None:
         config.pluginmanager.register(_Scan(config, data), "datacheck-scan")
@@ -82,7 +104,9 @@ class _Scan:
         node.workerinput[_RESULT_KEY] = self.result_json
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
+    def pytest_collection_modifyitems(
+        self, session: pytest.Session, items: list[pytest.Item]
+    ) -> None:
         """Add the tests behind all others, before any are chosen (-k, -m, --lf)."""
         rules = _RuleCollector.from_parent(
             session, name="datacheck", nodeid="datacheck", said=json.loads(self.result_json)
@@ -99,12 +123,19 @@ def _run_scan(data: str, schema: str | None, folder: Path) -> str:
         pytest.UsageError: what the command line says where there is none.
     """
     options = [] if schema is None else [f"--schema={schema}"]
-    run = subprocess.run([*_SCAN, *options, "--", data], cwd=folder, capture_output=True, check=False)
+    run = subprocess.run(
+        [*_SCAN, *options, "--", data], cwd=folder, capture_output=True, check=False
+    )
     if run.stdout:
         return run.stdout.decode()
     lines = run.stderr.decode(errors="replace").splitlines()
-    told = [line.removeprefix("datacheck: ") for line in lines if line.startswith("datacheck: ")] or lines[-1:]
-    msg = f"--datacheck {data}: {' '.join(told) or f'the scan ended with {run.returncode} and said nothing'}"
+    told = [
+        line.removeprefix("datacheck: ") for line in lines if line.startswith("datacheck: ")
+    ] or lines[-1:]
+    msg = (
+        f"--datacheck {data}: "
+        f"{' '.join(told) or f'the scan ended with {run.returncode} and said nothing'}"
+    )
     raise pytest.UsageError(msg)
 
 
@@ -126,7 +157,9 @@ class _RuleCollector(pytest.Collector):
             without_ci_commands, outcomes(self._result)
         ):  # no brackets in a name: pytest takes them for parameters
             name = f"{outcome.code}-{outcome.name}" if outcome.name else outcome.code
-            yield _RuleItem.from_parent(self, name=name, outcome=outcome, root=self._result["dataset"]["root"])
+            yield _RuleItem.from_parent(
+                self, name=name, outcome=outcome, root=self._result["dataset"]["root"]
+            )
 
 
 class _RuleItem(pytest.Item):

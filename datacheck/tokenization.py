@@ -29,14 +29,28 @@ _FILE, _CONFIG, _TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_tem
 FILES = (_FILE, _CONFIG, _TEMPLATE)
 TOKENIZER_BYTES = 64 * MIB  # of each of its files; those of large vocabularies have 20 MB
 _TEMPLATE_S = 1.0  # of processor time; a chat takes a millisecond
-_TEMPLATE_BYTES, _TEMPLATE_LETTERS = 64 * MIB, 100_000  # of memory and of text, for a chat without any letters
+_TEMPLATE_BYTES, _TEMPLATE_LETTERS = (
+    64 * MIB,
+    100_000,
+)  # of memory and of text, for a chat without any letters
 _PER_LETTER, _LETTERS_PER_LETTER = 64, 16  # more of both for each letter of the chat
-_SHORT, _MOST_LONG = 10_000, 5  # letters of a chat: where it is too costly, all are; long ones, of which so many were
+_SHORT, _MOST_LONG = (
+    10_000,
+    5,
+)  # letters of a chat: where it is too costly, all are; long ones, of which so many were
 UNTRIED = "it was not tried for this one"  # ends why there is no text of a chat beside others that were too costly
-_DIGITS, _REPEATED = 4_096, 100_000  # bits of a whole number, and elements of a text that is repeated
+_DIGITS, _REPEATED = (
+    4_096,
+    100_000,
+)  # bits of a whole number, and elements of a text that is repeated
 _SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
 # Who speaks in a message, and what: as OpenAI names them, ShareGPT, and corpora of dialogues.
-MESSAGE_NAMES = (("role", "content"), ("from", "value"), ("speaker", "utterance"), ("speaker", "text"))
+MESSAGE_NAMES = (
+    ("role", "content"),
+    ("from", "value"),
+    ("speaker", "utterance"),
+    ("speaker", "text"),
+)
 
 
 _WITHIN = "/./"
@@ -50,8 +64,8 @@ def located(data: Path, path: str) -> str:
         path: of the tokenizer, relative to `data`.
 
     Notes:
-        Who names it may name any folder (``/models/x``, ``../x``). A link is the data's where it lies in them: one that
-        leads out becomes a name that no file has.
+        Who names it may name any folder (``/models/x``, ``../x``). A link is the data's where it
+        lies in them: one that leads out becomes a name that no file has.
     """
     place, root = data / path, os.path.realpath(data)
     place = Path(os.path.realpath(place.parent), place.name)
@@ -86,7 +100,8 @@ def tokenizer_files(path: str) -> list[bytes | None]:
     """Return what the three files of a tokenizer hold, None for each that is absent.
 
     Raises:
-        OSError: one is no plain file, leads out of the data folder in which the tokenizer lies, or is too large.
+        OSError: one is no plain file, leads out of the data folder in which the tokenizer lies, or
+            is too large.
     """
     place = _place(path)
     first = place / _FILE if place.is_dir() else place
@@ -122,7 +137,8 @@ def tokenizer_digest(path: str | Path) -> str:
         UsageError: there is none, or its files cannot be read.
 
     Notes:
-        The library is not asked: a vocabulary takes it up to a hundred times the memory of its file.
+        The library is not asked: a vocabulary takes it up to a hundred times the memory of its
+            file.
     """
     raw, template, special = _read(str(path))
     return digest_bytes(f"{raw}\0{json.dumps([template, special], sort_keys=True)}".encode())
@@ -135,7 +151,9 @@ def _read(path: str) -> tuple[str, Any, dict[str, Any]]:
         UsageError: there is none, or its files cannot be read.
     """
     try:
-        raw, config, template = (None if one is None else one.decode() for one in tokenizer_files(path))
+        raw, config, template = (
+            None if one is None else one.decode() for one in tokenizer_files(path)
+        )
     except (OSError, UnicodeDecodeError) as error:
         msg = f"{_shown(path)}: cannot be read: {error}"
         raise UsageError(msg) from error
@@ -143,7 +161,9 @@ def _read(path: str) -> tuple[str, Any, dict[str, Any]]:
         msg = f"{_shown(path)}: no tokenizer there; it is a folder with {_FILE}, or that file"
         raise UsageError(msg)
     said = _json(_shown(path), config or "{}")
-    special = {n: t.get("content") if isinstance(t, Mapping) else t for n in _SPECIAL if (t := said.get(n))}
+    special = {
+        n: t.get("content") if isinstance(t, Mapping) else t for n in _SPECIAL if (t := said.get(n))
+    }
     told = _template_of(said.get("chat_template")) or template
     for name, text in {**special, "chat_template": told or ""}.items():
         if not isinstance(text, str) or not _is_unicode(text):
@@ -157,7 +177,9 @@ def _template_of(told: Any) -> Any:
     named = [t for t in told if isinstance(t, Mapping)] if isinstance(told, list) else []
     if not named:
         return told
-    return next((t.get("template") for t in named if t.get("name") == "default"), named[0].get("template"))
+    return next(
+        (t.get("template") for t in named if t.get("name") == "default"), named[0].get("template")
+    )
 
 
 def _is_unicode(text: str) -> bool:
@@ -202,7 +224,8 @@ class Tokenizer:
 
         Args:
             texts: whole texts, or markers.
-            around: with what the tokenizer itself puts around a whole text (some put a bos token in front).
+            around: with what the tokenizer itself puts around a whole text (some put a bos token in
+                front).
 
         Raises:
             UsageError: the tokenizer is damaged.
@@ -223,7 +246,9 @@ class Tokenizer:
         """
         with _library(f"{self._path}: the tokenizer fails"):
             found = self._encoder.encode(text, add_special_tokens=False)
-        return np.array(found.ids, dtype=np.int64), np.array(found.offsets, dtype=np.int64).reshape(-1, 2)
+        return np.array(found.ids, dtype=np.int64), np.array(found.offsets, dtype=np.int64).reshape(
+            -1, 2
+        )
 
     def decode(self, ids: Array) -> str:
         """Return the text of ids; those that the tokenizer does not know are left out.
@@ -247,11 +272,22 @@ class Tokenizer:
             msg = f"the tokenizer has no chat template (chat_template in {_CONFIG}, or {_TEMPLATE})"
             raise UsageError(msg)
         base = require("jinja2.sandbox", "text").ImmutableSandboxedEnvironment
-        sandbox = type("_Sandbox", (base,), {"intercepted_binops": frozenset({"*", "**"}), "call_binop": _times})
-        environment = sandbox(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
-        environment.filters["tojson"] = lambda value, **kw: json.dumps(value, ensure_ascii=False, **kw)
+        sandbox = type(
+            "_Sandbox",
+            (base,),
+            {"intercepted_binops": frozenset({"*", "**"}), "call_binop": _times},
+        )
+        environment = sandbox(
+            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        )
+        environment.filters["tojson"] = lambda value, **kw: json.dumps(
+            value, ensure_ascii=False, **kw
+        )
         # the day is part of some templates; a fixed one keeps the text a function of the chat
-        environment.globals |= {"raise_exception": _refuse, "strftime_now": lambda form: "2024-01-01"}
+        environment.globals |= {
+            "raise_exception": _refuse,
+            "strftime_now": lambda form: "2024-01-01",
+        }
         try:
             with _limited_operators(0):  # what is constant in it is worked out now
                 return environment.from_string(self._template)
@@ -273,9 +309,9 @@ class Tokenizer:
         """Yield each conversation of a block as one text, or why there is none, as `chat` says.
 
         Notes:
-            Costly chats are counted within the block, however many workers there are. A template that takes too much
-            for a short chat is not tried for the rest of the block; after five long ones, no other long one is tried:
-            each takes a second.
+            Costly chats are counted within the block, however many workers there are. A template
+            that takes too much for a short chat is not tried for the rest of the block; after five
+            long ones, no other long one is tried: each takes a second.
         """
         costs = _TemplateCosts()
         for messages in chats:
@@ -297,11 +333,19 @@ class Tokenizer:
         try:
             letters = len(str(messages))
             costs.check(letters)
-            tools = next((m["tools"] for m in messages if m.get("role") == "system" and m.get("tools")), None)
-            parsed = [{**m, "tool_calls": _parsed(m["tool_calls"])} if m.get("tool_calls") else m for m in messages]
+            tools = next(
+                (m["tools"] for m in messages if m.get("role") == "system" and m.get("tools")), None
+            )
+            parsed = [
+                {**m, "tool_calls": _parsed(m["tool_calls"])} if m.get("tool_calls") else m
+                for m in messages
+            ]
             with _limited_operators(letters):
                 text: str = template.render(
-                    messages=parsed, tools=_parsed(tools), add_generation_prompt=False, **self.special
+                    messages=parsed,
+                    tools=_parsed(tools),
+                    add_generation_prompt=False,
+                    **self.special,
                 )
         except OutOfTimeError:
             why = f"took more than {_TEMPLATE_S:g} s"
@@ -312,7 +356,9 @@ class Tokenizer:
         except Exception as error:  # templates raise whatever they like; training would end here
             raise ValueError(str(error)[:200] or type(error).__name__) from error
         if len(text) > _TEMPLATE_LETTERS + _LETTERS_PER_LETTER * letters:
-            msg = f"the chat template makes a text of {len(text):,} letters of a chat of {letters:,}"
+            msg = (
+                f"the chat template makes a text of {len(text):,} letters of a chat of {letters:,}"
+            )
             raise ValueError(msg)
         return text
 
@@ -406,7 +452,11 @@ def _times(environment: Any, context: Any, operator: str, left: Any, right: Any)
     """
     del context
     if isinstance(left, int) and isinstance(right, int):
-        bits = left.bit_length() * right if operator == "**" else left.bit_length() + right.bit_length()
+        bits = (
+            left.bit_length() * right
+            if operator == "**"
+            else left.bit_length() + right.bit_length()
+        )
         large = bits > _DIGITS
     else:  # numbers with a point have no more digits
         count = math.prod(len(one) if isinstance(one, Sized) else one for one in (left, right))
@@ -433,7 +483,8 @@ def spans(ids: Array, start: Array, end: Array) -> Iterator[tuple[int, int]]:
         start, end: int (tokens of the marker)
 
     Notes:
-        As minimind's ``generate_labels``: an answer that was cut off is trained on to its last token.
+        As minimind's ``generate_labels``: an answer that was cut off is trained on to its last
+        token.
     """
     ends = places(ids, end)
     stop = 0

@@ -1,7 +1,8 @@
 """What the docs site has beside docs/, as a hook of mkdocs: pages of other folders, rules by family, commands, API.
 
-Nothing is written into docs/: on a Git host each page lies where it is needed, and its links hold there. Here they
-are turned to where the site has the page; a link to what the site has not becomes plain text.
+Nothing is written into docs/: on a Git host each page lies where it is needed, and its links hold
+there. Here they are turned to where the site has the page; a link to what the site has not becomes
+plain text.
 """
 
 from __future__ import annotations
@@ -36,9 +37,16 @@ PLACES = {  # outside of docs/: place in the site
     ZH: "rules/zh/README.md",
 }
 FAMILIES = (
-    "Files and fields", "Numbers and units", "Frames and cameras", "Labels", "Episodes", "Joints", "Text",
-    "Splits and copies", "Runs and loaders",
-)  # fmt: skip
+    "Files and fields",
+    "Numbers and units",
+    "Frames and cameras",
+    "Labels",
+    "Episodes",
+    "Joints",
+    "Text",
+    "Splits and copies",
+    "Runs and loaders",
+)
 WIDTH = 100  # of what the commands print, so of code on a page
 CSS = ".md-grid { max-width: 78rem } .md-typeset pre > code { font-size: .62rem }\n"
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?![a-z]+:|#)([^)\s]+)\)")
@@ -60,12 +68,27 @@ EXTENDING = (
 def on_config(config: Any) -> Any:
     """Put the rules into the navigation, by family, and the decisions."""
     (rules,) = [part["Rules"] for part in config.nav if "Rules" in part]
-    for (number, ours), title in zip(groupby(catalogue().values(), lambda r: r.code[2]), FAMILIES, strict=True):
+    for (number, ours), title in zip(
+        groupby(catalogue().values(), lambda r: r.code[2]), FAMILIES, strict=True
+    ):
         pages = [{f"{r.code} {r.name}": f"rules/{r.code}.md"} for r in ours]
         rules.append({f"{number}xx {title}": pages})
-    rules.append({"中文": [PLACES[ZH], *({f"{c} {r.name}": f"rules/zh/{c}.md"} for c, r in catalogue().items())]})
+    rules.append(
+        {
+            "中文": [
+                PLACES[ZH],
+                *({f"{c} {r.name}": f"rules/zh/{c}.md"} for c, r in catalogue().items()),
+            ]
+        }
+    )
     (reference,) = [part["Reference"] for part in config.nav if "Reference" in part]
-    reference.append({"Decisions": [f"decisions/{path.name}" for path in sorted(ROOT.glob("docs/decisions/*.md"))]})
+    reference.append(
+        {
+            "Decisions": [
+                f"decisions/{path.name}" for path in sorted(ROOT.glob("docs/decisions/*.md"))
+            ]
+        }
+    )
     return config
 
 
@@ -84,7 +107,9 @@ def pages() -> Iterator[tuple[str, str]]:
             yield where, (ROOT / place).read_text(encoding="utf-8")
     for path in sorted((ROOT / ZH).glob("DC*.md")):
         yield f"rules/zh/{path.name}", path.read_text(encoding="utf-8")
-    rows = "".join(f"| [{c}]({c}.md) | {r.name} | {chinese(r).first} |\n" for c, r in catalogue().items())
+    rows = "".join(
+        f"| [{c}]({c}.md) | {r.name} | {chinese(r).first} |\n" for c, r in catalogue().items()
+    )
     yield PLACES[ZH], f"# 规则\n\n| 代码 | 名称 | 问题 |\n| --- | --- | --- |\n{rows}"
     yield "commands.md", "# Command line\n\n" + "\n".join(commands(command_line, "datacheck", None))
     for package in (datacheck, datacheck.torch, datacheck.repro):
@@ -97,7 +122,9 @@ def pages() -> Iterator[tuple[str, str]]:
 def commands(command: click.Command, name: str, above: click.Context | None) -> Iterator[str]:
     """Yield the help of a command and of those below it."""
     names = command_line.context_settings["help_option_names"]
-    context = click.Context(command, info_name=name, parent=above, terminal_width=WIDTH, help_option_names=names)
+    context = click.Context(
+        command, info_name=name, parent=above, terminal_width=WIDTH, help_option_names=names
+    )
     yield f"## {context.command_path}\n\n```text\n{command.get_help(context)}\n```\n"
     if isinstance(command, click.Group):
         for below in command.list_commands(context):
@@ -114,29 +141,39 @@ def home(package: Any, name: str) -> str:
 
 def api(title: str, names: dict[str, str]) -> str:
     """Return a page of public names and where they are defined, which mkdocstrings fills from their docstrings."""
-    parts = [f"::: {place}\n    options: {{heading: {name}, toc_label: {name}}}\n" for name, place in names.items()]
+    parts = [
+        f"::: {place}\n    options: {{heading: {name}, toc_label: {name}}}\n"
+        for name, place in names.items()
+    ]
     return f"# {title}\n\n" + "\n".join(parts)
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Turn links between files of the repository into links between pages of the site."""
     site = page.file.src_uri
-    here = {where: place for place, where in PLACES.items() if place != ZH}.get(site, f"docs/{site}")
+    here = {where: place for place, where in PLACES.items() if place != ZH}.get(
+        site, f"docs/{site}"
+    )
     if site in {PLACES[ZH], "commands.md"} or site.startswith(("api/", "rules/zh/")):
         return markdown
     parts = FENCE.split(markdown)
-    return "".join(part if i % 2 else LINK.sub(lambda m: turned(m, here, site), part) for i, part in enumerate(parts))
+    return "".join(
+        part if i % 2 else LINK.sub(lambda m: turned(m, here, site), part)
+        for i, part in enumerate(parts)
+    )
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
     """Show docstrings as they are written: to Markdown `<name>_is_pad` is a tag, and lines of shapes are one text.
 
-    Parameters that a docstring names together ("rank, world_size: ...") are called required, whatever they are; what
-    each one's default is says the signature.
+    Parameters that a docstring names together ("rank, world_size: ...") are called required,
+    whatever they are; what each one's default is says the signature.
     """
     if not page.file.src_uri.startswith("api/"):
         return html
-    html = SHAPES.sub(lambda found: SHAPE.sub("<br>\n", found[0]), html.replace("<name>", "&lt;name&gt;"))
+    html = SHAPES.sub(
+        lambda found: SHAPE.sub("<br>\n", found[0]), html.replace("<name>", "&lt;name&gt;")
+    )
     return TOGETHER.sub(r"\1", html)
 
 

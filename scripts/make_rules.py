@@ -26,7 +26,8 @@ def pages() -> dict[str, str]:
     """Return the files of docs/rules by name."""
     rules = list(catalogue().values())
     rows = [
-        f"| [{r.code}]({r.code}.md) | {r.name} | {r.severity.value} | {r.level.value} | {first_sentence(r)} |\n"
+        f"| [{r.code}]({r.code}.md) | {r.name} | {r.severity.value} | {r.level.value} | "
+        f"{first_sentence(r)} |\n"
         for r in rules
     ]
     return {"README.md": HEAD + "".join(rows)} | {f"{r.code}.md": markdown(r) for r in rules}

@@ -10,13 +10,17 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("ci")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of `nohup ... &`; what tests start would ignore it, too
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # as of `nohup ... &`; what tests start would ignore it, too
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -29,9 +29,11 @@ def test_a_scene_without_an_effective_instance_is_found_before_training_hangs_on
     synth.write("scannetpp", data, train=8, validation=2)
     planted = {}
     for step, name in [
-        ("no instance", "no-instances"), ("drop_classes", "only-dropped-classes"),
-        ("min_points", "too-small-instances"), ("captions", "captions-of-another-scene"),
-    ]:  # fmt: skip
+        ("no instance", "no-instances"),
+        ("drop_classes", "only-dropped-classes"),
+        ("min_points", "too-small-instances"),
+        ("captions", "captions-of-another-scene"),
+    ]:
         spare = [k for p in planted.values() for k in p.keys]
         (planted[step],) = faults.plant("scannetpp", data, [name], spare=spare)
     run = scan(data, output=tmp_path / "scan")

@@ -1,7 +1,7 @@
 """From a job to a published cache: plan, write shards in expendable children, finish, rename once.
 
-Nothing is visible before the rename. What ends the build before it (a full disk, Ctrl-C, a kill) leaves the finished
-shards, with which the same command goes on.
+Nothing is visible before the rename. What ends the build before it (a full disk, Ctrl-C, a kill)
+leaves the finished shards, with which the same command goes on.
 """
 
 from __future__ import annotations
@@ -69,8 +69,9 @@ class Built:
         checked: how many shards were made a second time and came out the same.
         unlisted: (path, reason) of folders that could not be listed: no cache has their samples.
         left_out: a sentence for each field that few samples have and no cache can hold.
-        unfit: by field how many samples that the scan found fit are not made since their sizes of it differ, and the
-            sizes that the cache holds, "[n, 259, 3]"; each sample at its first such field.
+        unfit: by field how many samples that the scan found fit are not made since their sizes of
+            it differ, and the sizes that the cache holds, "[n, 259, 3]"; each sample at its first
+            such field.
     """
 
     path: Path | str
@@ -106,18 +107,31 @@ def prepare(job: BuildJob) -> tuple[BuildPlan, list[Transform], dict[str, Any]]:
     own_code = any(step.own_code for step in job.steps)
     found = resolve(schema, job.seen, samples.valid & samples.readable, own_code=own_code)
     before, left_out = without_unstorable(found, schema, job.seen, samples)
-    absent = {name for name, spec in schema.stored.items() if name not in before and (spec.absent or spec.optional)}
+    absent = {
+        name
+        for name, spec in schema.stored.items()
+        if name not in before and (spec.absent or spec.optional)
+    }
     steps, after = transforms.bind([step.below(job.root) for step in job.steps], before, absent)
     if not after:
-        msg = f"split {split}: no field is left to store. Look at the transforms and at fields: in the schema"
+        msg = (
+            f"split {split}: no field is left to store. Look at the transforms and at fields: in "
+            f"the schema"
+        )
         raise UsageError(msg)
     specs = storage_specs(after)
     _check_sizes(job, schema, specs)
-    plan = make_plan(split, samples, specs, estimate_sample_bytes(before, specs, job.seen, samples), job.codec)
+    plan = make_plan(
+        split, samples, specs, estimate_sample_bytes(before, specs, job.seen, samples), job.codec
+    )
     if job.too_many:
-        left_out.append(f"{job.too_many:,} fields more than a cache has. List those that it should hold")
+        left_out.append(
+            f"{job.too_many:,} fields more than a cache has. List those that it should hold"
+        )
     read = {name: (spec.kind, spec.dim, spec.item) for name, spec in storage_specs(before).items()}
-    unchanged_axes = frozenset(n for n, spec in specs.items() if read.get(n) == (spec.kind, spec.dim, spec.item))
+    unchanged_axes = frozenset(
+        n for n, spec in specs.items() if read.get(n) == (spec.kind, spec.dim, spec.item)
+    )
     plan = replace(plan, left_out=left_out, unchanged_axes=unchanged_axes)
     said = fingerprint.key_inputs(
         job.pipeline, schema, steps, plan, {p: e.digest or "" for p, e in job.sources.items()}
@@ -140,14 +154,24 @@ def _check_sizes(job: BuildJob, schema: Schema, specs: Mapping[str, ArraySpec]) 
     try:
         parsing.check_sizes(windows(schema, specs), specs)
     except ValueError as error:
-        msg = f"{error}. Leave fields out (transforms: select), or make windows shorter (windows: in the schema)."
+        msg = (
+            f"{error}. Leave fields out (transforms: select), or make windows shorter (windows: "
+            f"in the schema)."
+        )
         raise UsageError(msg) from error
 
 
 def build_cache(
-    job: BuildJob, out: Path | str, *, workers: int = 1, scheduler: str | None = None, progress: Progress | None = None,
-    reuse: bool = True, staging: Path | None = None, check: Share | None = None,
-) -> Built:  # fmt: skip
+    job: BuildJob,
+    out: Path | str,
+    *,
+    workers: int = 1,
+    scheduler: str | None = None,
+    progress: Progress | None = None,
+    reuse: bool = True,
+    staging: Path | None = None,
+    check: Share | None = None,
+) -> Built:
     """Build the cache of one split, or find it built.
 
     Args:
@@ -155,15 +179,18 @@ def build_cache(
         out: the folder or URL that holds caches; the new one is ``out/<pipeline>/<split>/<key>``.
         workers, scheduler: as `parallel.ordered_map`.
         progress: called after every task, and after each file of an upload.
-        reuse: take from the newest earlier cache what must be equal, see `earlier`; else everything is made anew. Of a
-            URL there is none to take from.
-        staging: the folder in which caches for a URL grow; None: one of the user's (see `build.target`).
-        check: also make "some" or "all" shards a second time, and publish nothing where one differs.
+        reuse: take from the newest earlier cache what must be equal, see `earlier`; else everything
+            is made anew. Of a URL there is none to take from.
+        staging: the folder in which caches for a URL grow; None: one of the user's (see
+            `build.target`).
+        check: also make "some" or "all" shards a second time, and publish nothing where one
+            differs.
 
     Raises:
         UsageError: nothing can be made, or a source changed since the scan.
         OutOfSpaceError: the disk is full.
-        NondeterministicBuildError: another builder of the same inputs published other content, or the check failed.
+        NondeterministicBuildError: another builder of the same inputs published other content, or
+            the check failed.
 
     Notes:
         The bytes depend on the job alone: not on workers, machines, or the order in which they end.
@@ -172,9 +199,13 @@ def build_cache(
     key = fingerprint.key(inputs["said"])
     target = target_of(out, (job.pipeline, plan.split, key), staging)
     finished, moved = target.finished()
-    second = partial(checked, job, plan, steps, workers=workers, scheduler=scheduler, progress=progress)
+    second = partial(
+        checked, job, plan, steps, workers=workers, scheduler=scheduler, progress=progress
+    )
     if finished is not None:
-        built = replace(_existing_cache(target, plan, finished), unfit=_unfit(job, plan, finished.made))
+        built = replace(
+            _existing_cache(target, plan, finished), unfit=_unfit(job, plan, finished.made)
+        )
         if check is None:
             return built
         with claim(target.place, key) as stage:
@@ -183,17 +214,34 @@ def build_cache(
         kept = stage.kept(plan)
         folders = [*([moved] if moved is not None else []), *target.earlier()] if reuse else []
         old = find_reusable(folders, inputs["recipe"], plan, files_of(job))
-        folder, done = finish_build(job, plan, steps, inputs, stage, kept, old, workers, scheduler, progress)
-        again = 0 if check is None else second(check, open_cache(folder, verify="manifest"), stage.folder)
+        folder, done = finish_build(
+            job, plan, steps, inputs, stage, kept, old, workers, scheduler, progress
+        )
+        again = (
+            0
+            if check is None
+            else second(check, open_cache(folder, verify="manifest"), stage.folder)
+        )
         came = target.publish(folder, done.manifest, _upload_progress(plan, progress))
     size = sum(n for n, _ in done.manifest.files.values())
     count = (len(plan.samples), int(done.made.sum()), int(done.valid.sum()))
     gave = None if old is None else old.reuse
     theirs = came == "theirs"
     return Built(
-        target.path, plan.split, *count, size, theirs, done.not_made, moved, len(kept), plan.shards, gave, again,
-        left_out=plan.left_out, unfit=_unfit(job, plan, done.made),
-    )  # fmt: skip
+        target.path,
+        plan.split,
+        *count,
+        size,
+        theirs,
+        done.not_made,
+        moved,
+        len(kept),
+        plan.shards,
+        gave,
+        again,
+        left_out=plan.left_out,
+        unfit=_unfit(job, plan, done.made),
+    )
 
 
 def _unfit(job: BuildJob, plan: BuildPlan, made: Array) -> dict[str, tuple[int, str]]:
@@ -213,9 +261,17 @@ def _unfit(job: BuildJob, plan: BuildPlan, made: Array) -> dict[str, tuple[int, 
 
 
 def finish_build(
-    job: BuildJob, plan: BuildPlan, steps: Sequence[Transform], inputs: Mapping[str, Any], stage: Staging,
-    kept: Mapping[int, ShardRecord], old: ReusableCache | None, workers: int, scheduler: str | None, progress: Progress | None,
-) -> tuple[Path, FinishedCache]:  # fmt: skip
+    job: BuildJob,
+    plan: BuildPlan,
+    steps: Sequence[Transform],
+    inputs: Mapping[str, Any],
+    stage: Staging,
+    kept: Mapping[int, ShardRecord],
+    old: ReusableCache | None,
+    workers: int,
+    scheduler: str | None,
+    progress: Progress | None,
+) -> tuple[Path, FinishedCache]:
     """Make the shards that are not kept, then all else; return the finished folder, and what came of it.
 
     Args:
@@ -233,7 +289,9 @@ def finish_build(
     records = _make_shards(job, plan, steps, stage, kept, old, workers, scheduler, progress)
     key = fingerprint.key(inputs["said"])
     own = stamps(job.sources, job.hashed)
-    facts = CacheMetadata(job.pipeline, job.schema.for_split(job.split), key, inputs, digests(job), own)
+    facts = CacheMetadata(
+        job.pipeline, job.schema.for_split(job.split), key, inputs, digests(job), own
+    )
     folder, linked = stage.fence()
     done = CacheFinisher(folder, plan, facts, records, linked).run()
     if not done.made.any():
@@ -248,7 +306,15 @@ def _existing_cache(target: Target, plan: BuildPlan, cache: Cache) -> Built:
     made, valid = int(cache.made.sum()), int((cache.made & cache.valid).sum())
     size = sum(n for n, _ in cache.manifest.files.values())
     return Built(
-        target.path, plan.split, len(cache), made, valid, size, reused=True, shards=plan.shards, left_out=plan.left_out
+        target.path,
+        plan.split,
+        len(cache),
+        made,
+        valid,
+        size,
+        reused=True,
+        shards=plan.shards,
+        left_out=plan.left_out,
     )
 
 
@@ -277,16 +343,24 @@ def _check_space(job: BuildJob, plan: BuildPlan, kept: Collection[int], folder: 
     free = disk.f_bavail * disk.f_frsize
     if disk.f_blocks and needed > free:  # some servers do not say
         msg = (
-            f"{folder.parent.parent}: the cache needs {needed:,} bytes or more, {free:,} are free. Free some space or "
+            f"{folder.parent.parent}: the cache needs {needed:,} bytes or more, {free:,} are free. "
+            f"Free some space or "
             "choose another folder, then run the same command again."
         )
         raise OutOfSpaceError(msg)
 
 
 def _make_shards(
-    job: BuildJob, plan: BuildPlan, steps: Sequence[Transform], stage: Staging, kept: Mapping[int, ShardRecord], old: ReusableCache | None,
-    workers: int, scheduler: str | None, progress: Progress | None,
-) -> dict[int, ShardRecord]:  # fmt: skip
+    job: BuildJob,
+    plan: BuildPlan,
+    steps: Sequence[Transform],
+    stage: Staging,
+    kept: Mapping[int, ShardRecord],
+    old: ReusableCache | None,
+    workers: int,
+    scheduler: str | None,
+    progress: Progress | None,
+) -> dict[int, ShardRecord]:
     """Make all shards but those that are kept; return the records of all."""
     records = dict(kept)
     several = (workers > 1 or scheduler is not None) and len(kept) < plan.shards
@@ -296,20 +370,35 @@ def _make_shards(
     def make(others: Collection[int], giver: ReusableCache | None) -> None:
         nonlocal tick
         series = [
-            [left for batch in some if (left := [g for g in batch if g not in records and g not in others])]
+            [
+                left
+                for batch in some
+                if (left := [g for g in batch if g not in records and g not in others])
+            ]
             for some in plan.series(points)
         ]
-        needed = min(workers, sum(map(bool, series)))  # starting processes takes longer than making few shards
-        tasks = tasks_of(job, plan, steps, chain.from_iterable(series), stage.shards, stage.records, giver)
+        needed = min(
+            workers, sum(map(bool, series))
+        )  # starting processes takes longer than making few shards
+        tasks = tasks_of(
+            job, plan, steps, chain.from_iterable(series), stage.shards, stage.records, giver
+        )
         with contextlib.closing(
             ordered_map(  # type: ignore[type-var]
                 _WRITE,
-                (next(tasks) if len(some) == 1 else list(islice(tasks, len(some))) for some in series if some),
+                (
+                    next(tasks) if len(some) == 1 else list(islice(tasks, len(some)))
+                    for some in series
+                    if some
+                ),
                 workers=needed,
                 scheduler=scheduler,
                 limits=job.limits,
                 told=note_reporter(progress, tick),
-                sandbox=job.sandbox(read=[] if giver is None else [giver.folder], write=[stage.shards, stage.records]),
+                sandbox=job.sandbox(
+                    read=[] if giver is None else [giver.folder],
+                    write=[stage.shards, stage.records],
+                ),
             )
         ) as outcomes:
             for outcome in outcomes:
@@ -317,13 +406,17 @@ def _make_shards(
                 records.update(done)
                 if giver is not None:
                     giver.note_copied(done)
-                    giver.note_lost([g for order in outcome.task["items"] if (g := order["g"]) not in done])
+                    giver.note_lost(
+                        [g for order in outcome.task["items"] if (g := order["g"]) not in done]
+                    )
                 tick = plan.after(tick, done)
                 if progress is not None:
                     progress(tick)
 
     if old is not None:
-        alone = all(step.by_sample for step in steps)  # else a sample made beside others may be another one
+        alone = all(
+            step.by_sample for step in steps
+        )  # else a sample made beside others may be another one
         shared = [g for g in old.shared if g not in records]
         with old.linking(stage, shared) as linked:
             make(shared, old if alone else None)
@@ -340,7 +433,14 @@ def _upload_progress(plan: BuildPlan, progress: Progress | None) -> Callable[[in
     def said(done: int, total: int) -> None:
         if progress is not None:
             tick = Tick(
-                plan.shards, plan.shards, done, total, len(plan.samples), 0, f"uploading {plan.split}", "shards"
+                plan.shards,
+                plan.shards,
+                done,
+                total,
+                len(plan.samples),
+                0,
+                f"uploading {plan.split}",
+                "shards",
             )
             progress(tick)
 

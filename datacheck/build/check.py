@@ -1,7 +1,7 @@
 """Whether a build gives the same twice: some shards are made a second time, and where they differ the step is found.
 
-The second time everything is otherwise that must not matter: processes, hash seed, number of workers, the order of
-shards, files and samples, and which samples a step sees together.
+The second time everything is otherwise that must not matter: processes, hash seed, number of
+workers, the order of shards, files and samples, and which samples a step sees together.
 """
 
 from __future__ import annotations
@@ -24,7 +24,13 @@ from datacheck.build.shard_worker import Beat, load_task, read_blocks, shard_fil
 from datacheck.build.staging import AGAIN
 from datacheck.cache import Cache, layout
 from datacheck.cache.codec import PLAIN
-from datacheck.errors import ManyLines, MissingDependencyError, NondeterministicBuildError, StorageError, UsageError
+from datacheck.errors import (
+    ManyLines,
+    MissingDependencyError,
+    NondeterministicBuildError,
+    StorageError,
+    UsageError,
+)
 from datacheck.model.finding import Progress, note_reporter
 from datacheck.model.sample import Block
 from datacheck.runtime import fsops
@@ -44,8 +50,10 @@ _TRIES = 4  # a fault of timing does not show each time
 _HASH_SEED = "PYTHONHASHSEED"
 _WRITE, _TRACE = "datacheck.build.shard_worker:write_shards", "datacheck.build.check:trace"
 _ADVICE = (
-    "What a step makes of a sample must depend on that sample alone: not on the clock, on random numbers (seed a "
-    "generator with the sample's key), on the order of a set, on id() or hash(), on other samples, before it or in its "
+    "What a step makes of a sample must depend on that sample alone: not on the clock, on random "
+    "numbers (seed a "
+    "generator with the sample's key), on the order of a set, on id() or hash(), on other samples, "
+    "before it or in its "
     "block, or on which thread is first."
 )
 
@@ -71,13 +79,15 @@ def _shard_digests(cache: Cache, plan: BuildPlan, g: int) -> ShardDigests:
     """Return what a shard of a cache is.
 
     Notes:
-        The file of a ragged field ends with an index that is not known while a shard is made; the samples' digests
-        cover all that it holds. Another version of a codec may give other bytes of the same values.
+        The file of a ragged field ends with an index that is not known while a shard is made; the
+        samples' digests cover all that it holds. Another version of a codec may give other bytes of
+        the same values.
     """
     part = plan.shard(g)
     fixed = [name for name, spec in plan.specs.items() if spec.dim is None and plan.codec == PLAIN]
     files = {
-        name: cache.manifest.files[f"{layout.field_path(name)}/{shard_file(g, plan.specs[name])}"] for name in fixed
+        name: cache.manifest.files[f"{layout.field_path(name)}/{shard_file(g, plan.specs[name])}"]
+        for name in fixed
     }
     return ShardDigests(cache.made[part], cache.digests(np.arange(part.start, part.stop)), files)
 
@@ -90,29 +100,44 @@ def choose_shards(shards: int, share: Share) -> list[int]:
 
 
 def checked(
-    job: BuildJob, plan: BuildPlan, steps: Sequence[Transform], share: Share, cache: Cache, folder: Path, *,
-    workers: int = 1, scheduler: str | None = None, progress: Progress | None = None,
-) -> int:  # fmt: skip
+    job: BuildJob,
+    plan: BuildPlan,
+    steps: Sequence[Transform],
+    share: Share,
+    cache: Cache,
+    folder: Path,
+    *,
+    workers: int = 1,
+    scheduler: str | None = None,
+    progress: Progress | None = None,
+) -> int:
     """Make shards again and compare them with what they were the first time; return how many.
 
     Args:
         job, plan, steps: what is built, as `builder.prepare` gave it.
         share: which shards.
         cache: what was made the first time, published or not; it is not touched.
-        folder: of this builder; what is known of the second time lies there for a while, but no shard.
-        workers, scheduler: of the first time; the second time there is one worker less, and where there was one
-            alone every shard has a process of its own.
+        folder: of this builder; what is known of the second time lies there for a while, but no
+            shard.
+        workers, scheduler: of the first time; the second time there is one worker less, and where
+            there was one alone every shard has a process of its own.
         progress: called after every shard.
 
     Raises:
-        NondeterministicBuildError: one differs: with its field, its samples, and the step by which it came.
+        NondeterministicBuildError: one differs: with its field, its samples, and the step by which
+            it came.
     """
     fsops.make_directory(folder := folder / AGAIN, sync=False)
     numbers = choose_shards(plan.shards, share)[::-1]
     tick = plan.before("checking", numbers)
-    tasks = (task | {"again": True} for task in tasks_of(job, plan, steps, ([g] for g in numbers), None, folder))
+    tasks = (
+        task | {"again": True}
+        for task in tasks_of(job, plan, steps, ([g] for g in numbers), None, folder)
+    )
     box = job.sandbox(write=[folder])
-    with closing(_remake(job, tasks, workers, scheduler, box, note_reporter(progress, tick))) as outcomes:
+    with closing(
+        _remake(job, tasks, workers, scheduler, box, note_reporter(progress, tick))
+    ) as outcomes:
         for outcome in outcomes:
             for second in read_records(outcome, folder, plan):
                 _compare(job, plan, steps, second, _shard_digests(cache, plan, second.g), folder)
@@ -123,9 +148,13 @@ def checked(
 
 
 def _remake(
-    job: BuildJob, tasks: Iterable[dict[str, Any]], workers: int, scheduler: str | None, box: Sandbox | None,
+    job: BuildJob,
+    tasks: Iterable[dict[str, Any]],
+    workers: int,
+    scheduler: str | None,
+    box: Sandbox | None,
     told: Callable[[str], None],
-) -> Generator[TaskResult]:  # fmt: skip
+) -> Generator[TaskResult]:
     how: dict[str, Any] = {"limits": job.limits, "environment": _seed(1), "sandbox": box}
     run: Any = partial(ordered_map, _WRITE, scheduler=scheduler, told=told, **how)
     if scheduler is not None or workers > 1:
@@ -140,22 +169,33 @@ def _seed(number: int) -> dict[str, str]:
     return {_HASH_SEED: str(number if os.environ.get(_HASH_SEED) != str(number) else number + 2)}
 
 
-# ---------------------------------------------------------------------------------------------- what differs
+# ------------------------------------------------------------------------------------- what differs
 
 
 def _compare(
-    job: BuildJob, plan: BuildPlan, steps: Sequence[Transform], second: ShardRecord, first: ShardDigests, folder: Path
-) -> None:  # fmt: skip
+    job: BuildJob,
+    plan: BuildPlan,
+    steps: Sequence[Transform],
+    second: ShardRecord,
+    first: ShardDigests,
+    folder: Path,
+) -> None:
     places = np.flatnonzero((first.made != second.made) | (first.digest != second.digest)).tolist()
     files = [name for name in sorted(first.files) if first.files[name] != second.files[name]]
     if not places and not files:
         return
     keys = plan.samples.keys[plan.shard(second.g)]
-    said = [f"split {plan.split}: the build is not deterministic. Made a second time, shard {second.g} differs"]
+    said = [
+        f"split {plan.split}: the build is not deterministic. Made a second time, shard {second.g} "
+        f"differs"
+    ]
     if places:
         said[0] += f" in {len(places):,} of {len(keys):,} samples:"
         some = places[:_NAMED]
-        said += [f"    {keys[i]}: {_describe_sample(first, i)}, then {_describe_sample(second, i)}" for i in some]
+        said += [
+            f"    {keys[i]}: {_describe_sample(first, i)}, then {_describe_sample(second, i)}"
+            for i in some
+        ]
         said += ["    ..."] * (len(places) > len(some))
     else:
         said[0] += " in its bytes alone; all samples are the same. Please report it."
@@ -172,22 +212,40 @@ def _describe_sample(shard: ShardDigests | ShardRecord, i: int) -> str:
 
 
 def _cause(
-    job: BuildJob, plan: BuildPlan, steps: Sequence[Transform], g: int, keys: Sequence[str], folder: Path
-) -> Iterator[str]:  # fmt: skip
+    job: BuildJob,
+    plan: BuildPlan,
+    steps: Sequence[Transform],
+    g: int,
+    keys: Sequence[str],
+    folder: Path,
+) -> Iterator[str]:
     """Yield by which step the samples of a shard come to differ: it is read and transformed twice, step by step."""
-    names = ["reading the files", *(f"step {n} of {len(steps)}, {_name(s)}" for n, s in enumerate(steps, 1))]
+    names = [
+        "reading the files",
+        *(f"step {n} of {len(steps)}, {_name(s)}" for n, s in enumerate(steps, 1)),
+    ]
     for _ in range(_TRIES):
-        one, other = (_trace_steps(job, plan, steps, g, keys, folder, again=again) for again in (False, True))
+        one, other = (
+            _trace_steps(job, plan, steps, g, keys, folder, again=again) for again in (False, True)
+        )
         for name, before, after in zip(names, one, other, strict=True):
             found = next(((k, f) for k in keys for f in _fields(before, after, k)), None)
             if found is not None:
                 key, field = found
                 was, now = (stage.get(key, {}).get(field, "absent") for stage in (before, after))
-                yield f"    It comes by {name}: {field or 'its refusal'} of {key} is {was}, then {now}."
-                yield _ADVICE if name is not names[0] else "The files were read twice and gave other values. Report it."
+                yield (
+                    f"    It comes by {name}: {field or 'its refusal'} of {key} is {was}, then "
+                    f"{now}."
+                )
+                yield (
+                    _ADVICE
+                    if name is not names[0]
+                    else "The files were read twice and gave other values. Report it."
+                )
                 return
     yield (
-        f"    Step by step it did not come again in {_TRIES} tries: it is rare, as faults of threads are, or shows on "
+        f"    Step by step it did not come again in {_TRIES} tries: it is rare, as faults of "
+        f"threads are, or shows on "
         f"another machine only. Look at {', '.join(map(_name, steps)) or 'the files'}."
     )
     yield _ADVICE
@@ -215,8 +273,12 @@ def _trace_steps(
     tasks = tasks_of(job, plan, steps, [[g]], None, folder)
     box = job.sandbox(write=[folder])
     asked = ({**task, "again": again, "wanted": list(keys)} for task in tasks)
-    outcomes = list(ordered_map(_TRACE, asked, limits=job.limits, environment=_seed(int(again)), sandbox=box))
-    stages: list[Stage] = outcomes[0].payloads[0] if outcomes[0].payloads else [{} for _ in range(len(steps) + 1)]
+    outcomes = list(
+        ordered_map(_TRACE, asked, limits=job.limits, environment=_seed(int(again)), sandbox=box)
+    )
+    stages: list[Stage] = (
+        outcomes[0].payloads[0] if outcomes[0].payloads else [{} for _ in range(len(steps) + 1)]
+    )
     return stages
 
 
@@ -230,18 +292,23 @@ def trace(task: dict[str, Any], beat: Beat) -> list[Stage]:
     """Read and transform the samples of one shard step by step; runs in the child.
 
     Args:
-        task: as of `writer.write_shards`, and wanted (keys); where it is again, all is done once before it is noted.
+        task: as of `writer.write_shards`, and wanted (keys); where it is again, all is done once
+            before it is noted.
         beat: called as work goes on.
 
     Returns:
-        Of what was read, and of what each step made: by key and field the digest of the value; under "" why a sample
-        was refused.
+        Of what was read, and of what each step made: by key and field the digest of the value;
+        under "" why a sample was refused.
     """
     source, steps = load_task(task)
     stages: list[Stage] = [{} for _ in range(len(steps) + 1)]
     reads, again = task["items"][0]["reads"], task["again"]
-    for found in chain(*(read_blocks(source, reads, lambda _: beat(0), again=again) for _ in range(1 + again))):
-        blocks, refused = ([found], []) if isinstance(found, Block) else ([], [(found.key, found.reason)])
+    for found in chain(
+        *(read_blocks(source, reads, lambda _: beat(0), again=again) for _ in range(1 + again))
+    ):
+        blocks, refused = (
+            ([found], []) if isinstance(found, Block) else ([], [(found.key, found.reason)])
+        )
         _note(stages[0], blocks, refused, task["wanted"])
         for stage, step in zip(stages[1:], steps, strict=True):
             results = [step.apply(block) for block in blocks]
@@ -250,9 +317,13 @@ def trace(task: dict[str, Any], beat: Beat) -> list[Stage]:
     return stages
 
 
-def _note(stage: Stage, blocks: Sequence[Block], refused: Sequence[Refusal], wanted: Sequence[str]) -> None:
+def _note(
+    stage: Stage, blocks: Sequence[Block], refused: Sequence[Refusal], wanted: Sequence[str]
+) -> None:
     stage.update({key: {"": reason} for key, reason in refused if key in wanted})
     for block in blocks:
         for i, key in enumerate(block.keys):
             if key in wanted:
-                stage[key] = {name: digest_array(column[i]) for name, column in sorted(block.fields.items())}
+                stage[key] = {
+                    name: digest_array(column[i]) for name, column in sorted(block.fields.items())
+                }

@@ -62,7 +62,9 @@ def samples(cache: Cache, numbers: Array) -> Iterator[ExportedSample]:
         some = numbers[block]
         columns = {name: column(cache, name, some) for name in cache.fields}
         for i, key in enumerate(cache.keys(some)):
-            found = {name: value for name, values in columns.items() if (value := values[i]) is not None}
+            found = {
+                name: value for name, values in columns.items() if (value := values[i]) is not None
+            }
             texts = {n: v.tobytes() for n, v in found.items() if cache.fields[n].kind != "array"}
             yield ExportedSample(key, {n: v for n, v in found.items() if n not in texts}, texts)
 
@@ -89,7 +91,9 @@ def _part(part: str, escaped: str) -> str:
     plain = _PLAIN - set(escaped)
     raw = part.encode("utf-8", "surrogatepass")
     said = "".join(chr(byte) if chr(byte) in plain else f"%{byte:02X}" for byte in raw)
-    if said.startswith("__") or (said and not said.strip(".")):  # what loaders or file systems take for something else
+    if said.startswith("__") or (
+        said and not said.strip(".")
+    ):  # what loaders or file systems take for something else
         said = f"%{ord(said[0]):02X}{said[1:]}"
     return said or "%00"
 
@@ -101,8 +105,9 @@ class NewFile(io.RawIOBase):
         path: where; nothing is there yet.
 
     Attributes:
-        error: the first refusal of the system, or None. No exception says so, and what is written behind it is lost:
-            HDF5 kills the process when it cannot write while it closes a file. Who writes must look.
+        error: the first refusal of the system, or None. No exception says so, and what is written
+            behind it is lost: HDF5 kills the process when it cannot write while it closes a file.
+                Who writes must look.
 
     Raises:
         OutOfSpaceError: the disk is full.
@@ -195,7 +200,8 @@ def write_npz(cache: Cache, samples: Iterable[ExportedSample], folder: Path) -> 
         OutOfSpaceError: the disk is full.
 
     Notes:
-        A key that is too long for a name, or has too many folders, is in `renamed` of what is returned.
+        A key that is too long for a name, or has too many folders, is in `renamed` of what is
+        returned.
     """
     del cache
     renamed: dict[str, str] = {}
@@ -207,12 +213,19 @@ def write_npz(cache: Cache, samples: Iterable[ExportedSample], folder: Path) -> 
         path = folder / name
         if path.exists():
             shown = sample.key[:200]
-            msg = f"{shown}: another sample has the same file name on this file system. Choose another format."
+            msg = (
+                f"{shown}: another sample has the same file name on this file system. Choose "
+                f"another format."
+            )
             raise UsageError(msg)
         fsops.make_directory(path.parent, sync=False)
         fsops.write_file(path, _npz_bytes(sample), sync=False)
     said: dict[str, object] = {"key": "the path without .npz, unquoted", "texts": "uint8, UTF-8"}
-    return said | {"key": f"{said['key']}, or as renamed says", "renamed": renamed} if renamed else said
+    return (
+        said | {"key": f"{said['key']}, or as renamed says", "renamed": renamed}
+        if renamed
+        else said
+    )
 
 
 def _name(key: str) -> str:
@@ -247,17 +260,23 @@ def check(cache: Cache) -> None:
     """Raise where a cache cannot be written so.
 
     Raises:
-        UsageError: no field ``actions`` [steps, numbers], or a field that HDF5 cannot hold: with a name that it would
-            take for another, or too many axes.
+        UsageError: no field ``actions`` [steps, numbers], or a field that HDF5 cannot hold: with a
+            name that it would take for another, or too many axes.
     """
     odd = next((name for name in (cache.root.split, *cache.fields) if not _is_name(name)), None)
     if odd is not None:
-        msg = f"{cache.path}: HDF5 has no name {odd!r}. Rename it in the schema (at:), or choose another format."
+        msg = (
+            f"{cache.path}: HDF5 has no name {odd!r}. Rename it in the schema (at:), or choose "
+            f"another format."
+        )
         raise UsageError(msg)
-    deep = next((n for n, s in cache.fields.items() if len(s.item) + (s.dim is not None) > _AXES), None)
+    deep = next(
+        (n for n, s in cache.fields.items() if len(s.item) + (s.dim is not None) > _AXES), None
+    )
     if deep is not None:
         msg = (
-            f"{cache.path}: {deep}: HDF5 holds no array of more than {_AXES} axes. Leave it out when the cache is "
+            f"{cache.path}: {deep}: HDF5 holds no array of more than {_AXES} axes. Leave it out "
+            f"when the cache is "
             "built (transforms: select), or choose another format."
         )
         raise UsageError(msg)
@@ -278,7 +297,10 @@ def check_keys(cache: Cache, numbers: Array) -> None:
         CorruptionError: what is stored is not what was written.
     """
     for first in range(0, len(numbers), _AT_ONCE):
-        odd = next((key for key in cache.keys(numbers[first : first + _AT_ONCE]) if not _is_text(key)), None)
+        odd = next(
+            (key for key in cache.keys(numbers[first : first + _AT_ONCE]) if not _is_text(key)),
+            None,
+        )
         if odd is not None:
             msg = f"{cache.path}: HDF5 can hold no key {odd[:200]!r}. Choose another format."
             raise UsageError(msg)
@@ -296,7 +318,9 @@ def _is_name(name: str) -> bool:
     return _is_text(name) and not {"", "."} & set(name.split("/"))
 
 
-def write_robomimic(cache: Cache, samples: Iterable[ExportedSample], folder: Path) -> dict[str, object]:
+def write_robomimic(
+    cache: Cache, samples: Iterable[ExportedSample], folder: Path
+) -> dict[str, object]:
     """Write the file; return what is to be known of it.
 
     Raises:
@@ -340,7 +364,9 @@ _BLOCK, _RECORD = tarfile.BLOCKSIZE, tarfile.RECORDSIZE
 _ENDS = {"array": "npy", "text": "txt", "json": "json"}
 
 
-def write_webdataset(cache: Cache, samples: Iterable[ExportedSample], folder: Path) -> dict[str, object]:
+def write_webdataset(
+    cache: Cache, samples: Iterable[ExportedSample], folder: Path
+) -> dict[str, object]:
     """Write tar files of about `SHARD_BYTES`; return what each field is called in them.
 
     Raises:
@@ -358,7 +384,10 @@ def write_webdataset(cache: Cache, samples: Iterable[ExportedSample], folder: Pa
 def _extensions(kinds: Mapping[str, str]) -> dict[str, str]:
     """Return what stands behind the first dot, by field: in small letters, as readers see it."""
     alike = Counter(name.lower() for name in kinds)
-    names = {name: file_name(name, ascii_uppercase if alike[name.lower()] > 1 else "", flat=True) for name in kinds}
+    names = {
+        name: file_name(name, ascii_uppercase if alike[name.lower()] > 1 else "", flat=True)
+        for name in kinds
+    }
     return {name: f"{said.lower()}.{_ENDS[kinds[name]]}" for name, said in names.items()}
 
 
@@ -368,7 +397,9 @@ def _tar_bytes(samples: Iterator[ExportedSample], names: dict[str, str]) -> Iter
     for sample in samples:
         members = {name: npy(array) for name, array in sample.arrays.items()} | sample.texts
         for name, data in sorted(members.items()):
-            entry = tarfile.TarInfo(f"{file_name(sample.key, '.')}.{names[name]}")  # no time, no owner
+            entry = tarfile.TarInfo(
+                f"{file_name(sample.key, '.')}.{names[name]}"
+            )  # no time, no owner
             entry.size, entry.mode = len(data), 0o644
             parts = entry.tobuf(tarfile.GNU_FORMAT), data, bytes(-len(data) % _BLOCK)
             size += sum(map(len, parts))
@@ -405,33 +436,41 @@ class ExportResult:
 
 
 def export(
-    cache: str | os.PathLike[str], to: str | os.PathLike[str], form: Format, *, invalid: bool = False,
+    cache: str | os.PathLike[str],
+    to: str | os.PathLike[str],
+    form: Format,
+    *,
+    invalid: bool = False,
     split: str | None = None,
-) -> ExportResult:  # fmt: skip
+) -> ExportResult:
     """Write the samples of a cache in another format.
 
     Args:
         cache: the cache, or a folder above it; also a URL.
         to: the new folder.
-        form: "robomimic" (one HDF5 file, episodes only), "webdataset" (tar files) or "npz" (a file per sample).
+        form: "robomimic" (one HDF5 file, episodes only), "webdataset" (tar files) or "npz" (a file
+            per sample).
         invalid: also samples that have an error finding; what could not be made is never written.
         split: the split, where the folder holds several.
 
     Raises:
-        UsageError: `to` is there and not empty, or a URL; there is no such cache; it does not fit the format; nothing
-            is left.
+        UsageError: `to` is there and not empty, or a URL; there is no such cache; it does not fit
+            the format; nothing is left.
         CorruptionError: what is stored is not what was written; nothing is published.
         OutOfSpaceError: the disk is full.
 
     Notes:
-        Equal caches give equal bytes: in key order, without times or owners. Every inner chunk is checked when it is
+        Equal caches give equal bytes: in key order, without times or owners. Every inner chunk is
+            checked when it is
         read. The folder appears whole or not at all.
     """
     if is_url(to):
         msg = f"{to}: exports go to a folder. Name a new one, and copy it."
         raise UsageError(msg)
     to = Path(to)
-    full = to.exists() and (not to.is_dir() or any(to.iterdir()) or to.samefile(Path.cwd()))  # a shell may be in it
+    full = to.exists() and (
+        not to.is_dir() or any(to.iterdir()) or to.samefile(Path.cwd())
+    )  # a shell may be in it
     if full or to.is_symlink():
         msg = f"{to}: is there already, and nothing is overwritten. Name a new folder."
         raise UsageError(msg)
@@ -528,12 +567,18 @@ def _export_document(
 ) -> dict[str, Any]:
     root = cache.root
     return {
-        "format": form, "samples": len(numbers), "left_out": left_out, "names": names,
+        "format": form,
+        "samples": len(numbers),
+        "left_out": left_out,
+        "names": names,
         "cache": {
-            "pipeline": root.pipeline, "split": root.split, "key": root.key, "digest": cache.manifest.digest,
+            "pipeline": root.pipeline,
+            "split": root.split,
+            "key": root.key,
+            "digest": cache.manifest.digest,
             "content_root": cache.manifest.content_root,
         },
-    }  # fmt: skip
+    }
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -547,7 +592,9 @@ def _rename_finished(staging: Path, to: Path) -> None:
         fsops.rename(staging, to)
     except OSError as error:
         if to.exists():
-            msg = f"{to}: came while this was written, and nothing is overwritten. Name a new folder."
+            msg = (
+                f"{to}: came while this was written, and nothing is overwritten. Name a new folder."
+            )
             raise UsageError(msg) from error
         raise fsops.as_storage_error(error, to) from error
     try:

@@ -29,7 +29,11 @@ Array = np.ndarray[Any, Any]
 TASK_ITEMS = 256
 _MOST_FIELDS = 4096  # each is a folder of its own
 _MOST_NAMES = 200_000  # of fields that are counted
-_FEW_FIELDS, _BYTES, _EACH = 40, 256 << 20, 12  # so many always; of more, memory, and bytes for each field and sample
+_FEW_FIELDS, _BYTES, _EACH = (
+    40,
+    256 << 20,
+    12,
+)  # so many always; of more, memory, and bytes for each field and sample
 _LOOK = "datacheck.build.field_stats:look"
 
 
@@ -76,7 +80,9 @@ def signature(column: Column) -> Signature:
     if column.kind != "array":
         return Signature(column.kind, "uint8", 1, ())
     rank = column.values.ndim - (column.lengths is None)
-    return Signature("array", column.values.dtype.name, rank, tuple(int(n) for n in column.values.shape[1:]))
+    return Signature(
+        "array", column.values.dtype.name, rank, tuple(int(n) for n in column.values.shape[1:])
+    )
 
 
 def stats_of_blocks(keys: Sequence[str], blocks: Sequence[Block]) -> dict[str, FieldStats]:
@@ -88,13 +94,19 @@ def stats_of_blocks(keys: Sequence[str], blocks: Sequence[Block]) -> dict[str, F
         for name, column in block.fields.items():
             array = column.kind == "array" and column.lengths is not None
             lengths = column.lengths if array and column.lengths is not None else 0
-            seen.setdefault(name, FieldStats.nothing(len(keys))).add(index, signature(column), lengths)
+            seen.setdefault(name, FieldStats.nothing(len(keys))).add(
+                index, signature(column), lengths
+            )
     return dict(sorted(seen.items()))
 
 
 def has_field_stats(schema: Schema, table: Table) -> bool:
     """Tell whether a scan's table says of every field what a build must know."""
-    return bool(schema.stored) and ANY not in schema.fields and any(f"{n}:ndim" in table.columns for n in schema.stored)
+    return (
+        bool(schema.stored)
+        and ANY not in schema.fields
+        and any(f"{n}:ndim" in table.columns for n in schema.stored)
+    )
 
 
 def stats_of_table(schema: Schema, table: Table) -> dict[str, FieldStats]:
@@ -108,13 +120,17 @@ def stats_of_table(schema: Schema, table: Table) -> dict[str, FieldStats]:
     }
 
 
-def _stats_of_columns(samples: int, ndim: Measured | None, dtype: Measured | None, dims: Measured | None) -> FieldStats:
+def _stats_of_columns(
+    samples: int, ndim: Measured | None, dtype: Measured | None, dims: Measured | None
+) -> FieldStats:
     seen = FieldStats.nothing(samples)
     if ndim is None or dtype is None:
         return seen
     there = np.flatnonzero(ndim.present)
     rank = ndim.values[there].astype(np.int64)
-    sizes = np.zeros((len(there), 1), np.int64) if dims is None else dims.values[there].astype(np.int64)
+    sizes = (
+        np.zeros((len(there), 1), np.int64) if dims is None else dims.values[there].astype(np.int64)
+    )
     sizes[np.arange(sizes.shape[1]) >= np.maximum(rank, 1)[:, None]] = (
         0  # what stands behind the last axis means nothing
     )
@@ -150,20 +166,28 @@ def _distinct(rows: Array) -> tuple[Array, Array]:
 
 
 def measure_fields(
-    schema: Schema, root: Path, roots: Mapping[str, Path], items: Sequence[Item], keys: Sequence[str],
-    *, workers: int = 1, scheduler: str | None = None, progress: Progress | None = None,
-) -> tuple[dict[str, FieldStats], int]:  # fmt: skip
+    schema: Schema,
+    root: Path,
+    roots: Mapping[str, Path],
+    items: Sequence[Item],
+    keys: Sequence[str],
+    *,
+    workers: int = 1,
+    scheduler: str | None = None,
+    progress: Progress | None = None,
+) -> tuple[dict[str, FieldStats], int]:
     """Open every item once more; return what each field is in each of the samples `keys`, and how many are left out.
 
     Raises:
         DatacheckError: a child died on a file that the scan could read.
-        UsageError: the samples have more fields than a cache is made of, and half of them or more have each; or far
-            more.
+        UsageError: the samples have more fields than a cache is made of, and half of them or more
+            have each; or far more.
 
     Notes:
-        Only headers are read where a format has them. Every item is opened, because the lengths of all samples decide
-        how a cache is cut; a schema that lists its fields spares it, as the scan has measured those. Where there are
-        too many fields, those that the fewest samples have are left out, ties by name.
+        Only headers are read where a format has them. Every item is opened, because the lengths of
+        all samples decide how a cache is cut; a schema that lists its fields spares it, as the scan
+        has measured those. Where there are too many fields, those that the fewest samples have are
+        left out, ties by name.
     """
     shared = {"schema": schema.as_dict(), "root": str(root.absolute())}
     shared |= {"roots": {name: str(path.absolute()) for name, path in sorted(roots.items())}}
@@ -172,11 +196,15 @@ def measure_fields(
         for i in range(0, len(items), TASK_ITEMS)
     ]
     most = min(_MOST_FIELDS, max(_FEW_FIELDS, _BYTES // (_EACH * max(1, len(keys)))))
-    records = partial(_records, tasks, workers, scheduler, sandbox_of(root, roots, schema), progress)
+    records = partial(
+        _records, tasks, workers, scheduler, sandbox_of(root, roots, schema), progress
+    )
     seen, counts = _collect_stats(records(), keys, most)
     if len(counts) > most:
         seen.clear()
-        seen, _ = _collect_stats(records(), keys, most, _most_common(counts, len(keys), most, schema.fields))
+        seen, _ = _collect_stats(
+            records(), keys, most, _most_common(counts, len(keys), most, schema.fields)
+        )
     return dict(sorted(seen.items())), len(counts) - len(seen)
 
 
@@ -206,7 +234,9 @@ def _collect_stats(
     return seen, counts
 
 
-def _most_common(counts: Mapping[str, int], samples: int, most: int, listed: Collection[str]) -> set[str]:
+def _most_common(
+    counts: Mapping[str, int], samples: int, most: int, listed: Collection[str]
+) -> set[str]:
     """Return the names of the fields that the schema lists, and of those that the most samples have, ties by name.
 
     Raises:
@@ -219,16 +249,28 @@ def _most_common(counts: Mapping[str, int], samples: int, most: int, listed: Col
 
 
 def _too_many(samples: int, most: int) -> str:
-    return f"{samples:,} samples have more than {most:,} fields. List those that the cache should hold."
+    return (
+        f"{samples:,} samples have more than {most:,} fields. List those that the cache should "
+        f"hold."
+    )
 
 
 def _records(
-    tasks: list[dict[str, Any]], workers: int, scheduler: str | None, box: Sandbox | None, progress: Progress | None
+    tasks: list[dict[str, Any]],
+    workers: int,
+    scheduler: str | None,
+    box: Sandbox | None,
+    progress: Progress | None,
 ) -> Iterator[dict[str, Any]]:
     told = note_reporter(progress, Tick(0, 0, 0, 0, 0, 0, "looking"))
-    for outcome in ordered_map(_LOOK, tasks, workers=workers, scheduler=scheduler, sandbox=box, told=told):
+    for outcome in ordered_map(
+        _LOOK, tasks, workers=workers, scheduler=scheduler, sandbox=box, told=told
+    ):
         for death in outcome.deaths:
-            msg = f"{death.item['path']}: {death.how.strip().splitlines()[-1]}; the scan could read it. Run it again."
+            msg = (
+                f"{death.item['path']}: {death.how.strip().splitlines()[-1]}; the scan could "
+                f"read it. Run it again."
+            )
             raise DatacheckError(msg)
         for payload in outcome.payloads:
             yield from payload

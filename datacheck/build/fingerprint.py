@@ -22,20 +22,58 @@ from datacheck.schema.model import Schema
 from datacheck.transforms.base import Transform
 
 KEY_DIGITS = 16
-# What only judges samples, and never changes what is read or made of one. A key that is not listed costs reuse where it
-# might; one listed wrongly would serve stale data. `when` is settled before: declarations are those of one split.
-_JUDGES = frozenset({"rules", "checks", "duplicates", "splits", "windows", "episode", "loader", "attrs", "when"})
-_JUDGES_OF_FIELDS = frozenset({
-    "range", "size", "distance", "centered", "centered_on", "up", "max_speed", "robot", "drives", "lag", "values",
-    "near", "posed_by", "rests", "indexes", "encloses", "pixels_of", "annotates", "encodes", "share", "stats", "ignore",
-    "classes", "min_points", "min_instances", "must_be", "speakers", "train_on", "preferred_over", "label_of", "shift",
-    "min_trained_tokens",
-})  # fmt: skip
+# What only judges samples, and never changes what is read or made of one. A key that is not listed
+# costs reuse where it might; one listed wrongly would serve stale data. `when` is settled before:
+# declarations are those of one split.
+# of one split.
+_JUDGES = frozenset(
+    {"rules", "checks", "duplicates", "splits", "windows", "episode", "loader", "attrs", "when"}
+)
+_JUDGES_OF_FIELDS = frozenset(
+    {
+        "range",
+        "size",
+        "distance",
+        "centered",
+        "centered_on",
+        "up",
+        "max_speed",
+        "robot",
+        "drives",
+        "lag",
+        "values",
+        "near",
+        "posed_by",
+        "rests",
+        "indexes",
+        "encloses",
+        "pixels_of",
+        "annotates",
+        "encodes",
+        "share",
+        "stats",
+        "ignore",
+        "classes",
+        "min_points",
+        "min_instances",
+        "must_be",
+        "speakers",
+        "train_on",
+        "preferred_over",
+        "label_of",
+        "shift",
+        "min_trained_tokens",
+    }
+)
 VALUES = 2  # one more whenever datacheck makes other values of the same files: no older cache is taken for a new one
 
 
 def key_inputs(
-    pipeline: str, schema: Schema, steps: Sequence[Transform], plan: BuildPlan, sources: Mapping[str, str]
+    pipeline: str,
+    schema: Schema,
+    steps: Sequence[Transform],
+    plan: BuildPlan,
+    sources: Mapping[str, str],
 ) -> dict[str, Any]:
     """Return the inputs of a build as JSON values; ``inputs.json`` of the cache keeps them.
 
@@ -47,8 +85,9 @@ def key_inputs(
         sources: digest of every file that is read, by path.
 
     Notes:
-        Paths of extra roots and of a tokenizer say where things lie on this machine, not what they are: left out. The
-        verdict is over (key, readable, valid, codes), so a new threshold makes a new cache.
+        Paths of extra roots and of a tokenizer say where things lie on this machine, not what they
+        are: left out. The verdict is over (key, readable, valid, codes), so a new threshold makes a
+            new cache.
     """
     return {
         **_recipe(schema, steps, plan),
@@ -73,7 +112,8 @@ def recipe(schema: Schema, steps: Sequence[Transform], plan: BuildPlan) -> str:
     """Return a digest of what makes arrays of a sample: shards of equal samples and recipes are equal, 32 hex digits.
 
     Notes:
-        What only judges samples does not count: with a new threshold the arrays of an earlier cache serve again.
+        What only judges samples does not count: with a new threshold the arrays of an earlier cache
+            serve again.
     """
     made = _recipe(schema, steps, plan)
     declared = {name: value for name, value in made["schema"].items() if name not in _JUDGES}
@@ -91,14 +131,18 @@ def _recipe(schema: Schema, steps: Sequence[Transform], plan: BuildPlan) -> dict
         "codec": str(plan.codec),
         "schema": _declared(schema),
         "transforms": [step.identity() | _of_vectors(step, plan) for step in steps],
-        "layout": [[n, s.dtype, list(s.item), s.dim, s.kind, s.optional, dict(s.attrs)] for n, s in plan.specs.items()],
+        "layout": [
+            [n, s.dtype, list(s.item), s.dim, s.kind, s.optional, dict(s.attrs)]
+            for n, s in plan.specs.items()
+        ],
     }
 
 
 def _of_vectors(step: Transform, plan: BuildPlan) -> dict[str, int]:
     """Return a mark for a step that changes a part of a field of one vector each.
 
-    It once changed the first sample of each block alone: caches of that time have another key, all others keep theirs.
+    It once changed the first sample of each block alone: caches of that time have another key, all
+    others keep theirs.
     """
     specs = [plan.specs[name] for name in step.partly_changed_fields if name in plan.specs]
     return {"vectors": 2} if any(spec.dim is None and len(spec.item) == 1 for spec in specs) else {}
@@ -106,7 +150,9 @@ def _of_vectors(step: Transform, plan: BuildPlan) -> dict[str, int]:
 
 def _verdict(samples: SplitSamples) -> dict[str, str]:
     """Return digests of the keys, of who is readable and valid, and of the codes of those that are not."""
-    codes = [[key, list(codes)] for key, codes in zip(samples.keys, samples.codes, strict=True) if codes]
+    codes = [
+        [key, list(codes)] for key, codes in zip(samples.keys, samples.codes, strict=True) if codes
+    ]
     return {
         "keys": digest_bytes("\0".join(samples.keys).encode()),
         "readable": digest_array(np.asarray(samples.readable, dtype=bool)),
@@ -139,7 +185,8 @@ class InputDifference:
     """One part that differs.
 
     Args:
-        where: dotted path ("schema.fields.xyz.unit", "transforms.1 voxel.options.edge", "sources", "samples").
+        where: dotted path ("schema.fields.xyz.unit", "transforms.1 voxel.options.edge", "sources",
+            "samples").
         before, now: what it is in the cache and in the build; of files and samples a sentence.
     """
 
@@ -149,7 +196,10 @@ class InputDifference:
 
 
 def explain(
-    said: Mapping[str, Any], sources: Mapping[str, tuple[int, str]], samples: SplitSamples, cache: Path | str
+    said: Mapping[str, Any],
+    sources: Mapping[str, tuple[int, str]],
+    samples: SplitSamples,
+    cache: Path | str,
 ) -> list[InputDifference]:
     """Return what tells a build's inputs from those of a finished cache, in the order of their paths.
 
@@ -164,7 +214,10 @@ def explain(
     """
 
     def judged() -> dict[str, Codes]:
-        return {key: tuple(sorted(codes)) for key, codes in zip(samples.keys, samples.codes, strict=True)}
+        return {
+            key: tuple(sorted(codes))
+            for key, codes in zip(samples.keys, samples.codes, strict=True)
+        }
 
     return _compare(_by_name(said), lambda: sources, judged, cache)
 
@@ -183,7 +236,10 @@ def compare_caches(cache: Path | str, before: Path | str) -> list[InputDifferenc
 
 
 def _compare(
-    said: Mapping[str, Any], sources: Callable[[], Files], judged: Callable[[], dict[str, Codes]], cache: Path | str
+    said: Mapping[str, Any],
+    sources: Callable[[], Files],
+    judged: Callable[[], dict[str, Codes]],
+    cache: Path | str,
 ) -> list[InputDifference]:
     """Hold inputs against those of a cache, 10,000 differences at most; what is large is asked for where it differs."""
     found: list[InputDifference] = []
@@ -210,14 +266,19 @@ def _inputs(cache: Path | str) -> dict[str, Any]:
 def _sources(cache: Path | str) -> Files:
     place = CacheFiles.of_files(open_store(cache))
     with place.checked_content(layout.SOURCES):
-        return {path: tuple(entry) for path, entry in parse_document(place.read(layout.SOURCES))["files"].items()}
+        return {
+            path: tuple(entry)
+            for path, entry in parse_document(place.read(layout.SOURCES))["files"].items()
+        }
 
 
 def _verdicts(cache: Path | str) -> dict[str, Codes]:
     """Return of each sample the codes that the scan gave it."""
     opened = open_cache(cache, verify="manifest")
     names = opened.keys(np.arange(len(opened)))
-    codes = {key: tuple(sorted(set(codes) - {NOT_MADE})) for key, codes in opened.findings().items()}
+    codes = {
+        key: tuple(sorted(set(codes) - {NOT_MADE})) for key, codes in opened.findings().items()
+    }
     return dict.fromkeys(names, ()) | codes
 
 
@@ -242,7 +303,9 @@ def differences(now: Any, before: Any, where: str = "") -> Iterator[InputDiffere
         for key in sorted({*now, *before}):
             inner = _short(f"{where}.{key}" if where else key)
             if key not in now or key not in before:
-                yield InputDifference(inner, _shown(before.get(key, _NOTHING)), _shown(now.get(key, _NOTHING)))
+                yield InputDifference(
+                    inner, _shown(before.get(key, _NOTHING)), _shown(now.get(key, _NOTHING))
+                )
             else:
                 yield from differences(now[key], before[key], inner)
     elif isinstance(now, list) and isinstance(before, list) and len(now) == len(before):
@@ -258,7 +321,9 @@ def _short(path: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return (
+        value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
+    )
 
 
 def _files(before: Files, now: Files) -> InputDifference:
@@ -272,10 +337,20 @@ def _samples(before: Mapping[str, Codes], now: Mapping[str, Codes]) -> InputDiff
 
 
 def _sets(
-    where: str, word: str, before: Mapping[str, Any], now: Mapping[str, Any], more: Mapping[str, Sequence[str]]
+    where: str,
+    word: str,
+    before: Mapping[str, Any],
+    now: Mapping[str, Any],
+    more: Mapping[str, Sequence[str]],
 ) -> InputDifference:
-    parts = {"added": sorted(now.keys() - before.keys()), "gone": sorted(before.keys() - now.keys()), **more}
-    told = "; ".join(f"{len(names):,} {what} ({_first_names(names)})" for what, names in parts.items() if names)
+    parts = {
+        "added": sorted(now.keys() - before.keys()),
+        "gone": sorted(before.keys() - now.keys()),
+        **more,
+    }
+    told = "; ".join(
+        f"{len(names):,} {what} ({_first_names(names)})" for what, names in parts.items() if names
+    )
     counts = [f"{len(some):,} {word}{'' if len(some) == 1 else 's'}" for some in (before, now)]
     return InputDifference(where, counts[0], f"{counts[1]}: {told or 'in another order'}")
 

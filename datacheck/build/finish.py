@@ -1,6 +1,7 @@
 """Digests of source files that a scan does not read whole: a build takes them, and the next one finds them.
 
-What a file looked like when it was hashed stands in ``build.json``, the digest in ``sources.json`` of the cache.
+What a file looked like when it was hashed stands in ``build.json``, the digest in ``sources.json``
+of the cache.
 """
 
 from __future__ import annotations
@@ -51,9 +52,12 @@ def hashed_before(out: Path | str, pipeline: str, split: str) -> dict[str, Entry
         pipeline, split: whose caches; "" for a dataset without splits.
 
     Notes:
-        Files that had just been written when they were listed are left out: a second write may leave the same times.
+        Files that had just been written when they were listed are left out: a second write may
+        leave the same times.
     """
-    caches = newest_caches(out / pipeline / (split or layout.NO_SPLIT)) if isinstance(out, Path) else []
+    caches = (
+        newest_caches(out / pipeline / (split or layout.NO_SPLIT)) if isinstance(out, Path) else []
+    )
     for cache in caches[:1]:
         with suppress(DatacheckError, OSError, ValueError, LookupError, TypeError, AttributeError):
             place = CacheFiles.of_files(open_store(cache))
@@ -71,7 +75,9 @@ def _entry(path: str, stamp: Sequence[int], digest: str) -> Entry:
 
 Array = np.ndarray[Any, Any]
 
-NOT_MADE = "DC961"  # in findings.json: read, but a transform refused it or it does not fit the cache
+NOT_MADE = (
+    "DC961"  # in findings.json: read, but a transform refused it or it does not fit the cache
+)
 
 
 @dataclass(frozen=True)
@@ -113,7 +119,8 @@ class CacheFinisher:
         plan: what was to be built.
         facts: what it says of itself.
         records: of every shard of the plan.
-        linked: files of shards that are proven already; no process that parses could write into them.
+        linked: files of shards that are proven already; no process that parses could write into
+            them.
     """
 
     def __init__(
@@ -163,7 +170,9 @@ class CacheFinisher:
         for dim, names in self.plan.dims.items():
             lengths = [record.lengths[dim] for record in self.records]
             fullest = max(int(n.sum()) for n in lengths)
-            rows = self._rows[dim] = layout.ragged_rows([self.plan.specs[n] for n in names], fullest)
+            rows = self._rows[dim] = layout.ragged_rows(
+                [self.plan.specs[n] for n in names], fullest
+            )
             starts = [g * rows + np.cumsum(n) - n for g, n in enumerate(lengths)]
             self._table(layout.rows_path(dim, "start"), np.concatenate(starts))
             self._table(layout.rows_path(dim, "length"), np.concatenate(lengths))
@@ -178,7 +187,9 @@ class CacheFinisher:
         self._shards(name, path, grid, ragged=spec.dim is not None)
         self._digests[path] = found[: -(-grid.shape[0] // grid.chunk)]
         names = _names(grid, spec.dim or "sample")
-        self._document(path, layout.array_document(grid, layout.field_attributes(spec), names, self.plan.codec))
+        self._document(
+            path, layout.array_document(grid, layout.field_attributes(spec), names, self.plan.codec)
+        )
         if spec.optional:
             present = np.concatenate([record.present[name] for record in self.records])
             self._table(layout.present_path(name), present)
@@ -187,7 +198,8 @@ class CacheFinisher:
         """Hold each shard of a field to what was written, as a process that parses could change those of others.
 
         Notes:
-            A ragged shard gets its index: its writer could not know how many rows the fullest shard has.
+            A ragged shard gets its index: its writer could not know how many rows the fullest shard
+                has.
         """
         tails = {}
         for g, record in enumerate(self.records):
@@ -195,7 +207,9 @@ class CacheFinisher:
             self._files[file] = size, _ = record.files[name]
             if ragged:
                 tail = layout.pack_index(grid, record.sizes[name])
-                if record.whole.get(name, (0, ""))[0] == size + len(tail):  # an index of as many chunks is this one
+                if record.whole.get(name, (0, ""))[0] == size + len(
+                    tail
+                ):  # an index of as many chunks is this one
                     self._files[file], tail = record.whole[name], b""
                 else:
                     fsops.write_tail(self.folder / file, size, tail)
@@ -203,7 +217,9 @@ class CacheFinisher:
             if tail or file not in self._linked:
                 tails[file] = tail
         with ThreadPoolExecutor(usable_cpus()) as threads:
-            self._files |= zip(tails, threads.map(self._with_tail, tails, tails.values()), strict=True)
+            self._files |= zip(
+                tails, threads.map(self._with_tail, tails, tails.values()), strict=True
+            )
 
     def _with_tail(self, file: str, tail: bytes) -> tuple[int, str]:
         """Return size and digest of a shard with its tail, which is what was written, not what is there now."""
@@ -215,15 +231,23 @@ class CacheFinisher:
         except OSError as error:
             raise fsops.as_storage_error(error, path) from error
         if hasher.hexdigest() != digest or whole != size + len(tail):
-            msg = f"{path}: not what was written: the disk or another process changed it. Run the same command again."
+            msg = (
+                f"{path}: not what was written: the disk or another process changed it. Run the "
+                f"same command again."
+            )
             raise StorageError(msg)
         hasher.update(tail)
         return whole, hasher.hexdigest()
 
     def _table(
-        self, path: str, values: Array, attributes: Mapping[str, Any] | None = None, first: str | None = "sample",
-        *, digested: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        path: str,
+        values: Array,
+        attributes: Mapping[str, Any] | None = None,
+        first: str | None = "sample",
+        *,
+        digested: bool = True,
+    ) -> None:
         """Write a small array as one shard."""
         grid = layout.table_grid(values.dtype.name, len(values))
         if len(values):
@@ -256,7 +280,9 @@ class CacheFinisher:
         if lengths.all():
             return record.origins, lengths
         ends, raw = np.cumsum(lengths).tolist(), record.origins.tobytes()
-        texts = [raw[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)]
+        texts = [
+            raw[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)
+        ]
         for place in np.flatnonzero(lengths == 0).tolist():
             i = record.g * self.plan.k + place
             origin = Origin(samples.items[int(samples.item_of[i])].path, samples.inner[i])
@@ -265,7 +291,11 @@ class CacheFinisher:
 
     def _not_made(self) -> list[tuple[str, str]]:
         samples = self.plan.samples
-        places = [(record.g * self.plan.k + place, why) for record in self.records for place, why in record.reasons]
+        places = [
+            (record.g * self.plan.k + place, why)
+            for record in self.records
+            for place, why in record.reasons
+        ]
         return [(samples.keys[i], why) for i, why in places if samples.readable[i]]
 
     def _documents(self, made: Array, valid: Array) -> None:
@@ -277,12 +307,25 @@ class CacheFinisher:
         }
         self._write(layout.FINDINGS, canonical_json(codes))
         self._write(layout.INPUTS, canonical_json(self.facts.inputs))
-        self._write(layout.SOURCES, canonical_json({"files": {p: list(v) for p, v in self.facts.sources.items()}}))
+        self._write(
+            layout.SOURCES,
+            canonical_json({"files": {p: list(v) for p, v in self.facts.sources.items()}}),
+        )
         root = layout.Root(
-            self.facts.key, self.facts.pipeline, self.facts.schema.name, self.plan.split, len(samples), self.plan.k,
-            self._rows, windows(self.facts.schema, self.plan.specs),
-        )  # fmt: skip
-        arrays = [path.removesuffix(f"/{layout.ZARR}") for path in self._files if path.endswith(f"/{layout.ZARR}")]
+            self.facts.key,
+            self.facts.pipeline,
+            self.facts.schema.name,
+            self.plan.split,
+            len(samples),
+            self.plan.k,
+            self._rows,
+            windows(self.facts.schema, self.plan.specs),
+        )
+        arrays = [
+            path.removesuffix(f"/{layout.ZARR}")
+            for path in self._files
+            if path.endswith(f"/{layout.ZARR}")
+        ]
         for path in layout.group_paths(arrays):
             self._document(path, layout.group_document({} if path else root.attributes))
 
@@ -298,11 +341,16 @@ class CacheFinisher:
 
     def _provenance(self, not_made: Mapping[str, str]) -> None:
         said = {
-            "built": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "host": socket.gethostname(),
-            "datacheck": datacheck.__version__, "numpy": np.__version__, "python": platform.python_version(),
-            "machine": platform.machine(), "numerics": numerics.computation_digest(), "not_made": dict(not_made),
+            "built": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "host": socket.gethostname(),
+            "datacheck": datacheck.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+            "machine": platform.machine(),
+            "numerics": numerics.computation_digest(),
+            "not_made": dict(not_made),
             STAMPS: dict(self.facts.stamps),
-        }  # fmt: skip
+        }
         fsops.write_file(self.folder / layout.BUILD, canonical_json(said), sync=False)
         self._unsynced.append(layout.BUILD)
 
@@ -324,7 +372,9 @@ class CacheFinisher:
 
 def _concatenate(texts: Sequence[bytes]) -> tuple[Array, Array]:
     """Return the bytes of texts, one behind the other, and the length of each."""
-    return np.frombuffer(b"".join(texts), np.uint8), np.array([len(text) for text in texts], np.int64)
+    return np.frombuffer(b"".join(texts), np.uint8), np.array(
+        [len(text) for text in texts], np.int64
+    )
 
 
 def _names(grid: layout.Grid, first: str | None) -> list[str | None]:
@@ -335,11 +385,19 @@ def windows(schema: Schema, specs: Mapping[str, ArraySpec]) -> dict[str, Any] | 
     """Return how episodes are cut by default, with the dimension that is time: the actions', else the most used one."""
     if schema.windows is None:
         return None
-    ragged = {name: spec for name, spec in specs.items() if spec.dim is not None and spec.kind == "array"}
+    ragged = {
+        name: spec for name, spec in specs.items() if spec.dim is not None and spec.kind == "array"
+    }
     actions = [spec.dim for spec in ragged.values() if spec.attrs.get("role") == "action"]
     dims = actions or [spec.dim for spec in ragged.values()]
     if not dims:
         return None
     dim = min(set(dims), key=lambda d: (-dims.count(d), str(d)))
     said = schema.windows
-    return {"dim": dim, "length": said.length, "stride": said.stride, "pad": said.pad, "short": said.short}
+    return {
+        "dim": dim,
+        "length": said.length,
+        "stride": said.stride,
+        "pad": said.pad,
+        "short": said.short,
+    }

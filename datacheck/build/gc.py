@@ -1,7 +1,8 @@
 """Remove what nobody needs: old caches, builds whose builder is gone, the trash.
 
-A cache is locked against readers, renamed into the trash, and only then removed: file by file as its manifest names
-them, the manifest last. So a half-removed cache has no name, and the next run goes on with it. What is strange stays.
+A cache is locked against readers, renamed into the trash, and only then removed: file by file as
+its manifest names them, the manifest last. So a half-removed cache has no name, and the next run
+goes on with it. What is strange stays.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ class GcCandidate:
         goes: whether it is removed.
         why: why, or why not, in words.
         age: since it was made, or moved to the trash [s]; 0 where it is "unknown".
-        files: its plain files, by device and inode (or key): how many names of each lie here, how many it has, its
-            size [bytes].
+        files: its plain files, by device and inode (or key): how many names of each lie here, how
+            many it has, its size [bytes].
         strange: what was left of it, as no cache or build holds such files.
         root: the folder of caches below which it lies.
     """
@@ -64,29 +65,42 @@ class GcCandidate:
 
 
 def survey(
-    root: str | os.PathLike[str], keep: int | None = None, older: float | None = None, *, unlocked: bool = False
+    root: str | os.PathLike[str],
+    keep: int | None = None,
+    older: float | None = None,
+    *,
+    unlocked: bool = False,
 ) -> list[GcCandidate]:
     """Return everything below a folder of caches, and what of it would go; nothing is changed.
 
     Args:
-        root: the folder of caches, or that of a pipeline or of a split; links in it are not followed.
+        root: the folder of caches, or that of a pipeline or of a split; links in it are not
+            followed.
         keep: of the caches of each split the newest so many stay.
         older: what is younger stays [s]. With neither of the two every finished cache stays.
-        unlocked: nobody reads what goes: believed on network file systems, where readers are not seen.
+        unlocked: nobody reads what goes: believed on network file systems, where readers are not
+            seen.
 
     Raises:
         UsageError: there is no such folder, or it is a cache itself, or a URL.
-        StorageError: the operating system refuses to list it. A folder below that it refuses to list is "unknown".
+        StorageError: the operating system refuses to list it. A folder below that it refuses to
+            list is "unknown".
     """
     if is_url(root):
-        msg = f"{root}: caches in buckets are not collected. Delete one below its key, commit.json first."
+        msg = (
+            f"{root}: caches in buckets are not collected. Delete one below its key, commit.json "
+            f"first."
+        )
         raise UsageError(msg)
     root = Path(root)
     if not root.is_dir():
         msg = f"{root}: no such folder"
         raise UsageError(msg)
     if (root / layout.MANIFEST).exists():
-        msg = f"{root}: a cache. Name the folder that holds its pipeline's caches, and say what stays: --keep N"
+        msg = (
+            f"{root}: a cache. Name the folder that holds its pipeline's caches, and say what "
+            f"stays: --keep N"
+        )
         raise UsageError(msg)
     if min(keep or 0, older or 0) < 0:
         msg = f"keep {keep}, older than {older} s: neither can be negative"
@@ -123,7 +137,9 @@ def remove(found: GcCandidate) -> bool:
     """
     path = Path(found.path)
     try:
-        with ConfinedFolder(found.root) as root:  # held, so that no folder on the way can become a link meanwhile
+        with ConfinedFolder(
+            found.root
+        ) as root:  # held, so that no folder on the way can become a link meanwhile
             held = root.open_plain(os.path.relpath(path.parent, found.root))
     except FileNotFoundError:
         return False
@@ -165,7 +181,9 @@ def _removed(found: GcCandidate, path: Path) -> bool:
                 folder = publish.set_aside(folder, folder.parent)
             except FileNotFoundError:
                 return False
-            fsops.sync_directory(folder.parent)  # no power loss may bring the name back when files are gone
+            fsops.sync_directory(
+                folder.parent
+            )  # no power loss may bring the name back when files are gone
             fsops.sync_directory(path.parent)
         found.strange = _remove_files(folder, status)
         fsops.remove_empty(folder.parent)
@@ -186,7 +204,11 @@ class _Policy:
     def of_readers(self, path: Path) -> str:
         """Return why something stays that somebody may read, "" where it may go."""
         if not self.local:
-            return "" if self.unlocked else "who reads it cannot be seen on this file system: --unlocked"
+            return (
+                ""
+                if self.unlocked
+                else "who reads it cannot be seen on this file system: --unlocked"
+            )
         if not _is_file(path / layout.MANIFEST):
             return ""
         try:
@@ -214,13 +236,20 @@ def _candidates(folder: Path, policy: _Policy, depth: int) -> Iterator[GcCandida
         yield from _each(paths, lambda path: _trash(path, policy))
     else:
         hidden = {path for path in paths if path.name.startswith(".")}
-        caches = [path for path in paths if depth and path not in hidden and os.path.lexists(path / layout.MANIFEST)]
+        caches = [
+            path
+            for path in paths
+            if depth and path not in hidden and os.path.lexists(path / layout.MANIFEST)
+        ]
         passed = {*hidden, *caches}
         for path in paths:
             if path.name in {layout.BUILDING, layout.TRASH} or (depth and path not in passed):
                 yield from _candidates(path, policy, depth - 1)
         foreign = {path: why for path in caches if (why := _why_foreign(path))}
-        yield from (GcCandidate(path, "unknown", goes=False, why=why, age=0.0) for path, why in foreign.items())
+        yield from (
+            GcCandidate(path, "unknown", goes=False, why=why, age=0.0)
+            for path, why in foreign.items()
+        )
         ours = newest_first(path for path in caches if path not in foreign)
         places = {path: place for place, path in enumerate(ours)}
         yield from _each(ours, lambda path: _cache(path, places[path], policy))
@@ -275,12 +304,14 @@ def _build(path: Path, policy: _Policy) -> GcCandidate:
 def _trash(path: Path, policy: _Policy) -> GcCandidate:
     age = time.time() - path.stat().st_ctime  # when it came here
     if _TRASH.fullmatch(path.name) is None:
-        return GcCandidate(path, "unknown", goes=False, why="not named like what datacheck moves there", age=0.0)
+        return GcCandidate(
+            path, "unknown", goes=False, why="not named like what datacheck moves there", age=0.0
+        )
     why = policy.of_age(age) or policy.of_readers(path)
     return GcCandidate(path, "trash", not why, why or "in the trash", age, _files(path))
 
 
-# ---------------------------------------------------------------------------------------------- files
+# -------------------------------------------------------------------------------------------- files
 
 
 def _age(path: Path) -> float:
@@ -298,14 +329,18 @@ def _folders(folder: Path) -> list[Path]:
     """Return the folders in a folder, sorted; links are none."""
     try:
         with os.scandir(folder) as entries:
-            return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
+            return sorted(
+                Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)
+            )
     except FileNotFoundError:
         return []
 
 
 def _files(folder: Path) -> dict[tuple[int, int], tuple[int, int, int]]:
     found: dict[tuple[int, int], tuple[int, int, int]] = {}
-    todo = [str(folder)]  # os.walk calls itself, and somebody may have nested folders a thousand deep
+    todo = [
+        str(folder)
+    ]  # os.walk calls itself, and somebody may have nested folders a thousand deep
     while todo:
         with suppress(OSError), os.scandir(todo.pop()) as entries:
             for entry in entries:

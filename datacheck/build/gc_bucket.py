@@ -1,7 +1,7 @@
 """Remove from an object store what builders left that are gone: attempts that were not committed.
 
-Nothing tells who is at work there, so an attempt is left alone until a day after its last object. Caches are not
-touched: nobody sees who reads them.
+Nothing tells who is at work there, so an attempt is left alone until a day after its last object.
+Caches are not touched: nobody sees who reads them.
 """
 
 from __future__ import annotations
@@ -31,18 +31,33 @@ def survey(url: str, keep: int | None = None, older: float | None = None) -> lis
         StorageError: the store refuses.
     """
     if keep is not None:
-        msg = f"{url}: --keep: caches in buckets are not collected. Delete one below its key, commit.json first."
+        msg = (
+            f"{url}: --keep: caches in buckets are not collected. Delete one below its key, "
+            f"commit.json first."
+        )
         raise UsageError(msg)
     place, prefix = parse_url(url)
     objects, silent, now = Objects(place), max(SILENT_S, older or 0), time.time()
-    names = [f"{prefix}/{name}".lstrip("/") for name in objects.below(prefix)[1] if _PROBE.fullmatch(name)]
+    names = [
+        f"{prefix}/{name}".lstrip("/")
+        for name in objects.below(prefix)[1]
+        if _PROBE.fullmatch(name)
+    ]
     found = []
     for path in [*find_attempts(url), *(f"{place}/{name}" for name in names)]:
         files = _files(objects, path)
         age = now - max((when for *_, when in files), default=0)
         gone = age >= silent
-        why = "its builder is gone" if gone else "something came a short time ago: its builder may be at work"
-        found.append(GcCandidate(path, "build", gone, why, age, {key: (1, 1, size) for key, size, _ in files}))
+        why = (
+            "its builder is gone"
+            if gone
+            else "something came a short time ago: its builder may be at work"
+        )
+        found.append(
+            GcCandidate(
+                path, "build", gone, why, age, {key: (1, 1, size) for key, size, _ in files}
+            )
+        )
     return found
 
 
@@ -59,7 +74,9 @@ def remove(found: GcCandidate) -> bool:
     above, _, name = str(found.path).rpartition("/")
     attempts = [found.path] if _PROBE.fullmatch(name) else find_attempts(above, 0)
     files = _files(objects, str(found.path))
-    if found.path not in attempts or {key: size for key, size, _ in files} != {k: f[2] for k, f in found.files.items()}:
+    if found.path not in attempts or {key: size for key, size, _ in files} != {
+        k: f[2] for k, f in found.files.items()
+    }:
         return False
     if not files or time.time() - max(when for *_, when in files) < SILENT_S:
         return False

@@ -17,7 +17,13 @@ from datacheck.build.provenance import ShardRecord
 from datacheck.build.reuse import File, ReusableCache
 from datacheck.build.shard_worker import spec_as
 from datacheck.cache.codec import PLAIN, Codec
-from datacheck.errors import DatacheckError, FormatError, MissingDependencyError, StorageError, UsageError
+from datacheck.errors import (
+    DatacheckError,
+    FormatError,
+    MissingDependencyError,
+    StorageError,
+    UsageError,
+)
 from datacheck.model.row_keys import keys_from_runs, keys_to_runs
 from datacheck.runtime import numerics
 from datacheck.runtime.hashing import digest_value
@@ -54,7 +60,8 @@ class BuildJob:
         codec: what the chunks of the fields go through.
         hashed: the sources that no scan has a digest of.
         marks: by path where lines of large files begin, see `Listing.marks`.
-        too_many: how many fields that few samples have are left out, as there are more than a cache has.
+        too_many: how many fields that few samples have are left out, as there are more than a cache
+            has.
     """
 
     pipeline: str
@@ -98,13 +105,21 @@ def digests(job: BuildJob) -> dict[str, tuple[int, str]]:
 def files_of(job: BuildJob) -> list[list[File]]:
     """Return per item path, size and digest of all files that reading it opens."""
     items = range(len(job.files))
-    return [[(entry.path, entry.size, entry.digest or "") for entry in _entries(job, item)] for item in items]
+    return [
+        [(entry.path, entry.size, entry.digest or "") for entry in _entries(job, item)]
+        for item in items
+    ]
 
 
 def tasks_of(
-    job: BuildJob, plan: BuildPlan, steps: Sequence[Transform], batches: Iterable[Sequence[int]], shards: Path | None,
-    records: Path, old: ReusableCache | None = None,
-) -> Iterator[dict[str, Any]]:  # fmt: skip
+    job: BuildJob,
+    plan: BuildPlan,
+    steps: Sequence[Transform],
+    batches: Iterable[Sequence[int]],
+    shards: Path | None,
+    records: Path,
+    old: ReusableCache | None = None,
+) -> Iterator[dict[str, Any]]:
     """Return the tasks for `writer.write_shards`.
 
     Args:
@@ -134,7 +149,11 @@ def tasks_of(
         "numerics": numerics.numeric_environment(),
     }
     even = even_fields(job)
-    return (shared | {"items": [_order(job, plan, g, old, even) for g in batch]} for batch in batches if batch)
+    return (
+        shared | {"items": [_order(job, plan, g, old, even) for g in batch]}
+        for batch in batches
+        if batch
+    )
 
 
 def even_fields(job: BuildJob) -> dict[int, tuple[str, ...]]:
@@ -154,14 +173,24 @@ def even_fields(job: BuildJob) -> dict[int, tuple[str, ...]]:
 
 
 def _order(
-    job: BuildJob, plan: BuildPlan, g: int, old: ReusableCache | None, even: Mapping[int, tuple[str, ...]]
+    job: BuildJob,
+    plan: BuildPlan,
+    g: int,
+    old: ReusableCache | None,
+    even: Mapping[int, tuple[str, ...]],
 ) -> dict[str, Any]:
     """Return the order for one shard: its keys, which of them to read from which files, and which to copy."""
     part = plan.shard(g)
     keys = job.samples.keys[part]
-    asked = job.samples.readable[part] if old is None else job.samples.readable[part] & (old.numbers[part] < 0)
+    asked = (
+        job.samples.readable[part]
+        if old is None
+        else job.samples.readable[part] & (old.numbers[part] < 0)
+    )
     wanted: dict[int, list[str]] = {}
-    for key, item, read in zip(keys, job.samples.item_of[part].tolist(), asked.tolist(), strict=True):
+    for key, item, read in zip(
+        keys, job.samples.item_of[part].tolist(), asked.tolist(), strict=True
+    ):
         if read:
             wanted.setdefault(item, []).append(key)
     reads, runs = [], keys_to_runs(keys)
@@ -170,8 +199,18 @@ def _order(
         one = replace(job.samples.items[item], even=even.get(item, ()))
         read = one.as_dict() | {"keys": runs if len(some) == len(keys) else keys_to_runs(some)}
         marks = job.marks.get(job.samples.items[item].path)
-        reads.append({"item": read if marks is None else read | {"part": _between(marks, some)}, "files": files})
-    return {"g": g, "keys": runs, "reads": reads, "copies": old.copies(g) if old is not None else None}
+        reads.append(
+            {
+                "item": read if marks is None else read | {"part": _between(marks, some)},
+                "files": files,
+            }
+        )
+    return {
+        "g": g,
+        "keys": runs,
+        "reads": reads,
+        "copies": old.copies(g) if old is not None else None,
+    }
 
 
 def _between(marks: Array, keys: Sequence[str]) -> list[int]:
@@ -207,11 +246,15 @@ def read_records(outcome: TaskResult, folder: Path, plan: BuildPlan) -> list[Sha
             continue
         found = provenance.read(folder, g, size, digest)
         if found is None:
-            msg = f"{folder / str(g)}: not what a worker wrote. Do all workers see this folder? Nothing was published."
+            msg = (
+                f"{folder / str(g)}: not what a worker wrote. Do all workers see this folder? "
+                f"Nothing was published."
+            )
             raise StorageError(msg)
         if not provenance.fits(found, plan):
             msg = (
-                f"{folder / str(g)}: does not fit the plan of this build. A worker wrote it or somebody changed it; no "
+                f"{folder / str(g)}: does not fit the plan of this build. A worker wrote it or "
+                f"somebody changed it; no "
                 "damaged source file does this: please report it. Nothing was published."
             )
             raise StorageError(msg)
@@ -226,21 +269,30 @@ def seek_points(job: BuildJob, plan: BuildPlan) -> dict[int, Array]:
     """Return by item of a build the numbers of the samples at which reading of its file can begin; see `look`.
 
     Notes:
-        Asks only large files that several tasks read; files of lines whose offsets are known are skipped.
+        Asks only large files that several tasks read; files of lines whose offsets are known are
+        skipped.
     """
     starts = range(plan.k * plan.per_task, len(plan.samples), plan.k * plan.per_task)
-    before, behind = (plan.samples.item_of[[place + by for place in starts]].tolist() for by in (-1, 0))
+    before, behind = (
+        plan.samples.item_of[[place + by for place in starts]].tolist() for by in (-1, 0)
+    )
     parted = sorted({one for one, other in zip(before, behind, strict=True) if one == other})
     even = even_fields(job)
-    items = [(number, replace(plan.samples.items[number], even=even.get(number, ()))) for number in parted]
-    asked = [(n, item) for n, item in items if item.nbytes >= LEAST_BYTES and item.path not in job.marks]
+    items = [
+        (number, replace(plan.samples.items[number], even=even.get(number, ())))
+        for number in parted
+    ]
+    asked = [
+        (n, item) for n, item in items if item.nbytes >= LEAST_BYTES and item.path not in job.marks
+    ]
     if not asked:
         return {}
     task: dict[str, Any] = {
-        "schema": job.schema.as_dict(), "root": str(job.root.absolute()),
+        "schema": job.schema.as_dict(),
+        "root": str(job.root.absolute()),
         "roots": {name: str(path.absolute()) for name, path in sorted(job.roots.items())},
         "items": [item.as_dict() for _, item in asked],
-    }  # fmt: skip
+    }
     found: dict[int, Array] = {}
     numbers = {(item.path, item.split): number for number, item in asked}
     for outcome in ordered_map(_LOOK, [task], limits=job.limits, sandbox=job.sandbox()):
@@ -260,7 +312,9 @@ def _points(value: Any) -> bool:
 
 
 def _of_items(answer: list[Any], task: dict[str, Any]) -> bool:
-    return {(path, split) for path, split, _ in answer} <= {(item["path"], item["split"]) for item in task["items"]}
+    return {(path, split) for path, split, _ in answer} <= {
+        (item["path"], item["split"]) for item in task["items"]
+    }
 
 
 @answers([(str, str, _points)], _of_items, raises=(UsageError, MissingDependencyError))

@@ -24,8 +24,13 @@ _PART_BYTES, _PATH_BYTES = 255, 2048  # of a name in a folder, and of a path bel
 SOURCE_BYTES = 256 << 20  # of source in one task
 _MOST_REREAD = 1 / 16  # of what tasks read may be what others have read before
 _RARE_SHARE = 0.5  # share of the samples; a field that fewer have takes no room where it is absent
-_ODD_SHARE, _FLOAT_SHARE = 0.05, 0.2  # share of the samples; where fewer have floats, the others stay whole numbers
-_INTEGER_ROLES = frozenset({"class", "id", "instance", "labels", "segment", "timestamp", "tokens"})  # seldom floats
+_ODD_SHARE, _FLOAT_SHARE = (
+    0.05,
+    0.2,
+)  # share of the samples; where fewer have floats, the others stay whole numbers
+_INTEGER_ROLES = frozenset(
+    {"class", "id", "instance", "labels", "segment", "timestamp", "tokens"}
+)  # seldom floats
 _ATTRIBUTES = ("role", "unit", "frame", "centered", "columns", "order", "skeleton")
 
 
@@ -70,11 +75,11 @@ def resolve(
         own_code: a step is the user's function, which may give other samples the axes of most.
 
     Notes:
-        What the schema declares stands. What it leaves open is what most valid samples have, ties to the smaller
-        sizes. An undeclared dtype is the smallest that holds all of theirs, but for a few odd ones (see
-        `_common_dtype`) and, without own code, for those of other axes. An undeclared first axis is fixed where all
-        that fit the others agree and half of the samples have the field, else ragged. Samples that do not fit cannot be
-        made.
+        What the schema declares stands. What it leaves open is what most valid samples have, ties
+        to the smaller sizes. An undeclared dtype is the smallest that holds all of theirs, but for
+        a few odd ones (see `_common_dtype`) and, without own code, for those of other axes. An
+        undeclared first axis is fixed where all that fit the others agree and half of the samples
+        have the field, else ragged. Samples that do not fit cannot be made.
     """
     specs: dict[str, ArraySpec] = {}
     for name in sorted(seen):
@@ -85,47 +90,77 @@ def resolve(
         counted = present & valid if (present & valid).any() else present
         if counted.any():
             share = float(present[valid].mean()) if valid.any() else 1.0
-            specs[name] = _resolved(name, declared, seen[name], counted, share=share, own_code=own_code)
+            specs[name] = _resolved(
+                name, declared, seen[name], counted, share=share, own_code=own_code
+            )
     return specs
 
 
 def _resolved(
-    name: str, declared: FieldSpec | None, seen: FieldStats, counted: Array, *, share: float, own_code: bool
+    name: str,
+    declared: FieldSpec | None,
+    seen: FieldStats,
+    counted: Array,
+    *,
+    share: float,
+    own_code: bool,
 ) -> ArraySpec:
     spec = declared or FieldSpec()
     tally = Counter(seen.which[counted].tolist())
-    found = sorted(((n, seen.signatures[i]) for i, n in tally.items()), key=lambda f: (-f[0], f[1].item, f[1].dtype))
+    found = sorted(
+        ((n, seen.signatures[i]) for i, n in tally.items()),
+        key=lambda f: (-f[0], f[1].item, f[1].dtype),
+    )
     kind = _most_common((n, s.kind) for n, s in found)
     optional = spec.optional if declared is not None else share < 1
     attrs = {k: v for k in _ATTRIBUTES if (v := spec.model_dump(mode="json").get(k)) is not None}
     if kind != "array":
         return ArraySpec("uint8", (), layout.text_dim(name), kind, optional, attrs)
     found = [(n, s) for n, s in found if s.kind == "array"]
-    rank = len(spec.shape) if spec.shape is not None else _most_common((n, s.rank) for n, s in found)
+    rank = (
+        len(spec.shape) if spec.shape is not None else _most_common((n, s.rank) for n, s in found)
+    )
     found = [(n, s) for n, s in found if s.rank == rank] or found
     dim, item = _axes(name, spec, rank, found, seen, counted)
     tail = item if dim is not None else item[1:]
     fit = found if own_code else [(n, s) for n, s in found if s.item == tail] or found
-    dtype = spec.dtype if spec.dtype not in {None, "text", "json"} else _common_dtype(fit, spec.role)
+    dtype = (
+        spec.dtype if spec.dtype not in {None, "text", "json"} else _common_dtype(fit, spec.role)
+    )
     if spec.shape is None and dim is None and item and share < _RARE_SHARE:
         dim, item = layout.text_dim(name), item[1:]
     return ArraySpec(str(dtype), item, dim, "array", optional, attrs)
 
 
 def _axes(
-    name: str, spec: FieldSpec, rank: int, found: Sequence[tuple[int, Signature]], seen: FieldStats, counted: Array
+    name: str,
+    spec: FieldSpec,
+    rank: int,
+    found: Sequence[tuple[int, Signature]],
+    seen: FieldStats,
+    counted: Array,
 ) -> tuple[str | None, tuple[int, ...]]:
     """Return (ragged dimension, item sizes)."""
     if rank == 0:
         return None, ()
     tails = [(n, s.item) for n, s in found if s.rank == rank]
-    tail = _most_common(tails) if tails else tuple(d if isinstance(d, int) else 1 for d in (spec.shape or ())[1:])
+    tail = (
+        _most_common(tails)
+        if tails
+        else tuple(d if isinstance(d, int) else 1 for d in (spec.shape or ())[1:])
+    )
     if spec.shape is not None:
         tail = tuple(d if isinstance(d, int) else tail[i] for i, d in enumerate(spec.shape[1:]))
         first = spec.shape[0]
         return (first, tail) if isinstance(first, str) else (None, (first, *tail))
-    fits = [i for i, s in enumerate(seen.signatures) if (s.kind, s.rank, s.item) == ("array", rank, tail)]
-    lengths = seen.length[counted & np.isin(seen.which, fits)]  # what has other axes cannot be made, whatever is chosen
+    fits = [
+        i
+        for i, s in enumerate(seen.signatures)
+        if (s.kind, s.rank, s.item) == ("array", rank, tail)
+    ]
+    lengths = seen.length[
+        counted & np.isin(seen.which, fits)
+    ]  # what has other axes cannot be made, whatever is chosen
     if len(lengths) and int(lengths.min()) == int(lengths.max()) > 0:
         return None, (int(lengths[0]), *tail)
     return layout.text_dim(name), tail
@@ -143,8 +178,10 @@ def _common_dtype(found: Sequence[tuple[int, Signature]], role: str | None) -> s
     """Return the dtype of samples of which so many have each signature: the smallest that holds all that count.
 
     Notes:
-        Whole numbers become no floats where none are floats: NumPy says so of int64 and uint64. Nor do they where
-        floats are a few odd samples: of classes, ids and times, and of arrays of two axes or more, such as pictures.
+        Whole numbers become no floats where none are floats: NumPy says so of int64 and uint64. Nor
+        do they where
+        floats are a few odd samples: of classes, ids and times, and of arrays of two axes or more,
+            such as pictures.
         Of other numbers all count: JSON writes 1 and 0.5.
     """
     counts: Counter[str] = Counter()
@@ -156,25 +193,32 @@ def _common_dtype(found: Sequence[tuple[int, Signature]], role: str | None) -> s
     if most not in floats and sum(counts[dtype] for dtype in floats) < few * counts.total():
         counts = Counter({dtype: n for dtype, n in counts.items() if dtype not in floats})
     common = np.result_type(*sorted(counts))
-    return layout.zarr_type(most if common.kind == "f" and floats.isdisjoint(counts) else common.name)
+    return layout.zarr_type(
+        most if common.kind == "f" and floats.isdisjoint(counts) else common.name
+    )
 
 
-# ---------------------------------------------------------------------------------------------- shards and tasks
+# --------------------------------------------------------------------------------- shards and tasks
 
 
 def without_unstorable(
-    specs: Mapping[str, ArraySpec], schema: Schema, seen: Mapping[str, FieldStats], samples: SplitSamples
+    specs: Mapping[str, ArraySpec],
+    schema: Schema,
+    seen: Mapping[str, FieldStats],
+    samples: SplitSamples,
 ) -> tuple[dict[str, ArraySpec], list[str]]:
     """Return the fields but those that no cache can hold and few samples have, and a sentence for each of these.
 
     Notes:
-        One odd file ends the build of no other. What the schema lists, or half of the valid samples have, is left to
-        `storage_specs`, which refuses it.
+        One odd file ends the build of no other. What the schema lists, or half of the valid samples
+        have, is left to `storage_specs`, which refuses it.
     """
     valid = samples.valid & samples.readable
     have = {name: (seen[name].which >= 0) & valid for name in specs}
     counts = {name: int(there.sum()) for name, there in have.items()}
-    few = {name for name in specs if name not in schema.fields and 2 * counts[name] < int(valid.sum())}
+    few = {
+        name for name in specs if name not in schema.fields and 2 * counts[name] < int(valid.sum())
+    }
     why = {name: reason for name in sorted(few) if (reason := _refused(name, specs[name]))}
     for name in sorted(specs):
         for outer in _enclosing_fields(name, specs):
@@ -183,7 +227,8 @@ def without_unstorable(
             if rarer in few and why.keys().isdisjoint((outer, name)):
                 why[rarer] = _nesting_message(outer, name)
     said = [
-        f"{reason} ({counts[name]:,} of {int(valid.sum()):,} samples, such as {samples.keys[int(have[name].argmax())]})"
+        f"{reason} ({counts[name]:,} of {int(valid.sum()):,} samples, such as "
+        f"{samples.keys[int(have[name].argmax())]})"
         for name, reason in sorted(why.items())
     ]
     return {name: spec for name, spec in specs.items() if name not in why}, said
@@ -193,7 +238,8 @@ def storage_specs(specs: Mapping[str, ArraySpec]) -> dict[str, ArraySpec]:
     """Return the specs as the format wants them: by name, every text and JSON field on a dimension of its own.
 
     Raises:
-        UsageError: a field has an axis of size 0, lies inside another, or has a name with an empty part or that is
+        UsageError: a field has an axis of size 0, lies inside another, or has a name with an empty
+            part or that is
             too long: no cache holds these.
     """
     for name, spec in specs.items():
@@ -201,7 +247,10 @@ def storage_specs(specs: Mapping[str, ArraySpec]) -> dict[str, ArraySpec]:
             (_nesting_message(outer, name) for outer in _enclosing_fields(name, specs)), ""
         ):
             raise UsageError(reason)
-    return {n: s if s.kind == "array" else replace(s, dim=layout.text_dim(n)) for n, s in sorted(specs.items())}
+    return {
+        n: s if s.kind == "array" else replace(s, dim=layout.text_dim(n))
+        for n, s in sorted(specs.items())
+    }
 
 
 def unfit(specs: Mapping[str, ArraySpec], seen: Mapping[str, FieldStats]) -> dict[str, Array]:
@@ -240,26 +289,41 @@ def _holds(spec: ArraySpec, signature: Signature) -> bool:
 def _refused(name: str, spec: ArraySpec) -> str:
     """Return why no cache can hold a field, "" where one can."""
     if "\0" in name or not all(name.split("/")):
-        return f"{name!r}: an empty part or a NUL, so no cache has such a field. Rename it: at: in the schema"
+        return (
+            f"{name!r}: an empty part or a NUL, so no cache has such a field. Rename it: at: in "
+            f"the schema"
+        )
     path = layout.rows_path(layout.text_dim(name), "start")
     if len(path) > _PATH_BYTES or max(map(len, path.split("/"))) > _PART_BYTES:
         return f"{name[:60]}...: too long for the name of a file. Rename it: at: in the schema"
     if len(spec.item) >= layout.AXES:
         axes = len(spec.item) + (spec.dim is not None)
         most = layout.AXES - (spec.dim is None)
-        return f"{name}: {axes} axes; a cache holds at most {most}. Leave it out: transforms: select"
+        return (
+            f"{name}: {axes} axes; a cache holds at most {most}. Leave it out: transforms: select"
+        )
     if 0 in spec.item:
-        return f"{name}: an axis of size 0 ({list(spec.item)}) cannot be stored. Leave it out: transforms: select"
+        return (
+            f"{name}: an axis of size 0 ({list(spec.item)}) cannot be stored. Leave it out: "
+            f"transforms: select"
+        )
     return ""
 
 
 def _enclosing_fields(name: str, specs: Mapping[str, ArraySpec]) -> list[str]:
     """Return the fields inside which a field lies."""
-    return [outer for place, letter in enumerate(name) if letter == "/" and (outer := name[:place]) in specs]
+    return [
+        outer
+        for place, letter in enumerate(name)
+        if letter == "/" and (outer := name[:place]) in specs
+    ]
 
 
 def _nesting_message(outer: str, inner: str) -> str:
-    return f"a cache cannot hold both {outer} and {inner}. Leave one out or rename it: at: in the schema"
+    return (
+        f"a cache cannot hold both {outer} and {inner}. Leave one out or rename it: at: in the "
+        f"schema"
+    )
 
 
 def estimate_sample_bytes(
@@ -271,12 +335,17 @@ def estimate_sample_bytes(
     """Return the bytes of a median sample behind the transforms.
 
     Notes:
-        Lengths are those before the transforms. What a sample has beyond its arrays is its text, in equal parts; a
-        ragged field that only a transform makes counts as much as all of the text, or as the sample where it has none.
+        Lengths are those before the transforms. What a sample has beyond its arrays is its text, in
+        equal parts; a ragged field that only a transform makes counts as much as all of the text,
+        or as the sample where it has none.
     """
     counted = samples.readable & samples.valid
     counted = counted if counted.any() else samples.readable
-    lengths = {s.dim: seen[n].length[counted] for n, s in before.items() if s.dim is not None and s.kind == "array"}
+    lengths = {
+        s.dim: seen[n].length[counted]
+        for n, s in before.items()
+        if s.dim is not None and s.kind == "array"
+    }
     own = {n: seen[n].length[counted] for n in before}
     arrays: Array = np.zeros(int(counted.sum()), np.int64)
     for spec in before.values():
@@ -289,7 +358,9 @@ def estimate_sample_bytes(
         if spec.dim is None:
             total = total + spec.item_bytes
         elif spec.kind == "array" and (spec.dim in lengths or name in own):
-            total = total + (lengths[spec.dim] if spec.dim in lengths else own[name]) * spec.item_bytes
+            total = (
+                total + (lengths[spec.dim] if spec.dim in lengths else own[name]) * spec.item_bytes
+            )
         else:
             total = total + (rest // texts if texts else samples.nbytes[counted])
     return int(np.median(total)) if len(total) else 0
@@ -341,20 +412,26 @@ class BuildPlan:
         """Yield the shards of each task, and together the tasks that one process does one after another.
 
         Args:
-            points: by item the numbers of the samples at which reading of its file can begin, ascending from 0; the
-                file of another item can be entered at any sample.
+            points: by item the numbers of the samples at which reading of its file can begin,
+                ascending from 0; the file of another item can be entered at any sample.
 
         Notes:
-            A process that begins behind such a point reads what lies between as well, which the process before it has
-            read. A series ends where that is little beside what it reads itself.
+            A process that begins behind such a point reads what lies between as well, which the
+            process before it has read. A series ends where that is little beside what it reads
+            itself.
         """
         sizes = np.add.reduceat(self.samples.nbytes, range(0, len(self.samples), self.k)).tolist()
         first = size = 0
         for g in range(1, self.shards + 1):
             size += sizes[g - 1]
-            full = g - first >= self.per_task and self._again(g, points or {}) <= size * _MOST_REREAD
+            full = (
+                g - first >= self.per_task and self._again(g, points or {}) <= size * _MOST_REREAD
+            )
             if full or g == self.shards:
-                yield [list(range(i, min(g, i + self.per_task))) for i in range(first, g, self.per_task)]
+                yield [
+                    list(range(i, min(g, i + self.per_task)))
+                    for i in range(first, g, self.per_task)
+                ]
                 first, size = g, 0
 
     def _again(self, g: int, points: Mapping[int, Array]) -> int:
@@ -377,11 +454,19 @@ class BuildPlan:
         parts = [self.shard(g) for g in shards]
         nbytes = sum(int(self.samples.nbytes[part].sum()) for part in parts)
         samples = sum(part.stop - part.start for part in parts)
-        return tick._replace(files=tick.files + len(parts), nbytes=tick.nbytes + nbytes, samples=tick.samples + samples)
+        return tick._replace(
+            files=tick.files + len(parts),
+            nbytes=tick.nbytes + nbytes,
+            samples=tick.samples + samples,
+        )
 
 
 def make_plan(
-    split: str, samples: SplitSamples, specs: dict[str, ArraySpec], sample_bytes: int, codec: Codec = PLAIN
+    split: str,
+    samples: SplitSamples,
+    specs: dict[str, ArraySpec],
+    sample_bytes: int,
+    codec: Codec = PLAIN,
 ) -> BuildPlan:
     """Return the plan: shards of about 64 MiB, tasks of about 256 MiB of source."""
     k = layout.samples_per_shard(sample_bytes, specs.values())

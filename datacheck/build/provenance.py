@@ -1,6 +1,7 @@
 """What a task leaves beside the files of a shard: all that is known of it, in a file that proves itself.
 
-Nothing else of a shard crosses processes, so an answer is small, and a later run can go on from records alone.
+Nothing else of a shard crosses processes, so an answer is small, and a later run can go on from
+records alone.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ Array = np.ndarray[Any, Any]
 _DIGEST = 32  # hex digits
 _MOST_BYTES = 1 << 30  # of a shard of a million samples; far more than a real one has
 _DECODE_LIMITS = FrameLimits(_MOST_BYTES, 20_000_000, _MOST_BYTES, _MOST_BYTES)
-_MOST_LENGTH = 1 << 40  # rows of one sample, bytes of its origin: a million of them still add up to an int64
+_MOST_LENGTH = (
+    1 << 40
+)  # rows of one sample, bytes of its origin: a million of them still add up to an int64
 _HEX = re.compile(f"[0-9a-f]{{{_DIGEST}}}")
 
 
@@ -50,7 +53,8 @@ class ShardRecord:
 
     Args:
         g: number of the shard.
-        files: size and xxh3_128 of each field's file as the task wrote it: without its index where the field is ragged.
+        files: size and xxh3_128 of each field's file as the task wrote it: without its index where
+            the field is ragged.
         reasons: place in the shard and why, of the samples that were not made; ascending.
         whole: size and xxh3_128 of files that have their index already: those of an earlier cache.
         numerics: what the process that made it makes of numbers (`numerics.digest`).
@@ -78,7 +82,8 @@ def write(folder: Path, record: ShardRecord) -> list[Any]:
     """Write a record to ``folder/<g>``, its digest behind it; return [g, size, xxh3_128].
 
     Notes:
-        Not synced: the digest tells whether it is still there after a crash. Equal records are equal bytes.
+        Not synced: the digest tells whether it is still there after a crash. Equal records are
+            equal bytes.
     """
     parts = encode(vars(record))
     digest = digest_parts(parts)
@@ -93,7 +98,11 @@ def read(folder: Path, g: int, size: int, digest: str) -> ShardRecord | None:
         StorageError: the operating system refuses.
     """
     data = _read_verified(folder / str(g))
-    return None if data is None or (len(data), digest_bytes(data)) != (size, digest) else _record(data, g)
+    return (
+        None
+        if data is None or (len(data), digest_bytes(data)) != (size, digest)
+        else _record(data, g)
+    )
 
 
 def saved_record(folder: Path, g: int) -> ShardRecord | None:
@@ -115,7 +124,10 @@ def _read_verified(path: Path) -> bytes | None:
         return None
     except OSError as error:
         if error.errno == errno.EFBIG:
-            msg = f"{path}: {error.strerror}. It is no record of a shard: delete it, and run the same command again."
+            msg = (
+                f"{path}: {error.strerror}. It is no record of a shard: delete it, and run the "
+                f"same command again."
+            )
             raise StorageError(msg) from error
         raise fsops.as_storage_error(error, path) from error
     data, digest = data[:-_DIGEST], data[-_DIGEST:]
@@ -125,7 +137,9 @@ def _read_verified(path: Path) -> bytes | None:
 def _record(data: bytes, g: int) -> ShardRecord | None:
     try:
         said = decode(data, room=_DECODE_LIMITS)
-        if said.keys() != _NAMES or said["numerics"] != numerics.digest():  # of another version, of another NumPy
+        if (
+            said.keys() != _NAMES or said["numerics"] != numerics.digest()
+        ):  # of another version, of another NumPy
             return None
         if said["g"] != g:  # its name is outside of its digest
             return None
@@ -133,7 +147,14 @@ def _record(data: bytes, g: int) -> ShardRecord | None:
             said[what] = {name: (count, digest) for name, (count, digest) in said[what].items()}
         said["reasons"] = [(place, why) for place, why in said["reasons"]]
         return ShardRecord(**said)
-    except (struct.error, AttributeError, LookupError, TypeError, ValueError, RecursionError):  # another version's
+    except (
+        struct.error,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+        RecursionError,
+    ):  # another version's
         return None
 
 
@@ -141,7 +162,8 @@ def fits(found: ShardRecord, plan: BuildPlan) -> bool:
     """Tell whether a record is of a shard of this plan; its digest does not say who wrote it.
 
     Notes:
-        A worker that was taken over, or whoever shares the folder, may write any record; later code relies on it.
+        A worker that was taken over, or whoever shares the folder, may write any record; later code
+        relies on it.
     """
     try:
         return _is_of(found, plan)
@@ -168,31 +190,45 @@ def _is_of(found: ShardRecord, plan: BuildPlan) -> bool:
 
 
 def _is_column(array: Any, count: int, kind: str) -> bool:
-    return isinstance(array, np.ndarray) and (array.shape, array.dtype) == ((count,), np.dtype(kind))
+    return isinstance(array, np.ndarray) and (array.shape, array.dtype) == (
+        (count,),
+        np.dtype(kind),
+    )
 
 
 def _is_reason(place: Any, why: Any, count: int) -> bool:
     return type(place) is int and 0 <= place < count and text(why) and len(why) <= MOST_REASON
 
 
-def _are_chunks(found: ShardRecord, name: str, spec: ArraySpec, plan: BuildPlan, count: int) -> bool:
+def _are_chunks(
+    found: ShardRecord, name: str, spec: ArraySpec, plan: BuildPlan, count: int
+) -> bool:
     """Tell whether a field's files and inner chunks are of the number and the sizes that its rows come to."""
     if spec.dim is None:
         grid = layout.fixed_grid(spec, len(plan.samples), plan.k)
         rows, chunk, index = count, grid.chunk, layout.index_bytes(grid)
     else:
-        rows, chunk, index = int(found.lengths[spec.dim].sum()), layout.chunk_rows(spec.item_bytes), 0
+        rows, chunk, index = (
+            int(found.lengths[spec.dim].sum()),
+            layout.chunk_rows(spec.item_bytes),
+            0,
+        )
     used = -(-rows // chunk) if spec.item_bytes else 0
     chunks, sizes = found.chunks[name], found.sizes[name]
     # what cannot be compressed grows a little
     most = 2 * chunk * spec.item_bytes + layout.CHUNK_BYTES
-    (size, digest), (whole, whole_digest) = found.files[name], found.whole.get(name, (0, "0" * _DIGEST))
+    (size, digest), (whole, whole_digest) = (
+        found.files[name],
+        found.whole.get(name, (0, "0" * _DIGEST)),
+    )
     return (
         _is_column(chunks, used, "<u8")
-        and isinstance(sizes, np.ndarray) and sizes.shape == (used,) and sizes.dtype.kind in "iu"
+        and isinstance(sizes, np.ndarray)
+        and sizes.shape == (used,)
+        and sizes.dtype.kind in "iu"
         and bool(((sizes >= 0) & (sizes <= most)).all())
         and type(size) is type(whole) is int
         and sum(sizes.tolist()) <= size <= used * most + index
         and 0 <= whole < 2 * (used * most + index) + _MOST_BYTES
         and all(_HEX.fullmatch(one) is not None for one in (digest, whole_digest))
-    )  # fmt: skip
+    )

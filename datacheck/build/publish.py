@@ -22,7 +22,13 @@ from datacheck.cache.manifest import Manifest, read_manifest
 from datacheck.cache.objects import Objects, parse_url
 from datacheck.cache.parsing import most_bytes, parse_document
 from datacheck.cache.store import is_url, open_store
-from datacheck.errors import CorruptionError, LostStagingError, NondeterministicBuildError, StorageError, UsageError
+from datacheck.errors import (
+    CorruptionError,
+    LostStagingError,
+    NondeterministicBuildError,
+    StorageError,
+    UsageError,
+)
 from datacheck.runtime import folders, fsops
 from datacheck.runtime.beneath import read_file
 from datacheck.runtime.hashing import canonical_json, digest_bytes
@@ -79,14 +85,16 @@ def replace(folder: Path, target: Path, manifest: Manifest, damaged: os.stat_res
         damaged: what `stat` says of the damaged cache.
 
     Returns:
-        Where the damaged cache lies now; None where it is gone, or another builder replaced it with the same content.
+        Where the damaged cache lies now; None where it is gone, or another builder replaced it with
+        the same content.
 
     Raises:
         NondeterministicBuildError: with other content.
         SyncFailedError: the device did not take the name.
 
     Notes:
-        At any moment one of the two has the name. Where the file system cannot let two names change places, for a
+        At any moment one of the two has the name. Where the file system cannot let two names change
+        places, for a
         moment none has: who is killed then leaves both, and a build goes on where this ended.
     """
     aside = None
@@ -110,7 +118,9 @@ def acknowledge(target: Path) -> None:
     fsops.sync_directory(target.parent)  # the names above have been since `staging.claimed`
 
 
-def check_same(folder: Path, target: Path | str, place: Path, ours: Manifest, theirs: Manifest) -> None:
+def check_same(
+    folder: Path, target: Path | str, place: Path, ours: Manifest, theirs: Manifest
+) -> None:
     """Raise unless two caches hold the same.
 
     Args:
@@ -127,7 +137,8 @@ def check_same(folder: Path, target: Path | str, place: Path, ours: Manifest, th
         return
     aside = set_aside(folder, place)
     msg = (
-        f"{target}: another build of the same inputs published other content; the first file that differs: "
+        f"{target}: another build of the same inputs published other content; the first file that "
+        f"differs: "
         f"{path}. A transform is not deterministic. What this build made lies in {aside}"
     )
     raise NondeterministicBuildError(msg)
@@ -137,8 +148,8 @@ def first_difference(ours: Manifest, theirs: Manifest) -> str | None:
     """Return the first file in which two caches differ, or None where they hold the same.
 
     Notes:
-        Shards of fields may be compressed by another version of the codec: of them the digests of the decoded chunks
-        must agree, which are files, too.
+        Shards of fields may be compressed by another version of the codec: of them the digests of
+        the decoded chunks must agree, which are files, too.
     """
     paths = sorted({*ours.files, *theirs.files})
     found = next((path for path in paths if _differs(path, ours, theirs)), None)
@@ -147,7 +158,12 @@ def first_difference(ours: Manifest, theirs: Manifest) -> str | None:
 
 def _differs(path: str, ours: Manifest, theirs: Manifest) -> bool:
     one, other = ours.files.get(path), theirs.files.get(path)
-    if one is not None and other is not None and path.startswith("fields/") and layout.shard_of(path) is not None:
+    if (
+        one is not None
+        and other is not None
+        and path.startswith("fields/")
+        and layout.shard_of(path) is not None
+    ):
         return False
     return one != other
 
@@ -246,10 +262,13 @@ def target_of(out: Path | str, where: tuple[str, str, str], building: Path | Non
     Args:
         out: the folder or URL that holds caches.
         where: pipeline, split, key.
-        building: the folder in which caches for a URL grow; None: in the user's folder for such things.
+        building: the folder in which caches for a URL grow; None: in the user's folder for such
+            things.
     """
     if is_url(out):
-        return BucketTarget("/".join([str(out).rstrip("/"), *where]), (building or _default()) / where[0] / where[1])
+        return BucketTarget(
+            "/".join([str(out).rstrip("/"), *where]), (building or _default()) / where[0] / where[1]
+        )
     path = Path(out, *where)
     for folder in (path.parents[1], path.parents[0]):
         folders.check_real(folder, ", or name another folder: --out DIR")
@@ -362,9 +381,11 @@ class BucketTarget:
         fsops.write_file(file, canonical_json({"attempt": attempt, "url": self.path}), sync=False)
         return attempt, False
 
-    # ------------------------------------------------------------------------------------------ files
+    # ---------------------------------------------------------------------------------------- files
 
-    def _upload(self, folder: Path, manifest: Manifest, prefix: str, sent: UploadProgress, *, known: bool) -> None:
+    def _upload(
+        self, folder: Path, manifest: Manifest, prefix: str, sent: UploadProgress, *, known: bool
+    ) -> None:
         """Put every file of the cache below `prefix`, its manifest last; what is there already is not sent again."""
         files = {path: manifest.files[path] for path in manifest.files}
         for path in (layout.BUILD, layout.MANIFEST):
@@ -372,8 +393,12 @@ class BucketTarget:
             files[path] = len(raw), digest_bytes(raw)
         there = self._there(prefix, files) if known else set()
         total, done = sum(size for size, _ in files.values()), sum(files[path][0] for path in there)
-        todo = sorted(files.keys() - there - {layout.MANIFEST}, key=lambda path: (-files[path][0], path))
-        puts = concurrent_map(lambda path: self._put(folder, prefix, path, files[path][1]), todo, _ALONGSIDE)
+        todo = sorted(
+            files.keys() - there - {layout.MANIFEST}, key=lambda path: (-files[path][0], path)
+        )
+        puts = concurrent_map(
+            lambda path: self._put(folder, prefix, path, files[path][1]), todo, _ALONGSIDE
+        )
         for path, _ in zip(todo, puts, strict=True):
             done += files[path][0]
             sent(done, total)
@@ -388,23 +413,31 @@ class BucketTarget:
         sizes = self._sizes(prefix)
         some = [path for path, (size, _) in sorted(files.items()) if sizes.get(path) == size]
         said = self._objects.attributes([f"{prefix}/{path}".lstrip("/") for path in some])
-        return {path for path, one in zip(some, said, strict=True) if (one or {}).get(_DIGEST) == files[path][1]}
+        return {
+            path
+            for path, one in zip(some, said, strict=True)
+            if (one or {}).get(_DIGEST) == files[path][1]
+        }
 
     def _sizes(self, prefix: str) -> dict[str, int]:
         below = f"{prefix}/".lstrip("/")
-        return {key.removeprefix(below): size for key, size in self._objects.sizes(below.rstrip("/")).items()}
+        return {
+            key.removeprefix(below): size
+            for key, size in self._objects.sizes(below.rstrip("/")).items()
+        }
 
     def _check(self, prefix: str, files: Mapping[str, tuple[int, str]]) -> None:
         sizes = self._sizes(prefix)
         wrong = next((path for path in sorted(files) if sizes.get(path) != files[path][0]), None)
         if wrong is not None:
             msg = (
-                f"{self.path}: the store took {wrong} and now says {sizes.get(wrong, 0):,} bytes, not "
+                f"{self.path}: the store took {wrong} and now says {sizes.get(wrong, 0):,} bytes, "
+                f"not "
                 f"{files[wrong][0]:,}. Nothing was published; run the same command again."
             )
             raise StorageError(msg)
 
-    # ------------------------------------------------------------------------------------------ the commit
+    # ----------------------------------------------------------------------------------- the commit
 
     def _commit(self, attempt: str, said: bytes) -> str:
         """Create the commit, once and by one request; return the attempt that is committed now.
@@ -423,11 +456,17 @@ class BucketTarget:
             try:
                 found = self._bucket.commit()
             except StorageError as error:
-                msg = f"{self.path}: it is not known whether it was published; the same command finds out. {error}"
+                msg = (
+                    f"{self.path}: it is not known whether it was published; the same command "
+                    f"finds out. {error}"
+                )
                 raise StorageError(msg) from error
             if found is not None:
                 return found["attempt"]
-        msg = f"{self.path}: it could not be published. {refused or 'The store says that it is there, and is not.'}"
+        msg = (
+            f"{self.path}: it could not be published. "
+            f"{refused or 'The store says that it is there, and is not.'}"
+        )
         raise StorageError(msg)
 
 

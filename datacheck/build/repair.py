@@ -53,7 +53,12 @@ _READ_ERRORS = (DatacheckError, OSError, ValueError, LookupError, TypeError)
 
 
 def salvage(
-    cache: Path, files: Files, intact: Collection[str], plan: BuildPlan, stage: Staging, kept: Mapping[int, ShardRecord]
+    cache: Path,
+    files: Files,
+    intact: Collection[str],
+    plan: BuildPlan,
+    stage: Staging,
+    kept: Mapping[int, ShardRecord],
 ) -> dict[int, ShardRecord]:
     """Link the shards of a damaged cache that are whole into an unfinished build; return the records of finished ones.
 
@@ -66,12 +71,18 @@ def salvage(
         kept: records of the shards that are finished there already.
 
     Notes:
-        A shard is taken where the files of all its fields are whole and every table still knows all its samples. Each
-        is read once more, behind its link. Where links are refused it is copied.
+        A shard is taken where the files of all its fields are whole and every table still knows all
+        its samples. Each is read once more, behind its link. Where links are refused it is copied.
     """
     found = _DamagedCache(cache, files, frozenset(intact), plan)
     with ThreadPoolExecutor(min(8, usable_cpus())) as threads:
-        records = dict(zip(found.whole(), threads.map(lambda g: found.take(stage, g), found.whole()), strict=True))
+        records = dict(
+            zip(
+                found.whole(),
+                threads.map(lambda g: found.take(stage, g), found.whole()),
+                strict=True,
+            )
+        )
     return {g: one for g, one in {**kept, **records}.items() if one is not None}
 
 
@@ -82,14 +93,22 @@ class _DamagedCache:
         self._sound = np.ones(len(plan.samples), bool)  # the samples that every table still knows
         self._made = self._of_samples(layout.sample_path("made"), "bool")
         self._digest = self._of_samples(layout.sample_path("digest"), "uint64")
-        self._lengths = {dim: self._of_samples(layout.rows_path(dim, "length"), "int64") for dim in plan.dims}
+        self._lengths = {
+            dim: self._of_samples(layout.rows_path(dim, "length"), "int64") for dim in plan.dims
+        }
         optional = [name for name, spec in plan.specs.items() if spec.optional]
-        self._present = {name: self._of_samples(layout.present_path(name), "bool") for name in optional}
+        self._present = {
+            name: self._of_samples(layout.present_path(name), "bool") for name in optional
+        }
         self._origins, self._ends = self._texts("origin", layout.ORIGIN_DIM)
 
     def whole(self) -> list[int]:
         """Return the shards of which every file is whole and every table still knows all samples."""
-        return [g for g in range(self._plan.shards) if self._sound[self._plan.shard(g)].all() and self._is_intact(g)]
+        return [
+            g
+            for g in range(self._plan.shards)
+            if self._sound[self._plan.shard(g)].all() and self._is_intact(g)
+        ]
 
     def _is_intact(self, g: int) -> bool:
         return all(self._file(name, g) in self._intact for name in self._plan.specs)
@@ -110,14 +129,22 @@ class _DamagedCache:
         files, chunks, sizes = {}, {}, {}
         for name in self._plan.specs:
             try:
-                files[name], chunks[name], sizes[name] = self._linked(stage, name, self._file(name, g), g)
+                files[name], chunks[name], sizes[name] = self._linked(
+                    stage, name, self._file(name, g), g
+                )
             except OutOfSpaceError:
                 raise
-            except (CorruptionError, StorageError, OSError):  # damaged or gone since it was looked at
+            except (
+                CorruptionError,
+                StorageError,
+                OSError,
+            ):  # damaged or gone since it was looked at
                 return None
         return self._record(g, files, chunks, sizes)
 
-    def _linked(self, stage: Staging, name: str, file: str, g: int) -> tuple[tuple[int, str], Array, Array]:
+    def _linked(
+        self, stage: Staging, name: str, file: str, g: int
+    ) -> tuple[tuple[int, str], Array, Array]:
         """Link a shard; return size and digest as its writer knew them, digests and stored sizes of its chunks.
 
         Raises:
@@ -132,7 +159,11 @@ class _DamagedCache:
         head, whole, chunks = self._measured(target, grid, sizes)
         if whole != digest:
             raise CorruptionError(file)
-        return (size, digest) if spec.dim is None else (size - layout.index_bytes(grid), head), chunks, sizes
+        return (
+            (size, digest) if spec.dim is None else (size - layout.index_bytes(grid), head),
+            chunks,
+            sizes,
+        )
 
     def _measured(self, path: Path, grid: layout.Grid, sizes: Array) -> tuple[str, str, Array]:
         """Return the digest of a shard without its index, of all of it, and of each inner chunk."""
@@ -154,23 +185,35 @@ class _DamagedCache:
         first = int(self._ends[part.start - 1]) if part.start else 0
         refused = np.flatnonzero(samples.readable[part] & ~made).tolist()
         return ShardRecord(
-            g, made, self._digest[part], {name: values[part] for name, values in self._present.items()},
-            {dim: values[part] for dim, values in self._lengths.items()}, files, chunks, sizes,
-            self._origins[first : int(ends[-1])], np.diff(ends, prepend=first),
+            g,
+            made,
+            self._digest[part],
+            {name: values[part] for name, values in self._present.items()},
+            {dim: values[part] for dim, values in self._lengths.items()},
+            files,
+            chunks,
+            sizes,
+            self._origins[first : int(ends[-1])],
+            np.diff(ends, prepend=first),
             [(place, self._reasons.get(samples.keys[part.start + place], "")) for place in refused],
-        )  # fmt: skip
+        )
 
     @cached_property
     def _reasons(self) -> Mapping[str, str]:
         """Why samples were not made, as far as ``build.json`` still says."""
         with suppress(*_READ_ERRORS):
-            return {str(k): str(v) for k, v in parse_document(self._place.store.read(layout.BUILD))["not_made"].items()}
+            return {
+                str(k): str(v)
+                for k, v in parse_document(self._place.store.read(layout.BUILD))["not_made"].items()
+            }
         return {}
 
-    # ------------------------------------------------------------------------------------------ tables
+    # --------------------------------------------------------------------------------------- tables
 
     def _grid(self, name: str) -> layout.Grid:
-        return layout.field_grid(self._plan.specs[name], len(self._plan.samples), self._plan.k, self._rows)
+        return layout.field_grid(
+            self._plan.specs[name], len(self._plan.samples), self._plan.k, self._rows
+        )
 
     @cached_property
     def _rows(self) -> Mapping[str, int]:
@@ -178,9 +221,14 @@ class _DamagedCache:
         with suppress(*_READ_ERRORS):
             return layout.Root.of(parse_document(self._place.read(layout.ZARR))).dims
         parts = [self._plan.shard(g) for g in range(self._plan.shards)]
-        fullest = {dim: max(int(n[part].sum()) for part in parts) for dim, n in self._lengths.items()}
+        fullest = {
+            dim: max(int(n[part].sum()) for part in parts) for dim, n in self._lengths.items()
+        }
         dims = self._plan.dims.items()
-        return {dim: layout.ragged_rows([self._plan.specs[n] for n in names], fullest[dim]) for dim, names in dims}
+        return {
+            dim: layout.ragged_rows([self._plan.specs[n] for n in names], fullest[dim])
+            for dim, names in dims
+        }
 
     def _of_samples(self, path: str, dtype: str) -> Array:
         values, good = self._table(path, dtype, len(self._plan.samples))
@@ -189,7 +237,9 @@ class _DamagedCache:
 
     def _texts(self, what: str, dim: str) -> tuple[Array, Array]:
         """Return the bytes of a text per sample, one behind the other, and where each ends."""
-        lengths, good = self._table(layout.rows_path(dim, "length"), "int64", len(self._plan.samples))
+        lengths, good = self._table(
+            layout.rows_path(dim, "length"), "int64", len(self._plan.samples)
+        )
         try:
             ends = layout.ends_of(lengths, self._bytes(layout.sample_path(what)))
         except ValueError:
@@ -205,7 +255,11 @@ class _DamagedCache:
     def _bytes(self, path: str) -> int:
         """Return the bytes that a table's file has: more rows of one byte it cannot hold."""
         with suppress(*_READ_ERRORS):
-            return max(0, self._place.store.size(f"{path}/{layout.table_grid('uint8', 1).shard_file(0)}") or 0)
+            return max(
+                0,
+                self._place.store.size(f"{path}/{layout.table_grid('uint8', 1).shard_file(0)}")
+                or 0,
+            )
         return 0
 
     def _table(self, path: str, dtype: str, rows: int) -> tuple[Array, Array]:
@@ -214,18 +268,27 @@ class _DamagedCache:
         good = np.ones(rows, bool)
         file = f"{path}/{grid.shard_file(0)}"
         with suppress(*_READ_ERRORS):
-            raw = self._place.store.read(file, table_bytes(dtype, rows))  # once: what is believed is what was checked
-            held, values = MemoryRows(grid, raw), np.empty(grid.shape, np.dtype(dtype).newbyteorder("<"))
+            raw = self._place.store.read(
+                file, table_bytes(dtype, rows)
+            )  # once: what is believed is what was checked
+            held, values = (
+                MemoryRows(grid, raw),
+                np.empty(grid.shape, np.dtype(dtype).newbyteorder("<")),
+            )
             held.span(0, rows, values)
             if file not in self._intact or digest_bytes(raw) != self._files[file][1]:
-                array = StoredArray(self._place, path, layout.array_document(grid, {}), lambda *_: "")
+                array = StoredArray(
+                    self._place, path, layout.array_document(grid, {}), lambda *_: ""
+                )
                 found = np.array([digest64(held.chunk(j)) for j in range(array.chunks)], np.uint64)
                 good = np.repeat(found == array.expected, grid.chunk)[:rows]
             return values, good
         return np.zeros(rows, np.dtype(dtype).newbyteorder("<")), ~good
 
 
-_ENTRY = re.compile(rb'":\[(\d{1,19}),"([0-9a-f]{32})"\]')  # of a file in a manifest, behind its name
+_ENTRY = re.compile(
+    rb'":\[(\d{1,19}),"([0-9a-f]{32})"\]'
+)  # of a file in a manifest, behind its name
 _LONGEST_NAME = 4096
 _SHOWN, _LONGEST = 10, 160
 _TRIES = 5
@@ -237,7 +300,8 @@ class RepairedCache:
 
     Args:
         path: its folder.
-        problems: what was wrong with it; nothing where it is as it was written, and was not touched.
+        problems: what was wrong with it; nothing where it is as it was written, and was not
+            touched.
         shards: how many it has of every field.
         rebuilt: how many of them were made anew.
         moved: where the damaged cache lies now, or None.
@@ -267,15 +331,16 @@ def repair_caches(
         progress: called after every task.
 
     Raises:
-        UsageError: the sources, the schema or the pipeline give another key than the newest cache has; which part of it
-            differs is said, and nothing is changed. Or there is no cache at all, or a source changed meanwhile.
+        UsageError: the sources, the schema or the pipeline give another key than the newest cache
+            has; which part of it differs is said, and nothing is changed. Or there is no cache at
+            all, or a source changed meanwhile.
         OutOfSpaceError: the disk is full.
         NondeterministicBuildError: what was made anew is not what the cache held.
 
     Notes:
-        Whole shards are linked, damaged ones are made from the sources, tables and documents are written anew; the
-        manifest must come out as it was. Only then the two folders change places; who reads the damaged one goes on
-        with its files.
+        Whole shards are linked, damaged ones are made from the sources, tables and documents are
+        written anew; the manifest must come out as it was. Only then the two folders change places;
+        who reads the damaged one goes on with its files.
     """
     found = [(job, place) for job in jobs if (place := _cache_of(job, out)) is not None]
     if not found:
@@ -297,18 +362,26 @@ def _cache_of(job: BuildJob, out: Path) -> Path | None:
     if target.exists():
         return target
     if any(build.name.startswith(f"{target.name}.") for build in find_builds(folder)):
-        msg = f"{target}: not there, but a build or repair of it was begun. Go on with it: datacheck cache build"
+        msg = (
+            f"{target}: not there, but a build or repair of it was begun. Go on with it: "
+            f"datacheck cache build"
+        )
         raise UsageError(msg)
     newest = next(iter(newest_caches(folder)), None)
     if newest in {None, target}:  # a build may just have named it
         return newest
     try:
-        told = [f"{d.where}: {d.before[:_LONGEST]} -> {d.now[:_LONGEST]}" for d in
-                explain(inputs["said"], digests(job), job.samples, newest)]  # fmt: skip
+        told = [
+            f"{d.where}: {d.before[:_LONGEST]} -> {d.now[:_LONGEST]}"
+            for d in explain(inputs["said"], digests(job), job.samples, newest)
+        ]
     except CorruptionError as error:
         told = [f"what differs cannot be told: {error}"]
     more = [f"... and {len(told) - _SHOWN} more"] if len(told) > _SHOWN else []
-    msg = f"{newest}: made from other data, another schema or pipeline than these, so they cannot repair it:"
+    msg = (
+        f"{newest}: made from other data, another schema or pipeline than these, so they cannot "
+        f"repair it:"
+    )
     raise UsageError(ManyLines.of([msg, *(f"    {line}" for line in told[:_SHOWN] + more)]))
 
 
@@ -322,7 +395,9 @@ def _repair(
     plan, steps, inputs = prepare(job)
     with staging.claim(target.parent, target.name) as stage:
         kept = salvage(target, manifest.files, intact, plan, stage, stage.kept(plan))
-        folder, done = finish_build(job, plan, steps, inputs, stage, kept, None, workers, scheduler, progress)
+        folder, done = finish_build(
+            job, plan, steps, inputs, stage, kept, None, workers, scheduler, progress
+        )
         _check_repaired(folder, target, done.manifest, manifest, intact)
         moved = publish.replace(folder, target, done.manifest, damaged)
     return RepairedCache(target, problems, plan.shards, plan.shards - len(kept), moved)
@@ -356,8 +431,8 @@ def _find_damage(target: Path) -> tuple[list[Problem], Manifest, set[str]]:
     """See `_examine`.
 
     Notes:
-        Of a damaged manifest what is left counts (its `digest` is "" then): an entry and a file that agree prove each
-        other.
+        Of a damaged manifest what is left counts (its `digest` is "" then): an entry and a file
+        that agree prove each other.
     """
     store = open_store(target)
     if store.size(layout.MANIFEST) is None:
@@ -399,7 +474,9 @@ def _is_escaped(text: bytes, place: int) -> bool:
     return (place - first) % 2 == 1
 
 
-def _check_repaired(folder: Path, target: Path, made: Manifest, said: Manifest, intact: set[str]) -> None:
+def _check_repaired(
+    folder: Path, target: Path, made: Manifest, said: Manifest, intact: set[str]
+) -> None:
     """Raise unless a repaired cache is what the damaged one was."""
     if not said.digest:  # only what is proven counts
         known = {path: entry for path, entry in made.files.items() if path in intact}
@@ -409,7 +486,9 @@ def _check_repaired(folder: Path, target: Path, made: Manifest, said: Manifest, 
     if differing is not None:
         aside = publish.set_aside(folder, target.parent, target.name)
         msg = (
-            f"{target}: made again, {differing} is not what the cache held. A transform is not deterministic, or the "
-            f"cache is none that this datacheck built. It was not changed; what was made lies in {aside}"
+            f"{target}: made again, {differing} is not what the cache held. A transform is not "
+            f"deterministic, or the "
+            f"cache is none that this datacheck built. It was not changed; what was made lies in "
+            f"{aside}"
         )
         raise NondeterministicBuildError(msg)

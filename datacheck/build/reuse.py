@@ -1,7 +1,8 @@
 """What an earlier cache has already: equal shards are linked, samples that moved are copied, the rest is made anew.
 
-A sample is the same where its key, the recipe that makes its arrays, and the digests of all files that it is read from
-are; nothing is believed because of a time or a name. Whatever the earlier cache cannot give is made from the sources.
+A sample is the same where its key, the recipe that makes its arrays, and the digests of all files
+that it is read from are; nothing is believed because of a time or a name. Whatever the earlier
+cache cannot give is made from the sources.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class Reuse:
         path: its folder.
         linked: how many shards are its own.
         copied: how many samples of other shards are.
-        lost: shards that it should have given and could not: they are damaged, or somebody is removing it.
+        lost: shards that it should have given and could not: they are damaged, or somebody is
+            removing it.
     """
 
     path: Path
@@ -71,14 +73,19 @@ def find_reusable(
     for folder in folders:
         with suppress(*_UNUSABLE):
             place = CacheFiles.of_files(open_store(folder))
-            if parse_document(place.read(layout.INPUTS))["recipe"] == recipe and _has_same_numerics(place):
+            if parse_document(place.read(layout.INPUTS))["recipe"] == recipe and _has_same_numerics(
+                place
+            ):
                 return ReusableCache(folder, plan, files)
     return None
 
 
 def _has_same_numerics(place: CacheFiles) -> bool:
     """Tell whether a cache was not made where numbers come out otherwise; one that does not say so is believed."""
-    return bool(_build(place).get("numerics", numerics.computation_digest()) == numerics.computation_digest())
+    return bool(
+        _build(place).get("numerics", numerics.computation_digest())
+        == numerics.computation_digest()
+    )
 
 
 def _build(place: CacheFiles) -> dict[str, Any]:
@@ -100,30 +107,42 @@ class ReusableCache:
         files: see `find`.
 
     Raises:
-        CorruptionError, LookupError, ValueError, TypeError: one of its tables or documents is not what was written.
+        CorruptionError, LookupError, ValueError, TypeError: one of its tables or documents is not
+        what was written.
 
     Notes:
-        Opens no shard of a field, so a cache with damaged or missing shards can be asked for the others.
+        Opens no shard of a field, so a cache with damaged or missing shards can be asked for the
+        others.
     """
 
     def __init__(self, folder: Path, plan: BuildPlan, files: Sequence[Sequence[File]]) -> None:
         self.folder, self.reuse, self._plan = folder, Reuse(folder), plan
-        self._lease = reader_lock(folder) if machine.is_local(folder) else None  # `cache gc` leaves it alone
+        self._lease = (
+            reader_lock(folder) if machine.is_local(folder) else None
+        )  # `cache gc` leaves it alone
         self._place = CacheFiles.of_files(open_store(folder))
         self._root = layout.Root.of(self._json(layout.ZARR))
         self._made = self._table(layout.sample_path("made"), "bool")
         self._digests = self._table(layout.sample_path("digest"), "<u8")
-        self._lengths = {dim: self._table(layout.rows_path(dim, "length"), "<i8") for dim in plan.dims}
-        self._present = {n: self._table(layout.present_path(n), "bool") for n, s in plan.specs.items() if s.optional}
+        self._lengths = {
+            dim: self._table(layout.rows_path(dim, "length"), "<i8") for dim in plan.dims
+        }
+        self._present = {
+            n: self._table(layout.present_path(n), "bool")
+            for n, s in plan.specs.items()
+            if s.optional
+        }
         self._chunks: dict[str, Array] = {}
         self._origins = self._texts("origin", layout.ORIGIN_DIM)
-        self._keys = [key.decode("utf-8", "surrogatepass") for key in self._texts("key", layout.KEY_DIM)]
+        self._keys = [
+            key.decode("utf-8", "surrogatepass") for key in self._texts("key", layout.KEY_DIM)
+        ]
         self._reasons = self._refused()
         self._readable = self._made.copy()
         self._readable[list(self._reasons)] = True
         self.numbers = self._matched(files)
 
-    # ------------------------------------------------------------------------------------------ reading
+    # -------------------------------------------------------------------------------------- reading
 
     def _json(self, path: str) -> dict[str, Any]:
         return parse_document(self._place.read(path))
@@ -133,13 +152,17 @@ class ReusableCache:
         document = self._json(f"{path}/{layout.ZARR}")
         rows = int(document["shape"][0])
         file = f"{path}/{layout.table_grid(document['data_type'], rows).shard_file(0)}"
-        return np.frombuffer(self._place.read(file, table_bytes(dtype, rows)) if rows else b"", dtype, rows)
+        return np.frombuffer(
+            self._place.read(file, table_bytes(dtype, rows)) if rows else b"", dtype, rows
+        )
 
     def _texts(self, what: str, dim: str) -> list[bytes]:
         whole = self._table(layout.sample_path(what), "u1").tobytes()
         lengths = self._table(layout.rows_path(dim, "length"), "<i8")
         ends = layout.ends_of(lengths, len(whole)).tolist()
-        return [whole[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)]
+        return [
+            whole[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)
+        ]
 
     def _refused(self) -> dict[int, str]:
         """Return why samples that could be read were not made, by number; without a reason they are tried again."""
@@ -147,26 +170,36 @@ class ReusableCache:
         reasons = _build(self._place).get("not_made")
         reasons = reasons if isinstance(reasons, dict) else {}
         missing = ((i, self._keys[i]) for i in np.flatnonzero(~self._made).tolist())
-        return {i: str(reasons[key]) for i, key in missing if NOT_MADE in codes.get(key, ()) and key in reasons}
+        return {
+            i: str(reasons[key])
+            for i, key in missing
+            if NOT_MADE in codes.get(key, ()) and key in reasons
+        }
 
-    # ------------------------------------------------------------------------------------------ what is the same
+    # ----------------------------------------------------------------------------- what is the same
 
     def _matched(self, files: Sequence[Sequence[File]]) -> Array:
         samples = self._plan.samples
         known = {path: tuple(entry) for path, entry in self._json(layout.SOURCES)["files"].items()}
         # what an item is read from, None where some of it is not what it was
         read = [
-            [path for path, *_ in some] if all(known.get(path) == tuple(entry) for path, *entry in some) else None
+            [path for path, *_ in some]
+            if all(known.get(path) == tuple(entry) for path, *entry in some)
+            else None
             for some in files
         ]
         number = {key: i for i, key in enumerate(self._keys)}
         readable, then = samples.readable.tolist(), self._readable.tolist()
         found = np.full(len(samples), -1, np.int64)
-        for place, (key, item) in enumerate(zip(samples.keys, samples.item_of.tolist(), strict=True)):
+        for place, (key, item) in enumerate(
+            zip(samples.keys, samples.item_of.tolist(), strict=True)
+        ):
             i = number.get(key)
             if i is None or readable[place] != then[i]:
                 continue
-            if not readable[place] or read[item] == [part["file"] for part in orjson.loads(self._origins[i])]:
+            if not readable[place] or read[item] == [
+                part["file"] for part in orjson.loads(self._origins[i])
+            ]:
                 found[place] = i
         return found
 
@@ -179,14 +212,21 @@ class ReusableCache:
         """Return the shard of the earlier cache that shard `g` of the plan is equal to, or None."""
         k, numbers = self._root.shard_samples, self.numbers[self._plan.shard(g)]
         first = int(numbers[0])
-        if k != self._plan.k or first < 0 or first % k or len(numbers) != min(k, self._root.samples - first):
+        if (
+            k != self._plan.k
+            or first < 0
+            or first % k
+            or len(numbers) != min(k, self._root.samples - first)
+        ):
             return None
         return first // k if (np.diff(numbers) == 1).all() else None
 
-    # ------------------------------------------------------------------------------------------ whole shards
+    # --------------------------------------------------------------------------------- whole shards
 
     @contextmanager
-    def linking(self, stage: Staging, todo: Iterable[int]) -> Iterator[Callable[[], dict[int, ShardRecord]]]:
+    def linking(
+        self, stage: Staging, todo: Iterable[int]
+    ) -> Iterator[Callable[[], dict[int, ShardRecord]]]:
         """Give an unfinished build the shards that it would make again, and read them while it makes the others.
 
         Args:
@@ -194,8 +234,8 @@ class ReusableCache:
             todo: shards that are `shared`.
 
         Returns:
-            What returns the records of all that are what the earlier manifest promises; the others count as lost, and
-            their samples as not the same.
+            What returns the records of all that are what the earlier manifest promises; the others
+            count as lost, and their samples as not the same.
 
         Raises:
             OutOfSpaceError: a copy, made where links are refused, does not fit on the disk.
@@ -237,7 +277,9 @@ class ReusableCache:
     def _linked(self, stage: Staging, g: int, before: int) -> bool:
         for source, target in self._files(g, before):
             for place in (stage.shards, stage.linked):
-                fsops.remove_file(place / target)  # of a run that was killed before it wrote the record
+                fsops.remove_file(
+                    place / target
+                )  # of a run that was killed before it wrote the record
             try:
                 if self._place.store.size(source) != self._place.files[source][0]:  # a link, a pipe
                     return False
@@ -257,7 +299,9 @@ class ReusableCache:
         found = None
         with suppress(*_UNUSABLE):  # it, or the digests of its chunks, cannot be read
             found = self._record(stage.linked, g, before)
-        if found is None or not provenance.fits(found, self._plan):  # the earlier cache may be anybody's
+        if found is None or not provenance.fits(
+            found, self._plan
+        ):  # the earlier cache may be anybody's
             return None
         provenance.write(stage.records, found)
         return found
@@ -265,7 +309,9 @@ class ReusableCache:
     def _record(self, linked: Path, g: int, before: int) -> ShardRecord | None:
         part = slice(before * self._root.shard_samples, (before + 1) * self._root.shard_samples)
         files, chunks, sizes, ragged = {}, {}, {}, {}
-        for (name, spec), (source, target) in zip(self._plan.specs.items(), self._files(g, before), strict=True):
+        for (name, spec), (source, target) in zip(
+            self._plan.specs.items(), self._files(g, before), strict=True
+        ):
             grid = self._grid(name)
             size, digest = self._place.files[source]
             whole, head, index = _digests(linked / target, size, layout.index_bytes(grid))
@@ -274,31 +320,47 @@ class ReusableCache:
                 return None
             first = before * grid.chunks_per_shard
             if name not in self._chunks:
-                self._chunks[name] = self._table(layout.digests_path(layout.field_path(name)), "<u8")
+                self._chunks[name] = self._table(
+                    layout.digests_path(layout.field_path(name)), "<u8"
+                )
             chunks[name] = self._chunks[name][first : first + len(sizes[name])]
             files[name] = size, digest
             if spec.dim is not None:  # its index depends on other shards
                 files[name], ragged[name] = (size - len(index), head), (size, digest)
-        texts = [text if ok else b"" for text, ok in zip(self._origins[part], self._readable[part], strict=True)]
+        texts = [
+            text if ok else b""
+            for text, ok in zip(self._origins[part], self._readable[part], strict=True)
+        ]
         refused = np.flatnonzero(self._readable[part] & ~self._made[part]).tolist()
         return ShardRecord(
-            g, self._made[part], self._digests[part], {n: mask[part] for n, mask in self._present.items()},
-            {dim: lengths[part] for dim, lengths in self._lengths.items()}, files, chunks, sizes,
-            np.frombuffer(b"".join(texts), np.uint8), np.array([len(text) for text in texts], np.int64),
-            [(place, self._reasons[part.start + place]) for place in refused], ragged,
-        )  # fmt: skip
+            g,
+            self._made[part],
+            self._digests[part],
+            {n: mask[part] for n, mask in self._present.items()},
+            {dim: lengths[part] for dim, lengths in self._lengths.items()},
+            files,
+            chunks,
+            sizes,
+            np.frombuffer(b"".join(texts), np.uint8),
+            np.array([len(text) for text in texts], np.int64),
+            [(place, self._reasons[part.start + place]) for place in refused],
+            ragged,
+        )
 
     def _grid(self, name: str) -> layout.Grid:
         root = self._root
-        return layout.field_grid(self._plan.specs[name], root.samples, root.shard_samples, root.dims)
+        return layout.field_grid(
+            self._plan.specs[name], root.samples, root.shard_samples, root.dims
+        )
 
-    # ------------------------------------------------------------------------------------------ samples that moved
+    # --------------------------------------------------------------------------- samples that moved
 
     def copies(self, g: int) -> dict[str, Any] | None:
         """Return what of shard `g` is to be copied, as a task says it, or None.
 
         Returns:
-            made: places in the shard and numbers in the earlier cache of samples; refused: place, number and reason of
+            made: places in the shard and numbers in the earlier cache of samples; refused: place,
+                number and reason of
             those that could not be made there either.
         """
         numbers = self.numbers[self._plan.shard(g)]

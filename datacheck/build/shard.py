@@ -23,9 +23,13 @@ Array = np.ndarray[Any, Any]
 
 MOST_REASON = 100_000  # characters of why a sample was not made
 
-_SMALL, _AT_ONCE = 1 << 13, 1024  # bytes of a sample and its frames, samples: joining them beats a call for each
+_SMALL, _AT_ONCE = (
+    1 << 13,
+    1024,
+)  # bytes of a sample and its frames, samples: joining them beats a call for each
 
-# The only places where orjson's text (sorted keys) differs from canonical JSON: exponents, 0.00001, negative zero.
+# The only places where orjson's text (sorted keys) differs from canonical JSON: exponents, 0.00001,
+# negative zero.
 _NOT_CANONICAL = re.compile(rb"[0-9][eE]|0\.0000|-0\.0")
 
 
@@ -56,7 +60,9 @@ class Shard:
         room: memory of earlier shards, which are written by now.
     """
 
-    def __init__(self, keys: Sequence[str], specs: Mapping[str, ArraySpec], room: BufferPool | None = None) -> None:
+    def __init__(
+        self, keys: Sequence[str], specs: Mapping[str, ArraySpec], room: BufferPool | None = None
+    ) -> None:
         self._room = room or BufferPool()
         self.keys = keys
         self.specs = dict(sorted(specs.items()))
@@ -70,7 +76,9 @@ class Shard:
             for n, s in self.specs.items()
             if s.dim is None
         }
-        self._parts: dict[str, list[tuple[Array, Column]]] = {n: [] for n, s in self.specs.items() if s.dim is not None}
+        self._parts: dict[str, list[tuple[Array, Column]]] = {
+            n: [] for n, s in self.specs.items() if s.dim is not None
+        }
         self._lengths: dict[str, Array] = {
             s.dim: np.zeros(len(keys), np.int64) for s in self.specs.values() if s.dim is not None
         }
@@ -85,7 +93,8 @@ class Shard:
 
         Args:
             block: the samples.
-            ours: nobody else changes its arrays from now on; those that fill the shard are not copied.
+            ours: nobody else changes its arrays from now on; those that fill the shard are not
+                copied.
         """
         columns = {name: block.fields[name] for name in self.specs if name in block.fields}
         reason = self._unfit(columns)
@@ -93,13 +102,21 @@ class Shard:
             for key in block.keys:
                 self.refuse(key, reason)
             return
-        columns = {name: _canonical(column) if column.kind == "json" else column for name, column in columns.items()}
+        columns = {
+            name: _canonical(column) if column.kind == "json" else column
+            for name, column in columns.items()
+        }
         places = np.array([self._place[key] for key in block.keys], dtype=np.int64)
         reasons = self._unfit_samples(columns)
         if reasons:
-            self.reasons |= {int(places[i]): _storable_reason(reason) for i, reason in reasons.items()}
+            self.reasons |= {
+                int(places[i]): _storable_reason(reason) for i, reason in reasons.items()
+            }
             good = np.array([i for i in range(len(places)) if i not in reasons], dtype=np.int64)
-            places, columns = places[good], {name: column.take(good) for name, column in columns.items()}
+            places, columns = (
+                places[good],
+                {name: column.take(good) for name, column in columns.items()},
+            )
         for name, column in columns.items():
             self._store(name, column, places, ours=ours)
         self.made[places] = True
@@ -112,7 +129,8 @@ class Shard:
 
         Args:
             places: where they go.
-            has: of every field the places of the samples that have it, ascending, and its column of those.
+            has: of every field the places of the samples that have it, ascending, and its column of
+                those.
         """
         for name, (some, column) in has.items():
             self._store(name, column, some)
@@ -127,11 +145,23 @@ class Shard:
                     return f"{name}: missing"
                 continue
             if column.kind != spec.kind:
-                return f"{name}: found {_kind_words(column.kind)} where the cache holds {_kind_words(spec.kind)}"
+                return (
+                    f"{name}: found {_kind_words(column.kind)} where the cache holds "
+                    f"{_kind_words(spec.kind)}"
+                )
             shape = ["n" if column.lengths is not None else None, *column.values.shape[1:]]
-            wanted = ["n", *spec.item] if spec.dim is not None else ["n", *spec.item[1:]] if spec.item else [None]
+            wanted = (
+                ["n", *spec.item]
+                if spec.dim is not None
+                else ["n", *spec.item[1:]]
+                if spec.item
+                else [None]
+            )
             if shape != wanted:
-                return f"{name}: shape {_shape_text(shape)} does not fit {_shape_text(self._wanted(spec))}"
+                return (
+                    f"{name}: shape {_shape_text(shape)} does not fit "
+                    f"{_shape_text(self._wanted(spec))}"
+                )
         return ""
 
     def _wanted(self, spec: ArraySpec) -> list[Any]:
@@ -166,8 +196,13 @@ class Shard:
             dtype = self.specs[name].dtype
             if column.kind == "text":
                 yield from _undecodable(name, column)
-            elif column.kind == "array" and not np.can_cast(column.values.dtype, np.dtype(dtype), "safe"):
-                reason = f"{name}: {column.values.dtype} does not fit {dtype}; put a cast into the pipeline"
+            elif column.kind == "array" and not np.can_cast(
+                column.values.dtype, np.dtype(dtype), "safe"
+            ):
+                reason = (
+                    f"{name}: {column.values.dtype} does not fit {dtype}; put a cast into the "
+                    f"pipeline"
+                )
                 yield from ((i, reason) for i in range(len(column)))
             elif column.kind == "array" and not fits(column.values.dtype, dtype):
                 rounded = samples_of(lost(column.values, cast(column.values, dtype)), column)
@@ -185,7 +220,12 @@ class Shard:
         if spec.dim is None or column.lengths is None:
             in_row = _consecutive(places)
             values = column.values.reshape(len(places), *spec.item)
-            if ours and in_row and len(places) == len(self.keys) and _is_owned(column.values, spec.dtype):
+            if (
+                ours
+                and in_row
+                and len(places) == len(self.keys)
+                and _is_owned(column.values, spec.dtype)
+            ):
                 self._fixed[name] = values
             else:
                 where = slice(int(places[0]), int(places[-1]) + 1) if in_row else places
@@ -199,7 +239,9 @@ class Shard:
         for place in np.flatnonzero(~self.made):
             self.reasons.setdefault(int(place), "the source did not give it")
         values: dict[str, Array] = {}
-        starts = {dim: np.concatenate([[0], np.cumsum(lengths)]) for dim, lengths in self._lengths.items()}
+        starts = {
+            dim: np.concatenate([[0], np.cumsum(lengths)]) for dim, lengths in self._lengths.items()
+        }
         for name, spec in self.specs.items():
             if spec.dim is None:
                 values[name] = self._fixed.pop(name)
@@ -212,7 +254,9 @@ class Shard:
     def _packed(self, name: str, spec: ArraySpec, starts: Array) -> Array:
         chunk = layout.chunk_rows(spec.item_bytes)
         total = int(starts[-1])
-        values = self._room.take(name, (-(-total // chunk) * chunk, *spec.item), _little(spec.dtype))
+        values = self._room.take(
+            name, (-(-total // chunk) * chunk, *spec.item), _little(spec.dtype)
+        )
         values[total:] = layout.fill_array(spec.dtype, ())
         for places, column in self._parts.pop(name):
             at = 0
@@ -230,12 +274,17 @@ class PackedRows:
     """The packed rows of a shard.
 
     Shapes:
-        values[name]: dtype (samples, *item) of a fixed field, (rows padded to whole chunks, *item) of a ragged one
+        values[name]: dtype (samples, *item) of a fixed field, (rows padded to whole chunks, *item)
+            of a ragged one
         lengths[dim]: int64 (samples)
     """
 
     def __init__(
-        self, shard: Shard, values: dict[str, Array], lengths: dict[str, Array], starts: Mapping[str, Array]
+        self,
+        shard: Shard,
+        values: dict[str, Array],
+        lengths: dict[str, Array],
+        starts: Mapping[str, Array],
     ) -> None:
         self.lengths = lengths
         self._shard = shard
@@ -255,7 +304,11 @@ class PackedRows:
         """Return uint64 (samples): the digest of each sample over the fields that it has; 0 where it was not made."""
         digests = np.zeros(len(self._shard.keys), np.uint64)
         present, specs = self._shard.present, self._shard.specs
-        if not present and not self._starts and sum(64 + len(n) + s.item_bytes for n, s in specs.items()) <= _SMALL:
+        if (
+            not present
+            and not self._starts
+            and sum(64 + len(n) + s.item_bytes for n, s in specs.items()) <= _SMALL
+        ):
             for begin in range(0, len(digests), _AT_ONCE):
                 part = slice(begin, begin + _AT_ONCE)
                 digests[part] = digest_rows([(n, self._values[n][part]) for n in specs])
@@ -283,7 +336,9 @@ def _consecutive(places: Array) -> bool:
 def _is_owned(values: Array, dtype: str) -> bool:
     """Tell whether memory can be written as it is: a map of a file would still change with the file."""
     flags = values.flags
-    return bool(values.dtype == _little(dtype) and flags.owndata and flags.c_contiguous and flags.writeable)
+    return bool(
+        values.dtype == _little(dtype) and flags.owndata and flags.c_contiguous and flags.writeable
+    )
 
 
 def _storable_reason(reason: str) -> str:

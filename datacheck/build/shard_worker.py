@@ -1,7 +1,7 @@
 """What runs in the expendable child: read the samples of a shard, transform them, write the shard of every field.
 
-A shard is a pure function of its task, so a task may run twice, or on another machine. What is known of a shard lies in
-its record; only the record's size and digest come back.
+A shard is a pure function of its task, so a task may run twice, or on another machine. What is
+known of a shard lies in its record; only the record's size and digest come back.
 """
 
 from __future__ import annotations
@@ -52,22 +52,23 @@ def write_shards(task: dict[str, Any], beat: Beat) -> list[list[Any]]:
     """Make the shards of a task (see `parallel.run_task`).
 
     Args:
-        task: schema (`Schema.as_dict`), root, roots, steps (`Transform.as_dict`), identities (digest of each step as it
-            was when the build was planned), paths (folders of user functions), specs (by field), codec (in words),
-            samples (in the split), k, folder (of the unfinished cache; None: nothing is written but records), records
-            (their folder), again (see `read_blocks`; may be missing), items: one per shard: number, keys (`as_runs`), reads
-            (`Item.as_dict` with keys, files with size, times and digest), copies (`Earlier.copies`, or None); earlier
-            (the cache that these are of, or ""), numerics (what was
-            `numerics.measured` where the build was planned).
+        task: schema (`Schema.as_dict`), root, roots, steps (`Transform.as_dict`), identities
+            (digest of each step as it was when the build was planned), paths (folders of user
+            functions), specs (by field), codec (in words), samples (in the split), k, folder (of
+            the unfinished cache; None: nothing is written but records), records (their folder),
+            again (see `read_blocks`; may be missing), items: one per shard: number, keys
+            (`as_runs`), reads (`Item.as_dict` with keys, files with size, times and digest), copies
+            (`Earlier.copies`, or None); earlier (the cache that these are of, or ""), numerics
+            (what was `numerics.measured` where the build was planned).
         beat: called with a shard's place in the task.
 
     Returns:
-        [g, size, xxh3_128] of the record of each shard: see `record.write`. A size of 0: the earlier cache does not
-        hold what it should, and nothing was written.
+        [g, size, xxh3_128] of the record of each shard: see `record.write`. A size of 0: the
+        earlier cache does not hold what it should, and nothing was written.
 
     Raises:
-        UsageError: a source file changed since it was scanned, or a step since the build was planned, or is another
-            one on this machine; or a user's function failed.
+        UsageError: a source file changed since it was scanned, or a step since the build was
+            planned, or is another one on this machine; or a user's function failed.
         OutOfSpaceError: the disk is full.
         StorageError: this machine makes something else of numbers, or does not see the folders.
     """
@@ -115,7 +116,8 @@ def _check_folders(*folders: Path) -> None:
     for folder in folders:
         if not folder.is_dir():
             msg = (
-                f"{folder}: no such file or directory on {socket.gethostname()}. Every worker must see the data and "
+                f"{folder}: no such file or directory on {socket.gethostname()}. Every worker must "
+                f"see the data and "
                 "the caches under the paths that this command sees. Nothing was published."
             )
             raise StorageError(msg)
@@ -125,7 +127,10 @@ def _check_steps(steps: Sequence[Transform], identities: Sequence[str]) -> None:
     for one, planned in zip(steps, identities, strict=True):
         if digest_value(one.identity()) != planned:
             name = next(iter(one.as_dict()))
-            msg = f"{name}: its files changed during the build, or are others on this worker. Nothing was published."
+            msg = (
+                f"{name}: its files changed during the build, or are others on this worker. "
+                f"Nothing was published."
+            )
             raise UsageError(msg)
 
 
@@ -158,7 +163,9 @@ def _copy(shard: Shard, cache: Cache, copies: Mapping[str, Any]) -> None:
             columns[name] = places[has], Column(*cache.gather_ragged(name, numbers[has]), spec.kind)
     shard.take(places, columns)
     refused = [[place, number] for place, number, _ in copies["refused"]]
-    places, numbers = np.array([*zip(places, numbers, strict=True), *refused], np.int64).reshape(-1, 2).T
+    places, numbers = (
+        np.array([*zip(places, numbers, strict=True), *refused], np.int64).reshape(-1, 2).T
+    )
     for place, origin in zip(places.tolist(), cache.origins(numbers), strict=True):
         shard.origins[shard.keys[place]] = origin
     for place, _, reason in copies["refused"]:
@@ -166,11 +173,17 @@ def _copy(shard: Shard, cache: Cache, copies: Mapping[str, Any]) -> None:
 
 
 def _fill(
-    shard: Shard, source: Source, steps: Sequence[Transform], reads: Sequence[Mapping[str, Any]],
-    alive: Callable[[int], None], *, again: bool,
-) -> None:  # fmt: skip
+    shard: Shard,
+    source: Source,
+    steps: Sequence[Transform],
+    reads: Sequence[Mapping[str, Any]],
+    alive: Callable[[int], None],
+    *,
+    again: bool,
+) -> None:
     more = {
-        read["item"]["path"]: [path for path, *_ in read["files"] if path != read["item"]["path"]] for read in reads
+        read["item"]["path"]: [path for path, *_ in read["files"] if path != read["item"]["path"]]
+        for read in reads
     }
     for found in read_blocks(source, reads, alive, again=again):
         if isinstance(found, Unread):
@@ -194,7 +207,8 @@ def read_blocks(
         source: reads them.
         reads: of a task.
         alive: called as work goes on.
-        again: from the last key to the first, each block in two halves: what a sample becomes must not depend on it.
+        again: from the last key to the first, each block in two halves: what a sample becomes must
+            not depend on it.
     """
     items = [Item.from_dict(read["item"]) for read in (reads[::-1] if again else reads)]
     for found in source.read_all(items, alive):
@@ -214,21 +228,30 @@ def origin_text(origin: Origin, more: Sequence[str] = ()) -> str:
     if origin.rows is not None:
         main["rows"] = list(origin.rows)
     # text and integers only: orjson's sorted keys are canonical JSON then, at a tenth of the price
-    return orjson.dumps([main, *({"file": file} for file in more)], option=orjson.OPT_SORT_KEYS).decode()
+    return orjson.dumps(
+        [main, *({"file": file} for file in more)], option=orjson.OPT_SORT_KEYS
+    ).decode()
 
 
 def _check_unchanged(source: Source, files: Sequence[Sequence[Any]]) -> None:
     """Raise unless every file still is what the scan saw: looked at after reading, so that no change slips through.
 
     Args:
-        source: has the digests of what was read whole: bytes may change and leave the times as they are.
+        source: has the digests of what was read whole: bytes may change and leave the times as they
+            are.
         files: path, size, times, inode and digest of each.
     """
     for path, *expected, digest in files:
         entry = stat_entry(source.root, path, source.roots)
-        if entry is None or list(entry[1:5]) != expected or source.digests.get(path, digest) != digest:
+        if (
+            entry is None
+            or list(entry[1:5]) != expected
+            or source.digests.get(path, digest) != digest
+        ):
             host = socket.gethostname()
-            what = "is not there" if entry is None else "changed during the build, or is another one"
+            what = (
+                "is not there" if entry is None else "changed during the build, or is another one"
+            )
             msg = f"{path}: {what} on {host}. Nothing was published; run the same command again."
             raise UsageError(msg)
 
@@ -254,10 +277,18 @@ def _write_shard(shard: Shard, g: int, task: Mapping[str, Any]) -> list[Any]:
             fsops.write_file(path, parts, mode=mode)
     texts = [shard.origins.get(key, "").encode() for key in shard.keys]
     done = ShardRecord(
-        g, shard.made, rows.sample_digests(), shard.present, rows.lengths, files, chunks, sizes,
-        np.frombuffer(b"".join(texts), np.uint8), np.array([len(text) for text in texts], np.int64),
+        g,
+        shard.made,
+        rows.sample_digests(),
+        shard.present,
+        rows.lengths,
+        files,
+        chunks,
+        sizes,
+        np.frombuffer(b"".join(texts), np.uint8),
+        np.array([len(text) for text in texts], np.int64),
         [(place, shard.reasons[place]) for place in sorted(shard.reasons)],
-    )  # fmt: skip
+    )
     return provenance.write(Path(task["records"]), done)
 
 

@@ -1,14 +1,16 @@
 """Where a cache grows before it has its name: a folder of one builder, whose work others take over when it is gone.
 
-Correctness never depends on a lock: a folder is private, what is found in it proves itself by digests, and one rename
-makes it a cache. Locks only tell whether a builder is still at work, so that its shards are not made twice.
+Correctness never depends on a lock: a folder is private, what is found in it proves itself by
+digests, and one rename makes it a cache. Locks only tell whether a builder is still at work, so
+that its shards are not made twice.
 
     .building/<key>.<uuid>
         OWNER          locked while the builder lives
         work
             records    what is known of each finished shard
             shards     what becomes the cache; `whole` once no task may write there any more
-            linked     shards of an earlier cache under a second name, where no task may write; they join at the end
+            linked     shards of an earlier cache under a second name, where no task may write; they
+            join at the end
 """
 
 from __future__ import annotations
@@ -45,14 +47,20 @@ from datacheck.runtime.machine import usable_cpus
 OWNER, _WORK = "OWNER", "work"
 AGAIN = "again"  # what is known of shards that are made a second time
 GONE = ".gone"  # of a hidden folder that is being removed
-_BEAT_S, _STALE_S = 60.0, 1800.0  # where locks cannot be trusted: how often an owner says that it lives, and until when
+_BEAT_S, _STALE_S = (
+    60.0,
+    1800.0,
+)  # where locks cannot be trusted: how often an owner says that it lives, and until when
 _TRIES = 20
 _SOON_S = 0.01
 _DOCUMENTS = {layout.SOURCES, layout.INPUTS, layout.FINDINGS, *OUTSIDE}
-_UNFINISHED = re.compile(r"(.*/)?\.([^/]+)\.[0-9a-f]+\.partial", re.DOTALL)  # as `fsops.write_file` calls a file
+_UNFINISHED = re.compile(
+    r"(.*/)?\.([^/]+)\.[0-9a-f]+\.partial", re.DOTALL
+)  # as `fsops.write_file` calls a file
 _BESIDE = re.compile(rf"{OWNER}|({_WORK}/records|{AGAIN})/[0-9]+|{_WORK}/attempt")
 _SHARDS = re.compile(rf"{_WORK}/(shards|whole|linked)/", re.DOTALL)
-# After these nothing may be kept: another request, other bytes, or bytes that the device may not hold.
+# After these nothing may be kept: another request, other bytes, or bytes that the device may not
+# hold.
 _SPOILED = (UsageError, NondeterministicBuildError, SyncFailedError)
 
 
@@ -64,8 +72,9 @@ class Staging:
 
     Attributes:
         shards: where tasks write the shards of every field.
-        linked: where shards of an earlier cache are linked; a process that writes there would change that cache. What
-            lies here is proven, and comes before a file of the same name in `shards`.
+        linked: where shards of an earlier cache are linked; a process that writes there would
+            change that cache. What lies here is proven, and comes before a file of the same name in
+            `shards`.
         records: where they write what is known of each.
     """
 
@@ -79,8 +88,9 @@ class Staging:
         """Make every folder that tasks write into; return the record of each shard that is finished already.
 
         Notes:
-            Tasks make no folders, so that none of them can revive a removed build. A shard counts as finished when its
-            record proves itself and every file has the size and the digest that the record says.
+            Tasks make no folders, so that none of them can revive a removed build. A shard counts
+            as finished when its record proves itself and every file has the size and the digest
+            that the record says.
         """
         if self._whole.is_dir():  # the builder before was already completing it
             _renamed(self._whole, self.shards)
@@ -93,7 +103,10 @@ class Staging:
             found = threads.map(lambda g: self._finished(plan, g), _numbers(self.records))
             kept = {one.g: one for one in found if one is not None}
         for name, spec in plan.specs.items():
-            folder, wanted = self.linked / layout.field_path(name), {shard_file(g, spec) for g in kept}
+            folder, wanted = (
+                self.linked / layout.field_path(name),
+                {shard_file(g, spec) for g in kept},
+            )
             for file in [file for file in _names(folder) if file not in wanted]:
                 fsops.remove_file(folder / file)
         return kept
@@ -118,7 +131,9 @@ class Staging:
             if not path.exists():
                 path = self.shards / file
             # the index of a ragged shard may follow already; it will be written once more
-            if not _holds(path, size, digest, longer=spec.dim is not None and name not in found.whole):
+            if not _holds(
+                path, size, digest, longer=spec.dim is not None and name not in found.whole
+            ):
                 return None
         return found
 
@@ -131,7 +146,9 @@ class Staging:
         _renamed(self.shards, self._whole)
         with fsops.guarded(self._whole):
             folders.drop_links(self._whole)
-        linked = [path.relative_to(self.linked) for path in self.linked.rglob("*") if path.is_file()]
+        linked = [
+            path.relative_to(self.linked) for path in self.linked.rglob("*") if path.is_file()
+        ]
         for path in linked:
             if folders.is_real(self._whole / path):
                 folders.remove_tree(self._whole / path)
@@ -189,7 +206,7 @@ def _holds(path: Path, size: int, digest: str, *, longer: bool) -> bool:
         return False
 
 
-# ---------------------------------------------------------------------------------------------- one builder
+# -------------------------------------------------------------------------------------- one builder
 
 
 @contextlib.contextmanager
@@ -205,8 +222,9 @@ def claim(place: Path, key: str) -> Iterator[Staging]:
         StorageError: the folder of unfinished builds is a link.
 
     Notes:
-        Where locks hold, a builder is gone when its process is. On a network file system, when it has not touched its
-        OWNER for half an hour; one that only slept finds its paths gone, and stops.
+        Where locks hold, a builder is gone when its process is. On a network file system, when it
+        has not touched its OWNER for half an hour; one that only slept finds its paths gone, and
+        stops.
     """
     building = place / layout.BUILDING
     fsops.make_directory(place)
@@ -218,7 +236,9 @@ def claim(place: Path, key: str) -> Iterator[Staging]:
         for left in _abandoned(building, key, since):
             if _is_work(left):
                 with contextlib.suppress(OSError), folders.open_folder(left) as held:
-                    fsops.rename(left / _WORK, staging.work, held)  # another was faster, or we have some work already
+                    fsops.rename(
+                        left / _WORK, staging.work, held
+                    )  # another was faster, or we have some work already
             discard(left)
         with fsops.guarded(staging.work):
             folders.drop_links(staging.work)
@@ -235,7 +255,8 @@ def _lock_folder(folder: Path) -> Iterator[float | None]:
     """Make a folder that others see only when it is locked, and say that it is in use as long as it is.
 
     Returns:
-        Where locks cannot be trusted: since when no owner can have been silent that lives [s of the server's clock].
+        Where locks cannot be trusted: since when no owner can have been silent that lives [s of the
+            server's clock].
     """
     private = folder.with_name(f".{folder.name}")
     local = machine.is_local(folder.parent)
@@ -250,7 +271,9 @@ def _lock_folder(folder: Path) -> Iterator[float | None]:
                 break
             time.sleep(_SOON_S)  # `cache gc` looks whether anybody has it
         _renamed(private, folder)
-        fsops.sync_directory(folder.parent)  # no power loss may leave work under the name that nobody takes over
+        fsops.sync_directory(
+            folder.parent
+        )  # no power loss may leave work under the name that nobody takes over
         since = None
         if not local:
             threading.Thread(target=_beat, args=(folder / OWNER, ended), daemon=True).start()
@@ -276,7 +299,8 @@ def _abandoned(building: Path, key: str, since: float | None) -> list[Path]:
     Args:
         building: the folder of unfinished builds.
         key: the fingerprint.
-        since: who has not touched its OWNER since then [s of the server's clock] is gone; None: locks tell.
+        since: who has not touched its OWNER since then [s of the server's clock] is gone; None:
+            locks tell.
     """
     mine = [building / name for name in _names(building) if name.startswith(f"{key}.")]
     found = [path for path in mine if folders.is_real(path) and is_gone(path / OWNER, since)]
@@ -288,7 +312,8 @@ def is_gone(owner: Path, since: float | None) -> bool:
 
     Args:
         owner: the file.
-        since: who has not touched it since then [s of the server's clock] is gone; None: locks tell.
+        since: who has not touched it since then [s of the server's clock] is gone; None: locks
+            tell.
     """
     try:
         if since is not None:
@@ -335,12 +360,18 @@ def is_ours(name: str) -> bool:
     if unfinished is not None:
         name = (unfinished[1] or "") + unfinished[2]
     shards = _SHARDS.match(name)
-    return _BESIDE.fullmatch(name) is not None or (shards is not None and is_of_cache(name[shards.end() :]))
+    return _BESIDE.fullmatch(name) is not None or (
+        shards is not None and is_of_cache(name[shards.end() :])
+    )
 
 
 def is_of_cache(name: str) -> bool:
     """Tell whether a cache may hold a file of this name, relative to it."""
-    return name in _DOCUMENTS or name.rpartition("/")[2] == layout.ZARR or layout.shard_of(name) is not None
+    return (
+        name in _DOCUMENTS
+        or name.rpartition("/")[2] == layout.ZARR
+        or layout.shard_of(name) is not None
+    )
 
 
 def discard(folder: Path) -> tuple[bool, list[Path]]:

@@ -37,7 +37,12 @@ class AddressRange:
         self.address = self._map(None, size, _PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
         end = weakref.finalize(self, self._libc.munmap, self.address, size)
         end.atexit = False  # at exit, threads may still read; the process takes its maps with it
-        self.__array_interface__ = {"data": (self.address, True), "shape": (size,), "typestr": "|u1", "version": 3}
+        self.__array_interface__ = {
+            "data": (self.address, True),
+            "shape": (size,),
+            "typestr": "|u1",
+            "version": 3,
+        }
 
     def _map(self, address: int | None, size: int, protection: int, flags: int, file: int) -> int:
         got = self._libc.mmap(address, size, protection, flags, file, 0)

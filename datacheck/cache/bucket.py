@@ -1,7 +1,7 @@
 """A cache in an object store: what lies there, which attempt was committed, and its files as a `Store`.
 
-    <root>/<pipeline>/<split>/<key>/commit.json     which attempt is the cache; created last, once, by one request
-    <root>/<pipeline>/<split>/<key>/<attempt>/...   the files of a cache
+    <root>/<pipeline>/<split>/<key>/commit.json     which attempt is the cache; created last, once,
+    by one request <root>/<pipeline>/<split>/<key>/<attempt>/...   the files of a cache
 
 A folder that was copied to a bucket has no commit: its files lie at ``<key>/`` itself.
 """
@@ -26,7 +26,9 @@ _CONCURRENT_FETCHES = 4  # parts of a file that is read whole
 
 def commit_document(attempt: str, manifest: bytes) -> bytes:
     """Return what ``commit.json`` says: the attempt, and the digest of its manifest as a file."""
-    return canonical_json({"attempt": attempt, "format": layout.FORMAT, "manifest": digest_bytes(manifest)})
+    return canonical_json(
+        {"attempt": attempt, "format": layout.FORMAT, "manifest": digest_bytes(manifest)}
+    )
 
 
 class Bucket:
@@ -36,8 +38,8 @@ class Bucket:
         url: the place of the cache, ``s3://bucket/prefix``; nothing is read yet.
 
     Notes:
-        Sizes are asked for once; the files of a committed cache never change. Each other method makes requests; see
-        `Objects` for what they raise.
+        Sizes are asked for once; the files of a committed cache never change. Each other method
+        makes requests; see `Objects` for what they raise.
     """
 
     folder = None
@@ -54,7 +56,7 @@ class Bucket:
         """See `Store`: those of fields, once one of their samples is asked for."""
         self._shards, self._listed = shards, files
 
-    # ------------------------------------------------------------------------------------------ the commit
+    # ----------------------------------------------------------------------------------- the commit
 
     def commit(self) -> dict[str, str] | None:
         """Return what was committed here: {"attempt", "manifest"}, None where nothing was.
@@ -78,11 +80,13 @@ class Bucket:
         if ATTEMPT.fullmatch(name):
             committed = read_commit(self.objects, above)
             if committed is None or committed["attempt"] != name:
-                msg = f"{self.where}: an attempt that was not committed, so this is no finished cache"
+                msg = (
+                    f"{self.where}: an attempt that was not committed, so this is no finished cache"
+                )
                 raise UsageError(msg)
         return f"{self.prefix}/".lstrip("/")
 
-    # ------------------------------------------------------------------------------------------ the files
+    # ------------------------------------------------------------------------------------ the files
 
     @cached_property
     def _sizes(self) -> dict[str, int]:
@@ -95,7 +99,9 @@ class Bucket:
 
     def files(self) -> Iterator[tuple[str, int]]:
         """See `Store`."""
-        yield from sorted(self._sizes.items(), key=lambda file: file[0].encode("utf-8", "surrogateescape"))
+        yield from sorted(
+            self._sizes.items(), key=lambda file: file[0].encode("utf-8", "surrogateescape")
+        )
 
     def prefetch(self, paths: Iterable[str]) -> None:
         """See `Store`."""
@@ -104,7 +110,9 @@ class Bucket:
 
     def _fetch(self, paths: Sequence[str], most: Sequence[int]) -> None:
         found = self.objects.get([self._base + path for path in paths], most)
-        self._held |= {path: bytes(raw) for path, raw in zip(paths, found, strict=True) if raw is not None}
+        self._held |= {
+            path: bytes(raw) for path, raw in zip(paths, found, strict=True) if raw is not None
+        }
 
     def read(self, path: str, most: int | None = None) -> bytes:
         """See `Store`."""
@@ -113,17 +121,29 @@ class Bucket:
         if path not in self._held:
             raise FileNotFoundError(path)
         raw = self._held.pop(path)
-        if path == layout.MANIFEST and self._committed is not None and digest_bytes(raw) != self._committed["manifest"]:
-            msg = f"{self.where}: {path} is not the one that was committed. Delete the cache and build it again."
+        if (
+            path == layout.MANIFEST
+            and self._committed is not None
+            and digest_bytes(raw) != self._committed["manifest"]
+        ):
+            msg = (
+                f"{self.where}: {path} is not the one that was committed. Delete the cache and "
+                f"build it again."
+            )
             raise CorruptionError(msg)
         return raw
 
     def parts(self, wanted: Sequence[tuple[str, int, int]]) -> list[memoryview]:
         """See `Store`."""
-        near = {path: self._local_shard(path) for path in dict.fromkeys(path for path, _, _ in wanted)}
+        near = {
+            path: self._local_shard(path) for path in dict.fromkeys(path for path, _, _ in wanted)
+        }
         far = iter(self._fetch_parts([one for one in wanted if near[one[0]] is None]))
         found = [(near[path], start, size) for path, start, size in wanted]
-        return [next(far) if shard is None else shard[start : start + size] for shard, start, size in found]
+        return [
+            next(far) if shard is None else shard[start : start + size]
+            for shard, start, size in found
+        ]
 
     def _local_shard(self, path: str) -> memoryview | None:
         """Return a shard that is kept here."""
@@ -133,7 +153,9 @@ class Bucket:
         return self._shards.get(digest, size, lambda: self.pieces(path, size))
 
     def _fetch_parts(self, wanted: Sequence[tuple[str, int, int]]) -> list[memoryview]:
-        return self.objects.parts([(self._base + path, start, size) for path, start, size in wanted])
+        return self.objects.parts(
+            [(self._base + path, start, size) for path, start, size in wanted]
+        )
 
     def read_into(self, path: str, start: int, view: memoryview) -> None:
         """See `Store`; an index of a shard is no reason to fetch the shard."""
@@ -149,7 +171,9 @@ class Bucket:
         step = PART_BYTES * _CONCURRENT_FETCHES
         for start in range(0, size, step):
             ends = range(start, min(size, start + step), PART_BYTES)
-            yield from self._fetch_parts([(path, first, min(PART_BYTES, size - first)) for first in ends])
+            yield from self._fetch_parts(
+                [(path, first, min(PART_BYTES, size - first)) for first in ends]
+            )
 
     def digest(self, path: str) -> str:
         """See `Store`."""
@@ -160,7 +184,11 @@ class Bucket:
 
     def discard(self, path: str) -> bool:
         """See `Store`."""
-        return self._shards is not None and path in self._listed and self._shards.discard(self._listed[path][1])
+        return (
+            self._shards is not None
+            and path in self._listed
+            and self._shards.discard(self._listed[path][1])
+        )
 
 
 def read_commit(objects: Objects, prefix: str) -> dict[str, str] | None:
@@ -173,11 +201,16 @@ def read_commit(objects: Objects, prefix: str) -> dict[str, str] | None:
         said = parse_document(bytes(raw))
         newer = type(said["format"]) is int and said["format"] > layout.FORMAT
         whole = {"attempt": str(said["attempt"]), "manifest": str(said["manifest"])}
-        wrong = not all(map(ATTEMPT.fullmatch, whole.values())) or said != whole | {"format": layout.FORMAT}
+        wrong = not all(map(ATTEMPT.fullmatch, whole.values())) or said != whole | {
+            "format": layout.FORMAT
+        }
     except (ValueError, LookupError, TypeError):
         newer, wrong, whole = False, True, {}
     if newer:
-        msg = f"{objects.place}/{key}: format {said['format']}; this datacheck reads format {layout.FORMAT}. Update it."
+        msg = (
+            f"{objects.place}/{key}: format {said['format']}; this datacheck reads format "
+            f"{layout.FORMAT}. Update it."
+        )
         raise UsageError(msg)
     if wrong:
         msg = f"{objects.place}/{key}: damaged. Delete the cache and build it again."
@@ -203,7 +236,11 @@ def _uncommitted(objects: Objects, prefix: str, depth: int) -> Iterator[str]:
             committed = read_commit(objects, prefix) if layout.COMMIT in names else None
         except (CorruptionError, UsageError):
             return
-        yield from (f"{objects.place}/{prefix}/{name}" for name in some if name != (committed or {}).get("attempt"))
+        yield from (
+            f"{objects.place}/{prefix}/{name}"
+            for name in some
+            if name != (committed or {}).get("attempt")
+        )
     elif depth:
         for name in folders:
             if not name.startswith("."):

@@ -21,7 +21,10 @@ _LEVEL = 3  # where one is not said: zstd's own
 _MAGIC = 0xFD2FB528
 _BLOCK_HEADER, _CHECKSUM = 3, 4
 _RLE, _RESERVED = 1, 3  # types of blocks
-_BLOCKS, _BLOCK_BYTES = 256, 512  # so many blocks of a frame, and one more for so many bytes: zstd splits by 900
+_BLOCKS, _BLOCK_BYTES = (
+    256,
+    512,
+)  # so many blocks of a frame, and one more for so many bytes: zstd splits by 900
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,8 @@ class Codec:
         level: of zstd, 1 (fast) to 22 (small); means nothing without.
 
     Notes:
-        Deterministic for one version of the zstd library; other versions may give other bytes of the same values.
+        Deterministic for one version of the zstd library; other versions may give other bytes of
+        the same values.
     """
 
     name: Literal["none", "zstd"] = "none"
@@ -52,9 +56,14 @@ class Codec:
         name, _, level = text.partition(":")
         if text == "none":
             return cls()
-        if name == "zstd" and (text == name or (level.isascii() and level.isdigit() and int(level) in LEVELS)):
+        if name == "zstd" and (
+            text == name or (level.isascii() and level.isdigit() and int(level) in LEVELS)
+        ):
             return cls("zstd", int(level or _LEVEL))
-        msg = f"compression {text!r} is not known; there is none, zstd, and zstd:{LEVELS[0]} to zstd:{LEVELS[-1]}"
+        msg = (
+            f"compression {text!r} is not known; there is none, zstd, and zstd:{LEVELS[0]} to "
+            f"zstd:{LEVELS[-1]}"
+        )
         raise UsageError(msg)
 
     @classmethod
@@ -71,7 +80,9 @@ class Codec:
             return []
         return [{"name": "zstd", "configuration": {"level": self.level, "checksum": True}}]
 
-    def encode(self, payload: memoryview, chunk_bytes: int) -> tuple[list[bytes | memoryview], Array]:
+    def encode(
+        self, payload: memoryview, chunk_bytes: int
+    ) -> tuple[list[bytes | memoryview], Array]:
         """Return what is stored of whole inner chunks, and the stored size of each.
 
         Shapes:
@@ -80,14 +91,18 @@ class Codec:
         count = len(payload) // max(1, chunk_bytes)
         if self.name == "none":
             return [payload], np.full(count, chunk_bytes, np.uint64)
-        parts = [self._zstd.encode(payload[j * chunk_bytes : (j + 1) * chunk_bytes]) for j in range(count)]
+        parts = [
+            self._zstd.encode(payload[j * chunk_bytes : (j + 1) * chunk_bytes])
+            for j in range(count)
+        ]
         return parts, np.array([len(part) for part in parts], np.uint64)
 
     def decode(self, stored: memoryview, out: memoryview) -> None:
         """Fill `out` with the inner chunk that `stored` holds.
 
         Raises:
-            CorruptionError: it is not one whole frame of just that many bytes, or its checksum does not match.
+            CorruptionError: it is not one whole frame of just that many bytes, or its checksum does
+                not match.
 
         Notes:
             No memory is taken that the frame asks for: it has to say the size of `out`.
@@ -98,7 +113,8 @@ class Codec:
                 raise CorruptionError(msg)
             out[:] = stored
             return
-        # the library would leave the end of `out` as it was where frames hold less, and take more than one of them
+        # the library would leave the end of `out` as it was where frames hold less, and take more
+        # than one of them
         if not _is_frame(stored, len(out)):
             msg = f"not one zstd frame of {len(out):,} bytes with a checksum"
             raise CorruptionError(msg)
@@ -136,7 +152,11 @@ def _is_frame(stored: memoryview, size: int) -> bool:
     if len(stored) < 5 or struct.unpack_from("<I", stored)[0] != _MAGIC:
         return False
     said = stored[4]
-    single, checksum, rest = bool(said & 0x20), bool(said & 0x04), said & 0x0B  # reserved bit, kind of dictionary
+    single, checksum, rest = (
+        bool(said & 0x20),
+        bool(said & 0x04),
+        said & 0x0B,
+    )  # reserved bit, kind of dictionary
     width = [int(single), 2, 4, 8][said >> 6]
     at = 5 + (0 if single else 1)
     if not checksum or rest or not width or len(stored) < at + width:

@@ -20,12 +20,12 @@ def concurrent_map(function: Callable[[T], R], items: Iterable[T], count: int) -
         count: threads.
 
     Raises:
-        Exception: what the first item that failed has raised. Calls that had not begun are left out then, as where
-            nobody asks for more; who had begun goes on.
+        Exception: what the first item that failed has raised. Calls that had not begun are left out
+            then, as where nobody asks for more; who had begun goes on.
 
     Notes:
-        A process that ends does not wait for these threads, as it would for those of an executor however long a server
-        is silent.
+        A process that ends does not wait for these threads, as it would for those of an executor
+        however long a server is silent.
     """
     todo: list[tuple[T, Future[R]]] = [(item, Future()) for item in items]
     waiting = iter(todo)

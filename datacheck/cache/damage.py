@@ -24,7 +24,9 @@ from datacheck.runtime.machine import usable_cpus
 
 Array = np.ndarray[Any, Any]
 
-MOST_KEY_BYTES = 1_000  # bytes of a key that are told: each damaged file of a shard tells the same two
+MOST_KEY_BYTES = (
+    1_000  # bytes of a key that are told: each damaged file of a shard tells the same two
+)
 _CACHED_TABLES = 8  # tables in memory: a cache may have a thousand damaged shards
 
 
@@ -36,14 +38,19 @@ class RowToSample:
         fields: the fields of the cache.
 
     Notes:
-        Every method raises what reading a damaged cache raises (`DatacheckError`, `OSError`, `ValueError`,
-        `LookupError`), and trusts what it reads.
+        Every method raises what reading a damaged cache raises (`DatacheckError`, `OSError`,
+        `ValueError`, `LookupError`), and trusts what it reads.
     """
 
-    def __init__(self, table: Callable[[str], StoredArray], fields: Mapping[str, ArraySpec]) -> None:
+    def __init__(
+        self, table: Callable[[str], StoredArray], fields: Mapping[str, ArraySpec]
+    ) -> None:
         self._read = lru_cache(_CACHED_TABLES)(lambda path: table(path).unchecked())
         self._dims = {layout.field_path(name): spec.dim for name, spec in fields.items()}
-        self._dims |= {layout.sample_path("key"): layout.KEY_DIM, layout.sample_path("origin"): layout.ORIGIN_DIM}
+        self._dims |= {
+            layout.sample_path("key"): layout.KEY_DIM,
+            layout.sample_path("origin"): layout.ORIGIN_DIM,
+        }
 
     def of(self, path: str, first: int, stop: int) -> tuple[int, int]:
         """Return the samples [low, high) that have rows in [first, stop) of an array; (0, 0) where none has."""
@@ -60,13 +67,19 @@ class RowToSample:
             msg = "no samples"
             raise LookupError(msg)
         ends = [self._key(low), self._key(high - 1)]
-        return f"{describe_range(low, high)}, {ends[0]}" + (f" to {ends[1]}" if high - low > 1 else "")
+        return f"{describe_range(low, high)}, {ends[0]}" + (
+            f" to {ends[1]}" if high - low > 1 else ""
+        )
 
     def _key(self, index: int) -> str:
-        tables = [self._read(layout.rows_path(layout.KEY_DIM, what)) for what in ("start", "length")]
+        tables = [
+            self._read(layout.rows_path(layout.KEY_DIM, what)) for what in ("start", "length")
+        ]
         start, length = (int(table[index]) for table in tables)
         values = self._read(layout.sample_path("key"))
-        told = values[start : start + min(length, MOST_KEY_BYTES)].tobytes().decode("utf-8", "replace")
+        told = (
+            values[start : start + min(length, MOST_KEY_BYTES)].tobytes().decode("utf-8", "replace")
+        )
         return told if length <= MOST_KEY_BYTES else f"{told}..."
 
 
@@ -82,7 +95,12 @@ def describe_samples(
     owners = RowToSample(arrays.__getitem__, fields)
     try:
         return owners.describe(*owners.of(path, a, b))
-    except (DatacheckError, OSError, ValueError, LookupError):  # the tables that would tell are damaged, too
+    except (
+        DatacheckError,
+        OSError,
+        ValueError,
+        LookupError,
+    ):  # the tables that would tell are damaged, too
         return "samples unknown"
 
 
@@ -108,12 +126,19 @@ def changed_files(store: Store, manifest: Manifest, names: Iterable[str]) -> dic
         names: the files to read; each is read once, on every core, the largest first.
 
     Raises:
-        StorageError: the operating system refuses; a disk that fails while it reads (EIO) is damage and no refusal.
+        StorageError: the operating system refuses; a disk that fails while it reads (EIO) is damage
+            and no refusal.
     """
     order = sorted(names, key=lambda name: (-manifest.files[name][0], name))
     found = list(concurrent_map(lambda name: _digest(store, name), order, usable_cpus()))
-    pairs = [(name, manifest.files[name][1], digest) for name, digest in zip(order, found, strict=True)]
-    wrong = {name: f"expected xxh3_128 {said}, found {digest}" for name, said, digest in pairs if digest != said}
+    pairs = [
+        (name, manifest.files[name][1], digest) for name, digest in zip(order, found, strict=True)
+    ]
+    wrong = {
+        name: f"expected xxh3_128 {said}, found {digest}"
+        for name, said, digest in pairs
+        if digest != said
+    }
     return {name: wrong[name] for name in sorted(wrong)}
 
 
@@ -131,7 +156,10 @@ def consecutive_runs(numbers: Array) -> list[tuple[int, int]]:
     if not numbers.size:
         return []
     apart = np.flatnonzero(np.diff(numbers) > 1)
-    firsts, lasts = numbers[[0, *(apart[:MOST_RUNS] + 1)]].tolist(), numbers[[*apart[:MOST_RUNS], -1]].tolist()
+    firsts, lasts = (
+        numbers[[0, *(apart[:MOST_RUNS] + 1)]].tolist(),
+        numbers[[*apart[:MOST_RUNS], -1]].tolist(),
+    )
     return list(zip(firsts, lasts, strict=True))
 
 
@@ -144,8 +172,9 @@ class DamageLocator:
         damaged: every file that is not what the manifest says; none of them is believed.
 
     Notes:
-        Reads the files that are asked about and the tables that name samples, and maps nothing. Where those tables
-        are damaged themselves the answer is wider (the whole shard, all samples), never too narrow.
+        Reads the files that are asked about and the tables that name samples, and maps nothing.
+        Where those tables are damaged themselves the answer is wider (the whole shard, all
+        samples), never too narrow.
     """
 
     def __init__(self, store: Store, manifest: Manifest, damaged: Collection[str]) -> None:
@@ -181,7 +210,7 @@ class DamageLocator:
         path, g = layout.shard_of(file) or ("", 0)
         return list(self._chunks(file, path, g))
 
-    # ------------------------------------------------------------------------------------------ reading
+    # -------------------------------------------------------------------------------------- reading
 
     def _document(self, path: str) -> dict[str, Any]:
         name = f"{path}{_DOCUMENT_SUFFIX}" if path else layout.ZARR
@@ -225,11 +254,13 @@ class DamageLocator:
 
     def _table(self, path: str) -> StoredArray:
         array = self._array(path)
-        if any(f"{path}/{array.grid.shard_file(g)}" in self._damaged for g in range(array.grid.shards)):
+        if any(
+            f"{path}/{array.grid.shard_file(g)}" in self._damaged for g in range(array.grid.shards)
+        ):
             raise LookupError(path)
         return array
 
-    # ------------------------------------------------------------------------------------------ naming
+    # --------------------------------------------------------------------------------------- naming
 
     def _field(self, file: str) -> str:
         """Return the fields that a file belongs to."""
@@ -256,11 +287,15 @@ class DamageLocator:
         if family == "rows":
             parts = f"{path}/".split("/")
             folders = ("/".join(parts[:depth]) + "/" for depth in range(1, len(parts)))
-            return describe_fields(sorted(name for folder in folders for name in self._fields_by_table.get(folder, ())))
+            return describe_fields(
+                sorted(name for folder in folders for name in self._fields_by_table.get(folder, ()))
+            )
         if family not in {"fields", "present"} or not rest:
             return ""
         name = layout.field_name(_FIELDS + rest)
-        inside = slice(bisect_left(self._names, f"{name}/"), bisect_left(self._names, f"{name}0"))  # "0" follows "/"
+        inside = slice(
+            bisect_left(self._names, f"{name}/"), bisect_left(self._names, f"{name}0")
+        )  # "0" follows "/"
         return describe_fields(self._names[inside]) or name
 
     def _shard_samples(self, g: int) -> tuple[int, int]:
@@ -268,7 +303,9 @@ class DamageLocator:
             return 0, self._samples
         return g * self._root.shard_samples, min(self._samples, (g + 1) * self._root.shard_samples)
 
-    def _problem(self, file: str, what: str, samples: tuple[int, int], shard: int | None = None) -> Problem:
+    def _problem(
+        self, file: str, what: str, samples: tuple[int, int], shard: int | None = None
+    ) -> Problem:
         low, high = samples
         if shard is None and self._root is not None and high > low:
             shards = {low // self._root.shard_samples, (high - 1) // self._root.shard_samples}
@@ -281,7 +318,7 @@ class DamageLocator:
                 said = self._owners.describe(low, high)
         return Problem(file, what, self._field(file), shard, said, low, high)
 
-    # ------------------------------------------------------------------------------------------ chunks
+    # --------------------------------------------------------------------------------------- chunks
 
     def _chunks(self, file: str, path: str, g: int) -> Iterator[Problem]:
         """Yield each run of chunks of a shard that are not what was written, or of digests that fit no chunk."""
@@ -297,7 +334,9 @@ class DamageLocator:
             self._table(layout.digests_path(path))
             yield from self._runs(file, array, g, array.expected, _CHUNK_WORD)
 
-    def _runs(self, file: str, array: StoredArray, g: int, said: Array, kind: str) -> Iterator[Problem]:
+    def _runs(
+        self, file: str, array: StoredArray, g: int, said: Array, kind: str
+    ) -> Iterator[Problem]:
         share = array.grid.chunks_per_shard
         held = array.used_chunks[g]
         said = said[g * share : (g + 1) * share].astype(np.uint64)
@@ -306,14 +345,20 @@ class DamageLocator:
         wrong = np.flatnonzero(found != said)
         for a, b in consecutive_runs(wrong):
             sums = (found, said) if kind == _DIGEST_WORD else (said, found)
-            what = f"{kind} {a}: expected xxh3_64 {int(sums[0][a]):016x}, found {int(sums[1][a]):016x}"
+            what = (
+                f"{kind} {a}: expected xxh3_64 {int(sums[0][a]):016x}, found {int(sums[1][a]):016x}"
+            )
             if b > a:
                 what = f"{kind}s {a} to {b}: other xxh3_64 than expected"
             rows = (g * share + a) * array.grid.chunk, (g * share + b + 1) * array.grid.chunk
             of_field = array.path.startswith(_FIELDS)
-            yield self._problem(file, what, self._samples_of_rows(array, *rows, g), g if of_field else None)
+            yield self._problem(
+                file, what, self._samples_of_rows(array, *rows, g), g if of_field else None
+            )
 
-    def _samples_of_rows(self, array: StoredArray, first: int, stop: int, g: int) -> tuple[int, int]:
+    def _samples_of_rows(
+        self, array: StoredArray, first: int, stop: int, g: int
+    ) -> tuple[int, int]:
         """Return the samples of rows of an array; of its whole shard where no table tells, or no sample has them."""
         low, high = self._shard_samples(g) if array.path.startswith(_FIELDS) else (0, self._samples)
         with suppress(*_READ_ERRORS):

@@ -30,8 +30,10 @@ class ValueChange:
         before: its shape in the first cache; None where the sample lacks it there.
         after: its shape in the second cache; None where the sample lacks it there.
         values: how many values have other bytes; 0 where the shapes differ.
-        largest: the largest difference of those that are finite in both; None where none is, and of bool and text.
-        relative: the largest ratio of such a difference to the larger magnitude of both values, at most 2.
+        largest: the largest difference of those that are finite in both; None where none is, and of
+            bool and text.
+        relative: the largest ratio of such a difference to the larger magnitude of both values, at
+            most 2.
         first: where the first of these values is; () where the shapes differ.
     """
 
@@ -58,14 +60,16 @@ class Diff:
     """What differs between two caches.
 
     Args:
-        fields: fields that only one has, or that are stored otherwise: what each says, "" where it has none.
+        fields: fields that only one has, or that are stored otherwise: what each says, "" where it
+            has none.
         added: keys that only the second has, in bytewise order.
         removed: keys that only the first has, in bytewise order.
         changed: by key and field, the content of samples that both have.
-        verdicts: by key, the codes of the findings that made the sample invalid, in the first and in the second; none
-            where it is valid.
-        unread: how many samples that both have were not looked at, because of `most`, or as 250,000 values had
-            changed before; where both have the same fields each of these is a changed one.
+        verdicts: by key, the codes of the findings that made the sample invalid, in the first and
+            in the second; none where it is valid.
+        unread: how many samples that both have were not looked at, because of `most`, or as 250,000
+            values had changed before; where both have the same fields each of these is a changed
+            one.
     """
 
     fields: dict[str, tuple[str, str]]
@@ -76,32 +80,45 @@ class Diff:
     unread: int = 0
 
     def __bool__(self) -> bool:
-        return bool(self.fields or self.added or self.removed or self.changed or self.verdicts or self.unread)
+        return bool(
+            self.fields
+            or self.added
+            or self.removed
+            or self.changed
+            or self.verdicts
+            or self.unread
+        )
 
 
-def diff(a: Cache, b: Cache, fields: Collection[str] | None = None, most: int | None = None) -> Diff:
+def diff(
+    a: Cache, b: Cache, fields: Collection[str] | None = None, most: int | None = None
+) -> Diff:
     """Return what differs between two caches, however each is cut into shards and chunks.
 
     Args:
         a: the first.
         b: the second.
         fields: the fields to compare; None: all.
-        most: bytes of values that may be read of each: the samples behind are counted and not looked at; None: all.
+        most: bytes of values that may be read of each: the samples behind are counted and not
+            looked at; None: all.
 
     Raises:
         UsageError: neither has such a field.
         CorruptionError: what is stored is not what was written.
 
     Notes:
-        Samples are matched by key. Values are compared by their bytes: a NaN equals itself, 0.0 is not -0.0. A sample
-        that was not made has no fields. Fields that are stored otherwise (dtype, shape, kind) are told as such, and not
-        sample by sample. Where both have the same fields, only samples of other digests are read. No samples are
-        looked at behind the block in which the 250,000th value that changed lies.
+        Samples are matched by key. Values are compared by their bytes: a NaN equals itself, 0.0 is
+        not -0.0. A sample that was not made has no fields. Fields that are stored otherwise (dtype,
+        shape, kind) are told as such, and not sample by sample. Where both have the same fields,
+        only samples of other digests are read. No samples are looked at behind the block in which
+        the 250,000th value that changed lies.
     """
     said = _fields(a, b, fields)
     shared = [name for name in sorted(a.fields) if name in b.fields and name not in said]
     compared = [name for name in shared if fields is None or name in fields]
-    numbers = [{key: i for i, key in enumerate(cache.keys(np.arange(len(cache))))} for cache in (a, b)]
+    numbers = [
+        {key: i for i, key in enumerate(cache.keys(np.arange(len(cache))))} for cache in (a, b)
+    ]
     both = [key for key in numbers[0] if key in numbers[1]]
     of_a, of_b = (np.array([number[key] for key in both], dtype=np.int64) for number in numbers)
     other = np.ones(len(both), dtype=bool)
@@ -109,9 +126,13 @@ def diff(a: Cache, b: Cache, fields: Collection[str] | None = None, most: int | 
         other = a.digests(of_a) != b.digests(of_b)
     places = np.flatnonzero(other)
     sizes = _sizes(a, b, compared, of_a[places], of_b[places])
-    read = len(places) if most is None else int(np.searchsorted(np.cumsum(sizes), most, side="right"))
+    read = (
+        len(places) if most is None else int(np.searchsorted(np.cumsum(sizes), most, side="right"))
+    )
     looked = list(_changed(a, b, compared, of_a[places[:read]], of_b[places[:read]]))
-    changed = {both[place]: found for place, found in zip(places.tolist(), looked, strict=False) if found}
+    changed = {
+        both[place]: found for place, found in zip(places.tolist(), looked, strict=False) if found
+    }
     return Diff(
         said,
         [key for key in numbers[1] if key not in numbers[0]],
@@ -124,7 +145,9 @@ def diff(a: Cache, b: Cache, fields: Collection[str] | None = None, most: int | 
 
 def same_digest_scheme(a: Cache, b: Cache) -> bool:
     """Tell whether samples of equal values have equal digests in two caches: whether both have the same fields."""
-    one, other = ({name: (spec.dtype, spec.item) for name, spec in cache.fields.items()} for cache in (a, b))
+    one, other = (
+        {name: (spec.dtype, spec.item) for name, spec in cache.fields.items()} for cache in (a, b)
+    )
     return one == other
 
 
@@ -141,7 +164,10 @@ def _fields(a: Cache, b: Cache, fields: Collection[str] | None) -> dict[str, tup
         msg = f"no field {unknown[0]!r}; there are {known}"
         raise UsageError(msg)
     names = sorted({*a.fields, *b.fields} if fields is None else set(fields))
-    said = {name: (_describe_storage(a.fields.get(name)), _describe_storage(b.fields.get(name))) for name in names}
+    said = {
+        name: (_describe_storage(a.fields.get(name)), _describe_storage(b.fields.get(name)))
+        for name in names
+    }
     return {name: pair for name, pair in said.items() if pair[0] != pair[1]}
 
 
@@ -159,8 +185,10 @@ def _verdicts(a: Cache, b: Cache, keys: list[str]) -> dict[str, tuple[Codes, Cod
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def _changed(a: Cache, b: Cache, names: list[str], of_a: Array, of_b: Array) -> Iterator[dict[str, ValueChange]]:
-    """Yield what differs in each pair of samples, in blocks that fit into memory, until `MOST_CHANGES` values differ."""
+def _changed(
+    a: Cache, b: Cache, names: list[str], of_a: Array, of_b: Array
+) -> Iterator[dict[str, ValueChange]]:
+    """Yield the differences of each pair of samples in blocks, until `MOST_CHANGES` values differ."""
     held = 0
     for block in blocks(_sizes(a, b, names, of_a, of_b), fields=2 * len(names)):
         if held >= MOST_CHANGES:
@@ -170,7 +198,9 @@ def _changed(a: Cache, b: Cache, names: list[str], of_a: Array, of_b: Array) -> 
         for name in names:
             one, other = (whole_column(cache, name, numbers) for cache, numbers in pair)
             for i in _differing_samples(one, other):
-                told = compare_values(_value(one, i), _value(other, i), number=a.fields[name].kind == "array")
+                told = compare_values(
+                    _value(one, i), _value(other, i), number=a.fields[name].kind == "array"
+                )
                 if told is not None:
                     found[i][name] = told
                     held += 1
@@ -190,7 +220,9 @@ def _differing_samples(one: _Column, other: _Column) -> list[int]:
     size, apart = np.where(both, rows, 0), np.zeros(len(both), bool)
     filled = np.flatnonzero(size)
     if filled.size:
-        apart[filled] = np.logical_or.reduceat(_differing_rows(x, y), (np.cumsum(size) - size)[filled])
+        apart[filled] = np.logical_or.reduceat(
+            _differing_rows(x, y), (np.cumsum(size) - size)[filled]
+        )
     return np.flatnonzero((has != had) | (has & had & (rows != others)) | apart).tolist()
 
 
@@ -224,7 +256,11 @@ def compare_values(x: Array | None, y: Array | None, *, number: bool) -> ValueCh
         number: whether it makes sense to say by how much.
     """
     if x is None or y is None:
-        return None if x is y else ValueChange(None if x is None else x.shape, None if y is None else y.shape)
+        return (
+            None
+            if x is y
+            else ValueChange(None if x is None else x.shape, None if y is None else y.shape)
+        )
     if x.shape != y.shape:
         return ValueChange(x.shape, y.shape)
     if not x.size:
@@ -241,7 +277,9 @@ def compare_values(x: Array | None, y: Array | None, *, number: bool) -> ValueCh
 
 def _largest_difference(x: Array, y: Array) -> tuple[float | None, float | None]:
     """Return the largest difference of values that are finite in both, and the largest one relative to the values."""
-    parts = [slice(start, start + _AT_ONCE) for start in range(0, len(x), _AT_ONCE)]  # wide numbers need much memory
+    parts = [
+        slice(start, start + _AT_ONCE) for start in range(0, len(x), _AT_ONCE)
+    ]  # wide numbers need much memory
     found = [some for part in parts if (some := _finite_difference(x[part], y[part])) is not None]
     if not found:
         return None, None
@@ -251,15 +289,25 @@ def _largest_difference(x: Array, y: Array) -> tuple[float | None, float | None]
 
 def _finite_difference(x: Array, y: Array) -> tuple[float, float] | None:
     """Return `_largest_difference` of some values; None where none is finite in both."""
-    if x.dtype.kind in "iu":  # modulo 2**64 exact, where float64 would not tell 2**62 from its neighbour
-        apart = (np.maximum(x, y).astype(np.uint64) - np.minimum(x, y).astype(np.uint64)).astype(np.float64)
-        return float(apart.max()), float((apart / np.maximum(np.abs(x.astype(float)), np.abs(y.astype(float)))).max())
+    if (
+        x.dtype.kind in "iu"
+    ):  # modulo 2**64 exact, where float64 would not tell 2**62 from its neighbour
+        apart = (np.maximum(x, y).astype(np.uint64) - np.minimum(x, y).astype(np.uint64)).astype(
+            np.float64
+        )
+        return float(apart.max()), float(
+            (apart / np.maximum(np.abs(x.astype(float)), np.abs(y.astype(float)))).max()
+        )
     both = np.isfinite(x) & np.isfinite(y)
     if not both.any():
         return None
-    wide = np.clongdouble if x.dtype.kind == "c" else np.longdouble  # the largest float64 may be apart by twice that
+    wide = (
+        np.clongdouble if x.dtype.kind == "c" else np.longdouble
+    )  # the largest float64 may be apart by twice that
     with np.errstate(all="ignore"):
         x, y = x[both].astype(wide), y[both].astype(wide)
         apart, size = np.abs(x - y), np.maximum(np.abs(x), np.abs(y))
-        share = np.divide(apart, size, out=np.zeros_like(apart), where=size > 0)  # 0.0 and -0.0 are not apart
+        share = np.divide(
+            apart, size, out=np.zeros_like(apart), where=size > 0
+        )  # 0.0 and -0.0 are not apart
         return float(apart.max()), float(share.max())

@@ -22,20 +22,27 @@ _KEY = re.compile(r"[0-9a-f]{16}")
 
 
 def open_cache(
-    path: str | os.PathLike[str], *, split: str | None = None, verify: Verify = "touch", io: Io = "auto",
-    shards_in: str | os.PathLike[str] | None = None, shards_bytes: float | None = None,
-) -> Cache:  # fmt: skip
+    path: str | os.PathLike[str],
+    *,
+    split: str | None = None,
+    verify: Verify = "touch",
+    io: Io = "auto",
+    shards_in: str | os.PathLike[str] | None = None,
+    shards_bytes: float | None = None,
+) -> Cache:
     """Open a finished cache for reading.
 
     Args:
-        path: the cache, or a folder above it that holds no other finished cache (of that split); a URL of either.
+        path: the cache, or a folder above it that holds no other finished cache (of that split); a
+            URL of either.
         split: the split; needed where the folder holds several.
-        verify: "manifest" checks names and sizes; "touch" also each inner chunk the first time it is read; "always"
-            each time; "full" everything now, then as "touch".
+        verify: "manifest" checks names and sizes; "touch" also each inner chunk the first time it
+            is read; "always" each time; "full" everything now, then as "touch".
         io: "mmap", "pread", or "auto": maps on local file systems only.
-        shards_in: of a URL: the folder of this machine where whole shards are kept; None: as DATACHECK_SHARDS_IN says,
-            else nowhere.
-        shards_bytes: how many bytes may lie there; None: as DATACHECK_SHARDS_BYTES says, else 64 GiB.
+        shards_in: of a URL: the folder of this machine where whole shards are kept; None: as
+            DATACHECK_SHARDS_IN says, else nowhere.
+        shards_bytes: how many bytes may lie there; None: as DATACHECK_SHARDS_BYTES says, else 64
+            GiB.
 
     Raises:
         UsageError: there is no such cache, or more than one; an option is unknown.
@@ -69,7 +76,10 @@ def choose_cache(where: str | os.PathLike[str], split: str | None = None) -> Pat
     if isinstance(folder, Path) and not folder.exists():
         msg = f"{wanted}: no such folder. Build a cache first: datacheck cache build"
     elif linked is not None:
-        msg = f"{wanted}: no finished cache; {linked} is a link, which is not followed. Name what it leads to."
+        msg = (
+            f"{wanted}: no finished cache; {linked} is a link, which is not followed. Name what "
+            f"it leads to."
+        )
     else:
         others = sorted({split_of(path) for path in every})
         have = f"; there is {', '.join(others)}" if others else ""
@@ -83,7 +93,9 @@ def split_of(path: Path | str) -> str:
 
 
 @overload
-def find_caches(folder: Path, depth: int = ..., unlisted: list[StorageError] | None = ...) -> Iterator[Path]: ...
+def find_caches(
+    folder: Path, depth: int = ..., unlisted: list[StorageError] | None = ...
+) -> Iterator[Path]: ...
 @overload
 def find_caches(
     folder: Path | str, depth: int = ..., unlisted: list[StorageError] | None = ...
@@ -96,7 +108,8 @@ def find_caches(
     Args:
         folder: where; it may be a link itself, and no link below it is followed: see `find_links`.
         depth: how many folders below.
-        unlisted: takes what the system says of folders that it does not list: who asks for all must look.
+        unlisted: takes what the system says of folders that it does not list: who asks for all must
+            look.
     """
     if isinstance(folder, str):
         from datacheck.cache.bucket import find_buckets  # noqa: PLC0415  who reads folders need not load it
@@ -189,7 +202,11 @@ def find_links(folder: Path, depth: int = _DEPTH) -> Iterator[Path]:
     if not depth or _has(folder, layout.MANIFEST):
         return
     with suppress(OSError), os.scandir(folder) as entries:
-        linked = [e.name for e in entries if e.is_symlink() and not e.name.startswith(".") and _leads_to_folder(e)]
+        linked = [
+            e.name
+            for e in entries
+            if e.is_symlink() and not e.name.startswith(".") and _leads_to_folder(e)
+        ]
         yield from (folder / name for name in sorted(linked))
     for path in _folders(folder):
         if not path.name.startswith("."):
@@ -234,6 +251,8 @@ def _list_folders(folder: Path) -> list[Path]:
     """Return the folders in a folder, sorted; links are none: a folder that others gave leads nowhere else."""
     try:
         with os.scandir(folder) as entries:
-            return sorted(folder / entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+            return sorted(
+                folder / entry.name for entry in entries if entry.is_dir(follow_symlinks=False)
+            )
     except (FileNotFoundError, NotADirectoryError):
         return []

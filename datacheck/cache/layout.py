@@ -1,6 +1,7 @@
 """Every name on disk of a cache, its ``zarr.json`` documents and its shard index: format version 1, and nothing else.
 
-`docs/cache-format.md` is the specification; this module is its only implementation of names and numbers.
+`docs/cache-format.md` is the specification; this module is its only implementation of names and
+numbers.
 """
 
 from __future__ import annotations
@@ -48,9 +49,21 @@ AXES = 62  # of an array: NumPy has 64, and a batch of windows one more than the
 _NAME = 1_000  # letters of the key, which is printed as it is
 _MOST = 1 << 48  # of anything that is counted: NumPy reckons with products of such numbers
 _TYPES = {
-    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
-    "float16", "float32", "float64", "complex64", "complex128",
-}  # fmt: skip
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+}
 
 
 def field_path(name: str) -> str:
@@ -91,7 +104,11 @@ def field_name(path: str) -> str:
 
 def group_paths(arrays: Iterable[str]) -> list[str]:
     """Return the path of every group above these arrays, "" (the root) first, each of which needs a ``zarr.json``."""
-    paths = {"/".join(array.split("/")[:depth]) for array in arrays for depth in range(array.count("/") + 1)}
+    paths = {
+        "/".join(array.split("/")[:depth])
+        for array in arrays
+        for depth in range(array.count("/") + 1)
+    }
     return sorted({"", *paths})
 
 
@@ -208,8 +225,14 @@ def ends_of(lengths: Array, total: int) -> Array:
         ValueError: one is negative, or they are more together.
     """
     ends = np.cumsum(lengths, dtype=np.int64)
-    # a sum that does not fit into 64 bits is smaller than the one before, as no length is above `total`
-    if len(ends) and (lengths.min() < 0 or lengths.max() > total or (ends[1:] < ends[:-1]).any() or ends[-1] > total):
+    # a sum that does not fit into 64 bits is smaller than the one before, as no length is above
+    # `total`
+    if len(ends) and (
+        lengths.min() < 0
+        or lengths.max() > total
+        or (ends[1:] < ends[:-1]).any()
+        or ends[-1] > total
+    ):
         msg = f"lengths that are negative, or add up to more than {total:,}"
         raise ValueError(msg)
     return ends
@@ -217,7 +240,11 @@ def ends_of(lengths: Array, total: int) -> Array:
 
 def chunk_rows(row_bytes: int) -> int:
     """Return the rows of an inner chunk: 1 for rows of 64 KiB or more, else a power of two up to 64 KiB."""
-    return 1 if row_bytes >= CHUNK_BYTES else 1 << max(0, (CHUNK_BYTES // max(1, row_bytes)).bit_length() - 1)
+    return (
+        1
+        if row_bytes >= CHUNK_BYTES
+        else 1 << max(0, (CHUNK_BYTES // max(1, row_bytes)).bit_length() - 1)
+    )
 
 
 def aligned_rows(row_bytes: int) -> int:
@@ -230,12 +257,16 @@ def samples_per_shard(sample_bytes: int, specs: Iterable[ArraySpec]) -> int:
 
     Args:
         sample_bytes: the median size of a sample over all fields.
-        specs: the fields; those of a page or more per sample are kept page-aligned where that at most doubles k: a
-            shard is in memory while it is made.
+        specs: the fields; those of a page or more per sample are kept page-aligned where that at
+            most doubles k: a shard is in memory while it is made.
     """
     wanted = 1 << max(0, (SHARD_BYTES // max(1, sample_bytes)).bit_length() - 1)
     k = min(wanted, MAX_SAMPLES_PER_SHARD)
-    aligned = [aligned_rows(spec.item_bytes) for spec in specs if spec.dim is None and spec.item_bytes >= PAGE]
+    aligned = [
+        aligned_rows(spec.item_bytes)
+        for spec in specs
+        if spec.dim is None and spec.item_bytes >= PAGE
+    ]
     return max([k, *(rows for rows in aligned if rows <= 2 * k)])
 
 
@@ -264,7 +295,11 @@ def ragged_grid(spec: ArraySpec, shards: int, r: int) -> Grid:
 
 def field_grid(spec: ArraySpec, samples: int, k: int, dims: Mapping[str, int]) -> Grid:
     """Return the grid of a field: of a ragged one with the rows that `dims` says of its dimension."""
-    return fixed_grid(spec, samples, k) if spec.dim is None else ragged_grid(spec, -(-samples // k), dims[spec.dim])
+    return (
+        fixed_grid(spec, samples, k)
+        if spec.dim is None
+        else ragged_grid(spec, -(-samples // k), dims[spec.dim])
+    )
 
 
 def table_grid(dtype: str, rows: int, item: tuple[int, ...] = ()) -> Grid:
@@ -305,7 +340,8 @@ class Root:
         samples: S, the number of samples, made or not.
         shard_samples: k, the samples of one shard of every field; a power of two.
         dims: R, the rows of one shard, of each ragged dimension of the fields.
-        windows: how episodes are cut by default: dim, length, stride, pad, short; None where they are served whole.
+        windows: how episodes are cut by default: dim, length, stride, pad, short; None where they
+            are served whole.
     """
 
     key: str
@@ -321,10 +357,19 @@ class Root:
     def attributes(self) -> dict[str, Any]:
         """The attributes of the root group."""
         said: dict[str, Any] = {
-            "format": FORMAT, "pipeline": self.pipeline, "schema": self.schema, "key": self.key, "split": self.split,
-            "samples": self.samples, "shard_samples": self.shard_samples, "dims": dict(self.dims),
-        }  # fmt: skip
-        return {"datacheck": said | ({"windows": dict(self.windows)} if self.windows is not None else {})}
+            "format": FORMAT,
+            "pipeline": self.pipeline,
+            "schema": self.schema,
+            "key": self.key,
+            "split": self.split,
+            "samples": self.samples,
+            "shard_samples": self.shard_samples,
+            "dims": dict(self.dims),
+        }
+        return {
+            "datacheck": said
+            | ({"windows": dict(self.windows)} if self.windows is not None else {})
+        }
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Root:
@@ -342,7 +387,10 @@ class Root:
         _check_counts(1, said["format"], said["shard_samples"], *said["dims"].values())
         named = all(isinstance(text, str) for text in texts) and len(said["key"]) <= _NAME
         if not named or not isinstance(said["windows"], dict | None):
-            msg = f"a name is no text, the key has more than {_NAME:,} letters, or the windows are no object"
+            msg = (
+                f"a name is no text, the key has more than {_NAME:,} letters, or the windows are "
+                f"no object"
+            )
             raise ValueError(msg)
         if said["dims"].keys() & {KEY_DIM, ORIGIN_DIM}:
             msg = "a dimension of the fields that is that of the keys or origins"
@@ -380,7 +428,10 @@ def array_document(
         "node_type": "array",
         "shape": list(grid.shape),
         "data_type": zarr_type(grid.dtype),
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [grid.shard, *grid.item]}},
+        "chunk_grid": {
+            "name": "regular",
+            "configuration": {"chunk_shape": [grid.shard, *grid.item]},
+        },
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
         "fill_value": fill_value(grid.dtype),
         "codecs": [
@@ -389,7 +440,10 @@ def array_document(
                 "configuration": {
                     "chunk_shape": [grid.chunk, *grid.item],
                     "codecs": [plain, *codec.document()],
-                    "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}],
+                    "index_codecs": [
+                        {"name": "bytes", "configuration": {"endian": "little"}},
+                        {"name": "crc32c"},
+                    ],
                     "index_location": "end",
                 },
             }
@@ -418,7 +472,10 @@ def grid_of(document: Mapping[str, Any]) -> tuple[Grid, Codec] | None:
         ours = array_document(grid, document["attributes"], document.get("dimension_names"), codec)
     except (KeyError, ValueError, TypeError, IndexError):
         return None
-    same = all(ours[k] == document.get(k) for k in ("codecs", "chunk_grid", "chunk_key_encoding", "node_type"))
+    same = all(
+        ours[k] == document.get(k)
+        for k in ("codecs", "chunk_grid", "chunk_key_encoding", "node_type")
+    )
     return (grid, codec) if same else None
 
 
@@ -426,7 +483,8 @@ def pack_index(grid: Grid, sizes: Array) -> bytes:
     """Return the index of a shard, with its crc32c.
 
     Shapes:
-        sizes: uint64 (inner chunks in use) [bytes] as stored, one behind the other from the beginning of the file
+        sizes: uint64 (inner chunks in use) [bytes] as stored, one behind the other from the
+            beginning of the file
     """
     index = np.full((grid.chunks_per_shard, 2), ABSENT, dtype="<u8")
     index[: len(sizes), 0] = np.cumsum(sizes, dtype=np.uint64) - sizes

@@ -40,7 +40,8 @@ class Manifest:
     """What ``manifest.json`` says.
 
     Args:
-        files: size in bytes and xxh3_128 by path relative to the cache, for every file but the manifest and build.json.
+        files: size in bytes and xxh3_128 by path relative to the cache, for every file but the
+            manifest and build.json.
         content_root: digest of the decoded content (see `content_root`).
         digest: xxh3_128 of the manifest's canonical JSON without this entry.
         format: version of the cache format.
@@ -53,7 +54,10 @@ class Manifest:
 
 
 def content_root(
-    fields: Iterable[tuple[str, str, tuple[int, ...]]], key_lengths: Array, keys: Array, digests: Array
+    fields: Iterable[tuple[str, str, tuple[int, ...]]],
+    key_lengths: Array,
+    keys: Array,
+    digests: Array,
 ) -> str:
     """Return the digest of what a cache holds, whatever its chunks, codec or format version.
 
@@ -71,7 +75,9 @@ def content_root(
     Returns:
         32 hex digits.
     """
-    hasher = xxhash.xxh3_128(canonical_json([[n, d, list(item)] for n, d, item in sorted(fields)]) + b"\0")
+    hasher = xxhash.xxh3_128(
+        canonical_json([[n, d, list(item)] for n, d, item in sorted(fields)]) + b"\0"
+    )
     for array, dtype in ((key_lengths, "<i8"), (keys, "u1"), (digests, "<u8")):
         hasher.update(np.ascontiguousarray(array, dtype=dtype).data)
     return hasher.hexdigest()
@@ -88,14 +94,19 @@ def write_manifest(folder: Path, files: Mapping[str, tuple[int, str]], root: str
 
     Args:
         folder: the cache.
-        files: size and xxh3_128 of every other file (build.json left out), as `measure_files` gives it.
+        files: size and xxh3_128 of every other file (build.json left out), as `measure_files` gives
+            it.
         root: the `content_root`.
 
     Raises:
         OutOfSpaceError: the disk is full.
         StorageError: the operating system refuses.
     """
-    said = {"format": layout.FORMAT, "content_root": root, "files": {p: list(files[p]) for p in files}}
+    said = {
+        "format": layout.FORMAT,
+        "content_root": root,
+        "files": {p: list(files[p]) for p in files},
+    }
     manifest = Manifest(dict(files), root, digest_bytes(canonical_json(said)))
     fsops.write_file(folder / layout.MANIFEST, canonical_json(said | {"digest": manifest.digest}))
     return manifest
@@ -112,7 +123,10 @@ def read_manifest(store: Store) -> Manifest:
     try:
         raw = store.read(layout.MANIFEST)
     except FileNotFoundError as error:
-        msg = f"{store.where}: no {layout.MANIFEST}, so this is no finished cache. Build it: datacheck cache build"
+        msg = (
+            f"{store.where}: no {layout.MANIFEST}, so this is no finished cache. Build it: "
+            f"datacheck cache build"
+        )
         raise UsageError(msg) from error
     return parse_manifest(raw, f"{store.where}/{layout.MANIFEST}")
 
@@ -121,16 +135,24 @@ def parse_manifest(raw: bytes, origin: str) -> Manifest:
     """Return the manifest in `raw`; see `read_manifest`.
 
     Notes:
-        Canonical JSON sorts its keys, so taking ``"digest":"...",`` out leaves exactly the bytes that were digested.
+        Canonical JSON sorts its keys, so taking ``"digest":"...",`` out leaves exactly the bytes
+        that were digested.
     """
     found = _DIGEST.search(raw)
     said = _json(raw)
-    if said is None or found is None or digest_bytes(raw[: found.start()] + raw[found.end() :]) != found[1].decode():
+    if (
+        said is None
+        or found is None
+        or digest_bytes(raw[: found.start()] + raw[found.end() :]) != found[1].decode()
+    ):
         msg = f"{origin}: damaged, its own digest does not match. Repair it: datacheck cache repair"
         raise CorruptionError(msg)
     version = said.get("format")
     if type(version) is int and version > layout.FORMAT:
-        msg = f"{origin}: cache format {version}; this datacheck reads format {layout.FORMAT}. Update datacheck."
+        msg = (
+            f"{origin}: cache format {version}; this datacheck reads format {layout.FORMAT}. "
+            f"Update datacheck."
+        )
         raise UsageError(msg)
     try:
         files = {path: _entry(path, entry) for path, entry in said["files"].items()}
@@ -140,7 +162,9 @@ def parse_manifest(raw: bytes, origin: str) -> Manifest:
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         what = f"its digest matches, but it is not the manifest of a cache ({short_repr(error)})"
         msg = f"{origin}: {what}. Delete the folder."
-        raise CorruptionError(msg) from None  # its text holds a name from the cache: see `DatacheckError`
+        raise CorruptionError(
+            msg
+        ) from None  # its text holds a name from the cache: see `DatacheckError`
     outside = next((path for path in files if _OUTSIDE.search(path)), None)
     if outside is not None:
         what = f"it names a file outside the cache, {outside[:200]!r}"
@@ -152,7 +176,9 @@ def parse_manifest(raw: bytes, origin: str) -> Manifest:
 def _entry(path: str, entry: Any) -> tuple[int, str]:
     size, digest = entry
     os.fsencode(path)  # a name that no file can have
-    if _HEX.fullmatch(_check_type(str, digest)) is None:  # shards that are kept nearby are files of this name
+    if (
+        _HEX.fullmatch(_check_type(str, digest)) is None
+    ):  # shards that are kept nearby are files of this name
         msg = f"{digest[:40]!r} where a digest of 32 hexadecimal digits is expected"
         raise ValueError(msg)
     return parse_size(size), digest
@@ -231,7 +257,9 @@ class CacheFiles:
         try:
             yield
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            damage = self._damage(f"{path}: not what a cache of this format holds there ({short_repr(error)})")
+            damage = self._damage(
+                f"{path}: not what a cache of this format holds there ({short_repr(error)})"
+            )
             raise damage from None  # its text holds a name from the cache: see `DatacheckError`
 
     def read(self, path: str, most: int | None = None) -> bytes:

@@ -1,7 +1,8 @@
 """Requests to object stores: the one door to obstore. Each is bounded in time, and refused in words without secrets.
 
-A process that was forked from one that had made requests cannot make any: the threads that drive them stay with its
-parent, and obstore would wait for them for ever. There a program of its own makes them, started when it is needed.
+A process that was forked from one that had made requests cannot make any: the threads that drive
+them stay with its parent, and obstore would wait for them for ever. There a program of its own
+makes them, started when it is needed.
 """
 
 from __future__ import annotations
@@ -36,8 +37,14 @@ SCHEMES = {  # where their credentials come from
 CONCURRENT_REQUESTS = 16  # requests at a time
 PART_BYTES = 8 << 20  # of uploads, and of reads of whole files
 _TIMEOUT_S, _CONNECT_S = 120, 5  # of one request
-_TRIES, _TRYING_S, _PAUSE_S = 8, 60, 5.0  # how often a request is made again, for how long, and the longest pause
-_URL = re.compile(r"(?P<place>[a-z0-9]+://[A-Za-z0-9][A-Za-z0-9._-]+)(?:/(?P<prefix>.*))?", re.DOTALL)
+_TRIES, _TRYING_S, _PAUSE_S = (
+    8,
+    60,
+    5.0,
+)  # how often a request is made again, for how long, and the longest pause
+_URL = re.compile(
+    r"(?P<place>[a-z0-9]+://[A-Za-z0-9][A-Za-z0-9._-]+)(?:/(?P<prefix>.*))?", re.DOTALL
+)
 _HELPER = ChildSpec("the program that reads the object store", limited=False, doubted=False)
 
 _CONCURRENT_CALLS = {"get", "parts", "attributes"}  # verbs that wait for threads anyway
@@ -79,7 +86,8 @@ class Objects:
 
     Raises:
         UsageError: every request: there is no such bucket.
-        StorageError: every request: the server refuses, is not there, or is busy for longer than is waited.
+        StorageError: every request: the server refuses, is not there, or is busy for longer than is
+            waited.
         MissingDependencyError: every request: obstore is not installed.
     """
 
@@ -105,7 +113,9 @@ class Objects:
         Raises:
             CorruptionError: an object is not there, or ends before.
         """
-        return [memoryview(part).cast("B") for part in self._ask("parts", [list(one) for one in wanted])]
+        return [
+            memoryview(part).cast("B") for part in self._ask("parts", [list(one) for one in wanted])
+        ]
 
     def sizes(self, prefix: str) -> dict[str, int]:
         """Return the size of every object below a prefix, by its key."""
@@ -170,7 +180,9 @@ def _helper(process: int) -> tuple[Child, threading.Lock]:
 
 def answer(task: dict[str, Any], beat: Any) -> Any:
     """Make the request of a process that cannot; called in the program that `Objects` starts there."""
-    return _sendable(getattr(_obstore_client(task["place"], _environment()), task["verb"])(*task["arguments"]))
+    return _sendable(
+        getattr(_obstore_client(task["place"], _environment()), task["verb"])(*task["arguments"])
+    )
 
 
 def _sendable(value: Any) -> Any:
@@ -180,27 +192,55 @@ def _sendable(value: Any) -> Any:
     return value if plain else np.frombuffer(value, np.uint8)
 
 
-_REFUSALS: tuple[tuple[str, type[DatacheckError], str], ...] = (  # of "<status> <exception> <what it says>"
+_REFUSALS: tuple[
+    tuple[str, type[DatacheckError], str], ...
+] = (  # of "<status> <exception> <what it says>"
     ("<Code>NoSuchBucket", UsageError, "there is no such bucket. Create it, or correct the URL."),
     (r"169\.254\.169\.254", StorageError, "no credentials are known. Set {who}."),
-    ("^40[13]|^0 (Perm|Unauth)", StorageError, "the server refuses ({named}). Check {who}, and what they may do."),
+    (
+        "^40[13]|^0 (Perm|Unauth)",
+        StorageError,
+        "the server refuses ({named}). Check {who}, and what they may do.",
+    ),
     ("^416", CorruptionError, "it ends too early"),
-    ("^(301|307|400) .*(Redirect|Region|Malformed)", StorageError, "it lies in another region. Set AWS_REGION."),
-    ("^501", StorageError, "the server does not know such a request ({named}): caches need conditional puts."),
-    (r"^(429|5\d\d)", StorageError, "the server is busy ({named}). Run the same command again later."),
+    (
+        "^(301|307|400) .*(Redirect|Region|Malformed)",
+        StorageError,
+        "it lies in another region. Set AWS_REGION.",
+    ),
+    (
+        "^501",
+        StorageError,
+        "the server does not know such a request ({named}): caches need conditional puts.",
+    ),
+    (
+        r"^(429|5\d\d)",
+        StorageError,
+        "the server is busy ({named}). Run the same command again later.",
+    ),
     ("^[1-9]", StorageError, "the server answers {named}."),
-    ("(?i)credential|account must be|token request", StorageError, "no credentials are known. Set {who}."),
+    (
+        "(?i)credential|account must be|token request",
+        StorageError,
+        "no credentials are known. Set {who}.",
+    ),
     ("BadScheme", StorageError, "the endpoint is not https, which AWS_ALLOW_HTTP forbids."),
-    ("^0 (Generic|Timeout)", StorageError, "the server cannot be reached. Check the network and the endpoint's URL."),
+    (
+        "^0 (Generic|Timeout)",
+        StorageError,
+        "the server cannot be reached. Check the network and the endpoint's URL.",
+    ),
     ("", StorageError, "the request failed ({named})."),
 )
 
-# ---------------------------------------------------------------------------------------------- in this process
+# ---------------------------------------------------------------------------------- in this process
 
 
 def _environment() -> str:
     """Return another text where credentials or endpoints are others."""
-    return digest_value({n: v for n, v in os.environ.items() if n.startswith(("AWS_", "GOOGLE_", "AZURE_"))})
+    return digest_value(
+        {n: v for n, v in os.environ.items() if n.startswith(("AWS_", "GOOGLE_", "AZURE_"))}
+    )
 
 
 @lru_cache(8)
@@ -214,10 +254,19 @@ class _ObstoreClient:
     def __init__(self, place: str) -> None:
         self._place = place
         self._obstore = require("obstore", "s3")
-        plain = os.environ.get("AWS_ALLOW_HTTP", "true").lower() in {"1", "true", "yes", "on"}  # the endpoint decides
+        plain = os.environ.get("AWS_ALLOW_HTTP", "true").lower() in {
+            "1",
+            "true",
+            "yes",
+            "on",
+        }  # the endpoint decides
         timeouts = {"timeout": f"{_TIMEOUT_S}s", "connect_timeout": f"{_CONNECT_S}s"}
         pause = {"max_backoff": timedelta(seconds=_PAUSE_S)}
-        retries = {"max_retries": _TRIES, "retry_timeout": timedelta(seconds=_TRYING_S), "backoff": pause}
+        retries = {
+            "max_retries": _TRIES,
+            "retry_timeout": timedelta(seconds=_TRYING_S),
+            "backoff": pause,
+        }
         self._store = self._call("", self._open_client, timeouts | {"allow_http": plain}, retries)
 
     def _open_client(self, client: Any, retries: Any) -> Any:
@@ -226,7 +275,11 @@ class _ObstoreClient:
 
     def get(self, keys: list[str], most: list[int]) -> list[Buffer | None]:
         asked = zip(keys, most, strict=True)
-        return list(concurrent_map(lambda one: self._call(one[0], self._get, *one), asked, CONCURRENT_REQUESTS))
+        return list(
+            concurrent_map(
+                lambda one: self._call(one[0], self._get, *one), asked, CONCURRENT_REQUESTS
+            )
+        )
 
     def _get(self, key: str, most: int) -> Buffer | None:
         try:
@@ -236,7 +289,9 @@ class _ObstoreClient:
         except FileNotFoundError as error:
             self._check_bucket(error)
             return None
-        raise CorruptionError(self._message(key, f"{found.meta['size']:,} bytes; at most {most:,} are read"))
+        raise CorruptionError(
+            self._message(key, f"{found.meta['size']:,} bytes; at most {most:,} are read")
+        )
 
     def parts(self, wanted: list[tuple[str, int, int]]) -> list[Buffer]:
         by_key: dict[str, list[int]] = {}
@@ -247,7 +302,9 @@ class _ObstoreClient:
         def fetch(key: str) -> None:
             some = by_key[key]
             starts, sizes = [wanted[i][1] for i in some], [wanted[i][2] for i in some]
-            for i, size, part in zip(some, sizes, self._call(key, self._parts, key, starts, sizes), strict=True):
+            for i, size, part in zip(
+                some, sizes, self._call(key, self._parts, key, starts, sizes), strict=True
+            ):
                 if len(part) != size:
                     raise CorruptionError(self._message(key, "it ends too early"))
                 found[i] = part
@@ -270,7 +327,11 @@ class _ObstoreClient:
     def _listed(self, prefix: str) -> list[tuple[str, int, int]]:
         try:
             pages = self._obstore.list(self._store, prefix=prefix or None)
-            return [(one["path"], one["size"], int(one["last_modified"].timestamp())) for page in pages for one in page]
+            return [
+                (one["path"], one["size"], int(one["last_modified"].timestamp()))
+                for page in pages
+                for one in page
+            ]
         except FileNotFoundError as error:
             self._check_bucket(error)
             return []
@@ -285,11 +346,18 @@ class _ObstoreClient:
             self._check_bucket(error)
             return [], []
         objects = [one["path"] for one in found["objects"]]
-        folders, names = ([path.rpartition("/")[2] for path in some] for some in (found["common_prefixes"], objects))
+        folders, names = (
+            [path.rpartition("/")[2] for path in some]
+            for some in (found["common_prefixes"], objects)
+        )
         return sorted(folders), sorted(names)
 
     def attributes(self, keys: list[str]) -> list[dict[str, str] | None]:
-        return list(concurrent_map(lambda key: self._call(key, self._attributes, key), keys, CONCURRENT_REQUESTS))
+        return list(
+            concurrent_map(
+                lambda key: self._call(key, self._attributes, key), keys, CONCURRENT_REQUESTS
+            )
+        )
 
     def _attributes(self, key: str) -> dict[str, str] | None:
         try:
@@ -301,9 +369,15 @@ class _ObstoreClient:
 
     def put(self, key: str, data: str, attributes: dict[str, str]) -> None:
         self._call(
-            key, self._obstore.put, self._store, key, Path(data),
-            attributes=attributes, chunk_size=PART_BYTES, max_concurrency=CONCURRENT_REQUESTS // 4,
-        )  # fmt: skip
+            key,
+            self._obstore.put,
+            self._store,
+            key,
+            Path(data),
+            attributes=attributes,
+            chunk_size=PART_BYTES,
+            max_concurrency=CONCURRENT_REQUESTS // 4,
+        )
 
     def create(self, key: str, data: Any) -> bool:
         return self._call(key, self._create, key, data)  # type: ignore[no-any-return]
@@ -324,12 +398,14 @@ class _ObstoreClient:
         except FileNotFoundError as error:
             self._check_bucket(error)
 
-    # ------------------------------------------------------------------------------------------ refusals
+    # ------------------------------------------------------------------------------------- refusals
 
     def _check_bucket(self, error: FileNotFoundError) -> None:
         """Raise where it is the bucket that is not there."""
         if "<Code>NoSuchBucket" in str(error):
-            raise UsageError(self._message("", "there is no such bucket. Create it, or correct the URL.")) from None
+            raise UsageError(
+                self._message("", "there is no such bucket. Create it, or correct the URL.")
+            ) from None
 
     def _call(self, key: str, function: Any, *arguments: Any, **options: Any) -> Any:
         """Call, and say what came of it without what the server wrote: it may repeat what was signed, and by whom."""
@@ -342,11 +418,16 @@ class _ObstoreClient:
         raise refusal
 
     def _request_error(self, key: str, kind: str, text: str) -> DatacheckError:
-        status, code = re.search(r"status code: (\d{3})", text), re.search(r"<Code>(\w{1,60})</Code>", text)
+        status, code = (
+            re.search(r"status code: (\d{3})", text),
+            re.search(r"<Code>(\w{1,60})</Code>", text),
+        )
         told = f"{status[1] if status else 0} {kind} {text}"
         named = (code or status or [kind, kind])[1]
         who = SCHEMES[self._place.partition("://")[0]]
-        error, words = next((e, words) for pattern, e, words in _REFUSALS if re.search(pattern, told, re.DOTALL))
+        error, words = next(
+            (e, words) for pattern, e, words in _REFUSALS if re.search(pattern, told, re.DOTALL)
+        )
         return error(self._message(key, words.format(named=named, who=who)))
 
     def _message(self, key: str, what: str) -> str:

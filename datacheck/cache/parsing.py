@@ -18,18 +18,26 @@ DOCUMENT_BYTES = 4 << 20  # zarr.json, inputs.json, commit.json
 SOURCES = 2_500_000  # files that a cache is made of
 _SOURCE_DOCUMENTS = {layout.SOURCES, layout.FINDINGS, layout.BUILD}
 _BYTES = {layout.MANIFEST: 64 << 20}  # 700,000 files
-VALUES = 8_000_000  # of one JSON document: an empty object takes 3 bytes in the file and 72 in memory
+VALUES = (
+    8_000_000  # of one JSON document: an empty object takes 3 bytes in the file and 72 in memory
+)
 LEVELS = 254  # of a value of a JSON field: what orjson writes
 SAMPLES = 1 << 32
 SHARDS = 100_000  # that a cache has beside those that are files of it
 CHUNK_BYTES = 4 << 30  # one inner chunk, decoded: of one row
-ROWS_BYTES = 1 << 20  # an inner chunk of several rows, decoded for any of them: 16 times what a build writes
+ROWS_BYTES = (
+    1 << 20
+)  # an inner chunk of several rows, decoded for any of them: 16 times what a build writes
 SAMPLE_BYTES = 4 << 30  # the fixed fields of one sample, and its rows of one other field
-TEXT_BYTES = 512 << 20  # one text or JSON value: as an object of Python it takes up to seven times as much
+TEXT_BYTES = (
+    512 << 20
+)  # one text or JSON value: as an object of Python it takes up to seven times as much
 WINDOW_BYTES = 1 << 30  # one window as the cache cuts them by default
 WINDOW_STEPS = 1 << 20  # the same, of one field
 WINDOWS_BYTES = 4 << 30  # such windows of one batch
-ABSENT_BYTES = 256 << 20  # chunks of a field that are not stored, as other writers leave out what is all fill value
+ABSENT_BYTES = (
+    256 << 20
+)  # chunks of a field that are not stored, as other writers leave out what is all fill value
 ABSENT_TABLE_BYTES = 16 << 20  # the same of a table, which is read as a whole
 
 
@@ -45,9 +53,14 @@ def most_values(path: str) -> int:
 
 def check_chunk(grid: layout.Grid) -> None:
     """Raise `ValueError` where an inner chunk has more bytes than may be decoded."""
-    most, rows = (CHUNK_BYTES, "one row") if grid.chunk == 1 else (ROWS_BYTES, f"{grid.chunk:,} rows")
+    most, rows = (
+        (CHUNK_BYTES, "one row") if grid.chunk == 1 else (ROWS_BYTES, f"{grid.chunk:,} rows")
+    )
     if grid.chunk_bytes > most:
-        msg = f"inner chunks of {grid.chunk_bytes:,} bytes; at most {most:,} are read of one that holds {rows}"
+        msg = (
+            f"inner chunks of {grid.chunk_bytes:,} bytes; at most {most:,} are read of one that "
+            f"holds {rows}"
+        )
         raise ValueError(msg)
 
 
@@ -105,7 +118,10 @@ def parse_findings(raw: bytes) -> dict[str, list[str]]:
         ValueError: it says something else.
     """
     said = parse_document(raw, layout.FINDINGS)
-    if not all(isinstance(codes, list) and all(isinstance(code, str) for code in codes) for codes in said.values()):
+    if not all(
+        isinstance(codes, list) and all(isinstance(code, str) for code in codes)
+        for codes in said.values()
+    ):
         msg = "not codes by key"
         raise ValueError(msg)
     return said
@@ -131,7 +147,9 @@ def parse_root(document: Mapping[str, Any], files: int) -> layout.Root:
     return root
 
 
-STEP_OVERHEAD_BYTES = 64  # that a step of a window takes besides its values: where it lies, and whether it is padding
+STEP_OVERHEAD_BYTES = (
+    64  # that a step of a window takes besides its values: where it lies, and whether it is padding
+)
 
 
 def check_sizes(said: Mapping[str, Any] | None, fields: Mapping[str, ArraySpec]) -> None:
@@ -153,8 +171,14 @@ def check_sizes(said: Mapping[str, Any] | None, fields: Mapping[str, ArraySpec])
         return
     before, behind = windows.extent
     steps = {name: max(before + 1 + behind, len(asked)) for name, asked in windows.deltas.items()}
-    own = {n: steps.get(n, before + 1 + behind) for n, spec in fields.items() if spec.dim == windows.dim}
-    size = sum(count * (fields[name].item_bytes + STEP_OVERHEAD_BYTES) for name, count in own.items())
+    own = {
+        n: steps.get(n, before + 1 + behind)
+        for n, spec in fields.items()
+        if spec.dim == windows.dim
+    }
+    size = sum(
+        count * (fields[name].item_bytes + STEP_OVERHEAD_BYTES) for name, count in own.items()
+    )
     if size > WINDOW_BYTES:
         msg = f"windows of {size:,} bytes; at most {WINDOW_BYTES:,} are served by default"
         raise ValueError(msg)
@@ -165,7 +189,9 @@ def check_sizes(said: Mapping[str, Any] | None, fields: Mapping[str, ArraySpec])
 
 def check_no_overlap(fields: Iterable[str]) -> None:
     """Raise `ValueError` where a field lies inside another: an array of Zarr holds no array, and a file no folder."""
-    paths = sorted(layout.field_path(name).replace("/", "\0") for name in fields)  # what lies inside comes next
+    paths = sorted(
+        layout.field_path(name).replace("/", "\0") for name in fields
+    )  # what lies inside comes next
     for outer, inner in pairwise(paths):
         if inner.startswith(outer + "\0"):
             msg = f"a field inside a field: {inner}".replace("\0", "/")
@@ -188,7 +214,9 @@ def parse_spec(path: str, document: Mapping[str, Any]) -> ArraySpec | None:
         msg = f"says more than {_FIELD_VALUES:,} values of a field"
         raise ValueError(msg)
     kind, dim, optional = said.pop("kind"), said.pop("dim"), said.pop("optional")
-    is_text = (document["data_type"], len(document["shape"])) == ("uint8", 1) and isinstance(dim, str)
+    is_text = (document["data_type"], len(document["shape"])) == ("uint8", 1) and isinstance(
+        dim, str
+    )
     if kind not in _KINDS or not (kind == "array" or is_text) or not isinstance(dim, str | None):
         msg = f"kind {kind!r} with dim {dim!r}, of {document['data_type']}"
         raise ValueError(msg)

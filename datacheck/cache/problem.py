@@ -19,11 +19,13 @@ class Problem:
     Args:
         file: path in the cache.
         what: what was found, what was expected.
-        field: the field concerned; of several that share a row table the first ten; "" where it is about none.
+        field: the field concerned; of several that share a row table the first ten; "" where it is
+            about none.
         shard: number of the shard, where exactly one is concerned.
         samples: the samples concerned, in words; "" where it is about none.
         first: number of the first sample concerned.
-        stop: number behind the last one; 0 where it is about none, or where damage hides how many samples there are.
+        stop: number behind the last one; 0 where it is about none, or where damage hides how many
+            samples there are.
     """
 
     file: str
@@ -50,7 +52,9 @@ def describe_fields(names: Sequence[str]) -> str:
 
 def evicted(where: object) -> EvictedError:
     """Return the exception for a cache whose folder is gone."""
-    return EvictedError(f"{where}: was removed while it was being read. Build it again: datacheck cache build")
+    return EvictedError(
+        f"{where}: was removed while it was being read. Build it again: datacheck cache build"
+    )
 
 
 def corrupt(where: str, path: str, what: str) -> CorruptionError:

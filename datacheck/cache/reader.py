@@ -29,7 +29,10 @@ from datacheck.runtime.machine import is_local
 
 Array = np.ndarray[Any, Any]
 
-_TEXTS = {layout.KEY_DIM: layout.sample_path("key"), layout.ORIGIN_DIM: layout.sample_path("origin")}
+_TEXTS = {
+    layout.KEY_DIM: layout.sample_path("key"),
+    layout.ORIGIN_DIM: layout.sample_path("origin"),
+}
 
 
 class RowTables:
@@ -41,7 +44,9 @@ class RowTables:
         dims: rows of a shard of each ragged dimension of the fields.
     """
 
-    def __init__(self, place: CacheFiles, arrays: Mapping[str, StoredArray], dims: Mapping[str, int]) -> None:
+    def __init__(
+        self, place: CacheFiles, arrays: Mapping[str, StoredArray], dims: Mapping[str, int]
+    ) -> None:
         self._place, self._arrays, self._dims = place, arrays, dims
 
     def __contains__(self, dim: str) -> bool:
@@ -62,7 +67,9 @@ class RowTables:
         if dim in _TEXTS:
             most = self._arrays[_TEXTS[dim]].grid.shape[0]
         if not all_below(lengths, most + 1):
-            self._place.fail(f"{layout.rows_path(dim, 'length')}: a length is not between 0 and {most:,} rows")
+            self._place.fail(
+                f"{layout.rows_path(dim, 'length')}: a length is not between 0 and {most:,} rows"
+            )
         return lengths
 
     def check_no_overlap(self, dim: str, numbers: Array) -> None:
@@ -93,10 +100,11 @@ class Cache:
         shards: of a URL: where whole shards are kept; None: nowhere.
 
     Notes:
-        Sample numbers are positions in key order, from 0; samples that were not made have one too. May be used by
-        forked children; a pickled one is opened anew where it arrives. Arrays returned are copies. As long as it lives,
-        in any process, `cache gc` leaves the cache where it is. What lies in an object store is fetched by inner
-        chunks, each checked each time ("touch" is "always" there).
+        Sample numbers are positions in key order, from 0; samples that were not made have one too.
+        May be used by forked children; a pickled one is opened anew where it arrives. Arrays
+        returned are copies. As long as it lives, in any process, `cache gc` leaves the cache where
+        it is. What lies in an object store is fetched by inner chunks, each checked each time
+        ("touch" is "always" there).
     """
 
     def __init__(
@@ -117,15 +125,23 @@ class Cache:
         local = store.folder is not None and is_local(store.folder)
         self._lease = reader_lock(store.folder) if store.folder is not None and local else None
         self.manifest = read_manifest(store)
-        if store.folder is not None and local and self._lease is None:  # it may just have been put there
+        if (
+            store.folder is not None and local and self._lease is None
+        ):  # it may just have been put there
             self._lease = reader_lock(store.folder)
             self.manifest = read_manifest(store)
         mapped = store.folder is not None and (io == "mmap" or (io == "auto" and local))
-        self._place = CacheFiles(store, self.manifest.files, mapped, "touch" if verify == "full" else verify)
+        self._place = CacheFiles(
+            store, self.manifest.files, mapped, "touch" if verify == "full" else verify
+        )
         self._place.check_sizes()
         if shards is not None:
             store.keep(shards, self.manifest.files)
-        store.prefetch(p for p in self.manifest.files if p.endswith(layout.ZARR) and not p.startswith("digests/"))
+        store.prefetch(
+            p
+            for p in self.manifest.files
+            if p.endswith(layout.ZARR) and not p.startswith("digests/")
+        )
         self.root = self._read_root()
         self.fields: dict[str, ArraySpec] = {}
         self._arrays: dict[str, StoredArray] = {}
@@ -138,13 +154,15 @@ class Cache:
         return self.root.samples
 
     def __repr__(self) -> str:
-        return escape_controls(f"<Cache {self.path}: {len(self):,} samples of {', '.join(self.fields)}>")
+        return escape_controls(
+            f"<Cache {self.path}: {len(self):,} samples of {', '.join(self.fields)}>"
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         verify = "touch" if self.verify == "full" else self.verify
         return (partial(Cache, verify=verify, io=self.io, shards=self._shards), (self.path,))
 
-    # ------------------------------------------------------------------------------------------ opening
+    # -------------------------------------------------------------------------------------- opening
 
     def document(self, path: str) -> dict[str, Any]:
         """Return a JSON document of the cache, checked against the manifest."""
@@ -159,7 +177,9 @@ class Cache:
     def _open_arrays(self) -> None:
         end = "/" + layout.ZARR
         names = [path.removesuffix(end) for path in self.manifest.files if path.endswith(end)]
-        alive: WeakValueDictionary[str, StoredArray] = WeakValueDictionary()  # who lets a cache go lets its maps go
+        alive: WeakValueDictionary[str, StoredArray] = (
+            WeakValueDictionary()
+        )  # who lets a cache go lets its maps go
         owned = partial(describe_samples, alive, self.fields)
         for name in sorted(n for n in names if not n.startswith("digests")):
             document = self.document(name + end)
@@ -168,7 +188,9 @@ class Cache:
             with self._place.checked_content(name + end):
                 spec = parsing.parse_spec(name, document)
             ragged = spec is not None and spec.dim is not None
-            self._arrays[name] = alive[name] = array = StoredArray(self._place, name, document, owned, ragged=ragged)
+            self._arrays[name] = alive[name] = array = StoredArray(
+                self._place, name, document, owned, ragged=ragged
+            )
             with self._place.checked_content(name + end):
                 parsing.check_array(name, array.grid, spec, self.root)
             for file in array.files:
@@ -177,7 +199,10 @@ class Cache:
             if spec is not None:
                 self.fields[layout.field_name(name)] = spec
         tables = [layout.rows_path(dim, what) for dim in self.dims for what in ("start", "length")]
-        for name in (*tables, *(layout.sample_path(what) for what in ("key", "origin", "made", "valid", "digest"))):
+        for name in (
+            *tables,
+            *(layout.sample_path(what) for what in ("key", "origin", "made", "valid", "digest")),
+        ):
             if name not in self._arrays:
                 self._place.fail(f"{name}: missing")
         with self._place.checked_content(layout.ZARR):
@@ -193,7 +218,7 @@ class Cache:
         for array, start, stop in zip(arrays, ends[:-1].tolist(), ends[1:].tolist(), strict=True):
             array.seen = memory[start:stop]
 
-    # ------------------------------------------------------------------------------------------ gathering
+    # ------------------------------------------------------------------------------------ gathering
 
     def gather(self, field: str, indices: Indices, out: Array | None = None) -> Array:
         """Return a fixed field of samples, stacked.
@@ -217,7 +242,9 @@ class Cache:
             raise UsageError(msg)
         return self._arrays[layout.field_path(field)].take(self._numbers(indices), out)
 
-    def gather_ragged(self, field: str, indices: Indices, out: Array | None = None) -> tuple[Array, Array]:
+    def gather_ragged(
+        self, field: str, indices: Indices, out: Array | None = None
+    ) -> tuple[Array, Array]:
         """Return a ragged field of samples, one behind the other.
 
         Shapes:
@@ -227,7 +254,8 @@ class Cache:
         Args:
             field: name of a field with a ragged dimension.
             indices: sample numbers, in any order, repeats allowed.
-            out: where to, of the field's dtype and so many rows (see `lengths`), C-contiguous; made where it is None.
+            out: where to, of the field's dtype and so many rows (see `lengths`), C-contiguous; made
+                where it is None.
 
         Raises:
             UsageError: no such field, it is not ragged, or `out` has other rows.
@@ -252,17 +280,28 @@ class Cache:
             IndexError: the sample number is out of range.
             CorruptionError: what is stored is not what was written.
         """
-        dim, array, numbers = self._spec(field).dim, self._arrays[layout.field_path(field)], self._numbers([index])
+        dim, array, numbers = (
+            self._spec(field).dim,
+            self._arrays[layout.field_path(field)],
+            self._numbers([index]),
+        )
         if dim is None:
-            found: Array = array.view(int(numbers[0]), int(numbers[0]) + 1)[0, ...]  # an array, also of one number
+            found: Array = array.view(int(numbers[0]), int(numbers[0]) + 1)[
+                0, ...
+            ]  # an array, also of one number
             return found
         start, length = (int(some[0]) for some in self._tables.rows(dim, numbers))
         return array.view(start, start + length)
 
     def gather_steps(
-        self, field: str, indices: Indices, at: Array, offsets: Array, fill: Literal["edge", "zero"],
+        self,
+        field: str,
+        indices: Indices,
+        at: Array,
+        offsets: Array,
+        fill: Literal["edge", "zero"],
         out: Array | None = None,
-    ) -> Array:  # fmt: skip
+    ) -> Array:
         """Return steps at[i] + offsets of a ragged field of samples; what lies outside of one is filled.
 
         Shapes:
@@ -279,7 +318,8 @@ class Cache:
 
         Raises:
             UsageError: no such field, it is not ragged, or `out` has another shape.
-            CorruptionError: what is stored is not what was written, or a step is asked for that is not there.
+            CorruptionError: what is stored is not what was written, or a step is asked for that is
+                not there.
         """
         dim, array = self._dim(field), self._arrays[layout.field_path(field)]
         start, size = self._tables.rows(dim, self._numbers(indices))
@@ -302,8 +342,8 @@ class Cache:
             indices: sample numbers, in any order, repeats allowed.
 
         Raises:
-            UsageError: no such field, a text has more than 512 MiB, or the samples hold more JSON values than are read
-                at once.
+            UsageError: no such field, a text has more than 512 MiB, or the samples hold more JSON
+                values than are read at once.
             IndexError: a sample number is out of range.
             CorruptionError: what is stored is not what was written.
         """
@@ -326,10 +366,14 @@ class Cache:
 
         Raises:
             UsageError: no such dimension.
-            CorruptionError: the table is damaged, or all samples have more rows than the files can hold.
+            CorruptionError: the table is damaged, or all samples have more rows than the files can
+                hold.
         """
         if dim not in self._tables:
-            msg = f"{self.path}: no ragged dimension {dim!r}; there is {', '.join(self.root.dims) or 'none'}"
+            msg = (
+                f"{self.path}: no ragged dimension {dim!r}; there is "
+                f"{', '.join(self.root.dims) or 'none'}"
+            )
             raise UsageError(msg)
         if indices is not None:
             return self._tables.lengths(dim, self._numbers(indices))
@@ -392,18 +436,21 @@ class Cache:
         """Return the codes of the findings that made a sample invalid."""
         return list(self.findings().get(key, []))
 
-    # ------------------------------------------------------------------------------------------ checking
+    # ------------------------------------------------------------------------------------- checking
 
     def check(self) -> None:
         """Check every byte once, in parallel.
 
         Raises:
-            CorruptionError: something is not what was written; shard and samples are named where they can be.
+            CorruptionError: something is not what was written; shard and samples are named where
+                they can be.
         """
         store, files = self._place.store, self.manifest.files
         wrong = changed_files(store, self.manifest, files)
         for name, what in wrong.items():
-            self._place.fail(str(DamageLocator(store, self.manifest, wrong).problems(name, what, inside=True)[0]))
+            self._place.fail(
+                str(DamageLocator(store, self.manifest, wrong).problems(name, what, inside=True)[0])
+            )
         for array in self._arrays.values():
             array.seen[:] = 1
 
@@ -415,7 +462,11 @@ class Cache:
     @property
     def dims(self) -> list[str]:
         """The ragged dimensions, those of keys and origins included."""
-        return [*sorted({s.dim for s in self.fields.values() if s.dim is not None}), layout.KEY_DIM, layout.ORIGIN_DIM]
+        return [
+            *sorted({s.dim for s in self.fields.values() if s.dim is not None}),
+            layout.KEY_DIM,
+            layout.ORIGIN_DIM,
+        ]
 
     def load_codecs(self) -> None:
         """Load the libraries that decode the fields, before threads do; else it is done with the first chunk."""
@@ -425,10 +476,12 @@ class Cache:
     @property
     def compression(self) -> str:
         """How the fields are compressed: "none", or "zstd:3"."""
-        codecs = {str(array.codec) for path, array in self._arrays.items() if path.startswith("fields/")}
+        codecs = {
+            str(array.codec) for path, array in self._arrays.items() if path.startswith("fields/")
+        }
         return ", ".join(sorted(codecs))
 
-    # ------------------------------------------------------------------------------------------ inside
+    # --------------------------------------------------------------------------------------- inside
 
     def _spec(self, field: str) -> ArraySpec:
         if field not in self.fields:
@@ -453,12 +506,20 @@ class Cache:
     def _numbers(self, indices: Indices) -> Array:
         numbers = sample_numbers(indices)
         if not all_below(numbers, len(self)):
-            msg = f"{self.path}: samples are 0 to {len(self) - 1}; asked for {numbers.min()} to {numbers.max()}"
+            msg = (
+                f"{self.path}: samples are 0 to {len(self) - 1}; asked for {numbers.min()} to "
+                f"{numbers.max()}"
+            )
             raise IndexError(msg)
         return numbers
 
     def _rows(
-        self, path: str, dim: str, numbers: Array, out: Array | None = None, most: int = parsing.SAMPLE_BYTES
+        self,
+        path: str,
+        dim: str,
+        numbers: Array,
+        out: Array | None = None,
+        most: int = parsing.SAMPLE_BYTES,
     ) -> tuple[Array, Array]:
         array, (start, length) = self._arrays[path], self._tables.rows(dim, numbers)
         array.check_bounds(start, length)
@@ -480,28 +541,40 @@ class Cache:
             return
         ends, total = np.cumsum(lengths).tolist(), 0
         with self._place.checked_content(layout.field_path(field)):
-            for length, end in zip(lengths.tolist(), ends, strict=True):  # one at a time: no second copy of the batch
+            for length, end in zip(
+                lengths.tolist(), ends, strict=True
+            ):  # one at a time: no second copy of the batch
                 text = values[end - length : end].tobytes()
                 check_values(text, parsing.VALUES)
                 total += count_json(text)
         if total > most:
             msg = (
-                f"{self.path}: {count:,} samples of {field} hold about {total:,} JSON values; at most {most:,} are "
+                f"{self.path}: {count:,} samples of {field} hold about {total:,} JSON values; at "
+                f"most {most:,} are "
                 f"read at once. Use a smaller batch (about {parsing.VALUES * count // total:,})."
             )
             raise UsageError(msg)
 
     def _table_texts(
-        self, what: str, dim: str, indices: Indices, decode: Callable[[memoryview], Any] | None = None
+        self,
+        what: str,
+        dim: str,
+        indices: Indices,
+        decode: Callable[[memoryview], Any] | None = None,
     ) -> list[Any]:
         path = layout.sample_path(what)
         values, lengths = self._rows(path, dim, self._numbers(indices), most=parsing.TEXT_BYTES)
         return self._decoded(path, values, lengths, decode or _text)
 
-    def _decoded(self, path: str, values: Array, lengths: Array, decode: Callable[[memoryview], Any]) -> list[Any]:
+    def _decoded(
+        self, path: str, values: Array, lengths: Array, decode: Callable[[memoryview], Any]
+    ) -> list[Any]:
         """Return the texts of rows; of a JSON field None where a sample has none."""
         with self._place.checked_content(path):
-            return [decode(text) if text or decode is _text else None for text in split_views(values, lengths)]
+            return [
+                decode(text) if text or decode is _text else None
+                for text in split_views(values, lengths)
+            ]
 
 
 def _text(text: memoryview) -> str:
@@ -530,7 +603,9 @@ _VALUE_BYTES = 128  # of an array that stands for a value, beside its numbers
 def sample_bytes(cache: Cache, names: Collection[str], numbers: Array) -> Array:
     """Return int64 (samples): the bytes of these fields of samples, decoded."""
     specs = [cache.fields[name] for name in names]
-    sizes = np.full(len(numbers), sum(spec.item_bytes for spec in specs if spec.dim is None), np.int64)
+    sizes = np.full(
+        len(numbers), sum(spec.item_bytes for spec in specs if spec.dim is None), np.int64
+    )
     for spec in specs:
         if spec.dim is not None:
             sizes += cache.lengths(spec.dim, numbers) * spec.item_bytes
@@ -557,7 +632,9 @@ def column(cache: Cache, name: str, numbers: Array) -> list[Array | None]:
     """Return a field of samples, None of those that lack it or were not made."""
     has, rows, ends = whole_column(cache, name, numbers)
     values = list(rows) if ends is None else np.split(rows, ends[:-1]) if len(ends) else []
-    return [np.asarray(value) if ok else None for value, ok in zip(values, has.tolist(), strict=True)]
+    return [
+        np.asarray(value) if ok else None for value, ok in zip(values, has.tolist(), strict=True)
+    ]
 
 
 def whole_column(cache: Cache, name: str, numbers: Array) -> tuple[Array, Array, Array | None]:
@@ -586,7 +663,8 @@ class Provenance:
         recipe: equal for caches whose shards of equal samples are equal.
         files: how many files it was made from.
         nbytes: bytes of those files.
-        build: what ``build.json`` says: when, where, by which versions; nothing guards it, and it may be absent.
+        build: what ``build.json`` says: when, where, by which versions; nothing guards it, and it
+            may be absent.
     """
 
     said: Mapping[str, Any]

@@ -36,7 +36,9 @@ def sample_numbers(indices: Sequence[int] | Array) -> Array:
         found = type(numbers.flat[0]).__name__ if numbers.dtype == object else numbers.dtype
         msg = f"indices are whole numbers of 64 bits, not {found}"
         raise TypeError(msg)
-    if numbers.dtype == np.uint64 and numbers.size and numbers.max() > _LARGEST:  # else it would count from the end
+    if (
+        numbers.dtype == np.uint64 and numbers.size and numbers.max() > _LARGEST
+    ):  # else it would count from the end
         msg = f"index {numbers.max()} is out of range"
         raise IndexError(msg)
     if numbers.ndim != 1:
@@ -83,7 +85,9 @@ def chunks_of(starts: Array, lengths: Array, chunk: int) -> Array:
     return found
 
 
-_AHEAD = 1 << 20  # bytes: of more at once Linux reads no more ahead than the disk takes in one request
+_AHEAD = (
+    1 << 20
+)  # bytes: of more at once Linux reads no more ahead than the disk takes in one request
 
 
 class RowReader(Protocol):
@@ -113,12 +117,14 @@ class MappedRows:
         CorruptionError: a file is no plain one any more, or shorter than its chunks.
 
     Notes:
-        Shards whose size is a multiple of a page lie behind each other without a gap, and the whole array is one
-        contiguous array. Others start at the next page. Rows of absent chunks are not mapped. Valid in forked
-        children, too.
+        Shards whose size is a multiple of a page lie behind each other without a gap, and the whole
+        array is one contiguous array. Others start at the next page. Rows of absent chunks are not
+        mapped. Valid in forked children, too.
     """
 
-    def __init__(self, grid: Grid, store: FolderStore, files: Sequence[str], used: Sequence[int]) -> None:
+    def __init__(
+        self, grid: Grid, store: FolderStore, files: Sequence[str], used: Sequence[int]
+    ) -> None:
         self._grid = grid
         size = grid.shard * grid.row_bytes
         stride = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -127,22 +133,32 @@ class MappedRows:
             length = used[g] * grid.chunk_bytes
             if length:
                 file = store.descriptor(path)
-                if os.fstat(file.number).st_size < length:  # a map behind its end would end the process
+                if (
+                    os.fstat(file.number).st_size < length
+                ):  # a map behind its end would end the process
                     raise corrupt(store.where, path, "ends too early")
                 span.place(g * stride, length, file.number)
         dtype = np.dtype(grid.dtype).newbyteorder("<")
         self._span, self._bytes = span, np.asarray(span)
-        self._stride, self._chunks, self._chunk_bytes = stride, grid.chunks_per_shard, grid.chunk_bytes
+        self._stride, self._chunks, self._chunk_bytes = (
+            stride,
+            grid.chunks_per_shard,
+            grid.chunk_bytes,
+        )
         shape = (len(files), grid.shard, *grid.item)
         item = np.empty(grid.item, dtype).strides
-        self._shards: Array = np.ndarray(shape, dtype, self._bytes, strides=(stride, grid.row_bytes, *item))
+        self._shards: Array = np.ndarray(
+            shape, dtype, self._bytes, strides=(stride, grid.row_bytes, *item)
+        )
         flat = (len(files) * grid.shard, *grid.item)
         self._rows: Array | None = np.ndarray(flat, dtype, self._bytes) if stride == size else None
 
     def take(self, indices: Array, out: Array) -> None:
         """See `RowReader`."""
         if self._rows is not None:
-            np.take(self._rows, indices, axis=0, out=out, mode="clip")  # "raise" would gather into a second buffer
+            np.take(
+                self._rows, indices, axis=0, out=out, mode="clip"
+            )  # "raise" would gather into a second buffer
         else:
             out[...] = self._shards[indices // self._grid.shard, indices % self._grid.shard]
 
@@ -172,7 +188,9 @@ class MappedRows:
         if chunks.size:
             g, j = np.divmod(chunks, self._chunks)
             size, starts = self._grid.chunk_bytes, g * self._stride + j * self._grid.chunk_bytes
-            new = np.flatnonzero(np.diff(starts, prepend=starts[0] - size - 1) != size)  # neighbours in one go
+            new = np.flatnonzero(
+                np.diff(starts, prepend=starts[0] - size - 1) != size
+            )  # neighbours in one go
             ends = starts[np.append(new[1:], len(starts)) - 1] + size
             for start, end in zip(starts[new].tolist(), ends.tolist(), strict=True):
                 for at in range(start, end, _AHEAD):
@@ -199,7 +217,11 @@ class ReadRows:
         if not out.flags.c_contiguous:  # else the rows would go into a copy of it
             msg = "rows are read into C-contiguous arrays only"
             raise ValueError(msg)
-        raw, size, shard = out.reshape(-1).view(np.uint8).data, self._grid.row_bytes, self._grid.shard
+        raw, size, shard = (
+            out.reshape(-1).view(np.uint8).data,
+            self._grid.row_bytes,
+            self._grid.shard,
+        )
         order = np.argsort(indices, kind="stable")  # ascending offsets: read-ahead helps
         rows = indices[order]
         apart = (np.diff(rows) != 1) | (np.diff(order) != 1) | (rows[1:] % shard == 0)
@@ -233,7 +255,9 @@ class MemoryRows:
     def __init__(self, grid: Grid, raw: bytes) -> None:
         self._grid, self._raw = grid, np.frombuffer(raw, np.uint8)
         dtype = np.dtype(grid.dtype).newbyteorder("<")
-        self._rows: Array = self._raw[: prod(grid.shape) * dtype.itemsize].view(dtype).reshape(grid.shape)
+        self._rows: Array = (
+            self._raw[: prod(grid.shape) * dtype.itemsize].view(dtype).reshape(grid.shape)
+        )
 
     def take(self, indices: Array, out: Array) -> None:
         """See `RowReader`."""

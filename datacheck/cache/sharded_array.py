@@ -28,7 +28,9 @@ from datacheck.runtime.hashing import digest64, digests64
 Array = np.ndarray[Any, Any]
 
 
-def read_index(place: CacheFiles, store: Store, name: str, grid: Grid, *, first: bool = False) -> Array:
+def read_index(
+    place: CacheFiles, store: Store, name: str, grid: Grid, *, first: bool = False
+) -> Array:
     """Return offset and stored size of each inner chunk of a shard file, `layout.ABSENT` twice for an absent one.
 
     Shapes:
@@ -42,8 +44,8 @@ def read_index(place: CacheFiles, store: Store, name: str, grid: Grid, *, first:
         first: whether the index lies at the beginning of the file; else at its end.
 
     Raises:
-        CorruptionError: the size or the crc32c is wrong, the index points outside of the file, or a chunk has more
-            bytes than any codec makes of it.
+        CorruptionError: the size or the crc32c is wrong, the index points outside of the file, or a
+            chunk has more bytes than any codec makes of it.
     """
     size, said = layout.index_bytes(grid), place.files.get(name, (-1, ""))[0]
     length = store.size(name)
@@ -73,11 +75,16 @@ def check_stored(place: CacheFiles, name: str, grid: Grid, sizes: Array) -> None
     """
     most = most_stored(grid.chunk_bytes)
     if len(sizes) and int(sizes.max()) > most:
-        what = f"a chunk of {int(sizes.max()):,} bytes; at most {most:,} are read of {grid.chunk_bytes:,} decoded"
+        what = (
+            f"a chunk of {int(sizes.max()):,} bytes; at most {most:,} are read of "
+            f"{grid.chunk_bytes:,} decoded"
+        )
         place.fail(f"{name}: {what}")
 
 
-def chunk_sizes(place: CacheFiles, store: Store, path: str, grid: Grid, g: int) -> tuple[Array, bool]:
+def chunk_sizes(
+    place: CacheFiles, store: Store, path: str, grid: Grid, g: int
+) -> tuple[Array, bool]:
     """Return the stored size of each inner chunk that shard `g` holds, and whether they lie as this format says.
 
     Raises:
@@ -106,12 +113,14 @@ class ChunkRows:
         codec: what each chunk went through.
         store: where the shard files are.
         files: their paths in it, in order.
-        sizes: stored size of the present inner chunks of each shard, which lie one behind the other.
-        check: called with the number of a chunk and its bytes (None: they do not decode) before any of it is served;
-            raises where it must not be.
+        sizes: stored size of the present inner chunks of each shard, which lie one behind the
+            other.
+        check: called with the number of a chunk and its bytes (None: they do not decode) before any
+            of it is served; raises where it must not be.
 
     Notes:
-        Holds the last chunk of several rows that it served, where that has 64 KiB or less. Threads may share it.
+        Holds the last chunk of several rows that it served, where that has 64 KiB or less. Threads
+        may share it.
     """
 
     def __init__(
@@ -123,7 +132,13 @@ class ChunkRows:
         sizes: Sequence[Array],
         check: Callable[[int, Array | None], None],
     ) -> None:
-        self._grid, self._codec, self._store, self._files, self._check = grid, codec, store, files, check
+        self._grid, self._codec, self._store, self._files, self._check = (
+            grid,
+            codec,
+            store,
+            files,
+            check,
+        )
         self._ends = [np.cumsum(some, dtype=np.int64) for some in sizes]
         self._last: tuple[int, Array] | None = None
 
@@ -146,7 +161,11 @@ class ChunkRows:
         first = starts // size
         counts = np.where(lengths > 0, (starts + lengths - 1) // size - first + 1, 0)
         span = np.repeat(np.arange(len(starts)), counts)
-        number = np.repeat(first, counts) + np.arange(len(span)) - np.repeat(np.cumsum(counts) - counts, counts)
+        number = (
+            np.repeat(first, counts)
+            + np.arange(len(span))
+            - np.repeat(np.cumsum(counts) - counts, counts)
+        )
         order = np.argsort(number, kind="stable")
         span, number = span[order], number[order]
         low = np.maximum(starts[span], number * size)
@@ -154,7 +173,9 @@ class ChunkRows:
         to, inside = at[span] + low - starts[span], low - number * size
         cuts = np.flatnonzero(np.diff(number)) + 1
         groups = np.split(np.arange(len(span)), cuts) if len(span) else []
-        for rows, some in zip(self._read_chunks([int(number[group[0]]) for group in groups]), groups, strict=True):
+        for rows, some in zip(
+            self._read_chunks([int(number[group[0]]) for group in groups]), groups, strict=True
+        ):
             for i in some.tolist():
                 count = high[i] - low[i]
                 out[to[i] : to[i] + count] = rows[inside[i] : inside[i] + count]
@@ -193,9 +214,12 @@ class ChunkRows:
             yield last[1]
             del todo[0]
         for block in self._blocks(todo):
-            for number, stored in zip(block, self._store.parts([self._part(n) for n in block]), strict=True):
+            for number, stored in zip(
+                block, self._store.parts([self._part(n) for n in block]), strict=True
+            ):
                 raw = self._checked(number, stored)
-                # one row may be of any size, and other writers make larger chunks; there may be thousands of fields
+                # one row may be of any size, and other writers make larger chunks; there may be
+                # thousands of fields
                 if self._grid.chunk > 1 and raw.nbytes <= layout.CHUNK_BYTES:
                     self._last = number, raw
                 yield raw
@@ -268,7 +292,11 @@ def parse_chunk_storage(document: Mapping[str, Any]) -> tuple[Grid, ChunkStorage
     shard = regular["configuration"]["chunk_shape"]
     codecs = document["codecs"]
     sharded = len(codecs) == 1 and codecs[0]["name"] == "sharding_indexed"
-    inner = codecs[0]["configuration"] if sharded else {"chunk_shape": shard, "codecs": codecs, "index_codecs": _INDEX}
+    inner = (
+        codecs[0]["configuration"]
+        if sharded
+        else {"chunk_shape": shard, "codecs": codecs, "index_codecs": _INDEX}
+    )
     chunk, at = inner["chunk_shape"], inner.get("index_location", "end")
     if regular["name"] != "regular" or shard[1:] != shape[1:] or chunk[1:] != shape[1:]:
         msg = f"cut into {shard} and {chunk}; only the first axis of {shape} may be cut"
@@ -277,7 +305,9 @@ def parse_chunk_storage(document: Mapping[str, Any]) -> tuple[Grid, ChunkStorage
         msg = "an index that is not bytes and crc32c"
         raise ValueError(msg)
     grid = Grid(layout.parse_dtype(document), tuple(shape), shard[0], chunk[0])
-    return grid, ChunkStorage(_codec(inner["codecs"], grid), _separator(document), sharded, at == "start")
+    return grid, ChunkStorage(
+        _codec(inner["codecs"], grid), _separator(document), sharded, at == "start"
+    )
 
 
 def _codec(codecs: Any, grid: Grid) -> Codec:
@@ -287,7 +317,9 @@ def _codec(codecs: Any, grid: Grid) -> Codec:
         plain.append({"name": "bytes"})
     codec = Codec.of(codecs[1:]) if codecs[:1] and codecs[0] in plain else None
     if codec is None:
-        names = ", ".join(str(one["name"] if isinstance(one, Mapping) else one)[:40] for one in codecs[:4])
+        names = ", ".join(
+            str(one["name"] if isinstance(one, Mapping) else one)[:40] for one in codecs[:4]
+        )
         msg = f"codecs {names}; a cache holds little-endian bytes, plain or in zstd with a checksum"
         raise ValueError(msg)
     return codec
@@ -331,18 +363,27 @@ class ForeignRows(ChunkRows):
     """
 
     def __init__(
-        self, grid: Grid, chain: ChunkStorage, place: CacheFiles, path: str, store: Store,
+        self,
+        grid: Grid,
+        chain: ChunkStorage,
+        place: CacheFiles,
+        path: str,
+        store: Store,
         check: Callable[[int, Array | None], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         files = list(chain.files(path, grid))
         super().__init__(grid, chain.codec, store, files, [], check)
         if chain.sharded:
-            self._index = [read_index(place, store, name, grid, first=chain.first) for name in files]
+            self._index = [
+                read_index(place, store, name, grid, first=chain.first) for name in files
+            ]
             for name, index in zip(files, self._index, strict=True):
                 _check_no_overlap(place, name, index[~_absent(index)])
         else:
             sizes = [place.files.get(name, (-1, ""))[0] for name in files]
-            missing = next((name for name, size in zip(files, sizes, strict=True) if size < 0), None)
+            missing = next(
+                (name for name, size in zip(files, sizes, strict=True) if size < 0), None
+            )
             if missing is not None:
                 place.fail(f"{missing}: missing")
             self._index = [np.array([[0, size]], np.uint64) for size in sizes]
@@ -360,7 +401,11 @@ class ForeignRows(ChunkRows):
 
     def _decoded(self, stored: memoryview) -> Array:
         if not len(stored):
-            return layout.fill_array(self._grid.dtype, (self._grid.chunk, *self._grid.item)).reshape(-1).view(np.uint8)
+            return (
+                layout.fill_array(self._grid.dtype, (self._grid.chunk, *self._grid.item))
+                .reshape(-1)
+                .view(np.uint8)
+            )
         if self._codec == PLAIN and len(stored) != self._grid.chunk_bytes:
             msg = f"{len(stored):,} bytes where a chunk has {self._grid.chunk_bytes:,}"
             raise CorruptionError(msg)
@@ -371,7 +416,11 @@ _OPEN_FILES = 127  # of one array that is read and not mapped, and their folder
 _CONCURRENT_READS = 16  # requests for indices
 _RATIO = 1 << 15  # zstd stores equal bytes in blocks of 4 bytes for 128 KiB
 _CHECKED = 1 << 23  # bytes that are digested while they still lie in a near cache
-_FETCHED = ("fields/", layout.sample_path("key"), layout.sample_path("origin"))  # by chunks; all else is small
+_FETCHED = (
+    "fields/",
+    layout.sample_path("key"),
+    layout.sample_path("origin"),
+)  # by chunks; all else is small
 
 
 def _check_codec(path: str, codec: Codec) -> None:
@@ -396,25 +445,42 @@ class StoredArray:
     """
 
     def __init__(
-        self, place: CacheFiles, path: str, document: Mapping[str, Any], samples_of: Callable[[str, int, int], str], *,
+        self,
+        place: CacheFiles,
+        path: str,
+        document: Mapping[str, Any],
+        samples_of: Callable[[str, int, int], str],
+        *,
         ragged: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._place, self.path, self._samples_of, self._ragged = place, path, samples_of, ragged
         ours = layout.grid_of(document)
         self._foreign, self._always = ours is None, place.verify == "always"
         with place.checked_content(f"{path}/{layout.ZARR}"):
-            self.grid, self._chain = parse_chunk_storage(document) if ours is None else (ours[0], ChunkStorage(ours[1]))
+            self.grid, self._chain = (
+                parse_chunk_storage(document) if ours is None else (ours[0], ChunkStorage(ours[1]))
+            )
             parsing.check_chunk(self.grid)
             _check_codec(path, self._chain.codec)
         self.codec = self._chain.codec
-        self.dtype, self._row_bytes = np.dtype(self.grid.dtype).newbyteorder("<"), self.grid.row_bytes
+        self.dtype, self._row_bytes = (
+            np.dtype(self.grid.dtype).newbyteorder("<"),
+            self.grid.row_bytes,
+        )
         self.chunks = -(-self.grid.shape[0] // self.grid.chunk)
         if self.chunks > place.size:  # before memory is taken for it
-            place.fail(f"{path}/{layout.ZARR}: {self.chunks:,} chunks, more than the cache has bytes")
+            place.fail(
+                f"{path}/{layout.ZARR}: {self.chunks:,} chunks, more than the cache has bytes"
+            )
         said = place.files.get(self._digest_file, (0, ""))[0]
         if 8 * self.chunks > said and not path.startswith("digests/"):
-            place.fail(f"{path}/{layout.ZARR}: {self.chunks:,} chunks, and {self._digest_file} has {said:,} bytes")
-        self.seen: Array = np.zeros(self.chunks, np.uint8)  # 1: checked. `Cache` puts it in memory that forks share
+            place.fail(
+                f"{path}/{layout.ZARR}: {self.chunks:,} chunks, and {self._digest_file} has "
+                f"{said:,} bytes"
+            )
+        self.seen: Array = np.zeros(
+            self.chunks, np.uint8
+        )  # 1: checked. `Cache` puts it in memory that forks share
 
     @property
     def files(self) -> Iterator[str]:
@@ -434,18 +500,28 @@ class StoredArray:
         """
         grid, share = self.grid, self.grid.chunks_per_shard
         if self._foreign:
-            return [layout.plain_sizes(grid, min(share, self.chunks - g * share)) for g in range(grid.shards)]
-        if self.codec == PLAIN and self._place.store.folder is None:  # each chunk is checked by its digest as it comes
+            return [
+                layout.plain_sizes(grid, min(share, self.chunks - g * share))
+                for g in range(grid.shards)
+            ]
+        if (
+            self.codec == PLAIN and self._place.store.folder is None
+        ):  # each chunk is checked by its digest as it comes
             found = [(self._plain_sizes(g), True) for g in range(grid.shards)]
         else:
             found = self._indexed()
         self._foreign = not all(ours for _, ours in found)
         for g, (sizes, _) in enumerate(found):
             if self.codec == PLAIN and (sizes != grid.chunk_bytes).any():
-                self._place.fail(f"{self.path}/{grid.shard_file(g)}: its chunks are not of {grid.chunk_bytes:,} bytes")
+                self._place.fail(
+                    f"{self.path}/{grid.shard_file(g)}: its chunks are not of {grid.chunk_bytes:,} "
+                    f"bytes"
+                )
             expected = min(share, self.chunks - g * share)
             if len(sizes) != expected and not self._ragged:
-                self._place.fail(f"{self.path}/{grid.shard_file(g)}: holds {len(sizes)} of {expected} chunks")
+                self._place.fail(
+                    f"{self.path}/{grid.shard_file(g)}: holds {len(sizes)} of {expected} chunks"
+                )
         return [sizes for sizes, _ in found]
 
     def _indexed(self) -> list[tuple[Array, bool]]:
@@ -455,7 +531,9 @@ class StoredArray:
             return [chunk_sizes(place, near, self.path, grid, g) for g in range(grid.shards)]
         return list(
             concurrent_map(
-                lambda g: chunk_sizes(place, store, self.path, grid, g), range(grid.shards), _CONCURRENT_READS
+                lambda g: chunk_sizes(place, store, self.path, grid, g),
+                range(grid.shards),
+                _CONCURRENT_READS,
             )
         )
 
@@ -501,14 +579,19 @@ class StoredArray:
         names, folder = list(self.files), store.folder
         if folder is None:
             if self._foreign:
-                msg = f"{store.where}: {self.path} is not cut by this format; such are read in folders only. Copy it."
+                msg = (
+                    f"{store.where}: {self.path} is not cut by this format; such are read in "
+                    f"folders only. Copy it."
+                )
                 raise UsageError(msg)
             if not self.path.startswith(_FETCHED):  # a table that each batch needs
                 return MemoryRows(self.grid, self._table(names[0]) if names else b"")
             return self._read(store, names)
         near = FolderStore(folder, _OPEN_FILES)
         if self._foreign:
-            return ForeignRows(self.grid, self._chain, self._place, self.path, near, self._check_weakly)
+            return ForeignRows(
+                self.grid, self._chain, self._place, self.path, near, self._check_weakly
+            )
         if self._place.mapped and self.codec == PLAIN:
             # no more maps (vm.max_map_count) or addresses: positioned reads serve the same bytes
             with contextlib.suppress(OSError):
@@ -522,7 +605,9 @@ class StoredArray:
 
     @property
     def _check_weakly(self) -> Callable[[int, Array | None], None]:
-        return partial(StoredArray._check_decoded, proxy(self))  # no method: no cycle holds files and maps
+        return partial(
+            StoredArray._check_decoded, proxy(self)
+        )  # no method: no cycle holds files and maps
 
     def _table(self, name: str) -> bytes:
         most = table_bytes(self.grid.dtype, self.grid.shape[0])
@@ -559,7 +644,10 @@ class StoredArray:
         shape = (*shape, *self.grid.item)
         out = empty(shape, self.dtype) if out is None else out
         if out.shape != shape or out.dtype != self.dtype or not out.flags.c_contiguous:
-            msg = f"{self.path}: out is {out.dtype} {list(out.shape)}; contiguous {self.dtype} {list(shape)} is wanted"
+            msg = (
+                f"{self.path}: out is {out.dtype} {list(out.shape)}; contiguous {self.dtype} "
+                f"{list(shape)} is wanted"
+            )
             raise UsageError(msg)
         return out
 
@@ -602,14 +690,21 @@ class StoredArray:
         """Copy rows [starts[i], starts[i] + lengths[i]) to out[at[i]:], for every i.
 
         Raises:
-            CorruptionError: rows that are not in use are asked for, or a chunk is not what was written.
+            CorruptionError: rows that are not in use are asked for, or a chunk is not what was
+                written.
         """
         self.check_bounds(starts, lengths)
         rows = self.rows
         if isinstance(rows, ChunkRows):
             return rows.spans(starts, lengths, out, at)
-        due = self._chunks_to_check(chunks_of(starts, lengths, self.grid.chunk)) if self._checks else starts[:0]
-        order = np.argsort(starts, kind="stable")  # neighbours lie in one chunk, and read-ahead helps
+        due = (
+            self._chunks_to_check(chunks_of(starts, lengths, self.grid.chunk))
+            if self._checks
+            else starts[:0]
+        )
+        order = np.argsort(
+            starts, kind="stable"
+        )  # neighbours lie in one chunk, and read-ahead helps
         ordered = zip(*(some[order].tolist() for some in (starts, lengths, at)), strict=True)
         if due.size:
             self._prefetch(due)
@@ -623,20 +718,37 @@ class StoredArray:
         """Copy (start, length, to), by start, in pieces that are digested while they lie in a near cache.
 
         Notes:
-            Copying brings bytes from afar faster than digesting does: of a chunk had whole the copy is digested.
+            Copying brings bytes from afar faster than digesting does: of a chunk had whole the copy
+            is digested.
         """
-        rows, chunk, size, last, numbers, found = self.rows, self.grid.chunk, self.grid.chunk_bytes, -1, [], []
-        piece, copied = max(1, _CHECKED // max(1, size)) * chunk, out.reshape(-1).view(np.uint8).data
+        rows, chunk, size, last, numbers, found = (
+            self.rows,
+            self.grid.chunk,
+            self.grid.chunk_bytes,
+            -1,
+            [],
+            [],
+        )
+        piece, copied = (
+            max(1, _CHECKED // max(1, size)) * chunk,
+            out.reshape(-1).view(np.uint8).data,
+        )
         for start, length, to in ordered:
             low, stop, zero = start, start + length, (to - start) * self.grid.row_bytes
             while low < stop:
                 high = min(stop, (low // piece + 1) * piece)
                 end = (high - 1) // chunk
-                numbers.append(self._chunks_to_check(np.arange(max(last + 1, low // chunk), end + 1)))
+                numbers.append(
+                    self._chunks_to_check(np.arange(max(last + 1, low // chunk), end + 1))
+                )
                 rows.span(low, high, out[to + low - start : to + high - start])
                 whole = range(-(-low // chunk), high // chunk)
                 parts = ((zero + n * size, n) for n in numbers[-1].tolist())
-                found.append(digests64([copied[at : at + size] if n in whole else rows.chunk(n) for at, n in parts]))
+                found.append(
+                    digests64(
+                        [copied[at : at + size] if n in whole else rows.chunk(n) for at, n in parts]
+                    )
+                )
                 low, last = high, max(last, end)
         self._compare(numbers, found)
 
@@ -644,7 +756,8 @@ class StoredArray:
         """Return rows [start, stop) read-only: where they lie in a map, else a copy.
 
         Raises:
-            CorruptionError: rows that are not in use are asked for, or a chunk is not what was written.
+            CorruptionError: rows that are not in use are asked for, or a chunk is not what was
+                written.
         """
         starts, lengths = np.array([start]), np.array([stop - start])
         if isinstance(self.rows, MappedRows) and stop > start:
@@ -685,7 +798,11 @@ class StoredArray:
         shard = starts // self.grid.shard
         known = (starts >= 0) & (shard < self.grid.shards)
         end = starts + lengths - shard * self.grid.shard
-        if not known.all() or (end > self.used_rows[shard]).any() or (lengths > self.grid.shard).any():
+        if (
+            not known.all()
+            or (end > self.used_rows[shard]).any()
+            or (lengths > self.grid.shard).any()
+        ):
             self._place.fail(f"{self.path}: the row table points at rows that are not there")
 
     def check_size(self, rows: int, most: int = parsing.SAMPLE_BYTES) -> None:
@@ -698,13 +815,20 @@ class StoredArray:
         if size > most:
             what = "Read it by windows."
             if most != parsing.SAMPLE_BYTES:
-                what = "As a text it takes a multiple of them. Leave the field out with fields=[...]."
-            msg = f"{self.path}: a sample has {size:,} bytes; at most {most:,} are served at once. {what}"
+                what = (
+                    "As a text it takes a multiple of them. Leave the field out with fields=[...]."
+                )
+            msg = (
+                f"{self.path}: a sample has {size:,} bytes; at most {most:,} are served at once. "
+                f"{what}"
+            )
             raise UsageError(msg)
 
     def _check(self, chunks: Array) -> None:
         due = np.sort(self._chunks_to_check(chunks), kind="stable")
-        due = due[np.diff(due, prepend=-1) > 0]  # as np.unique, which imports numpy.ma: 10 ms of opening a cache
+        due = due[
+            np.diff(due, prepend=-1) > 0
+        ]  # as np.unique, which imports numpy.ma: 10 ms of opening a cache
         self._compare([due], [digests64(map(self.rows.chunk, due.tolist()))])
 
     def _has_unchecked(self, chunks: Array) -> bool:
@@ -722,7 +846,9 @@ class StoredArray:
 
     def _compare(self, chunks: list[Array], digests: list[Array]) -> None:
         """Fail where inner chunks have other digests than they should have."""
-        numbers, found = (some[0] if len(some) == 1 else np.concatenate(some) for some in (chunks, digests))
+        numbers, found = (
+            some[0] if len(some) == 1 else np.concatenate(some) for some in (chunks, digests)
+        )
         expected = self.expected[numbers]
         if found.tobytes() != expected.tobytes():
             wrong = np.flatnonzero(found != expected)
@@ -733,13 +859,19 @@ class StoredArray:
     @cached_property
     def _checks(self) -> bool:
         """Whether chunks are checked before rows are asked for; those that are had whole are when they come."""
-        return self._place.verify != "manifest" and not isinstance(self.rows, ChunkRows | MemoryRows)
+        return self._place.verify != "manifest" and not isinstance(
+            self.rows, ChunkRows | MemoryRows
+        )
 
     def _check_decoded(self, number: int, raw: Array | None) -> None:
         """Check an inner chunk that was decoded, or came from afar; `raw` is None where it does not decode."""
         if raw is None:
             self._place.fail(str(self.chunk_problem(number, None)))
-        seen = self._place.verify == "touch" and self.seen[number] and self._place.store.folder is not None
+        seen = (
+            self._place.verify == "touch"
+            and self.seen[number]
+            and self._place.store.folder is not None
+        )
         if self._place.verify == "manifest" or seen:
             return
         found = digest64(raw.data)
@@ -758,8 +890,14 @@ class StoredArray:
         """Return what is wrong with a chunk: its digest now, or None where it does not decode."""
         g, j = divmod(number, self.grid.chunks_per_shard)
         first = number * self.grid.chunk
-        samples = self._samples_of(self.path, first, min(self.grid.shape[0], first + self.grid.chunk))
-        is_now = f"expected xxh3_64 {int(self.expected[number]):016x}, found {found:016x}" if found is not None else ""
+        samples = self._samples_of(
+            self.path, first, min(self.grid.shape[0], first + self.grid.chunk)
+        )
+        is_now = (
+            f"expected xxh3_64 {int(self.expected[number]):016x}, found {found:016x}"
+            if found is not None
+            else ""
+        )
         field = layout.field_name(self.path) if self.path.startswith("fields/") else ""
         what = f"chunk {j}: {is_now or 'it does not decompress'}"
         return Problem(f"{self.path}/{self.grid.shard_file(g)}", what, field, g, samples)

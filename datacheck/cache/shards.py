@@ -3,8 +3,9 @@
     <digest>    a shard, named by its xxh3_128: only once its bytes were seen to have that digest
     LOCK        held by the one process that adds and removes; all others read from afar meanwhile
 
-A shard that nobody has used for ten minutes gives way to a new one, the longest unused first. While all are in use a
-new one is not kept: passing over data that is larger than the limit would else fetch whole shards for single samples.
+A shard that nobody has used for ten minutes gives way to a new one, the longest unused first. While
+all are in use a new one is not kept: passing over data that is larger than the limit would else
+fetch whole shards for single samples.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from datacheck.runtime import fsops, machine
 from datacheck.runtime.hashing import Digester
 
 LIMIT_BYTES = 64 << 30
-FOLDER_VARIABLE, LIMIT_VARIABLE = "DATACHECK_SHARDS_IN", "DATACHECK_SHARDS_BYTES"  # variables of the environment
+FOLDER_VARIABLE, LIMIT_VARIABLE = (
+    "DATACHECK_SHARDS_IN",
+    "DATACHECK_SHARDS_BYTES",
+)  # variables of the environment
 _LOCK = "LOCK"
 _NAME = re.compile(r"[0-9a-f]{32}")
 _UNFINISHED = re.compile(r"\.(?:[0-9a-f]{32}|LOCK)\.[0-9a-f]{12}\.partial")
@@ -40,18 +44,24 @@ class ShardCache:
         limit: bytes of all files in it.
 
     Raises:
-        UsageError: it lies on a network file system, where a file may go that is mapped, or holds other files.
+        UsageError: it lies on a network file system, where a file may go that is mapped, or holds
+            other files.
         StorageError: it cannot be made.
     """
 
     def __init__(self, folder: str | os.PathLike[str], limit: int) -> None:
         self.folder, self.limit = Path(folder), limit
         self._maps: dict[str, memoryview] = {}
-        self._useless: dict[str, bool] = {}  # shards that are not what the manifest says, or larger than the limit
+        self._useless: dict[
+            str, bool
+        ] = {}  # shards that are not what the manifest says, or larger than the limit
         self._refused = False
         fsops.make_directory(self.folder, sync=False)
         if not machine.is_local(self.folder):
-            msg = f"{self.folder}: lies on a network file system. Name a folder on a disk of this machine."
+            msg = (
+                f"{self.folder}: lies on a network file system. Name a folder on a disk of this "
+                f"machine."
+            )
             raise UsageError(msg)
         if not (self.folder / _LOCK).exists():
             self._check_empty()
@@ -62,14 +72,19 @@ class ShardCache:
         with os.scandir(self.folder) as entries:
             names = [entry.name for entry in entries if not _UNFINISHED.fullmatch(entry.name)]
         if names and not (self.folder / _LOCK).exists():  # another process may have begun
-            msg = f"{self.folder}: holds other files, such as {min(names)}. Name a new or empty folder for shards."
+            msg = (
+                f"{self.folder}: holds other files, such as {min(names)}. Name a new or empty "
+                f"folder for shards."
+            )
             raise UsageError(msg)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (ShardCache, (self.folder, self.limit))
 
     @classmethod
-    def from_options(cls, folder: str | os.PathLike[str] | None, limit: float | None) -> ShardCache | None:
+    def from_options(
+        cls, folder: str | os.PathLike[str] | None, limit: float | None
+    ) -> ShardCache | None:
         """Return what is asked for, by arguments or else by the environment; None: nothing is kept.
 
         Raises:
@@ -109,7 +124,9 @@ class ShardCache:
         if not path.exists() and not self._add(path, size, fetch):
             return None
         try:
-            found = map_file(path, size) if path.stat().st_size == size and _mark_used(path) else None
+            found = (
+                map_file(path, size) if path.stat().st_size == size and _mark_used(path) else None
+            )
         except OSError:  # it gave way a moment ago, or there are no more maps
             return None
         if found is not None:
@@ -125,7 +142,7 @@ class ShardCache:
         self._useless[digest] = True
         return there
 
-    # ------------------------------------------------------------------------------------------ adding
+    # --------------------------------------------------------------------------------------- adding
 
     def _add(self, path: Path, size: int, fetch: Fetch) -> bool:
         if self._refused or path.name in self._useless or size > self.limit:
@@ -154,12 +171,18 @@ class ShardCache:
 
     def _stop_adding(self, error: Exception) -> bool:
         self._refused = True
-        warnings.warn(f"no more shards are kept, each sample is fetched: {error}", RuntimeWarning, stacklevel=2)
+        warnings.warn(
+            f"no more shards are kept, each sample is fetched: {error}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
         return False
 
     def _make_room(self, size: int) -> bool:
         """Let shards that nobody uses give way until there is room; who calls holds the lock."""
-        for digest in [digest for digest in list(self._maps) if not (self.folder / digest).exists()]:
+        for digest in [
+            digest for digest in list(self._maps) if not (self.folder / digest).exists()
+        ]:
             del self._maps[digest]
         kept, used = [], 0
         with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
@@ -168,7 +191,9 @@ class ShardCache:
                     status = entry.stat()
                     kept.append((status.st_mtime, entry.name, status.st_size))
                     used += status.st_size
-                elif _UNFINISHED.fullmatch(entry.name):  # of a process that is gone: the lock is ours
+                elif _UNFINISHED.fullmatch(
+                    entry.name
+                ):  # of a process that is gone: the lock is ours
                     fsops.remove_file(Path(entry.path))
         fsops.touch(self.folder / _LOCK)
         now = (self.folder / _LOCK).stat().st_mtime
@@ -181,7 +206,9 @@ class ShardCache:
         return used + size <= self.limit
 
 
-def _verified_pieces(digest: str, fetch: Fetch, failed: list[DatacheckError]) -> Iterator[memoryview]:
+def _verified_pieces(
+    digest: str, fetch: Fetch, failed: list[DatacheckError]
+) -> Iterator[memoryview]:
     """Yield what is fetched, and raise at its end where it is not what it should be: before it has its name."""
     hasher = Digester()
     try:

@@ -21,7 +21,13 @@ from datacheck.runtime.beneath import check_holes
 from datacheck.runtime.hashing import digest_file
 
 _GONE = {errno.ENOENT, errno.ESTALE}
-_NO_FILE = {errno.ELOOP, errno.EISDIR, errno.EINVAL, errno.ENXIO, errno.EXDEV}  # a link, a folder, a pipe, a socket
+_NO_FILE = {
+    errno.ELOOP,
+    errno.EISDIR,
+    errno.EINVAL,
+    errno.ENXIO,
+    errno.EXDEV,
+}  # a link, a folder, a pipe, a socket
 _NO_PLAIN = "no plain file (a link, a folder, a pipe or a device)"
 
 if TYPE_CHECKING:
@@ -50,7 +56,8 @@ class Store(Protocol):
 
         Args:
             path: the file.
-            most: the most bytes that it may have; None: as many as a JSON document of its name (`limits`).
+            most: the most bytes that it may have; None: as many as a JSON document of its name
+                (`limits`).
 
         Raises:
             FileNotFoundError: it is not there.
@@ -108,7 +115,8 @@ def open_store(where: str | os.PathLike[str]) -> Store:
     """Return the store of a cache; nothing is read yet.
 
     Raises:
-        UsageError: it is a URL of a kind that no store is there for, or a name that no file can have.
+        UsageError: it is a URL of a kind that no store is there for, or a name that no file can
+            have.
     """
     check_name(where)
     if is_url(where):
@@ -123,8 +131,8 @@ class FolderStore:
 
     Args:
         folder: where; links on the way to it are followed.
-        kept: how many files stay open for `read_into`, and with them the folder; forked children may share them, as
-            each call says its position.
+        kept: how many files stay open for `read_into`, and with them the folder; forked children
+            may share them, as each call says its position.
 
     Raises:
         StorageError, CorruptionError: files are to stay open, and the folder cannot be opened.
@@ -134,7 +142,8 @@ class FolderStore:
         self.where = str(folder)
         self.folder = folder
         self._real = {""}  # folders in it that are no links
-        # a thread that reads holds what it reads, so that another's read cannot close (and reuse) its descriptor
+        # a thread that reads holds what it reads, so that another's read cannot close (and reuse)
+        # its descriptor
         self._held = held = self._opened_folder() if kept else None
         self._opened = lru_cache(kept)(lambda path: Descriptor(f"{folder}", path, held))
 
@@ -153,7 +162,9 @@ class FolderStore:
             if error.errno in _NO_SUCH_FILE:
                 return None
             raise self._refused(path, error) from error
-        return found.st_size if real and stat.S_ISREG(found.st_mode) else -1  # a pipe would be waited for
+        return (
+            found.st_size if real and stat.S_ISREG(found.st_mode) else -1
+        )  # a pipe would be waited for
 
     def _is_real(self, folder: str) -> bool:
         """Tell whether no part of a path in the cache is a link; each folder is looked at once."""
@@ -236,7 +247,9 @@ class FolderStore:
                         except OSError as error:
                             raise self._refused(path, error) from error
                         found.append((path, mode.st_size if stat.S_ISREG(mode.st_mode) else -1))
-            except OSError as error:  # removed at this moment, or a folder that may not be listed or entered
+            except (
+                OSError
+            ) as error:  # removed at this moment, or a folder that may not be listed or entered
                 raise self._refused(inside, error) from error
         yield from sorted(found, key=lambda file: os.fsencode(file[0]))
 
@@ -269,7 +282,9 @@ class FolderStore:
             return corrupt(self.where, path, _NO_PLAIN)
         if error.errno == errno.EFBIG:
             return corrupt(self.where, path, str(error.strerror))
-        return StorageError(f"{self.folder / path}: {error.strerror}. Check the path and its permissions.")
+        return StorageError(
+            f"{self.folder / path}: {error.strerror}. Check the path and its permissions."
+        )
 
 
 class Descriptor:
@@ -287,7 +302,9 @@ class Descriptor:
 
     def __init__(self, folder: str, path: str, held: beneath.ConfinedFolder | None = None) -> None:
         try:
-            self.number = beneath.open_plain(folder, path) if held is None else held.open_plain(path)
+            self.number = (
+                beneath.open_plain(folder, path) if held is None else held.open_plain(path)
+            )
         except OSError as error:
             if error.errno in _NO_FILE:
                 raise corrupt(folder, path, _NO_PLAIN) from error
@@ -296,7 +313,9 @@ class Descriptor:
         if not stat.S_ISREG(status.st_mode):
             raise corrupt(folder, path, _NO_PLAIN)
         try:
-            check_holes(self.number)  # a copy may keep zeros as holes: what is read at once has limits of its own
+            check_holes(
+                self.number
+            )  # a copy may keep zeros as holes: what is read at once has limits of its own
         except OSError as error:
             raise corrupt(folder, path, str(error.strerror)) from error
 

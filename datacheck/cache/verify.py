@@ -41,23 +41,26 @@ def verify(
 
     Args:
         where: the cache's folder or URL.
-        depth: "quick": the manifest's own digest, the set of files, their sizes. "full": also every file's digest, and
-            the tables, keys and content root against each other. "values": also every inner chunk's digest and every
+        depth: "quick": the manifest's own digest, the set of files, their sizes. "full": also every
+            file's digest, and the tables, keys and content root against each other. "values": also
+            every inner chunk's digest and every
             sample's, computed from what is served: for who distrusts the writer, not the disk.
-        subset: (n, t), 1 <= n <= t: of the shards of fields the n-th of t parts only, chosen by their names; all else
-            is always checked. All t parts together check everything.
-        expect: what the cache must be: the digest of its manifest, or its content root; 32 hex digits each.
+        subset: (n, t), 1 <= n <= t: of the shards of fields the n-th of t parts only, chosen by
+            their names; all else is always checked. All t parts together check everything.
+        expect: what the cache must be: the digest of its manifest, or its content root; 32 hex
+            digits each.
 
     Returns:
         The problems in order of their files. Each says which field, shard and samples it concerns.
 
     Raises:
-        UsageError: there is no manifest, or it is of a newer format; an argument is none of those above.
+        UsageError: there is no manifest, or it is of a newer format; an argument is none of those
+            above.
         StorageError: the operating system refuses to read.
 
     Notes:
-        Reads each file once and maps none. What is no plain file is never opened. A file that lies in the page cache
-        is read from there.
+        Reads each file once and maps none. What is no plain file is never opened. A file that lies
+        in the page cache is read from there.
     """
     _check_request(depth, subset, expect)
     store = open_store(where)
@@ -92,14 +95,21 @@ def _checked(
     subset: tuple[int, int] | None,
     expect: str | None,
 ) -> list[Problem]:
-    strange, known = dict(_unexpected_files(listed, manifest)), dict(_wrong_files(store, listed, manifest))
+    strange, known = (
+        dict(_unexpected_files(listed, manifest)),
+        dict(_wrong_files(store, listed, manifest)),
+    )
     problems = [Problem(name, what) for name, what in strange.items()]
     if expect not in {None, manifest.digest, manifest.content_root}:
-        found = f"digest {manifest.digest} and content root {manifest.content_root}, expected {expect}"
+        found = (
+            f"digest {manifest.digest} and content root {manifest.content_root}, expected {expect}"
+        )
         problems.append(Problem(layout.MANIFEST, found, samples="all samples"))
     wrong: dict[str, str] = {}
     if depth != "quick":
-        wrong = changed_files(store, manifest, (n for n in manifest.files if n not in known and _chosen(n, subset)))
+        wrong = changed_files(
+            store, manifest, (n for n in manifest.files if n not in known and _chosen(n, subset))
+        )
     damage = DamageLocator(store, manifest, {*known, *wrong})
     for name in sorted({*known, *wrong}):
         problems += damage.problems(name, known.get(name) or wrong[name], inside=name in wrong)
@@ -116,7 +126,9 @@ def _unexpected_files(listed: dict[str, int], manifest: Manifest) -> Iterator[tu
             yield name, _NO_FILE
 
 
-def _wrong_files(store: Store, listed: dict[str, int], manifest: Manifest) -> Iterator[tuple[str, str]]:
+def _wrong_files(
+    store: Store, listed: dict[str, int], manifest: Manifest
+) -> Iterator[tuple[str, str]]:
     """Yield the files of the manifest that cannot be right, whatever their bytes."""
     for name, (size, _) in manifest.files.items():
         if name not in listed:
@@ -158,7 +170,9 @@ def _check_tables(cache: Cache) -> Iterator[Problem]:
     made, valid = cache.made, cache.valid
     if (valid & ~made).any():
         number = int(np.flatnonzero(valid & ~made)[0])
-        yield _of_sample(cache, layout.sample_path("valid"), number, "a sample is valid and was not made")
+        yield _of_sample(
+            cache, layout.sample_path("valid"), number, "a sample is valid and was not made"
+        )
     sparse = [problem for dim in cache.dims for problem in _check_packing(cache, dim)]
     if sparse:  # rows that lie over each other: nobody knows how many texts they would be
         yield from sparse
@@ -174,11 +188,15 @@ def _check_tables(cache: Cache) -> Iterator[Problem]:
     if any(map(operator.ge, keys, keys[1:])):
         yield _of_all(cache, layout.sample_path("key"), "the keys do not ascend")
     if set(cache.findings()) != set(cache.keys(np.flatnonzero(~valid))):
-        yield _of_all(cache, layout.FINDINGS, "its keys are not those of the samples that are not valid")
+        yield _of_all(
+            cache, layout.FINDINGS, "its keys are not those of the samples that are not valid"
+        )
     fields = [(name, spec.dtype, spec.item) for name, spec in cache.fields.items()]
     root = content_root(fields, lengths, joined, cache.digests(whole))
     if root != cache.manifest.content_root:
-        yield _of_all(cache, layout.MANIFEST, f"content root {cache.manifest.content_root}, found {root}")
+        yield _of_all(
+            cache, layout.MANIFEST, f"content root {cache.manifest.content_root}, found {root}"
+        )
 
 
 def _check_packing(cache: Cache, dim: str) -> Iterator[Problem]:
@@ -194,7 +212,9 @@ def _check_packing(cache: Cache, dim: str) -> Iterator[Problem]:
     for a, b in consecutive_runs(wrong):
         first, stop = a * k, min(len(cache), (b + 1) * k)
         shard, samples = a if a == b else None, f"samples {first} to {stop - 1}"
-        yield Problem(path, "rows do not lie one behind the other", field, shard, samples, first, stop)
+        yield Problem(
+            path, "rows do not lie one behind the other", field, shard, samples, first, stop
+        )
 
 
 def _unpacked_shards(start: Array, length: Array, k: int, r: int) -> Array:
@@ -214,16 +234,26 @@ def _unpacked_shards(start: Array, length: Array, k: int, r: int) -> Array:
 def _check_key(cache: Cache, store: Store) -> Iterator[Problem]:
     """Check the key against the inputs that it is a digest of, and the folder's name against the key."""
     try:
-        key = digest_bytes(canonical_json(parse_document(store.read(layout.INPUTS))["said"]))[:_KEY_DIGITS]
+        key = digest_bytes(canonical_json(parse_document(store.read(layout.INPUTS))["said"]))[
+            :_KEY_DIGITS
+        ]
     except (FileNotFoundError, ValueError, LookupError, TypeError, RecursionError):
         yield _of_all(cache, layout.INPUTS, "does not say what the key is a digest of")
         return
     if key != cache.root.key:
-        yield _of_all(cache, layout.INPUTS, f"the key of these inputs is {key}, the root group says {cache.root.key}")
-    name = store.folder.resolve().name if store.folder is not None else store.where.rpartition("/")[2]
+        yield _of_all(
+            cache,
+            layout.INPUTS,
+            f"the key of these inputs is {key}, the root group says {cache.root.key}",
+        )
+    name = (
+        store.folder.resolve().name if store.folder is not None else store.where.rpartition("/")[2]
+    )
     looks = len(name) == _KEY_DIGITS and set(name) <= set("0123456789abcdef")
     if looks and name != cache.root.key:  # a copy under a name of its own is no damage
-        yield _of_all(cache, layout.ZARR, f"the folder is named {name}, the key is {cache.root.key}")
+        yield _of_all(
+            cache, layout.ZARR, f"the folder is named {name}, the key is {cache.root.key}"
+        )
 
 
 def _check_values(cache: Cache) -> Iterator[Problem]:
@@ -245,7 +275,11 @@ def _digest_mismatches(cache: Cache) -> Iterator[tuple[int, int, int]]:
     for block in blocks(sample_bytes(cache, names, whole), fields=len(names)):
         columns = [column(cache, name, whole[block]) for name in names]
         for number, *values in zip(whole[block].tolist(), *columns, strict=True):
-            fields = [(name, value) for name, value in zip(names, values, strict=True) if value is not None]
+            fields = [
+                (name, value)
+                for name, value in zip(names, values, strict=True)
+                if value is not None
+            ]
             found = digest_sample(fields) if made[number] else 0
             if found != digests[number]:
                 yield number, int(digests[number]), found

@@ -26,15 +26,20 @@ class Windows:
     """How episodes are cut: an item is a step of an episode, and what is served are the steps around it.
 
     Args:
-        length: steps of a window from its item's step on, 1 or more; None: that one step, without an axis of time.
+        length: steps of a window from its item's step on, 1 or more; None: that one step, without
+            an axis of time.
         stride: steps between the items of an episode, 1 or more.
-        pad: "none": a window lies within its episode; "edge", "zero": every stride-th step is an item, and what
-            lies outside the episode is its nearest step, or zeros. None: "edge" where there are deltas, else "none".
-        short: what becomes of episodes of fewer steps than a window (with padding: than `length`): left out; filled
-            (one window, "edge", where `pad` is "none"; else as other episodes); refused.
+        pad: "none": a window lies within its episode; "edge", "zero": every stride-th step is an
+            item, and what
+            lies outside the episode is its nearest step, or zeros. None: "edge" where there are
+            deltas, else "none".
+        short: what becomes of episodes of fewer steps than a window (with padding: than `length`):
+            left out; filled (one window, "edge", where `pad` is "none"; else as other episodes);
+            refused.
         dim: the ragged dimension that is time.
         history: steps before the item's step that are served too, 0 or more.
-        delta_indices: by field: the steps to serve, counted from the item's, in the place of history and length.
+        delta_indices: by field: the steps to serve, counted from the item's, in the place of
+            history and length.
         delta_timestamps: the same in seconds; each a multiple of 1/fps, to within 0.1 ms.
         fps: steps per second; needed for `delta_timestamps`.
 
@@ -42,8 +47,8 @@ class Windows:
         UsageError: a value is not one of these.
 
     Reference:
-        LeRobot's ``delta_timestamps``; robomimic's ``seq_length`` is `length`, its ``frame_stack`` is history + 1, its
-        padding is "edge".
+        LeRobot's ``delta_timestamps``; robomimic's ``seq_length`` is `length`, its ``frame_stack``
+        is history + 1, its padding is "edge".
     """
 
     length: int | None = None
@@ -63,19 +68,32 @@ class Windows:
             msg = f"windows: length {self.length}, stride {self.stride}; both must be 1 or more"
             raise UsageError(msg)
         if self.history < 0 or (self.history and self.length is None):
-            msg = f"windows: history {self.history}, length {self.length}; a history is 0 or more and needs a length"
+            msg = (
+                f"windows: history {self.history}, length {self.length}; a history is 0 or more "
+                f"and needs a length"
+            )
             raise UsageError(msg)
         dim: Any = self.dim
         if not isinstance(dim, str) or any("\ud800" <= letter <= "\udfff" for letter in dim):
             msg = f"windows: dim: {dim!r} is no name of a dimension"
             raise UsageError(msg)
         if self.pad is None:
-            object.__setattr__(self, "pad", "edge" if self.delta_indices or self.delta_timestamps else "none")
+            object.__setattr__(
+                self, "pad", "edge" if self.delta_indices or self.delta_timestamps else "none"
+            )
         for name, known in (("pad", get_args(Pad)), ("short", get_args(Short))):
             if getattr(self, name) not in [*known]:
                 msg = f"windows: {name}: {getattr(self, name)!r} is not one of {', '.join(known)}"
                 raise UsageError(msg)
-        if max(length, self.stride, self.history, *(abs(i) for some in self.deltas.values() for i in some)) > _FARTHEST:
+        if (
+            max(
+                length,
+                self.stride,
+                self.history,
+                *(abs(i) for some in self.deltas.values() for i in some),
+            )
+            > _FARTHEST
+        ):
             msg = f"windows: no step is more than {_FARTHEST:,} steps away"
             raise UsageError(msg)
 
@@ -96,7 +114,9 @@ class Windows:
             return cls(**dict(said))
         except TypeError as error:  # another name
             msg = f"windows: {error}"
-            raise UsageError(msg) from None  # its text holds a name from the cache: see `DatacheckError`
+            raise UsageError(
+                msg
+            ) from None  # its text holds a name from the cache: see `DatacheckError`
 
     @property
     def fill(self) -> Literal["edge", "zero"]:
@@ -112,7 +132,8 @@ class Windows:
         """
         asked = _listed("delta_indices", self.delta_indices)
         found = {
-            name: [_check_whole(f"{name}: delta_indices", step) for step in steps] for name, steps in asked.items()
+            name: [_check_whole(f"{name}: delta_indices", step) for step in steps]
+            for name, steps in asked.items()
         }
         for name, seconds in _listed("delta_timestamps", self.delta_timestamps).items():
             if name in found:
@@ -121,13 +142,19 @@ class Windows:
             found[name] = [self._step(name, second) for second in seconds]
         for name, steps in found.items():
             if not steps:
-                msg = f"windows: no step of {name} is asked for; leave the field out with fields=[...]"
+                msg = (
+                    f"windows: no step of {name} is asked for; leave the field out with "
+                    f"fields=[...]"
+                )
                 raise UsageError(msg)
         return {name: tuple(steps) for name, steps in found.items()}
 
     def _step(self, name: str, second: float) -> int:
         if not _is_number(self.fps) or not 0 < self.fps < math.inf:
-            msg = f"windows: delta_timestamps need fps, the steps per second of the episodes; it is {self.fps}"
+            msg = (
+                f"windows: delta_timestamps need fps, the steps per second of the episodes; it "
+                f"is {self.fps}"
+            )
             raise UsageError(msg)
         step = float(second) * float(self.fps) if _is_number(second) else math.nan
         if not math.isfinite(step) or abs(step - round(step)) > _TOLERANCE * self.fps:
@@ -142,7 +169,9 @@ class Windows:
 
     @cached_property
     def _offsets(self) -> dict[str, Array]:
-        return {name: _read_only(np.array(steps, dtype=np.int64)) for name, steps in self.deltas.items()}
+        return {
+            name: _read_only(np.array(steps, dtype=np.int64)) for name, steps in self.deltas.items()
+        }
 
     @cached_property
     def _around(self) -> Array | None:
@@ -152,7 +181,9 @@ class Windows:
     def extent(self) -> tuple[int, int]:
         """The farthest steps before and behind an item's own, 0 or more each."""
         asked = [step for steps in self.deltas.values() for step in steps]
-        return max(self.history, *(-step for step in asked), 0), max((self.length or 1) - 1, *asked, 0)
+        return max(self.history, *(-step for step in asked), 0), max(
+            (self.length or 1) - 1, *asked, 0
+        )
 
     @property
     def least(self) -> int:
@@ -226,7 +257,9 @@ class WindowIndex:
         Memory grows with the episodes, not with the windows.
     """
 
-    def __init__(self, windows: Windows, lengths: Array, usable: Array, *, skip: bool = False) -> None:
+    def __init__(
+        self, windows: Windows, lengths: Array, usable: Array, *, skip: bool = False
+    ) -> None:
         self.windows, self._lengths, self._least = windows, lengths, windows.least
         self._before = windows.extent[0] if windows.pad == "none" else 0
         short = np.flatnonzero((lengths < self._least) & usable)
@@ -252,8 +285,8 @@ class WindowIndex:
             returns: int64 (items), int64 (items) [steps]
 
         Notes:
-            Without padding the first item of an episode is the first step that has its whole history; in a short
-            episode that has none, the last step.
+            Without padding the first item of an episode is the first step that has its whole
+            history; in a short episode that has none, the last step.
         """
         episodes = np.searchsorted(self._ends, items, side="right")
         before = np.where(episodes > 0, self._ends[episodes - 1], 0)

@@ -27,7 +27,10 @@ split has already are linked or copied from it, after a check of every byte (in 
 """
 _COMPRESS = "none, zstd or zstd:LEVEL (1 to 22). Default: as the pipeline says, else none."
 
-_MISSING = "Go without up to N samples that this machine could not read, or whose sizes no cache holds. Default: 0."
+_MISSING = (
+    "Go without up to N samples that this machine could not read, or whose sizes no cache "
+    "holds. Default: 0."
+)
 
 _STAGING = "Where a cache for a URL grows before it is sent. Default: ~/.cache/datacheck/staging."
 
@@ -39,8 +42,15 @@ def pipeline_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--compress", metavar="CODEC", help=_COMPRESS),
         click.option("--split", metavar="NAME", help="This split only."),
         root_option,
-        click.option("--out", type=PathOrUrl(), metavar="DIR|URL", help="The folder of caches. Default: cache."),
-        click.option("--data", type=folder, metavar="DIR", help="The data. Default: as the pipeline says."),
+        click.option(
+            "--out",
+            type=PathOrUrl(),
+            metavar="DIR|URL",
+            help="The folder of caches. Default: cache.",
+        ),
+        click.option(
+            "--data", type=folder, metavar="DIR", help="The data. Default: as the pipeline says."
+        ),
         click.argument("pipeline", metavar="PIPELINE|SCHEMA"),
     ):
         command = option(command)
@@ -52,11 +62,24 @@ def pipeline_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--staging", type=PathOrUrl(), metavar="DIR", help=_STAGING)
 @workers_option
 @scheduler_option
-@click.option("--no-reuse", "reuse", flag_value=False, default=True, help="Make everything anew; ask no earlier cache.")
-@click.option("--check", "check", flag_value="some", help="Make some shards a second time; exit 6 where one differs.")
-@click.option("--check-all", "check", flag_value="all", help="The same with all shards: twice the time.")
+@click.option(
+    "--no-reuse",
+    "reuse",
+    flag_value=False,
+    default=True,
+    help="Make everything anew; ask no earlier cache.",
+)
+@click.option(
+    "--check",
+    "check",
+    flag_value="some",
+    help="Make some shards a second time; exit 6 where one differs.",
+)
+@click.option(
+    "--check-all", "check", flag_value="all", help="The same with all shards: twice the time."
+)
 @click.option("--allow-missing", type=click.IntRange(0), default=0, metavar="N", help=_MISSING)
-def build(pipeline: str, **options: Any) -> None:  # fmt: skip
+def build(pipeline: str, **options: Any) -> None:
     """Scan, build, say what was built."""
     from datacheck.pipeline import build as build_caches
     from datacheck.report.progress import progress_bar
@@ -76,18 +99,29 @@ def built_lines(one: Built) -> Iterator[str]:
     yield f"{one.path}{' (unchanged: it was built before)' if one.reused else ''}"
     yield from _unfit_lines(one.unfit)
     counts = f"{one.valid:,} valid, {invalid:,} invalid, {missing:,} not made"
-    yield f"    {one.samples:,} sample{'' if one.samples == 1 else 's'}: {counts}; {format_bytes(one.nbytes)}"
+    yield (
+        f"    {one.samples:,} sample{'' if one.samples == 1 else 's'}: {counts}; "
+        f"{format_bytes(one.nbytes)}"
+    )
     if one.kept:
-        yield f"    {one.kept:,} shard{' was' if one.kept == 1 else 's were'} there from a run before"
+        yield (
+            f"    {one.kept:,} shard{' was' if one.kept == 1 else 's were'} there from a run before"
+        )
     if one.reuse is not None:
         yield from _reuse_lines(one.reuse, one.shards)
     if one.checked:
-        yield f"    {one.checked:,} shard{' was' if one.checked == 1 else 's were'} made a second time: the same bytes"
+        yield (
+            f"    {one.checked:,} shard{' was' if one.checked == 1 else 's were'} made a second "
+            f"time: the same bytes"
+        )
     if one.moved is not None:
         yield f"    a damaged cache stood in its place; it lies in {one.moved}"
     yield from _refused_lines(one.not_made)
     if one.left_out:
-        yield "    fields that fewer than half of the samples have and no cache can hold are left out:"
+        yield (
+            "    fields that fewer than half of the samples have and no cache can hold are left "
+            "out:"
+        )
     yield from _first_lines(one.left_out, "        ")
 
 
@@ -98,9 +132,15 @@ def _unfit_lines(unfit: Mapping[str, tuple[int, str]]) -> Iterator[str]:
         yield f"    {who} not in this cache, which holds {name} as {shape} only."
     if unfit:
         name = next(iter(unfit))
-        yield "        In a cache the arrays of a field may differ in the size of their first axis only. Bring them to"
+        yield (
+            "        In a cache the arrays of a field may differ in the size of their first axis "
+            "only. Bring them to"
+        )
         yield f"        one shape in a step of your own (pipelines/README.md), for {name} say:"
-        yield f"        transforms: [{{steps:resized: {{fields: {{{name}: {{shape: [...], dtype: ...}}}}}}}}]"
+        yield (
+            f"        transforms: [{{steps:resized: {{fields: {{{name}: {{shape: [...], dtype: "
+            f"...}}}}}}}}]"
+        )
 
 
 def _unlisted_lines(refused: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -125,6 +165,15 @@ def _reuse_lines(reuse: Reuse, shards: int) -> Iterator[str]:
 
 def _refused_lines(not_made: Sequence[tuple[str, str]]) -> Iterator[str]:
     if not_made:
-        who = "1 readable sample does" if len(not_made) == 1 else f"{len(not_made):,} readable samples do"
-        yield f"    {who} not fit the cache, or a transform refused {'it' if len(not_made) == 1 else 'them'}:"
-    yield from _first_lines([f"{key}: {reason}" for key, reason in not_made], "        ", "; all are in build.json")
+        who = (
+            "1 readable sample does"
+            if len(not_made) == 1
+            else f"{len(not_made):,} readable samples do"
+        )
+        yield (
+            f"    {who} not fit the cache, or a transform refused "
+            f"{'it' if len(not_made) == 1 else 'them'}:"
+        )
+    yield from _first_lines(
+        [f"{key}: {reason}" for key, reason in not_made], "        ", "; all are in build.json"
+    )

@@ -24,17 +24,33 @@ _LETTERS = 10_000  # of a line
 @click.command()
 @click.argument("first", type=PathOrUrl())
 @click.argument("second", type=PathOrUrl())
-@click.option("--field", "fields", multiple=True, metavar="NAME", help="Compare this field; may be given again.")
+@click.option(
+    "--field",
+    "fields",
+    multiple=True,
+    metavar="NAME",
+    help="Compare this field; may be given again.",
+)
 @split_option
 @click.pass_context
-def diff(ctx: click.Context, first: Path | str, second: Path | str, fields: tuple[str, ...], split: str | None) -> None:
+def diff(
+    ctx: click.Context,
+    first: Path | str,
+    second: Path | str,
+    fields: tuple[str, ...],
+    split: str | None,
+) -> None:
     """Show which samples and fields differ between two caches; the exit code is 1 where any does."""
     from datacheck.cache import open_cache
     from datacheck.cache.diff import diff as diff_caches
 
     a, b = (open_cache(path, split=split) for path in (first, second))
     found = diff_caches(a, b, fields or None)
-    say(f"first   {a.path}: {len(a):,} samples", f"second  {b.path}: {len(b):,} samples", *_diff_lines(found))
+    say(
+        f"first   {a.path}: {len(a):,} samples",
+        f"second  {b.path}: {len(b):,} samples",
+        *_diff_lines(found),
+    )
     if found:
         ctx.exit(1)
     say("no difference" + (f" in {', '.join(fields)}" if fields else ""))
@@ -48,7 +64,10 @@ def _diff_lines(found: Diff) -> Iterator[str]:
     yield from counted_lines("only in the second", found.added)
     yield from counted_lines("changed", found.changed.items(), _change_line)
     if found.unread:
-        yield f"{found.unread:,} more samples that both have were not looked at, as {MOST_CHANGES:,} values had changed before"
+        yield (
+            f"{found.unread:,} more samples that both have were not looked at, as "
+            f"{MOST_CHANGES:,} values had changed before"
+        )
     yield from counted_lines("judged otherwise", found.verdicts.items(), verdict_line)
 
 
@@ -57,7 +76,9 @@ def _change_line(item: tuple[str, Mapping[str, ValueChange]]) -> str:
     return f"{key}: {'; '.join(f'{name} {change}' for name, change in of.items())}"
 
 
-def counted_lines(what: str, items: Collection[Item], line: Callable[[Item], str] = str) -> Iterator[str]:
+def counted_lines(
+    what: str, items: Collection[Item], line: Callable[[Item], str] = str
+) -> Iterator[str]:
     """Yield how many there are of what, and a line for the first of them: there may be millions, with long names."""
     from datacheck.report.words import clean
 

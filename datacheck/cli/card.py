@@ -18,7 +18,9 @@ each is read once more, the fields of the schema, the verdict and datacheck's di
 """
 
 
-def _properties(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+def _properties(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
     """Return the properties of ``--set NAME=TEXT``."""
     del ctx, param
     from datacheck.report.croissant import PROPERTIES
@@ -27,7 +29,10 @@ def _properties(ctx: click.Context, param: click.Parameter, values: tuple[str, .
     for value in values:
         name, equals, text = value.partition("=")
         if name not in PROPERTIES or not equals or not text.strip():
-            msg = f"--set {value}: write NAME=TEXT, for example --set license=CC-BY-4.0; names are {', '.join(PROPERTIES)}"
+            msg = (
+                f"--set {value}: write NAME=TEXT, for example --set license=CC-BY-4.0; names are "
+                f"{', '.join(PROPERTIES)}"
+            )
             raise UsageError(msg)
         said[name] = text
     return said
@@ -36,17 +41,31 @@ def _properties(ctx: click.Context, param: click.Parameter, values: tuple[str, .
 @click.command("card", help=_HELP)
 @run_argument
 @click.option(
-    "--format", "form", type=click.Choice(["croissant"]), default="croissant", show_default=True, help="The format."
-)  # fmt: skip
+    "--format",
+    "form",
+    type=click.Choice(["croissant"]),
+    default="croissant",
+    show_default=True,
+    help="The format.",
+)
 @click.option(
-    "--output", "-o", type=click.Path(path_type=Path), metavar="FILE",
-    help="Where it goes (beside the data: files are named as seen from there), else to standard output. A file that "
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where it goes (beside the data: files are named as seen from there), else to standard "
+    "output. A file that "
     "exists is never overwritten.",
-)  # fmt: skip
+)
 @click.option(
-    "--set", "said", multiple=True, metavar="NAME=TEXT", callback=_properties,
-    help="What nobody can measure: name, description, license, url, creator, citeAs, datePublished, version.",
-)  # fmt: skip
+    "--set",
+    "said",
+    multiple=True,
+    metavar="NAME=TEXT",
+    callback=_properties,
+    help="What nobody can measure: name, description, license, url, creator, citeAs, "
+    "datePublished, version.",
+)
 def card(run: Path, form: str, output: Path | None, said: dict[str, str]) -> None:
     """Write, and say what is not in it."""
     del form  # there is one so far
@@ -70,4 +89,7 @@ def card(run: Path, form: str, output: Path | None, said: dict[str, str]) -> Non
     for note in made.notes:
         say(note, err=True)
     if made.unsaid:
-        say(f"not in the card, as nobody said it (--set NAME=TEXT): {', '.join(made.unsaid)}", err=True)
+        say(
+            f"not in the card, as nobody said it (--set NAME=TEXT): {', '.join(made.unsaid)}",
+            err=True,
+        )

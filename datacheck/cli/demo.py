@@ -27,17 +27,32 @@ _OTHERS_SHOWN = 4  # findings that follow from no planted fault: shown so many
 @click.command("demo")
 @click.argument("system", required=False, type=click.Choice(_SYSTEMS))
 @click.option(
-    "--out", type=click.Path(path_type=Path), metavar="DIR", help="Put data, results and caches there and keep them."
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Put data, results and caches there and keep them.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of data, faults and training.")
-@click.option("--keep", is_flag=True, default=False, help="Keep the temporary folder that is used without --out.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Of data, faults and training.",
+)
+@click.option(
+    "--keep",
+    is_flag=True,
+    default=False,
+    help="Keep the temporary folder that is used without --out.",
+)
 @click.pass_context
 def demo(ctx: click.Context, system: str | None, out: Path | None, seed: int, keep: bool) -> None:  # noqa: FBT001
     """See the whole way on small synthetic datasets with planted faults.
 
-    Writes a dataset in the layout of SYSTEM (default: all five), breaks some samples on purpose, scans it, builds a
-    cache, verifies it, and trains a small PyTorch model. The exit code is 0 only if every planted fault was found
-    with its code, nothing else was called an error, and no broken sample reached the model.
+    Writes a dataset in the layout of SYSTEM (default: all five), breaks some samples on purpose,
+    scans it, builds a cache, verifies it, and trains a small PyTorch model. The exit code is 0 only
+    if every planted fault was found with its code, nothing else was called an error, and no broken
+    sample reached the model.
     """
     from datacheck.demo.course import require_extras
 
@@ -75,7 +90,10 @@ def _folder(out: Path | None, systems: list[str]) -> Path:
         return Path(tempfile.mkdtemp(prefix="datacheck-demo-"))
     taken = [out / name for name in systems if (out / name).exists()]
     if taken:
-        msg = f"{taken[0]}: exists already, and the demo starts from nothing. Choose another --out or remove it."
+        msg = (
+            f"{taken[0]}: exists already, and the demo starts from nothing. Choose another --out "
+            f"or remove it."
+        )
         raise UsageError(msg)
     return out
 
@@ -101,15 +119,22 @@ def course_lines(course: DemoResult) -> Iterator[str]:
 
 def _answer_line(answer: FaultAnswer) -> str:
     planted = answer.planted
-    mark = click.style("yes", fg="green") if answer.found else click.style("NO", fg="red", bold=True)
+    mark = (
+        click.style("yes", fg="green") if answer.found else click.style("NO", fg="red", bold=True)
+    )
     note = "" if answer.severity in {"error", ""} else f" ({answer.severity})"
-    return f"  {planted.what:<{_WHAT}} {_keys_text(planted.keys):<{_WHERE}} {planted.code:<8} {mark}{note}"
+    return (
+        f"  {planted.what:<{_WHAT}} {_keys_text(planted.keys):<{_WHERE}} {planted.code:<8} "
+        f"{mark}{note}"
+    )
 
 
 def _keys_text(keys: tuple[str, ...]) -> str:
     if not keys:
         return "every sample"
-    name, rest = (keys[0], "") if len(keys) == 1 else (keys[0].rpartition("/")[0], f" ({len(keys)} samples)")
+    name, rest = (
+        (keys[0], "") if len(keys) == 1 else (keys[0].rpartition("/")[0], f" ({len(keys)} samples)")
+    )
     room = _WHERE - len(rest)
     half = (room - 3) // 2
     return (name if len(name) <= room else f"{name[:half]}...{name[-half:]}") + rest
@@ -117,12 +142,21 @@ def _keys_text(keys: tuple[str, ...]) -> str:
 
 def _stage_lines(course: DemoResult) -> Iterator[str]:
     counts, seconds = course.samples, course.seconds
-    looked = f"{counts['checked']:,} checked, {counts['unreadable']:,} unreadable, {counts['skipped']:,} skipped"
+    looked = (
+        f"{counts['checked']:,} checked, {counts['unreadable']:,} unreadable, "
+        f"{counts['skipped']:,} skipped"
+    )
     fit = f"{counts['valid']:,} fit for training"
     yield f"  scan    {counts['listed']:,} samples: {looked}; {fit}  {seconds['scan']:.1f} s"
-    others = [(severity, code, message) for severity, code, message in course.others if severity != "error"]
+    others = [
+        (severity, code, message)
+        for severity, code, message in course.others
+        if severity != "error"
+    ]
     for severity, code, message in others[:_OTHERS_SHOWN]:  # errors stand below, as what differs
-        yield " " * 10 + textwrap.shorten(f"and {code} ({severity}): {message}", 110, placeholder=" …")
+        yield " " * 10 + textwrap.shorten(
+            f"and {code} ({severity}): {message}", 110, placeholder=" …"
+        )
     if len(others) > _OTHERS_SHOWN:
         yield f"          and {len(others) - _OTHERS_SHOWN} more warnings and notes"
     if (cache := course.cache) is not None:
@@ -131,16 +165,28 @@ def _stage_lines(course: DemoResult) -> Iterator[str]:
         yield f"  cache   {' and '.join(cache.splits)}: {what}; {state}  {seconds['build']:.1f} s"
     if (made := course.training) is not None:
         fall = f"loss {made.first:.3g} -> {made.last:.3g} {made.unit}".rstrip()
-        yield f"  train   {made.title}, {made.steps} steps of {made.batch}: {fall}  {seconds['train']:.1f} s"
+        yield (
+            f"  train   {made.title}, {made.steps} steps of {made.batch}: {fall}  "
+            f"{seconds['train']:.1f} s"
+        )
         served = f"{made.distinct:,} samples, {len(made.broken)} of them broken"
-        yield f"  served  {served}; a valid one stood in for a broken one {made.substituted:,} times"
+        yield (
+            f"  served  {served}; a valid one stood in for a broken one {made.substituted:,} times"
+        )
 
 
 def _summary_line(courses: list[DemoResult], seconds: float) -> str:
     planted = sum(len(c.answers) for c in courses)
     found = sum(answer.found for c in courses for answer in c.answers)
     failed = [c.system for c in courses if c.differs]
-    verdict = click.style("PASS", fg="green", bold=True) if not failed else click.style("FAIL", fg="red", bold=True)
+    verdict = (
+        click.style("PASS", fg="green", bold=True)
+        if not failed
+        else click.style("FAIL", fg="red", bold=True)
+    )
     where = f" ({', '.join(failed)})" if failed else ""
-    said = f"{found} of {planted} planted faults found in {len(courses)} system{'s' * (len(courses) > 1)}"
+    said = (
+        f"{found} of {planted} planted faults found in {len(courses)} "
+        f"system{'s' * (len(courses) > 1)}"
+    )
     return f"{verdict}{where}  {said}, {seconds:.0f} s in all"

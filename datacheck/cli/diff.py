@@ -10,7 +10,14 @@ import click
 
 from datacheck.cli.cache_diff import counted_lines, stored, verdict_line
 from datacheck.cli.info import PathOrUrl
-from datacheck.cli.manifest import deep_option, format_option, print_notes, schema_of, schema_option, workers_option
+from datacheck.cli.manifest import (
+    deep_option,
+    format_option,
+    print_notes,
+    schema_of,
+    schema_option,
+    workers_option,
+)
 from datacheck.cli.say import say
 from datacheck.cli.scan import root_option
 
@@ -41,9 +48,9 @@ def diff(
 ) -> None:
     """Show what differs between A and B; the exit code is 1 where anything does.
 
-    Two datasets (folders, files or their manifests), two caches, or two recorded runs (see datacheck repro diff).
-    Files and samples that were added, removed, changed, renamed, swapped or otherwise reordered are named; where both
-    data are there, also by how much values differ.
+    Two datasets (folders, files or their manifests), two caches, or two recorded runs (see
+    datacheck repro diff). Files and samples that were added, removed, changed, renamed, swapped or
+    otherwise reordered are named; where both data are there, also by how much values differ.
     """
     from datacheck.report.progress import progress_bar
     from datacheck.repro.compare import compare, kinds_of
@@ -52,7 +59,10 @@ def diff(
     if kinds[0] == "run":
         _of_runs(ctx, str(first), str(second), form)
         return
-    data = next((Path(p) for p, kind in zip((first, second), kinds, strict=True) if kind != "manifest"), Path())
+    data = next(
+        (Path(p) for p, kind in zip((first, second), kinds, strict=True) if kind != "manifest"),
+        Path(),
+    )
     with progress_bar() as progress:
         found = compare(first, second, schema=schema_of(data, schema), progress=progress, **options)
     if form == "json":
@@ -104,7 +114,9 @@ def _changed_fields(said: Sequence[Mapping[str, Any]], name: str) -> str:
     if not isinstance(of, Mapping):
         return ", ".join(of)
     told = [f"{name} {said['said']}".strip() for name, said in list(of.items())[:_FIELDS_SHOWN]]
-    return "; ".join([*told, *([f"{len(of) - _FIELDS_SHOWN:,} more fields"] if len(of) > _FIELDS_SHOWN else [])])
+    return "; ".join(
+        [*told, *([f"{len(of) - _FIELDS_SHOWN:,} more fields"] if len(of) > _FIELDS_SHOWN else [])]
+    )
 
 
 def _tree_lines(what: str, tree: TreeDiff, told: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -116,7 +128,11 @@ def _tree_lines(what: str, tree: TreeDiff, told: Sequence[Mapping[str, Any]]) ->
         (tree.added, with_more, "{} only in the second"),
         (tree.changed, with_more, "{} changed"),
         (tree.renamed, lambda pair: f"{pair[0]}, then {pair[1]}", "{} renamed"),
-        (tree.swapped, lambda pair: f"{pair[0]} and {pair[1]} have each other's content", "pairs of {} swapped"),
+        (
+            tree.swapped,
+            lambda pair: f"{pair[0]} and {pair[1]} have each other's content",
+            "pairs of {} swapped",
+        ),
         (tree.reordered.items(), lambda pair: f"{pair[0]} has what {pair[1]} had", "{} reordered"),
     ]
     for items, line, said in kinds:

@@ -44,7 +44,9 @@ def explained_lines(one: Explained) -> Iterator[str]:
     yield f"{one.path}{' (built; nothing differs)' if one.newest == one.path else ''}"
     if one.newest != one.path:
         newest = str(one.newest).rpartition("/")[2]
-        yield f"    {'built; the newest' if one.built else 'not built; the newest'} cache is {newest}"
+        yield (
+            f"    {'built; the newest' if one.built else 'not built; the newest'} cache is {newest}"
+        )
     for difference in one.differences:
         yield f"    {difference.where}: {_short(difference.before)} -> {_short(difference.now)}"
 

@@ -20,8 +20,19 @@ must be new: it appears whole or not at all. Equal caches give equal bytes.
 @click.command("export", help=_HELP)
 @path_argument
 @click.option("--to", type=PathOrUrl(), required=True, metavar="DIR", help="The new folder.")
-@click.option("--as", "form", type=click.Choice(["robomimic", "webdataset", "npz"]), required=True, help="The format.")
-@click.option("--valid-only/--invalid", "valid", default=True, help="Also what has an error finding. Default: valid.")
+@click.option(
+    "--as",
+    "form",
+    type=click.Choice(["robomimic", "webdataset", "npz"]),
+    required=True,
+    help="The format.",
+)
+@click.option(
+    "--valid-only/--invalid",
+    "valid",
+    default=True,
+    help="Also what has an error finding. Default: valid.",
+)
 @split_option
 def export(path: Any, to: Any, form: Any, valid: bool, split: str | None) -> None:  # noqa: FBT001  click's
     """Write, and say what was written and left out."""
@@ -29,7 +40,11 @@ def export(path: Any, to: Any, form: Any, valid: bool, split: str | None) -> Non
 
     done = export_cache(path, to, form, invalid=not valid, split=split)
     files = f"{done.files:,} file{'' if done.files == 1 else 's'}"
-    say(f"{done.path}: {done.samples:,} sample{'' if done.samples == 1 else 's'} in {files}, "
-               f"{format_bytes(done.nbytes)}")  # fmt: skip
+    say(
+        f"{done.path}: {done.samples:,} sample{'' if done.samples == 1 else 's'} in {files}, "
+        f"{format_bytes(done.nbytes)}"
+    )
     if done.left_out:
-        say("    left out: " + ", ".join(f"{count:,} {why}" for why, count in done.left_out.items()))
+        say(
+            "    left out: " + ", ".join(f"{count:,} {why}" for why, count in done.left_out.items())
+        )

@@ -16,19 +16,45 @@ from datacheck.cli.scan import root_option
 @click.command("fix")
 @click.argument("code")
 @click.argument("data", type=click.Path(path_type=Path))
-@click.option("--to", "target", type=click.Path(path_type=Path), required=True, metavar="DIR", help="A new folder.")
-@click.option("--schema", metavar="NAME|FILE", help="As for scan. Default: the built-in one that fits.")
+@click.option(
+    "--to",
+    "target",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="DIR",
+    help="A new folder.",
+)
+@click.option(
+    "--schema", metavar="NAME|FILE", help="As for scan. Default: the built-in one that fits."
+)
 @root_option
-@click.option("--scale", type=float, metavar="FACTOR", help="For units: the factor, where the finding names none.")
-@click.option("--link", is_flag=True, help="Hard-link the files that stay as they are, in place of copying them.")
+@click.option(
+    "--scale",
+    type=float,
+    metavar="FACTOR",
+    help="For units: the factor, where the finding names none.",
+)
+@click.option(
+    "--link",
+    is_flag=True,
+    help="Hard-link the files that stay as they are, in place of copying them.",
+)
 @click.pass_context
 def fix(
-    ctx: click.Context, /, code: str, data: Path, target: Path, schema: str | None, roots: dict[str, Path],
-    scale: float | None, link: bool,  # noqa: FBT001
-) -> None:  # fmt: skip
+    ctx: click.Context,
+    /,
+    code: str,
+    data: Path,
+    target: Path,
+    schema: str | None,
+    roots: dict[str, Path],
+    scale: float | None,
+    link: bool,  # noqa: FBT001
+) -> None:
     """Write a copy of DATA in which what rule CODE finds is repaired; nothing is ever changed in place.
 
-    Safe repairs exist for units (DC201, DC202), lists (DC105), JSON lines (DC701) and statistics (DC228).
+    Safe repairs exist for units (DC201, DC202), lists (DC105), JSON lines (DC701) and statistics
+    (DC228).
     """
     from datacheck.fix import fix as repaired
     from datacheck.report.progress import progress_bar
@@ -40,10 +66,16 @@ def fix(
     with progress_bar() as progress:
         paths = paths_of(chosen, schema)
         run = run_scan(chosen, Request(data, roots, command=command, paths=paths), progress)
-        made = repaired(run, chosen, code, target, scale=scale, link=link, paths=paths, progress=progress)
+        made = repaired(
+            run, chosen, code, target, scale=scale, link=link, paths=paths, progress=progress
+        )
     _list("repaired", made.changed)
     _list("left as they were:", made.unclear)
-    _list("left as it was:", made.left, f" ({code} still fails once it is repaired, or another rule then does)")
+    _list(
+        "left as it was:",
+        made.left,
+        f" ({code} still fails once it is repaired, or another rule then does)",
+    )
     _list("warning: left out of the copy:", [f"{path}: {why}" for path, why in made.dropped])
     files = pluralize(len(made.changed), "file")
     left_out = f", {pluralize(len(made.dropped), 'name')} left out" if made.dropped else ""

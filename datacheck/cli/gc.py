@@ -27,17 +27,28 @@ and the exit code is then 1. Below a URL only builds go, a day after they were l
 class _Age(click.ParamType[float]):
     name = "AGE"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
         """Read ``7d``."""
         number, unit = str(value)[:-1], str(value)[-1:]
         if not number.isdecimal() or unit not in _UNITS:
-            self.fail(f"{value!r} is not a number with m, h, d or w (minutes to weeks), as in 7d", param, ctx)
+            self.fail(
+                f"{value!r} is not a number with m, h, d or w (minutes to weeks), as in 7d",
+                param,
+                ctx,
+            )
         return float(number) * _UNITS[unit]
 
 
 @click.command("gc", help=_HELP)
 @click.argument("folder", type=PathOrUrl(), default=Path("cache"))
-@click.option("--keep", type=click.IntRange(0), metavar="N", help="Of the caches of each split the newest N stay.")
+@click.option(
+    "--keep",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Of the caches of each split the newest N stay.",
+)
 @click.option("--older-than", "older", type=_Age(), help="Only what is older goes: 12h, 7d, 2w.")
 @click.option("--unlocked", is_flag=True, help="On a network file system: nobody reads what goes.")
 @click.option("--delete", is_flag=True, help="Remove it; else it is only shown.")
@@ -68,7 +79,10 @@ def gc(
     if delete:
         say(f"{format_bytes(freed_bytes(gone))} freed" if gone else "Nothing to remove.")
     elif going:
-        say(f"{format_bytes(freed_bytes(going))} would be freed. Nothing was removed: --delete does it.")
+        say(
+            f"{format_bytes(freed_bytes(going))} would be freed. Nothing was removed: --delete "
+            f"does it."
+        )
     else:
         say("Nothing to remove.")
     ctx.exit(int(any(one.strange for one in found)))
@@ -79,7 +93,11 @@ def _lines(one: GcCandidate, *, removed: bool, delete: bool) -> Iterator[str]:
     from datacheck.build.gc import freed_bytes
 
     if one.goes and delete:
-        what, why = ("removed", one.why) if removed else ("stays", "in use, just being removed, or not ours to remove")
+        what, why = (
+            ("removed", one.why)
+            if removed
+            else ("stays", "in use, just being removed, or not ours to remove")
+        )
     else:
         what, why = ("would remove" if one.goes else "stays"), one.why
     if one.kind == "unknown":
@@ -95,4 +113,6 @@ def _lines(one: GcCandidate, *, removed: bool, delete: bool) -> Iterator[str]:
 
 def _age(seconds: float) -> str:
     days, hours = seconds / 86400, seconds / 3600
-    return f"{days:.0f} days old" if days >= 2 else f"{hours:.0f} hours old" if hours >= 2 else "new"
+    return (
+        f"{days:.0f} days old" if days >= 2 else f"{hours:.0f} hours old" if hours >= 2 else "new"
+    )

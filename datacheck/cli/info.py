@@ -19,7 +19,9 @@ class PathOrUrl(click.ParamType[Path | str]):
 
     name = "path"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | str:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Path | str:
         """Keep a URL as it is: a path would lose one of its slashes."""
         from datacheck.cache.store import is_url
 
@@ -28,7 +30,9 @@ class PathOrUrl(click.ParamType[Path | str]):
 
 path_argument = click.argument("path", type=PathOrUrl())
 _LONGEST, _WIDEST = 1_000, 100  # letters of an entry of a table; cells that others are padded to
-split_option = click.option("--split", metavar="NAME", help="The split, where the folder holds several.")
+split_option = click.option(
+    "--split", metavar="NAME", help="The split, where the folder holds several."
+)
 
 
 @click.command()
@@ -59,12 +63,20 @@ def ls(folder: Path | str) -> None:
     if isinstance(folder, Path):
         others = [(path.name, f"unfinished, in {path.parent}") for path in find_builds(folder)]
         others += [(path.name, f"moved aside, in {path.parent}") for path in find_trash(folder)]
-        others += [(path.name, f"a link in {path.parent}, not followed") for path in find_links(folder)]
+        others += [
+            (path.name, f"a link in {path.parent}, not followed") for path in find_links(folder)
+        ]
     else:
         attempts = [url.rpartition("/") for url in find_attempts(folder)]
         others = [(name, f"uncommitted, in {cache}") for cache, _, name in attempts]
     rows += [("", "", name, "", "", "", said) for name, said in others]
-    say(*(_table(rows) if len(rows) > 1 else [f"{folder}: no cache here. datacheck cache build makes one."]))
+    say(
+        *(
+            _table(rows)
+            if len(rows) > 1
+            else [f"{folder}: no cache here. datacheck cache build makes one."]
+        )
+    )
 
 
 def _cache_row(path: Path | str) -> tuple[str, ...]:
@@ -78,19 +90,33 @@ def _cache_row(path: Path | str) -> tuple[str, ...]:
         pipeline, split, key = ("", "", *str(path).split("/"))[-3:]
         return (pipeline, split, key, "", "", "", f"cannot be used: {error}")
     root = opened.root
-    return (root.pipeline, root.split, root.key, f"{len(opened):,}", f"{valid:,}", _size(_bytes(opened)), "")
+    return (
+        root.pipeline,
+        root.split,
+        root.key,
+        f"{len(opened):,}",
+        f"{valid:,}",
+        _size(_bytes(opened)),
+        "",
+    )
 
 
 def _cache_lines(opened: Cache) -> Iterator[str]:
     root, made, valid = opened.root, int(opened.made.sum()), int(opened.usable.sum())
     yield f"{opened.path}"
     yield f"pipeline {root.pipeline}, schema {root.schema}, split {root.split}, key {root.key}"
-    yield f"{len(opened):,} samples: {valid:,} valid, {made - valid:,} invalid, {len(opened) - made:,} not made"
+    yield (
+        f"{len(opened):,} samples: {valid:,} valid, {made - valid:,} invalid, "
+        f"{len(opened) - made:,} not made"
+    )
     if root.windows is not None:
         yield "windows " + ", ".join(f"{name} {value}" for name, value in root.windows.items())
     files = len(opened.manifest.files)
     packed = "" if opened.compression == "none" else f", compressed with {opened.compression}"
-    yield f"{_size(_bytes(opened))} in {files:,} files, {root.shard_samples:,} samples per shard{packed}"
+    yield (
+        f"{_size(_bytes(opened))} in {files:,} files, {root.shard_samples:,} samples per "
+        f"shard{packed}"
+    )
     yield f"digest {opened.manifest.digest}"
     yield f"content root {opened.manifest.content_root}"
     yield ""
@@ -99,13 +125,23 @@ def _cache_lines(opened: Cache) -> Iterator[str]:
         shape = f"[{', '.join(map(str, [*([spec.dim] if spec.dim else []), *spec.item]))}]"
         kind = spec.dtype if spec.kind == "array" else spec.kind
         rows.append(
-            (name, kind, shape if spec.kind == "array" else "", _size(_field_bytes(opened, name)), _attrs_text(spec))
+            (
+                name,
+                kind,
+                shape if spec.kind == "array" else "",
+                _size(_field_bytes(opened, name)),
+                _attrs_text(spec),
+            )
         )
     yield from _table(rows)
 
 
 def _attrs_text(spec: Any) -> str:
-    declared = [f"{name} {value}" for name, value in sorted(spec.attrs.items()) if isinstance(value, str | int | float)]
+    declared = [
+        f"{name} {value}"
+        for name, value in sorted(spec.attrs.items())
+        if isinstance(value, str | int | float)
+    ]
     return ", ".join([*declared, *(["optional"] if spec.optional else [])])
 
 
@@ -135,5 +171,8 @@ def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
     cleaned = [[clean(entry, spaces=True) for entry in row] for row in short]
     widths = [min(_WIDEST, max(map(cell_len, column))) for column in zip(*cleaned, strict=True)]
     for row in cleaned:
-        padded = (entry + " " * (width - cell_len(entry)) for entry, width in zip(row, widths, strict=True))
+        padded = (
+            entry + " " * (width - cell_len(entry))
+            for entry, width in zip(row, widths, strict=True)
+        )
         yield "  ".join(padded).rstrip()

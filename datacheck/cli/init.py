@@ -35,7 +35,8 @@ def init(data: Path, output: Path) -> None:
     fsops.write_file(output, made.text.encode(), mode=0o666)
     say(*made.text.removesuffix("\n").split("\n"))
     say(
-        f"{output}: {pluralize(made.fields, 'field')} drafted. Read every line marked '# inferred', mend it, then: "
+        f"{output}: {pluralize(made.fields, 'field')} drafted. Read every line marked '# "
+        f"inferred', mend it, then: "
         f"datacheck scan {typed(data)} --schema {typed(output)}",
         err=True,
     )

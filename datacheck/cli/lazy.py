@@ -13,8 +13,8 @@ class LazyGroup(click.Group):
     """A group whose commands live in modules of their own.
 
     Args:
-        table: of each command the module in ``datacheck.cli`` and its line in the help, in the order of use. The
-            module names it as the command is called, with ``_`` for ``-``.
+        table: of each command the module in ``datacheck.cli`` and its line in the help, in the
+            order of use. The module names it as the command is called, with ``_`` for ``-``.
     """
 
     def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **more: Any) -> None:

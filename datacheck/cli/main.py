@@ -36,7 +36,10 @@ _COMMANDS = {  # name: its module in datacheck.cli, its line in the help
     "card": ("card", "Write the card of a scanned dataset as Croissant."),
     "manifest": ("manifest", "Write down every file of a dataset with its digest."),
     "diff": ("diff", "Show what differs between two datasets, manifests, caches or recorded runs."),
-    "repro": ("repro", "Say what a training run really was, what of it is not pinned, and what differs."),
+    "repro": (
+        "repro",
+        "Say what a training run really was, what of it is not pinned, and what differs.",
+    ),
     "split": ("split", "Write split lists that keep together what belongs together."),
     "demo": ("demo", "See the whole way on synthetic data with planted faults."),
 }
@@ -59,11 +62,16 @@ class Terminated(KeyboardInterrupt):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.option("--version", "-V", is_flag=True, help="Show the version and exit.")
-@click.option("--verbose", is_flag=True, help="With --version: also show libraries and what the sandbox can do here.")
+@click.option(
+    "--verbose",
+    is_flag=True,
+    help="With --version: also show libraries and what the sandbox can do here.",
+)
 @click.option(
     "--no-sandbox",
     is_flag=True,
-    help="Parse data without the sandbox, where it gets in the way; DATACHECK_SANDBOX=off does so, too.",
+    help="Parse data without the sandbox, where it gets in the way; DATACHECK_SANDBOX=off does so, "
+    "too.",
 )
 @click.pass_context
 def datacheck(ctx: click.Context, /, version: bool, verbose: bool, no_sandbox: bool) -> None:  # noqa: FBT001
@@ -92,21 +100,28 @@ def _versions() -> list[str]:
     for name in ("numpy", "h5py", "zarr", "numcodecs", "pyarrow", "torch"):
         with contextlib.suppress(PackageNotFoundError):
             said.append(f"{name} {installed(name)}")
-    return [*said, f"sandbox: {sandbox.sandbox_parts()}", f"files by handle: {beneath.open_method()}"]
+    return [
+        *said,
+        f"sandbox: {sandbox.sandbox_parts()}",
+        f"files by handle: {beneath.open_method()}",
+    ]
 
 
 def main(args: list[str] | None = None) -> None:
     """Run the command line and exit.
 
     Notes:
-        Exit codes: 0 clean; 1 findings; 2 the request or schema is wrong; 3 storage or a missing dependency;
-        4 internal, or a rule crashed; 5 out of space; 6 the build is not deterministic; 7 verification failed;
-        130, 143 interrupted.
+        Exit codes: 0 clean; 1 findings; 2 the request or schema is wrong; 3 storage or a missing
+            dependency;
+        4 internal, or a rule crashed; 5 out of space; 6 the build is not deterministic; 7
+        verification failed; 130, 143 interrupted.
     """
     if args is None:
         _take_names_for_utf8()
     signal.signal(signal.SIGTERM, _terminate)
-    gc.set_threshold(100_000)  # imports leave no cycles; looking for them took a tenth of a short scan
+    gc.set_threshold(
+        100_000
+    )  # imports leave no cycles; looking for them took a tenth of a short scan
     for name, value in OWN_VARIABLES.items():
         os.environ.setdefault(name, value)
     _open_output()
@@ -140,7 +155,9 @@ def _take_names_for_utf8() -> None:
     if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
         os.environ["PYTHONUTF8"] = "1"
         if sys.stdout is not None and sys.stdout.encoding:
-            os.environ.setdefault("PYTHONIOENCODING", sys.stdout.encoding)  # what is printed is for the terminal
+            os.environ.setdefault(
+                "PYTHONIOENCODING", sys.stdout.encoding
+            )  # what is printed is for the terminal
         if sys.executable:
             os.execv(sys.executable, sys.orig_argv)
 
@@ -148,13 +165,16 @@ def _take_names_for_utf8() -> None:
 def _open_output() -> None:
     """Make standard output one that takes all of a text or ends in an error, and takes it where nobody listens.
 
-    With ``PYTHONUNBUFFERED`` it drops what the system does not take in one go; closed (``>&-``) it is None.
+    With ``PYTHONUNBUFFERED`` it drops what the system does not take in one go; closed (``>&-``) it
+    is None.
     """
     if getattr(sys, "stdout", None) is None:
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  until the process ends
     if isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):
         whole = io.BufferedWriter(sys.stdout.buffer)
-        sys.stdout = io.TextIOWrapper(whole, sys.stdout.encoding, sys.stdout.errors, line_buffering=True)
+        sys.stdout = io.TextIOWrapper(
+            whole, sys.stdout.encoding, sys.stdout.errors, line_buffering=True
+        )
 
 
 def _check_text(args: list[str]) -> None:
@@ -171,16 +191,28 @@ def _exit_code(error: BaseException, code: int) -> int:
         error.show(shown := io.StringIO())
         say(*shown.getvalue().removesuffix("\n").split("\n"), err=True)
         return 2
-    if isinstance(error, BrokenPipeError):  # the reader of a pipe has seen enough; nothing more can be said to it
+    if isinstance(
+        error, BrokenPipeError
+    ):  # the reader of a pipe has seen enough; nothing more can be said to it
         return code
-    if isinstance(error, OSError):  # a name too long, a full /dev/stdout: the machine's refusal, not a fault of ours
+    if isinstance(
+        error, OSError
+    ):  # a name too long, a full /dev/stdout: the machine's refusal, not a fault of ours
         gone = isinstance(error, FileNotFoundError)  # without a name: os.getcwd
-        error = as_storage_error(error, error.filename or ("the working folder" if gone else "standard output"))
+        error = as_storage_error(
+            error, error.filename or ("the working folder" if gone else "standard output")
+        )
     if isinstance(error, DatacheckError):
-        lines = error.args[0].split("\n") if error.args and isinstance(error.args[0], ManyLines) else [str(error)]
+        lines = (
+            error.args[0].split("\n")
+            if error.args and isinstance(error.args[0], ManyLines)
+            else [str(error)]
+        )
         return _print_error(_with_notes(lines, error), error.exit_code)
     if isinstance(error, KeyboardInterrupt):
-        return _print_error(_with_notes(["interrupted."], error), 143 if isinstance(error, Terminated) else 130)
+        return _print_error(
+            _with_notes(["interrupted."], error), 143 if isinstance(error, Terminated) else 130
+        )
     return _print_error([_internal_error(error)], 4)
 
 
@@ -198,7 +230,9 @@ def _internal_error(error: BaseException) -> str:
     text = "".join(traceback.format_exception(error))
     said = f"internal error, {type(error).__name__}: {str(error).partition(chr(10))[0]}"
     try:
-        with tempfile.NamedTemporaryFile("w", prefix="datacheck-", suffix=".txt", delete=False) as file:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="datacheck-", suffix=".txt", delete=False
+        ) as file:
             file.write(text)
     except OSError:
         return f"{said}. Please report it."

@@ -15,10 +15,14 @@ if TYPE_CHECKING:
     from datacheck.schema.model import Schema
 
 schema_option = click.option(
-    "--schema", metavar="NAME|FILE", help="Digest samples, too, field by field, as this schema reads them."
+    "--schema",
+    metavar="NAME|FILE",
+    help="Digest samples, too, field by field, as this schema reads them.",
 )
 deep_option = click.option(
-    "--deep", is_flag=True, help="Hash every file, also those whose size, times and inode are as they were."
+    "--deep",
+    is_flag=True,
+    help="Hash every file, also those whose size, times and inode are as they were.",
 )
 workers_option = click.option(
     "--workers",
@@ -27,8 +31,13 @@ workers_option = click.option(
     help="Worker processes. Default: none for small data, else one per core.",
 )
 format_option = click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="What is printed."
-)  # fmt: skip
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="What is printed.",
+)
 
 
 @click.command()
@@ -55,8 +64,8 @@ def manifest(
 ) -> None:
     """Write down every file of DATA, a folder or a file: path, size and xxh3_128, and one digest over all of them.
 
-    Equal data have equal manifests, wherever they lie. What files looked like is kept in .datacheck/manifests, so that
-    the next call reads only those that changed.
+    Equal data have equal manifests, wherever they lie. What files looked like is kept in
+    .datacheck/manifests, so that the next call reads only those that changed.
     """
     from datacheck.report.progress import progress_bar
     from datacheck.repro import manifest as manifests
@@ -64,7 +73,9 @@ def manifest(
     if output is not None:
         manifests.check_output(output, [data, *roots.values()])
     with progress_bar() as progress:
-        made = manifests.make(data, roots=roots, schema=schema_of(data, schema), progress=progress, **options)
+        made = manifests.make(
+            data, roots=roots, schema=schema_of(data, schema), progress=progress, **options
+        )
     if output is not None:
         manifests.write(made, output)
     print_notes(made.notes)
@@ -93,14 +104,21 @@ def print_notes(notes: tuple[str, ...]) -> None:
 
 def _manifest_json(made: DatasetManifest, output: Path | None) -> dict[str, Any]:
     said: dict[str, Any] = {
-        "root": made.root, "files": len(made.files), "bytes": made.files.nbytes, "read": made.read, "kept": made.kept,
-        "skipped": [list(pair) for pair in made.skipped], "output": None if output is None else str(output),
-    }  # fmt: skip
+        "root": made.root,
+        "files": len(made.files),
+        "bytes": made.files.nbytes,
+        "read": made.read,
+        "kept": made.kept,
+        "skipped": [list(pair) for pair in made.skipped],
+        "output": None if output is None else str(output),
+    }
     if made.samples is not None:
         said["samples"] = {
-            "schema": made.samples.schema, "digest": made.samples.digest, "read": len(made.samples.rows),
+            "schema": made.samples.schema,
+            "digest": made.samples.digest,
+            "read": len(made.samples.rows),
             "unread": dict(made.samples.unread),
-        }  # fmt: skip
+        }
     return said
 
 
@@ -108,7 +126,10 @@ def _print(made: DatasetManifest, output: Path | None) -> None:
     from datacheck.report.words import format_bytes
 
     say(f"root {made.root}")
-    say(f"{len(made.files):,} files, {format_bytes(made.files.nbytes)}: {made.read:,} read, {made.kept:,} unchanged")
+    say(
+        f"{len(made.files):,} files, {format_bytes(made.files.nbytes)}: {made.read:,} read, "
+        f"{made.kept:,} unchanged"
+    )
     if made.samples is not None:
         told = f", {len(made.samples.unread):,} cannot be made" if made.samples.unread else ""
         say(f"{len(made.samples.rows):,} samples of schema {made.samples.schema}{told}")

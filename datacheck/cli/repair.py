@@ -45,6 +45,9 @@ def repair_lines(one: RepairedCache) -> Iterator[str]:
         return
     yield f"{one.path}: {'1 problem' if len(one.problems) == 1 else f'{len(one.problems):,} problems'}"
     yield from problem_lines(one.problems)
-    yield f"    repaired: {one.rebuilt:,} of {one.shards:,} shards made anew, tables and documents written again"
+    yield (
+        f"    repaired: {one.rebuilt:,} of {one.shards:,} shards made anew, tables and documents "
+        f"written again"
+    )
     if one.moved is not None:
         yield f"    the damaged cache lies in {one.moved}"

@@ -20,10 +20,22 @@ if TYPE_CHECKING:
     from datacheck.repro.checks import CheckRow
 
 _COMMANDS = {  # name: its module in datacheck.cli, its line in the help
-    "bisect": ("repro_bisect", "Turn one switch at a time and say at which step the training parts from what it was."),
-    "capture": ("repro", "Write down what a training process is: packages, libraries, code, machine, switches."),
-    "check": ("repro", "Say what of a training process is not pinned, why it matters and what mends it."),
-    "diff": ("repro_diff", "Say what differs between two recorded runs, and at which step they part."),
+    "bisect": (
+        "repro_bisect",
+        "Turn one switch at a time and say at which step the training parts from what it was.",
+    ),
+    "capture": (
+        "repro",
+        "Write down what a training process is: packages, libraries, code, machine, switches.",
+    ),
+    "check": (
+        "repro",
+        "Say what of a training process is not pinned, why it matters and what mends it.",
+    ),
+    "diff": (
+        "repro_diff",
+        "Say what differs between two recorded runs, and at which step they part.",
+    ),
 }
 _GRACE = 300.0  # seconds for capture and probes
 
@@ -35,12 +47,25 @@ def repro() -> None:
 
 _script = click.argument("script", nargs=-1, type=click.UNPROCESSED, metavar="[-- SCRIPT.py ...]")
 _data = click.option(
-    "--data", multiple=True, metavar="PATH", help="A cache, manifest or folder of data, to be digested."
+    "--data",
+    multiple=True,
+    metavar="PATH",
+    help="A cache, manifest or folder of data, to be digested.",
 )
-_steps = click.option("--steps", type=click.IntRange(0), default=1, show_default=True,
-                      help="Stop the script after so many steps of an optimizer; 0: at its end.")  # fmt: skip
-_seconds = click.option("--seconds", type=click.FloatRange(0), default=300.0, show_default=True,
-                        help="Stop it after so long, wherever it is; 0: never.")  # fmt: skip
+_steps = click.option(
+    "--steps",
+    type=click.IntRange(0),
+    default=1,
+    show_default=True,
+    help="Stop the script after so many steps of an optimizer; 0: at its end.",
+)
+_seconds = click.option(
+    "--seconds",
+    type=click.FloatRange(0),
+    default=300.0,
+    show_default=True,
+    help="Stop it after so long, wherever it is; 0: never.",
+)
 _own = {"ignore_unknown_options": False, "allow_interspersed_args": False}
 
 
@@ -48,13 +73,17 @@ _own = {"ignore_unknown_options": False, "allow_interspersed_args": False}
 @_data
 @_steps
 @_seconds
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write it to this file.")
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write it to this file."
+)
 @_script
-def capture(data: tuple[str, ...], steps: int, seconds: float, output: Path | None, script: tuple[str, ...]) -> None:
+def capture(
+    data: tuple[str, ...], steps: int, seconds: float, output: Path | None, script: tuple[str, ...]
+) -> None:
     """Write down what a process of this environment is, as JSON; after -- a training script and its arguments.
 
-    The script runs unchanged, up to a first step of an optimizer. Secrets are left out. The exit code is 2 where the
-    script failed: what is written is what it was then.
+    The script runs unchanged, up to a first step of an optimizer. Secrets are left out. The exit
+    code is 2 where the script failed: what is written is what it was then.
     """
     from datacheck.runtime import outputs
 
@@ -65,7 +94,9 @@ def capture(data: tuple[str, ...], steps: int, seconds: float, output: Path | No
     if output is None:
         click.echo(text, nl=False)
     else:
-        outputs.write_output(output, text.encode(), _CAPTURE, outputs.begins_with(_HEAD), mode=0o644)
+        outputs.write_output(
+            output, text.encode(), _CAPTURE, outputs.begins_with(_HEAD), mode=0o644
+        )
         say(*_summary(output, found))
     _check_ended(found["seen"], "captured")
 
@@ -75,48 +106,82 @@ def _check_ended(seen: Mapping[str, Any], done: str) -> None:
     from datacheck.errors import UsageError
 
     if seen["code"]:
-        msg = f"the script ended with exit code {seen['code']}; it was {done} as it was then. Mend it first."
+        msg = (
+            f"the script ended with exit code {seen['code']}; it was {done} as it was then. Mend "
+            f"it first."
+        )
         raise UsageError(msg)
 
 
 @click.command(context_settings=_own)
 @click.option(
-    "--profile", type=click.Choice(["fast", "same-machine", "strict"]), default="same-machine", show_default=True,
-    help="fast: the same data and random numbers; same-machine: the same bits; strict: elsewhere, too.",
-)  # fmt: skip
+    "--profile",
+    type=click.Choice(["fast", "same-machine", "strict"]),
+    default="same-machine",
+    show_default=True,
+    help="fast: the same data and random numbers; same-machine: the same bits; strict: elsewhere, "
+    "too.",
+)
 @_data
 @_steps
 @_seconds
-@click.option("--loader", metavar="MODULE:FUNCTION", help="Ask two workers of the DataLoader that this returns.")
 @click.option(
-    "--probe/--no-probe", default=True, help="Also compute a few things three times and ask loaders' workers."
+    "--loader",
+    metavar="MODULE:FUNCTION",
+    help="Ask two workers of the DataLoader that this returns.",
+)
+@click.option(
+    "--probe/--no-probe",
+    default=True,
+    help="Also compute a few things three times and ask loaders' workers.",
 )
 @click.option("--print-fix", is_flag=True, help="Print the lines that mend it, and nothing else.")
-@click.option("--format", "shape", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--format", "shape", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
 @_script
 @click.pass_context
 def check(
-    ctx: click.Context, profile: str, data: tuple[str, ...], steps: int, seconds: float, loader: str | None,
-    probe: bool, print_fix: bool, shape: str, script: tuple[str, ...],  # noqa: FBT001  click's
-) -> None:  # fmt: skip
+    ctx: click.Context,
+    profile: str,
+    data: tuple[str, ...],
+    steps: int,
+    seconds: float,
+    loader: str | None,
+    probe: bool,  # noqa: FBT001
+    print_fix: bool,  # noqa: FBT001
+    shape: str,
+    script: tuple[str, ...],
+) -> None:
     """Say what of a process is not pinned; after -- a training script and its arguments, as python takes them.
 
-    The script runs unchanged, up to a first step of an optimizer, and is judged as it was then; without one, what a
-    script of this environment would start with. The exit code is 0 where all is pinned, 1 where there are risks,
-    2 where it could not be looked at, or there is no risk and something could not be told. Nothing is changed.
+    The script runs unchanged, up to a first step of an optimizer, and is judged as it was then;
+    without one, what a script of this environment would start with. The exit code is 0 where all is
+    pinned, 1 where there are risks, 2 where it could not be looked at, or there is no risk and
+    something could not be told. Nothing is changed.
     """
     from datacheck.errors import UsageError
     from datacheck.repro.risks import judge
 
     if loader and script:
-        msg = "--loader is for a check without a script; of a script the loaders that it iterates are asked"
+        msg = (
+            "--loader is for a check without a script; of a script the loaders that it iterates "
+            "are asked"
+        )
         raise UsageError(msg)
     quiet = shape == "json" or print_fix
-    found = _run(script, data=data, steps=steps, seconds=seconds, probe=probe, quiet=quiet, loader=loader)
+    found = _run(
+        script, data=data, steps=steps, seconds=seconds, probe=probe, quiet=quiet, loader=loader
+    )
     rows = judge(found["capture"], profile, found["seen"])
     risks = sum(row.state == "risk" for row in rows)
     if shape == "json":
-        said = {"profile": profile, "risks": risks, "rows": [row.as_json() for row in rows], **found}
+        said = {
+            "profile": profile,
+            "risks": risks,
+            "rows": [row.as_json() for row in rows],
+            **found,
+        }
         click.echo(json.dumps(said, indent=1))
     else:
         lines = _fixes(rows) if print_fix else _table(rows, profile, found["seen"])
@@ -156,21 +221,32 @@ def _summary(output: Path, found: dict[str, Any]) -> Iterator[str]:
     from datacheck.repro.hardware import unowned
 
     said = found["capture"]
-    counts = {name: len(said[name]) for name in ("packages", "native", "code") if "missing" not in said[name]}
+    counts = {
+        name: len(said[name])
+        for name in ("packages", "native", "code")
+        if "missing" not in said[name]
+    }
     words = {
-        "packages": ("package", "packages"), "native": ("compiled library", "compiled libraries"),
+        "packages": ("package", "packages"),
+        "native": ("compiled library", "compiled libraries"),
         "code": ("file of code", "files of code"),
-    }  # fmt: skip
+    }
     seconds = sum(said["process"]["volatile"]["seconds"].values())
     counted = ", ".join(f"{count:,} {words[name][count != 1]}" for name, count in counts.items())
-    yield clean(f"{output}: {counted}, as it was {found['seen']['stopped']}; it took {seconds:.1f} s")
+    yield clean(
+        f"{output}: {counted}, as it was {found['seen']['stopped']}; it took {seconds:.1f} s"
+    )
     own = list(unowned(said["native"])) if "native" in counts else []
     if own:
         yield clean(f"of no package: {', '.join(own)}")
-    yield from (clean(f"not there: {name}: {said[name]['missing']}") for name in said if "missing" in said[name])
+    yield from (
+        clean(f"not there: {name}: {said[name]['missing']}")
+        for name in said
+        if "missing" in said[name]
+    )
 
 
-# ------------------------------------------------------------------------------------------ the child
+# ---------------------------------------------------------------------------------------- the child
 
 
 def _run(script: Sequence[str], *, quiet: bool, **request: Any) -> dict[str, Any]:
@@ -185,9 +261,12 @@ def _run(script: Sequence[str], *, quiet: bool, **request: Any) -> dict[str, Any
         limit = request["seconds"] + _GRACE if request["seconds"] and script else None
         try:
             run = subprocess.run(
-                [*python, *child_command("inner"), asked, *words], env=own_environment(), check=False,
-                timeout=limit, stdout=sys.stderr.fileno() if quiet else None,
-            )  # fmt: skip
+                [*python, *child_command("inner"), asked, *words],
+                env=own_environment(),
+                check=False,
+                timeout=limit,
+                stdout=sys.stderr.fileno() if quiet else None,
+            )
         except OSError as error:
             msg = f"{python[0]}: cannot be started: {error.strerror}"
             raise UsageError(msg) from error
@@ -196,10 +275,14 @@ def _run(script: Sequence[str], *, quiet: bool, **request: Any) -> dict[str, Any
             raise UsageError(msg) from error
         died = f"signal {-run.returncode}" if run.returncode < 0 else f"exit code {run.returncode}"
         if not out.is_file():
-            msg = f"the process could not be looked at: it ended with {died} before it said anything"
+            msg = (
+                f"the process could not be looked at: it ended with {died} before it said anything"
+            )
             raise UsageError(msg)
         found: dict[str, Any] = json.loads(out.read_bytes())
-        if request["probe"] and run.returncode != found["seen"]["code"] & 0xFF:  # it was written before them
+        if (
+            request["probe"] and run.returncode != found["seen"]["code"] & 0xFF
+        ):  # it was written before them
             found["seen"]["died"] = died
         return found
 
@@ -216,7 +299,10 @@ def command_of(script: Sequence[str]) -> tuple[list[str], list[str]]:
             if python[-1] in {"-W", "-X"} and words:
                 python.append(words.pop(0))
     if words and words[0] != "-m" and not Path(words[0]).is_file():
-        msg = f"{words[0]}: no such script. After -- comes what python takes: train.py ..., or -m package.train ..."
+        msg = (
+            f"{words[0]}: no such script. After -- comes what python takes: train.py ..., or -m "
+            f"package.train ..."
+        )
         raise UsageError(msg)
     if words[:1] == ["-m"] and len(words) < 2:
         msg = "-m: which module?"
@@ -229,10 +315,17 @@ def own_environment() -> dict[str, str]:
     from datacheck.cli.main import OWN_VARIABLES
 
     try:
-        given = {part.partition(b"=")[0].decode() for part in Path("/proc/self/environ").read_bytes().split(b"\0")}
+        given = {
+            part.partition(b"=")[0].decode()
+            for part in Path("/proc/self/environ").read_bytes().split(b"\0")
+        }
     except (OSError, UnicodeDecodeError):
         given = set()
-    own = {name for name, value in OWN_VARIABLES.items() if name not in given and os.environ.get(name) == value}
+    own = {
+        name
+        for name, value in OWN_VARIABLES.items()
+        if name not in given and os.environ.get(name) == value
+    }
     return {name: value for name, value in os.environ.items() if name not in own}
 
 
@@ -242,7 +335,10 @@ def own_environment() -> dict[str, str]:
 def _table(rows: Sequence[CheckRow], profile: str, seen: dict[str, Any]) -> Iterator[str]:
     from datacheck.report.words import clean
 
-    counts = {state: sum(row.state == state for row in rows) for state in ("risk", "unknown", "note", "ok")}
+    counts = {
+        state: sum(row.state == state for row in rows)
+        for state in ("risk", "unknown", "note", "ok")
+    }
     yield f"profile {profile} · judged {seen['stopped']}"
     yield ""
     for row in rows:
@@ -261,10 +357,15 @@ def _table(rows: Sequence[CheckRow], profile: str, seen: dict[str, Any]) -> Iter
     yield ""
     unknown = f", {counts['unknown']} could not be told" if counts["unknown"] else ""
     none = "no risk seen" if counts["unknown"] else "pinned"
-    verdict = f"{counts['risk']} risk{'s' if counts['risk'] != 1 else ''}" if counts["risk"] else none
+    verdict = (
+        f"{counts['risk']} risk{'s' if counts['risk'] != 1 else ''}" if counts["risk"] else none
+    )
     yield f"{verdict}{unknown}, {counts['note']} notes, {counts['ok']} fine"
     if counts["risk"]:
-        yield f"datacheck repro check --profile {profile} --print-fix prints the lines that mend them."
+        yield (
+            f"datacheck repro check --profile {profile} --print-fix prints the lines that mend "
+            f"them."
+        )
 
 
 def _fixes(rows: Sequence[CheckRow]) -> Iterator[str]:
@@ -275,7 +376,11 @@ def _fixes(rows: Sequence[CheckRow]) -> Iterator[str]:
     yield from dict.fromkeys(row.shell for row in risks if row.shell)
     yield "# in the script, before the model is made and CUDA starts"
     lines = list(dict.fromkeys(row.python for row in risks if row.python))
-    yield from (f"import {name}" for name in ("random", "numpy", "torch") if any(f"{name}." in line for line in lines))
+    yield from (
+        f"import {name}"
+        for name in ("random", "numpy", "torch")
+        if any(f"{name}." in line for line in lines)
+    )
     yield from lines
     left = [f"# {row.name}: {row.do}" for row in risks if row.do and not (row.shell or row.python)]
     yield from (clean(line) for line in left)

@@ -16,26 +16,59 @@ if TYPE_CHECKING:
 
 
 @click.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
-@click.option("--steps", type=click.IntRange(1), default=10, show_default=True,
-              help="Stop each run after so many steps of an optimizer.")  # fmt: skip
-@click.option("--switch", "given", multiple=True, metavar="NAME=OLD:NEW",
-              help="Also turn this: a variable (in capitals), or a word of the command line.")  # fmt: skip
-@click.option("--only", multiple=True, metavar="NAME", help="Turn this switch, and others so named; else all.")
-@click.option("--repeats", type=click.IntRange(2), default=2, show_default=True, help="Runs of the training as it is.")
-@click.option("--seconds", type=click.FloatRange(0), default=600.0, show_default=True,
-              help="Stop a run after so long, wherever it is; 0: never.")  # fmt: skip
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.argument("script", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- SCRIPT.py ...")
+@click.option(
+    "--steps",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="Stop each run after so many steps of an optimizer.",
+)
+@click.option(
+    "--switch",
+    "given",
+    multiple=True,
+    metavar="NAME=OLD:NEW",
+    help="Also turn this: a variable (in capitals), or a word of the command line.",
+)
+@click.option(
+    "--only", multiple=True, metavar="NAME", help="Turn this switch, and others so named; else all."
+)
+@click.option(
+    "--repeats",
+    type=click.IntRange(2),
+    default=2,
+    show_default=True,
+    help="Runs of the training as it is.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0),
+    default=600.0,
+    show_default=True,
+    help="Stop a run after so long, wherever it is; 0: never.",
+)
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+@click.argument(
+    "script", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- SCRIPT.py ..."
+)
 @click.pass_context
 def bisect(
-    ctx: click.Context, steps: int, given: tuple[str, ...], only: tuple[str, ...], repeats: int, seconds: float,
-    form: str, script: tuple[str, ...],
-) -> None:  # fmt: skip
+    ctx: click.Context,
+    steps: int,
+    given: tuple[str, ...],
+    only: tuple[str, ...],
+    repeats: int,
+    seconds: float,
+    form: str,
+    script: tuple[str, ...],
+) -> None:
     """Run the first steps of a training again and again, with one switch turned at a time.
 
-    The script is not changed and needs no Recorder. The switch that parts first from the training as it is stands on
-    top. The exit code is 0 where nothing parts, 1 where something does, also the training from itself, 2 where it
-    could not be run.
+    The script is not changed and needs no Recorder. The switch that parts first from the training
+    as it is stands on top. The exit code is 0 where nothing parts, 1 where something does, also the
+    training from itself, 2 where it could not be run.
     """
     from datacheck.cli.repro import command_of, own_environment, show
     from datacheck.repro.bisect import bisect
@@ -45,8 +78,12 @@ def bisect(
     switches = [Switch.parse(text) for text in given]
     python, words = command_of(script)
     with tempfile.TemporaryDirectory(prefix="datacheck-") as folder:
-        training = TrainingCommand(python, words, own_environment(), steps, seconds, Path(folder), switches)
-        found = bisect(training, repeats=repeats, only=only, told=lambda name: say(f"... {name}", err=True))
+        training = TrainingCommand(
+            python, words, own_environment(), steps, seconds, Path(folder), switches
+        )
+        found = bisect(
+            training, repeats=repeats, only=only, told=lambda name: say(f"... {name}", err=True)
+        )
     show(found.as_json(), _bisection_lines(found), form)
     if found.code:
         ctx.exit(found.code)
@@ -57,7 +94,9 @@ def _bisection_lines(found: Bisection) -> Iterator[str]:
     few = f" of {asked:,} asked for" if made < asked else ""
     yield _headline(found)
     yield ""
-    yield f"{made:,} steps{few}, counted from 0; the training as it is was run {found.repeats} times"
+    yield (
+        f"{made:,} steps{few}, counted from 0; the training as it is was run {found.repeats} times"
+    )
     if found.noise is not None:
         where = f"step {found.noise.step:,}, {found.noise.column}"
         yield f"it differs from itself at {where}, in {_pairs(found.noise)}: {found.noise.said}"
@@ -82,8 +121,12 @@ def _headline(found: Bisection) -> str:
 
 
 def _effect_lines(row: Effect) -> Iterator[str]:
-    where = f"step {row.step:,}, {row.column}" if row.step is not None and row.state == "parts" else ""
-    what = {"parts": where, "same": f"same, {row.compared:,} steps compared"}.get(row.state, row.state)
+    where = (
+        f"step {row.step:,}, {row.column}" if row.step is not None and row.state == "parts" else ""
+    )
+    what = {"parts": where, "same": f"same, {row.compared:,} steps compared"}.get(
+        row.state, row.state
+    )
     yield f"{row.name:<20}{_values(row):<28}{what}"
     counted = f"parts in {_pairs(row)}" if row.parted else ""
     said = ": ".join(filter(None, (counted, row.said)))

@@ -34,16 +34,27 @@ class _WithRepeats(click.Command):
 
 
 @click.command(cls=_WithRepeats, options_metavar="[OPTIONS]")
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="A B | A1 A2 A3 ... -- B")
-@click.option("--ignore", multiple=True, metavar="NAME", help="What may differ: config.out, or packages.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.argument(
+    "runs",
+    nargs=-1,
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="A B | A1 A2 A3 ... -- B",
+)
+@click.option(
+    "--ignore", multiple=True, metavar="NAME", help="What may differ: config.out, or packages."
+)
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
 @click.pass_context
 def diff(ctx: click.Context, runs: tuple[Path, ...], ignore: tuple[str, ...], form: str) -> None:
     """Say what differs between two recorded runs, and at which step they part.
 
-    With repeats of A before -- say whether B lies outside of how far those lie apart; three or more are wanted. The
-    exit code is 1 where anything differs, or B lies outside; 2 where nothing can be said, or nothing differs and not
-    all of both could be compared: a run was killed, a rank left no trace.
+    With repeats of A before -- say whether B lies outside of how far those lie apart; three or more
+    are wanted. The exit code is 1 where anything differs, or B lies outside; 2 where nothing can be
+    said, or nothing differs and not all of both could be compared: a run was killed, a rank left no
+    trace.
     """
     if (after := ctx.meta.get(_REPEATS_KEY)) is not None:
         if len(after) != 1:
@@ -52,7 +63,10 @@ def diff(ctx: click.Context, runs: tuple[Path, ...], ignore: tuple[str, ...], fo
         _diff_repeats(ctx, runs, Path(after[0]), ignore, form)
         return
     if len(runs) != 2:
-        msg = "two runs are compared: datacheck repro diff A B. Of repeats: datacheck repro diff A1 A2 A3 -- B"
+        msg = (
+            "two runs are compared: datacheck repro diff A B. Of repeats: datacheck repro diff "
+            "A1 A2 A3 -- B"
+        )
         raise click.UsageError(msg, ctx)
     from datacheck.repro.run_diff import diff_runs
 
@@ -62,7 +76,9 @@ def diff(ctx: click.Context, runs: tuple[Path, ...], ignore: tuple[str, ...], fo
         ctx.exit(found.code)
 
 
-def _diff_repeats(ctx: click.Context, runs: tuple[Path, ...], b: Path, ignore: tuple[str, ...], form: str) -> None:
+def _diff_repeats(
+    ctx: click.Context, runs: tuple[Path, ...], b: Path, ignore: tuple[str, ...], form: str
+) -> None:
     from datacheck.repro.noise import noise_floor
 
     found = noise_floor(runs, b, ignore=ignore)
@@ -73,7 +89,7 @@ def _diff_repeats(ctx: click.Context, runs: tuple[Path, ...], b: Path, ignore: t
         ctx.exit(1)
 
 
-# ------------------------------------------------------------------------------------------ two runs
+# ----------------------------------------------------------------------------------------- two runs
 
 
 def run_diff_lines(found: RunDiff) -> Iterator[str]:
@@ -130,7 +146,11 @@ def _column_lines(found: RunDiff) -> Iterator[str]:
     for column in parting.columns:
         if column.name in {"random python", "random numpy"} and column.step == parting.first:
             continue  # nobody seeded them, as a rule, and no model draws from them; if seeded, they are among the seeds
-        since = "" if column.after in (None, column.step - 1) else f" (equal at {column.after}, not written in between)"
+        since = (
+            ""
+            if column.after in (None, column.step - 1)
+            else f" (equal at {column.after}, not written in between)"
+        )
         yield f"{column.name:<16}step {column.step:,}{since}"
 
 
@@ -160,7 +180,9 @@ def _noise_lines(found: Noise) -> Iterator[str]:
         inside = sum(one.inside for one in within)
         every = f", {inside} of {len(within)} evaluations inside" if within else ""
         where = "inside" if spread.inside else "outside"
-        yield f"{spread.name:<24}{_figures(spread)}  {where if spread.enough else 'not known'}{every}"
+        yield (
+            f"{spread.name:<24}{_figures(spread)}  {where if spread.enough else 'not known'}{every}"
+        )
     if len(found.final) > _METRICS:
         yield f"... and {len(found.final) - _METRICS:,} more"
     yield from _warning_lines(found.warnings)

@@ -26,7 +26,8 @@ _HELP = """Judge a finished RUN again, with other thresholds, without touching t
 RUN is a folder that a scan has left behind (.datacheck/latest). The result is a run of its own, as of a scan.
 """
 _SCHEMA_HELP = (
-    "Schema to judge by. Default: that of the run, without its own checks: nothing that a run names is imported."
+    "Schema to judge by. Default: that of the run, without its own checks: nothing that "
+    "a run names is imported."
 )
 
 
@@ -38,8 +39,8 @@ _SCHEMA_HELP = (
 def report(ctx: click.Context, /, run: Path, form: str, badge: Path | None) -> None:
     """Print what a finished RUN found, as its scan did or in another format, and exit with its code.
 
-    RUN is a folder that scan (also of a --loader) or rescore has left behind (.datacheck/latest). Nothing is read of
-    the data and nothing is judged.
+    RUN is a folder that scan (also of a --loader) or rescore has left behind (.datacheck/latest).
+    Nothing is read of the data and nothing is judged.
     """
     from datacheck.cli.show import show_finished
 
@@ -58,7 +59,13 @@ def report(ctx: click.Context, /, run: Path, form: str, badge: Path | None) -> N
 @unread_option
 @click.pass_context
 def rescore(
-    ctx: click.Context, /, run: Path, schema: str | None, form: str, badge: Path | None, **options: Any
+    ctx: click.Context,
+    /,
+    run: Path,
+    schema: str | None,
+    form: str,
+    badge: Path | None,
+    **options: Any,
 ) -> None:
     """Judge, print, and exit with the report's code."""
     from datacheck.cli.show import show
@@ -77,16 +84,29 @@ def rescore(
 @click.command("baseline")
 @run_argument
 @click.option(
-    "--output", "-o", type=click.Path(path_type=Path), default=Path("baseline.json"), show_default=True,
-    metavar="FILE", help="Where it goes; a file that exists is never overwritten.",
-)  # fmt: skip
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    default=Path("baseline.json"),
+    show_default=True,
+    metavar="FILE",
+    help="Where it goes; a file that exists is never overwritten.",
+)
 @click.option("--schema", metavar="NAME|FILE", help=_SCHEMA_HELP)
-@click.option("--reason", default="", metavar="TEXT", help="Why these findings are left as they are; kept in the file.")
+@click.option(
+    "--reason",
+    default="",
+    metavar="TEXT",
+    help="Why these findings are left as they are; kept in the file.",
+)
 @reference_option
-def baseline(run: Path, output: Path, schema: str | None, reason: str, reference: Path | None) -> None:
+def baseline(
+    run: Path, output: Path, schema: str | None, reason: str, reference: Path | None
+) -> None:
     """Write down every error and warning of a finished RUN, so that scan --baseline tells only what is new.
 
-    The samples stay out of what is fit for training, and one that is not in the file is always told.
+    The samples stay out of what is fit for training, and one that is not in the file is always
+    told.
     """
     from datacheck.errors import UsageError
     from datacheck.rules.base import pluralize
@@ -98,7 +118,9 @@ def baseline(run: Path, output: Path, schema: str | None, reason: str, reference
         msg = f"{output}: exists, and is not overwritten. Name another file: --output FILE."
         raise UsageError(msg)
     chosen = None if schema is None else schema_for(run, schema)
-    request = Rescore(run, reference=reference, paths=[] if chosen is None else paths_of(chosen, schema))
+    request = Rescore(
+        run, reference=reference, paths=[] if chosen is None else paths_of(chosen, schema)
+    )
     made, findings, samples, notes = baseline_of(request, reason, chosen)
     fsops.write_file(output, made, mode=0o666)
     for note in notes:

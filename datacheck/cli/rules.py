@@ -23,7 +23,13 @@ def _width() -> int:
 
 @click.command("explain")
 @click.argument("rule")
-@click.option("--lang", type=click.Choice(["en", "zh"]), default="en", show_default=True, help="English or Chinese.")
+@click.option(
+    "--lang",
+    type=click.Choice(["en", "zh"]),
+    default="en",
+    show_default=True,
+    help="English or Chinese.",
+)
 def explain(rule: str, lang: str) -> None:
     """Say what RULE (DC201, or its name length-unit) checks, why it matters, when it is wrong and what to do."""
     from datacheck.rules import catalogue
@@ -31,7 +37,10 @@ def explain(rule: str, lang: str) -> None:
     known = catalogue()
     found = [r for r in known.values() if rule.lower() in {r.code.lower(), r.name}]
     if not found:
-        msg = f"no rule is called {rule!r}{_suggestion(rule) or '.'} datacheck rules lists all {len(known)}."
+        msg = (
+            f"no rule is called {rule!r}{_suggestion(rule) or '.'} datacheck rules lists all "
+            f"{len(known)}."
+        )
         raise UsageError(msg)
     _print_page(found[0], lang)
 
@@ -50,13 +59,18 @@ def _print_page(rule: Rule, lang: str) -> None:
     page, hint = chinese(rule), f"中文: datacheck explain {rule.code} --lang zh"
     why = "" if page else f"{rule.code} is a rule of a plug-in and has no Chinese page"
     if page and not can_encode(hint, encoding):
-        why = f"standard output is {encoding}, which has no Chinese characters (PYTHONIOENCODING=utf-8 has them)"
+        why = (
+            f"standard output is {encoding}, which has no Chinese characters "
+            f"(PYTHONIOENCODING=utf-8 has them)"
+        )
     chosen = "zh" if page and lang == "zh" and not why else "en"
     if lang == "zh" and why:
         click.echo(f"{why}; this is the English one.", err=True)
     hint = f"English: datacheck explain {rule.code}" if chosen == "zh" else "" if why else hint
     shown = page if page and chosen == "zh" else english(rule)
-    said = "\n".join([plain(rule, shown, _width()), *_command_lines(rule, chosen), *(["", hint] if hint else [])])
+    said = "\n".join(
+        [plain(rule, shown, _width()), *_command_lines(rule, chosen), *(["", hint] if hint else [])]
+    )
     click.echo(sayable(Text(said), encoding).plain)
 
 
@@ -98,10 +112,18 @@ def _suggestion(word: str) -> str:
 
 
 @click.command("rules")
-@click.option("--family", metavar="NAME|HUNDREDS", help="Only one family: units, frames ... or DC2, DC30.")
+@click.option(
+    "--family", metavar="NAME|HUNDREDS", help="Only one family: units, frames ... or DC2, DC30."
+)
 @click.option("--role", metavar="ROLE", help="Only rules that look at fields of this role.")
-@click.option("--schema", metavar="NAME|FILE", help="Say of each rule whether it runs under this schema, or why not.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--schema",
+    metavar="NAME|FILE",
+    help="Say of each rule whether it runs under this schema, or why not.",
+)
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
 def rules(family: str | None, role: str | None, schema: str | None, form: str) -> None:
     """List the rules: code, severity, name, what is wrong."""
     from pathlib import Path
@@ -125,9 +147,16 @@ def _lines(entry: RuleEntry, width: int) -> list[str]:
     rule = entry.rule
     deep = "" if entry.depth == "numeric" else f" [{entry.depth}]"
     head = f"{rule.code}  {rule.severity.value:<7}  {rule.name:<26}  "
-    what = textwrap.shorten(first_sentence(rule) + deep, max(20, width - len(head)), placeholder=" …")
-    runs = wrapped(entry.runs, width - 18) if entry.runs else []  # names of fields are in any language
-    return [head + what, *(" " * (16 if number == 0 else 18) + line for number, line in enumerate(runs))]
+    what = textwrap.shorten(
+        first_sentence(rule) + deep, max(20, width - len(head)), placeholder=" …"
+    )
+    runs = (
+        wrapped(entry.runs, width - 18) if entry.runs else []
+    )  # names of fields are in any language
+    return [
+        head + what,
+        *(" " * (16 if number == 0 else 18) + line for number, line in enumerate(runs)),
+    ]
 
 
 def _json(found: Sequence[RuleEntry]) -> str:

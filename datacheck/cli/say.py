@@ -17,4 +17,6 @@ def say(*lines: str, err: bool = False) -> None:
     from datacheck.report.words import clean
 
     if lines:
-        click.echo("\n".join(escape_ci_commands(clean(line, spaces=True)) for line in lines), err=err)
+        click.echo(
+            "\n".join(escape_ci_commands(clean(line, spaces=True)) for line in lines), err=err
+        )

@@ -77,7 +77,9 @@ workers_option = click.option(
     help="Worker processes. Default: one for small data, one per core for large.",
 )
 scheduler_option = click.option(
-    "--scheduler", metavar="ADDRESS", help="Use the workers of this Dask scheduler (tcp://host:8786)."
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Use the workers of this Dask scheduler (tcp://host:8786).",
 )
 
 output_option = click.option(
@@ -112,7 +114,8 @@ reference_option = click.option(
     "--reference",
     type=run_path,
     metavar="RUN",
-    help="A finished run of other or earlier data (.datacheck/latest) to compare with: rules DC901 to DC903.",
+    help="A finished run of other or earlier data (.datacheck/latest) to compare with: rules DC901 "
+    "to DC903.",
 )
 baseline_option = click.option(
     "--baseline",
@@ -131,16 +134,21 @@ unread_option = click.option(
 @click.command("scan", help=_HELP)
 @click.argument("data", type=click.Path(path_type=Path), required=False)
 @click.option(
-    "--schema", metavar="NAME|FILE", help="Built-in schema or YAML file. Default: the built-in one that fits."
+    "--schema",
+    metavar="NAME|FILE",
+    help="Built-in schema or YAML file. Default: the built-in one that fits.",
 )
 @click.option(
     "--loader",
     metavar="MODULE:FUNCTION",
-    help="Scan what your own loader returns: FUNCTION() gives a dataset with __len__ and __getitem__. DATA are then "
+    help="Scan what your own loader returns: FUNCTION() gives a dataset with __len__ and "
+    "__getitem__. DATA are then "
     "the files that it reads, scanned to tell what the loader makes up.",
 )
 @click.option(
-    "--files-schema", metavar="NAME|FILE", help="With --loader and DATA: the schema of DATA, where it is another one."
+    "--files-schema",
+    metavar="NAME|FILE",
+    help="With --loader and DATA: the schema of DATA, where it is another one.",
 )
 @click.option("--split", metavar="NAME", help="With --loader: the split that it serves.")
 @click.option(
@@ -161,12 +169,15 @@ unread_option = click.option(
     "--level",
     type=click.Choice(["structure", "numeric", "deep"]),
     default=None,
-    help="How deep to read: headers only, all values but pixels, everything. Default: deep where the files have 64 MB "
+    help="How deep to read: headers only, all values but pixels, everything. Default: deep where "
+    "the files have 64 MB "
     "at most, else numeric.",
 )
 @baseline_option
 @unread_option
-@click.option("--rehash", is_flag=True, default=False, help="Read every file, also those that look unchanged.")
+@click.option(
+    "--rehash", is_flag=True, default=False, help="Read every file, also those that look unchanged."
+)
 @click.option(
     "--previews/--no-previews",
     default=True,
@@ -174,7 +185,14 @@ unread_option = click.option(
     help="Read the worst samples once more and draw them in report.html.",
 )
 @click.pass_context
-def scan(ctx: click.Context, /, form: str, badge: Path | None, previews: bool, **options: Any) -> None:  # noqa: FBT001
+def scan(
+    ctx: click.Context,
+    /,
+    form: str,
+    badge: Path | None,
+    previews: bool,  # noqa: FBT001
+    **options: Any,
+) -> None:
     """Scan, print, and exit with the report's code."""
     from datacheck.cli.show import show
     from datacheck.preview.run_previews import PreviewProcess
@@ -183,7 +201,11 @@ def scan(ctx: click.Context, /, form: str, badge: Path | None, previews: bool, *
     command = shlex.join(["datacheck", *sys.argv[1:]])
     there = options["data"] is not None and os.path.exists(options["data"])  # noqa: PTH110  where it is not known: False
     drawn = previews and there and options["loader"] is None
-    with PreviewProcess(options["data"], options["roots"]) if drawn else nullcontext() as preview_process:
+    with (
+        PreviewProcess(options["data"], options["roots"])
+        if drawn
+        else nullcontext() as preview_process
+    ):
         with progress_bar() as progress:
             run = _run(command=command, progress=progress, **options)
         show(run, form, badge, preview_process)

@@ -30,6 +30,7 @@ def check(file: Path) -> None:
     off = ", ".join(choice.rule.code for choice in choices if choice.verdict is Verdict.OFF)
     fields = pluralize(len(found.fields), "field")
     say(
-        f"{file}: schema {found.name} is well formed: {fields}, {running} of {len(choices)} rules run"
+        f"{file}: schema {found.name} is well formed: {fields}, {running} of {len(choices)} rules "
+        f"run"
         f"{', off: ' + off if off else ''} (datacheck rules --schema {file} lists them)"
     )

@@ -17,12 +17,18 @@ if TYPE_CHECKING:
     from datacheck.scan.previous_runs import PreviousRun
 
 
-def show(run: ScanRun, form: str, badge: Path | None = None, preview_process: PreviewProcess | None = None) -> None:
+def show(
+    run: ScanRun,
+    form: str,
+    badge: Path | None = None,
+    preview_process: PreviewProcess | None = None,
+) -> None:
     """Write the page of a finished run, and its badge; print what it says, also where the page cannot be written.
 
     Args:
         run: what was found.
-        form: text, json, sarif, junit or github; of the last the job's summary is written too, where there is a job.
+        form: text, json, sarif, junit or github; of the last the job's summary is written too,
+            where there is a job.
         badge: file for the badge, None for none.
         drawer: reads the worst samples again and draws them; None: nobody does.
 
@@ -60,7 +66,11 @@ def show_finished(folder: Path, form: str, badge: Path | None = None) -> int:
 
     def made(report: Report, kept: PreviousRun) -> tuple[int, bytes, Callable[[], None]]:
         said = b"" if badge is None else _badge(report)
-        return report.exit_code, said, _printing(report, kept, form, page=Path(report.folder, PAGE).is_file())
+        return (
+            report.exit_code,
+            said,
+            _printing(report, kept, form, page=Path(report.folder, PAGE).is_file()),
+        )
 
     code, said, put = finished(folder, made)
     if badge is not None:
@@ -69,7 +79,9 @@ def show_finished(folder: Path, form: str, badge: Path | None = None) -> int:
     return code
 
 
-def _printing(report: Report, rows: ScanRun | PreviousRun, form: str, *, page: bool) -> Callable[[], None]:
+def _printing(
+    report: Report, rows: ScanRun | PreviousRun, form: str, *, page: bool
+) -> Callable[[], None]:
     """Return what prints a report: all of it is made by now, so that nothing of a damaged one is printed."""
     if form == "text":
         from datacheck.report.text import report_printer
@@ -77,12 +89,16 @@ def _printing(report: Report, rows: ScanRun | PreviousRun, form: str, *, page: b
         return partial(_print_and_write, report_printer(report, page=page), b"")
     made = _bytes(report, rows, form)
     return partial(
-        _print_and_write, lambda: sys.stdout.buffer.write(made), _summary(report) if form == "github" else b""
+        _print_and_write,
+        lambda: sys.stdout.buffer.write(made),
+        _summary(report) if form == "github" else b"",
     )
 
 
 def _print_and_write(printed: Callable[[], Any], summary: bytes) -> None:
-    with contextlib.suppress(BrokenPipeError):  # who reads has seen enough: the exit code is still the report's
+    with contextlib.suppress(
+        BrokenPipeError
+    ):  # who reads has seen enough: the exit code is still the report's
         printed()
     if summary:
         with Path(os.environ["GITHUB_STEP_SUMMARY"]).open("ab") as file:
@@ -110,7 +126,9 @@ def _bytes(report: Report, rows: ScanRun | PreviousRun, form: str) -> bytes:
         from datacheck.report.words import escaped_json
         from datacheck.scan.run_documents import dump_json
 
-        return escaped_json(dump_json(sarif(_result_json(report), _places(report, rows), Path.cwd())))
+        return escaped_json(
+            dump_json(sarif(_result_json(report), _places(report, rows), Path.cwd()))
+        )
     if form == "junit":
         from datacheck.report.ci import junit
 

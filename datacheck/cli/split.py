@@ -31,16 +31,48 @@ the lists depend on the data alone, never on their order; new groups move others
 @click.command("split", help=_HELP)
 @click.argument("data", type=run_path, metavar="DATA|RUN")
 @click.option("--by", required=True, metavar="KEY", help="What keeps samples together.")
-@click.option("--train", type=click.FloatRange(0, 1), required=True, metavar="SHARE", help="Share of the samples.")
-@click.option("--val", type=click.FloatRange(0, 1), default=0.0, metavar="SHARE", help="Share of the samples.")
-@click.option("--test", type=click.FloatRange(0, 1), default=0.0, metavar="SHARE", help="Share of the samples.")
+@click.option(
+    "--train",
+    type=click.FloatRange(0, 1),
+    required=True,
+    metavar="SHARE",
+    help="Share of the samples.",
+)
+@click.option(
+    "--val", type=click.FloatRange(0, 1), default=0.0, metavar="SHARE", help="Share of the samples."
+)
+@click.option(
+    "--test",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    metavar="SHARE",
+    help="Share of the samples.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Another seed, another split.")
-@click.option("--to", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Folder for the lists.")
-@click.option("--schema", metavar="NAME|FILE", help="Schema of the data. Default: the built-in one that fits.")
-@click.option("--invalid", is_flag=True, default=False, help="List samples that are not fit for training too.")
+@click.option(
+    "--to",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="DIR",
+    help="Folder for the lists.",
+)
+@click.option(
+    "--schema", metavar="NAME|FILE", help="Schema of the data. Default: the built-in one that fits."
+)
+@click.option(
+    "--invalid", is_flag=True, default=False, help="List samples that are not fit for training too."
+)
 @root_option
 @workers_option
-def split(data: Path, by: str, seed: int, to: Path, schema: str | None, invalid: bool, **options: Any) -> None:  # noqa: FBT001
+def split(
+    data: Path,
+    by: str,
+    seed: int,
+    to: Path,
+    schema: str | None,
+    invalid: bool,  # noqa: FBT001
+    **options: Any,
+) -> None:
     """Split, write, say how large the splits are."""
     import numpy as np
 
@@ -51,7 +83,10 @@ def split(data: Path, by: str, seed: int, to: Path, schema: str | None, invalid:
 
     shares = {name: float(options.pop(name)) for name in ("train", "val", "test")}
     if abs(sum(shares.values()) - 1) > 1e-9:
-        msg = f"--train, --val and --test add up to {sum(shares.values()):g}; write shares that add up to 1"
+        msg = (
+            f"--train, --val and --test add up to {sum(shares.values()):g}; write shares that "
+            f"add up to 1"
+        )
         raise UsageError(msg)
     if (run := run_in(data)) is not None:
         table, valid, chosen = read_run(run)
@@ -68,17 +103,30 @@ def split(data: Path, by: str, seed: int, to: Path, schema: str | None, invalid:
         names = units(rows, by, chosen)
         unit = merged_units(rows, names)
         found = assign_splits(names, unit, shares, seed)
-    lists = {name: [s for s, to_ in zip(said, found, strict=True) if to_ == name] for name, p in shares.items() if p}
+    lists = {
+        name: [s for s, to_ in zip(said, found, strict=True) if to_ == name]
+        for name, p in shares.items()
+        if p
+    }
     paths = write_lists(to, lists)
-    groups = {name: len({u for u, to_ in zip(unit.tolist(), found, strict=True) if to_ == name}) for name in lists}
+    groups = {
+        name: len({u for u, to_ in zip(unit.tolist(), found, strict=True) if to_ == name})
+        for name in lists
+    }
     for name, path in paths.items():
         share = len(lists[name]) / len(rows)
         many, of = pluralize(len(lists[name]), "sample"), pluralize(groups[name], "group")
         say(f"{path}: {many} ({share:.1%}) of {of} by {by}")
     if left := len(table) - fit:
-        say(f"{pluralize(left, 'sample')} not fit for training {'is' if left == 1 else 'are'} in no list")
+        say(
+            f"{pluralize(left, 'sample')} not fit for training {'is' if left == 1 else 'are'} in "
+            f"no list"
+        )
     if unlisted:
-        many = f"{pluralize(len(unlisted), 'sample')} {'is' if len(unlisted) == 1 else 'are'} in no list"
+        many = (
+            f"{pluralize(len(unlisted), 'sample')} {'is' if len(unlisted) == 1 else 'are'} in "
+            f"no list"
+        )
         say(f"{many} ({shortened(repr(unlisted[0]), _NAME)}): {_UNLISTED}. Rename the file")
 
 
@@ -97,7 +145,10 @@ def _listable(rows: Any, schema: Any) -> tuple[Any, list[str], list[str]]:
     if listable.all():
         return rows, said, []
     if not listable.any():
-        msg = f"{shortened(repr(said[0]), _NAME)}: {_UNLISTED}, and none of the samples has another. Rename the files."
+        msg = (
+            f"{shortened(repr(said[0]), _NAME)}: {_UNLISTED}, and none of the samples has "
+            f"another. Rename the files."
+        )
         raise UsageError(msg)
     good, bad = np.flatnonzero(listable), np.flatnonzero(~listable)
     return rows.take(good), [said[row] for row in good], [said[row] for row in bad]
@@ -108,7 +159,12 @@ def _scanned(data: Path, schema: str | None, options: dict[str, Any]) -> tuple[A
     from datacheck.scan import Request, paths_of, run_scan, schema_for
 
     chosen = schema_for(data, schema)
-    request = Request(data, command=shlex.join(["datacheck", *sys.argv[1:]]), paths=paths_of(chosen, schema), **options)
+    request = Request(
+        data,
+        command=shlex.join(["datacheck", *sys.argv[1:]]),
+        paths=paths_of(chosen, schema),
+        **options,
+    )
     with progress_bar() as progress:
         run = run_scan(chosen, request, progress)
     return run.table, run.valid, chosen

@@ -25,7 +25,9 @@ _CHECKED = {
 class _Share(click.ParamType[tuple[int, int]]):
     name = "N/T"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
         """Read ``2/7``."""
         n, _, t = str(value).partition("/")
         if not (n.isdecimal() and t.isdecimal() and 1 <= int(n) <= int(t)):
@@ -35,12 +37,34 @@ class _Share(click.ParamType[tuple[int, int]]):
 
 @click.command()
 @path_argument
-@click.option("--quick", "depth", flag_value="quick", help="The manifest, the set of files and their sizes only.")
+@click.option(
+    "--quick",
+    "depth",
+    flag_value="quick",
+    help="The manifest, the set of files and their sizes only.",
+)
 @click.option("--full", "depth", flag_value="full", default=True, help="Every byte (the default).")
-@click.option("--values", "depth", flag_value="values", help="Every byte; every sample's digest from what is served.")
-@click.option("--subset", type=_Share(), help="Of the shards the N-th of T parts only, all else: a part each night.")
-@click.option("--expect", metavar="DIGEST", help="The digest or content root that it must have (see cache info).")
-@click.option("--drop-cache", is_flag=True, help="Ask the system to read from the disk, not from memory; it may not.")
+@click.option(
+    "--values",
+    "depth",
+    flag_value="values",
+    help="Every byte; every sample's digest from what is served.",
+)
+@click.option(
+    "--subset",
+    type=_Share(),
+    help="Of the shards the N-th of T parts only, all else: a part each night.",
+)
+@click.option(
+    "--expect",
+    metavar="DIGEST",
+    help="The digest or content root that it must have (see cache info).",
+)
+@click.option(
+    "--drop-cache",
+    is_flag=True,
+    help="Ask the system to read from the disk, not from memory; it may not.",
+)
 @split_option
 @click.pass_context
 def verify(
@@ -71,7 +95,10 @@ def verify(
             say(f"{folder}: not checked. {error}")
             refused.append(error)
     if damaged:
-        say("Repair it: run datacheck cache repair with the words of the datacheck cache build that made it.")
+        say(
+            "Repair it: run datacheck cache repair with the words of the datacheck cache build "
+            "that made it."
+        )
         ctx.exit(7)
     if refused:
         raise refused[0]
@@ -87,7 +114,14 @@ def _headless(path: Path) -> bool:
     return bool(found)
 
 
-def _damaged(folder: Path | str, depth: str, subset: tuple[int, int] | None, expect: str | None, *, drop: bool) -> bool:
+def _damaged(
+    folder: Path | str,
+    depth: str,
+    subset: tuple[int, int] | None,
+    expect: str | None,
+    *,
+    drop: bool,
+) -> bool:
     """Verify one cache and tell what is wrong with it."""
     from datacheck.cache.store import FolderStore
     from datacheck.cache.verify import verify as verify_cache

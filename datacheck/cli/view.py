@@ -32,21 +32,41 @@ _PAGE = Path(".datacheck") / "view.html"
     metavar="DIR",
     help="A finished scan. Default: .datacheck/latest.",
 )
-@click.option("--data", type=click.Path(path_type=Path), metavar="DATA", help="Data, in the place of a scan.")
-@click.option("--schema", metavar="NAME|FILE", help="With --data: the schema. Default: the built-in one that fits.")
+@click.option(
+    "--data", type=click.Path(path_type=Path), metavar="DATA", help="Data, in the place of a scan."
+)
+@click.option(
+    "--schema",
+    metavar="NAME|FILE",
+    help="With --data: the schema. Default: the built-in one that fits.",
+)
 @root_option
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help=f"Where the page goes. Default: {_PAGE}. With --rerun: a recording, in the place of the viewer.",
+    help=f"Where the page goes. Default: {_PAGE}. With --rerun: a recording, in the place of the "
+    f"viewer.",
 )
-@click.option("--open/--no-open", "show", default=True, show_default=True, help="Open the page in a browser.")
-@click.option("--rerun", is_flag=True, default=False, help="Log to the Rerun viewer instead (pip install rerun-sdk).")
+@click.option(
+    "--open/--no-open", "show", default=True, show_default=True, help="Open the page in a browser."
+)
+@click.option(
+    "--rerun",
+    is_flag=True,
+    default=False,
+    help="Log to the Rerun viewer instead (pip install rerun-sdk).",
+)
 def view(
-    key: str, run: Path | None, data: Path | None, schema: str | None, roots: dict[str, Path], out: Path | None,
-    show: bool, rerun: bool,  # noqa: FBT001
-) -> None:  # fmt: skip
+    key: str,
+    run: Path | None,
+    data: Path | None,
+    schema: str | None,
+    roots: dict[str, Path],
+    out: Path | None,
+    show: bool,  # noqa: FBT001
+    rerun: bool,  # noqa: FBT001
+) -> None:
     """Read the sample, write its page, open it."""
     from datacheck.report.sample_page import log_to_rerun, write_view
     from datacheck.runtime import folders

@@ -49,12 +49,15 @@ class TrainingResult:
     broken: tuple[str, ...]
 
 
-def train(lesson: TrainingTask, cache: Path, broken: AbstractSet[str], seed: int, steps: int) -> TrainingResult:
+def train(
+    lesson: TrainingTask, cache: Path, broken: AbstractSet[str], seed: int, steps: int
+) -> TrainingResult:
     """Train on a cache as any loop does, and say what the model saw.
 
     Args:
         lesson: model and loss.
-        cache: a finished cache; broken samples are in its index space and must be replaced by the dataset.
+        cache: a finished cache; broken samples are in its index space and must be replaced by the
+            dataset.
         broken: keys that must never be served.
         seed: of the order and of the substitutes.
         steps: optimizer steps.
@@ -68,7 +71,9 @@ def train(lesson: TrainingTask, cache: Path, broken: AbstractSet[str], seed: int
     substituted = epoch = 0
     while len(losses) < steps:
         dataset.set_epoch(epoch)
-        indices = torch.randperm(len(dataset), generator=order)[: (steps - len(losses)) * lesson.batch].tolist()
+        indices = torch.randperm(len(dataset), generator=order)[
+            : (steps - len(losses)) * lesson.batch
+        ].tolist()
         real = [dataset.substituted(index) for index in indices]
         substituted += sum(a != b for a, b in zip(indices, real, strict=True))
         served.update(dataset.key(index) for index in real)
@@ -82,9 +87,16 @@ def train(lesson: TrainingTask, cache: Path, broken: AbstractSet[str], seed: int
     tenth = max(1, steps // 10)
     first, last = (sum(part) / tenth for part in (losses[:tenth], losses[-tenth:]))
     return TrainingResult(
-        lesson.title, lesson.unit, steps, lesson.batch, first, last, len(served), substituted,
+        lesson.title,
+        lesson.unit,
+        steps,
+        lesson.batch,
+        first,
+        last,
+        len(served),
+        substituted,
         tuple(sorted(served & broken)),
-    )  # fmt: skip
+    )
 
 
 STEPS = 300  # of training
@@ -152,7 +164,10 @@ def require_extras(systems: Sequence[str]) -> None:
     Raises:
         MissingDependencyError: one is absent; the message names the extra.
     """
-    for module, extra in [("torch", "torch"), *(pair for s in systems for pair in EXTRAS.get(s, ()))]:
+    for module, extra in [
+        ("torch", "torch"),
+        *(pair for s in systems for pair in EXTRAS.get(s, ())),
+    ]:
         require(module, extra)
 
 
@@ -186,11 +201,15 @@ def run(system: str, folder: Path, seed: int) -> DemoResult:
             course.answers += _answers(again, runs)
     course.samples = _total_counts(runs)
     course.others = _unexplained(planted, runs)
-    course.crashes = [f"{v.code}: {v.why}" for r in runs for v in r.report.verdicts if v.verdict is Verdict.CRASH]
+    course.crashes = [
+        f"{v.code}: {v.why}" for r in runs for v in r.report.verdicts if v.verdict is Verdict.CRASH
+    ]
     with _timed(course, "build"):
         course.cache = _build_caches(system, folder, runs[0])
     with _timed(course, "train"):
-        course.training = train(training_task(system, data), course.cache.train, _broken(runs), seed, STEPS)
+        course.training = train(
+            training_task(system, data), course.cache.train, _broken(runs), seed, STEPS
+        )
     course.differs = list(_course_failures(course))
     return course
 
@@ -216,7 +235,9 @@ def _scans(system: str, folder: Path) -> list[ScanRun]:
 
 
 def _failing_keys(run: ScanRun) -> list[tuple[Finding, set[str]]]:
-    return [(finding, {run.table.keys[int(i)] for i in finding.rows}) for finding in run.report.findings]
+    return [
+        (finding, {run.table.keys[int(i)] for i in finding.rows}) for finding in run.report.findings
+    ]
 
 
 def _answers(planted: Sequence[Planted], runs: Sequence[ScanRun]) -> list[FaultAnswer]:
@@ -252,7 +273,9 @@ def _total_counts(runs: Sequence[ScanRun]) -> dict[str, int]:
 
 
 def _broken(runs: Sequence[ScanRun]) -> set[str]:
-    return {key for run in runs for key, fit in zip(run.table.keys, run.valid, strict=True) if not fit}
+    return {
+        key for run in runs for key, fit in zip(run.table.keys, run.valid, strict=True) if not fit
+    }
 
 
 def _build_caches(system: str, folder: Path, run: ScanRun) -> CacheResult:
@@ -260,17 +283,21 @@ def _build_caches(system: str, folder: Path, run: ScanRun) -> CacheResult:
     return CacheResult(
         splits=tuple(one.split for one in built),
         train=Path(next((one.path for one in built if one.split == "train"), built[0].path)),
-        samples=sum(one.samples for one in built), usable=sum(one.valid for one in built),
+        samples=sum(one.samples for one in built),
+        usable=sum(one.valid for one in built),
         nbytes=sum(one.nbytes for one in built),
         problems=tuple(f"{one.split}: {problem}" for one in built for problem in verify(one.path)),
-    )  # fmt: skip
+    )
 
 
 def _course_failures(course: DemoResult) -> Iterator[str]:
     for answer in course.answers:
         if not answer.found:
             keys = answer.planted.keys
-            yield f"{answer.planted.code} does not name {keys[0] if keys else 'the dataset'}: {answer.planted.what}"
+            yield (
+                f"{answer.planted.code} does not name {keys[0] if keys else 'the dataset'}: "
+                f"{answer.planted.what}"
+            )
     for severity, code, message in course.others:
         if severity == Severity.ERROR:
             yield f"{code} is an error that nothing planted explains: {message}"

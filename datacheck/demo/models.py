@@ -1,7 +1,7 @@
 """One tiny model per system: enough to see a loss fall over a cache, nothing to be proud of.
 
-Each lesson is a function from a batch, as the default collate gives it, to a loss; all arrays arrive as the pipeline
-left them.
+Each lesson is a function from a batch, as the default collate gives it, to a loss; all arrays
+arrive as the pipeline left them.
 """
 
 from __future__ import annotations
@@ -50,9 +50,13 @@ class TrainingTask:
 def training_task(system: str, folder: Path) -> TrainingTask:
     """Return the lesson of a system; `folder` is its data (the tokenizer lies there)."""
     torch.manual_seed(0)
-    return {"sceneleap": _grasps, "ho3d": _hands, "scannetpp": _scenes, "libero": _demos, "minimind": _chats}[system](
-        folder
-    )
+    return {
+        "sceneleap": _grasps,
+        "ho3d": _hands,
+        "scannetpp": _scenes,
+        "libero": _demos,
+        "minimind": _chats,
+    }[system](folder)
 
 
 def _mlp(*widths: int) -> nn.Sequential:
@@ -77,11 +81,15 @@ def _grasps(folder: Path) -> TrainingTask:
 
     def loss(batch: Batch) -> torch.Tensor:
         grasps = batch["grasp_qpos"]
-        palm = torch.cat([grasps[..., :3] - batch["obj_pose"][:, None, :3], grasps[..., 3:7]], dim=-1)
+        palm = torch.cat(
+            [grasps[..., :3] - batch["obj_pose"][:, None, :3], grasps[..., 3:7]], dim=-1
+        )
         return nn.functional.mse_loss(model(palm), grasps[..., 7:])
 
     fields = ("grasp_qpos", "obj_pose")
-    return TrainingTask("palm pose to 16 finger joints", model, loss, fields, _thinned(64, "grasp_qpos"), "rad^2")
+    return TrainingTask(
+        "palm pose to 16 finger joints", model, loss, fields, _thinned(64, "grasp_qpos"), "rad^2"
+    )
 
 
 def _hands(folder: Path) -> TrainingTask:
@@ -91,11 +99,15 @@ def _hands(folder: Path) -> TrainingTask:
         joints = batch["handJoints3D"]
         image = torch.einsum("nij,nkj->nki", batch["camMat"], joints)
         pixels = image[..., :2] / image[..., 2:]
-        seen = (pixels - pixels[:, :1]) * joints[:, :1, 2:] / 60  # a crop around the wrist, of the hand's size
+        seen = (
+            (pixels - pixels[:, :1]) * joints[:, :1, 2:] / 60
+        )  # a crop around the wrist, of the hand's size
         found = model(seen.flatten(1)).reshape(-1, 21, 3) / 10
         return 1000 * (found - (joints - joints[:, :1])).norm(dim=-1).mean()
 
-    return TrainingTask("21 joints in the image to 21 in space", model, loss, ("handJoints3D", "camMat"), unit="mm")
+    return TrainingTask(
+        "21 joints in the image to 21 in space", model, loss, ("handJoints3D", "camMat"), unit="mm"
+    )
 
 
 def _scenes(folder: Path) -> TrainingTask:
@@ -109,7 +121,13 @@ def _scenes(folder: Path) -> TrainingTask:
         return nn.functional.cross_entropy(model(seen).flatten(0, 1), labels, ignore_index=-100)
 
     return TrainingTask(
-        "place, colour, normal of a point to its class", model, loss, fields, _thinned(512, *fields), "nats", batch=4
+        "place, colour, normal of a point to its class",
+        model,
+        loss,
+        fields,
+        _thinned(512, *fields),
+        "nats",
+        batch=4,
     )
 
 
@@ -121,7 +139,9 @@ def _demos(folder: Path) -> TrainingTask:
         place, joints, fingers = (batch[name] for name in fields[:3])
         speed = torch.diff(place, dim=1) * 20  # m/s
         turning = torch.diff(joints, dim=1)[..., :3] * 20
-        seen = torch.cat([place[:, 1:], speed * 5, joints[:, 1:], turning, 25 * fingers[:, 1:]], dim=-1)
+        seen = torch.cat(
+            [place[:, 1:], speed * 5, joints[:, 1:], turning, 25 * fingers[:, 1:]], dim=-1
+        )
         return nn.functional.mse_loss(model(seen), batch["actions"][:, 1:])
 
     return TrainingTask("motion of the arm to the action", model, loss, fields)
@@ -147,7 +167,9 @@ _IGNORED = -100
 
 
 def _chats(folder: Path) -> TrainingTask:
-    tokenizer = require("tokenizers", "text").Tokenizer.from_file(str(folder / "model" / "tokenizer.json"))
+    tokenizer = require("tokenizers", "text").Tokenizer.from_file(
+        str(folder / "model" / "tokenizer.json")
+    )
     model = _Recurrent(tokenizer.get_vocab_size())
 
     @cache
@@ -161,7 +183,9 @@ def _chats(folder: Path) -> TrainingTask:
             head = tokens(f"<|im_start|>{message['role']}\n")
             body = tokens(f"{message['content']}<|im_end|>\n")
             ids += head + body
-            labels += [_IGNORED] * len(head) + (body if message["role"] == "assistant" else [_IGNORED] * len(body))
+            labels += [_IGNORED] * len(head) + (
+                body if message["role"] == "assistant" else [_IGNORED] * len(body)
+            )
         pad = _CONTEXT + 1 - len(ids)
         return (ids + [0] * pad)[: _CONTEXT + 1], (labels + [_IGNORED] * pad)[: _CONTEXT + 1]
 
@@ -169,6 +193,10 @@ def _chats(folder: Path) -> TrainingTask:
         rows = [encoded(chat) for chat in batch["conversations"]]
         ids, labels = (torch.tensor(part) for part in zip(*rows, strict=True))
         logits = model(ids[:, :-1])  # what stands at position i predicts the token at i + 1
-        return nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=_IGNORED)
+        return nn.functional.cross_entropy(
+            logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=_IGNORED
+        )
 
-    return TrainingTask("next token of the assistant", model, loss, ("conversations",), unit="nats", batch=8)
+    return TrainingTask(
+        "next token of the assistant", model, loss, ("conversations",), unit="nats", batch=8
+    )

@@ -37,8 +37,8 @@ class Edit:
     """What is done to one file, in a child: the file is parsed, and whoever wrote it may mean harm.
 
     Args:
-        function: ``module:function`` with the signature ``(said, source, goal)``: JSON, the file as it is, and where
-            the repaired one goes.
+        function: ``module:function`` with the signature ``(said, source, goal)``: JSON, the file as
+            it is, and where the repaired one goes.
         said: JSON arguments.
     """
 
@@ -103,10 +103,11 @@ class Repaired:
         folder: the copy.
         changed: files that differ from the data, by relative path.
         copied: how many are as they were.
-        left: files that the repair would not have mended, and which are as they were; they count as copied.
+        left: files that the repair would not have mended, and which are as they were; they count as
+            copied.
         unclear: why some of the findings are left to people, one sentence each.
-        dropped: what is not in the copy, and why: names that the listing leaves out, and in Zarr folders links, which
-            no reader follows, devices, sockets and pipes.
+        dropped: what is not in the copy, and why: names that the listing leaves out, and in Zarr
+            folders links, which no reader follows, devices, sockets and pipes.
     """
 
     folder: Path
@@ -124,9 +125,16 @@ def repairs() -> dict[str, Repair]:
 
 
 def fix(
-    run: ScanRun, schema: Schema, code: str, target: Path, *, scale: float | None = None, link: bool = False,
-    paths: Sequence[str] = (), progress: Progress | None = None,
-) -> Repaired:  # fmt: skip
+    run: ScanRun,
+    schema: Schema,
+    code: str,
+    target: Path,
+    *,
+    scale: float | None = None,
+    link: bool = False,
+    paths: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> Repaired:
     """Write a copy of a scanned dataset in which one rule's findings are repaired.
 
     Args:
@@ -135,17 +143,19 @@ def fix(
         code: the rule.
         target: folder of the copy; must not exist.
         scale: factor for units, in place of the one that the finding names.
-        link: hard links in place of copies of the files that stay as they are (same file system only).
+        link: hard links in place of copies of the files that stay as they are (same file system
+            only).
         paths: as of the scan: where the schema's own checks are found.
         progress: called after each task of the scan of the copy.
 
     Raises:
-        UsageError: the rule has no safe repair, found nothing, would not mend anything, or the target exists.
+        UsageError: the rule has no safe repair, found nothing, would not mend anything, or the
+            target exists.
         StorageError: the disk refuses; nothing is left behind under the target's name.
 
     Notes:
-        The copy is scanned before it gets its name. A repaired file in which the rule still fails, or a sample that
-        was fit no longer is, is put back as it was.
+        The copy is scanned before it gets its name. A repaired file in which the rule still fails,
+        or a sample that was fit no longer is, is put back as it was.
     """
     repair = _repair_of(code)
     findings = tuple(f for f in run.report.findings if f.code == code)
@@ -159,13 +169,17 @@ def fix(
         msg = f"{outside[0]}: lies below a --root; only files of the data folder are repaired."
         raise UsageError(msg)
     staged = target.absolute().with_name(f".{target.name}.{os.urandom(6).hex()}.part")
-    mended = staged.with_suffix(".mended")  # of a child, which must not write where hard links to the data are
+    mended = staged.with_suffix(
+        ".mended"
+    )  # of a child, which must not write where hard links to the data are
     try:
         staged.mkdir(parents=True)
         mended.mkdir()
         copied, dropped = _copy(run, staged, edits, link=link)
         failed = _repair_files(run, mended, edits)
-        failed |= _collect_repaired(mended, staged, {path: edit for path, edit in edits.items() if path not in failed})
+        failed |= _collect_repaired(
+            mended, staged, {path: edit for path, edit in edits.items() if path not in failed}
+        )
         if len(failed) == len(edits):
             raise UsageError(failed[min(failed)])
         copied += _copy(run, staged, {}, link=link, only=failed)[0]
@@ -175,7 +189,9 @@ def fix(
             unclear=(*plan.unclear, *(why for _, why in sorted(failed.items()))),
         )
         edits = plan.edits
-        left = _still_failing(run, repair, plan, Request(staged, run.listing.roots, paths=paths), progress)
+        left = _still_failing(
+            run, repair, plan, Request(staged, run.listing.roots, paths=paths), progress
+        )
         if left and len(left) == len(edits):
             raise _no_effect(code, left)
         copied += _copy(run, staged, {}, link=link, only=left)[0]
@@ -186,7 +202,9 @@ def fix(
         folders.remove_tree(staged)
         folders.remove_tree(mended)
     absent = tuple(sorted((_unlisted(run, target) | dict(dropped)).items()))
-    return Repaired(target, tuple(sorted(set(edits) - left)), copied, tuple(sorted(left)), plan.unclear, absent)
+    return Repaired(
+        target, tuple(sorted(set(edits) - left)), copied, tuple(sorted(left)), plan.unclear, absent
+    )
 
 
 def _unlisted(run: ScanRun, target: Path) -> dict[str, str]:
@@ -198,7 +216,9 @@ def _unlisted(run: ScanRun, target: Path) -> dict[str, str]:
     }
 
 
-def _still_failing(run: ScanRun, repair: Repair, plan: Plan, request: Request, progress: Progress | None) -> set[str]:
+def _still_failing(
+    run: ScanRun, repair: Repair, plan: Plan, request: Request, progress: Progress | None
+) -> set[str]:
     """Return the repaired files, removed from the copy, in which the rule still fails or fit samples no longer are."""
     staged = request.data
     results = staged.with_suffix(".run")
@@ -207,12 +227,18 @@ def _still_failing(run: ScanRun, repair: Repair, plan: Plan, request: Request, p
         again = run_scan(run.schema, request, progress)
     finally:
         folders.remove_tree(results)
-    rows_failing = [row for f in again.report.findings if f.code == repair.code for row in f.rows.tolist()]
+    rows_failing = [
+        row for f in again.report.findings if f.code == repair.code for row in f.rows.tolist()
+    ]
     failing = {
-        again.table.files[row] for row in rows_failing if plan.keys is None or again.table.keys[row] in plan.keys
+        again.table.files[row]
+        for row in rows_failing
+        if plan.keys is None or again.table.keys[row] in plan.keys
     }
     edited = {shortened(path, PLACE): path for path in plan.edits} if rows_failing else {}
-    for note in again.work.notes if rows_failing else ():  # the row of a line without a file has that file's path
+    for note in (
+        again.work.notes if rows_failing else ()
+    ):  # the row of a line without a file has that file's path
         if note.code == repair.code and note.missing and note.about.get("list") in edited:
             failing.add(edited[note.about["list"]])
     if not repair.renumbers:
@@ -233,7 +259,8 @@ def _no_effect(code: str, left: Iterable[str]) -> UsageError:
     files = sorted(left)
     more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
     return UsageError(
-        f"{files[0]}{more}: {code} still fails once repaired, or samples that were fit no longer are. "
+        f"{files[0]}{more}: {code} still fails once repaired, or samples that were fit no longer "
+        f"are. "
         "Nothing is written."
     )
 
@@ -241,7 +268,10 @@ def _no_effect(code: str, left: Iterable[str]) -> UsageError:
 def _repair_of(code: str) -> Repair:
     if code not in repairs():
         known = "; ".join(f"{r.code}: {r.what}" for r in repairs().values())
-        msg = f"{code} has no repair that is safe; datacheck explain {code} says what to do. Repairs: {known}."
+        msg = (
+            f"{code} has no repair that is safe; datacheck explain {code} says what to do. "
+            f"Repairs: {known}."
+        )
         raise UsageError(msg)
     return repairs()[code]
 
@@ -256,7 +286,12 @@ def _check_target(target: Path, root: Path) -> None:
 
 
 def _copy(
-    run: ScanRun, staged: Path, edits: Mapping[str, Edit], *, link: bool, only: Container[str] | None = None
+    run: ScanRun,
+    staged: Path,
+    edits: Mapping[str, Edit],
+    *,
+    link: bool,
+    only: Container[str] | None = None,
 ) -> tuple[int, list[tuple[str, str]]]:
     """Write all files of the listing, or these, below `staged`; return how many, and what is dropped, and why."""
     roots, copied, dropped = Roots(run.listing.root, run.listing.roots), 0, list[tuple[str, str]]()
@@ -293,21 +328,30 @@ def _repair_files(run: ScanRun, mended: Path, edits: Mapping[str, Edit]) -> dict
         (mended / entry.path).parent.mkdir(parents=True, exist_ok=True)
     tasks = (
         {
-            "root": str(root), "stamp": list(entry[1:5]), "goal": str(mended / entry.path), **vars(edits[entry.path]),
+            "root": str(root),
+            "stamp": list(entry[1:5]),
+            "goal": str(mended / entry.path),
+            **vars(edits[entry.path]),
             "items": [{"path": entry.path, "nbytes": entry.size}],
         }
         for entry in found
-    )  # fmt: skip
+    )
     roots = Roots(root, {})
-    stored = max((512 * roots.file(path).stat().st_blocks for path in edits), default=0)  # what is sparse holds less
+    stored = max(
+        (512 * roots.file(path).stat().st_blocks for path in edits), default=0
+    )  # what is sparse holds less
     box = sandbox_of(root, {}, write=[str(mended)])
-    outcomes = ordered_map(_MEND, tasks, limits=Limits(_PATIENCE_S, WHOLE.memory(stored)), sandbox=box)
+    outcomes = ordered_map(
+        _MEND, tasks, limits=Limits(_PATIENCE_S, WHOLE.memory(stored)), sandbox=box
+    )
     with closing(outcomes):  # type: ignore[type-var]
         failed: dict[str, str] = {}
         for outcome in outcomes:
             (item,) = outcome.task["items"]
             path = item["path"]
-            whys = [_beyond_repair(path, death.how.strip().splitlines()[-1]) for death in outcome.deaths]
+            whys = [
+                _beyond_repair(path, death.how.strip().splitlines()[-1]) for death in outcome.deaths
+            ]
             failed.update((path, why) for why in [*whys, *outcome.payloads] if why)
     return failed
 
@@ -325,12 +369,18 @@ def _collect_repaired(mended: Path, staged: Path, edits: Mapping[str, Edit]) -> 
     failed: dict[str, str] = {}
     for path in edits:
         if not (mended / path).is_file():
-            msg = f"{path}: the repaired file was not written. This is a fault of datacheck; nothing is changed."
+            msg = (
+                f"{path}: the repaired file was not written. This is a fault of datacheck; "
+                f"nothing is changed."
+            )
             raise StorageError(msg)
         (staged / path).parent.mkdir(parents=True, exist_ok=True)
         made = [name for name in (path, path + REJECTED) if os.path.isfile(mended / name)]  # noqa: PTH113  too long
         if there := [name for name in made if (staged / name).exists()]:
-            failed[path] = f"{there[0]}: is in the data already, from an earlier repair. Move or rename the file."
+            failed[path] = (
+                f"{there[0]}: is in the data already, from an earlier repair. Move or rename the "
+                f"file."
+            )
             continue
         for name in made:
             fsops.rename(mended / name, staged / name)
@@ -338,7 +388,9 @@ def _collect_repaired(mended: Path, staged: Path, edits: Mapping[str, Edit]) -> 
 
 
 def _beyond_repair(path: str, why: str) -> str:
-    return f"{path}: cannot be repaired ({why}). Correct the program that writes it, or leave it out."
+    return (
+        f"{path}: cannot be repaired ({why}). Correct the program that writes it, or leave it out."
+    )
 
 
 @answers(text, raises=(StorageError, MissingDependencyError), of_items=True)
@@ -382,7 +434,9 @@ def _copied(source: File, goal: Path) -> None:
 def _link(source: File, goal: Path) -> None:
     """Make a hard link of an open file."""
     with folders.open_folder(goal.parent) as held:
-        os.link(source, goal.name, dst_dir_fd=held)  # beside a descriptor Python follows /proc/self/fd to the file
+        os.link(
+            source, goal.name, dst_dir_fd=held
+        )  # beside a descriptor Python follows /proc/self/fd to the file
 
 
 def _copy_file(source: File, goal: Path, copy: Callable[[File, Path], object]) -> None:
@@ -398,7 +452,7 @@ def _copy_file(source: File, goal: Path, copy: Callable[[File, Path], object]) -
 
 def _copy_folder(
     source: File, path: str, goal: Path, copy: Callable[[File, Path], object], edits: Container[str]
-) -> Iterator[tuple[str, str]]:  # fmt: skip
+) -> Iterator[tuple[str, str]]:
     """Copy or link all in a folder (a Zarr store) but the files that are repaired; yield what is left out, and why.
 
     Raises:

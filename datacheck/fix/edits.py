@@ -51,20 +51,29 @@ def _lists_plan(asked: Asked) -> Plan:
         raise UsageError(msg)
     records = sorted(path for path in gone if path.lower().endswith(RECORDS))
     unclear = tuple(
-        f"{path}: only lists of lines are repaired. Let the preprocessing write it again." for path in records
+        f"{path}: only lists of lines are repaired. Let the preprocessing write it again."
+        for path in records
     )
     if len(records) == len(gone):
         raise UsageError(unclear[0])
-    edits = {path: Edit("datacheck.fix.edits:without", sorted(gone[path])) for path in gone.keys() - {*records}}
+    edits = {
+        path: Edit("datacheck.fix.edits:without", sorted(gone[path]))
+        for path in gone.keys() - {*records}
+    }
     return Plan(edits, unclear)
 
 
 def without(gone: list[str], source: File, goal: Path) -> None:
     """Write a list without these lines (as `shortened` names them), and of equal ones only the first."""
     left_out = set(gone)
-    with source.open() as stored, io.TextIOWrapper(stored, encoding="utf-8-sig") as text:  # as a scan cuts its lines
+    with (
+        source.open() as stored,
+        io.TextIOWrapper(stored, encoding="utf-8-sig") as text,
+    ):  # as a scan cuts its lines
         lines = [line.strip() for line in text]
-    kept = [line for line in dict.fromkeys(lines) if line and shortened(line, PLACE) not in left_out]
+    kept = [
+        line for line in dict.fromkeys(lines) if line and shortened(line, PLACE) not in left_out
+    ]
     goal.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
 
 
@@ -87,7 +96,11 @@ def _lines_plan(asked: Asked) -> Plan:
         msg = "DC701: no line is bad; empty ones are for your loader to skip."
         raise UsageError(msg)
     return Plan(
-        {path: Edit("datacheck.fix.edits:good_lines", sorted(numbers)) for path, numbers in bad.items()}, unclear
+        {
+            path: Edit("datacheck.fix.edits:good_lines", sorted(numbers))
+            for path, numbers in bad.items()
+        },
+        unclear,
     )
 
 
@@ -99,7 +112,10 @@ def _packed(path: str) -> str:
 def _line_of(key: str, path: str) -> int:
     number = key[-12:]
     if not (number.isascii() and number.isdecimal()):
-        msg = f"{path}: only files whose lines are the samples (each: line) are repaired line by line."
+        msg = (
+            f"{path}: only files whose lines are the samples (each: line) are repaired line by "
+            f"line."
+        )
         raise UsageError(msg)
     return int(number)
 
@@ -112,11 +128,15 @@ def good_lines(bad: list[int], source: File, goal: Path) -> None:
     """
     gone = set(bad)
     if gone and len(os.fsencode(goal.name + REJECTED)) > _LONGEST:
-        msg = f"{source}: its name is too long for a copy with {REJECTED} behind it. Rename the file."
+        msg = (
+            f"{source}: its name is too long for a copy with {REJECTED} behind it. Rename the file."
+        )
         raise UsageError(msg)
     with ExitStack() as held:
         lines, good = held.enter_context(source.open("rb")), held.enter_context(goal.open("wb"))
-        rejected = held.enter_context(goal.with_name(goal.name + REJECTED).open("wb")) if gone else good
+        rejected = (
+            held.enter_context(goal.with_name(goal.name + REJECTED).open("wb")) if gone else good
+        )
         for number, line in enumerate(lines):
             text = line.removeprefix(_BOM) if number == 0 else line
             if number in gone:
@@ -126,7 +146,12 @@ def good_lines(bad: list[int], source: File, goal: Path) -> None:
 
 
 LISTS = Repair("DC105", "lists without the lines that name no file or stand twice", _lists_plan)
-LINES = Repair("DC701", "JSON lines without the bad ones, which go to FILE.rejected", _lines_plan, renumbers=True)
+LINES = Repair(
+    "DC701",
+    "JSON lines without the bad ones, which go to FILE.rejected",
+    _lines_plan,
+    renumbers=True,
+)
 
 
 _FULL = 255.0
@@ -140,18 +165,26 @@ def _statistics_plan(asked: Asked) -> Plan:
         stats = _stats_of(asked, finding)
         path = stats.file or ""
         if path not in asked.run.listing.by_path or not path.lower().endswith(".json"):
-            msg = f"{finding.id}: {path} is no JSON file below the data folder. Write it again from result.json."
+            msg = (
+                f"{finding.id}: {path} is no JSON file below the data folder. Write it again "
+                f"from result.json."
+            )
             raise UsageError(msg)
         colour = asked.run.schema.fields[finding.fields[0]].role == "color"
         files.setdefault(path, []).append((stats, _in_unit(finding.measured, stats, colour=colour)))
     said = {path: [[stats.at, values] for stats, values in found] for path, found in files.items()}
-    return Plan({path: Edit("datacheck.fix.edits:write_statistics", found) for path, found in said.items()})
+    return Plan(
+        {path: Edit("datacheck.fix.edits:write_statistics", found) for path, found in said.items()}
+    )
 
 
 def _stats_of(asked: Asked, finding: Finding) -> StatsSpec:
     stats = asked.run.schema.for_split(finding.split).fields[finding.fields[0]].stats
     if stats is None or stats.file is None:
-        said = ", ".join(f"{name}: {[float(f'{v:.6g}') for v in values]}" for name, values in finding.measured.items())
+        said = ", ".join(
+            f"{name}: {[float(f'{v:.6g}') for v in values]}"
+            for name, values in finding.measured.items()
+        )
         msg = f"{finding.id}: these statistics stand in the schema itself. Write there: {said}"
         raise UsageError(msg)
     return stats
@@ -177,7 +210,9 @@ def write_statistics(found: list[list[Any]], source: File, goal: Path) -> None:
 def _reshaped(values: list[float], before: Any) -> Any:
     """Return the numbers in the shape in which the file has them, flat where that holds another count."""
     shape = np.shape(before)
-    return np.array(values).reshape(shape).tolist() if int(np.prod(shape)) == len(values) else values
+    return (
+        np.array(values).reshape(shape).tolist() if int(np.prod(shape)) == len(values) else values
+    )
 
 
 STATISTICS = Repair("DC228", "statistics in a JSON file, computed again", _statistics_plan)
@@ -222,23 +257,39 @@ def _scaling_plan(asked: Asked) -> Plan:
             unclear.append(str(error))
             continue
         rows = finding.rows.tolist()
-        odd.update(path for path in (table.files[row] for row in rows) if not path.lower().endswith(_SUPPORTED))
+        odd.update(
+            path
+            for path in (table.files[row] for row in rows)
+            if not path.lower().endswith(_SUPPORTED)
+        )
         rows = [row for row in rows if table.files[row] not in odd]
         keys.update(table.keys[row] for row in rows)
         for name in finding.fields[:1]:
             for row in rows:
                 schema = asked.schema.for_split(table.splits[row])
                 path, inner = table.files[row], table.inner[row].strip("/")
-                spots.setdefault(path, []).append(_spot(schema, name, path, inner, table.keys[row], factor))
-    only = f"values are repaired in {', '.join(_SUPPORTED)} only. Convert the file, or declare its unit."
+                spots.setdefault(path, []).append(
+                    _spot(schema, name, path, inner, table.keys[row], factor)
+                )
+    only = (
+        f"values are repaired in {', '.join(_SUPPORTED)} only. Convert the file, or declare its "
+        f"unit."
+    )
     unclear += [f"{path}: {only}" for path in sorted(odd)]
     if not spots and not unclear:
-        msg = f"{', '.join(finding.id for finding in asked.findings)}: names no samples whose values could be repaired"
+        msg = (
+            f"{', '.join(finding.id for finding in asked.findings)}: names no samples whose "
+            f"values could be repaired"
+        )
         raise UsageError(msg)
     if not spots:
-        raise UsageError(unclear[0] + (f" (and {len(unclear) - 1:,} more)" if len(unclear) > 1 else ""))
+        raise UsageError(
+            unclear[0] + (f" (and {len(unclear) - 1:,} more)" if len(unclear) > 1 else "")
+        )
     edits = {
-        path: Edit("datacheck.fix.edits:write_values", [vars(spot) for spot in dict.fromkeys(found)])
+        path: Edit(
+            "datacheck.fix.edits:write_values", [vars(spot) for spot in dict.fromkeys(found)]
+        )
         for path, found in spots.items()
     }
     return Plan(edits, tuple(unclear), frozenset(keys))
@@ -251,16 +302,24 @@ def _factor(asked: Asked, finding: Finding) -> float:
         UsageError: there is none, as the cause is unknown or not clear.
     """
     cause = finding.cause
-    factor = asked.scale or (cause.factor if cause and cause.kind and not cause.alternatives else None)
+    factor = asked.scale or (
+        cause.factor if cause and cause.kind and not cause.alternatives else None
+    )
     if factor and math.isfinite(factor):
         return factor
     if cause is not None and cause.kind and cause.factor is None:
         msg = f"{finding.id}: {cause.text}. No factor repairs that: {finding.fix}"
     elif cause is None or not cause.alternatives:
-        msg = f"{finding.id}: no known factor explains these samples, so none is applied. Say it: --scale 0.001"
+        msg = (
+            f"{finding.id}: no known factor explains these samples, so none is applied. Say it: "
+            f"--scale 0.001"
+        )
     else:
         ways = ", ".join(cause.alternatives)
-        msg = f"{finding.id}: these fit: {ways}; and so may others. Find out which, and say it: --scale 0.001"
+        msg = (
+            f"{finding.id}: these fit: {ways}; and so may others. Find out which, and say it: "
+            f"--scale 0.001"
+        )
     raise UsageError(msg)
 
 
@@ -269,7 +328,10 @@ def _spot(schema: Schema, name: str, path: str, inner: str, key: str, factor: fl
     field, columns = part or (name, None)
     spec = schema.fields.get(field, FieldSpec())
     if spec.file is not None or (schema.samples.each not in {None, "row"} and not inner):
-        msg = f"{name}: lies in another file or between other samples of {path}. Mend it where it is written."
+        msg = (
+            f"{name}: lies in another file or between other samples of {path}. Mend it where it "
+            f"is written."
+        )
         raise UsageError(msg)
     if schema.columns:
         return _Spot("", parse_columns(schema.columns)[name], None, factor)
@@ -317,7 +379,8 @@ def _distinct(spots: Iterable[_Spot], stored: Callable[[str], Hashable]) -> list
 
     Args:
         spots: of one file.
-        stored: from the name of an array to what is stored under it: in HDF5, several names may lead to one dataset.
+        stored: from the name of an array to what is stored under it: in HDF5, several names may
+            lead to one dataset.
 
     Raises:
         UsageError: two have some values in common, and not all.
@@ -327,11 +390,19 @@ def _distinct(spots: Iterable[_Spot], stored: Callable[[str], Hashable]) -> list
     for spot in spots:
         rows = found.setdefault(stored(spot.name), {})
         others = (
-            chain.from_iterable(rows.values()) if spot.row is None else [*rows.get(spot.row, ()), *rows.get(None, ())]
+            chain.from_iterable(rows.values())
+            if spot.row is None
+            else [*rows.get(spot.row, ()), *rows.get(None, ())]
         )
         shared = [other for other in others if _overlap(spot, other)]
-        if any((other.row, other.columns, other.factor) != (spot.row, spot.columns, spot.factor) for other in shared):
-            msg = f"{spot.name}: values that several findings name. Repair them where they are written."
+        if any(
+            (other.row, other.columns, other.factor) != (spot.row, spot.columns, spot.factor)
+            for other in shared
+        ):
+            msg = (
+                f"{spot.name}: values that several findings name. Repair them where they are "
+                f"written."
+            )
             raise UsageError(msg)
         if not shared:
             kept.append(spot)
@@ -355,7 +426,9 @@ def _write_npy(file: BinaryIO, source: File, scaled: Mapping[str, Array]) -> Non
         return
     with source.open("rb") as stored:
         first = np.lib.format.read_magic(stored) == (1, 0)
-        (np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0)(stored)
+        (np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0)(
+            stored
+        )
         whole = _with_values(unpickle_whole(stored.read()), scaled)
     boxed = np.empty((), dtype=object)
     boxed[()] = whole
@@ -363,7 +436,9 @@ def _write_npy(file: BinaryIO, source: File, scaled: Mapping[str, Array]) -> Non
 
 
 def _is_part(name: str) -> UsageError:
-    return UsageError(f"{name}: part of a structured array. Mend the values where they are written.")
+    return UsageError(
+        f"{name}: part of a structured array. Mend the values where they are written."
+    )
 
 
 def _with_values(whole: Any, scaled: Mapping[str, Array]) -> Any:
@@ -377,7 +452,10 @@ def _with_values(whole: Any, scaled: Mapping[str, Array]) -> Any:
         if isinstance(place[key], np.ndarray | list):
             place[key] = values if isinstance(place[key], np.ndarray) else values.tolist()
         else:
-            msg = f"{name}: is a {type(place[key]).__name__} in the pickle; arrays and lists of mappings are repaired."
+            msg = (
+                f"{name}: is a {type(place[key]).__name__} in the pickle; arrays and lists of "
+                f"mappings are repaired."
+            )
             raise UsageError(msg)
     return whole
 
@@ -396,9 +474,10 @@ def _place_of(whole: Any, name: str) -> tuple[dict[Any, Any], Any]:
 def _write_npz(file: BinaryIO, source: File, scaled: Mapping[str, Array]) -> None:
     """Write an .npz with other values of these arrays; its other members stay as they are, arrays or not."""
     with (
-        source.open("rb") as stored, zipfile.ZipFile(stored) as before,
+        source.open("rb") as stored,
+        zipfile.ZipFile(stored) as before,
         zipfile.ZipFile(file, "w") as after,
-    ):  # fmt: skip
+    ):
         members = {member.filename.removesuffix(".npy") for member in before.infolist()}
         if part := next((name for name in scaled if name not in members), None):
             raise _is_part(part)
@@ -427,13 +506,17 @@ def _multiplied(values: Array, spot: _Spot, *, keep: bool) -> Array:
         UsageError: the array cannot hold the result, or would lose other numbers.
 
     Notes:
-        An array of whole numbers becomes float32, or float64 where it has such that float32 cannot hold, unless `keep`.
+        An array of whole numbers becomes float32, or float64 where it has such that float32 cannot
+        hold, unless `keep`.
     """
     if values.dtype.kind != "f":
         whole = values.dtype.kind in "iu" and spot.row is None and spot.columns is None
         most = max(abs(int(values.max(initial=0))), abs(int(values.min(initial=0)))) if whole else 0
         if keep or not whole or most > _FLOAT64:
-            msg = f"{spot.name}: holds {values.dtype.name}, which cannot hold the result. Write the file again."
+            msg = (
+                f"{spot.name}: holds {values.dtype.name}, which cannot hold the result. Write "
+                f"the file again."
+            )
             raise UsageError(msg)
         values = values.astype(np.float32 if most <= _FLOAT32 else np.float64)
     out = values.copy()
@@ -443,7 +526,10 @@ def _multiplied(values: Array, spot: _Spot, *, keep: bool) -> Array:
     with np.errstate(over="ignore"):
         view *= np.asarray(spot.factor, dtype=out.dtype)
     if not np.array_equal(np.isfinite(view), finite):
-        msg = f"{spot.name}: {values.dtype.name} cannot hold the result. Write the file again, in float32."
+        msg = (
+            f"{spot.name}: {values.dtype.name} cannot hold the result. Write the file again, in "
+            f"float32."
+        )
         raise UsageError(msg)
     return out
 

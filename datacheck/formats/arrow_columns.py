@@ -1,9 +1,10 @@
 """Columns of Arrow as values, for the formats that hold them: Parquet, Arrow IPC (Feather).
 
-Columns are arrays of all rows: numbers, dates as their count, and lists of numbers of one length as one more axis each;
-columns of text are JSON lists of text. Lists of different lengths are JSON, too. A column of any other type (bytes,
-records) is absent, and reading it says why. An empty place (null) is NaN among floats and "" among texts; anywhere else
-it is an error: no whole number, time or list is made up for it.
+Columns are arrays of all rows: numbers, dates as their count, and lists of numbers of one length as
+one more axis each; columns of text are JSON lists of text. Lists of different lengths are JSON,
+too. A column of any other type (bytes, records) is absent, and reading it says why. An empty place
+(null) is NaN among floats and "" among texts; anywhere else it is an error: no whole number, time
+or list is made up for it.
 """
 
 from __future__ import annotations
@@ -15,11 +16,18 @@ from typing import Any
 import numpy as np
 
 from datacheck.errors import FormatError
-from datacheck.formats.limits import DEPTH, FLOOR_BYTES, check_bytes, check_expansion, plain, wrap_errors
+from datacheck.formats.limits import (
+    DEPTH,
+    FLOOR_BYTES,
+    check_bytes,
+    check_expansion,
+    plain,
+    wrap_errors,
+)
 from datacheck.model.sample import Array, Container
 
-# First rows of columns of lists, None where the lists differ in length. One process reads several parts of a file, and
-# each would read all of such a column to know.
+# First rows of columns of lists, None where the lists differ in length. One process reads several
+# parts of a file, and each would read all of such a column to know.
 _STEPS: dict[tuple[Any, ...], Array | None] = {}
 _MOST_STEPS = 256
 _PIECE = 1 << 20  # indices that are looked at at once
@@ -39,7 +47,9 @@ class ArrowColumns(Container):
         FormatError: two columns have one name, or there are rows without a column.
     """
 
-    def __init__(self, pa: Any, schema: Any, groups: Sequence[int], nbytes: int, stamp: tuple[Any, ...]) -> None:
+    def __init__(
+        self, pa: Any, schema: Any, groups: Sequence[int], nbytes: int, stamp: tuple[Any, ...]
+    ) -> None:
         self._pa, self._nbytes, self._stamp = pa, nbytes, stamp
         self._types = {field.name: field.type for field in schema}
         if len(self._types) != len(schema):
@@ -69,7 +79,9 @@ class ArrowColumns(Container):
 
     def names(self) -> list[str]:
         """Return the names of the columns that are values, sorted."""
-        return sorted(name for name, kind in self._types.items() if _leaf(self._pa, kind) is not None)
+        return sorted(
+            name for name, kind in self._types.items() if _leaf(self._pa, kind) is not None
+        )
 
     def read(self, name: str) -> Any:
         """Return a whole column."""
@@ -79,7 +91,9 @@ class ArrowColumns(Container):
         """Return how many rows a column has, None where only all of it says what it is."""
         kind = self._types[name]
         kind = kind.value_type if self._pa.types.is_dictionary(kind) else kind
-        if _leaf(self._pa, kind) is None or (_is_list(self._pa, kind) and self.peek(name)[1] == "json"):
+        if _leaf(self._pa, kind) is None or (
+            _is_list(self._pa, kind) and self.peek(name)[1] == "json"
+        ):
             return None  # of lists of different lengths a part may have lists of one length, and be another value
         return int(self._rows)
 
@@ -97,24 +111,35 @@ class ArrowColumns(Container):
         kind = self._types[name]
         leaf = _leaf(self._pa, kind)
         if leaf is None:
-            msg = f"{name}: values of type {str(kind)[:60]} are not read; numbers, text and lists of them are"
+            msg = (
+                f"{name}: values of type {str(kind)[:60]} are not read; numbers, text and lists "
+                f"of them are"
+            )
             raise FormatError(msg)
         start, stop = max(0, start), min(stop, self._rows)
-        groups = [i for i in range(len(self._stops) - 1) if self._stops[i] < stop and self._stops[i + 1] > start]
+        groups = [
+            i
+            for i in range(len(self._stops) - 1)
+            if self._stops[i] < stop and self._stops[i + 1] > start
+        ]
         if not groups or start >= stop:
             return self.read_rows(name, 0, 1)[:0] if self._rows else self._empty(kind, leaf)
         with wrap_errors(name):
             first = int(self._stops[groups[0]])
             stream = self._streams.pop(name, None)
             if stream is None or not stream.leads_to(start, first):
-                stream = _ColumnStream(self._batches(name, range(groups[0], len(self._stops) - 1)), first)
+                stream = _ColumnStream(
+                    self._batches(name, range(groups[0], len(self._stops) - 1)), first
+                )
             parts = stream.rows(start, stop)
             if stream.stop < stop:
                 msg = f"{stop - first:,} rows are declared, {stream.stop - first:,} are there"
                 raise FormatError(msg)
             if stop < self._rows:  # whoever reads on need not read its row group from the beginning
                 self._streams[name] = stream
-            return _values(self._pa, self._pa.chunked_array(parts, kind).combine_chunks(), start, self._nbytes)
+            return _values(
+                self._pa, self._pa.chunked_array(parts, kind).combine_chunks(), start, self._nbytes
+            )
 
     def _empty(self, kind: Any, leaf: Any) -> Any:
         if not _is_number(self._pa, leaf):
@@ -158,13 +183,16 @@ class ArrowColumns(Container):
                 row = _values(self._pa, self._first(name, group), 0, self._nbytes)
             return row if isinstance(row, np.ndarray) else None
         first = self.read_rows(name, 0, 1)
-        first = first.copy() if isinstance(first, np.ndarray) else first  # not a view of the whole row group
+        first = (
+            first.copy() if isinstance(first, np.ndarray) else first
+        )  # not a view of the whole row group
         if not isinstance(first, np.ndarray):
             return None
         groups = range(len(self._stops) - 1)
         with wrap_errors(name):
             even = all(
-                _is_uniform(self._pa, rows, first.shape[1:], self._nbytes) for rows in self._batches(name, groups)
+                _is_uniform(self._pa, rows, first.shape[1:], self._nbytes)
+                for rows in self._batches(name, groups)
             )
         return first if even else None
 
@@ -178,7 +206,9 @@ class ByteCounter:
 
     def __init__(self, pa: Any) -> None:
         self._pa, self._total = pa, 0
-        self._last: dict[tuple[Any, ...], Any] = {}  # held, so that no other takes its place in memory
+        self._last: dict[
+            tuple[Any, ...], Any
+        ] = {}  # held, so that no other takes its place in memory
 
     def add(self, column: Any) -> int:
         """Add a batch and return the bytes of all."""
@@ -190,7 +220,11 @@ class ByteCounter:
 
 
 def _buffer_ids(rows: Any) -> tuple[Any, ...]:
-    return (rows.offset, len(rows), *(None if buffer is None else buffer.address for buffer in rows.buffers()))
+    return (
+        rows.offset,
+        len(rows),
+        *(None if buffer is None else buffer.address for buffer in rows.buffers()),
+    )
 
 
 class _ColumnStream:
@@ -220,7 +254,9 @@ class _ColumnStream:
             if self._last is not None and self.stop > start:
                 begin = self.stop - len(self._last)
                 offset = max(0, start - begin)
-                found.append(self._last.slice(offset, max(0, min(stop, self.stop) - begin - offset)))
+                found.append(
+                    self._last.slice(offset, max(0, min(stop, self.stop) - begin - offset))
+                )
             if self.stop >= stop or (batch := next(self._batches, None)) is None:
                 return found
             self._last, self.stop = batch, self.stop + len(batch)
@@ -245,7 +281,9 @@ def _holds_bytes(pa: Any, kind: Any) -> bool:
 
 
 def _is_list(pa: Any, kind: Any) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+    return bool(
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    )
 
 
 def _is_text(pa: Any, kind: Any) -> bool:
@@ -254,13 +292,22 @@ def _is_text(pa: Any, kind: Any) -> bool:
 
 def _is_number(pa: Any, kind: Any) -> bool:
     is_ = pa.types
-    return bool(is_.is_integer(kind) or is_.is_floating(kind) or is_.is_boolean(kind) or is_.is_temporal(kind))
+    return bool(
+        is_.is_integer(kind)
+        or is_.is_floating(kind)
+        or is_.is_boolean(kind)
+        or is_.is_temporal(kind)
+    )
 
 
 def _dtype(pa: Any, kind: Any) -> np.dtype[Any]:
     if pa.types.is_temporal(kind):
         return np.dtype("<i8")
-    return np.dtype("?") if pa.types.is_boolean(kind) else np.dtype(kind.to_pandas_dtype()).newbyteorder("<")
+    return (
+        np.dtype("?")
+        if pa.types.is_boolean(kind)
+        else np.dtype(kind.to_pandas_dtype()).newbyteorder("<")
+    )
 
 
 def _dictionaries(pa: Any, rows: Any) -> Iterator[Any]:
@@ -282,9 +329,13 @@ def _widths(pa: Any, rows: Any) -> Array:
     if _is_list(pa, rows.type):
         lengths = rows.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
         ends = np.concatenate([[0], np.cumsum(_widths(pa, rows.flatten()))])
-        return np.asarray(8 + np.diff(ends[np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])]))
+        return np.asarray(
+            8 + np.diff(ends[np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])])
+        )
     if _is_text(pa, rows.type):
-        offsets = np.frombuffer(rows.buffers()[1], np.int64 if pa.types.is_large_string(rows.type) else np.int32)
+        offsets = np.frombuffer(
+            rows.buffers()[1], np.int64 if pa.types.is_large_string(rows.type) else np.int32
+        )
         return 8 + np.diff(offsets[rows.offset : rows.offset + len(rows) + 1]).astype(np.int64)
     kind = rows.type.index_type if pa.types.is_dictionary(rows.type) else rows.type
     return np.full(len(rows), max(1, kind.bit_width // 8), np.int64)
@@ -325,16 +376,24 @@ def _values(pa: Any, rows: Any, first: int, stored: int) -> Any:
     lengths = rows.value_lengths().to_numpy(zero_copy_only=False)
     before = first * int(lengths[0]) if len(lengths) and bool((lengths == lengths[0]).all()) else 0
     inner = _values(pa, rows.flatten(), before, stored)
-    if isinstance(inner, np.ndarray) and (not len(lengths) or int(lengths.min()) == int(lengths.max())):
+    if isinstance(inner, np.ndarray) and (
+        not len(lengths) or int(lengths.min()) == int(lengths.max())
+    ):
         size = int(lengths[0]) if len(lengths) else 0
         return inner.reshape(len(lengths), size, *inner.shape[1:])
     stops = np.cumsum(lengths).tolist()
     check_bytes(16 * len(inner), "lists of different lengths", FLOOR_BYTES)
     flat = inner.tolist() if isinstance(inner, np.ndarray) else inner
-    if isinstance(inner, np.ndarray) and inner.dtype.kind == "f" and not bool(np.isfinite(inner).all()):
+    if (
+        isinstance(inner, np.ndarray)
+        and inner.dtype.kind == "f"
+        and not bool(np.isfinite(inner).all())
+    ):
         msg = "lists of different lengths with a number that is not finite"
         raise FormatError(msg)
-    return [flat[stop - length : stop] for stop, length in zip(stops, lengths.tolist(), strict=True)]
+    return [
+        flat[stop - length : stop] for stop, length in zip(stops, lengths.tolist(), strict=True)
+    ]
 
 
 def _is_uniform(pa: Any, rows: Any, sizes: tuple[int, ...], stored: int) -> bool:

@@ -1,8 +1,8 @@
 """Arrow IPC: Feather files and the streams that Hugging Face datasets keep; columns as those of Parquet.
 
-The messages are found and measured here before Arrow sees them: how long each is, how many rows it has, how far its
-buffers unpack. A file of Arrow is a stream between two marks, and is read as that; its footer, by which loaders read,
-must name the same batches and columns.
+The messages are found and measured here before Arrow sees them: how long each is, how many rows it
+has, how far its buffers unpack. A file of Arrow is a stream between two marks, and is read as that;
+its footer, by which loaders read, must name the same batches and columns.
 """
 
 from __future__ import annotations
@@ -109,14 +109,20 @@ def _message(data: Any, at: int, name: str) -> _Message | None:
         return None
     body = start + size
     if size < 8 or len(word) < 8 or body > len(data):
-        msg = f"{name} at byte {at:,}: a description of {size:,} bytes, {max(0, len(data) - start):,} are left"
+        msg = (
+            f"{name} at byte {at:,}: a description of {size:,} bytes, "
+            f"{max(0, len(data) - start):,} are left"
+        )
         raise FormatError(msg)
     check_bytes(size, f"{name}: its description", _HEAD_BYTES)
     head = bytes(data[start:body])
     root = _FlatbufferTable(head, int.from_bytes(head[:4], "little"))
     kind, length = root.value(1, "<B"), root.value(3, "<q")
     if length < 0 or body + length > len(data):
-        msg = f"{name} at byte {at:,} has {length:,} bytes, {len(data) - body:,} are left: the file is cut short"
+        msg = (
+            f"{name} at byte {at:,} has {length:,} bytes, {len(data) - body:,} are left: the "
+            f"file is cut short"
+        )
         raise FormatError(msg)
     rows = 0
     if kind in {_DICTIONARY, _BATCH}:
@@ -124,9 +130,14 @@ def _message(data: Any, at: int, name: str) -> _Message | None:
         rows, packed, whole = batch.value(0, "<q"), bool(batch.place(3)), 0
         for offset, taken in batch.pairs(2):
             if offset < 0 or taken < 0 or offset + taken > length:
-                msg = f"{name} at byte {at:,}: a buffer of {taken:,} bytes from byte {offset:,}, of {length:,}"
+                msg = (
+                    f"{name} at byte {at:,}: a buffer of {taken:,} bytes from byte {offset:,}, "
+                    f"of {length:,}"
+                )
                 raise FormatError(msg)
-            unpacked = int.from_bytes(bytes(data[body + offset : body + offset + 8]), "little", signed=True)
+            unpacked = int.from_bytes(
+                bytes(data[body + offset : body + offset + 8]), "little", signed=True
+            )
             whole += max(taken, unpacked) if packed and taken >= 8 else taken
         check_expansion(whole, len(data), name)
         if not 0 <= rows < _MOST_ROWS:
@@ -156,10 +167,16 @@ def _check_footer(data: Any, end: int, blocks: Mapping[int, list[_Block]]) -> No
     for kind, field, what in ((_DICTIONARY, 2, "dictionaries"), (_BATCH, 3, "record batches")):
         named, found = root.blocks(field), blocks[kind]
         if len(named) != len(found):
-            msg = f"its footer names {len(named):,} {what}, {len(found):,} are there: readers differ in what it holds"
+            msg = (
+                f"its footer names {len(named):,} {what}, {len(found):,} are there: readers "
+                f"differ in what it holds"
+            )
             raise FormatError(msg)
         if (sorted(named) if kind == _DICTIONARY else named) != found:
-            msg = f"its footer names other places than those of the {what}: readers differ in what it holds"
+            msg = (
+                f"its footer names other places than those of the {what}: readers differ in what "
+                f"it holds"
+            )
             raise FormatError(msg)
 
 
@@ -177,11 +194,16 @@ class _Arrow(ArrowColumns):
                 msg = "Feather of version 1: write it again, as version 2"
                 raise FormatError(msg)
             if start and (len(data) < 18 or bytes(data[-6:]) != _MAGIC):
-                msg = f"it ends with {bytes(data[-6:])!r}, not with {_MAGIC!r}: the file is cut short, or not finished"
+                msg = (
+                    f"it ends with {bytes(data[-6:])!r}, not with {_MAGIC!r}: the file is cut "
+                    f"short, or not finished"
+                )
                 raise FormatError(msg)
             groups, at, number = list[int](), start, 0
             blocks: dict[int, list[_Block]] = {_DICTIONARY: [], _BATCH: []}
-            while (message := _message(data, at, f"message {number:,}" if number else "the schema")) is not None:
+            while (
+                message := _message(data, at, f"message {number:,}" if number else "the schema")
+            ) is not None:
                 if (message.kind == _SCHEMA) != (number == 0):
                     msg = "not a file of Arrow: it does not begin with a schema, or has several"
                     raise FormatError(msg)
@@ -196,7 +218,10 @@ class _Arrow(ArrowColumns):
             if start:
                 _check_footer(data, at, blocks)
                 if self._ipc.open_file(pa.BufferReader(mapped)).schema != schema:
-                    msg = "its footer declares other columns than its first message: readers differ in what it holds"
+                    msg = (
+                        "its footer declares other columns than its first message: readers "
+                        "differ in what it holds"
+                    )
                     raise FormatError(msg)
             super().__init__(pa, schema, groups, status.st_size, (status.st_dev, *stamp_of(status)))
 

@@ -21,7 +21,11 @@ _PAGES = (b"<!doctype html", b"<html", b"<?xml")
 _HEAD_BYTES = 32
 HEAD_BYTES = 1 << 14  # enough for every header of a plain table
 _POINTER_BYTES = 1024  # a pointer has about 130 bytes; only files as small as this are looked at before they are read
-_WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")  # byte order marks of UTF-16 and UTF-32
+_WIDE_BOMS = (
+    b"\xff\xfe",
+    b"\xfe\xff",
+    b"\x00\x00\xfe\xff",
+)  # byte order marks of UTF-16 and UTF-32
 _SHARD = re.compile(r"-\d+-of-\d+$")
 _MAY_BE_EMPTY = frozenset({"text", "jsonl", "conllu", "yaml", "kitti"})
 
@@ -63,16 +67,20 @@ class Format:
     Args:
         name: short name ("npy").
         suffixes: lower-case endings that it claims, longest first ("." included: ".pcd.bin").
-        open: ``(path, hint) -> Container``; raises `FormatError` for bytes that are not of this format.
-        parse: ``(data, hint) -> Container``, the same from a whole file's bytes; None where a format reads parts.
-        table: ``(first bytes, size of the file) -> Table``, None for a file that is no plain table; the first bytes are
-            `HEAD_BYTES`, or all there are.
+        open: ``(path, hint) -> Container``; raises `FormatError` for bytes that are not of this
+            format.
+        parse: ``(data, hint) -> Container``, the same from a whole file's bytes; None where a
+            format reads parts.
+        table: ``(first bytes, size of the file) -> Table``, None for a file that is no plain table;
+            the first bytes are `HEAD_BYTES`, or all there are.
         magic: first bytes, for files without a known suffix.
-        fits: ``(first bytes) -> bool``, for files without a known suffix or first bytes; they are `HEAD_BYTES`, or all.
+        fits: ``(first bytes) -> bool``, for files without a known suffix or first bytes; they are
+            `HEAD_BYTES`, or all.
         directory: names of files that make a folder one container (Zarr).
         beside: names of files in the same folder that are read with it.
         points: reading begins at some rows only (`Container.seek_points`).
-        member: as `parse`, of a file inside an archive, for a format that reads parts of a file of its own.
+        member: as `parse`, of a file inside an archive, for a format that reads parts of a file of
+            its own.
     """
 
     name: str
@@ -152,14 +160,19 @@ def open_container(path: AnyPath, hint: Hint | None = None) -> Container:
 
 def _format(path: AnyPath, mode: int) -> Format:
     if stat.S_ISDIR(mode):
-        found = next((f for f in formats().values() if any((path / m).is_file() for m in f.directory)), None)
+        found = next(
+            (f for f in formats().values() if any((path / m).is_file() for m in f.directory)), None
+        )
     elif stat.S_ISREG(mode):
         found = format_of(path.name) or _by_content(path)
     else:
         msg = "not a regular file (a device, a socket or a pipe)"
         raise FormatError(msg)
     if found is None:
-        msg = f"no format reads {path.suffix or 'files without a suffix'}; known are {', '.join(sorted(formats()))}"
+        msg = (
+            f"no format reads {path.suffix or 'files without a suffix'}; known are "
+            f"{', '.join(sorted(formats()))}"
+        )
         raise FormatError(msg)
     return found
 
@@ -189,14 +202,17 @@ def _is_page(found: Format | None, head: bytes) -> bool:
     return head.lstrip().lower().startswith(pages)
 
 
-_PAGE_REASON = "an HTML or XML page, not the data: most likely what a server sent in place of the file"
+_PAGE_REASON = (
+    "an HTML or XML page, not the data: most likely what a server sent in place of the file"
+)
 
 
 def _check_placeholder(head: bytes, found: Format, size: int) -> None:
     """Refuse what stands in place of data and which some formats would take for data.
 
     Raises:
-        FormatError: the file is empty (DC103), a Git LFS pointer (DC102), or a page in place of JSON lines (DC102).
+        FormatError: the file is empty (DC103), a Git LFS pointer (DC102), or a page in place of
+            JSON lines (DC102).
     """
     if size == 0 and not found.may_be_empty:
         msg = "the file is empty (0 bytes)"
@@ -221,8 +237,8 @@ def check_lines(path: AnyPath) -> None:
     """Refuse what is no JSON lines as a whole, of which a reader of lines would say that each line is no JSON.
 
     Raises:
-        FormatError: it is a pointer or a page (DC102), text in UTF-16 or UTF-32, or one JSON document over several
-            lines in place of JSON lines (DC101), or it cannot be opened.
+        FormatError: it is a pointer or a page (DC102), text in UTF-16 or UTF-32, or one JSON
+            document over several lines in place of JSON lines (DC101), or it cannot be opened.
     """
     head, found = _head(path), format_of(path.name)
     check_pointer(head)
@@ -234,8 +250,15 @@ def check_lines(path: AnyPath) -> None:
         msg = "text in UTF-16 or UTF-32: JSON lines are UTF-8; convert the file"
         raise FormatError(msg)
     first, ended, _ = head.lstrip().partition(b"\n")
-    if found.name == "jsonl" and ended and first.removeprefix(b"\xef\xbb\xbf").strip() in {b"[", b"{"}:
-        msg = "one JSON document over several lines, not a value on each line: call it .json, or write JSON lines"
+    if (
+        found.name == "jsonl"
+        and ended
+        and first.removeprefix(b"\xef\xbb\xbf").strip() in {b"[", b"{"}
+    ):
+        msg = (
+            "one JSON document over several lines, not a value on each line: call it .json, or "
+            "write JSON lines"
+        )
         raise FormatError(msg)
 
 
@@ -250,4 +273,6 @@ def _head(path: AnyPath, size: int = _HEAD_BYTES) -> bytes:
 def _by_content(path: AnyPath) -> Format | None:
     head = _head(path, HEAD_BYTES)
     found = next((f for f in formats().values() if any(head.startswith(m) for m in f.magic)), None)
-    return found or next((f for f in formats().values() if f.fits is not None and f.fits(head)), None)
+    return found or next(
+        (f for f in formats().values() if f.fits is not None and f.fits(head)), None
+    )

@@ -1,9 +1,9 @@
 """BVH motion capture: "positions" and "rotations" of each frame, the skeleton, and the time between two frames.
 
-Values: "positions" [frames, channels] in the file's unit of length and "rotations" [frames, channels] in degrees, each
-with the channels of its kind in the order of the file; "channels", the names of all of them ("Hips.Xrotation");
-"joints", their names; "parents" [joints], -1 for a root; "offsets" [joints, 3]; "frame_time" in seconds. End sites
-have no channels and are no joints.
+Values: "positions" [frames, channels] in the file's unit of length and "rotations" [frames,
+channels] in degrees, each with the channels of its kind in the order of the file; "channels", the
+names of all of them ("Hips.Xrotation"); "joints", their names; "parents" [joints], -1 for a root;
+"offsets" [joints, 3]; "frame_time" in seconds. End sites have no channels and are no joints.
 """
 
 from __future__ import annotations
@@ -16,7 +16,15 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, check_longest, numbers, text, text_lines
+from datacheck.formats.limits import (
+    TEXT_BYTES,
+    Values,
+    check_bytes,
+    check_longest,
+    numbers,
+    text,
+    text_lines,
+)
 from datacheck.model.sample import Array
 from datacheck.runtime.beneath import AnyPath
 
@@ -74,15 +82,23 @@ def _hierarchy(lines: list[bytes]) -> _JointTree:
             if words := statement.split():
                 _parse_statement(words, skeleton, open_, named, number)
     if open_ or named or not skeleton.joints:
-        msg = f"the hierarchy has {len(skeleton.joints):,} joints and {len(open_):,} open braces before MOTION"
+        msg = (
+            f"the hierarchy has {len(skeleton.joints):,} joints and {len(open_):,} open braces "
+            f"before MOTION"
+        )
         raise FormatError(msg)
     if len(skeleton.offsets) < len(skeleton.joints):
-        msg = f"the hierarchy has {len(skeleton.joints):,} joints and {len(skeleton.offsets):,} OFFSET lines of joints"
+        msg = (
+            f"the hierarchy has {len(skeleton.joints):,} joints and {len(skeleton.offsets):,} "
+            f"OFFSET lines of joints"
+        )
         raise FormatError(msg)
     return skeleton
 
 
-def _parse_statement(words: list[str], skeleton: _JointTree, open_: list[int], named: list[int], number: int) -> None:
+def _parse_statement(
+    words: list[str], skeleton: _JointTree, open_: list[int], named: list[int], number: int
+) -> None:
     """Take a brace, or one statement.
 
     Args:
@@ -97,7 +113,12 @@ def _parse_statement(words: list[str], skeleton: _JointTree, open_: list[int], n
         open_.append(named.pop())
     elif first == "}" and open_ and not named:
         open_.pop()
-    elif first in {"ROOT", "JOINT", "END"} and said and not named and bool(open_) == (first != "ROOT"):
+    elif (
+        first in {"ROOT", "JOINT", "END"}
+        and said
+        and not named
+        and bool(open_) == (first != "ROOT")
+    ):
         named.append(_joint_number(first, " ".join(said), skeleton, open_))
     elif first in {"OFFSET", "CHANNELS"} and open_ and not named:
         _parse_joint(first, said, skeleton, open_[-1], number)
@@ -115,20 +136,33 @@ def _joint_number(first: str, name: str, skeleton: _JointTree, open_: list[int])
     return len(skeleton.joints) - 1
 
 
-def _parse_joint(first: str, said: list[str], skeleton: _JointTree, joint: int, number: int) -> None:
+def _parse_joint(
+    first: str, said: list[str], skeleton: _JointTree, joint: int, number: int
+) -> None:
     """Add the offset or the channels of a joint; those of end sites are only checked."""
     if first == "OFFSET":
         offset = numbers(" ".join(said).encode()).tolist()
         if len(offset) != 3:
             _refuse(number, f"an OFFSET of {len(offset):,} numbers; 3 are read")
         if joint not in {_END_SITE, len(skeleton.offsets)}:
-            _refuse(number, f"the joint {skeleton.joints[joint][:40]!r}, or one before it, has no OFFSET or two")
+            _refuse(
+                number,
+                f"the joint {skeleton.joints[joint][:40]!r}, or one before it, has no OFFSET or two",
+            )
         skeleton.offsets += [offset] * (joint != _END_SITE)
         return
     count, names = said[:1], said[1:]
     once = len({name.lower() for name in names}) == len(names)
-    if joint == _END_SITE or count != [str(len(names))] or not once or not all(map(_CHANNEL.fullmatch, names)):
-        why = f"CHANNELS {' '.join(said)[:60]!r}; a number, and as many of Xposition to Zrotation, each once, are read"
+    if (
+        joint == _END_SITE
+        or count != [str(len(names))]
+        or not once
+        or not all(map(_CHANNEL.fullmatch, names))
+    ):
+        why = (
+            f"CHANNELS {' '.join(said)[:60]!r}; a number, and as many of Xposition to Zrotation, "
+            f"each once, are read"
+        )
         _refuse(number, why)
     skeleton.channels += [f"{skeleton.joints[joint]}.{name}" for name in names]
 
@@ -143,7 +177,10 @@ def _motion_header(lines: list[bytes]) -> tuple[int, float]:
     said = [line.decode("latin1") for line in lines] + ["", ""]
     frames, frame_time = _FRAMES.fullmatch(said[0]), _FRAME_TIME.fullmatch(said[1])
     if frames is None or frame_time is None:
-        msg = f"{said[0][:30]!r} and {said[1][:30]!r} follow MOTION; 'Frames: N' and 'Frame Time: SECONDS' are read"
+        msg = (
+            f"{said[0][:30]!r} and {said[1][:30]!r} follow MOTION; 'Frames: N' and 'Frame Time: "
+            f"SECONDS' are read"
+        )
         raise FormatError(msg)
     found = numbers(frame_time[1].encode("latin1"))
     return int(frames[1]), float(found[0])
@@ -156,7 +193,8 @@ def _motion(lines: list[bytes], frames: int, channels: int, first: int) -> Array
         returns: float64 (frames, channels)
 
     Raises:
-        FormatError: there are more or fewer lines than declared, or a line has another number of columns.
+        FormatError: there are more or fewer lines than declared, or a line has another number of
+            columns.
     """
     widths = [(number, len(line.split())) for number, line in enumerate(lines, first)]
     found = sum(width > 0 for _, width in widths)
@@ -165,7 +203,10 @@ def _motion(lines: list[bytes], frames: int, channels: int, first: int) -> Array
         raise FormatError(msg)
     for number, width in widths:
         if width not in {0, channels}:
-            _refuse(number, f"{width:,} numbers in a frame; the hierarchy declares {channels:,} channels")
+            _refuse(
+                number,
+                f"{width:,} numbers in a frame; the hierarchy declares {channels:,} channels",
+            )
     return numbers(b"\n".join(lines)).reshape(frames, channels)
 
 

@@ -1,12 +1,13 @@
 """CoNLL-U treebanks (.conllu): each sentence is a record of lists, a stream however large the file is.
 
-A record has "sent_id" and "text" of the comments where they are there, and a list for each of the ten columns of the
-words: "id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc". Numbers are integers, all else
-is text as it is written ("_" for nothing). Multiword tokens (2-3) and empty nodes (7.1) have neither HEAD nor UPOS:
-their columns are counted, and they are no words of the record. Without any HEAD (text that was never parsed) a record
-has no "head".
+A record has "sent_id" and "text" of the comments where they are there, and a list for each of the
+ten columns of the words: "id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps",
+"misc". Numbers are integers, all else is text as it is written ("_" for nothing). Multiword tokens
+(2-3) and empty nodes (7.1) have neither HEAD nor UPOS: their columns are counted, and they are no
+words of the record. Without any HEAD (text that was never parsed) a record has no "head".
 
-A sentence that breaks the format is a `FormatError` with code DC701 in its place, so that the others are still read.
+A sentence that breaks the format is a `FormatError` with code DC701 in its place, so that the
+others are still read.
 
 Reference:
     https://universaldependencies.org/format.html
@@ -29,10 +30,25 @@ from datacheck.runtime.beneath import AnyPath, check_holes
 SUFFIX = ".conllu"
 UPOS = frozenset(
     {
-        "ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON", "PROPN", "PUNCT", "SCONJ",
-        "SYM", "VERB", "X",
+        "ADJ",
+        "ADP",
+        "ADV",
+        "AUX",
+        "CCONJ",
+        "DET",
+        "INTJ",
+        "NOUN",
+        "NUM",
+        "PART",
+        "PRON",
+        "PROPN",
+        "PUNCT",
+        "SCONJ",
+        "SYM",
+        "VERB",
+        "X",
     }
-)  # fmt: skip
+)
 _COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _WORD, _OTHER = re.compile(r"[0-9]{1,9}"), re.compile(r"[0-9]{1,9}(?:-[0-9]{1,9}|\.[0-9]{1,9})")
 _SENTENCE_BYTES = 1 << 20  # 50,000 words and more; their objects take 40 times as much
@@ -47,7 +63,8 @@ def batches(path: AnyPath, wanted: Sequence[int] | None = None) -> Iterator[tupl
 
     Args:
         path: the file.
-        wanted: numbers of sentences, ascending, counted from 0: no others are parsed; None: all are.
+        wanted: numbers of sentences, ascending, counted from 0: no others are parsed; None: all
+            are.
 
     Raises:
         OSError: the file cannot be read.
@@ -73,7 +90,10 @@ def batches(path: AnyPath, wanted: Sequence[int] | None = None) -> Iterator[tupl
 
 def _sentences(path: AnyPath) -> Iterator[tuple[int, bytes | None]]:
     """Yield (number of its first line, bytes) of each sentence; None for the bytes of one that is too long."""
-    with path.open("rb", buffering=0) as raw, io.BufferedReader(cast("io.RawIOBase", raw), _READ_BYTES) as file:
+    with (
+        path.open("rb", buffering=0) as raw,
+        io.BufferedReader(cast("io.RawIOBase", raw), _READ_BYTES) as file,
+    ):
         check_holes(raw.fileno())
         lines, size, start = list[bytes](), 0, 1
         number, whole, words = 0, True, False  # `whole`: the part that was read last ends its line
@@ -84,7 +104,11 @@ def _sentences(path: AnyPath) -> Iterator[tuple[int, bytes | None]]:
             if begins and not part.strip():
                 if words:
                     yield start, b"".join(lines) if size <= _SENTENCE_BYTES else None
-                lines, size, words = [], 0, False  # comments without words are no part of the sentence behind them
+                lines, size, words = (
+                    [],
+                    0,
+                    False,
+                )  # comments without words are no part of the sentence behind them
                 continue
             start = number if not size else start
             size += len(part)
@@ -131,7 +155,10 @@ def _text(known: _FileCharacters, data: bytes) -> str:
     except UnicodeDecodeError as error:
         why = f"byte {data[error.start]:#04x} is not UTF-8"
         if meant := _as_cp1252(known, data):
-            why += f"; read as cp1252 (Windows Latin-1) the sentence has {meant}, which other sentences here have, too"
+            why += (
+                f"; read as cp1252 (Windows Latin-1) the sentence has {meant}, which other "
+                f"sentences here have, too"
+            )
         raise _BrokenError(data.count(b"\n", 0, error.start), why) from error
 
 
@@ -171,10 +198,14 @@ def _add_word(words: list[list[str]], cells: list[str], place: int) -> None:
         _BrokenError: it has another number of columns, or an id that cannot stand here.
     """
     if len(cells) != len(_COLUMNS):
-        raise _BrokenError(place, f"{len(cells)} columns, divided by tabs, where CoNLL-U has {len(_COLUMNS)}")
+        raise _BrokenError(
+            place, f"{len(cells)} columns, divided by tabs, where CoNLL-U has {len(_COLUMNS)}"
+        )
     if _WORD.fullmatch(cells[0]) is not None:
         if int(cells[0]) != len(words) + 1:
-            raise _BrokenError(place, f"word {cells[0]} stands where word {len(words) + 1} should be")
+            raise _BrokenError(
+                place, f"word {cells[0]} stands where word {len(words) + 1} should be"
+            )
         words.append(cells)
     elif _OTHER.fullmatch(cells[0]) is None:
         raise _BrokenError(place, f"{cells[0][:20]!r} is no id: 3, 3-4 or 3.1")
@@ -194,7 +225,9 @@ def _number_heads(record: dict[str, Any]) -> None:
         if _WORD.fullmatch(head) is None:
             raise _BrokenError(0, f"HEAD of word {word} is {head[:20]!r}, no number")
         if int(head) > words:
-            raise _BrokenError(0, f"HEAD of word {word} is {head}, beyond the {words} words of the sentence")
+            raise _BrokenError(
+                0, f"HEAD of word {word} is {head}, beyond the {words} words of the sentence"
+            )
         if int(head) == word:
             raise _BrokenError(0, f"HEAD of word {word} is the word itself")
     record["head"] = [int(head) for head in heads]
@@ -211,7 +244,9 @@ def _check_tags(record: dict[str, Any]) -> None:
     odd = [tag for tag in record["upos"] if tag not in UPOS and tag != _NOTHING]
     if 2 * len(odd) > len(record["upos"]) and UPOS.issuperset(record["xpos"]):
         shown = ", ".join(tag[:20] for tag in list(dict.fromkeys(odd))[:3])
-        raise _BrokenError(0, f"XPOS holds universal tags, UPOS others ({shown}): the two columns look swapped")
+        raise _BrokenError(
+            0, f"XPOS holds universal tags, UPOS others ({shown}): the two columns look swapped"
+        )
 
 
 def _open(path: AnyPath, hint: Hint) -> Values:

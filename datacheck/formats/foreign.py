@@ -30,40 +30,82 @@ _MESH = "convert it to PLY or OBJ"
 _ROS = f"read its messages with the rosbags library, and {_LOADER}"
 
 UNSUPPORTED = (
-    UnsupportedFormat("MCAP", (".mcap",), f"read its messages with the mcap library, and {_LOADER}", (b"\x89MCAP0\r\n",)),
-    UnsupportedFormat("ROS 1 bag", (".bag",), _ROS, (b"#ROSBAG V",)),
-    UnsupportedFormat("SQLite (ROS 2 bags)", (".db3", ".sqlite", ".sqlite3"), _ROS, (b"SQLite format 3\0",)),
     UnsupportedFormat(
-        "packed TFRecord", (".tfrecord.gz", ".tfrecords.gz"), _UNPACK,
+        "MCAP",
+        (".mcap",),
+        f"read its messages with the mcap library, and {_LOADER}",
+        (b"\x89MCAP0\r\n",),
+    ),
+    UnsupportedFormat("ROS 1 bag", (".bag",), _ROS, (b"#ROSBAG V",)),
+    UnsupportedFormat(
+        "SQLite (ROS 2 bags)", (".db3", ".sqlite", ".sqlite3"), _ROS, (b"SQLite format 3\0",)
+    ),
+    UnsupportedFormat(
+        "packed TFRecord",
+        (".tfrecord.gz", ".tfrecords.gz"),
+        _UNPACK,
     ),
     UnsupportedFormat("LMDB", (".mdb", ".lmdb"), f"read it with the lmdb library, and {_LOADER}"),
     UnsupportedFormat("safetensors", (".safetensors",), f"save the tensors as .npz, or {_LOADER}"),
-    UnsupportedFormat("MATLAB", (".mat",), f"save its arrays as .npz, or {_LOADER}", (b"MATLAB 5.0 MAT-file",)),
+    UnsupportedFormat(
+        "MATLAB", (".mat",), f"save its arrays as .npz, or {_LOADER}", (b"MATLAB 5.0 MAT-file",)
+    ),
     UnsupportedFormat("USD", (".usd", ".usda", ".usdc", ".usdz"), _MESH, (b"PXR-USDC", b"#usda ")),
     UnsupportedFormat("glTF", (".glb", ".gltf"), _MESH, (b"glTF",)),
     UnsupportedFormat("STL", (".stl",), _MESH),
-    UnsupportedFormat("FBX, COLLADA or Blender", (".fbx", ".dae", ".blend"), _MESH, (b"Kaydara FBX", b"BLENDER")),
-    UnsupportedFormat("OpenEXR", (".exr",), f"save the pixels as .npy or .png, or {_LOADER}", (b"v/1\x01",)),
-    UnsupportedFormat("PFM or optical flow", (".pfm", ".flo"), f"save the values as .npy, or {_LOADER}"),
+    UnsupportedFormat(
+        "FBX, COLLADA or Blender", (".fbx", ".dae", ".blend"), _MESH, (b"Kaydara FBX", b"BLENDER")
+    ),
+    UnsupportedFormat(
+        "OpenEXR", (".exr",), f"save the pixels as .npy or .png, or {_LOADER}", (b"v/1\x01",)
+    ),
+    UnsupportedFormat(
+        "PFM or optical flow", (".pfm", ".flo"), f"save the values as .npy, or {_LOADER}"
+    ),
     UnsupportedFormat("NIfTI", (".nii", ".nii.gz"), f"save the volume as .npy, or {_LOADER}"),
     UnsupportedFormat("DICOM", (".dcm",), f"save the pixels as .npy, or {_LOADER}"),
-    UnsupportedFormat("video", (".avi", ".mkv", ".webm", ".mpg", ".mpeg", ".ts"), _LOADER, (b"\x1aE\xdf\xa3",)),
-    UnsupportedFormat("ZED recording", (".svo", ".svo2"), f"export it with the ZED SDK, or {_LOADER}"),
+    UnsupportedFormat(
+        "video", (".avi", ".mkv", ".webm", ".mpg", ".mpeg", ".ts"), _LOADER, (b"\x1aE\xdf\xa3",)
+    ),
+    UnsupportedFormat(
+        "ZED recording", (".svo", ".svo2"), f"export it with the ZED SDK, or {_LOADER}"
+    ),
     UnsupportedFormat("ScanNet .sens", (".sens",), "export it with SensReader of ScanNet"),
     UnsupportedFormat("Rerun", (".rrd",), _LOADER, (b"RRF2",)),
-    UnsupportedFormat("audio", (".flac", ".mp3", ".ogg", ".opus", ".m4a"), f"decode it to WAV, or {_LOADER}", (b"fLaC", b"OggS")),
+    UnsupportedFormat(
+        "audio",
+        (".flac", ".mp3", ".ogg", ".opus", ".m4a"),
+        f"decode it to WAV, or {_LOADER}",
+        (b"fLaC", b"OggS"),
+    ),
     UnsupportedFormat("MessagePack", (".msgpack",), _LOADER),
-    UnsupportedFormat("Avro or ORC", (".avro", ".orc"), "write it as Parquet", (b"Obj\x01", b"ORC")),
+    UnsupportedFormat(
+        "Avro or ORC", (".avro", ".orc"), "write it as Parquet", (b"Obj\x01", b"ORC")
+    ),
     UnsupportedFormat("FFCV", (".beton",), _LOADER),
     UnsupportedFormat("MXNet RecordIO", (".rec",), _LOADER),
     UnsupportedFormat("Gaussian splats", (".splat", ".ksplat", ".spz"), "export them as PLY"),
     UnsupportedFormat("E57", (".e57",), "convert it to LAS or PLY", (b"ASTM-E57",)),
     UnsupportedFormat(
         "archive",
-        (".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".7z", ".rar", ".gz", ".bz2", ".xz", ".zst"),
-        _UNPACK, (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"7z\xbc\xaf", b"Rar!", b"(\xb5/\xfd"),
+        (
+            ".zip",
+            ".tar.gz",
+            ".tgz",
+            ".tar.bz2",
+            ".tar.xz",
+            ".tar.zst",
+            ".7z",
+            ".rar",
+            ".gz",
+            ".bz2",
+            ".xz",
+            ".zst",
+        ),
+        _UNPACK,
+        (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"7z\xbc\xaf", b"Rar!", b"(\xb5/\xfd"),
     ),
-)  # fmt: skip
+)
 HEAD_BYTES = 32  # enough for each `Foreign.magic`
 
 _BY_SUFFIX = {suffix: one for one in reversed(UNSUPPORTED) for suffix in one.suffixes}
@@ -100,5 +142,7 @@ def is_ancillary(path: str) -> bool:
     name = path.rpartition("/")[2].lower()
     if _SUFFIXES.fullmatch(name) is not None:
         return True
-    holds_data = not name.endswith(_TEXT) and (format_of(name) is not None or unsupported_format(name) is not None)
+    holds_data = not name.endswith(_TEXT) and (
+        format_of(name) is not None or unsupported_format(name) is not None
+    )
     return not holds_data and _NAMES.fullmatch(name) is not None

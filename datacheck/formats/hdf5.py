@@ -1,9 +1,10 @@
 """HDF5: walked link by link, so that nothing outside the file is read; sizes and filters are checked before reading.
 
-Names are full inner paths ("data/demo_0/actions"). What is a value: numbers (a compound's members as ``name.member``),
-text, and variable-length numbers as two values (``name``: all of them flat, ``name.lengths``: how many belong to each
-entry). References, opaque bytes and empty dataspaces are no values: they are not listed, and reading one says why.
-What is damaged or refused is listed, so that it cannot be missed, and raises when it is read.
+Names are full inner paths ("data/demo_0/actions"). What is a value: numbers (a compound's members
+as ``name.member``), text, and variable-length numbers as two values (``name``: all of them flat,
+``name.lengths``: how many belong to each entry). References, opaque bytes and empty dataspaces are
+no values: they are not listed, and reading one says why. What is damaged or refused is listed, so
+that it cannot be missed, and raises when it is read.
 """
 
 from __future__ import annotations
@@ -83,7 +84,9 @@ class _Hdf5(CountedContainer):
         self._refused: dict[str, FormatError] = {}
         self._names: list[str] | None = None
         self._asked: tuple[Any, Any] = (None, None)
-        self._behind: dict[str, tuple[int, Array]] = {}  # the first row and all of what was read of the last chunks
+        self._behind: dict[
+            str, tuple[int, Array]
+        ] = {}  # the first row and all of what was read of the last chunks
 
     def close(self) -> None:
         with wrap_errors("cannot close the file"):
@@ -110,7 +113,11 @@ class _Hdf5(CountedContainer):
         if kind == self._h5.h5l.TYPE_SOFT:
             return self._follow_link(path, parent, group.links.get_val(raw), hops)
         if kind != self._h5.h5l.TYPE_HARD:
-            what = "an external link to another file" if kind == self._h5.h5l.TYPE_EXTERNAL else "a user-defined link"
+            what = (
+                "an external link to another file"
+                if kind == self._h5.h5l.TYPE_EXTERNAL
+                else "a user-defined link"
+            )
             msg = f"{path}: {what}; only links inside the file are followed"
             raise FormatError(msg)
         return self._h5.h5o.open(group, raw)
@@ -160,7 +167,8 @@ class _Hdf5(CountedContainer):
         """Return the names of all values, sorted.
 
         Raises:
-            _TooManyError: the groups list more than `most` objects; none of a group that exceeds it is opened.
+            _TooManyError: the groups list more than `most` objects; none of a group that exceeds it
+                is opened.
         """
         if self._names is None:
             found: list[str] = []
@@ -207,7 +215,9 @@ class _Hdf5(CountedContainer):
         prefix = f"{path}/" if path else ""
         try:
             with wrap_errors(path or "/"):
-                return [prefix + raw.decode("utf-8", "surrogateescape") for raw in self._group(path)]
+                return [
+                    prefix + raw.decode("utf-8", "surrogateescape") for raw in self._group(path)
+                ]
         except FormatError as error:
             if not path:
                 raise
@@ -280,7 +290,9 @@ class _Hdf5(CountedContainer):
         raise KeyError(name)
 
     def _member_paths(self, path: str, dtype: np.dtype[Any]) -> dict[str, tuple[str, ...]]:
-        ways: dict[str, tuple[str, ...]] = {path: ()} if dtype.names is None else _members(path, dtype, self._h5)
+        ways: dict[str, tuple[str, ...]] = (
+            {path: ()} if dtype.names is None else _members(path, dtype, self._h5)
+        )
         if dtype.kind == "O":
             ways[path + _LENGTHS] = (_LENGTHS,)
         return ways
@@ -291,7 +303,9 @@ class _Hdf5(CountedContainer):
                 return self._object(path)
             except KeyError as error:
                 missing = str(error.args[0])
-                if path == missing or path.startswith(f"{missing}/"):  # our own: no such link, here or on the way
+                if path == missing or path.startswith(
+                    f"{missing}/"
+                ):  # our own: no such link, here or on the way
                     return None
                 raise
 
@@ -329,14 +343,18 @@ class _Hdf5(CountedContainer):
                 held = np.concatenate([held, read]) if len(held) else read
             count = max(0, stop - start)
             if count < len(held):
-                self._behind[path] = start + count, held[count:].copy()  # a view would keep all of them
+                self._behind[path] = (
+                    start + count,
+                    held[count:].copy(),
+                )  # a view would keep all of them
             return plain(held[:count])
 
     def _chunk_end(self, item: Any, dtype: np.dtype[Any], stop: int) -> int:
         """Return up to which row to read so that no chunk is read again for the rows behind `stop`.
 
         Notes:
-            Of a chunk that is packed, or fits into the library's cache, the library reads all whatever is asked for.
+            Of a chunk that is packed, or fits into the library's cache, the library reads all
+            whatever is asked for.
         """
         plist = self._properties(item)
         if plist.get_layout() != self._h5.h5d.CHUNKED:
@@ -359,14 +377,20 @@ class _Hdf5(CountedContainer):
         """Refuse a dataset whose values lie in other files.
 
         Notes:
-            Before its shape is known: the library opens the sources of a virtual dataset to tell it.
+            Before its shape is known: the library opens the sources of a virtual dataset to tell
+                it.
         """
         plist = self._properties(item)
         if plist.get_layout() == self._h5.h5d.VIRTUAL or plist.get_external_count():
-            msg = f"{path}: its values lie in other files, which are not read; copy them into this one"
+            msg = (
+                f"{path}: its values lie in other files, which are not read; copy them into this "
+                f"one"
+            )
             raise FormatError(msg)
 
-    def _check(self, path: str, item: Any, dtype: np.dtype[Any], shape: tuple[int, ...] | None = None) -> None:
+    def _check(
+        self, path: str, item: Any, dtype: np.dtype[Any], shape: tuple[int, ...] | None = None
+    ) -> None:
         """Refuse a dataset whose values need too much memory (of `shape` where not all is read)."""
         plist = self._properties(item)
         if plist.get_layout() == self._h5.h5d.CHUNKED:  # no other layout is ever filtered
@@ -374,9 +398,14 @@ class _Hdf5(CountedContainer):
             unknown = [f for f in filters if f not in _FILTERS]
             if unknown:
                 allowed = ", ".join(_FILTERS.values())
-                msg = f"{path}: compressed with filter {unknown[0]}; {allowed} are read: rewrite it with one of these"
+                msg = (
+                    f"{path}: compressed with filter {unknown[0]}; {allowed} are read: rewrite "
+                    f"it with one of these"
+                )
                 raise FormatError(msg)
-            check_bytes(math.prod(plist.get_chunk()) * dtype.itemsize, f"{path}: one chunk", _CHUNK_BYTES)
+            check_bytes(
+                math.prod(plist.get_chunk()) * dtype.itemsize, f"{path}: one chunk", _CHUNK_BYTES
+            )
         size = math.prod(item.shape if shape is None else shape) * dtype.itemsize
         if size:
             check_expansion(size, item.get_storage_size(), path)
@@ -407,7 +436,9 @@ class _Hdf5(CountedContainer):
         _, _, dtype, way = self._dataset(name.strip("/"))
         for member in way if dtype.names else ():
             dtype = dtype.base[member]
-        return dtype.base.kind in "SU" or (not way and self._h5.check_string_dtype(dtype) is not None)
+        return dtype.base.kind in "SU" or (
+            not way and self._h5.check_string_dtype(dtype) is not None
+        )
 
     def attrs(self, name: str = "") -> dict[str, Any]:
         """Return the attributes of a group or dataset that can be read: arrays, text, lists of text."""
@@ -468,7 +499,9 @@ def _readable(dtype: np.dtype[Any], h5: Any) -> bool:
     inner = h5.check_vlen_dtype(dtype)
     if inner is not None and not h5.check_string_dtype(dtype):
         return np.dtype(inner).kind in "biuf"
-    return dtype.kind in "biufcMmSU" or (dtype.kind == "O" and h5.check_string_dtype(dtype) is not None)
+    return dtype.kind in "biufcMmSU" or (
+        dtype.kind == "O" and h5.check_string_dtype(dtype) is not None
+    )
 
 
 def _members(path: str, dtype: np.dtype[Any], h5: Any) -> dict[str, tuple[str, ...]]:
@@ -492,7 +525,10 @@ def _value(name: str, array: Array) -> Any:
 
 def _texts(array: Array) -> Any:
     """Return an object array of bytes or `str` as text, or as flat uint8 where an entry is no text."""
-    items = [item.encode("utf-8") if isinstance(item, str) else bytes(item) for item in array.ravel().tolist()]
+    items = [
+        item.encode("utf-8") if isinstance(item, str) else bytes(item)
+        for item in array.ravel().tolist()
+    ]
     try:
         decoded = np.empty(len(items), dtype=object)
         decoded[:] = [item.decode("utf-8") for item in items]

@@ -16,12 +16,36 @@ from datacheck.plugins import require
 from datacheck.runtime.beneath import AnyPath
 
 _PIXELS = 179_000_000  # Pillow's own limit for an error
-_KINDS = ("PNG", "JPEG", "BMP", "PPM", "TIFF", "WEBP")  # JPEG takes those of several pictures (MPO) too
+_KINDS = (
+    "PNG",
+    "JPEG",
+    "BMP",
+    "PPM",
+    "TIFF",
+    "WEBP",
+)  # JPEG takes those of several pictures (MPO) too
 _ENDS = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82"}
 _HEAD, _TAIL = 4 << 10, 64 << 10
 _COLOURS = {2: "RGB", 4: "gray with alpha", 6: "RGBA"}  # in PNG, by the number of the kind
-_STORED = {b"2": {255, 65535}, b"5": {255, 65535}, b"3": {255}, b"6": {255}}  # largest values that Pillow leaves alone
-_CHANNELS = {"1": 1, "L": 1, "P": 1, "I": 1, "F": 1, "LA": 2, "PA": 2, "RGB": 3, "YCbCr": 3, "LAB": 3, "HSV": 3}
+_STORED = {
+    b"2": {255, 65535},
+    b"5": {255, 65535},
+    b"3": {255},
+    b"6": {255},
+}  # largest values that Pillow leaves alone
+_CHANNELS = {
+    "1": 1,
+    "L": 1,
+    "P": 1,
+    "I": 1,
+    "F": 1,
+    "LA": 2,
+    "PA": 2,
+    "RGB": 3,
+    "YCbCr": 3,
+    "LAB": 3,
+    "HSV": 3,
+}
 _TYPES = {"1": "|b1", "I": "<i4", "F": "<f4", "I;16": "<u2", "I;16B": "<u2", "I;16L": "<u2"}
 
 
@@ -79,14 +103,22 @@ class _Image(Container):
         head = self._head()
         if self._image.format == "PNG" and head[24:25] == b"\x10" and head[25] in _COLOURS:
             msg = (
-                f"16-bit {_COLOURS[head[25]]}, of which Pillow keeps 8 bits. Write the image as .npy or as 16-bit gray"
+                f"16-bit {_COLOURS[head[25]]}, of which Pillow keeps 8 bits. Write the image as "
+                f".npy or as 16-bit gray"
             )
             raise FormatError(msg)
         if self._image.format == "PPM":
             kind, *words = re.sub(rb"#[^\r\n]*", b"", head).split(None, 4)
-            largest = words[2] if len(words) > 2 and words[2].isdigit() else b"?"  # not in the first bytes, or damaged
-            if kind[1:] in _STORED and (largest == b"?" or int(largest[:9]) not in _STORED[kind[1:]]):
-                msg = f"values up to {largest[:9].decode()}, which Pillow scales. Write the image as .png or .npy"
+            largest = (
+                words[2] if len(words) > 2 and words[2].isdigit() else b"?"
+            )  # not in the first bytes, or damaged
+            if kind[1:] in _STORED and (
+                largest == b"?" or int(largest[:9]) not in _STORED[kind[1:]]
+            ):
+                msg = (
+                    f"values up to {largest[:9].decode()}, which Pillow scales. Write the image "
+                    f"as .png or .npy"
+                )
                 raise FormatError(msg)
 
     def _head(self) -> bytes:

@@ -43,7 +43,11 @@ def _parse(data: bytes, hint: Hint) -> Values:
     del hint
     root = jsonl.document_in(io.BytesIO(data))
     if root is jsonl.LINES:
-        root = [parse_json(line) for line in data.removeprefix(jsonl.BOM).splitlines() if line and not line.isspace()]
+        root = [
+            parse_json(line)
+            for line in data.removeprefix(jsonl.BOM).splitlines()
+            if line and not line.isspace()
+        ]
     return _named(root)
 
 

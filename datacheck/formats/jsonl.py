@@ -1,7 +1,8 @@
 """JSON lines (.jsonl, .ndjson, gzip of them), read as a stream: a file may be far larger than memory.
 
-A line that is no JSON is a `FormatError` with code DC701 in its place, so that the other lines are still read.
-Lines are parsed many at a time, in pieces that stay in the processor's cache: one by one takes three times as long.
+A line that is no JSON is a `FormatError` with code DC701 in its place, so that the other lines are
+still read. Lines are parsed many at a time, in pieces that stay in the processor's cache: one by
+one takes three times as long.
 """
 
 from __future__ import annotations
@@ -31,9 +32,13 @@ from datacheck.runtime.beneath import AnyPath, check_holes, stamp_of
 
 _LINE_BYTES = 16 << 20
 _RECORDS = 5_000_000  # lines of one value
-_PIECE_BYTES = 2 << 20  # smaller ones stay in a core's own cache, but each costs what a block of rows costs
+_PIECE_BYTES = (
+    2 << 20
+)  # smaller ones stay in a core's own cache, but each costs what a block of rows costs
 _PART_BYTES = 64 << 20
-PART_LINES = 1 << 18  # in a part: rows take memory, too, so that a part of short lines has fewer bytes
+PART_LINES = (
+    1 << 18
+)  # in a part: rows take memory, too, so that a part of short lines has fewer bytes
 _MARK_BYTES = 1 << 20  # between two lines of which is kept where they begin
 _COUNTED_BYTES = 256 << 10  # stays in the cache between reading, counting and digesting
 _MAX_RATIO = 64  # bytes of text in one
@@ -65,12 +70,19 @@ class LineChunk:
         if last - first == self.count:
             return self
         ends = _ends(self.data)
-        begin, end = int(ends[first - 1]) if first else 0, int(ends[last - 1]) if last <= len(ends) else len(self.data)
-        return LineChunk(self.number + first, self.offset + begin, self.data[begin:end], last - first)
+        begin, end = (
+            int(ends[first - 1]) if first else 0,
+            int(ends[last - 1]) if last <= len(ends) else len(self.data),
+        )
+        return LineChunk(
+            self.number + first, self.offset + begin, self.data[begin:end], last - first
+        )
 
     def cut(self, most: int) -> Iterator[LineChunk]:
         """Yield these lines, at most `most` at a time; where they end is looked for once."""
-        ends = _ends(self.data)[most - 1 : self.count - 1 : most].tolist() if self.count > most else []
+        ends = (
+            _ends(self.data)[most - 1 : self.count - 1 : most].tolist() if self.count > most else []
+        )
         for place, (begin, end) in enumerate(pairwise([0, *ends, len(self.data)])):
             first = place * most
             count = min(most, self.count - first)
@@ -85,17 +97,21 @@ def lines(path: AnyPath) -> Iterator[tuple[int, Any]]:
     """Yield (line number, parsed value), or (line number, `FormatError`) for a line that is no JSON.
 
     Args:
-        path: JSON lines, gzip of JSON lines, or a .json file that holds one list (its elements are the lines).
+        path: JSON lines, gzip of JSON lines, or a .json file that holds one list (its elements are
+            the lines).
 
     Raises:
         FormatError: a .json file that is neither a document nor lines, or a damaged gzip file.
 
     Notes:
-        Blank lines hold no record and are passed over; they count. A byte order mark at the start is passed over.
-        A file that ends in the middle of a record has a bad last line; one without a final newline is complete.
+        Blank lines hold no record and are passed over; they count. A byte order mark at the start
+        is passed over. A file that ends in the middle of a record has a bad last line; one without
+        a final newline is complete.
     """
     for first, values in batches(path):
-        yield from ((number, value) for number, value in enumerate(values, first) if value is not BLANK)
+        yield from (
+            (number, value) for number, value in enumerate(values, first) if value is not BLANK
+        )
 
 
 def batches(
@@ -106,8 +122,8 @@ def batches(
     Args:
         path: as for `lines`.
         span: read this part only; of a file that is `splittable`.
-        wanted: numbers of lines of the whole file, ascending: no others are parsed but such as lie between two of the
-            same piece; None: all are.
+        wanted: numbers of lines of the whole file, ascending: no others are parsed but such as lie
+            between two of the same piece; None: all are.
 
     Raises:
         FormatError: as for `lines`.
@@ -121,7 +137,10 @@ def batches(
         if wanted is None:
             yield piece.number, piece.values()
             continue
-        begin, end = bisect_left(wanted, piece.number), bisect_left(wanted, piece.number + piece.count)
+        begin, end = (
+            bisect_left(wanted, piece.number),
+            bisect_left(wanted, piece.number + piece.count),
+        )
         if begin < end:
             part = piece.lines(wanted[begin] - piece.number, wanted[end - 1] + 1 - piece.number)
             yield part.number, part.values()
@@ -152,12 +171,15 @@ class _ForwardReader:
     """A packed file that was read up to some line: it cannot be entered in the middle, but read on.
 
     Notes:
-        The shards of a build ask for the lines of a file one after another, often in several tasks of one process.
+        The shards of a build ask for the lines of a file one after another, often in several tasks
+        of one process.
     """
 
     def __init__(self) -> None:
         self._known: tuple[object, ...] = ()
-        self._left: tuple[LineChunk, Iterator[LineChunk]] | None = None  # the last piece, and those behind it
+        self._left: tuple[LineChunk, Iterator[LineChunk]] | None = (
+            None  # the last piece, and those behind it
+        )
 
     def pieces(self, path: AnyPath, number: int) -> Iterator[LineChunk]:
         """Yield pieces as `pieces` does; none that ends before a line has to be among them.
@@ -194,7 +216,11 @@ def records(path: AnyPath) -> list[Any]:
     found, number = list[Any](), 0
     with _opened(path) as file:
         for offset, data in _pieces(file):
-            check_bytes(offset + len(data), "the lines as one value; read them with 'each: line'", TEXT_BYTES)
+            check_bytes(
+                offset + len(data),
+                "the lines as one value; read them with 'each: line'",
+                TEXT_BYTES,
+            )
             values = _shallow_values(number, offset, data)
             bad = next((value for value in values if isinstance(value, FormatError)), None)
             if bad is not None:
@@ -215,16 +241,18 @@ def parts(path: AnyPath, marks: list[tuple[int, int]] | None = None) -> Iterator
         marks: to which (byte, line number) of a line is added for each MiB.
 
     Yields:
-        A span, and "" beside all but the last one; beside that the xxh3_128 of all bytes (as `digest_file`).
+        A span, and "" beside all but the last one; beside that the xxh3_128 of all bytes (as
+        `digest_file`).
 
     Raises:
         OSError: the file cannot be read.
 
     Notes:
-        This is the one pass over the bytes besides parsing them. It cannot be had for less: the numbers of a part's
-        lines depend on all lines before it, and the file's digest on all bytes in order, so no part can tell by
-        itself. It reads at some gigabytes per second, hands each part on as soon as it is counted, and leaves the
-        bytes in the page cache for those who parse them.
+        This is the one pass over the bytes besides parsing them. It cannot be had for less: the
+        numbers of a part's lines depend on all lines before it, and the file's digest on all bytes
+        in order, so no part can tell by itself. It reads at some gigabytes per second, hands each
+        part on as soon as it is counted, and leaves the bytes in the page cache for those who parse
+        them.
     """
     hasher, buffer = xxhash.xxh3_128(), bytearray(_COUNTED_BYTES)
     ready: Span | None = None
@@ -275,7 +303,9 @@ def marked(path: AnyPath) -> bool:
 def line_count(data: bytes | memoryview) -> int:
     """Return how many lines some bytes that begin with one hold; the last need not have an end."""
     octets = np.frombuffer(data, np.uint8)  # three times as fast as bytes.count
-    return int(np.count_nonzero(octets == ord("\n"))) + bool(len(octets) and octets[-1] != ord("\n"))
+    return int(np.count_nonzero(octets == ord("\n"))) + bool(
+        len(octets) and octets[-1] != ord("\n")
+    )
 
 
 def _opened(path: AnyPath) -> BinaryIO:
@@ -295,7 +325,9 @@ def _pieces(file: BinaryIO, offset: int = 0, stop: int = -1) -> Iterator[tuple[i
         return data
 
     try:
-        while data := read(max(_PIECE_BYTES, len(rest))):  # a long line takes few reads, and few copies of its start
+        while data := read(
+            max(_PIECE_BYTES, len(rest))
+        ):  # a long line takes few reads, and few copies of its start
             data = rest + data if rest else data
             cut = data.rfind(b"\n") + 1
             rest = data[cut:]
@@ -352,11 +384,13 @@ def _together(data: bytes, count: int) -> list[Any] | None:
     """Return the values of `count` lines parsed in one call, None where a line is not one value or none.
 
     Notes:
-        Between two lines stands a number that no line holds, as whoever wrote them could not foresee it. Every second
-        value is that number exactly when each line is one whole value; ``1,2`` on one line and ``[1`` and ``2]`` on two
-        show.
+        Between two lines stands a number that no line holds, as whoever wrote them could not
+        foresee it. Every second value is that number exactly when each line is one whole value;
+        ``1,2`` on one line and ``[1`` and ``2]`` on two show.
     """
-    if len(data) > _LINE_BYTES or data.count(b"\r") > data.count(b"\r\n"):  # one of them may be too long, or two
+    if len(data) > _LINE_BYTES or data.count(b"\r") > data.count(
+        b"\r\n"
+    ):  # one of them may be too long, or two
         return None
     mark = _mark()
     body = (data[:-1] if data.endswith(b"\n") else data).replace(b"\n", b",%d," % mark)
@@ -379,7 +413,10 @@ def _parse_each(number: int, offset: int, data: bytes, *, deep: bool) -> list[An
 def _parsed(number: int, offset: int, raw: bytes, *, deep: bool) -> Any:
     try:
         if b"\r" in raw.rstrip(b"\r\n"):  # JSON has it for a blank
-            why = "a carriage return within the line, at which a loader that opens the file as text begins another"
+            why = (
+                "a carriage return within the line, at which a loader that opens the file as "
+                "text begins another"
+            )
         elif len(raw) <= _LINE_BYTES:
             return parse_json(raw.removeprefix(BOM) if number == 0 else raw, deep=deep)
         else:

@@ -1,8 +1,9 @@
 """Raw numbers without a header: KITTI and nuScenes sweeps (.bin), SemanticKITTI labels (.label), token files.
 
-The schema says what a file holds (dtype and item). Where it does not: .label is uint32, .pcd.bin is nuScenes' float32
-[N, 5], and .bin is what its first numbers look like: float32 of 4, 5 or 6 columns (x, y, z and intensity, ring or
-colours) or as many as its size allows; or else "bytes", since labels and tokens of any integer type look alike.
+The schema says what a file holds (dtype and item). Where it does not: .label is uint32, .pcd.bin is
+nuScenes' float32 [N, 5], and .bin is what its first numbers look like: float32 of 4, 5 or 6 columns
+(x, y, z and intensity, ring or colours) or as many as its size allows; or else "bytes", since
+labels and tokens of any integer type look alike.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from datacheck.runtime.beneath import AnyPath
 
 
 class _RawFile(Container):
-    def __init__(self, path: AnyPath, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, path: AnyPath, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]
+    ) -> None:
         self._path, self._name, self._dtype, self._shape = path, name, dtype, shape
 
     def names(self) -> list[str]:
@@ -59,7 +62,9 @@ def _are_floats(words: Array) -> bool:
     with np.errstate(invalid="ignore"):
         sizes = np.abs(words)
         known = (sizes >= low) & (sizes <= high)
-    known |= np.isinf(words) | np.isin(words.view(np.uint32), (0x7FC00000, 0xFFC00000))  # how a NaN is written
+    known |= np.isinf(words) | np.isin(
+        words.view(np.uint32), (0x7FC00000, 0xFFC00000)
+    )  # how a NaN is written
     return bool(np.count_nonzero(known) >= _NEARLY_ALL * len(words))
 
 
@@ -84,7 +89,9 @@ def _sniffed(path: AnyPath, size: int) -> Container | None:
         raw.untyped = True
         return raw
     count = next((n for n in (4, 5, 6) if size % (4 * n) == 0 and _are_columns(words, n)), 0)
-    return _RawFile(path, "points", np.dtype("<f4"), (size // (4 * count), count)) if count else None
+    return (
+        _RawFile(path, "points", np.dtype("<f4"), (size // (4 * count), count)) if count else None
+    )
 
 
 def _open(path: AnyPath, hint: Hint) -> Container:

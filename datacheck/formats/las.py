@@ -1,7 +1,7 @@
 """LAS and LAZ point clouds: "points" (scaled, float64), "colors" (uint16), then every other dimension by its name.
 
-The header is checked against the size of the file before laspy sees it: with counts that cannot be, laspy reads on
-for minutes, and its decompressor panics or allocates without bound.
+The header is checked against the size of the file before laspy sees it: with counts that cannot be,
+laspy reads on for minutes, and its decompressor panics or allocates without bound.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import Values, add_values, check_bytes, check_expansion, plain, wrap_errors
+from datacheck.formats.limits import (
+    Values,
+    add_values,
+    check_bytes,
+    check_expansion,
+    plain,
+    wrap_errors,
+)
 from datacheck.plugins import require
 from datacheck.runtime.beneath import AnyPath
 
@@ -25,7 +32,11 @@ _COLORS = ("red", "green", "blue")
 
 def _check(head: bytes, size: int, path: AnyPath) -> None:
     if head[:4] != b"LASF" or len(head) < 227:
-        msg = "not a LAS file: it does not start with LASF" if head[:4] != b"LASF" else "a LAS header cut short"
+        msg = (
+            "not a LAS file: it does not start with LASF"
+            if head[:4] != b"LASF"
+            else "a LAS header cut short"
+        )
         raise FormatError(msg)
     minor = head[25]
     header, start, vlrs, point_format, row, points = struct.unpack_from("<HIIBHI", head, 94)
@@ -36,13 +47,19 @@ def _check(head: bytes, size: int, path: AnyPath) -> None:
             msg = f"{more:,} extended records are declared at byte {at:,}; the file has {size:,}"
             raise FormatError(msg)
     if not 227 <= header <= start <= size or vlrs * 54 > start - header:
-        msg = f"a header of {header} bytes with {vlrs:,} records and points from byte {start:,}; the file has {size:,}"
+        msg = (
+            f"a header of {header} bytes with {vlrs:,} records and points from byte {start:,}; "
+            f"the file has {size:,}"
+        )
         raise FormatError(msg)
     if point_format & 0xC0:
         _check_chunks(path, start, size, points)
         check_expansion(points * row, size, "the points")
     elif points * row > size - start:
-        msg = f"{points:,} points of {row} bytes are declared; {size - start:,} bytes follow the header"
+        msg = (
+            f"{points:,} points of {row} bytes are declared; {size - start:,} bytes follow the "
+            f"header"
+        )
         raise FormatError(msg)
     if points and row < _ROW_BYTES:
         msg = f"{points:,} points of {row} bytes are declared; a point has at least {_ROW_BYTES}"
@@ -62,7 +79,10 @@ def _check_chunks(path: AnyPath, start: int, size: int, points: int) -> None:
         file.seek(table if inside else 0)
         chunks = int.from_bytes(file.read(8)[4:], "little") if inside else 0
     if points and (not inside or chunks > max(points, 1)):
-        msg = f"the chunk table (byte {table:,}, {chunks:,} chunks) does not fit {points:,} points in {size:,} bytes"
+        msg = (
+            f"the chunk table (byte {table:,}, {chunks:,} chunks) does not fit {points:,} points "
+            f"in {size:,} bytes"
+        )
         raise FormatError(msg)
 
 
@@ -82,9 +102,13 @@ def _open(path: AnyPath, hint: Hint) -> Values:
         if len(cloud.points) != declared:
             msg = f"{declared:,} points are declared, {len(cloud.points):,} found"
             raise FormatError(msg)
-        values: dict[str, Any] = {"points": np.stack([np.asarray(cloud[axis]) for axis in "xyz"], axis=-1)}
+        values: dict[str, Any] = {
+            "points": np.stack([np.asarray(cloud[axis]) for axis in "xyz"], axis=-1)
+        }
         if all(name in names for name in _COLORS):
-            values["colors"] = np.stack([plain(np.asarray(cloud[name])) for name in _COLORS], axis=-1)
+            values["colors"] = np.stack(
+                [plain(np.asarray(cloud[name])) for name in _COLORS], axis=-1
+            )
         rest = [name for name in names if name not in {"X", "Y", "Z", *_COLORS}]
         add_values(values, ((name, plain(np.asarray(cloud[name]))) for name in rest))
     return Values(values)

@@ -1,7 +1,7 @@
 """What untrusted bytes may cost, and what values a format may hand on: caps, plain arrays, text.
 
-Parsers run in an expendable child with limits of time and memory; the caps here are the first line, so that a hostile
-file becomes one sentence and not a dead child.
+Parsers run in an expendable child with limits of time and memory; the caps here are the first line,
+so that a hostile file becomes one sentence and not a dead child.
 """
 
 from __future__ import annotations
@@ -30,24 +30,33 @@ RATIO = 1100  # deflate cannot expand further than 1032:1
 _MAP_BYTES = 16 << 20  # larger arrays are mapped, not read
 DEPTH = 64
 SAMPLES = 1 << 28  # of one file
-SAMPLES_PER_BYTE = 16  # as stored: a row of a label column that compresses well takes a tenth of a byte
+SAMPLES_PER_BYTE = (
+    16  # as stored: a row of a label column that compresses well takes a tenth of a byte
+)
 SAMPLES_FREE = 1 << 18  # of a file however small
 _AXIS = 1 << 24  # beside an axis of size 0
 FIELDS = 30_000  # of one sample
 KEYS = 16 * FIELDS  # of one document, of which a schema may name a few
 _NAME, _NAMES = 1000, 1 << 20  # characters of one name, and of all names of a sample
-_SILENCE = [("ignore", None, Warning, None, 0)]  # what warnings.simplefilter("ignore") puts in front
+_SILENCE = [
+    ("ignore", None, Warning, None, 0)
+]  # what warnings.simplefilter("ignore") puts in front
 _HANDLE = re.compile(r"'?/proc/self/fd/\d+'?")  # how a file that is held open is named to a library
 # As libraries report that memory is short.
-_NO_ROOM = re.compile(r"\b\w*alloc(at(e|ing|ion))?\b|out of memory|not enough memory", re.IGNORECASE)
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+(?=>)")  # of an object in memory: two scans of one file say the same
+_NO_ROOM = re.compile(
+    r"\b\w*alloc(at(e|ing|ion))?\b|out of memory|not enough memory", re.IGNORECASE
+)
+_ADDRESS = re.compile(
+    r" at 0x[0-9a-fA-F]+(?=>)"
+)  # of an object in memory: two scans of one file say the same
 
 
 class wrap_errors:  # noqa: N801  used as a context, a hundred times for a file: a generator takes thrice as long
     """Turn whatever a library raises on damaged bytes into a `FormatError` that starts with `what`.
 
     Notes:
-        Rust libraries raise ``PanicException``, which derives from BaseException only. Warnings are not shown.
+        Rust libraries raise ``PanicException``, which derives from BaseException only. Warnings are
+        not shown.
     """
 
     __slots__ = ("_quiet", "_what")
@@ -61,17 +70,24 @@ class wrap_errors:  # noqa: N801  used as a context, a hundred times for a file:
             self._quiet.__enter__()
             warnings.simplefilter("ignore")
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: Any
+    ) -> None:
         if self._quiet is not None:
             self._quiet.__exit__(kind, error, trace)
-        if error is None or isinstance(error, DatacheckError | KeyboardInterrupt | SystemExit | GeneratorExit):
+        if error is None or isinstance(
+            error, DatacheckError | KeyboardInterrupt | SystemExit | GeneratorExit
+        ):
             return
         if budget.BY_SIZE and (isinstance(error, MemoryError) or _NO_ROOM.search(str(error))):
             raise MemoryError(str(error)) from error  # it may be tried with more
         said = error.args[0] if isinstance(error, KeyError) and error.args else error
         if isinstance(error, KeyError | IndexError) and not isinstance(said, str):  # a bare number
             said = f"the library that reads it fails ({type(error).__name__}: {said})"
-        reason = _HANDLE.sub("the file", _ADDRESS.sub("", " ".join(str(said).split())))[:300] or type(error).__name__
+        reason = (
+            _HANDLE.sub("the file", _ADDRESS.sub("", " ".join(str(said).split())))[:300]
+            or type(error).__name__
+        )
         msg = f"{self._what}: {reason}"
         raise FormatError(msg) from error
 
@@ -95,7 +111,10 @@ def check_expansion(size: int, stored: int, what: str) -> None:
     """
     check_bytes(size, what)
     if size > max(FLOOR_BYTES, RATIO * stored):
-        msg = f"{what}: {size:,} bytes are declared but only {stored:,} stored; at most {RATIO}:1 is read"
+        msg = (
+            f"{what}: {size:,} bytes are declared but only {stored:,} stored; at most {RATIO}:1 "
+            f"is read"
+        )
         raise FormatError(msg)
 
 
@@ -107,11 +126,13 @@ def check_samples(count: int, stored: int) -> None:
         stored: bytes of the file, as it is stored.
 
     Raises:
-        TooManySamplesError: `count` is above 268,435,456, or above 16 times `stored` and above 262,144.
+        TooManySamplesError: `count` is above 268,435,456, or above 16 times `stored` and above
+            262,144.
     """
     if count > min(SAMPLES, max(SAMPLES_FREE, SAMPLES_PER_BYTE * stored)):
         msg = (
-            f"{count:,} samples or more in a file of {stored:,} bytes; at most {SAMPLES_PER_BYTE} a byte are read, and "
+            f"{count:,} samples or more in a file of {stored:,} bytes; at most {SAMPLES_PER_BYTE} "
+            f"a byte are read, and "
             f"{SAMPLES:,} of a file. Cut it into several, or store it with less compression"
         )
         raise TooManySamplesError(msg)
@@ -124,7 +145,10 @@ def check_shape(shape: tuple[int, ...]) -> None:
         FormatError: an axis of size 0 stands beside one of more than 16,777,216.
     """
     if 0 in shape and max(shape) > _AXIS:
-        msg = f"shape {list(shape)} has no values; beside an axis of size 0 at most {_AXIS:,} are read"
+        msg = (
+            f"shape {list(shape)} has no values; beside an axis of size 0 at most {_AXIS:,} are "
+            f"read"
+        )
         raise FormatError(msg)
 
 
@@ -146,7 +170,10 @@ def check_keys(count: int) -> None:
         FormatError: `count` is above `KEYS`.
     """
     if count > KEYS:
-        msg = f"holds {count:,} values or more under names of their own; at most {KEYS:,} are told apart"
+        msg = (
+            f"holds {count:,} values or more under names of their own; at most {KEYS:,} are told "
+            f"apart"
+        )
         raise FormatError(msg)
 
 
@@ -154,13 +181,17 @@ def check_names(names: Collection[str]) -> None:
     """Refuse more or longer names of values than one sample may have: whoever coordinates a scan holds them.
 
     Raises:
-        FormatError: more than `FIELDS` names, more than 1,048,576 characters in all, or as of `check_longest`.
+        FormatError: more than `FIELDS` names, more than 1,048,576 characters in all, or as of
+            `check_longest`.
     """
     check_fields(len(names))
     check_longest(names)
     length = sum(map(len, names))
     if length > _NAMES:
-        msg = f"holds {len(names):,} names of {length:,} characters in all; at most {_NAMES:,} are read as one sample"
+        msg = (
+            f"holds {len(names):,} names of {length:,} characters in all; at most {_NAMES:,} are "
+            f"read as one sample"
+        )
         raise FormatError(msg)
 
 
@@ -172,7 +203,10 @@ def check_longest(names: Iterable[str]) -> None:
     """
     longest = max(names, key=len, default="")
     if len(longest) > _NAME:
-        msg = f"holds a name of {len(longest):,} characters, {longest[:20]!r}...; at most {_NAME:,} are read"
+        msg = (
+            f"holds a name of {len(longest):,} characters, {longest[:20]!r}...; at most "
+            f"{_NAME:,} are read"
+        )
         raise FormatError(msg)
 
 
@@ -243,7 +277,8 @@ def plain_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype in which values are handed on: bool, integer or float, little-endian.
 
     Notes:
-        Long doubles become float64; dates and durations their int64 count; complex numbers floats (see `plain`).
+        Long doubles become float64; dates and durations their int64 count; complex numbers floats
+        (see `plain`).
 
     Raises:
         FormatError: objects, opaque bytes, structures, strings.
@@ -278,7 +313,9 @@ def plain(array: Array) -> Array:
     return np.asarray(array, dtype=target, order="C")
 
 
-def matching(pattern: str, below: Callable[[str], Iterable[str]], is_group: Callable[[str], bool]) -> list[str]:
+def matching(
+    pattern: str, below: Callable[[str], Iterable[str]], is_group: Callable[[str], bool]
+) -> list[str]:
     """Return the groups that match ``/data/demo_*``, sorted; ``*`` stays within one level, as in a schema's patterns.
 
     Args:
@@ -291,8 +328,12 @@ def matching(pattern: str, below: Callable[[str], Iterable[str]], is_group: Call
     """
     paths = [""]
     for level in pattern.strip("/").split("/"):
-        fits = re.compile(fnmatch.translate(glob.escape(level).replace("[*]", "*"))).fullmatch  # in linear time
-        inside = [inner for path in paths for inner in below(path) if fits(inner.rpartition("/")[2])]
+        fits = re.compile(
+            fnmatch.translate(glob.escape(level).replace("[*]", "*"))
+        ).fullmatch  # in linear time
+        inside = [
+            inner for path in paths for inner in below(path) if fits(inner.rpartition("/")[2])
+        ]
         paths = [inner for inner in inside if is_group(inner)]
     check_longest(paths)
     return sorted(paths)
@@ -331,7 +372,8 @@ def strings(array: Array) -> Any:
 
     Shapes:
         array: bytes or unicode (*shape)
-        returns: str, JSON, or uint8 (*shape, width) where an entry is not UTF-8 (images stored as strings)
+        returns: str, JSON, or uint8 (*shape, width) where an entry is not UTF-8 (images stored as
+            strings)
 
     Raises:
         FormatError: an entry holds half of a surrogate pair or a number that is no code point.
@@ -344,7 +386,9 @@ def strings(array: Array) -> Any:
             return flat.reshape(*array.shape, array.dtype.itemsize)
     if array.dtype.kind == "U" and array.size:
         points = np.ascontiguousarray(array).view(array.dtype.byteorder.replace("=", "<") + "u4")
-        if ((points > 0x10FFFF) | (points >> 11 == 0x1B)).any():  # Python cannot be given such a string
+        if (
+            (points > 0x10FFFF) | (points >> 11 == 0x1B)
+        ).any():  # Python cannot be given such a string
             msg = "text with a code point that Unicode does not have"
             raise FormatError(msg)
     return _nested(array, str)
@@ -360,7 +404,8 @@ def add_values(values: dict[str, Any], more: Iterable[tuple[str, Any]]) -> None:
     """Add values by name.
 
     Raises:
-        FormatError: a name is there already: of a field of the file, or of one that is made of several.
+        FormatError: a name is there already: of a field of the file, or of one that is made of
+            several.
     """
     for name, value in more:
         if name in values:
@@ -373,7 +418,8 @@ def expand(name: str, array: Array) -> dict[str, Any]:
     """Return an array as named values: itself, or ``name.member`` per member of a structured one.
 
     Notes:
-        A member that is neither numbers nor text is a `FormatError` under its name; the others stay.
+        A member that is neither numbers nor text is a `FormatError` under its name; the others
+        stay.
     """
     if array.dtype.names is not None:
         parts = [expand(f"{name}.{m}", array[m]) for m in array.dtype.names if m]
@@ -393,7 +439,8 @@ def text_lines(data: bytes) -> list[bytes]:
     r"""Return the lines of a text file, without their ends: all \n (or \r\n), or all \r.
 
     Raises:
-        FormatError: there are other control characters, or \r within lines: readers differ in where lines end there.
+        FormatError: there are other control characters, or \r within lines: readers differ in where
+            lines end there.
     """
     if len(data.translate(None, _CONTROLS)) < len(data):
         found = next(code for code in _CONTROLS if code in data)
@@ -420,7 +467,9 @@ def numbers(data: bytes) -> Array:
         return np.empty(0)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # before NumPy 2.4 a bad token was only a DeprecationWarning
+            warnings.simplefilter(
+                "error"
+            )  # before NumPy 2.4 a bad token was only a DeprecationWarning
             return np.fromstring(data.decode("ascii"), dtype=np.float64, sep=" ")
     except (ValueError, DeprecationWarning) as error:
         msg = f"{_first_bad(data)!r} stands where a number is expected"

@@ -1,7 +1,8 @@
 """MDS shards of MosaicML Streaming, plain or zstd: sample 12 has the values ``000000000012/NAME``, one per column.
 
-An ``index.json`` beside the shard is held against it: size, number of samples, columns, and every hash that it tells.
-Lists of pictures and raw PIL pictures are no values: they are not listed, and reading one says why.
+An ``index.json`` beside the shard is held against it: size, number of samples, columns, and every
+hash that it tells. Lists of pictures and raw PIL pictures are no values: they are not listed, and
+reading one says why.
 """
 
 from __future__ import annotations
@@ -38,8 +39,22 @@ from datacheck.runtime.beneath import AnyPath
 INDEX = "index.json"
 _DIGITS = 12
 _PIECE = 1 << 20
-_CODES = {8: "u1", 9: "i1", 16: "u2", 17: "i2", 18: "f2", 32: "u4", 33: "i4", 34: "f4", 64: "u8", 65: "i8", 66: "f8"}
-_SCALARS = {np.dtype(code).name: np.dtype(f"<{code}") for code in _CODES.values()} | {"int": np.dtype("<i8")}
+_CODES = {
+    8: "u1",
+    9: "i1",
+    16: "u2",
+    17: "i2",
+    18: "f2",
+    32: "u4",
+    33: "i4",
+    34: "f4",
+    64: "u8",
+    65: "i8",
+    66: "f8",
+}
+_SCALARS = {np.dtype(code).name: np.dtype(f"<{code}") for code in _CODES.values()} | {
+    "int": np.dtype("<i8")
+}
 _XXHASHES = frozenset({"xxh32", "xxh64", "xxh128", "xxh3_64", "xxh3_128"})
 
 
@@ -72,7 +87,9 @@ class _Mds(CountedContainer):
         except BaseException:
             self.close()
             raise
-        self.passed = sorted(name for name, column in self._columns.items() if column.decode is None)
+        self.passed = sorted(
+            name for name, column in self._columns.items() if column.decode is None
+        )
         self.opaque = bool(self.passed)
         self._known = (len(self._stops) - 1) * (len(self._columns) - len(self.passed))
         self._last: tuple[int, dict[str, bytes]] | None = None
@@ -82,7 +99,10 @@ class _Mds(CountedContainer):
         self._file.seek(0)
         count = int.from_bytes(self._file.read(4), "little")
         if total < 8 or 8 + 4 * count > total:
-            msg = f"{count:,} samples are declared in a file of {total:,} bytes: no MDS shard, or cut short"
+            msg = (
+                f"{count:,} samples are declared in a file of {total:,} bytes: no MDS shard, or "
+                f"cut short"
+            )
             raise FormatError(msg)
         check_samples(count, stored)
         self._stops = np.frombuffer(self._file.read(4 * count + 4), "<u4").astype(np.int64)
@@ -91,7 +111,10 @@ class _Mds(CountedContainer):
             msg = "the places of its samples do not rise: no MDS shard, or damaged"
             raise FormatError(msg)
         if int(self._stops[-1]) != total:
-            msg = f"its samples end at byte {self._stops[-1]:,}, the file has {total:,}: cut short, or no MDS shard"
+            msg = (
+                f"its samples end at byte {self._stops[-1]:,}, the file has {total:,}: cut "
+                f"short, or no MDS shard"
+            )
             raise FormatError(msg)
         check_bytes(int(self._stops[0]) - first, "its header", TEXT_BYTES)
         self._columns = _columns(parse_json(self._file.read(int(self._stops[0]) - first)))
@@ -103,7 +126,9 @@ class _Mds(CountedContainer):
         return [f"{number:0{_DIGITS}d}" for number in range(len(self._stops) - 1)]
 
     def names(self) -> list[str]:
-        columns = sorted(name for name, column in self._columns.items() if column.decode is not None)
+        columns = sorted(
+            name for name, column in self._columns.items() if column.decode is not None
+        )
         return [f"{key}/{name}" for key in self.keys() for name in columns]
 
     def _sample_column(self, name: str) -> tuple[int, _ColumnSpec]:
@@ -135,7 +160,11 @@ class _Mds(CountedContainer):
         self._file.seek(start)
         data = self._file.read(stop - start)
         open_ones = sum(not column.size for column in self._columns.values())
-        told = np.frombuffer(data[: 4 * open_ones], "<u4").tolist() if len(data) >= 4 * open_ones else []
+        told = (
+            np.frombuffer(data[: 4 * open_ones], "<u4").tolist()
+            if len(data) >= 4 * open_ones
+            else []
+        )
         sizes = iter(told)
         parts, at = {}, 4 * open_ones
         for name, column in self._columns.items():
@@ -157,7 +186,7 @@ class _Mds(CountedContainer):
         return (value.shape, value.dtype.str) if isinstance(value, np.ndarray) else ((), "json")
 
 
-# ------------------------------------------------------------------------------------------------ columns
+# ------------------------------------------------------------------------------------------ columns
 
 
 def _columns(config: Any) -> dict[str, _ColumnSpec]:
@@ -166,17 +195,24 @@ def _columns(config: Any) -> dict[str, _ColumnSpec]:
     if said.get("format") != "mds" or said.get("version") != 2:
         msg = "its header is not that of an MDS shard of version 2"
         raise FormatError(msg)
-    names, encodings, sizes = (said.get(f"column_{part}") for part in ("names", "encodings", "sizes"))
+    names, encodings, sizes = (
+        said.get(f"column_{part}") for part in ("names", "encodings", "sizes")
+    )
     if not (isinstance(names, list) and isinstance(encodings, list) and isinstance(sizes, list)):
         msg = "its header lists no columns"
         raise FormatError(msg)
-    if not all(isinstance(word, str) and word for word in names + encodings) or len(set(names)) < len(names):
+    if not all(isinstance(word, str) and word for word in names + encodings) or len(
+        set(names)
+    ) < len(names):
         msg = "the columns of its header have no names, or one twice"
         raise FormatError(msg)
     if not len(names) == len(encodings) == len(sizes):
         msg = "its header has names, encodings and sizes of different numbers of columns"
         raise FormatError(msg)
-    return {name: _column(name, word, size) for name, word, size in zip(names, encodings, sizes, strict=True)}
+    return {
+        name: _column(name, word, size)
+        for name, word, size in zip(names, encodings, sizes, strict=True)
+    }
 
 
 def _column(name: str, encoding: str, size: Any) -> _ColumnSpec:
@@ -233,9 +269,15 @@ def _array(kind: np.dtype[Any] | None, shape: tuple[int, ...] | None, data: byte
             raise FormatError(msg)
         shape, at = tuple(np.frombuffer(sizes, f"<u{width}").tolist()), at + 1 + axes * width
     if (suppressed_by := math.prod(shape) * kind.itemsize) != len(data) - at:
-        msg = f"shape {list(shape)} of {kind} needs {suppressed_by:,} bytes, found {len(data) - at:,}"
+        msg = (
+            f"shape {list(shape)} of {kind} needs {suppressed_by:,} bytes, found {len(data) - at:,}"
+        )
         raise FormatError(msg)
-    return np.frombuffer(data, kind, offset=at).reshape(shape) if len(data) > at else np.empty(shape, kind)
+    return (
+        np.frombuffer(data, kind, offset=at).reshape(shape)
+        if len(data) > at
+        else np.empty(shape, kind)
+    )
 
 
 def _number(pattern: str, dtype: str, data: bytes) -> Array:
@@ -270,7 +312,7 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
     "pkl": partial(_single_value, ".pkl"),
 }
 
-# ------------------------------------------------------------------------------------------------ the index
+# ---------------------------------------------------------------------------------------- the index
 
 
 def _index_entry(path: AnyPath) -> Mapping[str, Any] | None:
@@ -308,16 +350,24 @@ def _shards(index: AnyPath) -> list[Mapping[str, Any]]:
         msg = f"{INDEX}: {error}"
         raise FormatError(msg) from error
     shards = root.get("shards") if isinstance(root, Mapping) else None
-    return [shard for shard in shards if isinstance(shard, Mapping)] if isinstance(shards, list) else []
+    return (
+        [shard for shard in shards if isinstance(shard, Mapping)]
+        if isinstance(shards, list)
+        else []
+    )
 
 
 @lru_cache(maxsize=1)  # an index names thousands of shards, and each of them is held against it
-def _shards_by_name(index: AnyPath, size: int, time: int) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+def _shards_by_name(
+    index: AnyPath, size: int, time: int
+) -> Mapping[str, Sequence[Mapping[str, Any]]]:
     """Return the shards of an index in one state, told by its size and time, by the names of their files."""
     del size, time
     found: dict[str, list[Mapping[str, Any]]] = {}
     for shard in _shards(index):
-        for name in {posixpath.normpath(name) for name in _names(shard)}:  # as Streaming joins it to the folder
+        for name in {
+            posixpath.normpath(name) for name in _names(shard)
+        }:  # as Streaming joins it to the folder
             found.setdefault(name, []).append(shard)
     return found
 
@@ -336,7 +386,11 @@ def named_shards(index: AnyPath) -> list[tuple[list[str], Any]]:
     """
     found = list[tuple[list[str], Any]]()
     for shard in _shards(index):
-        names = [name for name in _names(shard) if {"", ".", ".."}.isdisjoint(name.split("/")) and "\0" not in name]
+        names = [
+            name
+            for name in _names(shard)
+            if {"", ".", ".."}.isdisjoint(name.split("/")) and "\0" not in name
+        ]
         if shard.get("format") == "mds" and names:
             found.append((names, shard.get("samples")))
     return found
@@ -371,7 +425,10 @@ def _opened(path: AnyPath, said: Mapping[str, Any] | None) -> BinaryIO:
 def _unpacked(path: AnyPath) -> bytes:
     import pyarrow as pa  # noqa: PLC0415  0.1 s that only compressed shards should pay
 
-    with wrap_errors("damaged zstd"), pa.input_stream(os.fspath(path), compression="zstd") as stream:
+    with (
+        wrap_errors("damaged zstd"),
+        pa.input_stream(os.fspath(path), compression="zstd") as stream,
+    ):
         data = bytearray()
         # in pieces: Arrow takes memory for all that is asked for
         while len(data) <= TEXT_BYTES and (piece := stream.read(_PIECE)):
@@ -407,11 +464,18 @@ def _hash(name: str) -> Any:
 
 def _check_head(said: Mapping[str, Any], samples: int, columns: Mapping[str, _ColumnSpec]) -> None:
     """Hold the header of a shard against the index, by which Streaming reads its samples."""
-    encodings, sizes = [c.encoding for c in columns.values()], [c.size or None for c in columns.values()]
+    encodings, sizes = (
+        [c.encoding for c in columns.values()],
+        [c.size or None for c in columns.values()],
+    )
     for name, found in (
-        ("format", "mds"), ("version", 2), ("samples", samples), ("column_names", list(columns)),
-        ("column_encodings", encodings), ("column_sizes", sizes),
-    ):  # fmt: skip
+        ("format", "mds"),
+        ("version", 2),
+        ("samples", samples),
+        ("column_names", list(columns)),
+        ("column_encodings", encodings),
+        ("column_sizes", sizes),
+    ):
         if said.get(name) != found:
             msg = f"its {name} are {str(found)[:100]}, but {INDEX} says {str(said.get(name))[:100]}"
             raise FormatError(msg)

@@ -1,8 +1,9 @@
 """MP4 and QuickTime video: when each frame is shown, from the header alone; no picture is decoded.
 
-Value: "times", seconds from the first frame on. The boxes of ISO/IEC 14496-12 are walked without reading the pictures:
-of the video track with most frames (of several, the first) ``mdhd`` gives the clock, ``stts`` how long each frame
-lasts, ``ctts`` how much later than it is decoded it is shown; ``stsz`` must count the same frames.
+Value: "times", seconds from the first frame on. The boxes of ISO/IEC 14496-12 are walked without
+reading the pictures: of the video track with most frames (of several, the first) ``mdhd`` gives the
+clock, ``stts`` how long each frame lasts, ``ctts`` how much later than it is decoded it is shown;
+``stsz`` must count the same frames.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ _MOST_BOXES = 100_000
 _MOST_FRAMES = 1 << 24  # six days at 30 frames a second
 _HEADER_BYTES = 256 << 20
 _INDEX = "the header"
-_FIRST = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"uuid", b"styp"})
+_FIRST = frozenset(
+    {b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"uuid", b"styp"}
+)
 
 
 class _Box(NamedTuple):
@@ -63,7 +66,10 @@ def _box(head: bytes, at: int, end: int, what: str) -> _Box:
         size, start = struct.unpack(">Q", head[8:16])[0], at + 16
     stop = end if size == 0 else at + size  # 0: to the end
     if stop < start or stop > end:
-        msg = f"box {_kind_text(kind)} at byte {at:,} says {size:,} bytes; {end - at:,} are left: the file is cut short"
+        msg = (
+            f"box {_kind_text(kind)} at byte {at:,} says {size:,} bytes; {end - at:,} are left: "
+            f"the file is cut short"
+        )
         raise FormatError(msg)
     return _Box(kind, start, stop)
 
@@ -112,7 +118,10 @@ def _runs(data: bytes, box: _Box, dtype: str) -> Array:
     head = data[box.start : box.start + 8]
     count = int.from_bytes(head[4:8], "big") if len(head) == 8 else -1
     if count < 0 or box.start + 8 + 8 * count > box.stop:
-        msg = f"box {_kind_text(box.kind)} is shorter than the {max(count, 0):,} entries that it declares"
+        msg = (
+            f"box {_kind_text(box.kind)} is shorter than the {max(count, 0):,} entries that it "
+            f"declares"
+        )
         raise FormatError(msg)
     rows = np.frombuffer(data, [("count", ">u4"), ("value", dtype)], count, box.start + 8)
     return np.stack([rows["count"].astype(np.int64), rows["value"].astype(np.int64)], axis=1)
@@ -133,7 +142,10 @@ def _frames(data: bytes, table: _Box) -> int:
         raise FormatError(msg)
     same, count = struct.unpack(">II", data[box.start + 4 : box.start + 12])
     if count > _MOST_FRAMES or (same == 0 and box.start + 12 + 4 * count > box.stop):
-        msg = f"box 'stsz' declares {count:,} frames; it lists fewer, or more than {_MOST_FRAMES:,} are read"
+        msg = (
+            f"box 'stsz' declares {count:,} frames; it lists fewer, or more than "
+            f"{_MOST_FRAMES:,} are read"
+        )
         raise FormatError(msg)
     return int(count)
 
@@ -165,7 +177,10 @@ def _header(path: AnyPath) -> bytes:
             msg = "no box 'moov': not an MP4 file, or a recording that was not finished"
             raise FormatError(msg)
         if any(b.kind == b"moof" for b in boxes):
-            msg = "a fragmented MP4 ('moof'): write it again as one piece, for example with ffmpeg -c copy"
+            msg = (
+                "a fragmented MP4 ('moof'): write it again as one piece, for example with ffmpeg "
+                "-c copy"
+            )
             raise FormatError(msg)
         check_bytes(movie.stop - movie.start, _INDEX, _HEADER_BYTES)
         file.seek(movie.start)
@@ -185,5 +200,8 @@ def _open(path: AnyPath, hint: Hint) -> Values:
 
 
 MP4 = Format(
-    "mp4", (".mp4", ".m4v", ".mov"), _open, magic=tuple(bytes([0, 0, 0, n]) + b"ftyp" for n in range(16, 64, 4))
+    "mp4",
+    (".mp4", ".m4v", ".mov"),
+    _open,
+    magic=tuple(bytes([0, 0, 0, n]) + b"ftyp" for n in range(16, 64, 4)),
 )

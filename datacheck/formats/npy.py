@@ -37,9 +37,14 @@ _MAGIC = b"\x93NUMPY"
 _HEADER_BYTES = 10_000  # NumPy's own limit
 _FIRST_READ = 1 << 16  # most of 83,000 pose files end here
 _ZIPPED = b"PK\x03\x04"
-_LONG = re.compile(r"""('[^']*'|"[^"]*")|(\d)L\b""")  # Python 2 wrote (5L, 3L); a column may be called q1L
+_LONG = re.compile(
+    r"""('[^']*'|"[^"]*")|(\d)L\b"""
+)  # Python 2 wrote (5L, 3L); a column may be called q1L
 _PART = re.compile(r"[<>|=]?[?biufcSUVOMm]\d*(\[[\w/]+\])?")
-_RATIO, _FLOOR_BYTES = 200, 64 << 20  # of a zip member: how far it may expand, and how large it may always be
+_RATIO, _FLOOR_BYTES = (
+    200,
+    64 << 20,
+)  # of a zip member: how far it may expand, and how large it may always be
 _SKIPPED = 1 << 20  # bytes of a member that are unpacked at once
 _SOLE = "array"  # the name of what an .npy file holds
 
@@ -63,7 +68,10 @@ def _header(head: bytes) -> _Header:
     size = int.from_bytes(head[8 : 8 + width], "little")
     start = 8 + width + size
     if size > _HEADER_BYTES or start > len(head):
-        msg = f"an .npy header of {size:,} bytes is cut short, or longer than the {_HEADER_BYTES:,} that are read"
+        msg = (
+            f"an .npy header of {size:,} bytes is cut short, or longer than the "
+            f"{_HEADER_BYTES:,} that are read"
+        )
         raise FormatError(msg)
     dtype, shape, fortran = _parse(head[8 + width : start], head[6])
     return _Header(dtype, shape, fortran, start)
@@ -78,7 +86,9 @@ def _parse(raw: bytes, version: int) -> tuple[np.dtype[Any], tuple[int, ...], bo
         except SyntaxError:
             if version == 3:
                 raise
-            found = ast.literal_eval(_LONG.sub(lambda part: part[1] or part[2], source).strip(" \n"))
+            found = ast.literal_eval(
+                _LONG.sub(lambda part: part[1] or part[2], source).strip(" \n")
+            )
         if not isinstance(found, dict) or set(found) != {"descr", "fortran_order", "shape"}:
             msg = "an .npy header holds descr, fortran_order and shape"
             raise FormatError(msg)
@@ -114,7 +124,10 @@ def _check_size(header: _Header, size: int) -> None:
     needed = math.prod(header.shape) * header.dtype.itemsize
     if header.start + needed != size:
         found = size - header.start
-        msg = f"shape {header.shape} of {header.dtype} needs {needed:,} bytes, the file holds {found:,}"
+        msg = (
+            f"shape {header.shape} of {header.dtype} needs {needed:,} bytes, the file holds "
+            f"{found:,}"
+        )
         raise FormatError(msg)
 
 
@@ -134,7 +147,9 @@ def _values(data: bytes, name: str) -> dict[str, Any]:
     if header.dtype.hasobject:
         return _objects(header, data, name)
     _check_size(header, len(data))
-    return expand(name, _shaped(header, np.frombuffer(data, dtype=header.dtype, offset=header.start)))
+    return expand(
+        name, _shaped(header, np.frombuffer(data, dtype=header.dtype, offset=header.start))
+    )
 
 
 def _objects(header: _Header, data: bytes, name: str) -> dict[str, Any]:
@@ -167,7 +182,11 @@ class _LazyArray(Container):
         if name != _SOLE:
             raise KeyError(name)
         header, dtype = self._header, self._header.dtype
-        return header.shape[0] if header.shape and dtype == plain_type(dtype) and not header.fortran else None
+        return (
+            header.shape[0]
+            if header.shape and dtype == plain_type(dtype) and not header.fortran
+            else None
+        )
 
     def read_rows(self, name: str, start: int, stop: int) -> Any:
         header, dtype = self._header, self._header.dtype
@@ -176,7 +195,9 @@ class _LazyArray(Container):
         count = max(0, min(stop, header.shape[0]) - start)
         row = math.prod(header.shape[1:])
         with wrap_errors("the file cannot be read"):
-            flat = np.fromfile(self._path, dtype, count * row, offset=header.start + start * row * dtype.itemsize)
+            flat = np.fromfile(
+                self._path, dtype, count * row, offset=header.start + start * row * dtype.itemsize
+            )
             return flat.reshape(count, *header.shape[1:])
 
     def peek(self, name: str) -> tuple[tuple[int, ...], str]:
@@ -220,13 +241,21 @@ class _Npz(CountedContainer):
         self._archive = archive
         self._members = {_member_name(info): info for info in archive.infolist()}
         self._known = len(self._members)
-        self._last: tuple[str, Values] | None = None  # the names of a structured member come one after another
+        self._last: tuple[str, Values] | None = (
+            None  # the names of a structured member come one after another
+        )
         self._headers: dict[str, _Header] = {}
-        self._streams: dict[str, tuple[IO[bytes], int]] = {}  # by member one that was read up to a row
+        self._streams: dict[
+            str, tuple[IO[bytes], int]
+        ] = {}  # by member one that was read up to a row
         if len(self._members) != len(archive.infolist()):
             msg = "two members of the archive have one name"
             raise FormatError(msg)
-        check_bytes(sum(info.file_size for info in archive.infolist()), "the members together", 4 * VALUE_BYTES)
+        check_bytes(
+            sum(info.file_size for info in archive.infolist()),
+            "the members together",
+            4 * VALUE_BYTES,
+        )
 
     def names(self) -> list[str]:
         names = sorted(name for member in self._members for name in self._names_of(member))
@@ -257,7 +286,10 @@ class _Npz(CountedContainer):
             raise FormatError(msg)
         check_bytes(info.file_size, member)
         if info.file_size > max(_FLOOR_BYTES, _RATIO * info.compress_size):
-            msg = f"{member}: {info.file_size:,} bytes in {info.compress_size:,}; at most {_RATIO}:1 is read"
+            msg = (
+                f"{member}: {info.file_size:,} bytes in {info.compress_size:,}; at most "
+                f"{_RATIO}:1 is read"
+            )
             raise FormatError(msg)
         with wrap_errors(member):
             return self._archive.open(info)
@@ -291,7 +323,9 @@ class _Npz(CountedContainer):
     def peek(self, name: str) -> tuple[tuple[int, ...], str]:
         owner = self._owner(name)
         header = self._header(owner)
-        return _peeked(header) if header.dtype.kind in "biufcMm" else self._values_of(owner).peek(name)
+        return (
+            _peeked(header) if header.dtype.kind in "biufcMm" else self._values_of(owner).peek(name)
+        )
 
     def stores_text(self, name: str) -> bool:
         return self._header(self._owner(name)).dtype.kind in "SU"
@@ -301,7 +335,9 @@ class _Npz(CountedContainer):
         header = self._header(owner)
         try:
             _check_size(header, self._members[owner].file_size)
-            plain = header.dtype == plain_type(header.dtype) and not header.fortran and owner == name
+            plain = (
+                header.dtype == plain_type(header.dtype) and not header.fortran and owner == name
+            )
         except FormatError:
             return None  # whoever reads all of it says why
         return header.shape[0] if plain and header.shape else None
@@ -328,7 +364,9 @@ class _Npz(CountedContainer):
             got = 0
             while got < len(view) and (more := stream.readinto(view[got : got + _SKIPPED])):  # type: ignore[attr-defined]
                 got += more
-            if got < len(view) or (stop == total and stream.read(1)):  # zipfile checks the CRC when it meets the end
+            if got < len(view) or (
+                stop == total and stream.read(1)
+            ):  # zipfile checks the CRC when it meets the end
                 size = self._members[name].file_size
                 msg = f"{name}: {size:,} bytes are declared, but not as many unpacked"
                 raise FormatError(msg)
@@ -345,8 +383,16 @@ class _Npz(CountedContainer):
 def _member_name(info: zipfile.ZipInfo) -> str:
     name = info.filename
     parts = name.split("/")
-    if name.startswith("/") or ".." in parts or "" in parts or re.search(r"^[A-Za-z]:|[\\\0]", info.orig_filename):
-        msg = f"the archive has a member named {info.orig_filename[:60]!r}; names inside stay relative and plain"
+    if (
+        name.startswith("/")
+        or ".." in parts
+        or "" in parts
+        or re.search(r"^[A-Za-z]:|[\\\0]", info.orig_filename)
+    ):
+        msg = (
+            f"the archive has a member named {info.orig_filename[:60]!r}; names inside stay "
+            f"relative and plain"
+        )
         raise FormatError(msg)
     return name.removesuffix(".npy")
 

@@ -13,7 +13,9 @@ from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, numbers, t
 from datacheck.model.sample import Array
 from datacheck.runtime.beneath import AnyPath
 
-_WORDS = re.compile(rb"(?:v|vn|vt|vp|f|l|p|o|g|s|mtllib|usemtl|cstype|deg|curv2?|surf|end|parm|trim|hole)\b")
+_WORDS = re.compile(
+    rb"(?:v|vn|vt|vp|f|l|p|o|g|s|mtllib|usemtl|cstype|deg|curv2?|surf|end|parm|trim|hole)\b"
+)
 _WIDTHS = {3, 4, 6, 7, 8}  # x y z, then w, r g b, w r g b, r g b and their count
 
 
@@ -22,7 +24,9 @@ def _rows(lines: list[bytes], what: str) -> Array:
     if not lines:
         return np.empty((0, 3))
     widths = {len(line.split()) - 1 for line in lines}
-    if len(widths) > 1 and min(widths) >= 3:  # some lines with colours, some without: keep what all have
+    if (
+        len(widths) > 1 and min(widths) >= 3
+    ):  # some lines with colours, some without: keep what all have
         lines, widths = [b" ".join(line.split()[:4]) for line in lines], {3}
     width = widths.pop()
     if widths or width not in _WIDTHS:
@@ -36,20 +40,29 @@ def _faces(lines: list[bytes], vertices: Array, count: int) -> Array:
     """Return triangles.
 
     Shapes:
-        vertices: int64 (faces) [vertices that stand before the face, which negative indices count back from]
+        vertices: int64 (faces) [vertices that stand before the face, which negative indices count
+            back from]
         returns: int64 (triangles, 3)
     """
     corners = np.array([len(line.split()) - 1 for line in lines], dtype=np.int64)
-    body = re.sub(rb"/[^\s]*", b"", b"\n".join(line[1:] for line in lines))  # 3/7/2: vertex, texture, normal
+    body = re.sub(
+        rb"/[^\s]*", b"", b"\n".join(line[1:] for line in lines)
+    )  # 3/7/2: vertex, texture, normal
     flat = numbers(body)
-    if len(flat) != corners.sum() or not (flat == np.trunc(flat)).all() or not (np.abs(flat) < 2**53).all():
+    if (
+        len(flat) != corners.sum()
+        or not (flat == np.trunc(flat)).all()
+        or not (np.abs(flat) < 2**53).all()
+    ):
         msg = "a face refers to a vertex by something that is no whole number"
         raise FormatError(msg)
     index = flat.astype(np.int64)
     index = np.where(index < 0, np.repeat(vertices, corners) + index, index - 1)
     wrong = np.flatnonzero((index < 0) | (index >= count))
     if len(wrong):
-        msg = f"a face refers to vertex {int(flat[wrong[0]])}; the file has {count:,}, counted from 1"
+        msg = (
+            f"a face refers to vertex {int(flat[wrong[0]])}; the file has {count:,}, counted from 1"
+        )
         raise FormatError(msg)
     return triangles(corners, index)
 
@@ -73,7 +86,9 @@ def _open(path: AnyPath, hint: Hint) -> Values:
         start = 4 if rows.shape[1] == 7 else 3
         values["colors"] = np.ascontiguousarray(rows[:, start : start + 3])
     if normal_at:
-        values["normals"] = np.ascontiguousarray(_rows([lines[i] for i in normal_at], "normal")[:, :3])
+        values["normals"] = np.ascontiguousarray(
+            _rows([lines[i] for i in normal_at], "normal")[:, :3]
+        )
     if face_at:
         before = np.searchsorted(np.array(vertex_at, dtype=np.int64), face_at)
         values["faces"] = _faces([lines[i] for i in face_at], before, len(rows))

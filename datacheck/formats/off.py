@@ -20,23 +20,37 @@ def _open(path: AnyPath, hint: Hint) -> Values:
         raise FormatError(msg)
     lines = [line for line in body.partition(b"OFF")[2].split(b"\n") if line.strip()]
     counts = numbers(lines[0]) if lines else np.empty(0)
-    if len(counts) not in {2, 3} or not _whole_numbers(counts) or counts[0] + counts[1] > len(lines) - 1:
-        msg = f"the OFF header counts {counts[:2].tolist()} vertices and faces; {max(len(lines) - 1, 0)} lines follow"
+    if (
+        len(counts) not in {2, 3}
+        or not _whole_numbers(counts)
+        or counts[0] + counts[1] > len(lines) - 1
+    ):
+        msg = (
+            f"the OFF header counts {counts[:2].tolist()} vertices and faces; "
+            f"{max(len(lines) - 1, 0)} lines follow"
+        )
         raise FormatError(msg)
     vertices, faces = int(counts[0]), int(counts[1])
     rows = [line.split() for line in lines[1 : 1 + vertices + faces]]
     if any(len(row) < 3 for row in rows[:vertices]):
         msg = "a vertex line has fewer than three numbers"
         raise FormatError(msg)
-    points = numbers(b" ".join(token for row in rows[:vertices] for token in row[:3])).reshape(vertices, 3)
+    points = numbers(b" ".join(token for row in rows[:vertices] for token in row[:3])).reshape(
+        vertices, 3
+    )
     sizes = numbers(b" ".join(row[0] for row in rows[vertices:]))
     sides = sizes.astype(np.int64) if _whole_numbers(sizes) else np.full(faces, -1)
     if any(not 0 <= n < len(row) for n, row in zip(sides, rows[vertices:], strict=True)):
         msg = "a face line has fewer corners than it says"
         raise FormatError(msg)
-    corners = numbers(b" ".join(t for n, row in zip(sides, rows[vertices:], strict=True) for t in row[1 : 1 + n]))
+    corners = numbers(
+        b" ".join(t for n, row in zip(sides, rows[vertices:], strict=True) for t in row[1 : 1 + n])
+    )
     if not (_whole_numbers(corners) and (corners < vertices).all()):
-        msg = f"a face refers to a vertex that does not exist; the file has {vertices:,}, counted from 0"
+        msg = (
+            f"a face refers to a vertex that does not exist; the file has {vertices:,}, counted "
+            f"from 0"
+        )
         raise FormatError(msg)
     return Values({"points": points, "faces": triangles(sides, corners.astype(np.int64))})
 

@@ -1,9 +1,10 @@
 """Parquet: columns as arrays, read row group by row group; lists of one length are further axes.
 
-Names are those of the columns. What is a value: numbers, times (as whole numbers of the unit that the file says), text,
-and lists of them; lists of different lengths and lists of texts are JSON, one entry per row. Bytes (pictures) and
-records are no values: they are not listed, and reading one says why. An empty place (null) is NaN among floats, ""
-among texts, elsewhere an error: no whole number, time or list is made up for it.
+Names are those of the columns. What is a value: numbers, times (as whole numbers of the unit that
+the file says), text, and lists of them; lists of different lengths and lists of texts are JSON, one
+entry per row. Bytes (pictures) and records are no values: they are not listed, and reading one says
+why. An empty place (null) is NaN among floats, "" among texts, elsewhere an error: no whole number,
+time or list is made up for it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ _FOOTER_BYTES = 64 << 20
 _ENTRIES = 1_000_000  # of one list in the footer
 _BATCH = 1 << 16  # rows
 _BATCH_BYTES = 16 << 20  # as they are stored: fewer rows where they are large
-_LARGE_BYTES, _BUFFER_BYTES = 16 << 20, 1 << 20  # of larger files no column of a row group is held as it is stored
+_LARGE_BYTES, _BUFFER_BYTES = (
+    16 << 20,
+    1 << 20,
+)  # of larger files no column of a row group is held as it is stored
 
 
 @cache
@@ -45,16 +49,23 @@ class _Parquet(ArrowColumns):
         pa, pq = _libraries()
         with wrap_errors("damaged Parquet file"):
             self._file = pq.ParquetFile(
-                path, pre_buffer=False, thrift_string_size_limit=_FOOTER_BYTES, thrift_container_size_limit=_ENTRIES,
-                schema_depth_limit=DEPTH, page_checksum_verification=True, arrow_extensions_enabled=False,
+                path,
+                pre_buffer=False,
+                thrift_string_size_limit=_FOOTER_BYTES,
+                thrift_container_size_limit=_ENTRIES,
+                schema_depth_limit=DEPTH,
+                page_checksum_verification=True,
+                arrow_extensions_enabled=False,
                 buffer_size=_BUFFER_BYTES if nbytes > _LARGE_BYTES else 0,
-            )  # fmt: skip
+            )
             meta = self._file.metadata
             groups = [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
             if min(groups, default=0) < 0 or sum(groups) != meta.num_rows:
                 msg = f"{meta.num_rows:,} rows are declared, its row groups have {sum(groups):,}"
                 raise FormatError(msg)
-            super().__init__(pa, self._file.schema_arrow, groups, nbytes, (status.st_dev, *stamp_of(status)))
+            super().__init__(
+                pa, self._file.schema_arrow, groups, nbytes, (status.st_dev, *stamp_of(status))
+            )
         self._batch = min(_BATCH, max(1, _BATCH_BYTES * self._rows // nbytes))
 
     def close(self) -> None:
@@ -62,10 +73,13 @@ class _Parquet(ArrowColumns):
             self._file.close()
 
     def _batches(self, name: str, groups: Iterable[int]) -> Iterator[Any]:
-        # What the footer says of a column is not asked for: a wrong word there makes Arrow end the process.
+        # What the footer says of a column is not asked for: a wrong word there makes Arrow end the
+        # process.
         counted = ByteCounter(self._pa)
         how: dict[str, Any] = {"batch_size": self._batch, "columns": [name], "use_threads": False}
-        for batch in chain.from_iterable(self._file.iter_batches(row_groups=[group], **how) for group in groups):
+        for batch in chain.from_iterable(
+            self._file.iter_batches(row_groups=[group], **how) for group in groups
+        ):
             column = batch.column(0)
             yield column
             check_expansion(counted.add(column), self._nbytes, name)
@@ -87,10 +101,15 @@ def _check_ends(path: AnyPath) -> int:
         file.seek(max(0, size - 8))
         tail = file.read(8)
     if head != _MARK or size < 12:
-        msg = f"not a Parquet file: it starts with {head!r}, not with {_MARK!r}" + (" (encrypted)" * (head == b"PARE"))
+        msg = f"not a Parquet file: it starts with {head!r}, not with {_MARK!r}" + (
+            " (encrypted)" * (head == b"PARE")
+        )
         raise FormatError(msg)
     if tail[4:] != _MARK:
-        msg = f"it ends with {tail[4:]!r}, not with {_MARK!r}: the file is cut short, or was not finished"
+        msg = (
+            f"it ends with {tail[4:]!r}, not with {_MARK!r}: the file is cut short, or was not "
+            f"finished"
+        )
         raise FormatError(msg)
     footer = int.from_bytes(tail[:4], "little")
     if footer > size - 12:

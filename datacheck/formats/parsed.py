@@ -49,7 +49,8 @@ def to_json(item: Any, depth: int = DEPTH) -> Any:
     """Return nested Python values as JSON values: tuples as lists, number keys as text, arrays as lists.
 
     Raises:
-        FormatError: too deep, or a value that JSON does not have (NaN, bytes, sets, integers beyond 64 bits).
+        FormatError: too deep, or a value that JSON does not have (NaN, bytes, sets, integers beyond
+            64 bits).
     """
     if depth == 0:
         msg = f"nested more than {DEPTH} deep"
@@ -85,7 +86,10 @@ def _json_scalar(item: Any) -> Any:
     if isinstance(item, datetime.date):
         return item.isoformat()
     shown = repr(item)[:40] if isinstance(item, int | float) else type(item).__name__
-    msg = f"{shown} inside a list or mapping: only text, finite numbers, lists and mappings are read there"
+    msg = (
+        f"{shown} inside a list or mapping: only text, finite numbers, lists and mappings are "
+        f"read there"
+    )
     raise FormatError(msg)
 
 
@@ -139,7 +143,10 @@ def rectangular(items: list[Any] | tuple[Any, ...]) -> Array:
 def _only_numbers(items: list[Any] | tuple[Any, ...]) -> bool:
     if set(map(type, items)) <= {bool, int, float}:
         return True
-    return all(_only_numbers(item) if isinstance(item, list | tuple) else _is_number(item) for item in items)
+    return all(
+        _only_numbers(item) if isinstance(item, list | tuple) else _is_number(item)
+        for item in items
+    )
 
 
 def _is_number(item: Any) -> bool:
@@ -156,7 +163,9 @@ def conflict(data: bytes) -> str:
     if middle < 0 or not last or not data.startswith(b"<<<<<<< ", first):
         return ""
     lines = [data.count(b"\n", 0, place) + 1 for place in (first, last)]
-    return "lines {:,} to {:,} are a git merge conflict (<<<<<<<, =======, >>>>>>>): keep one side".format(*lines)
+    return "lines {:,} to {:,} are a git merge conflict (<<<<<<<, =======, >>>>>>>): keep one side".format(
+        *lines
+    )
 
 
 def parse_json(data: bytes, *, deep: bool = False) -> Any:
@@ -164,7 +173,8 @@ def parse_json(data: bytes, *, deep: bool = False) -> Any:
 
     Args:
         data: the document.
-        deep: whether more levels will do: for a caller who writes again what it keeps, and sees then.
+        deep: whether more levels will do: for a caller who writes again what it keeps, and sees
+            then.
 
     Raises:
         FormatError: not JSON; says where.
@@ -172,7 +182,9 @@ def parse_json(data: bytes, *, deep: bool = False) -> Any:
     try:
         value = orjson.loads(data)
         if not deep and data.count(b"[") + data.count(b"{") > _JSON_DEPTH:
-            orjson.dumps([[value]])  # it reads deeper than it writes, and every value must be written again
+            orjson.dumps(
+                [[value]]
+            )  # it reads deeper than it writes, and every value must be written again
     except orjson.JSONDecodeError as error:
         msg = f"not JSON: {conflict(data) or error}"
         raise FormatError(msg) from error

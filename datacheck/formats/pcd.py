@@ -1,7 +1,7 @@
 """PCD point clouds, versions .5 to .7, ascii, binary and binary_compressed.
 
-Values: "points", "normals" (normal_x, normal_y, normal_z), "colors" uint8 [N, 3] (unpacked from rgb or rgba, then also
-"alpha"), then every other field by its name; a field with COUNT k is [N, k].
+Values: "points", "normals" (normal_x, normal_y, normal_z), "colors" uint8 [N, 3] (unpacked from rgb
+or rgba, then also "alpha"), then every other field by its name; a field with COUNT k is [N, k].
 """
 
 from __future__ import annotations
@@ -13,7 +13,15 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import Values, add_values, check_bytes, check_expansion, declared, numbers, plain
+from datacheck.formats.limits import (
+    Values,
+    add_values,
+    check_bytes,
+    check_expansion,
+    declared,
+    numbers,
+    plain,
+)
 from datacheck.model.sample import Array
 from datacheck.runtime.beneath import AnyPath
 
@@ -117,7 +125,11 @@ def _ascii(body: bytes, fields: list[_Field], points: int) -> dict[str, Array]:
     rows, columns, at = found.reshape(points, width), {}, 0
     for f in fields:
         part = slice(at, at + f.count)
-        if f.dtype.itemsize == 8 and f.dtype.kind in "iu" and (np.abs(rows[:, part]) >= _EXACT).any():
+        if (
+            f.dtype.itemsize == 8
+            and f.dtype.kind in "iu"
+            and (np.abs(rows[:, part]) >= _EXACT).any()
+        ):
             columns[f.name] = _whole(np.array(body.split()).reshape(points, width)[:, part], f)
         else:
             columns[f.name] = declared(rows[:, part], f.dtype, f"field {f.name}")
@@ -154,7 +166,8 @@ def _compressed(body: bytes, fields: list[_Field], points: int) -> dict[str, Arr
     needed = points * sum(f.count * f.dtype.itemsize for f in fields)
     if size != needed or packed > len(body) - 8:
         msg = (
-            f"{needed:,} bytes of points are declared; the body says {size:,} in {packed:,} of {len(body) - 8:,} bytes"
+            f"{needed:,} bytes of points are declared; the body says {size:,} in {packed:,} of "
+            f"{len(body) - 8:,} bytes"
         )
         raise FormatError(msg)
     check_expansion(size, packed, "the compressed points")
@@ -169,7 +182,11 @@ _BODIES = {"ascii": _ascii, "binary": _binary, "binary_compressed": _compressed}
 
 
 def _values(columns: dict[str, Array]) -> dict[str, Any]:
-    rest = {name: column[:, 0] if column.shape[1] == 1 else column for name, column in columns.items() if name != "_"}
+    rest = {
+        name: column[:, 0] if column.shape[1] == 1 else column
+        for name, column in columns.items()
+        if name != "_"
+    }
     values: dict[str, Any] = {}
     for group, parts in _GROUPS.items():
         if all(p in rest and rest[p].ndim == 1 for p in parts):

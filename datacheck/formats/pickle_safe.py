@@ -1,8 +1,9 @@
 """Pickles (HO3D's meta files, SceneLeap's saved dicts) without running anything that a pickle asks for.
 
-The machine may call a handful of functions, all of them below, and each returns a plain record of this module: no
-NumPy code ever sees an argument from the file unchecked. A pickle that names anything else is refused. joblib writes
-the numbers of each array behind its wrapper, in the middle of the pickle; they are taken from there.
+The machine may call a handful of functions, all of them below, and each returns a plain record of
+this module: no NumPy code ever sees an argument from the file unchecked. A pickle that names
+anything else is refused. joblib writes the numbers of each array behind its wrapper, in the middle
+of the pickle; they are taken from there.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ class _Dtype:
         if not isinstance(name, str) or name[:1] not in tuple("biufcSUVOMm?"):
             msg = f"pickled dtype {str(name)[:40]!r} is not read"
             raise FormatError(msg)
-        self.value: np.dtype[Any] = np.dtype("O" if name[0] == "O" else "i8" if name[0] in "Mm" else name)
+        self.value: np.dtype[Any] = np.dtype(
+            "O" if name[0] == "O" else "i8" if name[0] in "Mm" else name
+        )
 
     def __setstate__(self, state: Any) -> None:
         if self.built or self.used:  # NumPy would turn the bytes of arrays that are there
@@ -71,7 +74,12 @@ class _Dtype:
         if names:
             parts = {str(n): (members[n][0].value, int(members[n][1])) for n in names}
             formats, offsets = [p[0] for p in parts.values()], [p[1] for p in parts.values()]
-            spec = {"names": list(parts), "formats": formats, "offsets": offsets, "itemsize": int(size)}
+            spec = {
+                "names": list(parts),
+                "formats": formats,
+                "offsets": offsets,
+                "itemsize": int(size),
+            }
             self.value = np.dtype(spec)  # type: ignore[call-overload]
         elif order in {"<", ">"}:
             self.value = self.value.newbyteorder(order)
@@ -93,7 +101,10 @@ class _ArrayRecord:
 
     def __setstate__(self, state: Any) -> None:
         if self.built or len(state) not in {4, 5}:
-            msg = f"a pickled array whose state is set twice, or that has {len(state)} parts; NumPy writes 5"
+            msg = (
+                f"a pickled array whose state is set twice, or that has {len(state)} parts; "
+                f"NumPy writes 5"
+            )
             raise FormatError(msg)
         self.built = True
         shape, dtype, fortran, data = state[-4:]
@@ -103,7 +114,9 @@ class _ArrayRecord:
                 msg = f"a pickled object array of shape {shape} holds {len(data)} objects"
                 raise FormatError(msg)
             self.axes = len(shape)
-            self.objects = list(data) if shape else data[0]  # as NumPy: what changes in the list later is not in it
+            self.objects = (
+                list(data) if shape else data[0]
+            )  # as NumPy: what changes in the list later is not in it
         else:
             self.value = _array(data, dtype, shape, "F" if fortran else "C")
 
@@ -166,9 +179,15 @@ class _JoblibRecord(_ArrayRecord):
             raise FormatError(msg)
         dtype.used = True
         if dtype.value.hasobject:
-            kind: Any = _Unpickler if budget.BY_SIZE else _PlainUnpickler  # as `load` takes one or the other
-            found = kind(self.stream, encoding="latin1").load()  # a pickle within, as joblib writes it
-            self.axes, self.objects = (found.axes, found.objects) if isinstance(found, _ArrayRecord) else (0, None)
+            kind: Any = (
+                _Unpickler if budget.BY_SIZE else _PlainUnpickler
+            )  # as `load` takes one or the other
+            found = kind(
+                self.stream, encoding="latin1"
+            ).load()  # a pickle within, as joblib writes it
+            self.axes, self.objects = (
+                (found.axes, found.objects) if isinstance(found, _ArrayRecord) else (0, None)
+            )
             if self.objects is None:
                 msg = "an array of objects that joblib did not write"
                 raise FormatError(msg)
@@ -179,10 +198,17 @@ class _JoblibRecord(_ArrayRecord):
         nbytes = count * dtype.value.itemsize
         if dtype.value.itemsize == 0 or at + nbytes > len(self.data):
             found = max(0, len(self.data) - at)
-            msg = f"an array of shape {sizes} and type {dtype.value} needs {nbytes:,} bytes, {found:,} follow"
+            msg = (
+                f"an array of shape {sizes} and type {dtype.value} needs {nbytes:,} bytes, "
+                f"{found:,} follow"
+            )
             raise FormatError(msg)
-        flat = np.frombuffer(self.data, dtype.value, count, at) if count else np.empty(0, dtype.value)
-        self.value = flat.reshape(sizes[::-1]).T if state.get("order") == "F" else flat.reshape(sizes)
+        flat = (
+            np.frombuffer(self.data, dtype.value, count, at) if count else np.empty(0, dtype.value)
+        )
+        self.value = (
+            flat.reshape(sizes[::-1]).T if state.get("order") == "F" else flat.reshape(sizes)
+        )
         self.stream.seek(nbytes, io.SEEK_CUR)
 
 
@@ -251,7 +277,10 @@ class _AllowedGlobals:
         try:
             return self.allowed[module_name, global_name]
         except KeyError:
-            msg = f"the pickle asks for {module_name}.{global_name}; only arrays and plain values are read"
+            msg = (
+                f"the pickle asks for {module_name}.{global_name}; only arrays and plain values "
+                f"are read"
+            )
             raise FormatError(msg, "DC110") from None
 
     def persistent_load(self, pid: Any, /) -> Any:
@@ -302,7 +331,9 @@ def load(stream: io.BytesIO, outside: ExtraGlobals | None = None) -> Any:
     data = stream.getvalue()
     appended = _JOBLIB in data
     kind: Any = _Unpickler
-    if not budget.BY_SIZE:  # else a child has the limit already, and to look at each opcode takes a quarter of the time
+    if (
+        not budget.BY_SIZE
+    ):  # else a child has the limit already, and to look at each opcode takes a quarter of the time
         if appended or outside is not None:  # what stands between the opcodes is none
             kind = _PlainUnpickler
         else:
@@ -311,10 +342,15 @@ def load(stream: io.BytesIO, outside: ExtraGlobals | None = None) -> Any:
     with wrap_errors("damaged pickle"):
         unpickler = kind(stream, encoding="latin1")
         if appended:
-            own = type("_Appended", (_JoblibRecord,), {"__slots__": (), "data": data, "stream": stream})
+            own = type(
+                "_Appended", (_JoblibRecord,), {"__slots__": (), "data": data, "stream": stream}
+            )
             unpickler.allowed = {**_ALLOWED, ("joblib.numpy_pickle", _JOBLIB.decode()): own}
         if outside is not None:
-            unpickler.allowed, unpickler.stored = {**unpickler.allowed, **outside.names}, outside.stored
+            unpickler.allowed, unpickler.stored = (
+                {**unpickler.allowed, **outside.names},
+                outside.stored,
+            )
         return unpickler.load()
 
 
@@ -326,16 +362,21 @@ def unpickle(data: bytes, sole: str = "", prefix: str = "") -> dict[str, Any]:
 
     Args:
         data: the whole pickle, of any protocol; text of Python 2 is read as latin-1.
-        sole: name of the value where the pickle holds no mapping; "" for "array", "records" (a list) or "value".
+        sole: name of the value where the pickle holds no mapping; "" for "array", "records" (a
+            list) or "value".
         prefix: what a mapping's names start with.
 
     Returns:
-        Values by name: a mapping's entries (nested ones as ``outer/inner``, entries that are None left out), or the
-        sole value. A list of mappings that hold arrays, which is the whole pickle or an entry of its mapping, is taken
-        for groups: ``07/observations``. A value that cannot be handed on is a `FormatError` under its name.
+        Values by name: a mapping's entries (nested ones as ``outer/inner``, entries that are None
+            left out), or the
+        sole value. A list of mappings that hold arrays, which is the whole pickle or an entry of
+        its mapping, is taken
+        for groups: ``07/observations``. A value that cannot be handed on is a `FormatError` under
+            its name.
 
     Raises:
-        FormatError: damaged, or it asks for something other than arrays, text, numbers, lists and mappings.
+        FormatError: damaged, or it asks for something other than arrays, text, numbers, lists and
+            mappings.
     """
     return values_of(_loaded(data), len(data), sole, prefix)
 
@@ -349,7 +390,8 @@ def values_of(root: Any, nbytes: int, sole: str = "", prefix: str = "") -> dict[
         sole, prefix: as of `unpickle`.
 
     Raises:
-        FormatError: it is far larger than its bytes, nested too deep, or has keys that are no names.
+        FormatError: it is far larger than its bytes, nested too deep, or has keys that are no
+            names.
     """
     check_keys(len(root) if isinstance(root, dict) else 0)
     if isinstance(root, tuple) and root and all(isinstance(item, _ArrayRecord) for item in root):
@@ -365,7 +407,13 @@ def values_of(root: Any, nbytes: int, sole: str = "", prefix: str = "") -> dict[
     elif _are_groups(root):
         _flatten(prefix, _numbered(root), values)
     else:
-        kind = "array" if isinstance(root, np.ndarray) else "records" if isinstance(root, list) else "value"
+        kind = (
+            "array"
+            if isinstance(root, np.ndarray)
+            else "records"
+            if isinstance(root, list)
+            else "value"
+        )
         _add(sole or kind, root, values)
     return values
 
@@ -389,7 +437,9 @@ def _loaded(data: bytes) -> Any:
     return root
 
 
-_FAR_INDEX = re.compile(rb"r[\s\S]{3}[\x01-\xff]|p\d{8}")  # what may be an index of 2^24 or more into the memo
+_FAR_INDEX = re.compile(
+    rb"r[\s\S]{3}[\x01-\xff]|p\d{8}"
+)  # what may be an index of 2^24 or more into the memo
 
 
 def _check_memo(data: bytes) -> None:
@@ -444,7 +494,9 @@ def _materialized(item: Any, budget: _ExpansionBudget, depth: int) -> Any:
         if item.axes:
             msg = "the pickle holds an array of objects"
             raise FormatError(msg)
-        return item.value if item.objects is None else _materialized(item.objects, budget, depth - 1)
+        return (
+            item.value if item.objects is None else _materialized(item.objects, budget, depth - 1)
+        )
     if isinstance(item, dict):
         return {key: _materialized(value, budget, depth - 1) for key, value in item.items()}
     if isinstance(item, list | tuple):
@@ -458,7 +510,11 @@ def _unwrapped(item: Any, budget: _ExpansionBudget, depth: int) -> Any:
         msg = f"a pickle nested more than {DEPTH} deep"
         raise FormatError(msg)
     nbytes = (
-        len(item) if isinstance(item, str | bytes | bytearray) else item.nbytes if isinstance(item, np.ndarray) else 0
+        len(item)
+        if isinstance(item, str | bytes | bytearray)
+        else item.nbytes
+        if isinstance(item, np.ndarray)
+        else 0
     )
     budget.pay(1, nbytes)
     if type(item) in {str, int, float, bool, type(None)}:
@@ -476,9 +532,14 @@ def _unwrapped(item: Any, budget: _ExpansionBudget, depth: int) -> Any:
 
 def _flatten(prefix: str, mapping: dict[Any, Any], values: dict[str, Any]) -> None:
     for key, item in mapping.items():
-        parts = key if isinstance(key, tuple) and key else (key,)  # ("S1", "54138969"): a subject's camera
+        parts = (
+            key if isinstance(key, tuple) and key else (key,)
+        )  # ("S1", "54138969"): a subject's camera
         if any(isinstance(part, bool) or not isinstance(part, str | int) for part in parts):
-            msg = f"a mapping key of type {type(key).__name__}; text, whole numbers and tuples of them are read"
+            msg = (
+                f"a mapping key of type {type(key).__name__}; text, whole numbers and tuples of "
+                f"them are read"
+            )
             raise FormatError(msg)
         name = f"{prefix}{','.join(map(str, parts))}"
         if isinstance(item, dict) and all(isinstance(k, str) for k in item):
@@ -496,12 +557,16 @@ def _are_groups(value: Any, others: int = 0, *, within: bool = False) -> bool:
     Args:
         value: of a pickle.
         others: how many other values the pickle has.
-        within: it is an entry of a mapping; lists of numbers alone (boxes of annotations) are JSON there.
+        within: it is an entry of a mapping; lists of numbers alone (boxes of annotations) are JSON
+            there.
 
     Notes:
-        As JSON such numbers would be judged by no rule, and one NaN among them would make the whole list unreadable.
+        As JSON such numbers would be judged by no rule, and one NaN among them would make the whole
+        list unreadable.
     """
-    if not isinstance(value, list) or not all(isinstance(item, dict) and all(map(_is_name, item)) for item in value):
+    if not isinstance(value, list) or not all(
+        isinstance(item, dict) and all(map(_is_name, item)) for item in value
+    ):
         return False
     few = others + sum(map(len, value)) <= FIELDS
     numbers = (entry for item in value for entry in item.values() if _holds_numbers(entry))
@@ -545,7 +610,9 @@ class _PickleTemplate(Container):
         values: of the pickle that it was found with.
     """
 
-    def __init__(self, data: bytes, fixed: list[slice], spans: dict[str, int], values: dict[str, Any]) -> None:
+    def __init__(
+        self, data: bytes, fixed: list[slice], spans: dict[str, int], values: dict[str, Any]
+    ) -> None:
         self.data, self.fixed, self.spans, self.values = data, fixed, spans, values
         self.mark = b"".join([data[part] for part in fixed])
         self._names = sorted(values)
@@ -566,7 +633,9 @@ class _PickleTemplate(Container):
         value = self.values[name]
         if name not in self.spans:
             return value
-        return np.frombuffer(self.data, value.dtype, value.size, self.spans[name]).reshape(value.shape)
+        return np.frombuffer(self.data, value.dtype, value.size, self.spans[name]).reshape(
+            value.shape
+        )
 
     def peek(self, name: str) -> tuple[tuple[int, ...], str]:
         return Values(self.values).peek(name)
@@ -576,16 +645,23 @@ def _make_template(data: bytes, values: dict[str, Any]) -> _PickleTemplate | Non
     """Return the mould of a pickle, None where it cannot be told for sure which bytes are which array's.
 
     Notes:
-        The proof: with other bytes in these places the unpickler gives just these other arrays and nothing else new.
+        The proof: with other bytes in these places the unpickler gives just these other arrays and
+            nothing else new.
     """
     spans = {name: at for name, value in values.items() if (at := _place(data, value)) is not None}
     ends = sorted({(at, at + values[name].nbytes) for name, at in spans.items()})
     if not _are_used_once(data, {at for at, _ in ends}):
         return None
     edges = [0, *(edge for span in ends for edge in span), len(data)]
-    if not spans or any(isinstance(v, FormatError) for v in values.values()) or edges != sorted(edges):
+    if (
+        not spans
+        or any(isinstance(v, FormatError) for v in values.values())
+        or edges != sorted(edges)
+    ):
         return None
-    mould = _PickleTemplate(data, [slice(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True)], spans, values)
+    mould = _PickleTemplate(
+        data, [slice(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True)], spans, values
+    )
     other = bytearray(data)
     for start, stop in ends:
         other[start:stop] = bytes(byte ^ 0x55 for byte in data[start:stop])
@@ -603,7 +679,8 @@ def _are_used_once(data: bytes, starts: Set[int]) -> bool:
     """Tell whether nothing in a pickle fetches strings again whose bytes begin at `starts`: one may be a key, too.
 
     Notes:
-        Proving that with other bytes is not enough: what they are equal to shows only in some files.
+        Proving that with other bytes is not enough: what they are equal to shows only in some
+        files.
     """
     memo, held, last = set[int](), set[int](), False
     with contextlib.suppress(Exception):
@@ -630,7 +707,9 @@ def _place(data: bytes, value: Any) -> int | None:
         return None
     raw = value.tobytes()
     size = len(raw).to_bytes(4, "little")
-    heads = [b"T" + size, b"B" + size] + ([b"U" + size[:1], b"C" + size[:1]] if len(raw) < 256 else [])
+    heads = [b"T" + size, b"B" + size] + (
+        [b"U" + size[:1], b"C" + size[:1]] if len(raw) < 256 else []
+    )
     found = [(data.find(head + raw), len(head)) for head in heads]
     places = [at + length for at, length in found if at >= 0]
     return places[0] if len(places) == 1 and data.count(raw) == 1 else None
@@ -639,11 +718,15 @@ def _place(data: bytes, value: Any) -> int | None:
 def _equal(one: Any, other: Any) -> bool:
     if not isinstance(one, np.ndarray) or not isinstance(other, np.ndarray):
         return type(one) is type(other) and bool(one == other)
-    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    return (
+        one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    )
 
 
 _MAX_TEMPLATES, _TEMPLATE_BYTES = 64, 1 << 20
-_templates: dict[int, list[_PickleTemplate | None]] = {}  # by size; None for one that was tried without success
+_templates: dict[
+    int, list[_PickleTemplate | None]
+] = {}  # by size; None for one that was tried without success
 
 
 def _parse(data: bytes, hint: Hint) -> Container:
@@ -666,7 +749,9 @@ def _parse(data: bytes, hint: Hint) -> Container:
     return Values(values)
 
 
-_PACKED = frozenset({b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda", b"\x1f\x8b"})  # zlib of joblib; gzip
+_PACKED = frozenset(
+    {b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda", b"\x1f\x8b"}
+)  # zlib of joblib; gzip
 
 
 def _unpacked(data: bytes) -> bytes:

@@ -1,8 +1,9 @@
 """PLY point clouds and meshes, ascii and binary: "points", "normals", "colors", "faces", then every other property.
 
-Own reader: sizes are checked against the file before anything is allocated, and no library is needed. Properties of
-elements other than the vertices are named ``element.property``; a list property gives all its entries flat and
-``<name>.lengths``. Polygons become triangles (a fan around the first corner).
+Own reader: sizes are checked against the file before anything is allocated, and no library is
+needed. Properties of elements other than the vertices are named ``element.property``; a list
+property gives all its entries flat and ``<name>.lengths``. Polygons become triangles (a fan around
+the first corner).
 """
 
 from __future__ import annotations
@@ -15,22 +16,52 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import Values, add_values, check_bytes, declared, numbers, plain, text_lines, triangles
+from datacheck.formats.limits import (
+    Values,
+    add_values,
+    check_bytes,
+    declared,
+    numbers,
+    plain,
+    text_lines,
+    triangles,
+)
 from datacheck.model.sample import Array
 from datacheck.runtime.beneath import AnyPath
 
 _HEADER_BYTES = 64 << 10
 _TYPES = {
-    **{"char": "i1", "uchar": "u1", "short": "i2", "ushort": "u2", "int": "i4", "uint": "u4", "float": "f4"},
-    **{"int8": "i1", "uint8": "u1", "int16": "i2", "uint16": "u2", "int32": "i4", "uint32": "u4", "float32": "f4"},
+    **{
+        "char": "i1",
+        "uchar": "u1",
+        "short": "i2",
+        "ushort": "u2",
+        "int": "i4",
+        "uint": "u4",
+        "float": "f4",
+    },
+    **{
+        "int8": "i1",
+        "uint8": "u1",
+        "int16": "i2",
+        "uint16": "u2",
+        "int32": "i4",
+        "uint32": "u4",
+        "float32": "f4",
+    },
     **{"double": "f8", "float64": "f8"},
 }
 _END = {  # by how the first line ends
-    b"\n": re.compile(rb"\nend_header[ \t\r]*(?:\n|\Z)"), b"\r": re.compile(rb"\rend_header[ \t]*(?:\r|\Z)"),
-}  # fmt: skip
+    b"\n": re.compile(rb"\nend_header[ \t\r]*(?:\n|\Z)"),
+    b"\r": re.compile(rb"\rend_header[ \t]*(?:\r|\Z)"),
+}
 _FIRST = re.compile(rb"ply[ \t]*(\r?\n|\r)")
 _ORDERS = {"ascii": "", "binary_little_endian": "<", "binary_big_endian": ">"}
-_GROUPS = {"points": ("x", "y", "z"), "normals": ("nx", "ny", "nz"), "colors": ("red", "green", "blue")}
+_GROUPS = {
+    "points": ("x", "y", "z"),
+    "normals": ("nx", "ny", "nz"),
+    "colors": ("red", "green", "blue"),
+}
 _CORNERS = {"vertex_indices", "vertex_index"}
 
 
@@ -66,7 +97,11 @@ def _header(data: bytes) -> tuple[str, list[_PlyElement], int]:
     first = _FIRST.match(data)
     found = first and _END[first[1][-1:]].search(data, 0, _HEADER_BYTES)
     if not data.startswith(b"ply") or not found:
-        msg = "not a PLY file" if not data.startswith(b"ply") else f"no end_header in the first {_HEADER_BYTES:,} bytes"
+        msg = (
+            "not a PLY file"
+            if not data.startswith(b"ply")
+            else f"no end_header in the first {_HEADER_BYTES:,} bytes"
+        )
         raise FormatError(msg)
     texts = [line.decode("latin1") for line in text_lines(data[: found.start() + 1])[1:]]
     lines = [line for line in texts if line.split()]
@@ -103,7 +138,9 @@ def _declare(words: list[str], order: str, elements: list[_PlyElement]) -> None:
         counts = np.dtype(order + _TYPES[words[2]])
         if counts.kind == "f":
             raise ValueError(words[2])
-        elements[-1].properties.append(_Property(words[4], np.dtype(order + _TYPES[words[3]]), counts))
+        elements[-1].properties.append(
+            _Property(words[4], np.dtype(order + _TYPES[words[3]]), counts)
+        )
     elif words[0] == "property":
         elements[-1].properties.append(_Property(words[2], np.dtype(order + _TYPES[words[1]])))
     elif words[0] not in {"comment", "obj_info", "format"}:
@@ -112,13 +149,19 @@ def _declare(words: list[str], order: str, elements: list[_PlyElement]) -> None:
 
 # Binary bodies
 
-_RUN, _ROWS = 16, 4096  # rows of one size that are worth reading at once; rows that are read singly before the next try
+_RUN, _ROWS = (
+    16,
+    4096,
+)  # rows of one size that are worth reading at once; rows that are read singly before the next try
 
 
 def _binary(data: bytes, element: _PlyElement, start: int) -> tuple[Columns, int]:
     """Return the columns of one element and where the next starts."""
     if element.count * element.least > len(data) - start:
-        msg = f"{element.count:,} rows of {element.name} need more than the {len(data) - start:,} bytes that are left"
+        msg = (
+            f"{element.count:,} rows of {element.name} need more than the {len(data) - start:,} "
+            f"bytes that are left"
+        )
         raise FormatError(msg)
     columns, size = _rows_of_one_size(data, element, start)
     if columns is not None:
@@ -161,7 +204,11 @@ def _rows_of_one_size(data: bytes, element: _PlyElement, start: int) -> tuple[Co
         return None, 0
     if row.itemsize * element.count > len(data) - start:
         return None, 0
-    rows = np.frombuffer(data, row, element.count, start) if element.count and row.itemsize else np.empty(0, row)
+    rows = (
+        np.frombuffer(data, row, element.count, start)
+        if element.count and row.itemsize
+        else np.empty(0, row)
+    )
     columns: Columns = {}
     for i, p in enumerate(element.properties):
         if p.counts is None:
@@ -191,12 +238,20 @@ def _rows_one_by_one(data: bytes, element: _PlyElement, start: int) -> tuple[Col
     columns: Columns = {}
     for p, column, counts in zip(element.properties, values, lengths, strict=True):
         flat = np.concatenate(column) if column else np.empty(0, p.dtype)
-        columns[p.name] = flat, None if p.counts is None else np.concatenate(counts or [np.zeros(0, np.int64)])
+        columns[p.name] = (
+            flat,
+            None if p.counts is None else np.concatenate(counts or [np.zeros(0, np.int64)]),
+        )
     return columns, at
 
 
 def _single_rows(
-    data: bytes, element: _PlyElement, at: int, count: int, values: list[list[Array]], lengths: list[list[Array]]
+    data: bytes,
+    element: _PlyElement,
+    at: int,
+    count: int,
+    values: list[list[Array]],
+    lengths: list[list[Array]],
 ) -> int:
     """Add so many rows to `values` and `lengths`; return where the next starts."""
     found: list[list[int]] = [[] for _ in element.properties]
@@ -227,7 +282,9 @@ def _uniform_rows(data: bytes, element: _PlyElement, at: int, most: int) -> tupl
 
 def _joined_column(p: _Property, column: list[Array]) -> tuple[Array, Array | None]:
     flat = np.concatenate(column) if column else np.empty(0, p.dtype)
-    return flat, None if p.counts is None else np.array([len(part) for part in column], dtype=np.int64)
+    return flat, None if p.counts is None else np.array(
+        [len(part) for part in column], dtype=np.int64
+    )
 
 
 # Text bodies
@@ -237,7 +294,8 @@ def _ascii(tokens: Array, element: _PlyElement, start: int) -> tuple[Columns, in
     width = len(element.properties)
     if element.count * width > len(tokens) - start:
         msg = (
-            f"{element.count:,} rows of {element.name} need more than the {len(tokens) - start:,} numbers that are left"
+            f"{element.count:,} rows of {element.name} need more than the "
+            f"{len(tokens) - start:,} numbers that are left"
         )
         raise FormatError(msg)
     if element.table:
@@ -260,7 +318,10 @@ def _ascii(tokens: Array, element: _PlyElement, start: int) -> tuple[Columns, in
         if at > len(tokens):
             msg = f"the rows of {element.name} end in the middle"
             raise FormatError(msg)
-    joined = {p.name: _joined_column(p, column) for p, column in zip(element.properties, pieces, strict=True)}
+    joined = {
+        p.name: _joined_column(p, column)
+        for p, column in zip(element.properties, pieces, strict=True)
+    }
     return {
         p.name: (declared(joined[p.name][0], p.dtype, f"property {p.name}"), joined[p.name][1])
         for p in element.properties
@@ -291,7 +352,9 @@ def _values(elements: list[tuple[_PlyElement, Columns]]) -> dict[str, Any]:
             elif element.name == "face" and name in _CORNERS:
                 add_values(values, [("faces", triangles(lengths, flat))])
             else:
-                add_values(values, [(prefix + name, plain(flat)), (f"{prefix}{name}.lengths", lengths)])
+                add_values(
+                    values, [(prefix + name, plain(flat)), (f"{prefix}{name}.lengths", lengths)]
+                )
     return values
 
 
@@ -306,14 +369,19 @@ def _open(path: AnyPath, hint: Hint) -> Values:
     found: list[tuple[_PlyElement, Columns]] = []
     for element in elements:
         if element.count and not element.properties:
-            msg = f"{element.count:,} rows of {element.name} are declared, but no property: they have no bytes"
+            msg = (
+                f"{element.count:,} rows of {element.name} are declared, but no property: they "
+                f"have no bytes"
+            )
             raise FormatError(msg)
         if len({p.name for p in element.properties}) != len(element.properties):
             msg = f"two properties of {element.name} have one name"
             raise FormatError(msg)
         columns, at = _binary(data, element, at) if order else _ascii(body, element, at)
         found.append((element, columns))
-    if order and data[at:].strip():  # text files with rows to spare are common; other readers pass over them too
+    if (
+        order and data[at:].strip()
+    ):  # text files with rows to spare are common; other readers pass over them too
         msg = f"{len(data) - at:,} bytes follow the last row that the header declares"
         raise FormatError(msg)
     return Values(_values(found))

@@ -1,10 +1,10 @@
 """Tar shards as WebDataset writes them: members are read where they lie; nothing is extracted, linked or followed.
 
-``train/0007.points.npy`` is the value ``train/0007/points.npy``: the key goes to the first dot of the file name, the
-rest says how it is read: a text (.txt), a whole number (.cls), or as a file of that ending is. What holds several
-values gives ``0007/json/caption``; what nothing reads gives its bytes. A key is refused whole where a member of it is a
-link or a device, stands twice, or apart from the others. Files without a key (``README``, ``.DS_Store``) are no values,
-as in WebDataset.
+``train/0007.points.npy`` is the value ``train/0007/points.npy``: the key goes to the first dot of
+the file name, the rest says how it is read: a text (.txt), a whole number (.cls), or as a file of
+that ending is. What holds several values gives ``0007/json/caption``; what nothing reads gives its
+bytes. A key is refused whole where a member of it is a link or a device, stands twice, or apart
+from the others. Files without a key (``README``, ``.DS_Store``) are no values, as in WebDataset.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import HEAD_BYTES, Format, Hint, format_of, parse_container
-from datacheck.formats.limits import TEXT_BYTES, CountedContainer, Values, check_bytes, text, wrap_errors
+from datacheck.formats.limits import (
+    TEXT_BYTES,
+    CountedContainer,
+    Values,
+    check_bytes,
+    text,
+    wrap_errors,
+)
 from datacheck.formats.parsed import from_json, parse_json
 from datacheck.model.sample import Array, Container
 from datacheck.runtime.beneath import AnyPath
@@ -28,7 +35,13 @@ _TAIL_BYTES = 1 << 20  # zeros behind the end mark, up to the end of a record
 _MOST = 2_000_000
 _FILES = (b"0", b"\0", b"7")
 _FOLDER, _SPARSE = b"5", b"S"
-_UNSUPPORTED_KINDS = {b"1": "a hard link", b"2": "a symbolic link", b"3": "a device", b"4": "a device", b"6": "a pipe"}
+_UNSUPPORTED_KINDS = {
+    b"1": "a hard link",
+    b"2": "a symbolic link",
+    b"3": "a device",
+    b"4": "a device",
+    b"6": "a pipe",
+}
 _TEXTS = frozenset({"txt", "text", "transcript"})
 _COUNTS = frozenset({"cls", "cls2", "class", "count", "index", "inx", "id"})
 _JSON = frozenset({"json", "jsn"})
@@ -51,7 +64,7 @@ class _ExtendedHeader(NamedTuple):
     holes: bool = False
 
 
-# ------------------------------------------------------------------------------------------------ headers
+# ------------------------------------------------------------------------------------------ headers
 
 
 def _members(file: BinaryIO, total: int) -> Iterator[_Member]:
@@ -67,29 +80,42 @@ def _members(file: BinaryIO, total: int) -> Iterator[_Member]:
             _check_end(file, at, total)
             return
         if len(header) < _BLOCK or not any(header):
-            msg = f"byte {at:,}: the archive ends without its end mark: it is cut short behind {_member_count(count)}"
+            msg = (
+                f"byte {at:,}: the archive ends without its end mark: it is cut short behind "
+                f"{_member_count(count)}"
+            )
             raise FormatError(msg if at else _NO_TAR)
         kind, start = _kind(header, at), at + _BLOCK
         _check_numbers(header, at)
         speaks = kind in {b"x", b"X", b"g", b"L", b"K"}
-        size = _number(header[124:136], at) if told is None or told.size < 0 or speaks else told.size
+        size = (
+            _number(header[124:136], at) if told is None or told.size < 0 or speaks else told.size
+        )
         if kind in _UNSUPPORTED_KINDS or kind == _FOLDER:
             size = 0
         if start + size > total:
             msg = (
-                f"byte {at:,}: a member of {size:,} bytes, {total - start:,} are left: the file is cut short behind "
+                f"byte {at:,}: a member of {size:,} bytes, {total - start:,} are left: the file is "
+                f"cut short behind "
                 f"{_member_count(count)}"
             )
             raise FormatError(msg)
         if speaks:
             check_bytes(size, f"byte {at:,}: a header of the next member", _EXTENDED_BYTES)
             told = _merge_headers(
-                told or _ExtendedHeader(), _apply_header(kind, _bytes(file, start, size), at, _ExtendedHeader()), at
+                told or _ExtendedHeader(),
+                _apply_header(kind, _bytes(file, start, size), at, _ExtendedHeader()),
+                at,
             )
         else:
             if kind != _FOLDER:
                 count += 1
-                yield _Member((told and told.name) or _name(header, at), start, size, _unsupported_kind(kind, told))
+                yield _Member(
+                    (told and told.name) or _name(header, at),
+                    start,
+                    size,
+                    _unsupported_kind(kind, told),
+                )
             told = None
             start = _sparse_start(file, start, header[482]) if kind == _SPARSE else start
         at = start + -(-size // _BLOCK) * _BLOCK
@@ -106,7 +132,10 @@ def _bytes(file: BinaryIO, start: int, size: int) -> bytes:
 
 def _kind(header: bytes, at: int) -> bytes:
     """Return the type of a member whose header is whole."""
-    said, plain = header[148:156].strip(b" \0").rjust(6, b"0"), header[:148] + b" " * 8 + header[156:]
+    said, plain = (
+        header[148:156].strip(b" \0").rjust(6, b"0"),
+        header[:148] + b" " * 8 + header[156:],
+    )
     signed = int(np.frombuffer(plain, np.int8).sum(dtype=np.int64))  # as old writers summed
     if said not in {b"%06o" % sum(plain), b"%06o" % signed}:
         msg = f"byte {at:,}: the header of a member does not fit its checksum" if at else _NO_TAR
@@ -138,11 +167,21 @@ def _check_numbers(header: bytes, at: int) -> None:
             if field[0] not in {0x80, 0xFF}:
                 int(field.partition(b"\0")[0].decode("ascii").strip() or "0", 8)
         except ValueError as error:
-            msg = f"byte {at + start:,}: {field[:12]!r} stands where a header has a number; readers of shards end here"
+            msg = (
+                f"byte {at + start:,}: {field[:12]!r} stands where a header has a number; "
+                f"readers of shards end here"
+            )
             raise FormatError(msg) from error
 
 
-_NUMBERS = ((100, 108), (108, 116), (116, 124), (136, 148), (329, 337), (337, 345))  # mode, owners, time, devices
+_NUMBERS = (
+    (100, 108),
+    (108, 116),
+    (116, 124),
+    (136, 148),
+    (329, 337),
+    (337, 345),
+)  # mode, owners, time, devices
 
 
 def _number(field: bytes, at: int) -> int:
@@ -160,8 +199,13 @@ def _number(field: bytes, at: int) -> int:
 def _name(header: bytes, at: int) -> str:
     name = header[:100].partition(b"\0")[0]
     prefix = header[345:500].partition(b"\0")[0]
-    if prefix and header[257:263] != b"ustar\0":  # there GNU tar writes times, which Python's tarfile takes for it
-        msg = f"byte {at:,}: a name with a prefix in a header that is not of the standard; readers differ in its name"
+    if (
+        prefix and header[257:263] != b"ustar\0"
+    ):  # there GNU tar writes times, which Python's tarfile takes for it
+        msg = (
+            f"byte {at:,}: a name with a prefix in a header that is not of the standard; readers "
+            f"differ in its name"
+        )
         raise FormatError(msg)
     return _text(prefix + b"/" + name if prefix else name, at)
 
@@ -188,9 +232,14 @@ def _merge_headers(first: _ExtendedHeader, then: _ExtendedHeader, at: int) -> _E
     """
     for one, other in ((first.name, then.name), (first.size, then.size)):
         if one != other and one not in {"", -1} and other not in {"", -1}:
-            msg = f"byte {at:,}: two headers say different things of the next member: {one!r} and {other!r}"[:300]
+            msg = (
+                f"byte {at:,}: two headers say different things of the next member: {one!r} and "
+                f"{other!r}"
+            )[:300]
             raise FormatError(msg)
-    return _ExtendedHeader(first.name or then.name, max(first.size, then.size), first.holes or then.holes)
+    return _ExtendedHeader(
+        first.name or then.name, max(first.size, then.size), first.holes or then.holes
+    )
 
 
 def _apply_header(kind: bytes, data: bytes, at: int, told: _ExtendedHeader) -> _ExtendedHeader:
@@ -203,7 +252,9 @@ def _apply_header(kind: bytes, data: bytes, at: int, told: _ExtendedHeader) -> _
         if kind == b"g":  # of all members that follow: a comment, as Git writes
             _check_global(key, at)
         elif key in {b"path", b"GNU.sparse.name"}:
-            named = told.holes and key == b"path"  # the path of a sparse file is one that GNU tar made up
+            named = (
+                told.holes and key == b"path"
+            )  # the path of a sparse file is one that GNU tar made up
             told = told if named else told._replace(name=_text(value, at))
         elif key == b"size":
             told = told._replace(size=_decimal(value, at))
@@ -248,15 +299,19 @@ def _check_end(file: BinaryIO, at: int, total: int) -> None:
     """See that nothing follows the end mark.
 
     Raises:
-        FormatError: something does: two archives behind one another, of which everyone reads the first only.
+        FormatError: something does: two archives behind one another, of which everyone reads the
+            first only.
     """
     rest = _bytes(file, at, min(total - at, _TAIL_BYTES))
     if any(rest) or len(rest) < total - at:
-        msg = f"{total - at - _BLOCK:,} bytes follow the end mark at byte {at:,}; archives cannot simply be joined"
+        msg = (
+            f"{total - at - _BLOCK:,} bytes follow the end mark at byte {at:,}; archives cannot "
+            f"simply be joined"
+        )
         raise FormatError(msg)
 
 
-# ------------------------------------------------------------------------------------------------ values
+# ------------------------------------------------------------------------------------------- values
 
 
 class _Tar(CountedContainer):
@@ -289,13 +344,19 @@ class _Tar(CountedContainer):
             if value in self._members:
                 reason = f"two members are called {member.name!r}"
             elif key in self._keys and key != last:
-                reason = f"{member.name!r} stands apart from the other members of its key, which loaders take for two"
+                reason = (
+                    f"{member.name!r} stands apart from the other members of its key, which "
+                    f"loaders take for two"
+                )
             self._keys[key] = self._keys.get(key) or (FormatError(reason) if reason else None)
             self._members.setdefault(value, member)
             last = key
         folders = {key[: found.start()] for key in self._keys for found in re.finditer("/", key)}
         for folder in folders & self._keys.keys():
-            reason = f"{folder!r} is a key and the folder of others: its values cannot be told from theirs"
+            reason = (
+                f"{folder!r} is a key and the folder of others: its values cannot be told "
+                f"from theirs"
+            )
             self._keys[folder] = self._keys[folder] or FormatError(reason)
 
     def close(self) -> None:
@@ -313,7 +374,11 @@ class _Tar(CountedContainer):
             if self._is_single_value(value):
                 return [value]
             container, sole = self._open_member(value)
-            return [value] if sole is not None else [f"{value}/{name}" for name in container.names() if name]
+            return (
+                [value]
+                if sole is not None
+                else [f"{value}/{name}" for name in container.names() if name]
+            )
         except FormatError:
             return [value]
 
@@ -358,8 +423,15 @@ class _Tar(CountedContainer):
 
     def peek(self, name: str) -> tuple[tuple[int, ...], str]:
         member, form = self._members.get(name), _form(name.rpartition("/")[2])
-        if member is not None and form is not None and form.table is not None and self._keys[_key(name)] is None:
-            table = form.table(_bytes(self._file, member.start, min(member.size, HEAD_BYTES)), member.size)
+        if (
+            member is not None
+            and form is not None
+            and form.table is not None
+            and self._keys[_key(name)] is None
+        ):
+            table = form.table(
+                _bytes(self._file, member.start, min(member.size, HEAD_BYTES)), member.size
+            )
             if table is not None:  # that its header says all
                 return (table.rows, table.columns), table.dtype.str
         container, inner = self._container_of(name)

@@ -1,12 +1,14 @@
 """Text: tables of numbers (.txt, .csv, .tsv, .xyz, .pts) as "table", a JSON object as its entries, else "text".
 
-A .csv or .tsv of numbers with a line of names is "table" and "columns", and gives a column to who asks for its name.
-A .csv or .tsv with a line of names, of which a column holds words or times, gives each column by its name: numbers
-and times, these as seconds since 1970 (empty cells are NaN), words as a list of texts. Members of archives are not cut.
+A .csv or .tsv of numbers with a line of names is "table" and "columns", and gives a column to who
+asks for its name. A .csv or .tsv with a line of names, of which a column holds words or times,
+gives each column by its name: numbers and times, these as seconds since 1970 (empty cells are NaN),
+words as a list of texts. Members of archives are not cut.
 
-A table may start with one line of column names (then also "columns") or with its number of rows (.pts, .xyz), behind
-lines that begin with "#" (trajectories of TUM RGB-D and EuRoC), of which the last may hold the names.
-Whole numbers stay int64; one number per row gives [N], more give [N, columns].
+A table may start with one line of column names (then also "columns") or with its number of rows
+(.pts, .xyz), behind lines that begin with "#" (trajectories of TUM RGB-D and EuRoC), of which the
+last may hold the names. Whole numbers stay int64; one number per row gives [N], more give [N,
+columns].
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from datacheck.formats.parsed import conflict, from_json, parse_json
 from datacheck.model.sample import Array
 from datacheck.runtime.beneath import AnyPath
 
-# Possessive ("++"): whatever the text, a number is read in one way only, so that a long line cannot take for ever.
+# Possessive ("++"): whatever the text, a number is read in one way only, so that a long line cannot
+# take for ever.
 _NUMBER = r"[-+]?(?:(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?|(?i:nan|infinity|inf))"
 _FIRST = re.compile(rf"\s*+{_NUMBER}(?:(?:\s*+[,;]\s*+|\s++){_NUMBER})*+\s*+[,;]?\s*+")
 _WHOLE = re.compile(r"[-+\d\s]+")
@@ -75,7 +78,9 @@ def _column(data: bytes) -> Array | None:
         part = _parse_digits(data[start:stop])
         if part is None:
             found = np.fromstring(data, np.int64, sep="\n")
-            return found if found.max() < np.iinfo(np.int64).max else None  # there it stops, however large it is
+            return (
+                found if found.max() < np.iinfo(np.int64).max else None
+            )  # there it stops, however large it is
         parts.append(part)
         start = stop
     return np.concatenate(parts)
@@ -84,12 +89,15 @@ def _column(data: bytes) -> Array | None:
 def _parse_digits(data: bytes) -> Array | None:
     """Return the numbers of such a text, None where one has more than eight digits.
 
-    Eight digits are one number of 64 bits: neighbours are put together two by two, four by four, then all of them.
+    Eight digits are one number of 64 bits: neighbours are put together two by two, four by four,
+    then all of them.
 
     Reference:
         Lemire, Quickly parsing eight digits, 2018.
     """
-    octets = np.frombuffer(data + bytes(8), np.uint8)  # the last number may be looked at with what follows it
+    octets = np.frombuffer(
+        data + bytes(8), np.uint8
+    )  # the last number may be looked at with what follows it
     ends = np.flatnonzero(octets[: len(data)] == ord("\n"))
     if not data.endswith(b"\n"):
         ends = np.append(ends, len(data))
@@ -131,7 +139,9 @@ def _values(body: str) -> dict[str, Any]:
     return {"table": table} if notes else {"text": body}
 
 
-_LEFT = re.compile(r"^\s*(#|$)|^\s*[,;]|[,;]\s*[,;]")  # a note, an empty line, or an empty cell between others
+_LEFT = re.compile(
+    r"^\s*(#|$)|^\s*[,;]|[,;]\s*[,;]"
+)  # a note, an empty line, or an empty cell between others
 
 
 def _refuse_broken(body: str) -> None:
@@ -149,12 +159,19 @@ def _refuse_broken(body: str) -> None:
     widths = [len(_BETWEEN.split(line.strip(" \t\r,;"))) for line in (first, *lines)]
     width = sorted(widths)[len(widths) // 2]
     pairs = enumerate(zip((first, *lines), widths, strict=True), len(notes) + 1)
-    odd = [(at, n) for at, (line, n) in pairs if (n != width or not _FIRST.fullmatch(line)) and not _LEFT.search(line)]
+    odd = [
+        (at, n)
+        for at, (line, n) in pairs
+        if (n != width or not _FIRST.fullmatch(line)) and not _LEFT.search(line)
+    ]
     if width > 1 and 0 < len(odd) <= _MAX_BAD_SHARE * len(widths):
         _refuse_conflict(body.encode("utf-8"))
         (at, count), more = odd[0], f", as {len(odd) - 1:,} more" if len(odd) > 1 else ""
         held = f"has {count} columns" if count != width else "holds more than numbers"
-        msg = f"line {at:,} {held}{more}; the other {len(widths) - len(odd):,} are rows of {width} numbers"
+        msg = (
+            f"line {at:,} {held}{more}; the other {len(widths) - len(odd):,} are rows of {width} "
+            f"numbers"
+        )
         raise FormatError(msg)
 
 
@@ -196,7 +213,11 @@ def _document(data: bytes) -> Values | None:
         found = parse_json(data)
     except FormatError as error:
         cause = error.__cause__
-        if isinstance(cause, json.JSONDecodeError) and cause.pos == len(cause.doc) and _KEY.match(data):
+        if (
+            isinstance(cause, json.JSONDecodeError)
+            and cause.pos == len(cause.doc)
+            and _KEY.match(data)
+        ):
             msg = f"a JSON object without its end: the file is cut short behind byte {len(data):,}"
             raise FormatError(msg) from error
         return None
@@ -283,16 +304,28 @@ class Columns(Values):
         place = _names_of_columns(data, self._between).index(name)
         rows = _rows(data, self._between)
         next(rows)
-        cells = [(line, row[place]) for line, row in rows if len(row) > place and row[place] not in _EMPTY]
-        fit = {what: [form.fullmatch(cell) is not None for _, cell in cells] for what, form in _FORMS.items()}
-        # of the kind of the first cell, so that the first cell that is not shows where a file changes
+        cells = [
+            (line, row[place])
+            for line, row in rows
+            if len(row) > place and row[place] not in _EMPTY
+        ]
+        fit = {
+            what: [form.fullmatch(cell) is not None for _, cell in cells]
+            for what, form in _FORMS.items()
+        }
+        # of the kind of the first cell, so that the first cell that is not shows where a file
+        # changes
         what = next((what for what, fits in fit.items() if fits[:1] == [True]), "")
         what = what or max(fit, key=lambda what: sum(fit[what]))
         odd = [cell for cell, fits in zip(cells, fit[what], strict=True) if not fits]
         if not odd:
             return f"a column of texts: not all of its cells are a {what} that exists"
         (line, cell), count = odd[0], len(odd)
-        more = f"; {count:,} of {len(cells):,} cells are none" if count > 1 else f"; the other {len(cells) - 1:,} are"
+        more = (
+            f"; {count:,} of {len(cells):,} cells are none"
+            if count > 1
+            else f"; the other {len(cells) - 1:,} are"
+        )
         return f"line {line:,} holds {cell[:_SHOWN]!r}, which is no {what}{more}"
 
 
@@ -323,7 +356,9 @@ def _columns(data: bytes, between: str) -> dict[str, Any] | None:
         table = tables.read_csv(
             pa.py_buffer(data),
             tables.ReadOptions(use_threads=False, block_size=len(data) + 1),
-            tables.ParseOptions(delimiter=between, newlines_in_values=True, invalid_row_handler=ragged),
+            tables.ParseOptions(
+                delimiter=between, newlines_in_values=True, invalid_row_handler=ragged
+            ),
             tables.ConvertOptions(null_values=_EMPTY, check_utf8=True),
         )
         if table.num_rows < _LEAST or table.num_columns != len(names):
@@ -342,7 +377,8 @@ class _RaggedRowCounter:
     """Counts the rows of a table that have another number of cells than its line of names.
 
     Args:
-        lines: of the text. Where too many rows are ragged, the text is no table, and the parser stops.
+        lines: of the text. Where too many rows are ragged, the text is no table, and the parser
+            stops.
     """
 
     def __init__(self, lines: int) -> None:
@@ -371,9 +407,16 @@ def _refuse_ragged(data: bytes, between: str, ragged: int, fitting: int) -> None
     width = len(next(rows)[1])
     for line, cells in rows:
         count = len(cells)
-        if count not in {0, width} and not cells[0].lstrip().startswith("#") and any(map(str.strip, cells)):
+        if (
+            count not in {0, width}
+            and not cells[0].lstrip().startswith("#")
+            and any(map(str.strip, cells))
+        ):
             held = f"{count:,} cell{'' if count == 1 else 's'}"
-            msg = f"line {line:,} has {held}, the header names {width:,}{more}; the other {fitting:,} rows fit"
+            msg = (
+                f"line {line:,} has {held}, the header names {width:,}{more}; the other "
+                f"{fitting:,} rows fit"
+            )
             raise _RaggedError(msg)
 
 
@@ -391,7 +434,10 @@ def _refuse_open_quote(data: bytes, between: str) -> None:
             line = start + 1 + sum(cell.count("\n") for cell in cells)
     except csv.Error as error:
         if "end of data" in str(error):
-            msg = f"line {line:,} opens a quote that does not close: the file is cut there, or the quote is wrong"
+            msg = (
+                f"line {line:,} opens a quote that does not close: the file is cut there, or the "
+                f"quote is wrong"
+            )
             raise FormatError(msg) from None
 
 
@@ -399,7 +445,11 @@ def _rows(data: bytes, between: str, *, strict: bool = False) -> Iterator[tuple[
     """Yield the line at which each row starts, and its cells, however long they are."""
     limit = csv.field_size_limit(TEXT_BYTES)
     try:
-        rows = csv.reader(io.TextIOWrapper(io.BytesIO(data), "utf-8", newline=""), delimiter=between, strict=strict)
+        rows = csv.reader(
+            io.TextIOWrapper(io.BytesIO(data), "utf-8", newline=""),
+            delimiter=between,
+            strict=strict,
+        )
         line = 1
         for row in rows:
             yield line, row
@@ -433,7 +483,9 @@ def _of_column(pa: Any, column: Any) -> Any:
     if pa.types.is_boolean(kind) and column.null_count:
         column = column.cast(pa.int8())
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return np.asarray((column.cast(pa.float64(), safe=False) if column.null_count else column).to_numpy())
+        return np.asarray(
+            (column.cast(pa.float64(), safe=False) if column.null_count else column).to_numpy()
+        )
     return column.cast(pa.string()).fill_null("").to_pylist()
 
 
@@ -473,7 +525,9 @@ def _parse_lines(data: bytes, hint: Hint) -> Values:
     lines = text(data, "the file").split("\n")
     if not lines[-1]:
         lines.pop()  # behind the last line feed is no line
-    return Values({"lines": [line.removesuffix("\r") for line in lines] if b"\r" in data else lines})
+    return Values(
+        {"lines": [line.removesuffix("\r") for line in lines] if b"\r" in data else lines}
+    )
 
 
 def _open_lines(path: AnyPath, hint: Hint) -> Values:

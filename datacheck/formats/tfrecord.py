@@ -1,8 +1,9 @@
 """TFRecord files of tf.train.Example (RLDS, TensorFlow Datasets), without TensorFlow: ``000000000012/steps/action``.
 
-Each record is a sample. Numbers are flat lists in the file; a ``features.json`` beside it says their shapes, and a
-``dataset_info.json`` how many records the file has (its attribute `shardLengths`). Bytes are text where they are UTF-8;
-other bytes (pictures) are no values: they are not listed, and reading one says why.
+Each record is a sample. Numbers are flat lists in the file; a ``features.json`` beside it says
+their shapes, and a ``dataset_info.json`` how many records the file has (its attribute
+`shardLengths`). Bytes are text where they are UTF-8; other bytes (pictures) are no values: they are
+not listed, and reading one says why.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ _VARINT, _FIXED64, _WITH_LENGTH, _FIXED32 = 0, 1, 2, 5
 _SINGLE = {_FLOATS: _FIXED32, _INTEGERS: _VARINT}  # of a number that stands alone
 _ALL_BITS = (1 << 64) - 1
 _NO_EXAMPLE = (
-    "its records are no tf.train.Example; read them with the library that defines them, and scan what your loader "
+    "its records are no tf.train.Example; read them with the library that defines them, and scan "
+    "what your loader "
     "returns (--loader MODULE:FUNCTION)"
 )
 
@@ -105,7 +107,9 @@ def _features(record: bytes) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for features in _inside(record, 1):
         for entry in _inside(features, 1):
-            said = [(number, value) for number, kind, value in _fields(entry) if kind == _WITH_LENGTH]
+            said = [
+                (number, value) for number, kind, value in _fields(entry) if kind == _WITH_LENGTH
+            ]
             parts = dict(said)
             if len(parts) < len(said):  # protocol buffers merge what stands twice
                 raise FormatError(_NO_EXAMPLE)
@@ -129,7 +133,11 @@ def _value(feature: bytes) -> Any:
         return list(_inside(inner, 1))
     entries = list(_fields(inner))
     wires = {wire for _, wire, _ in entries}  # packed, or one by one
-    if any(field != 1 for field, _, _ in entries) or len(wires) > 1 or not wires <= {_WITH_LENGTH, _SINGLE[number]}:
+    if (
+        any(field != 1 for field, _, _ in entries)
+        or len(wires) > 1
+        or not wires <= {_WITH_LENGTH, _SINGLE[number]}
+    ):
         raise FormatError(_NO_EXAMPLE)
     values = [value for _, _, value in entries]
     if number == _INTEGERS and wires == {_VARINT}:
@@ -178,7 +186,9 @@ class _TfRecord(CountedContainer):
         self._shapes = _read_sidecar(path, _FEATURES, _shapes_of)
         self._stated = _expected_records(path.name, _read_sidecar(path, INFO, _lengths_of))
         self._last: tuple[int, dict[str, Any]] | None = None
-        self.passed = sorted({name for number in range(len(self._places)) for name in self._opaque(number)})
+        self.passed = sorted(
+            {name for number in range(len(self._places)) for name in self._opaque(number)}
+        )
         self.opaque = bool(self.passed)
         self._known = len(self._places)
 
@@ -187,9 +197,15 @@ class _TfRecord(CountedContainer):
         while at < size:
             head = bytes(self._data[at : at + _HEAD])
             if len(head) < _HEAD or _masked_crc(head[:8]) != head[8:]:
-                what = "a length whose checksum does not match" if at else "no length with its checksum"
+                what = (
+                    "a length whose checksum does not match"
+                    if at
+                    else "no length with its checksum"
+                )
                 damaged = f"byte {at:,}: {what}: no TFRecord, or damaged"
-                raise FormatError(damaged if len(head) == _HEAD else _truncated(at, len(head), count))
+                raise FormatError(
+                    damaged if len(head) == _HEAD else _truncated(at, len(head), count)
+                )
             length = int.from_bytes(head[:8], "little")
             start, stop = at + _HEAD, at + _HEAD + length
             if stop + _TAIL > size:
@@ -206,13 +222,23 @@ class _TfRecord(CountedContainer):
         if self._last is None or self._last[0] != number:
             start, stop = self._places[number]
             check_bytes(stop - start, f"record {number}")
-            found = {name: _value(feature) for name, feature in _features(bytes(self._data[start:stop])).items()}
+            found = {
+                name: _value(feature)
+                for name, feature in _features(bytes(self._data[start:stop])).items()
+            }
             check_fields(len(found))
-            self._last = number, {name: value for name, value in found.items() if value is not None and len(value)}
+            self._last = (
+                number,
+                {name: value for name, value in found.items() if value is not None and len(value)},
+            )
         return self._last[1]
 
     def _opaque(self, number: int) -> list[str]:
-        return [n for n, value in self._record(number).items() if isinstance(value, list) and _texts(value) is None]
+        return [
+            n
+            for n, value in self._record(number).items()
+            if isinstance(value, list) and _texts(value) is None
+        ]
 
     def keys(self) -> list[str]:
         return [f"{number:0{_DIGITS}d}" for number in range(len(self._places))]
@@ -221,7 +247,9 @@ class _TfRecord(CountedContainer):
         found = list[str]()
         for number, key in enumerate(self.keys()):
             opaque = set(self._opaque(number))
-            found += [f"{key}/{name}" for name in sorted(self._record(number)) if name not in opaque]
+            found += [
+                f"{key}/{name}" for name in sorted(self._record(number)) if name not in opaque
+            ]
         return found
 
     def read(self, name: str) -> Any:
@@ -262,7 +290,7 @@ def _shaped(value: Array, sizes: tuple[int, ...], *, several: bool, known: bool)
     return value
 
 
-# ---------------------------------------------------------------------------------------------- documents beside it
+# ------------------------------------------------------------------------------ documents beside it
 
 
 def _read_sidecar(
@@ -293,7 +321,11 @@ def _lengths_of(place: AnyPath, size: int, time: int) -> Mapping[str, list[Any]]
     """Return how many records each shard of a split has, as TensorFlow Datasets writes it."""
     del time
     splits = _get(_document(place, size), "splits")
-    found = [(_get(split, "name"), _get(split, SHARD_LENGTH)) for split in splits] if isinstance(splits, list) else []
+    found = (
+        [(_get(split, "name"), _get(split, SHARD_LENGTH)) for split in splits]
+        if isinstance(splits, list)
+        else []
+    )
     return {str(name): lengths for name, lengths in found if isinstance(lengths, list)}
 
 
@@ -329,7 +361,11 @@ def _collect(name: str, said: Any, found: dict[str, Any], depth: int, *, several
     else:
         sizes = _get(said, "tensor", "shape", "dimensions")
         sizes = [] if sizes is None else sizes
-        if isinstance(sizes, list) and len(sizes) < DEPTH and all(re.fullmatch("[0-9]{1,9}", str(n)) for n in sizes):
+        if (
+            isinstance(sizes, list)
+            and len(sizes) < DEPTH
+            and all(re.fullmatch("[0-9]{1,9}", str(n)) for n in sizes)
+        ):
             found[name] = tuple(int(n) for n in sizes), several
 
 

@@ -1,7 +1,8 @@
 """What torch.save writes: a zip of a pickle and its storages, or (before PyTorch 1.6) pickles and storages in a row.
 
-The pickle goes through the machine of `pickle_safe`, nothing of PyTorch is imported or run, and a view of a storage is
-checked against its bounds before it is made. Values are those of the pickle; a lone tensor is "array".
+The pickle goes through the machine of `pickle_safe`, nothing of PyTorch is imported or run, and a
+view of a storage is checked against its bounds before it is made. Values are those of the pickle; a
+lone tensor is "array".
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import DEPTH, TEXT_BYTES, Values, check_bytes, check_expansion, wrap_errors
+from datacheck.formats.limits import (
+    DEPTH,
+    TEXT_BYTES,
+    Values,
+    check_bytes,
+    check_expansion,
+    wrap_errors,
+)
 from datacheck.formats.pickle_safe import ExtraGlobals, call, load, record_of, unpickle, values_of
 from datacheck.model.sample import Array
 from datacheck.runtime.beneath import AnyPath
@@ -24,14 +32,36 @@ from datacheck.runtime.beneath import AnyPath
 _ZIP, _PICKLE = b"PK\x03\x04", "/data.pkl"
 _MAGIC, _VERSION = 0x1950A86A20F9469CFC6C, 1001  # of what PyTorch wrote before 1.6
 _TYPES = {
-    "Double": "f8", "Float": "f4", "Half": "f2", "BFloat16": "bf", "Long": "i8", "Int": "i4", "Short": "i2",
-    "Char": "i1", "Byte": "u1", "Bool": "?", "ComplexFloat": "c8", "ComplexDouble": "c16",
-}  # fmt: skip
+    "Double": "f8",
+    "Float": "f4",
+    "Half": "f2",
+    "BFloat16": "bf",
+    "Long": "i8",
+    "Int": "i4",
+    "Short": "i2",
+    "Char": "i1",
+    "Byte": "u1",
+    "Bool": "?",
+    "ComplexFloat": "c8",
+    "ComplexDouble": "c16",
+}
 _DTYPES = {
-    "float64": "f8", "float32": "f4", "float16": "f2", "bfloat16": "bf", "int64": "i8", "int32": "i4", "int16": "i2",
-    "int8": "i1", "uint8": "u1", "uint16": "u2", "uint32": "u4", "uint64": "u8", "bool": "?", "complex64": "c8",
+    "float64": "f8",
+    "float32": "f4",
+    "float16": "f2",
+    "bfloat16": "bf",
+    "int64": "i8",
+    "int32": "i4",
+    "int16": "i2",
+    "int8": "i1",
+    "uint8": "u1",
+    "uint16": "u2",
+    "uint32": "u4",
+    "uint64": "u8",
+    "bool": "?",
+    "complex64": "c8",
     "complex128": "c16",
-}  # fmt: skip
+}
 _UNTYPED = "u1"
 
 
@@ -60,7 +90,11 @@ class _Storage:
 
 
 def _are_sizes(value: Any) -> bool:
-    return isinstance(value, tuple) and len(value) <= DEPTH and all(type(n) is int and n >= 0 for n in value)
+    return (
+        isinstance(value, tuple)
+        and len(value) <= DEPTH
+        and all(type(n) is int and n >= 0 for n in value)
+    )
 
 
 def _view(storage: Any, offset: Any, sizes: Any, strides: Any, code: str, lazy: Any) -> Any:
@@ -77,7 +111,10 @@ def _view(storage: Any, offset: Any, sizes: Any, strides: Any, code: str, lazy: 
     flat = storage.numbers(code)
     last = offset + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=False))
     if len(sizes) != len(strides) or (0 not in sizes and last >= len(flat)):
-        msg = f"a tensor of shape {list(sizes)}, strides {list(strides)}, offset {offset} in {len(flat):,} numbers"
+        msg = (
+            f"a tensor of shape {list(sizes)}, strides {list(strides)}, offset {offset} in "
+            f"{len(flat):,} numbers"
+        )
         raise FormatError(msg)
     if 0 in sizes:
         return record_of(np.empty(sizes, flat.dtype))
@@ -89,7 +126,11 @@ def _view(storage: Any, offset: Any, sizes: Any, strides: Any, code: str, lazy: 
 
 def _materialized(values: Array, lazy: Any) -> Array:
     """Return values with what PyTorch had put off: the imaginary part of a conjugate is a negated view."""
-    if not isinstance(lazy, dict) or not lazy.keys() <= {"neg", "conj"} or (lazy.get("neg") and values.dtype == bool):
+    if (
+        not isinstance(lazy, dict)
+        or not lazy.keys() <= {"neg", "conj"}
+        or (lazy.get("neg") and values.dtype == bool)
+    ):
         msg = f"a tensor with more to it: {str(lazy)[:60]}"
         raise FormatError(msg)
     values = np.conj(values) if lazy.get("conj") else values
@@ -97,14 +138,27 @@ def _materialized(values: Array, lazy: Any) -> Array:
 
 
 def _tensor(
-    storage: Any, offset: Any, sizes: Any, strides: Any, grad: Any = None, hooks: Any = None, lazy: Any = None
+    storage: Any,
+    offset: Any,
+    sizes: Any,
+    strides: Any,
+    grad: Any = None,
+    hooks: Any = None,
+    lazy: Any = None,
 ) -> Any:
     del grad, hooks
     return _view(storage, offset, sizes, strides, getattr(storage, "code", ""), lazy)
 
 
 def _typed_tensor(
-    storage: Any, offset: Any, sizes: Any, strides: Any, grad: Any, hooks: Any, kind: Any, lazy: Any = None
+    storage: Any,
+    offset: Any,
+    sizes: Any,
+    strides: Any,
+    grad: Any,
+    hooks: Any,
+    kind: Any,
+    lazy: Any = None,
 ) -> Any:
     del grad, hooks
     if not isinstance(kind, str) or kind not in _DTYPES:
@@ -144,8 +198,19 @@ def _storage_loader(read: Callable[[str, str, int], _Storage]) -> Callable[[Any]
     found: dict[str, _Storage] = {}
 
     def stored(pid: Any) -> _Storage:
-        plain = isinstance(pid, tuple) and len(pid) in {5, 6} and pid[0] == "storage" and isinstance(pid[2], str)
-        plain = plain and isinstance(pid[1], str) and pid[1] in _TYPES.values() and type(pid[4]) is int and pid[4] >= 0
+        plain = (
+            isinstance(pid, tuple)
+            and len(pid) in {5, 6}
+            and pid[0] == "storage"
+            and isinstance(pid[2], str)
+        )
+        plain = (
+            plain
+            and isinstance(pid[1], str)
+            and pid[1] in _TYPES.values()
+            and type(pid[4]) is int
+            and pid[4] >= 0
+        )
         if not plain or any(pid[5:]):
             msg = f"an object outside the pickle that is no storage: {str(pid)[:60]}"
             raise FormatError(msg)
@@ -162,7 +227,10 @@ def _width(code: str) -> int:
 
 def _check_length(key: str, code: str, count: int, nbytes: int) -> None:
     if count * _width(code) != nbytes:
-        msg = f"storage {key}: {count:,} numbers of {_width(code)} bytes are declared, {nbytes:,} bytes are there"
+        msg = (
+            f"storage {key}: {count:,} numbers of {_width(code)} bytes are declared, {nbytes:,} "
+            f"bytes are there"
+        )
         raise FormatError(msg)
 
 
@@ -170,8 +238,15 @@ def _zip_values(archive: zipfile.ZipFile) -> dict[str, Any]:
     members = {info.filename: info for info in archive.infolist()}
     root = next(iter(members), "").partition("/")[0]  # as PyTorch takes it, which tells no case
     one = len({name.lower() for name in members}) == len(archive.infolist())
-    if not one or root + _PICKLE not in members or not all(name.startswith(f"{root}/") for name in members):
-        msg = "no file of torch.save: a zip without one data.pkl, with two members of one name, or with two roots"
+    if (
+        not one
+        or root + _PICKLE not in members
+        or not all(name.startswith(f"{root}/") for name in members)
+    ):
+        msg = (
+            "no file of torch.save: a zip without one data.pkl, with two members of one name, or "
+            "with two roots"
+        )
         raise FormatError(msg)
     check_bytes(sum(info.file_size for info in archive.infolist()), "the members together")
 
@@ -216,12 +291,22 @@ def _check_directory(file: IO[bytes], size: int, archive: zipfile.ZipFile) -> No
     count, where, behind = _number(end, 10, 2), _number(end, 16, 4), size - _END
     whole = end[:4] == b"PK\5\6"
     if locator[:4] == b"PK\6\7":
-        count, where, behind = _number(end64, 32, 8), _number(end64, 48, 8), behind - _LOCATOR - _END64
+        count, where, behind = (
+            _number(end64, 32, 8),
+            _number(end64, 48, 8),
+            behind - _LOCATOR - _END64,
+        )
         whole &= end64[:4] == b"PK\6\6" and _number(locator, 8, 8) == behind
     infos = archive.infolist()
-    nbytes = sum(_ENTRY + len(info.orig_filename.encode()) + len(info.extra) + len(info.comment) for info in infos)
+    nbytes = sum(
+        _ENTRY + len(info.orig_filename.encode()) + len(info.extra) + len(info.comment)
+        for info in infos
+    )
     if not whole or count != len(infos) or where != archive.start_dir or where + nbytes != behind:
-        msg = "its end does not say where the directory of its members is; PyTorch may read other members"
+        msg = (
+            "its end does not say where the directory of its members is; PyTorch may read other "
+            "members"
+        )
         raise FormatError(msg)
 
 
@@ -243,7 +328,10 @@ def _legacy_values(data: bytes) -> dict[str, Any]:
         return unpickle(data)
     version, system = load(stream), load(stream)
     if version != _VERSION or not isinstance(system, dict) or not system.get("little_endian", True):
-        msg = f"version {str(version)[:20]} of PyTorch's older files, or of another byte order; 1001 is read"
+        msg = (
+            f"version {str(version)[:20]} of PyTorch's older files, or of another byte order; "
+            f"1001 is read"
+        )
         raise FormatError(msg)
     start = stream.tell()
     declared: dict[str, tuple[str, int]] = {}
@@ -258,7 +346,11 @@ def _legacy_values(data: bytes) -> dict[str, Any]:
 
     load(stream, ExtraGlobals(_NAMES, _storage_loader(declare)))
     keys = load(stream)
-    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys) or set(keys) != declared.keys():
+    if (
+        not isinstance(keys, list)
+        or not all(isinstance(key, str) for key in keys)
+        or set(keys) != declared.keys()
+    ):
         msg = "the storages that follow are not those that the pickle names"
         raise FormatError(msg)
     storages: dict[str, bytes] = {}
@@ -302,4 +394,6 @@ def _open_member(data: bytes, hint: Hint) -> Values:
 
 
 # .init and .pruned_init: initial states of LIBERO's tasks
-TORCH = Format("torch", (".pt", ".pth", ".ckpt", ".pruned_init", ".init"), _open, member=_open_member)
+TORCH = Format(
+    "torch", (".pt", ".pth", ".ckpt", ".pruned_init", ".init"), _open, member=_open_member
+)

@@ -1,8 +1,9 @@
 """WAV sound: "samples", [N] of one channel or [N, channels], and "rate" in Hz.
 
-Own reader: PCM of 8, 16, 24 and 32 bits and IEEE floats of 32 and 64 bits, also as WAVE_FORMAT_EXTENSIBLE. The samples
-keep their type; those of 24 bits become int32 at its full scale (256 times the stored number), as SciPy and soundfile
-give them. 8 bits are uint8 around 128, as they are stored. Chunks behind the samples are not looked at.
+Own reader: PCM of 8, 16, 24 and 32 bits and IEEE floats of 32 and 64 bits, also as
+WAVE_FORMAT_EXTENSIBLE. The samples keep their type; those of 24 bits become int32 at its full scale
+(256 times the stored number), as SciPy and soundfile give them. 8 bits are uint8 around 128, as
+they are stored. Chunks behind the samples are not looked at.
 """
 
 from __future__ import annotations
@@ -19,8 +20,14 @@ from datacheck.model.sample import Array
 from datacheck.runtime.beneath import AnyPath
 
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
-_DTYPES = {(_PCM, 8): "u1", (_PCM, 16): "<i2", (_PCM, 24): "<i4", (_PCM, 32): "<i4", (_FLOAT, 32): "<f4",
-           (_FLOAT, 64): "<f8"}  # fmt: skip
+_DTYPES = {
+    (_PCM, 8): "u1",
+    (_PCM, 16): "<i2",
+    (_PCM, 24): "<i4",
+    (_PCM, 32): "<i4",
+    (_FLOAT, 32): "<f4",
+    (_FLOAT, 64): "<f8",
+}
 _CODECS = {
     2: "Microsoft ADPCM",
     6: "A-law",
@@ -31,7 +38,11 @@ _CODECS = {
     0x55: "MP3",
 }
 _GUID = b"\0\0\0\0\x10\0\x80\0\0\xaa\0\x38\x9b\x71"  # what follows the codec in the sub-format of an extensible header
-_UNSUPPORTED = {b"RIFX": "big-endian numbers", b"RF64": "sizes of 64 bits", b"BW64": "sizes of 64 bits"}
+_UNSUPPORTED = {
+    b"RIFX": "big-endian numbers",
+    b"RF64": "sizes of 64 bits",
+    b"BW64": "sizes of 64 bits",
+}
 
 
 class _WavFormat(NamedTuple):
@@ -45,10 +56,17 @@ def _parse(data: bytes, hint: Hint) -> Values:
     del hint
     check_bytes(len(data), "the file")
     if data[:4] in _UNSUPPORTED:
-        msg = f"a WAV file of kind {data[:4].decode()} ({_UNSUPPORTED[data[:4]]}); RIFF is read: convert it"
+        msg = (
+            f"a WAV file of kind {data[:4].decode()} ({_UNSUPPORTED[data[:4]]}); RIFF is read: "
+            f"convert it"
+        )
         raise FormatError(msg)
     if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
-        what = f"a RIFF file of kind {data[8:12]!r}" if data[:4] == b"RIFF" else f"it starts with {data[:12]!r}"
+        what = (
+            f"a RIFF file of kind {data[8:12]!r}"
+            if data[:4] == b"RIFF"
+            else f"it starts with {data[:12]!r}"
+        )
         msg = f"not a WAV file: {what}"
         raise FormatError(msg)
     sound, at = None, 12
@@ -58,7 +76,10 @@ def _parse(data: bytes, hint: Hint) -> Values:
         if name == b"data":
             return _values(data, at, size, sound)
         if size > len(data) - at:
-            msg = f"the chunk {name!r} at byte {at - 8:,} says {size:,} bytes, {len(data) - at:,} are left: " + _CUT
+            msg = (
+                f"the chunk {name!r} at byte {at - 8:,} says {size:,} bytes, {len(data) - at:,} "
+                f"are left: " + _CUT
+            )
             raise FormatError(msg)
         if name == b"fmt ":
             sound = _format(data[at : at + size])
@@ -94,7 +115,8 @@ def _format(chunk: bytes) -> _WavFormat:
         raise FormatError(msg)
     if not channels or not rate or frame != channels * bits // 8:
         msg = (
-            f"the format chunk contradicts itself: {channels} channels of {bits} bits at {rate:,} Hz in frames of "
+            f"the format chunk contradicts itself: {channels} channels of {bits} bits at {rate:,} "
+            f"Hz in frames of "
             f"{frame} bytes"
         )
         raise FormatError(msg)
@@ -108,11 +130,19 @@ def _values(data: bytes, at: int, size: int, sound: _WavFormat | None) -> Values
         msg = "no format chunk before the data chunk: nothing says what the samples are"
         raise FormatError(msg)
     if size == 0:
-        then = f"{left:,} follow: its writer did not finish the file" if left else "no sample follows the header"
+        then = (
+            f"{left:,} follow: its writer did not finish the file"
+            if left
+            else "no sample follows the header"
+        )
         msg = f"the data chunk says 0 bytes, {then}"
         raise FormatError(msg)
     if size > left:
-        why = "a program wrote it to a pipe, or was ended: convert it" if size >= _UNKNOWN else "the file is cut short"
+        why = (
+            "a program wrote it to a pipe, or was ended: convert it"
+            if size >= _UNKNOWN
+            else "the file is cut short"
+        )
         msg = f"the data chunk says {size:,} bytes, {left:,} are left: {why}"
         raise FormatError(msg)
     frame = sound.channels * sound.bits // 8

@@ -1,15 +1,18 @@
 """XML files (.xml), as JSON would hold them; annotations of Pascal VOC also give what a trainer takes of them.
 
-The document's values are what its root holds, each under its name. An element that holds text alone is that text, or
-the number that JSON would read of it (007 stays text). Any other element is a mapping: of its attributes ("@name"), the
-elements in it by their names, and the text beside these ("#text"). Elements of one name are a list. A root of text
-alone is "value". Prefixes of namespaces stay part of a name.
+The document's values are what its root holds, each under its name. An element that holds text alone
+is that text, or the number that JSON would read of it (007 stays text). Any other element is a
+mapping: of its attributes ("@name"), the elements in it by their names, and the text beside these
+("#text"). Elements of one name are a list. A root of text alone is "value". Prefixes of namespaces
+stay part of a name.
 
-A root "annotation" with objects that have a "bndbox", or with a "size" and no object, also gives "boxes" [N, 4] (x_min,
-y_min, x_max, y_max as written), "names" (the class of each) and "size" [width, height] in place of the element; of
-"difficult" and "truncated" that each object has, an array [N].
+A root "annotation" with objects that have a "bndbox", or with a "size" and no object, also gives
+"boxes" [N, 4] (x_min, y_min, x_max, y_max as written), "names" (the class of each) and "size"
+[width, height] in place of the element; of "difficult" and "truncated" that each object has, an
+array [N].
 
-A document type, and with it every entity and every reference to another file, is refused: no few lines become millions.
+A document type, and with it every entity and every reference to another file, is refused: no few
+lines become millions.
 """
 
 from __future__ import annotations
@@ -95,7 +98,10 @@ def _scalar(text: str) -> Any:
 
 
 def _refused(*_: object) -> None:
-    msg = "declares a document type: such XML, its entities and its references to other files are not read"
+    msg = (
+        "declares a document type: such XML, its entities and its references to other files are "
+        "not read"
+    )
     raise FormatError(msg)
 
 
@@ -112,7 +118,10 @@ def _parsed(data: bytes) -> _TreeBuilder:
     except expat.ExpatError as error:
         msg = f"not XML: {error}"
         raise FormatError(msg) from error
-    except (ValueError, LookupError) as error:  # expat knows encodings of one byte, as Python names them
+    except (
+        ValueError,
+        LookupError,
+    ) as error:  # expat knows encodings of one byte, as Python names them
         msg = f"XML in an encoding that is not read ({error}): write it as UTF-8"
         raise FormatError(msg) from error
     return tree
@@ -130,7 +139,7 @@ def _open(path: AnyPath, hint: Hint) -> Values:
     return Values(values | _annotation(root) if tree.name == "annotation" else values)
 
 
-# ------------------------------------------------------------------------------------------- Pascal VOC
+# --------------------------------------------------------------------------------------- Pascal VOC
 
 
 def _annotation(root: dict[str, Any]) -> dict[str, Any]:
@@ -165,7 +174,10 @@ def _boxes(objects: Sequence[Any]) -> np.ndarray[Any, Any]:
         box = one.get("bndbox") if isinstance(one, dict) else None
         corners = [box.get(name) for name in _CORNERS] if isinstance(box, dict) else []
         if not corners or not all(type(value) in {int, float} for value in corners):
-            wrong = next((n for n, v in zip(_CORNERS, corners, strict=False) if type(v) not in {int, float}), "bndbox")
+            wrong = next(
+                (n for n, v in zip(_CORNERS, corners, strict=False) if type(v) not in {int, float}),
+                "bndbox",
+            )
             msg = f"object {number} has no {wrong} that is a number"
             raise FormatError(msg)
         rows.append(corners)

@@ -1,6 +1,7 @@
 """YAML files, safe tags only: a mapping gives its entries, a list "records", anything else "value".
 
-Two passes: the first counts what the aliases come to, so that a few lines cannot become 10**9 values.
+Two passes: the first counts what the aliases come to, so that a few lines cannot become 10**9
+values.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ class _Count:
     def __init__(self, yaml: Any) -> None:
         self._yaml = yaml
         self._anchors: dict[str, int] = {}
-        self._open: list[tuple[str | None, int]] = []  # anchor and nodes so far of each open collection
+        self._open: list[
+            tuple[str | None, int]
+        ] = []  # anchor and nodes so far of each open collection
         self._keys = False  # whether the document is a mapping
         self._parts = 0  # of the document itself: of a mapping two for each key
 
@@ -40,7 +43,9 @@ class _Count:
         elif isinstance(event, yaml.ScalarEvent):
             self._close(event.anchor, 1)
         elif isinstance(event, yaml.CollectionStartEvent):
-            self._keys = self._keys or (not self._open and isinstance(event, yaml.MappingStartEvent))
+            self._keys = self._keys or (
+                not self._open and isinstance(event, yaml.MappingStartEvent)
+            )
             self._open.append((event.anchor, 1))
             if len(self._open) > DEPTH:
                 msg = f"nested more than {DEPTH} deep"

@@ -1,6 +1,7 @@
 """Which codecs of Zarr are decoded, and how far: no chunk becomes larger than its array declares.
 
-Libraries allocate what a stream says of itself, or go on until it ends: 45 bytes of bzip2 hold a gigabyte.
+Libraries allocate what a stream says of itself, or go on until it ends: 45 bytes of bzip2 hold a
+gigabyte.
 """
 
 from __future__ import annotations
@@ -41,8 +42,29 @@ from datacheck.runtime.beneath import AnyPath, ConfinedFolder, File
 # Not pickle (runs code), json2, msgpack2, vlen-bytes, vlen-array, categorize.
 V2_CODECS = frozenset(
     {
-        *("adler32", "bitround", "blosc", "bz2", "crc32", "crc32c", "delta", "fixedscaleoffset", "fletcher32", "gzip"),
-        *("jenkins_lookup3", "lz4", "lzma", "packbits", "quantize", "shuffle", "vlen-utf8", "zlib", "zstd"),
+        *(
+            "adler32",
+            "bitround",
+            "blosc",
+            "bz2",
+            "crc32",
+            "crc32c",
+            "delta",
+            "fixedscaleoffset",
+            "fletcher32",
+            "gzip",
+        ),
+        *(
+            "jenkins_lookup3",
+            "lz4",
+            "lzma",
+            "packbits",
+            "quantize",
+            "shuffle",
+            "vlen-utf8",
+            "zlib",
+            "zstd",
+        ),
     }
 )
 V3_CODECS = frozenset(
@@ -100,14 +122,18 @@ def bounded(array: Any) -> Any:
     return zarr.Array(zarr.AsyncArray(meta, array.store_path))
 
 
-# ------------------------------------------------------------------------------------------------ version 2
+# ---------------------------------------------------------------------------------------- version 2
 
 
 def _bound_instances(meta: Any) -> None:
     """Bound the codecs of an array of version 2, which belong to it alone."""
     count, dtype = math.prod(meta.chunks), meta.dtype.to_native_dtype()
     filters = [*(meta.filters or ())]
-    size = _TEXT_BYTES if dtype.hasobject else count * (max(16, dtype.itemsize) if filters else dtype.itemsize)
+    size = (
+        _TEXT_BYTES
+        if dtype.hasobject
+        else count * (max(16, dtype.itemsize) if filters else dtype.itemsize)
+    )
     for codec in [*filters, *([meta.compressor] if meta.compressor is not None else [])]:
         if codec.codec_id == "vlen-utf8":
             codec.decode = _counting(codec.decode, count)
@@ -115,7 +141,7 @@ def _bound_instances(meta: Any) -> None:
             codec.decode = _limited(codec.codec_id, codec, codec.decode, size + _SLACK_BYTES)
 
 
-# ------------------------------------------------------------------------------------------------ version 3
+# ---------------------------------------------------------------------------------------- version 3
 
 
 def _bounded_codecs(codecs: Any) -> Iterator[Any]:
@@ -126,7 +152,10 @@ def _bounded_codecs(codecs: Any) -> Iterator[Any]:
         name = (said if isinstance(said, str) else said["name"]).removeprefix("numcodecs.")
         if name == "sharding_indexed":
             index = 16
-            inner = {part: tuple(_bounded_codecs(getattr(codec, part))) for part in ("codecs", "index_codecs")}
+            inner = {
+                part: tuple(_bounded_codecs(getattr(codec, part)))
+                for part in ("codecs", "index_codecs")
+            }
             yield dataclasses.replace(codec, **inner)
         elif name == "vlen-utf8":
             yield _text_codec()
@@ -185,7 +214,7 @@ def _instance(name: str) -> Any:
     return get_numcodec({"id": name})
 
 
-# ------------------------------------------------------------------------------------------------ limits
+# ------------------------------------------------------------------------------------------- limits
 
 
 def _limited(name: str, codec: Any, decode: Decode, most: int) -> Decode:
@@ -212,7 +241,10 @@ def _counting(decode: Decode, count: int) -> Decode:
 def _check_count(head: bytes, count: int) -> None:
     """Raise `FormatError` where a chunk of texts says that it holds more of them than its array declares."""
     if int.from_bytes(head, "little") > count:
-        msg = f"a chunk says that it holds {int.from_bytes(head, 'little'):,} texts; {count:,} are declared"
+        msg = (
+            f"a chunk says that it holds {int.from_bytes(head, 'little'):,} texts; {count:,} are "
+            f"declared"
+        )
         raise FormatError(msg)
 
 
@@ -234,7 +266,9 @@ def _zlib(stored: memoryview, most: int, codec: Any, decode: Decode) -> bytes:
         if not stream.eof:
             msg = f"{codec.codec_id}: the chunk ends too early"
             raise FormatError(msg)
-        rest = stream.unused_data.lstrip(b"\0") if gzip else b""  # of gzip several members may follow each other
+        rest = (
+            stream.unused_data.lstrip(b"\0") if gzip else b""
+        )  # of gzip several members may follow each other
         if not rest:
             return b"".join(parts)
 
@@ -297,15 +331,23 @@ def _zstd(stored: memoryview, most: int, codec: Any, decode: Decode) -> Any:
     del codec, decode
     import pyarrow as pa  # noqa: PLC0415  it starts a thread, which no server may have that forks children
 
-    with pa.input_stream(pa.py_buffer(stored), compression="zstd") as stream:  # a frame need not tell its size
+    with pa.input_stream(
+        pa.py_buffer(stored), compression="zstd"
+    ) as stream:  # a frame need not tell its size
         found = stream.read(most + 1)
     _check_size("zstd", len(found), most)
     return found
 
 
 _DECODERS: dict[str, Callable[[memoryview, int, Any, Decode], Any]] = {
-    "blosc": _blosc, "bz2": _bz2, "gzip": _zlib, "lz4": _lz4, "lzma": _lzma, "zlib": _zlib, "zstd": _zstd,
-}  # fmt: skip
+    "blosc": _blosc,
+    "bz2": _bz2,
+    "gzip": _zlib,
+    "lz4": _lz4,
+    "lzma": _lzma,
+    "zlib": _zlib,
+    "zstd": _zstd,
+}
 
 
 _META_BYTES = 16 << 20
@@ -331,23 +373,37 @@ class _Array(NamedTuple):
     document: tuple[str, bytes]  # name and bytes of the metadata
 
 
-# What values and shape depend on, and zarr writes in one form: of codecs it fills in defaults when it consolidates.
+# What values and shape depend on, and zarr writes in one form: of codecs it fills in defaults when
+# it consolidates.
 _DECIDING = frozenset({"shape", "chunks", "dtype", "order", "data_type", "chunk_grid", "endian"})
 # What is held against the other once zarr has filled in the defaults.
-_FILLED = ("fill_value", "filters", "compressor", "codecs", "dimension_separator", "chunk_key_encoding")
+_FILLED = (
+    "fill_value",
+    "filters",
+    "compressor",
+    "codecs",
+    "dimension_separator",
+    "chunk_key_encoding",
+)
 
 
 def _endian(meta: Mapping[str, Any]) -> Any:
     """Return the order of bytes that the codecs of version 3 name, None where they name none."""
     codecs = meta.get("codecs")
     for codec in codecs if isinstance(codecs, list) else []:
-        said = codec.get("configuration") if isinstance(codec, dict) and codec.get("name") == "bytes" else None
+        said = (
+            codec.get("configuration")
+            if isinstance(codec, dict) and codec.get("name") == "bytes"
+            else None
+        )
         if isinstance(said, dict):
             return said.get("endian")
     return None
 
 
-def _consolidated_entries(said: Mapping[str, Any], path: str, version: int) -> Iterator[Mapping[str, Any]]:
+def _consolidated_entries(
+    said: Mapping[str, Any], path: str, version: int
+) -> Iterator[Mapping[str, Any]]:
     """Yield what consolidated metadata say of an array: in an entry of its own, or within those of groups around it.
 
     Of an array without one zarr looks at its own metadata, or does not find it.
@@ -392,7 +448,8 @@ def _check_defaults(own: Mapping[str, Any], said: Mapping[str, Any], version: in
     with wrap_errors("damaged consolidated metadata"):
         _check_known(said, version)
         mine, other = (
-            kind.from_dict({k: v for k, v in meta.items() if k != "endian"}).to_dict() for meta in (own, said)
+            kind.from_dict({k: v for k, v in meta.items() if k != "endian"}).to_dict()
+            for meta in (own, said)
         )
     for key in _FILLED:
         if repr(mine.get(key)) != repr(other.get(key)):  # NaN equals nothing
@@ -402,7 +459,9 @@ def _check_defaults(own: Mapping[str, Any], said: Mapping[str, Any], version: in
 def _check_known(meta: Mapping[str, Any], version: int) -> None:
     """Refuse codecs that are not read."""
     if version == 2:
-        check_codecs([c["id"] for c in [meta["compressor"], *(meta["filters"] or [])] if c], V2_CODECS)
+        check_codecs(
+            [c["id"] for c in [meta["compressor"], *(meta["filters"] or [])] if c], V2_CODECS
+        )
     else:
         check_codecs(meta["codecs"], V3_CODECS)
 
@@ -453,7 +512,10 @@ def _node(folder: File) -> str:
     if not (folder / _V3_DOCUMENT).is_file():
         return old
     if old:
-        msg = f"{old} beside {_V3_DOCUMENT}: versions 2 and 3 of zarr read different arrays. Remove one of the two"
+        msg = (
+            f"{old} beside {_V3_DOCUMENT}: versions 2 and 3 of zarr read different arrays. "
+            f"Remove one of the two"
+        )
         raise FormatError(msg)
     return _V3_DOCUMENT
 
@@ -466,7 +528,10 @@ def _kind(folder: File) -> str:
     if name == _V3_DOCUMENT:
         kind = _metadata(folder / _V3_DOCUMENT).get("node_type")
         if kind not in ("array", "group"):  # it may be a list, which no set can look for
-            msg = "zarr.json names no node_type array or group: an early draft of version 3, or no Zarr store"
+            msg = (
+                "zarr.json names no node_type array or group: an early draft of version 3, or no "
+                "Zarr store"
+            )
             raise FormatError(msg)
         return str(kind)
     if not name:
@@ -488,7 +553,11 @@ def _described(folder: File) -> _Array:
         if version == 2:
             chunks = meta["chunks"]
             kind, key = meta["dtype"], _key("", meta.get("dimension_separator", "."))
-            dtype = None if kind == "|O" else np.dtype([_member(m) for m in kind] if isinstance(kind, list) else kind)
+            dtype = (
+                None
+                if kind == "|O"
+                else np.dtype([_member(m) for m in kind] if isinstance(kind, list) else kind)
+            )
         else:
             chunks = _grid(meta)
             dtype, key = _v3_type(meta["data_type"]), _v3_key(meta["chunk_key_encoding"])
@@ -510,7 +579,10 @@ def _key(prefix: str, separator: Any) -> re.Pattern[str]:
 def _v3_key(encoding: Any) -> re.Pattern[str]:
     named = encoding if isinstance(encoding, dict) else {"name": encoding}
     default = named["name"] == "default"
-    return _key("c" if default else "", named.get("configuration", {}).get("separator", "/" if default else "."))
+    return _key(
+        "c" if default else "",
+        named.get("configuration", {}).get("separator", "/" if default else "."),
+    )
 
 
 def _member(member: Any) -> Any:
@@ -552,7 +624,11 @@ class _ZarrStore(Container):
     """A Zarr store that is a folder."""
 
     def __init__(self, root: AnyPath) -> None:
-        self._root = root.without_links() if isinstance(root, File) else File(ConfinedFolder(root), "", links=False)
+        self._root = (
+            root.without_links()
+            if isinstance(root, File)
+            else File(ConfinedFolder(root), "", links=False)
+        )
         self._kind = _kind(self._root)
         self._stored: dict[File, tuple[int, int, list[str]]] = {}
         self._said: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
@@ -586,8 +662,16 @@ class _ZarrStore(Container):
 
     def _below(self, inner: str) -> list[str]:
         with os.scandir(self._root / inner) as entries:
-            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False) or _hides_folder(entry)]
-        return [f"{inner}/{name}" if inner else name for name in sorted(names) if not name.startswith(".")]
+            names = [
+                entry.name
+                for entry in entries
+                if entry.is_dir(follow_symlinks=False) or _hides_folder(entry)
+            ]
+        return [
+            f"{inner}/{name}" if inner else name
+            for name in sorted(names)
+            if not name.startswith(".")
+        ]
 
     def _names_of(self, inner: str) -> list[str]:
         name = inner or _SOLE
@@ -620,7 +704,11 @@ class _ZarrStore(Container):
         while cut > 0:
             inner = name[:cut] if self._kind != "array" else _ROOT
             folder = self._folder(inner)
-            if folder.is_dir() and self._kind_of(inner) == "array" and name.startswith(inner or _SOLE):
+            if (
+                folder.is_dir()
+                and self._kind_of(inner) == "array"
+                and name.startswith(inner or _SOLE)
+            ):
                 return inner, folder
             cut = name.rfind(".", 0, cut)
         raise KeyError(name)
@@ -675,32 +763,47 @@ class _ZarrStore(Container):
         """
         if group not in self._said:
             folder = self._root / group if group else self._root
-            old = _metadata(folder / ".zmetadata").get("metadata") if (folder / ".zmetadata").is_file() else None
+            old = (
+                _metadata(folder / ".zmetadata").get("metadata")
+                if (folder / ".zmetadata").is_file()
+                else None
+            )
             outer = (
                 _metadata(folder / _V3_DOCUMENT).get("consolidated_metadata")
                 if (folder / _V3_DOCUMENT).is_file()
                 else None
             )
             new = outer.get("metadata") if isinstance(outer, dict) else None
-            self._said[group] = [(version, one) for version, one in ((2, old), (3, new)) if isinstance(one, dict)]
+            self._said[group] = [
+                (version, one) for version, one in ((2, old), (3, new)) if isinstance(one, dict)
+            ]
         return self._said[group]
 
     def _decoded(self, folder: File, rows: tuple[int, int] | None = None) -> Array:
         """Return all values of one array, or its rows [start, stop)."""
         described = _described(folder)
         itemsize = 16 if described.dtype is None else described.dtype.itemsize
-        count = math.prod(-(-n // c) for n, c in zip(described.shape, described.chunks, strict=True))
-        if folder not in self._stored:  # it visits every chunk, and rows are asked for again and again
+        count = math.prod(
+            -(-n // c) for n, c in zip(described.shape, described.chunks, strict=True)
+        )
+        if (
+            folder not in self._stored
+        ):  # it visits every chunk, and rows are asked for again and again
             self._stored[folder] = _stored(folder, described.key)
         stored, files, keys = self._stored[folder]
         check_bytes(math.prod(described.chunks) * itemsize, "one chunk", _CHUNK_BYTES)
-        shape = described.shape if rows is None else (max(0, rows[1] - rows[0]), *described.shape[1:])
+        shape = (
+            described.shape if rows is None else (max(0, rows[1] - rows[0]), *described.shape[1:])
+        )
         check_expansion(math.prod(shape) * itemsize, stored, "the array")
         if count > _CHUNKS:
             msg = f"{count:,} chunks; at most {_CHUNKS:,} are read"
             raise FormatError(msg)
         if described.fill is None and files < count:
-            msg = f"{count - files:,} of {count:,} chunks are missing, and there is no fill value for them to stand for"
+            msg = (
+                f"{count - files:,} of {count:,} chunks are missing, and there is no fill value "
+                f"for them to stand for"
+            )
             raise FormatError(msg)
         import zarr  # noqa: PLC0415  0.2 s, for stores of this format only
 
@@ -753,11 +856,14 @@ def _hides_folder(entry: os.DirEntry[str]) -> bool:
 
 def _present(array: Any, keys: list[str], described: _Array, rows: tuple[int, int]) -> Array:
     """Return rows [start, stop) of an array, asking for no chunk that is not there: the others would cost as much."""
-    values = np.full((max(0, rows[1] - rows[0]), *described.shape[1:]), array.fill_value, array.dtype)
+    values = np.full(
+        (max(0, rows[1] - rows[0]), *described.shape[1:]), array.fill_value, array.dtype
+    )
     for key in keys:
         place = [int(number) for number in re.findall(r"\d+", key)]
         spans = [
-            slice(i * c, min(n, (i + 1) * c)) for i, c, n in zip(place, described.chunks, described.shape, strict=False)
+            slice(i * c, min(n, (i + 1) * c))
+            for i, c, n in zip(place, described.chunks, described.shape, strict=False)
         ]
         first = slice(max(spans[0].start, rows[0]), min(spans[0].stop, rows[1]))
         if len(place) == len(described.shape) and all(s.start < s.stop for s in (first, *spans)):
@@ -776,7 +882,10 @@ def _stored(folder: File, key: re.Pattern[str]) -> tuple[int, int, list[str]]:
         if entry.is_dir() or entry.name.startswith(".") or inner == "zarr.json":
             continue
         if not key.fullmatch(inner):  # zarr would not look there and serve the fill value
-            msg = f"{inner} is no chunk by the store's own naming ({key.pattern}); its values would be passed over"
+            msg = (
+                f"{inner} is no chunk by the store's own naming ({key.pattern}); its values "
+                f"would be passed over"
+            )
             raise FormatError(msg)
         size += entry.stat(follow_symlinks=False).st_size
         files += 1

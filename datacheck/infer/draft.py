@@ -56,11 +56,14 @@ class Part:
     """The files that hold the same of each sample.
 
     Args:
-        name: what they are called beside the sample's own name, "" where only the format tells them apart.
+        name: what they are called beside the sample's own name, "" where only the format tells them
+            apart.
         ending: what all their names end with, from which on they are alike.
         paths: of all samples that have it.
-        whole: of the samples that lack none but optional parts, of all if there is none such: their lengths compare.
-        pattern: what all paths follow; what the placeholders stand for in one part's path fills the others'.
+        whole: of the samples that lack none but optional parts, of all if there is none such: their
+            lengths compare.
+        pattern: what all paths follow; what the placeholders stand for in one part's path fills the
+            others'.
         optional: more than a few samples have none.
     """
 
@@ -79,20 +82,26 @@ def group_files(paths: Sequence[str]) -> list[Part]:
         paths: relative POSIX paths of all files that can be read.
 
     Notes:
-        Parts are what nearly all samples have, at least two, and together nearly all files. Names that differ in
-        digits only are steps or views, and no parts; those of splits are neither a sample's nor a part's.
+        Parts are what nearly all samples have, at least two, and together nearly all files. Names
+        that differ in digits only are steps or views, and no parts; those of splits are neither a
+        sample's nor a part's.
     """
     for cut_path, beside in _cuts(paths):
         if beside and not _parts(_groups(paths[:_FIRST], cut_path)):
             continue
         groups = _groups(paths, cut_path)
         parts = _parts(groups)
-        of_splits = SPLITS.issuperset(key.rpartition("/")[2] for key in groups) or SPLITS & {p.name for p in parts}
+        of_splits = SPLITS.issuperset(key.rpartition("/")[2] for key in groups) or SPLITS & {
+            p.name for p in parts
+        }
         covered = sum(len(part.paths) for part in parts)
         if len(groups) > 1 and not of_splits and covered >= _NEARLY_ALL * len(paths):
             found = patterns([(part.paths, part.ending) for part in parts])
             if found:
-                return [replace(part, pattern=pattern) for part, pattern in zip(parts, found, strict=True)]
+                return [
+                    replace(part, pattern=pattern)
+                    for part, pattern in zip(parts, found, strict=True)
+                ]
     return []
 
 
@@ -112,7 +121,9 @@ def _cuts(paths: Sequence[str]) -> Iterator[tuple[Cut, bool]]:
     yield _by_folder, True
     for words in range(_MOST_NAMES, 0, -1):
         yield partial(_by_words, words=words), True
-    dotted = any(path.rpartition("/")[2].count(".") > 1 for path in paths)  # in the sample's name, or in the ending
+    dotted = any(
+        path.rpartition("/")[2].count(".") > 1 for path in paths
+    )  # in the sample's name, or in the ending
     for level in range(depth):
         yield partial(_by_level, level=level, cut=str.partition), False
         if dotted:
@@ -127,10 +138,16 @@ def _by_folder(path: str) -> tuple[str, str] | None:
 def _by_words(path: str, words: int) -> tuple[str, str] | None:
     folder, slash, name = path.rpartition("/")
     ends = [found.start() for found in re.finditer(r"[._-]", name)]
-    return (folder + slash + name[: ends[words - 1]], name[ends[words - 1] :]) if len(ends) >= words else None
+    return (
+        (folder + slash + name[: ends[words - 1]], name[ends[words - 1] :])
+        if len(ends) >= words
+        else None
+    )
 
 
-def _by_level(path: str, level: int, cut: Callable[[str, str], tuple[str, str, str]]) -> tuple[str, str] | None:
+def _by_level(
+    path: str, level: int, cut: Callable[[str, str], tuple[str, str, str]]
+) -> tuple[str, str] | None:
     parts = path.split("/")
     if level >= len(parts) - 1:
         return None
@@ -145,12 +162,18 @@ def _parts(groups: Mapping[str, Mapping[str, str]]) -> list[Part]:
             having[rest].append(path)
     least = ceil(_NEARLY_ALL * len(groups))
     whole = [rest for rest in sorted(having) if len(having[rest]) >= least]
-    some = [rest for rest in sorted(having) if len(groups) / 10 <= len(having[rest]) < least and len(having[rest]) > 1]
+    some = [
+        rest
+        for rest in sorted(having)
+        if len(groups) / 10 <= len(having[rest]) < least and len(having[rest]) > 1
+    ]
     names = [re.sub(r"[\d._/-]+", " ", rest).strip() for rest in (*whole, *some)]
     if len(whole) < 2 or len(names) > _MOST_PARTS or len(set(names)) < len(names) or "" in names:
         return []
     needed = set(whole)
-    complete = [group for group in groups.values() if group.keys() >= needed] or list(groups.values())
+    complete = [group for group in groups.values() if group.keys() >= needed] or list(
+        groups.values()
+    )
     stems = [re.sub(r"\W+", "_", rest.rpartition(".")[0]).strip("_") for rest in (*whole, *some)]
     return [
         Part(
@@ -171,10 +194,17 @@ _VIDEOS, _STORES = frozenset({".mp4", ".m4v", ".mov"}), frozenset({".hdf5", ".h5
 _KEPT = frozenset({"index", EPISODE})  # columns by which LeRobot finds its rows
 _SHOWN = 100  # characters of a name
 _PASSED = 6  # names of values that are not read, in one line
-_NAME, _PATH, _AXES = 240, 2000, 62  # of a field, as no cache holds it: bytes of a part of its name, of all, its axes
+_NAME, _PATH, _AXES = (
+    240,
+    2000,
+    62,
+)  # of a field, as no cache holds it: bytes of a part of its name, of all, its axes
 _PICTURES = frozenset({".jpg", ".jpeg", ".png"})
 _LINES = (".jsonl", ".ndjson", ".jsonl.gz")
-_DOCUMENTS, _MANY = 200, 20  # JSON documents that are looked into; records in each that are rather samples
+_DOCUMENTS, _MANY = (
+    200,
+    20,
+)  # JSON documents that are looked into; records in each that are rather samples
 _BESIDE = _PICTURES | {".yaml", ".yml", ".json", ".xml", ".txt"}  # rather beside data than the data
 _NEXT_TO_NOTHING = 10  # times as many pictures, with as many times the bytes
 _MARK = "# inferred"
@@ -208,8 +238,8 @@ class SampleProfile(NamedTuple):
         failed: how many could not be.
         passed: names of values of a kind that is not read.
         taken: near names by the field that they were read for.
-        odd: names of fields that no cache can hold and few samples have (a build leaves them out where no schema lists
-            them), or that are empty.
+        odd: names of fields that no cache can hold and few samples have (a build leaves them out
+            where no schema lists them), or that are empty.
     """
 
     fields: dict[str, FieldProfile]
@@ -225,10 +255,16 @@ class SampleProfile(NamedTuple):
         """What was not read, a sentence each."""
         notes = [f"could not be read: {reason}" for reason in self.unread]
         more, looked = self.failed - len(self.unread), self.samples + self.failed
-        notes += [f"could not be read: {more:,} more of {looked:,} that were looked at"] * (more > 0)
-        notes += [f"of a kind that is not read: {first_few(self.passed, _PASSED)}"] * bool(self.passed)
+        notes += [f"could not be read: {more:,} more of {looked:,} that were looked at"] * (
+            more > 0
+        )
+        notes += [f"of a kind that is not read: {first_few(self.passed, _PASSED)}"] * bool(
+            self.passed
+        )
         said = "left out, as no cache can hold a field of such a name or shape: "
-        return notes + [said + first_few([name[:_SHOWN] for name in self.odd], _PASSED)] * bool(self.odd)
+        return notes + [said + first_few([name[:_SHOWN] for name in self.odd], _PASSED)] * bool(
+            self.odd
+        )
 
 
 def draft(data: Path) -> Draft:
@@ -240,12 +276,16 @@ def draft(data: Path) -> Draft:
     root, only = target(data)
     listing = list_files(root, {}, only)
     readable = [path for path in listing.entries.paths if format_of(path) is not None]
-    known = _draft_corpus(data, listing, readable) or (_draft_builtin(listing, readable, data) if readable else None)
+    known = _draft_corpus(data, listing, readable) or (
+        _draft_builtin(listing, readable, data) if readable else None
+    )
     if known is not None:
         return known
     if not readable:
         raise UsageError(unreadable(data, listing))
-    readable = [path for path in readable if listing.by_path[path].size] or readable  # an empty file says nothing
+    readable = [
+        path for path in readable if listing.by_path[path].size
+    ] or readable  # an empty file says nothing
     parts = group_files(readable)
     several = _draft_parts(data, parts, listing) if parts else None
     if several is not None:
@@ -258,9 +298,15 @@ def draft(data: Path) -> Draft:
     depths = len({path.count("/") for path in paths})
     alike = [] if depths > 1 else _other_endings(readable, listing, kind, pattern, data)
     paths = sorted([*paths, *(path for more, _ in alike for path in more)])
-    why = f"{len(paths):,} files at {depths} depths" if depths > 1 else pluralize(len(paths), "file")
+    why = (
+        f"{len(paths):,} files at {depths} depths" if depths > 1 else pluralize(len(paths), "file")
+    )
     # without placeholders: files of one name with two endings would be two samples of one name
-    files = [re.sub(r"\{\w+\}", "*", text) for text in (pattern, *(text for _, text in alike))] if alike else pattern
+    files = (
+        [re.sub(r"\{\w+\}", "*", text) for text in (pattern, *(text for _, text in alike))]
+        if alike
+        else pattern
+    )
     said: dict[str, Any] = {"datacheck": 1, "name": _name(data), "samples": {"files": files}}
     each = _each(root, kind, _evenly_spaced(paths, 5))
     if each:
@@ -273,7 +319,11 @@ def draft(data: Path) -> Draft:
         why += f", each {'row' if inner == 'row' else 'element'} of which looks like a sample"
         look = _profile_files(_any_field_schema(said), listing)
     fields, samples = look.fields, look.samples
-    few = 2 * _size(listing, paths) < _size(listing, readable) or kind.lower() in _PICTURES or UNTYPED in fields
+    few = (
+        2 * _size(listing, paths) < _size(listing, readable)
+        or kind.lower() in _PICTURES
+        or UNTYPED in fields
+    )
     if not each and not inner and len(paths) < len(readable) and few:
         return _draft_any_files(data, listing, readable, look)
     _check_fields(root, paths, look)
@@ -294,7 +344,9 @@ def _stated_counts(kind: str, listing: Listing) -> dict[str, Any]:
     return {"attrs": {SHARD_LENGTH: "samples"}} if stated and kind.startswith(".tfrecord") else {}
 
 
-def _guesses(fields: Mapping[str, FieldProfile], axes: Mapping[str, Any], samples: int, files: str) -> dict[str, Guess]:
+def _guesses(
+    fields: Mapping[str, FieldProfile], axes: Mapping[str, Any], samples: int, files: str
+) -> dict[str, Guess]:
     guesses: dict[str, Guess] = {}
     for name, seen in sorted(fields.items()):
         found = guess(name, seen, axes, samples, files)
@@ -306,27 +358,51 @@ def _draft_records(data: Path, listing: Listing, readable: Sequence[str]) -> Dra
     """Return a draft of records in JSON lists and JSON lines, None where these are not most of the data."""
     documents = [path for path in readable if path.lower().endswith(".json")]
     lines = [path for path in readable if path.lower().endswith(_LINES)]
-    if not documents or len(documents) > _DOCUMENTS or 2 * _size(listing, documents + lines) < _size(listing, readable):
+    if (
+        not documents
+        or len(documents) > _DOCUMENTS
+        or 2 * _size(listing, documents + lines) < _size(listing, readable)
+    ):
         return None
     inner = _inner_patterns(listing.root, documents)
     records = _record_lists(inner, listing)
-    records += [path for path in documents if path not in inner] if records else []  # damaged: a scan is to say so
+    records += (
+        [path for path in documents if path not in inner] if records else []
+    )  # damaged: a scan is to say so
     paths = sorted(records + lines)
     if not records or 2 * _size(listing, paths) < _size(listing, readable):
         return None
-    ends = [(some, end) for end in (".json", *_LINES) if (some := [p for p in paths if p.lower().endswith(end)])]
+    ends = [
+        (some, end)
+        for end in (".json", *_LINES)
+        if (some := [p for p in paths if p.lower().endswith(end)])
+    ]
     files = [re.sub(r"\{\w+\}", "*", text) for text in patterns(ends)]
-    if len(records) < len(documents) or any(not path.endswith(end) for some, end in ends for path in some):
+    if len(records) < len(documents) or any(
+        not path.endswith(end) for some, end in ends for path in some
+    ):
         files = paths  # a pattern would take other documents, too
-    if files is paths and (len(paths) > _DOCUMENTS or any(set(path) & set("{}*?[]") for path in paths)):
+    if files is paths and (
+        len(paths) > _DOCUMENTS or any(set(path) & set("{}*?[]") for path in paths)
+    ):
         return None
     said = {"datacheck": 1, "name": _name(data), "samples": {"files": files, "each": "line"}}
     look = _profile_files(_any_field_schema(said), listing)
     _check_fields(listing.root, paths, look)
-    guesses = _guesses(look.fields, name_axes(look.fields, episodes=False), look.samples, f"{_name(data)} {files[0]}")
-    why = f"{pluralize(len(paths), 'file')}, each {'line or ' if lines else ''}element of which looks like a sample"
+    guesses = _guesses(
+        look.fields,
+        name_axes(look.fields, episodes=False),
+        look.samples,
+        f"{_name(data)} {files[0]}",
+    )
+    why = (
+        f"{pluralize(len(paths), 'file')}, each {'line or ' if lines else ''}element of which "
+        f"looks like a sample"
+    )
     notes = [*_undescribed_notes(listing, set(paths)), *look.notes]
-    return _finished_draft(_with_guessed_patterns(said, listing, paths), guesses, look.samples, notes, why)
+    return _finished_draft(
+        _with_guessed_patterns(said, listing, paths), guesses, look.samples, notes, why
+    )
 
 
 def _draft_corpus(data: Path, listing: Listing, readable: Sequence[str]) -> Draft | None:
@@ -339,12 +415,20 @@ def _draft_corpus(data: Path, listing: Listing, readable: Sequence[str]) -> Draf
     for side, file in sorted(corpus.sides.items()):
         place = {} if side == first else {"file": file}
         spare = {"optional": True} if side in corpus.optional else {}
-        why = "some texts have none" if spare else "language from the ending" if len(side) < 3 else "from the ending"
+        why = (
+            "some texts have none"
+            if spare
+            else "language from the ending"
+            if len(side) < 3
+            else "from the ending"
+        )
         guesses[side] = Guess({**place, "at": LINES, "role": "text", **spare}, (why,))
     said = {"datacheck": 1, "name": _name(data), "samples": {"files": pattern, "each": "row"}}
     why = f"the lines of files of one name correspond: {first_few(sorted(corpus.sides), _PASSED)}"
     notes = _undescribed_notes(listing, set(corpus.paths))
-    return _finished_draft(_with_guessed_patterns(said, listing, corpus.paths), guesses, corpus.lines, notes, why)
+    return _finished_draft(
+        _with_guessed_patterns(said, listing, corpus.paths), guesses, corpus.lines, notes, why
+    )
 
 
 def _lines(root: Path, paths: Sequence[str]) -> dict[str, int]:
@@ -355,8 +439,12 @@ def _lines(root: Path, paths: Sequence[str]) -> dict[str, int]:
 
 def _record_lists(inner: Mapping[str, str], listing: Listing) -> list[str]:
     """Return the documents that are lists of many records, but for small ones without a key of the others."""
-    lists = {path: found.split("\n")[1:] for path, found in inner.items() if found.startswith(RECORDS)}
-    if sum(int(count) for count, *_ in lists.values()) < _MANY * len(lists):  # rather the steps of a sample
+    lists = {
+        path: found.split("\n")[1:] for path, found in inner.items() if found.startswith(RECORDS)
+    }
+    if sum(int(count) for count, *_ in lists.values()) < _MANY * len(
+        lists
+    ):  # rather the steps of a sample
         return []
     keys = {path: set(names) for path, (_, *names) in lists.items()}
     largest = max((_size(listing, [path]) for path in keys), default=0)
@@ -367,12 +455,18 @@ def _record_lists(inner: Mapping[str, str], listing: Listing) -> list[str]:
 
 def _are_tables(look: SampleProfile) -> bool:
     """Tell whether files have hardly a column in common: they are tables of several kinds, not rows of one."""
-    return bool(look.fields) and all(2 * seen.samples <= look.samples for seen in look.fields.values())
+    return bool(look.fields) and all(
+        2 * seen.samples <= look.samples for seen in look.fields.values()
+    )
 
 
 def _check_fields(root: Path, paths: Sequence[str], look: SampleProfile) -> None:
     if not look.fields:
-        why = f"could be read. {'; '.join(look.unread)}" if look.unread else "holds a field: they are empty."
+        why = (
+            f"could be read. {'; '.join(look.unread)}"
+            if look.unread
+            else "holds a field: they are empty."
+        )
         msg = f"{root}: none of {pluralize(min(len(paths), _FILES), 'file')} {why}"
         raise UsageError(msg)
 
@@ -381,7 +475,9 @@ def _size(listing: Listing, paths: Sequence[str]) -> int:
     return sum(listing.by_path[path].size for path in paths)
 
 
-def _with_guessed_patterns(said: Mapping[str, Any], listing: Listing, described: Sequence[str]) -> dict[str, Any]:
+def _with_guessed_patterns(
+    said: Mapping[str, Any], listing: Listing, described: Sequence[str]
+) -> dict[str, Any]:
     """Return a head that lets a scan fail where a draft leaves out most bytes: its patterns are nobody's choice."""
     known = [path for path in listing.entries.paths if format_of(path) is not None]
     if 2 * _size(listing, described) >= _size(listing, known):
@@ -389,19 +485,29 @@ def _with_guessed_patterns(said: Mapping[str, Any], listing: Listing, described:
     return {**said, "rules": {"DC113": {"left_out": True}}}
 
 
-def _draft_any_files(data: Path, listing: Listing, readable: Sequence[str], look: SampleProfile) -> Draft:
+def _draft_any_files(
+    data: Path, listing: Listing, readable: Sequence[str], look: SampleProfile
+) -> Draft:
     """Return a draft for a folder of which no kind of files is the data: each file is a sample, all are read."""
     kinds = Counter[str]()
     for path in readable:
         kinds[PurePosixPath(path).suffix] += listing.by_path[path].size
     whole = max(1, kinds.total())
     shares = ", ".join(f"{kind} {100 * size / whole:.0f} %" for kind, size in kinds.most_common(3))
-    why = f"several kinds of files, none of them the data alone ({shares} of the bytes): each file is a sample"
+    why = (
+        f"several kinds of files, none of them the data alone ({shares} of the bytes): each file "
+        f"is a sample"
+    )
     lines = [
-        f"# Drafted by datacheck init from {pluralize(look.samples, 'sample')}. What is marked {_MARK!r} is a guess: "
+        f"# Drafted by datacheck init from {pluralize(look.samples, 'sample')}. What is marked "
+        f"{_MARK!r} is a guess: "
         "read it, mend it.",
-        *(f"# {_inert(note)}" for note in [*_undescribed_notes(listing, set(readable)), *look.notes]),
-        "# Of one kind of files alone more is judged: draft a schema for a folder that holds that kind.",
+        *(
+            f"# {_inert(note)}"
+            for note in [*_undescribed_notes(listing, set(readable)), *look.notes]
+        ),
+        "# Of one kind of files alone more is judged: draft a schema for a folder that holds that "
+        "kind.",
         "datacheck: 1",
         f"name: {_name(data)}",
         f"extends: {FILES}    {_MARK}: {_inert(why)}",
@@ -419,14 +525,20 @@ def _undescribed_notes(listing: Listing, described: Container[str]) -> list[str]
     notes = [f"not described: {by_ending(known)}"] * bool(known)
     notes += [f"no format reads: {by_ending(unknown)}"] * bool(unknown)
     for path, reason in listing.skipped[:1]:
-        more = f" ({len(listing.skipped) - 1:,} more are left out)" if len(listing.skipped) > 1 else ""
+        more = (
+            f" ({len(listing.skipped) - 1:,} more are left out)" if len(listing.skipped) > 1 else ""
+        )
         notes.append(f"left out: {path}: {reason}{more}")
     return notes
 
 
 def _is_ambiguous_at(name: str, pattern: str) -> bool:
     """Tell whether ``at:`` takes a name for an attribute of the sample (in XML it is a value), or for a placeholder."""
-    return (name.startswith("@") and not pattern.lower().endswith(".xml")) or "{" in name or "}" in name
+    return (
+        (name.startswith("@") and not pattern.lower().endswith(".xml"))
+        or "{" in name
+        or "}" in name
+    )
 
 
 def _draft_parts(data: Path, parts: Sequence[Part], listing: Listing) -> Draft | None:
@@ -444,13 +556,19 @@ def _draft_parts(data: Path, parts: Sequence[Part], listing: Listing) -> Draft |
         for part in parts
     }
     kept = [part for part in parts if looks[part].fields]
-    if len(kept) < 2 or not _hold_different_fields(kept, looks) or any(_holds_samples(part, listing) for part in kept):
+    if (
+        len(kept) < 2
+        or not _hold_different_fields(kept, looks)
+        or any(_holds_samples(part, listing) for part in kept)
+    ):
         return None
     main = min(kept, key=partial(_rank, kept, listing))
     fields: dict[str, FieldProfile] = {}
     places: dict[str, tuple[Part, dict[str, Any]]] = {}
     unsaid: list[str] = []
-    for part in sorted(kept, key=lambda one: (len(looks[one].fields) > 1, one is not main)):  # one array has one name
+    for part in sorted(
+        kept, key=lambda one: (len(looks[one].fields) > 1, one is not main)
+    ):  # one array has one name
         several = len(looks[part].fields) > 1
         for inner, seen in looks[part].fields.items():
             name = _free_name(part, inner if several or not part.name else part.name, inner, fields)
@@ -460,7 +578,10 @@ def _draft_parts(data: Path, parts: Sequence[Part], listing: Listing) -> Draft |
                     unsaid.append(inner)
                     continue
                 place["at"] = inner
-            fields[name], places[name] = seen, (part, place | ({"optional": True} if part.optional else {}))
+            fields[name], places[name] = (
+                seen,
+                (part, place | ({"optional": True} if part.optional else {})),
+            )
     axes = name_axes(fields, episodes=False)
     guesses = {}
     for name, seen in sorted(fields.items()):
@@ -468,11 +589,18 @@ def _draft_parts(data: Path, parts: Sequence[Part], listing: Listing) -> Draft |
         found = guess(name, seen, axes, looks[part].samples, f"{_name(data)} {part.pattern}")
         guesses[name] = replace(found, spec=place | found.spec)
     left = _undescribed_notes(listing, {path for part in kept for path in part.paths})
-    left += [f"left out, as at: means something else by such a name: {first_few(unsaid, _PASSED)}"] * bool(unsaid)
+    left += [
+        f"left out, as at: means something else by such a name: {first_few(unsaid, _PASSED)}"
+    ] * bool(unsaid)
     unread = [note for part in parts for note in looks[part].notes]
-    most, why = max(looks[part].samples for part in kept), f"{len(main.paths):,} samples of {len(kept)} files each"
+    most, why = (
+        max(looks[part].samples for part in kept),
+        f"{len(main.paths):,} samples of {len(kept)} files each",
+    )
     said = _with_guessed_patterns(
-        head | {"samples": {"files": main.pattern}}, listing, [path for one in kept for path in one.paths]
+        head | {"samples": {"files": main.pattern}},
+        listing,
+        [path for one in kept for path in one.paths],
     )
     return _finished_draft(said, guesses, most, [*left, *unread], why)
 
@@ -480,9 +608,16 @@ def _draft_parts(data: Path, parts: Sequence[Part], listing: Listing) -> Draft |
 def _hold_different_fields(parts: Sequence[Part], looks: Mapping[Part, SampleProfile]) -> bool:
     """Tell whether files of a sample hold different things, or arrays of which their names say different things."""
     first, *others = (looks[part].fields for part in parts)
-    if any(len(first) != len(other) or (len(first) > 1 and first.keys() != other.keys()) for other in others):
+    if any(
+        len(first) != len(other) or (len(first) > 1 and first.keys() != other.keys())
+        for other in others
+    ):
         return True
-    if any(not one.like(two) for other in others for one, two in zip(*map(_sorted, (first, other)), strict=True)):
+    if any(
+        not one.like(two)
+        for other in others
+        for one, two in zip(*map(_sorted, (first, other)), strict=True)
+    ):
         return True
     return len(first) == 1 and sum(names_role(part.name) for part in parts) > 1
 
@@ -493,12 +628,16 @@ def _sorted(fields: Mapping[str, FieldProfile]) -> list[FieldProfile]:
 
 def _holds_samples(part: Part, listing: Listing) -> bool:
     ending = _ending(part.paths[0])
-    return ending.lower() not in _BESIDE and bool(_each(listing.root, ending, _evenly_spaced(part.paths, 5)))
+    return ending.lower() not in _BESIDE and bool(
+        _each(listing.root, ending, _evenly_spaced(part.paths, 5))
+    )
 
 
 def _rank(parts: Sequence[Part], listing: Listing, part: Part) -> tuple[Any, ...]:
     """Return what orders parts: which of them is rather the samples' own file."""
-    within = any(one.ending != part.ending and one.ending.endswith(part.ending) for one in parts)  # fits its files, too
+    within = any(
+        one.ending != part.ending and one.ending.endswith(part.ending) for one in parts
+    )  # fits its files, too
     size = sum(listing.by_path[path].size for path in _evenly_spaced(part.paths, MOST))
     return part.optional, within, _ending(part.paths[0]).lower() in _BESIDE, -size, part.name
 
@@ -531,7 +670,9 @@ def _draft_builtin(listing: Listing, readable: Sequence[str], data: Path) -> Dra
     own = {path for path in readable if not _is_auxiliary(path)} or set(readable)
     found = []
     for name, schema in schemas.items():
-        if matches(schema, listing) and 2 * len(own.intersection(plan_work(schema, listing).unclaimed)) <= len(own):
+        if matches(schema, listing) and 2 * len(
+            own.intersection(plan_work(schema, listing).unclaimed)
+        ) <= len(own):
             look = _profile_files(_with_any(schema), listing)
             if _has_most_fields(schema, look):
                 found.append(_BuiltinFit(name, schema, look))
@@ -554,12 +695,19 @@ def _renamed_builtins(
     (pattern,) = patterns([(paths, kind)])
     found: list[tuple[float, _BuiltinFit]] = []
     for name, schema in schemas.items():
-        if any(PurePosixPath(text).suffix not in _STORES for text in schema.samples.files) or schema.samples.list:
+        if (
+            any(PurePosixPath(text).suffix not in _STORES for text in schema.samples.files)
+            or schema.samples.list
+        ):
             continue
-        renamed = schema.model_copy(update={"samples": schema.samples.model_copy(update={"files": (pattern,)})})
+        renamed = schema.model_copy(
+            update={"samples": schema.samples.model_copy(update={"files": (pattern,)})}
+        )
         look = _profile_files(_with_any(renamed), listing)
         held = _matching_fields(schema, look)
-        required = {field for field, spec in schema.stored.items() if not spec.optional and not spec.absent}
+        required = {
+            field for field, spec in schema.stored.items() if not spec.optional and not spec.absent
+        }
         if required <= held and 2 * len(held) >= len(schema.stored) and look.samples:
             found.append((len(held) / len(schema.stored), _BuiltinFit(name, schema, look, pattern)))
     best = max((share for share, _ in found), default=0.0)
@@ -573,7 +721,11 @@ def _with_any(schema: Schema) -> Schema:
 
 def _matching_fields(schema: Schema, look: SampleProfile) -> set[str]:
     """Return the fields of a schema that samples hold in the declared kind and sizes."""
-    return {name for name, spec in schema.stored.items() if name in look.fields and _fits_spec(look.fields[name], spec)}
+    return {
+        name
+        for name, spec in schema.stored.items()
+        if name in look.fields and _fits_spec(look.fields[name], spec)
+    }
 
 
 def _fits_spec(seen: FieldProfile, spec: FieldSpec) -> bool:
@@ -589,7 +741,9 @@ def _fits_spec(seen: FieldProfile, spec: FieldSpec) -> bool:
 def _has_most_fields(schema: Schema, look: SampleProfile) -> bool:
     """Tell whether files hold at least half of the fields that a schema asks for; others may be called as they are."""
     wanted = {name for name, spec in schema.stored.items() if not spec.optional}
-    if not look.samples:  # they are damaged, or are called as those of the schema and hold something else
+    if (
+        not look.samples
+    ):  # they are damaged, or are called as those of the schema and hold something else
         return not any(NO_GROUP in reason for reason in look.unread)
     return 2 * len(wanted & look.fields.keys()) >= len(wanted)
 
@@ -598,32 +752,66 @@ def _draft_extending(fit: _BuiltinFit, listing: Listing, data: Path) -> Draft:
     """Return a draft that extends a built-in schema: other file names, other names of fields, fields that it lacks."""
     schema, look = fit.schema, fit.look
     guesses: dict[str, Guess] = {}
-    more = {name: seen for name, seen in look.fields.items() if name not in schema.fields and name not in _KEPT}
+    more = {
+        name: seen
+        for name, seen in look.fields.items()
+        if name not in schema.fields and name not in _KEPT
+    }
     notes = []
     for name, spec in sorted(schema.stored.items()):
         near = look.taken.get(name, "")
         if near:
             guesses[name] = Guess({"at": near}, ("called so in these samples",))
             more.pop(near, None)
-        elif look.samples and name not in look.fields and not spec.optional and not schema.when and not spec.file:
-            guesses[name] = Guess({"optional": True}, (f"in none of {pluralize(look.samples)} that were looked at",))
+        elif (
+            look.samples
+            and name not in look.fields
+            and not spec.optional
+            and not schema.when
+            and not spec.file
+        ):
+            guesses[name] = Guess(
+                {"optional": True}, (f"in none of {pluralize(look.samples)} that were looked at",)
+            )
         elif name in look.fields and not _fits_spec(look.fields[name], spec):
-            notes.append(f"{name}: not of the shape {list(spec.shape or ())} or the kind that {fit.name} declares")
-    axes = name_axes(look.fields, episodes=any("T" in (spec.shape or ()) for spec in schema.stored.values()))
-    exceeded = exceeded_limit({*schema.fields, *more, *(name for change in schema.when.values() for name in change)})
+            notes.append(
+                f"{name}: not of the shape {list(spec.shape or ())} or the kind that {fit.name} "
+                f"declares"
+            )
+    axes = name_axes(
+        look.fields, episodes=any("T" in (spec.shape or ()) for spec in schema.stored.values())
+    )
+    exceeded = exceeded_limit(
+        {*schema.fields, *more, *(name for change in schema.when.values() for name in change)}
+    )
     if exceeded:
         guesses[ANY] = Guess({}, (exceeded,))
     else:
-        guesses |= {name: guess(name, seen, axes, look.samples, str(data)) for name, seen in sorted(more.items())}
+        guesses |= {
+            name: guess(name, seen, axes, look.samples, str(data))
+            for name, seen in sorted(more.items())
+        }
     described = set(listing.entries.paths).difference(plan_work(schema, listing).unclaimed)
     if fit.files:
-        template = file_templates(schema.model_copy(update={"samples": SamplesSpec(files=(fit.files,))}))[0]
+        template = file_templates(
+            schema.model_copy(update={"samples": SamplesSpec(files=(fit.files,))})
+        )[0]
         described = {path for path in listing.entries.paths if template.match(path) is not None}
     notes = [*_undescribed_notes(listing, described), *notes, *look.notes]
-    kept = f"{pluralize(len(described), 'file')} of its layout{', under other names' if fit.files else ''}"
-    works = "" if fit.files or guesses else f"; datacheck scan DATA --schema {fit.name} works as it is"
+    kept = (
+        f"{pluralize(len(described), 'file')} of its "
+        f"layout{', under other names' if fit.files else ''}"
+    )
+    works = (
+        "" if fit.files or guesses else f"; datacheck scan DATA --schema {fit.name} works as it is"
+    )
     fields = {name: found.spec for name, found in guesses.items()}
-    said = {"datacheck": 1, "name": f"my_{fit.name}", "samples": {"files": fit.files or "*"}, "fields": fields}
+    said = {
+        "datacheck": 1,
+        "name": f"my_{fit.name}",
+        "samples": {"files": fit.files or "*"},
+        "fields": fields,
+    }
     lines = dump_schema(Schema.model_validate(said)).rstrip("\n").split("\n")
     lines = [line for line in lines if fit.files or not line.startswith("samples:")]
     place = next(i for i, line in enumerate(lines) if line.startswith("name:")) + 1
@@ -638,8 +826,8 @@ def _main_kind(paths: Sequence[str], listing: Listing) -> tuple[str, list[str]]:
     """Return the ending that most files of the main format have, and these files.
 
     Notes:
-        Pictures, videos and notes are the main format only where there is nothing else, or next to nothing: six arrays
-        of labels beside a thousand pictures.
+        Pictures, videos and notes are the main format only where there is nothing else, or next to
+        nothing: six arrays of labels beside a thousand pictures.
     """
     numbers, sizes = Counter[str](), Counter[str]()
     for path in paths:
@@ -647,7 +835,10 @@ def _main_kind(paths: Sequence[str], listing: Listing) -> tuple[str, list[str]]:
         sizes[_ending(path)] += listing.by_path[path].size
     data = [ending for ending in numbers if ending.lower() not in _BESIDE | _VIDEOS]
     pictures = [ending for ending in numbers if ending.lower() in _PICTURES]
-    few = all(_NEXT_TO_NOTHING * sum(of[e] for e in data) <= sum(of[e] for e in pictures) for of in (numbers, sizes))
+    few = all(
+        _NEXT_TO_NOTHING * sum(of[e] for e in data) <= sum(of[e] for e in pictures)
+        for of in (numbers, sizes)
+    )
     chosen = pictures if pictures and data and few else data or list(numbers)
     ending = max(chosen, key=lambda e: (numbers[e], sizes[e], e))
     return ending, [path for path in paths if _ending(path) == ending]
@@ -663,11 +854,17 @@ def _other_endings(
             kinds.setdefault(_ending(path), []).append(path)
     kinds.pop(kind, None)
     head = {"datacheck": 1, "name": _name(data)}
-    main = _profile_files(_any_field_schema({**head, "samples": {"files": pattern}}), listing).fields if kinds else {}
+    main = (
+        _profile_files(_any_field_schema({**head, "samples": {"files": pattern}}), listing).fields
+        if kinds
+        else {}
+    )
     found = list[tuple[list[str], str]]()
     for ending, paths in sorted(kinds.items()):
         (text,) = patterns([(paths, ending)])
-        fields = _profile_files(_any_field_schema({**head, "samples": {"files": text}}), listing).fields
+        fields = _profile_files(
+            _any_field_schema({**head, "samples": {"files": text}}), listing
+        ).fields
         if (
             fields
             and main.keys() == fields.keys()
@@ -688,7 +885,9 @@ def _ending(path: str) -> str:
     found = format_of(path)
     name = unnumbered(path)
     known = (s for s in (found.suffixes if found else ()) if name.lower().endswith(s))
-    return name[-len(next(known, PurePosixPath(path).suffix)) or len(path) :] + NUMBER * (name != path)
+    return name[-len(next(known, PurePosixPath(path).suffix)) or len(path) :] + NUMBER * (
+        name != path
+    )
 
 
 def _name(data: Path) -> str:
@@ -704,9 +903,14 @@ def _each(root: Path, ending: str, paths: Sequence[str]) -> str:
     """Return ``samples.each``: lines, groups or episodes inside the files, "" where a file is a sample."""
     if ending.lower() in _LINES:
         return "line"
-    found = Counter("" if inner.startswith(RECORDS) else inner for inner in _inner_patterns(root, paths).values())
+    found = Counter(
+        "" if inner.startswith(RECORDS) else inner
+        for inner in _inner_patterns(root, paths).values()
+    )
     own = [text for text in found if text.count("/") == 1 and not text.endswith("*")]
-    if len(own) > 1 and len(own) == found.total():  # each file has its one group under a name of its own
+    if (
+        len(own) > 1 and len(own) == found.total()
+    ):  # each file has its one group under a name of its own
         return "/*"
     for text in own:
         del found[text]
@@ -717,7 +921,9 @@ def _inner_patterns(root: Path, paths: Sequence[str]) -> dict[str, str]:
     """Return how the samples inside each file that is read are called, see `look.inner_groups`."""
     task = {"root": str(root.absolute()), "items": [{"path": path} for path in paths]}
     found: dict[str, str] = {}
-    for outcome in ordered_map(_GROUPS, [task], limits=Limits(item_s=30), sandbox=sandbox_of(root, {})):
+    for outcome in ordered_map(
+        _GROUPS, [task], limits=Limits(item_s=30), sandbox=sandbox_of(root, {})
+    ):
         for payload in outcome.payloads:
             found |= payload["found"]
     return found
@@ -733,9 +939,11 @@ def _profile_files(schema: Schema, listing: Listing, files: int = 0) -> SamplePr
     items = plan_work(schema, listing).items
     chosen = [items[i] for i in range(0, len(items), max(1, len(items) // _FILES))][:_FILES]
     task = {
-        "schema": schema.as_dict(), "root": str(listing.root.absolute()),
-        "items": [item.as_dict() for item in chosen], "most": MOST,
-    }  # fmt: skip
+        "schema": schema.as_dict(),
+        "root": str(listing.root.absolute()),
+        "items": [item.as_dict() for item in chosen],
+        "most": MOST,
+    }
     fields: dict[str, FieldProfile] = {}
     samples, failed, unread, passed, taken = 0, 0, list[str](), set[str](), dict[str, str]()
     for outcome in ordered_map(_LOOK, [task], sandbox=sandbox_of(listing.root, {})):
@@ -747,11 +955,17 @@ def _profile_files(schema: Schema, listing: Listing, files: int = 0) -> SamplePr
             failed += payload["failed"]
             passed.update(payload["passed"])
             taken |= payload["taken"]
-            found = {name: FieldProfile(**seen) for name, seen in payload["fields"].items() if name not in fields}
+            found = {
+                name: FieldProfile(**seen)
+                for name, seen in payload["fields"].items()
+                if name not in fields
+            }
             for seen in found.values():
                 seen.thinned |= len(chosen) < (files or len(items))
             fields |= found
-    few = {name for name, seen in fields.items() if not name or 2 * seen.samples < samples}  # "" names no field
+    few = {
+        name for name, seen in fields.items() if not name or 2 * seen.samples < samples
+    }  # "" names no field
     odd = sorted(name for name in few if not _is_stored(name, fields[name]))
     kept = {name: seen for name, seen in fields.items() if name not in odd}
     return SampleProfile(kept, samples, unread[:3], failed, sorted(passed), taken, odd)
@@ -760,15 +974,23 @@ def _profile_files(schema: Schema, listing: Listing, files: int = 0) -> SamplePr
 def _is_stored(name: str, seen: FieldProfile) -> bool:
     """Tell whether a cache can hold a field of such a name and shape."""
     parts = [quote(part, errors="surrogatepass") for part in name.split("/")]
-    short = all(0 < len(part) <= _NAME for part in parts) and sum(map(len, parts)) <= _PATH and "\0" not in name
+    short = (
+        all(0 < len(part) <= _NAME for part in parts)
+        and sum(map(len, parts)) <= _PATH
+        and "\0" not in name
+    )
     return short and 0 not in (seen.item or ()) and max(map(int, seen.ndims), default=0) < _AXES
 
 
-# ------------------------------------------------------------------------------------------------- text
+# --------------------------------------------------------------------------------------------- text
 
 
 def _finished_draft(
-    said: Mapping[str, Any], guesses: Mapping[str, Guess], samples: int, notes: Sequence[str], why: str
+    said: Mapping[str, Any],
+    guesses: Mapping[str, Guess],
+    samples: int,
+    notes: Sequence[str],
+    why: str,
 ) -> Draft:
     if exceeded := exceeded_limit(guesses):
         guesses = {ANY: Guess({}, (exceeded,))}
@@ -794,11 +1016,18 @@ def _commented(lines: Sequence[str], guesses: Mapping[str, Guess], why: str) -> 
     names = iter(guesses)
     inside = False
     for line in lines:
-        if line.startswith(("fields:", "rules:")):  # a name of several lines may begin at the margin
+        if line.startswith(
+            ("fields:", "rules:")
+        ):  # a name of several lines may begin at the margin
             inside = line.startswith("fields:")
         if line == "  DC113: {left_out: true}":
-            line += f"    {_MARK}: the patterns leave out most bytes; take this line out if that is meant"
-        elif inside and line[:2] == "  " and line[2] not in " ?":  # a long name has a line of its own: "  ? name"
+            line += (
+                f"    {_MARK}: the patterns leave out most bytes; take this line out if that "
+                f"is meant"
+            )
+        elif (
+            inside and line[:2] == "  " and line[2] not in " ?"
+        ):  # a long name has a line of its own: "  ? name"
             reasons = _inert("; ".join(guesses[next(names)].why))
             line += f"    {_MARK}{': ' if reasons else ''}{reasons}"
         elif line.startswith("samples:"):

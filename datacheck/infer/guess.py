@@ -14,13 +14,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from datacheck.infer.profile import DISTINCT, LEAST_LABEL, FieldProfile
-from datacheck.schema.grammar import JOINT_COUNTS, JOINT_NAMES, PACE_NAMES, POINT_NAMES, RATE_NAMES, SKELETONS
+from datacheck.schema.grammar import (
+    JOINT_COUNTS,
+    JOINT_NAMES,
+    PACE_NAMES,
+    POINT_NAMES,
+    RATE_NAMES,
+    SKELETONS,
+)
 from datacheck.tokenization import MESSAGE_NAMES
 
 _NEARLY_ALL = 0.8  # samples of which the others are rather what a scan is to find
 _FIXED, _MANY = 0.9, 20  # the same of the lengths of a row of numbers, and fewest samples
 # Names of what each step has.
-_STEPS = r"^acts?$|action|^rew(?:ards?)?$|^dones?$|terminal|^frame_index$|^time_?steps?$|^rotations$"
+_STEPS = (
+    r"^acts?$|action|^rew(?:ards?)?$|^dones?$|terminal|^frame_index$|^time_?steps?$|^rotations$"
+)
 
 
 class Axis(NamedTuple):
@@ -38,7 +47,8 @@ def name_axes(seen: Mapping[str, FieldProfile], *, episodes: bool) -> dict[str, 
         episodes: the samples are episodes: the axis that most fields share is time.
 
     Notes:
-        Lengths that are equal in nearly all samples are one axis: in the others something is cut off.
+        Lengths that are equal in nearly all samples are one axis: in the others something is cut
+        off.
     """
     together: dict[tuple[int, ...], list[str]] = {}
     for name, field in sorted(seen.items()):
@@ -46,12 +56,16 @@ def name_axes(seen: Mapping[str, FieldProfile], *, episodes: bool) -> dict[str, 
             together.setdefault(tuple(field.lengths), []).append(name)
     if not episodes:
         together = {
-            lengths: names for lengths, names in together.items() if len(names) > 1 or not fixed_length(seen[names[0]])
+            lengths: names
+            for lengths, names in together.items()
+            if len(names) > 1 or not fixed_length(seen[names[0]])
         }
     free = _letters(episodes=episodes)
     axes: dict[tuple[int, ...], Axis] = {}
     for lengths, names in sorted(together.items(), key=lambda pair: (-len(pair[1]), pair[1])):
-        near = [(_astray(other, lengths), axis.name) for other, axis in axes.items() if not axis.astray]
+        near = [
+            (_astray(other, lengths), axis.name) for other, axis in axes.items() if not axis.astray
+        ]
         off, name = min((pair for pair in near if pair[0]), default=(0, ""))
         if not episodes and not name and "T" not in {axis.name for axis in axes.values()}:
             name = "T" if any(_stepwise(one, seen[one]) for one in names) else ""
@@ -62,7 +76,9 @@ def name_axes(seen: Mapping[str, FieldProfile], *, episodes: bool) -> dict[str, 
 def _stepwise(name: str, field: FieldProfile) -> bool:
     """Tell whether a field has a value for each step in time."""
     said = name.rpartition("/")[2].lower()
-    return _varied(field) and bool(re.search(_STEPS, said) or (len(field.item or []) == 2 and joints(field)))
+    return _varied(field) and bool(
+        re.search(_STEPS, said) or (len(field.item or []) == 2 and joints(field))
+    )
 
 
 def _varied(field: FieldProfile) -> bool:
@@ -93,7 +109,9 @@ def joints(seen: FieldProfile) -> int:
 
 def fixed_length(seen: FieldProfile) -> int:
     """Return the length of rows of numbers that nearly all samples have, where the rest has one other; else 0."""
-    alike = not seen.item and len(seen.lengths) >= _MANY and len(set(seen.lengths)) == 2  # 1 is no question
+    alike = (
+        not seen.item and len(seen.lengths) >= _MANY and len(set(seen.lengths)) == 2
+    )  # 1 is no question
     ((usual, many),) = Counter(seen.lengths).most_common(1) if seen.lengths else ((0, 0),)
     return usual if alike and many >= _FIXED * len(seen.lengths) else 0
 
@@ -106,28 +124,48 @@ def usual_length(seen: FieldProfile) -> int:
 
 _SHORT = 80  # bytes of a text that is rather a name than written
 _TURN = 2 * math.pi + 0.1
-_DEGREES, _ANGLES = 720.0, r"(?:^|_)(?:angles?|rotations?|euler)(?:$|_)"  # most of them, and names of theirs
+_DEGREES, _ANGLES = (
+    720.0,
+    r"(?:^|_)(?:angles?|rotations?|euler)(?:$|_)",
+)  # most of them, and names of theirs
 _HAND = 21  # so many rows of three numbers are joints, whatever they are called
-_SPLIT_FILES, _MANY_ROWS = 6, 256  # train.npy, val.npy, test.npy; a sequence of steps is shorter, or there are more
+_SPLIT_FILES, _MANY_ROWS = (
+    6,
+    256,
+)  # train.npy, val.npy, test.npy; a sequence of steps is shorter, or there are more
 _CLIMBS = 8  # numbers of fewer samples may rise by chance
-_SPARE = {False: 0.1, True: 1.0}  # shares of the span: of all samples, and of a few, beyond which others lie
+_SPARE = {
+    False: 0.1,
+    True: 1.0,
+}  # shares of the span: of all samples, and of a few, beyond which others lie
 _FAR = 20  # times, from the smallest to the largest cloud
 _CLASSES = 10_000  # labels beyond that are tokens
 _FARTHEST = 1e307  # numbers beyond cannot be widened
 _CLOUD, _TABLE = r"point|xyz|cloud|^pc|_pc|lidar|velodyne|scan|\.pts|\.xyz", "table"
-_COLUMNS, _FEW_COLORS, _WIDE = ("from its values",), 64, 1.5  # classes are fewer than colours; what is no share
+_COLUMNS, _FEW_COLORS, _WIDE = (
+    ("from its values",),
+    64,
+    1.5,
+)  # classes are fewer than colours; what is no share
 _TOKENS = r"(?:input|token)_ids|tokens"  # names of what a text becomes
 ONE_ARRAY, RECORDS = "array", "records"  # what a file of one array, and of one list, calls it
 SOUND = "samples"  # what a .wav calls its sound
-_ANSWERS = frozenset({"gpt", "assistant", "model", "bot", "agent", "system"})  # who answers where a user asks
+_ANSWERS = frozenset(
+    {"gpt", "assistant", "model", "bot", "agent", "system"}
+)  # who answers where a user asks
 _ANSWERED = 0.9  # share of the chats that have an answer: of fewer, somebody else answers, or they are no chats
 _CHOSEN = (  # and no "chosen_model": of one prompt two answers differ, all else may be equal
-    r"(?:{0}[_-]?)?chosen(?:[_-]?{0})?".format(r"(?:answer|response|reply|completion|output|text|message|summary)s?")
+    r"(?:{0}[_-]?)?chosen(?:[_-]?{0})?".format(
+        r"(?:answer|response|reply|completion|output|text|message|summary)s?"
+    )
 )
 _ASTRAY = 0.1  # share of the samples in which time falls, above which it is none
 _IDS = r"^(?:__index_level_\d+__|unnamed: 0|(?:(?:row|sample|example)_)?(?:id|idx|index)|[gu]?uid)$"
 UNTYPED = "bytes"  # what a .bin of no float32 numbers calls its content
-_UNTYPED = "unknown: no float32 coordinates; labels, a mask or tokens, of uint8, uint16, uint32 or int64: say which"
+_UNTYPED = (
+    "unknown: no float32 coordinates; labels, a mask or tokens, of uint8, uint16, uint32 or "
+    "int64: say which"
+)
 
 
 SpecAndReasons = tuple[dict[str, Any], list[str]]
@@ -161,7 +199,12 @@ def _any(seen: FieldProfile) -> bool:
 
 
 def _unit_rows(seen: FieldProfile) -> bool:
-    return _width(seen) == 4 and len(seen.norms) == 2 and seen.norms[0] >= 0.98 and seen.norms[1] <= 1.02
+    return (
+        _width(seen) == 4
+        and len(seen.norms) == 2
+        and seen.norms[0] >= 0.98
+        and seen.norms[1] <= 1.02
+    )
 
 
 def _whole(seen: FieldProfile) -> bool:
@@ -169,7 +212,9 @@ def _whole(seen: FieldProfile) -> bool:
 
 
 def _pixels(seen: FieldProfile) -> bool:
-    return "uint8" in seen.dtypes and max(map(int, seen.ndims), default=0) > 2  # of one size, or of many
+    return (
+        "uint8" in seen.dtypes and max(map(int, seen.ndims), default=0) > 2
+    )  # of one size, or of many
 
 
 def _integers(seen: FieldProfile) -> bool:
@@ -211,13 +256,19 @@ def _is_clock(seen: FieldProfile) -> bool:
 
 
 def _flags(seen: FieldProfile) -> bool:
-    return "bool" in seen.dtypes or (seen.whole and seen.low in {0.0, 1.0} and seen.high in {0.0, 1.0})
+    return "bool" in seen.dtypes or (
+        seen.whole and seen.low in {0.0, 1.0} and seen.high in {0.0, 1.0}
+    )
 
 
 # (role, what the name says, what the values must be like); the first that fits is taken
 _ROLES: tuple[tuple[str, str, Callable[[FieldProfile], bool]], ...] = (
     ("image", r"rgb|image|img|colou?r|frames?$", _pixels),
-    ("intrinsics", r"intrin|cam_?mat|^k$|camera_matrix", lambda s: s.item == [3] and s.lengths[:1] == [3]),
+    (
+        "intrinsics",
+        r"intrin|cam_?mat|^k$|camera_matrix",
+        lambda s: s.item == [3] and s.lengths[:1] == [3],
+    ),
     ("transform", r"", _matrix),
     ("joints", JOINT_NAMES, lambda s: joints(s) > 0),
     ("depth", r"depth", lambda s: len(s.item or []) >= 1),
@@ -231,7 +282,11 @@ _ROLES: tuple[tuple[str, str, Callable[[FieldProfile], bool]], ...] = (
     ("joints", r"", _hand),
     ("points", POINT_NAMES, lambda s: bool(s.item) and _width(s) == 3),
     ("id", _IDS, _is_sample_number),
-    ("timestamp", r"time|stamp|(?<![a-z])dates?(?![a-z])", lambda s: _flat(s) and _is_clock(s) and not _flags(s)),
+    (
+        "timestamp",
+        r"time|stamp|(?<![a-z])dates?(?![a-z])",
+        lambda s: _flat(s) and _is_clock(s) and not _flags(s),
+    ),
     ("reward", r"reward|^rew$", _flat),
     ("done", r"done|terminal|is_last", lambda s: _flat(s) and _flags(s) and s.ends in ([], [1, 1])),
     ("mask", r"mask", _flags),
@@ -248,7 +303,9 @@ def names_role(name: str) -> bool:
     return any(names and re.match(f"(?:{names})", word) for _, names, _ in _ROLES for word in words)
 
 
-def guess(name: str, seen: FieldProfile, axes: Mapping[str, Axis], samples: int, files: str = "") -> Guess:
+def guess(
+    name: str, seen: FieldProfile, axes: Mapping[str, Axis], samples: int, files: str = ""
+) -> Guess:
     """Return what a field probably is.
 
     Args:
@@ -263,8 +320,12 @@ def guess(name: str, seen: FieldProfile, axes: Mapping[str, Axis], samples: int,
         found = Guess({"shape": ["N"]}, (_UNTYPED,))  # with a dtype it would count as judged
     else:
         found = _guess(said.lower(), seen, axes.get(name))
-    if name == SOUND and files.lower().endswith(".wav") and _integers(seen):  # a louder recording is no fault
-        found = replace(found, spec={key: value for key, value in found.spec.items() if key != "range"})
+    if (
+        name == SOUND and files.lower().endswith(".wav") and _integers(seen)
+    ):  # a louder recording is no fault
+        found = replace(
+            found, spec={key: value for key, value in found.spec.items() if key != "range"}
+        )
     if seen.samples >= samples:
         return found
     why = f"in {seen.samples:,} of {samples:,} samples"
@@ -274,8 +335,9 @@ def guess(name: str, seen: FieldProfile, axes: Mapping[str, Axis], samples: int,
 def inner_samples(fields: Mapping[str, FieldProfile], files: int, ending: str) -> str:
     """Return ``samples.each`` where few files hold what is more likely a split's samples than one sample, else "".
 
-    One array of each, whose rows are skeletons, a JSON list of mappings (instructions and answers, preferences),
-    or a table with a column of tokens, or of texts or lists that differ from row to row.
+    One array of each, whose rows are skeletons, a JSON list of mappings (instructions and answers,
+    preferences), or a table with a column of tokens, or of texts or lists that differ from row to
+    row.
 
     Args:
         fields: what was seen where each file was taken for a sample.
@@ -291,7 +353,12 @@ def inner_samples(fields: Mapping[str, FieldProfile], files: int, ending: str) -
     if name == RECORDS:
         return "line" if seen.keys and ending.lower() == ".json" else ""
     item, lengths = seen.item or [], seen.lengths
-    skeletons = len(item) == 2 and item[0] in JOINT_COUNTS and item[1] == 3 and min(lengths, default=0) >= _MANY_ROWS
+    skeletons = (
+        len(item) == 2
+        and item[0] in JOINT_COUNTS
+        and item[1] == 3
+        and min(lengths, default=0) >= _MANY_ROWS
+    )
     return "row" if name == ONE_ARRAY and skeletons else ""
 
 
@@ -306,14 +373,24 @@ def cut(name: str, seen: FieldProfile, found: Guess, files: str = "") -> dict[st
         {} where numbers do not show that the first three columns are places.
     """
     shape, columns = found.spec.get("shape") or [], seen.columns
-    plain = len(shape) == 2 and shape[0] != "T" and found.spec.keys() <= {"shape", "range", "finite", "optional"}
+    plain = (
+        len(shape) == 2
+        and shape[0] != "T"
+        and found.spec.keys() <= {"shape", "range", "finite", "optional"}
+    )
     if not plain or not columns or all(whole for _, _, whole in columns[:3]):
         return {}
     named = bool(re.search(_CLOUD, (files if name in {ONE_ARRAY, _TABLE} else name).lower()))
-    wide = min(low for low, _, _ in columns[:3]) < 0 or max(high for _, high, _ in columns[:3]) > _WIDE
+    wide = (
+        min(low for low, _, _ in columns[:3]) < 0 or max(high for _, high, _ in columns[:3]) > _WIDE
+    )
     parts: dict[str, tuple[int, Guess]] = {}
-    for at, says in _color_and_normal_columns(seen) if named or (wide and name in {ONE_ARRAY, _TABLE}) else ():
-        parts.setdefault("rgb" if says["role"] == "color" else "normal", (at, Guess(says, _COLUMNS)))
+    for at, says in (
+        _color_and_normal_columns(seen) if named or (wide and name in {ONE_ARRAY, _TABLE}) else ()
+    ):
+        parts.setdefault(
+            "rgb" if says["role"] == "color" else "normal", (at, Guess(says, _COLUMNS))
+        )
     if not parts and not (named and len(columns) in {4, 5} and columns[3][0] >= 0):
         return {}
     labelled = bool(parts)
@@ -324,8 +401,12 @@ def cut(name: str, seen: FieldProfile, found: Guess, files: str = "") -> dict[st
             one, spec = _measured_column(at, low, high, whole=bool(whole))
         else:
             one = labels.pop(0)
-            spec = {"role": "class" if one == "label" else "instance"} | ({"ignore": [int(low)]} if low < 0 else {})
-            spec |= {"classes": f"{max(0, int(low))}..{max(0, int(high))}"} if one == "label" else {}
+            spec = {"role": "class" if one == "label" else "instance"} | (
+                {"ignore": [int(low)]} if low < 0 else {}
+            )
+            spec |= (
+                {"classes": f"{max(0, int(low))}..{max(0, int(high))}"} if one == "label" else {}
+            )
         parts[one] = (at, Guess(spec, _COLUMNS))
         at += 1
     cloud, why = _cloud_guess(seen, seen.low or 0.0, seen.high or 0.0, "")
@@ -333,7 +414,9 @@ def cut(name: str, seen: FieldProfile, found: Guess, files: str = "") -> dict[st
     order = sorted(parts, key=lambda one: parts[one][0])
     words = " ".join(f"{one}:3" if one in {"xyz", "rgb", "normal"} else one for one in order)
     kept = {key: value for key, value in found.spec.items() if key != "range"} | {"columns": words}
-    return {name: Guess(kept, ("columns from their values",))} | {f"{name}.{one}": parts[one][1] for one in order}
+    return {name: Guess(kept, ("columns from their values",))} | {
+        f"{name}.{one}": parts[one][1] for one in order
+    }
 
 
 def _color_and_normal_columns(seen: FieldProfile) -> list[tuple[int, dict[str, Any]]]:
@@ -347,14 +430,22 @@ def _color_and_normal_columns(seen: FieldProfile) -> list[tuple[int, dict[str, A
         whole, labels = all(one[2] for one in three), sum(one[1] < _FEW_COLORS for one in three)
         if at in seen.unit:
             found.append((at, {"role": "normal"}))
-        elif low >= 0 and ((whole and _FEW_COLORS < high <= 255 and labels < 2) or (not whole and high <= 1)):
+        elif low >= 0 and (
+            (whole and _FEW_COLORS < high <= 255 and labels < 2) or (not whole and high <= 1)
+        ):
             found.append((at, {"role": "color", "range": "0..1" if high <= 1 else "0..255"}))
     return found
 
 
-def _measured_column(at: int, low: float, high: float, *, whole: bool) -> tuple[str, dict[str, Any]]:
+def _measured_column(
+    at: int, low: float, high: float, *, whole: bool
+) -> tuple[str, dict[str, Any]]:
     share = low >= 0 and high <= 1 and not whole
-    return ("intensity", {"role": "value", "range": "0..1"}) if share and at == 3 else (f"column{at}", {})
+    return (
+        ("intensity", {"role": "value", "range": "0..1"})
+        if share and at == 3
+        else (f"column{at}", {})
+    )
 
 
 def _guess(said: str, seen: FieldProfile, axis: Axis | None) -> Guess:
@@ -373,7 +464,10 @@ def _guess(said: str, seen: FieldProfile, axis: Axis | None) -> Guess:
         others = sum(length != usual for length in seen.lengths)
         why.append(f"of another length in {others:,} of {len(seen.lengths):,} samples")
     if axis is not None and axis.astray:
-        why.append(f"another length than the others with {axis.name} in {axis.astray:,} of {seen.samples:,} samples")
+        why.append(
+            f"another length than the others with {axis.name} in {axis.astray:,} of "
+            f"{seen.samples:,} samples"
+        )
     if len(seen.dtypes) == 1 and next(iter(seen.dtypes)) in {"bool", "uint8"}:
         spec["dtype"] = next(iter(seen.dtypes))
     unfinite, broken = _nonfinite(seen)
@@ -383,10 +477,15 @@ def _guess(said: str, seen: FieldProfile, axis: Axis | None) -> Guess:
 
 def _kind(said: str, seen: FieldProfile) -> SpecAndReasons:
     """Return the role that name and values tell, else the unit of angles."""
-    role, named = next(((r, names) for r, names, fits in _ROLES if re.search(names, said) and fits(seen)), (None, ""))
+    role, named = next(
+        ((r, names) for r, names, fits in _ROLES if re.search(names, said) and fits(seen)),
+        (None, ""),
+    )
     rate = role in {"joint_angle", "position"} and re.search(RATE_NAMES, said)
     if role is not None and not rate and not (role == "timestamp" and re.search(PACE_NAMES, said)):
-        return {"role": role}, ["role from name and values" if named else "role from shape and values"]
+        return {"role": role}, [
+            "role from name and values" if named else "role from shape and values"
+        ]
     return ({"unit": "deg"}, ["unit from name and values"]) if _in_degrees(said, seen) else ({}, [])
 
 
@@ -399,9 +498,13 @@ def _text(said: str, seen: FieldProfile) -> Guess:
     if seen.longest <= _SHORT and re.search(_IDS, said):
         return Guess({"role": "id", "dtype": "text"}, ("role from name and values",))
     spec: dict[str, Any] = {"role": "text"} if seen.longest > _SHORT else {"dtype": "text"}
-    if 2 * seen.empty < seen.samples:  # fewer are more likely what a scan is to find than what is meant
+    if (
+        2 * seen.empty < seen.samples
+    ):  # fewer are more likely what a scan is to find than what is meant
         return Guess(spec, ("text",))
-    return Guess(spec | {"optional": True}, ("text", f"empty in {seen.empty:,} of {seen.samples:,} samples"))
+    return Guess(
+        spec | {"optional": True}, ("text", f"empty in {seen.empty:,} of {seen.samples:,} samples")
+    )
 
 
 def _chat(seen: FieldProfile) -> Guess | None:
@@ -411,7 +514,9 @@ def _chat(seen: FieldProfile) -> Guess | None:
     if names == MESSAGE_NAMES[0]:
         return Guess({"role": "chat"}, why)
     most = max(1, _ANSWERED * seen.chats)
-    answers = [name for name, count in seen.speakers.items() if name.lower() in _ANSWERS and count >= most]
+    answers = [
+        name for name, count in seen.speakers.items() if name.lower() in _ANSWERS and count >= most
+    ]
     if "speaker" in names and not any(name.lower() in {"human", "user"} for name in seen.speakers):
         answers = []  # a play or a meeting: nobody asks
     if not names or not answers:
@@ -428,7 +533,11 @@ def preferences(guesses: Mapping[str, Guess]) -> dict[str, Guess]:
         pair = (name, name.replace("chosen", "rejected"))
         specs = [guesses[one].spec for one in pair if one in guesses]
         kinds = {spec.get("role", spec.get("dtype")) for spec in specs}
-        if len(set(pair)) == len(specs) == 2 and kinds in ({"chat"}, {"text"}) and re.fullmatch(_CHOSEN, name.lower()):
+        if (
+            len(set(pair)) == len(specs) == 2
+            and kinds in ({"chat"}, {"text"})
+            and re.fullmatch(_CHOSEN, name.lower())
+        ):
             for one, more in zip(pair, ({"preferred_over": pair[1]}, {}), strict=True):
                 spec = {key: value for key, value in guesses[one].spec.items() if key != "dtype"}
                 found[one] = Guess(spec | {"role": min(kinds)} | more, guesses[one].why)
@@ -442,11 +551,16 @@ def _shape(seen: FieldProfile, axis: Axis | None) -> list[int | str] | None:
         return list(seen.item)
     if axis is not None:
         return [axis.name, *seen.item]
-    same = len(seen.lengths) > 2 and (len(set(seen.lengths)) == 1 or joints(seen) > 0 or fixed_length(seen) > 0)
+    same = len(seen.lengths) > 2 and (
+        len(set(seen.lengths)) == 1 or joints(seen) > 0 or fixed_length(seen) > 0
+    )
     return [usual_length(seen) if same else "N", *seen.item]
 
 
-_SEVERAL, _MISSING = 4, 0.05  # samples that agree, else the share of numbers that marks of what is missing take
+_SEVERAL, _MISSING = (
+    4,
+    0.05,
+)  # samples that agree, else the share of numbers that marks of what is missing take
 
 
 def _nonfinite(seen: FieldProfile) -> SpecAndReasons:
@@ -455,7 +569,10 @@ def _nonfinite(seen: FieldProfile) -> SpecAndReasons:
     why = f"NaN or infinity in {seen.unfinite:,} of {seen.samples:,} samples"
     if 2 * seen.unfinite >= seen.samples and (seen.samples >= _SEVERAL or seen.holes >= _MISSING):
         return {"finite": False}, [why]
-    return {}, [why, "finite: false where that means missing"]  # more likely what a scan is to find than what is meant
+    return {}, [
+        why,
+        "finite: false where that means missing",
+    ]  # more likely what a scan is to find than what is meant
 
 
 def _numbers(role: str | None, seen: FieldProfile) -> SpecAndReasons:
@@ -470,7 +587,9 @@ def _numbers(role: str | None, seen: FieldProfile) -> SpecAndReasons:
 def _range_guess(seen: FieldProfile, low: float, high: float, measured: str) -> SpecAndReasons:
     if seen.climbs >= _CLIMBS:  # a number or time of the sample: the next one is larger than all
         return {}, [f"rises from sample to sample, {measured}"]
-    wide = max(-low, high) < _FARTHEST and sys.float_info.min < high - low  # else no ends can be widened and written
+    wide = (
+        max(-low, high) < _FARTHEST and sys.float_info.min < high - low
+    )  # else no ends can be widened and written
     if not wide or "bool" in seen.dtypes:
         return {}, [measured]
     return {"range": _widened(low, high, _SPARE[seen.thinned], _limits(seen))}, [measured]
@@ -509,7 +628,9 @@ def _apart(seen: FieldProfile) -> str:
 def _joints_guess(seen: FieldProfile, low: float, high: float, measured: str) -> SpecAndReasons:
     said, why = _meters_guess(seen, low, high, measured)
     known = ", ".join(sorted(SKELETONS))
-    return said, [*why, f"with a skeleton ({known}) bones are judged, too"] if joints(seen) == _HAND else why
+    return said, [*why, f"with a skeleton ({known}) bones are judged, too"] if joints(
+        seen
+    ) == _HAND else why
 
 
 def _angle_guess(seen: FieldProfile, low: float, high: float, measured: str) -> SpecAndReasons:
@@ -544,9 +665,14 @@ def _color_guess(seen: FieldProfile, low: float, high: float, measured: str) -> 
 
 
 _GUESS_BY_ROLE: Mapping[str, Callable[[FieldProfile, float, float, str], SpecAndReasons]] = {
-    "points": _cloud_guess, "joints": _joints_guess, "position": _meters_guess, "joint_angle": _angle_guess, "class": _class_guess,
-    "instance": _instance_guess, "color": _color_guess,
-}  # fmt: skip
+    "points": _cloud_guess,
+    "joints": _joints_guess,
+    "position": _meters_guess,
+    "joint_angle": _angle_guess,
+    "class": _class_guess,
+    "instance": _instance_guess,
+    "color": _color_guess,
+}
 _NO_RANGE = frozenset(
     {
         "image",

@@ -29,7 +29,9 @@ from datacheck.workers.wire import answers, finite, int64, natural, text
 
 Array = np.ndarray[Any, Any]
 
-LEAST_LABEL = -(2**53)  # below, float64 knows no whole number for certain: NaN as an int64 is -2**63
+LEAST_LABEL = -(
+    2**53
+)  # below, float64 knows no whole number for certain: NaN as an int64 is -2**63
 DISTINCT = 64  # different whole numbers worth keeping
 _BYTES = 32 << 20  # of samples among which a few are chosen: files are seldom sorted by chance
 _LENGTHS = 200  # samples whose lengths are kept, to see which fields go together
@@ -59,7 +61,8 @@ class FieldProfile:
         holes: share of NaN and infinity among the numbers of these, of the block with most.
         whole: all values are whole numbers.
         distinct: different values where they are few whole numbers, else [].
-        negative: different negative whole numbers, `LEAST_LABEL` or more; of many the lowest `DISTINCT` and one.
+        negative: different negative whole numbers, `LEAST_LABEL` or more; of many the lowest
+            `DISTINCT` and one.
         norms: smallest and largest length of the rows along the last axis, for 3 and 4 numbers.
         sizes: smallest and largest diagonal of the bounding box, for rows of 3.
         rising: most values of the samples rise: many rows of one time are no clock.
@@ -68,11 +71,13 @@ class FieldProfile:
         keys: the keys of JSON objects, of the first element of lists.
         chats: how many are messages, or lists of them.
         speakers: who speaks in these, and in how many.
-        told: how many are lists of texts of which most differ, or of lists of several lengths: a row of such a table is
-            no step of an episode.
+        told: how many are lists of texts of which most differ, or of lists of several lengths: a
+            row of such a table is no step of an episode.
         longest, empty: bytes of the longest text; how many texts have none.
-        climbs: how often a number of a sample stands behind that of another, and is larger each time; -1 if not.
-        columns: of tables of 4 to 13 columns, of each: smallest and largest number, whether all are whole (1, 0).
+        climbs: how often a number of a sample stands behind that of another, and is larger each
+            time; -1 if not.
+        columns: of tables of 4 to 13 columns, of each: smallest and largest number, whether all are
+            whole (1, 0).
         unit: of these, where three columns begin that make rows of length 1.
         thinned: there are more samples than were looked at.
     """
@@ -110,7 +115,10 @@ class FieldProfile:
         pairs = [(self.dtypes, other.dtypes), (self.ndims, other.ndims)]
         if any(one.keys().isdisjoint(two) for one, two in pairs if one or two):
             return False
-        pictures = all("uint8" in one.dtypes and max(map(int, one.ndims), default=0) > 1 for one in (self, other))
+        pictures = all(
+            "uint8" in one.dtypes and max(map(int, one.ndims), default=0) > 1
+            for one in (self, other)
+        )
         return pictures or None in (self.item, other.item) or self.item == other.item
 
 
@@ -123,9 +131,10 @@ def inner_groups(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str,
         beat: called with an item's number before it is touched.
 
     Returns:
-        found: pattern by path ("/data/demo_*", "" for a file without such groups, "ends:meta/episode_ends", "key",
-            `RECORDS`, how many, and the keys of the first, a line each, for a JSON document that is a list of records;
-            `LINES` and how many, a line each, for a text).
+        found: pattern by path ("/data/demo_*", "" for a file without such groups,
+            "ends:meta/episode_ends", "key", `RECORDS`, how many, and the keys of the first, a line
+            each, for a JSON document that is a list of records; `LINES` and how many, a line each,
+            for a text).
     """
     found, folders = {}, Roots(task["root"], {})
     for number, data in enumerate(task["items"]):
@@ -154,7 +163,11 @@ def _is_list(place: File) -> bool:
 
 def _record_summary(value: Any) -> list[str]:
     """Return the length of a list of several objects, and the keys of the first; [] for anything else."""
-    if not isinstance(value, list) or len(value) < 2 or not all(isinstance(one, Mapping) for one in value):
+    if (
+        not isinstance(value, list)
+        or len(value) < 2
+        or not all(isinstance(one, Mapping) for one in value)
+    ):
         return []
     return [str(len(value)), *storable([key[:_KEY] for key in list(value[0])[:_NAMES]])]
 
@@ -166,10 +179,16 @@ def _inner_pattern(names: list[str]) -> str:
     groups = {head for name in names for head in _parent_groups(name)}
     for group in groups:
         counted["/" + re.sub(r"\d+$", "*", group)] += bool(re.search(r"\d+$", group))
-    several = [(n, -len(pattern), pattern) for pattern, n in counted.items() if n > 1 or _EPISODE.search(pattern)]
+    several = [
+        (n, -len(pattern), pattern)
+        for pattern, n in counted.items()
+        if n > 1 or _EPISODE.search(pattern)
+    ]
     if several:
         return max(several)[2]
-    first = {name.partition("/")[0] for name in names} if all("/" in name for name in names) else set()
+    first = (
+        {name.partition("/")[0] for name in names} if all("/" in name for name in names) else set()
+    )
     return f"/{first.pop()}" if len(first) == 1 else ""
 
 
@@ -195,12 +214,34 @@ def _is_number(value: Any) -> bool:
 
 
 _PROFILE_WIRE = {
-    "samples": natural, "dtypes": {_is_dtype: natural}, "ndims": {_is_rank: natural}, "item": _are_sizes,
-    "lengths": [natural], "low": _is_number, "high": _is_number, "unfinite": natural, "holes": finite, "whole": bool,
-    "distinct": [int64], "negative": [int64], "norms": [finite], "sizes": [finite], "rising": bool, "falls": natural,
-    "ends": [natural], "keys": [text], "chats": natural, "speakers": {text: natural}, "told": int64,
-    "longest": int64, "empty": int64, "climbs": int64, "columns": [[finite]], "unit": [natural], "thinned": bool,
-}  # fmt: skip
+    "samples": natural,
+    "dtypes": {_is_dtype: natural},
+    "ndims": {_is_rank: natural},
+    "item": _are_sizes,
+    "lengths": [natural],
+    "low": _is_number,
+    "high": _is_number,
+    "unfinite": natural,
+    "holes": finite,
+    "whole": bool,
+    "distinct": [int64],
+    "negative": [int64],
+    "norms": [finite],
+    "sizes": [finite],
+    "rising": bool,
+    "falls": natural,
+    "ends": [natural],
+    "keys": [text],
+    "chats": natural,
+    "speakers": {text: natural},
+    "told": int64,
+    "longest": int64,
+    "empty": int64,
+    "climbs": int64,
+    "columns": [[finite]],
+    "unit": [natural],
+    "thinned": bool,
+}
 
 
 @answers(
@@ -212,7 +253,9 @@ _PROFILE_WIRE = {
         "passed": [text],
         "taken": {text: text},
     },
-    lambda answer, _: all(seen.keys() == _PROFILE_WIRE.keys() for seen in answer["fields"].values()),
+    lambda answer, _: all(
+        seen.keys() == _PROFILE_WIRE.keys() for seen in answer["fields"].values()
+    ),
     raises=(UsageError, MissingDependencyError),
 )
 def look(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
@@ -223,9 +266,9 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
         beat: called with an item's number before it is touched and after each of its blocks.
 
     Returns:
-        fields (`FieldProfile` by name, of very many the first), samples, unread (up to 3 reasons), failed (how many were not
-        read), passed (names of values of a kind that is not read), taken (near names by the field that they were read
-        for).
+        fields (`FieldProfile` by name, of very many the first), samples, unread (up to 3 reasons),
+        failed (how many were not read), passed (names of values of a kind that is not read), taken
+        (near names by the field that they were read for).
     """
     source = open_source(Schema.model_validate(task["schema"]), Path(task["root"]))
     seen: dict[str, FieldProfile] = {}
@@ -282,7 +325,9 @@ def _read(
             for name, column in got.fields.items():
                 _add_order(seen.setdefault(name, FieldProfile()), column)
             near = {name: column for name, column in got.facts.items() if name.startswith("near/")}
-            taken |= {name.removeprefix("near/"): str(column.objects[0]) for name, column in near.items()}
+            taken |= {
+                name.removeprefix("near/"): str(column.objects[0]) for name, column in near.items()
+            }
             few.add(got)
             if few.full:
                 break
@@ -306,7 +351,9 @@ class _SampleReservoir:
         self._room, self._most = room, most
         self._met = self._nbytes = 0
         self._draw = np.random.Philox(0)  # NumPy promises its words
-        self._kept: list[tuple[Array, Block]] = []  # with the number that each sample drew; the lowest stay
+        self._kept: list[
+            tuple[Array, Block]
+        ] = []  # with the number that each sample drew; the lowest stay
 
     @property
     def full(self) -> bool:
@@ -322,12 +369,16 @@ class _SampleReservoir:
         """Let the next samples draw."""
         self._kept.append((self._draw.random_raw(len(block)), block))
         self._met += len(block)
-        self._nbytes += sum(column.values.nbytes for column in block.fields.values() if not column.peeked)
+        self._nbytes += sum(
+            column.values.nbytes for column in block.fields.values() if not column.peeked
+        )
         drawn = np.concatenate([drawn for drawn, _ in self._kept])
         if len(drawn) > self._room:
             last = np.partition(drawn, self._room - 1)[self._room - 1]
             found = [(drawn, block, np.flatnonzero(drawn <= last)) for drawn, block in self._kept]
-            self._kept = [(drawn[few], _take_rows(block, few)) for drawn, block, few in found if len(few)]
+            self._kept = [
+                (drawn[few], _take_rows(block, few)) for drawn, block, few in found if len(few)
+            ]
 
     def blocks(self) -> list[Block]:
         """Return the samples, in the order of the stream."""
@@ -341,7 +392,12 @@ def _take_rows(block: Block, few: Array) -> Block:
 
 def _add_order(seen: FieldProfile, column: Column) -> None:
     """Note whether a field numbers the samples, or says when they were made."""
-    if column.kind == "array" and column.lengths is None and column.values.dtype.kind in "iuf" and not column.peeked:
+    if (
+        column.kind == "array"
+        and column.lengths is None
+        and column.values.dtype.kind in "iuf"
+        and not column.peeked
+    ):
         rising = seen.climbs >= 0 and bool((column.values[1:] > column.values[:-1]).all())
         seen.climbs = seen.climbs + len(column) - 1 if rising else -1
 
@@ -382,13 +438,22 @@ def _add_text(seen: FieldProfile, column: Column) -> None:
 
 def _speakers(value: Any) -> list[str]:
     """Return who speaks in a message or in the first ones of a list."""
-    messages = [one for one in (value if isinstance(value, list) else [value])[:_KEYS] if isinstance(one, Mapping)]
-    return [role_of(one)[:_KEY] for one in messages if any(name in one for name, _ in MESSAGE_NAMES)]
+    messages = [
+        one
+        for one in (value if isinstance(value, list) else [value])[:_KEYS]
+        if isinstance(one, Mapping)
+    ]
+    return [
+        role_of(one)[:_KEY] for one in messages if any(name in one for name, _ in MESSAGE_NAMES)
+    ]
 
 
 def _tells(rows: list[Any]) -> bool:
     texts = {row for row in rows if isinstance(row, str)}
-    return 2 * len(texts) > max(2, len(rows)) or len({len(row) for row in rows if isinstance(row, list)}) > 1
+    return (
+        2 * len(texts) > max(2, len(rows))
+        or len({len(row) for row in rows if isinstance(row, list)}) > 1
+    )
 
 
 def _add_numbers(seen: FieldProfile, column: Column) -> None:
@@ -409,7 +474,9 @@ def _add_numbers(seen: FieldProfile, column: Column) -> None:
         _add_whole(seen, numbers, first=seen.samples == len(column))
     if values.ndim == 1 and column.lengths is not None:
         series = [np.asarray(column[i]) for i in range(len(column))]
-        seen.falls += sum(bool((steps[1:] < steps[:-1]).any()) for steps in series)  # a difference could wrap
+        seen.falls += sum(
+            bool((steps[1:] < steps[:-1]).any()) for steps in series
+        )  # a difference could wrap
         rises = sum(int(np.count_nonzero(steps[1:] > steps[:-1])) for steps in series)
         seen.rising &= 2 * rises >= sum(max(0, len(steps) - 1) for steps in series)
         ends = [int(np.cumprod(steps[::-1] != 0).sum()) for steps in series]
@@ -441,14 +508,23 @@ def _add_columns(seen: FieldProfile, column: Column, values: Array) -> None:
     if not len(rows):
         return
     first = not seen.columns
-    ends = zip(rows.min(axis=0).tolist(), rows.max(axis=0).tolist(), (rows == np.floor(rows)).all(axis=0), strict=True)
+    ends = zip(
+        rows.min(axis=0).tolist(),
+        rows.max(axis=0).tolist(),
+        (rows == np.floor(rows)).all(axis=0),
+        strict=True,
+    )
     found = [[low, high, float(whole)] for low, high, whole in ends]
     if first or len(found) != len(seen.columns):
         seen.columns = found
     else:
         pairs = zip(seen.columns, found, strict=True)
         seen.columns = [[min(a[0], b[0]), max(a[1], b[1]), min(a[2], b[2])] for a, b in pairs]
-    norms = {at: np.sqrt((rows[:, at : at + 3] ** 2).sum(axis=1)) for at in (3, 6) if at + 3 <= rows.shape[1]}
+    norms = {
+        at: np.sqrt((rows[:, at : at + 3] ** 2).sum(axis=1))
+        for at in (3, 6)
+        if at + 3 <= rows.shape[1]
+    }
     unit = [at for at, norm in norms.items() if norm.min() >= 0.98 and norm.max() <= 1.02]
     seen.unit = unit if first else [at for at in seen.unit if at in unit]
 

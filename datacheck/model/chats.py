@@ -14,7 +14,9 @@ from datacheck.model.sample import Column
 Array = np.ndarray[Any, Any]
 
 _AROUND = len('{"content":"","role":""}')
-_SHORT = np.frombuffer(b'"\\\b\t\n\f\r', np.uint8)  # what JSON writes in two bytes; \u0000 and the like take six
+_SHORT = np.frombuffer(
+    b'"\\\b\t\n\f\r', np.uint8
+)  # what JSON writes in two bytes; \u0000 and the like take six
 
 
 class Messages(Column):
@@ -38,12 +40,22 @@ class Messages(Column):
     said: Column
     sizes: Array
 
-    def __init__(self, counts: Array, words: Sequence[str], roles: Array, said: Column, *, plain: bool = False) -> None:
+    def __init__(
+        self,
+        counts: Array,
+        words: Sequence[str],
+        roles: Array,
+        said: Column,
+        *,
+        plain: bool = False,
+    ) -> None:
         sizes = message_bytes(words, roles, said, plain=plain)
         self.__dict__.update(counts=counts, words=list(words), roles=roles, said=said, sizes=sizes)
         self.__dict__.update(kind="json", peeked=False)
         total = np.concatenate([[0], np.cumsum(sizes)])
-        self.__dict__["lengths"] = total[self._stops] - total[self._stops - counts] + 2 + np.maximum(counts - 1, 0)
+        self.__dict__["lengths"] = (
+            total[self._stops] - total[self._stops - counts] + 2 + np.maximum(counts - 1, 0)
+        )
 
     @cached_property
     def _stops(self) -> Array:
@@ -58,13 +70,17 @@ class Messages(Column):
         """Return one chat as JSON values."""
         stop = int(self._stops[place])
         messages = range(stop - int(self.counts[place]), stop)
-        return [{"role": self.words[self.roles[i]], "content": text_at(self.said, i)} for i in messages]
+        return [
+            {"role": self.words[self.roles[i]], "content": text_at(self.said, i)} for i in messages
+        ]
 
     def __getattr__(self, name: str) -> Any:
         if name != "values":
             raise AttributeError(name)
         written = bytearray()
-        for chat in self.objects:  # a list of what orjson returns would hold 4 kB for each chat, however short
+        for chat in (
+            self.objects
+        ):  # a list of what orjson returns would hold 4 kB for each chat, however short
             written += orjson.dumps(chat, option=orjson.OPT_SORT_KEYS)
         values = self.__dict__["values"] = np.frombuffer(bytes(written), np.uint8)
         return values
@@ -84,8 +100,13 @@ def text_bytes(column: Column) -> list[bytes]:
     if array is not None:
         known: list[bytes] = array.to_numpy(zero_copy_only=False).tolist()
         return known
-    data, stops = joined_bytes(column), column.starts + (0 if column.lengths is None else column.lengths)
-    return [data[begin:stop] for begin, stop in zip(column.starts.tolist(), stops.tolist(), strict=True)]
+    data, stops = (
+        joined_bytes(column),
+        column.starts + (0 if column.lengths is None else column.lengths),
+    )
+    return [
+        data[begin:stop] for begin, stop in zip(column.starts.tolist(), stops.tolist(), strict=True)
+    ]
 
 
 def column_of(array: Any) -> Column:
@@ -99,17 +120,23 @@ def column_of(array: Any) -> Column:
 def strings_of(array: Any) -> tuple[Array, Array]:
     """Return where strings begin in a buffer, with the end of the last: int64 (strings + 1), uint8 (bytes)."""
     _, offsets, data = array.buffers()
-    begins = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    begins = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1].astype(
+        np.int64
+    )
     return begins, np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
 
 
 def text_at(column: Column, place: int) -> str:
     """Return one text of a column; the others need not be decoded for it."""
     known: list[str] | None = column.__dict__.get("objects")
-    return column[place].tobytes().decode("utf-8", "surrogatepass") if known is None else known[place]
+    return (
+        column[place].tobytes().decode("utf-8", "surrogatepass") if known is None else known[place]
+    )
 
 
-def message_bytes(words: Sequence[str], roles: Array, said: Column, *, plain: bool = False) -> Array:
+def message_bytes(
+    words: Sequence[str], roles: Array, said: Column, *, plain: bool = False
+) -> Array:
     """Return the bytes of each message as JSON: int64 (messages).
 
     Args:

@@ -62,10 +62,12 @@ class Failure:
         measured, expected: the numbers behind the sentence, JSON values.
         fix: what to do.
         severity: other than the rule's own, or None.
-        kind: tells two failures of one rule and field apart ("mm", "short"); part of the finding's id.
+        kind: tells two failures of one rule and field apart ("mm", "short"); part of the finding's
+            id.
         order: numbers (rows): the worst first when examples are chosen; None keeps key order.
         extra: fields besides the judged one that the failure concerns.
-        ranges: int64 (rows, n, 2): which steps of a failing episode to train on, first and behind the last, in order;
+        ranges: int64 (rows, n, 2): which steps of a failing episode to train on, first and behind
+            the last, in order;
             where both are the same there is none. None: the failure is of whole samples.
     """
 
@@ -87,12 +89,15 @@ class Finding:
     """One violation of one rule by one field (one root cause), with the rows it concerns.
 
     Args:
-        rows: int64 positions in the run's table; empty for a statement about the dataset as a whole.
+        rows: int64 positions in the run's table; empty for a statement about the dataset as a
+            whole.
         of: how many rows were judged.
         examples: up to three keys, worst first.
         worst: up to twelve of `rows`, worst first; empty where no order was kept.
-        hides: how many of these samples each later rule (by code) did not judge because of this finding.
-        split: the split that was judged, "" for a dataset without splits or a rule over all of them.
+        hides: how many of these samples each later rule (by code) did not judge because of this
+            finding.
+        split: the split that was judged, "" for a dataset without splits or a rule over all of
+            them.
         suppressed: why it is not told again, "" where it is told.
         ranges: as of `Failure`, of `rows`.
     """
@@ -120,7 +125,9 @@ class Finding:
     @property
     def id(self) -> str:
         """Stable name: rule, field, kind, split; no counts, no paths."""
-        return ":".join(part for part in (self.code, "+".join(self.fields), self.kind, self.split) if part)
+        return ":".join(
+            part for part in (self.code, "+".join(self.fields), self.kind, self.split) if part
+        )
 
     @property
     def failed(self) -> int:
@@ -136,9 +143,11 @@ class RuleVerdict:
         checked, failed: samples that it judged, and those that fail.
         skipped: samples that it did not judge, by the code that they fail already.
         unseen: what else it could not look at, a sentence each.
-        why: the reason for a verdict that is neither pass nor fail, what was allowed or waived, and what the rule saw.
+        why: the reason for a verdict that is neither pass nor fail, what was allowed or waived, and
+            what the rule saw.
         options: the options in force.
-        compared: of a rule against a reference, what it has compared: ``count``, ``measures`` (the largest effects).
+        compared: of a rule against a reference, what it has compared: ``count``, ``measures`` (the
+            largest effects).
     """
 
     code: str
@@ -160,11 +169,13 @@ class Report:
     """Everything a scan has to say; printing it is the business of `report/`.
 
     Args:
-        run: id, started, seconds, version, command, fail_on (error, warning, never), kept_files, kept_samples,
-            rule_seconds {code: judging it took 1 ms or more}, allow_unread where it was given, rescored and
-            reference {run, folder} where there is one,
+        run: id, started, seconds, version, command, fail_on (error, warning, never), kept_files,
+            kept_samples,
+            rule_seconds {code: judging it took 1 ms or more}, allow_unread where it was given,
+            rescored and reference {run, folder} where there is one,
             and since {run, started, new, gone, other} where the same data were scanned before.
-        dataset: name, root, digest, files, bytes, samples {listed, checked, unreadable, skipped}, splits
+        dataset: name, root, digest, files, bytes, samples {listed, checked, unreadable, skipped},
+            splits
             {name: {samples, valid}}, and of files read: what was looked at, as `Coverage` says it.
         schema: name, digest.
         verdicts: every rule, also those that passed.
@@ -204,7 +215,8 @@ class Report:
 class Tick(NamedTuple):
     """How far a scan or a build is: files and bytes done and in all, samples done, files kept from before.
 
-    A build counts shards where a scan counts files; `note` is a line to be told at once: what a cluster is waited for.
+    A build counts shards where a scan counts files; `note` is a line to be told at once: what a
+    cluster is waited for.
     """
 
     files: int

@@ -32,9 +32,15 @@ def matrices(quaternions: Array) -> Array:
     with np.errstate(invalid="ignore", divide="ignore"):
         w, x, y, z = (q / np.sqrt(np.einsum("ij,ij->i", q, q))[:, None]).T
     out = np.empty((len(q), 3, 3))
-    out[:, 0] = np.stack([1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)], axis=1)
-    out[:, 1] = np.stack([2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)], axis=1)
-    out[:, 2] = np.stack([2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)], axis=1)
+    out[:, 0] = np.stack(
+        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)], axis=1
+    )
+    out[:, 1] = np.stack(
+        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)], axis=1
+    )
+    out[:, 2] = np.stack(
+        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)], axis=1
+    )
     return out
 
 

@@ -42,7 +42,9 @@ class NumberedKeys(Sequence[str]):
             found = np.arange(numbers.start, numbers.stop, numbers.step, dtype=np.int64)
         else:
             found = np.asarray(numbers, dtype=np.int64)
-        if len(found) and (found.min() < 0 or found.max() >= _MOST):  # no file has so many, but a key must be a text
+        if len(found) and (
+            found.min() < 0 or found.max() >= _MOST
+        ):  # no file has so many, but a key must be a text
             return [f"{path}:{number:012d}" for number in found.tolist()]
         return NumberedKeys([f"{path}:"], np.zeros(len(found), np.int32), found)
 
@@ -55,8 +57,12 @@ class NumberedKeys(Sequence[str]):
         if not known or len(known) < len(parts) or any(b.startswith(a) for a, b in pairwise(heads)):
             return [key for part in parts for key in part]
         places = {head: place for place, head in enumerate(heads)}
-        rows = [np.array([places[head] for head in part.heads], np.int32)[part.rows] for part in known]
-        return NumberedKeys(heads, np.concatenate(rows), np.concatenate([part.numbers for part in known]))
+        rows = [
+            np.array([places[head] for head in part.heads], np.int32)[part.rows] for part in known
+        ]
+        return NumberedKeys(
+            heads, np.concatenate(rows), np.concatenate([part.numbers for part in known])
+        )
 
     @overload
     def __getitem__(self, place: int) -> str: ...
@@ -79,7 +85,11 @@ class NumberedKeys(Sequence[str]):
         )
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and len(self) == len(other) and all(map(operator.eq, self, other))
+        return (
+            isinstance(other, Sequence)
+            and len(self) == len(other)
+            and all(map(operator.eq, self, other))
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -124,14 +134,18 @@ class NumberedKeys(Sequence[str]):
 
     def _ranks(self) -> Array:
         ranks = np.empty(len(self.heads), np.int32)
-        ranks[sorted(range(len(self.heads)), key=self.heads.__getitem__)] = np.arange(len(self.heads))
+        ranks[sorted(range(len(self.heads)), key=self.heads.__getitem__)] = np.arange(
+            len(self.heads)
+        )
         return ranks[self.rows]
 
 
 @cache
 def _four_digits() -> Array:
     """Return the digits of all numbers below 10,000: uint8 (numbers, 4)."""
-    return np.frombuffer(b"".join(b"%04d" % number for number in range(10**_FOUR)), np.uint8).reshape(-1, _FOUR)
+    return np.frombuffer(
+        b"".join(b"%04d" % number for number in range(10**_FOUR)), np.uint8
+    ).reshape(-1, _FOUR)
 
 
 def _numbered(keys: Sequence[str]) -> NumberedKeys | None:
@@ -153,8 +167,8 @@ def keys_to_runs(keys: Sequence[str]) -> list[Any]:
     """Return keys as JSON: each run of consecutive numbers as its head, its first number and how many they are.
 
     Notes:
-        Keys that are not all numbered are returned as they are. Tasks name the samples of whole files: a million texts
-        take 150 MB in each process.
+        Keys that are not all numbered are returned as they are. Tasks name the samples of whole
+        files: a million texts take 150 MB in each process.
     """
     known = _numbered(keys)
     if known is None or not len(known):
@@ -203,7 +217,9 @@ def storable_names(names: Iterable[str]) -> dict[str, str]:
     raw = list(names)
     known = dict(zip(storable(raw), raw, strict=True))
     if len(known) < len(set(raw)):
-        alike = next(name for name, other in zip(storable(raw), raw, strict=True) if known[name] != other)
+        alike = next(
+            name for name, other in zip(storable(raw), raw, strict=True) if known[name] != other
+        )
         msg = f"two names in it read {alike} once what is no Unicode in them is escaped; rename one"
         raise FormatError(msg)
     return known

@@ -1,8 +1,8 @@
 """The nouns that flow: Container (an opened file), Block (many samples, stacked), Sample (one of them), Origin.
 
-A Block holds samples of one signature: the same fields, each with one dtype and one item shape; only the first axis
-may differ from sample to sample. A sample whose signature differs simply lies in another Block, so no measurement ever
-meets a list of arrays of mixed shapes.
+A Block holds samples of one signature: the same fields, each with one dtype and one item shape;
+only the first axis may differ from sample to sample. A sample whose signature differs simply lies
+in another Block, so no measurement ever meets a list of arrays of mixed shapes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ import orjson
 
 Array = np.ndarray[Any, Any]
 Kind = Literal["array", "text", "json"]
-Depth = Literal["structure", "numeric", "deep"]  # what must be read: headers, values, also pixels and second reads
+Depth = Literal[
+    "structure", "numeric", "deep"
+]  # what must be read: headers, values, also pixels and second reads
 DEPTHS: tuple[Depth, ...] = ("structure", "numeric", "deep")
 
 
@@ -60,7 +62,9 @@ class Container(ABC):
     A value is an array, a `str` (text) or a JSON value (dict, list): nothing else.
     """
 
-    passed: Sequence[str] = ()  # names of what is there and is of a kind that is no value, where the format knows
+    passed: Sequence[
+        str
+    ] = ()  # names of what is there and is of a kind that is no value, where the format knows
     opaque: bool = False  # some of these hold bytes: pictures, sounds
     untyped: bool = False  # nothing says what its bytes are: they can be read, but not judged
 
@@ -114,8 +118,8 @@ class Container(ABC):
         """Return the rows at which `read_rows` can begin, ascending from 0; None where it can at any for little.
 
         Returns:
-            int64 (points). Whoever begins elsewhere reads from the point before; whoever goes on where the last call
-            ended reads on.
+            int64 (points). Whoever begins elsewhere reads from the point before; whoever goes on
+            where the last call ended reads on.
 
         Raises:
             KeyError: no such name.
@@ -131,7 +135,11 @@ class Container(ABC):
     def groups(self, pattern: str) -> list[str]:
         """Return the groups that match ``/data/demo_*`` (``*`` stays within one level), without the first slash."""
         levels = [escape(level).replace("[*]", "*") for level in pattern.strip("/").split("/")]
-        found = {tuple(name.split("/")[: len(levels)]) for name in self.names() if name.count("/") >= len(levels)}
+        found = {
+            tuple(name.split("/")[: len(levels)])
+            for name in self.names()
+            if name.count("/") >= len(levels)
+        }
         return sorted("/".join(group) for group in found if all(map(fnmatchcase, group, levels)))
 
     def keys(self) -> list[str]:
@@ -178,7 +186,8 @@ class Column:
     """One field of every sample of a block.
 
     Shapes:
-        values: any (rows, *item), the samples' rows one after another; (samples,) where `lengths` is None
+        values: any (rows, *item), the samples' rows one after another; (samples,) where `lengths`
+            is None
         lengths: int64 (samples) [rows], None for a scalar per sample
 
     Args:
@@ -203,7 +212,8 @@ class Column:
         """The values with the components first, each contiguous: any (components, rows).
 
         Notes:
-            Reductions along its last axis are fast. Made once, and not at all where the values lie so already.
+            Reductions along its last axis are fast. Made once, and not at all where the values lie
+            so already.
         """
         planes = self.values.reshape(len(self.values), prod(self.values.shape[1:])).T
         return planes if planes.strides[1] == planes.itemsize else np.ascontiguousarray(planes)
@@ -250,7 +260,8 @@ class Column:
         """Return the column of items [start, stop) of the last axis (a part of a field), a view where there are rows.
 
         Notes:
-            Of samples that are vectors themselves ([7], no rows) it takes these places of each of them.
+            Of samples that are vectors themselves ([7], no rows) it takes these places of each of
+            them.
         """
         if self.lengths is not None and self.values.ndim == 1:
             place = np.arange(len(self.values)) - np.repeat(self.starts, self.lengths)
@@ -266,11 +277,15 @@ class Column:
         """Return the column of the samples at `indices`, in that order."""
         index = np.asarray(indices, dtype=np.int64)
         if self.peeked:
-            return _peeked_column(self.values, None if self.lengths is None else self.lengths[index], len(index))
+            return _peeked_column(
+                self.values, None if self.lengths is None else self.lengths[index], len(index)
+            )
         if self.lengths is None:
             return Column(self.values[index], None, self.kind)
         parts = [self[int(i)] for i in index]
-        return Column(np.concatenate(parts) if parts else self.values[:0], self.lengths[index], self.kind)
+        return Column(
+            np.concatenate(parts) if parts else self.values[:0], self.lengths[index], self.kind
+        )
 
     @staticmethod
     def of(samples: Sequence[Any]) -> Column:
@@ -280,10 +295,14 @@ class Column:
             return _texts(samples)
         if isinstance(first, Peeked):
             rows = None if first.ndim == 0 else np.array([len(s) for s in samples], dtype=np.int64)
-            return _peeked_column((Peeked((0,), first.dtype) if rows is None else first[:0]).array, rows, len(samples))
+            return _peeked_column(
+                (Peeked((0,), first.dtype) if rows is None else first[:0]).array, rows, len(samples)
+            )
         if not isinstance(first, np.ndarray):
             written, sizes = bytearray(), []
-            for sample in samples:  # a list of what orjson returns would hold 4 kB for each, however short
+            for (
+                sample
+            ) in samples:  # a list of what orjson returns would hold 4 kB for each, however short
                 written += (one := orjson.dumps(sample, option=orjson.OPT_SORT_KEYS))
                 sizes.append(len(one))
             return _filled(bytes(written), sizes, "json", samples)
@@ -297,10 +316,18 @@ def _concatenated(arrays: Sequence[Array]) -> Array:
     """Return the rows of arrays one behind the other: a view where they lie so in one array already."""
     first = arrays[0]
     step, base = first.strides, first.base
-    if len(arrays) > 1 and base is not None and all(a.base is base and a.strides == step for a in arrays):
+    if (
+        len(arrays) > 1
+        and base is not None
+        and all(a.base is base and a.strides == step for a in arrays)
+    ):
         begins = [a.ctypes.data for a in arrays]
-        if begins[1:] == [begin + len(a) * step[0] for begin, a in zip(begins, arrays[:-1], strict=False)]:
-            return np.lib.stride_tricks.as_strided(first, (sum(map(len, arrays)), *first.shape[1:]), step)
+        if begins[1:] == [
+            begin + len(a) * step[0] for begin, a in zip(begins, arrays[:-1], strict=False)
+        ]:
+            return np.lib.stride_tricks.as_strided(
+                first, (sum(map(len, arrays)), *first.shape[1:]), step
+            )
     return first if len(arrays) == 1 else np.concatenate(arrays)
 
 
@@ -314,7 +341,9 @@ def _texts(samples: Sequence[str]) -> Column:
     if not all(map(str.isascii, samples)):
         parts = [s.encode("utf-8", "surrogatepass") for s in samples]
         return _filled(b"".join(parts), map(len, parts), "text", samples)
-    return _filled("".join(samples).encode(), map(len, samples), "text", samples)  # one byte a character: one call
+    return _filled(
+        "".join(samples).encode(), map(len, samples), "text", samples
+    )  # one byte a character: one call
 
 
 def _filled(data: bytes, lengths: Iterable[int], kind: Kind, objects: Sequence[Any]) -> Column:
@@ -396,7 +425,8 @@ class Block:
 
     def __getitem__(self, i: int) -> Sample:
         values = {
-            name: column[i] if column.kind == "array" else column.objects[i] for name, column in self.fields.items()
+            name: column[i] if column.kind == "array" else column.objects[i]
+            for name, column in self.fields.items()
         }
         return Sample(self.keys[i], values, self.origins[i])
 
@@ -441,16 +471,23 @@ def stack(pieces: Sequence[Piece], split: str = "") -> list[Block]:
     together: dict[tuple[Any, ...], list[Piece]] = {}
     for piece in pieces:
         values, facts = sorted(piece.fields.items()), sorted(piece.facts.items())
-        shape = (tuple((n, signature(v)) for n, v in values), tuple((n, signature(v)) for n, v in facts))
+        shape = (
+            tuple((n, signature(v)) for n, v in values),
+            tuple((n, signature(v)) for n, v in facts),
+        )
         together.setdefault(shape, []).append(piece)
     return [
         Block(
             keys=[p.key for p in group],
-            fields={name: Column.of([p.fields[name] for p in group]) for name in sorted(group[0].fields)},
+            fields={
+                name: Column.of([p.fields[name] for p in group]) for name in sorted(group[0].fields)
+            },
             origins=[p.origin for p in group],
             split=split,
             groups=[p.group for p in group],
-            facts={name: Column.of([p.facts[name] for p in group]) for name in sorted(group[0].facts)},
+            facts={
+                name: Column.of([p.facts[name] for p in group]) for name in sorted(group[0].facts)
+            },
         )
         for group in together.values()
     ]

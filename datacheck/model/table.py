@@ -1,7 +1,8 @@
 """The Table: one row per listed sample, columnar, with every scalar that was measured.
 
-Tables merge by concatenation in key order and nothing else merges. A column may be absent for some rows (the
-measurement did not apply or did not run); such rows are marked, never filled with a number that looks real.
+Tables merge by concatenation in key order and nothing else merges. A column may be absent for some
+rows (the measurement did not apply or did not run); such rows are marked, never filled with a
+number that looks real.
 """
 
 from __future__ import annotations
@@ -20,13 +21,19 @@ from datacheck.model.row_keys import NumberedKeys
 Array = np.ndarray[Any, Any]
 
 CHECKED, UNREADABLE, SKIPPED = 0, 1, 2
-_REPETITIVE = ("inner", "splits", "groups", "reasons")  # columns in which many rows hold the same text
+_REPETITIVE = (
+    "inner",
+    "splits",
+    "groups",
+    "reasons",
+)  # columns in which many rows hold the same text
 _TEXTS = ("keys", "files", *_REPETITIVE)
 WIDEST = 4096  # numbers in one value of a column
-# A column that says how many bytes wide columns of its field would take in a row (`WIDE_NUMBER` for each number, as
-# samples.parquet is written and read), where these columns are left out.
+# A column that says how many bytes wide columns of its field would take in a row (`WIDE_NUMBER` for
+# each number, as samples.parquet is written and read), where these columns are left out.
 LEFT_OUT, WIDE_NUMBER = "left_out", 18
-# In front of the reason of a row that stands for a folder: the folder may hold any number of samples.
+# In front of the reason of a row that stands for a folder: the folder may hold any number of
+# samples.
 NOT_LISTED = "not listed: "
 FAULT = "a fault of datacheck: please report it"  # in the reason of a row on which a measurement of ours fails
 _KINDS = "biufOU"
@@ -62,7 +69,11 @@ class Texts(Sequence[str]):
     def __getitem__(self, place: slice) -> Texts: ...
     def __getitem__(self, place: int | slice) -> str | Texts:
         """Return one text, or the column of a range of rows."""
-        return Texts(self.words, self.rows[place]) if isinstance(place, slice) else self.words[self.rows[place]]
+        return (
+            Texts(self.words, self.rows[place])
+            if isinstance(place, slice)
+            else self.words[self.rows[place]]
+        )
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -71,7 +82,11 @@ class Texts(Sequence[str]):
         return map(self.words.__getitem__, self.rows.tolist())
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and len(self) == len(other) and all(map(operator.eq, self, other))
+        return (
+            isinstance(other, Sequence)
+            and len(self) == len(other)
+            and all(map(operator.eq, self, other))
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -129,7 +144,8 @@ class Note:
         reason: one sentence.
         missing: the sample cannot be read at all; it becomes an UNREADABLE row.
         split: the split it belongs to, or "".
-        about: what else is known, JSON values; how a note of this code is told from another by ``kind``.
+        about: what else is known, JSON values; how a note of this code is told from another by
+            ``kind``.
     """
 
     code: str
@@ -148,7 +164,8 @@ class Table:
         keys, files, splits, groups: one text per row; `files` is relative to the root.
         inner: the path inside the file ("" where the file is the sample).
         status: int8: CHECKED, UNREADABLE or SKIPPED.
-        reasons: why a row is not CHECKED, "" otherwise; starts with the code ("DC101 truncated ...").
+        reasons: why a row is not CHECKED, "" otherwise; starts with the code ("DC101 truncated
+            ...").
         nbytes: int64, bytes of the sample's fields.
         columns: measured columns by name, ``field:stat`` or ``:stat`` for the sample as a whole.
     """
@@ -230,7 +247,10 @@ class Table:
             **{name: _take_texts(getattr(self, name), index) for name in _REPETITIVE},
             status=self.status[index],
             nbytes=self.nbytes[index],
-            columns={name: Measured(m.values[index], m.present[index]) for name, m in self.columns.items()},
+            columns={
+                name: Measured(m.values[index], m.present[index])
+                for name, m in self.columns.items()
+            },
         )
 
 
@@ -241,7 +261,9 @@ def _decode_wire(data: dict[str, Any]) -> Table:
     texts = {name: _unpacked(*data["texts"][name]) for name in _TEXTS}
     texts["files"] = texts["files"] or texts["keys"]
     columns = {
-        name: Measured(_objects(_unpacked(*values)) if isinstance(values, list) else values, present)
+        name: Measured(
+            _objects(_unpacked(*values)) if isinstance(values, list) else values, present
+        )
         for name, (values, present) in data["columns"].items()
     }
     return Table(**texts, status=data["status"], nbytes=data["nbytes"], columns=columns)
@@ -252,7 +274,10 @@ def _is_sound(table: Table, data: dict[str, Any]) -> bool:
     count, texts = len(table), [data["texts"][name][0] for name in _TEXTS]
     packed = [value[0] for value, _ in data["columns"].values() if isinstance(value, list)]
     return (
-        all(isinstance(some, list) and _are_texts(some) for some in (*texts, *packed, list(table.columns)))
+        all(
+            isinstance(some, list) and _are_texts(some)
+            for some in (*texts, *packed, list(table.columns))
+        )
         and all(_has_rows(getattr(table, name), count) for name in _TEXTS)
         and _is_column(table.status, count, "i1", range(CHECKED, SKIPPED + 1))
         and _is_column(table.nbytes, count, "i8", range(2**63))
@@ -261,7 +286,9 @@ def _is_sound(table: Table, data: dict[str, Any]) -> bool:
 
 
 def _are_texts(texts: list[Any]) -> bool:
-    return set(map(type, texts)) <= {str} and len("".join(texts).encode()) >= 0  # half a character cannot be encoded
+    return (
+        set(map(type, texts)) <= {str} and len("".join(texts).encode()) >= 0
+    )  # half a character cannot be encoded
 
 
 def _is_column(array: Any, count: int, dtype: str, values: range) -> bool:
@@ -274,11 +301,15 @@ def _has_rows(texts: Sequence[str], count: int) -> bool:
     if isinstance(texts, NumberedKeys):
         heads, numbers = sorted(texts.heads), range(10**12)
         apart = not any(b.startswith(a) for a, b in pairwise(heads))
-        distinct = count < 2 or texts.numbers.strides != (0,)  # else a few bytes would make many rows
+        distinct = count < 2 or texts.numbers.strides != (
+            0,
+        )  # else a few bytes would make many rows
         return (
-            apart and distinct and _is_column(texts.numbers, count, "i8", numbers)
+            apart
+            and distinct
+            and _is_column(texts.numbers, count, "i8", numbers)
             and _is_column(texts.rows, count, "i4", range(len(heads)))
-        )  # fmt: skip
+        )
     if isinstance(texts, Texts):
         return _is_column(texts.rows, count, "i4", range(len(texts.words)))
     return len(texts) == count
@@ -287,21 +318,33 @@ def _has_rows(texts: Sequence[str], count: int) -> bool:
 def _is_measured(column: Measured, count: int) -> bool:
     values, present = column
     return (
-        isinstance(values, np.ndarray) and isinstance(present, np.ndarray)
-        and values.dtype.kind in _KINDS and values.shape[:1] == present.shape == (count,) and present.dtype == bool
-        and (values.ndim == 1 or (values.ndim == 2 and 0 < values.shape[1] <= WIDEST and not values.dtype.hasobject))
-    )  # fmt: skip
+        isinstance(values, np.ndarray)
+        and isinstance(present, np.ndarray)
+        and values.dtype.kind in _KINDS
+        and values.shape[:1] == present.shape == (count,)
+        and present.dtype == bool
+        and (
+            values.ndim == 1
+            or (values.ndim == 2 and 0 < values.shape[1] <= WIDEST and not values.dtype.hasobject)
+        )
+    )
 
 
 def _take_texts(texts: Sequence[str], index: Array) -> Sequence[str]:
-    return texts.take(index) if isinstance(texts, Texts | NumberedKeys) else [texts[i] for i in index.tolist()]
+    return (
+        texts.take(index)
+        if isinstance(texts, Texts | NumberedKeys)
+        else [texts[i] for i in index.tolist()]
+    )
 
 
 def _objects(texts: Sequence[str]) -> Array:
     if not isinstance(texts, Texts):
         return np.array(texts, dtype=object)
     words = np.array(texts.words, dtype=object)
-    return np.broadcast_to(words, len(texts)) if len(words) == 1 and len(texts) else words[texts.rows]
+    return (
+        np.broadcast_to(words, len(texts)) if len(words) == 1 and len(texts) else words[texts.rows]
+    )
 
 
 def _packed(texts: Sequence[str] | Array) -> list[Any]:
@@ -314,15 +357,21 @@ def _packed(texts: Sequence[str] | Array) -> list[Any]:
 
 
 def _unpacked(texts: list[str], rows: Array | None, numbers: Array | None = None) -> Sequence[str]:
-    return texts if rows is None else Texts(texts, rows) if numbers is None else NumberedKeys(texts, rows, numbers)
+    return (
+        texts
+        if rows is None
+        else Texts(texts, rows)
+        if numbers is None
+        else NumberedKeys(texts, rows, numbers)
+    )
 
 
 def concatenate(tables: Sequence[Table]) -> Table:
     """Return all rows in bytewise key order (stable for equal keys); absent columns are marked absent.
 
     Notes:
-        The columns of the given tables are taken out of them one by one: both at once would be twice the memory.
-        A table that comes alone and in order is returned as it is.
+        The columns of the given tables are taken out of them one by one: both at once would be
+        twice the memory. A table that comes alone and in order is returned as it is.
     """
     tables = [t for t in tables if len(t)]
     if len(tables) == 1 and _in_order(tables[0].keys):
@@ -332,24 +381,33 @@ def concatenate(tables: Sequence[Table]) -> Table:
     keys = NumberedKeys.joined([t.keys for t in tables])
     merged = Table(
         keys=keys,
-        files=keys if all(t.files is t.keys for t in tables) else _concat_texts([t.files for t in tables]),
+        files=keys
+        if all(t.files is t.keys for t in tables)
+        else _concat_texts([t.files for t in tables]),
         **{name: _concat_texts([getattr(t, name) for t in tables]) for name in _REPETITIVE},
         status=np.concatenate([t.status for t in tables]) if tables else np.zeros(0, np.int8),
         nbytes=np.concatenate([t.nbytes for t in tables]) if tables else np.zeros(0, np.int64),
         columns={
-            name: _join(list(zip([t.columns.pop(name, None) for t in tables], sizes, strict=True))) for name in names
+            name: _join(list(zip([t.columns.pop(name, None) for t in tables], sizes, strict=True)))
+            for name in names
         },
     )
     if _in_order(keys):
         return merged
-    order = keys.order() if isinstance(keys, NumberedKeys) else sorted(range(len(merged)), key=keys.__getitem__)
+    order = (
+        keys.order()
+        if isinstance(keys, NumberedKeys)
+        else sorted(range(len(merged)), key=keys.__getitem__)
+    )
     return merged.take(np.array(order, dtype=np.int64))
 
 
 def _in_order(keys: Sequence[str]) -> bool:
     if isinstance(keys, NumberedKeys):
         return keys.in_order()
-    return all(map(operator.le, keys, islice(keys, 1, None)))  # UTF-8 keeps the order of code points
+    return all(
+        map(operator.le, keys, islice(keys, 1, None))
+    )  # UTF-8 keeps the order of code points
 
 
 def _concat_texts(columns: Sequence[Sequence[str]]) -> Texts:
@@ -357,17 +415,27 @@ def _concat_texts(columns: Sequence[Sequence[str]]) -> Texts:
     numbers: dict[str, int] = {}
     parts = []
     for column in map(Texts.of, columns):
-        places = np.array([numbers.setdefault(word, len(numbers)) for word in column.words], dtype=np.int32)
+        places = np.array(
+            [numbers.setdefault(word, len(numbers)) for word in column.words], dtype=np.int32
+        )
         parts.append(places[column.rows])
     return Texts(list(numbers), np.concatenate(parts) if parts else np.zeros(0, np.int32))
 
 
 def _join(parts: list[tuple[Measured | None, int]]) -> Measured:
     known = [m for m, _ in parts if m is not None]
-    if len({_sort(m) for m in known}) > 1:  # only a child that was taken over says so: of the others nothing is known
-        parts = [(m if m is not None and _sort(m) == _sort(known[0]) else None, size) for m, size in parts]
+    if (
+        len({_sort(m) for m in known}) > 1
+    ):  # only a child that was taken over says so: of the others nothing is known
+        parts = [
+            (m if m is not None and _sort(m) == _sort(known[0]) else None, size)
+            for m, size in parts
+        ]
         known = [m for m, _ in parts if m is not None]
-    if len(known) == len(parts) and (alike := _shared_column(known, sum(size for _, size in parts))) is not None:
+    if (
+        len(known) == len(parts)
+        and (alike := _shared_column(known, sum(size for _, size in parts))) is not None
+    ):
         return alike
     width = max((m.values.shape[1:] for m in known), default=())
     dtype = np.result_type(*{m.values.dtype for m in known}) if known else np.dtype(np.float64)
@@ -396,11 +464,16 @@ def _shared_column(parts: list[Measured], count: int) -> Measured | None:
     if first.values.strides[:1] != (0,) or any(a.strides[:1] != (0,) for m in parts for a in m):
         return None
     for m in parts:
-        one, other = (x.values[:1].tolist() if x.values.dtype.hasobject else x.values[:1].tobytes() for x in (m, first))
+        one, other = (
+            x.values[:1].tolist() if x.values.dtype.hasobject else x.values[:1].tobytes()
+            for x in (m, first)
+        )
         if m.values.dtype != first.values.dtype or one != other or m.present[0] != first.present[0]:
             return None
     shape = (count, *first.values.shape[1:])
-    return Measured(np.broadcast_to(first.values[:1], shape), np.broadcast_to(first.present[:1], count))
+    return Measured(
+        np.broadcast_to(first.values[:1], shape), np.broadcast_to(first.present[:1], count)
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -410,8 +483,10 @@ class Rows:
     Args:
         table: the table they are part of.
         index: int64: positions in the table.
-        field: the judged field; ``rows["min"]`` is then the column ``field:min``. A name that holds a colon is taken
-            as it is: ``rows[":split_key"]`` is a column of the whole sample, ``rows["xyz:min"]`` one of another field.
+        field: the judged field; ``rows["min"]`` is then the column ``field:min``. A name that holds
+            a colon is taken
+            as it is: ``rows[":split_key"]`` is a column of the whole sample, ``rows["xyz:min"]``
+                one of another field.
     """
 
     table: Table
@@ -425,7 +500,11 @@ class Rows:
     def _place(self) -> slice | Array:
         """Where the rows are in a column: a slice where they follow one another, as most do; that copies nothing."""
         index = self.index
-        if len(index) and bool((index[1:] > index[:-1]).all()) and int(index[-1] - index[0]) + 1 == len(index):
+        if (
+            len(index)
+            and bool((index[1:] > index[:-1]).all())
+            and int(index[-1] - index[0]) + 1 == len(index)
+        ):
             return slice(int(index[0]), int(index[-1]) + 1)
         return index
 
@@ -437,11 +516,15 @@ class Rows:
     def _texts(self, column: Sequence[str]) -> Texts:
         if isinstance(column, Texts):
             return Texts(column.words, self._at(column.rows))
-        return Texts.of(self._some(column))  # of these rows alone: there may be as many splits as rows
+        return Texts.of(
+            self._some(column)
+        )  # of these rows alone: there may be as many splits as rows
 
     def _some(self, column: Sequence[str]) -> list[str]:
         place = self._place
-        return list(column[place]) if isinstance(place, slice) else [column[i] for i in place.tolist()]
+        return (
+            list(column[place]) if isinstance(place, slice) else [column[i] for i in place.tolist()]
+        )
 
     def _column(self, name: str) -> Measured | None:
         return self.table.columns.get(name if ":" in name else f"{self.field}:{name}")

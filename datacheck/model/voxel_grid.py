@@ -23,7 +23,9 @@ def cells(points: Array, edge: float) -> Array:
     """
     if len(points) == 0:
         return np.zeros((0, 3), np.int64)
-    xyz = np.ascontiguousarray(np.asarray(points).T, dtype=np.float64)  # axis by axis it is many times faster
+    xyz = np.ascontiguousarray(
+        np.asarray(points).T, dtype=np.float64
+    )  # axis by axis it is many times faster
     xyz = xyz - xyz.min(axis=1, keepdims=True)
     found: Array = np.floor(xyz / edge).astype(np.int64)
     return found.T
@@ -34,10 +36,12 @@ def occupied(points: Array, edge: float) -> tuple[Array, Array]:
 
     Shapes:
         points: float (rows, 3) [unit of `edge`]
-        returns: int64 (voxels): of each voxel its lowest row, in ascending order; int64 (voxels): points in it
+        returns: int64 (voxels): of each voxel its lowest row, in ascending order; int64 (voxels):
+            points in it
 
     Notes:
-        Deterministic: ties go to the lowest row; the same bits on every CPU (integer keys, none twice).
+        Deterministic: ties go to the lowest row; the same bits on every CPU (integer keys, none
+            twice).
     """
     last = _lasts_of(points, edge)
     counts = np.bincount(last, minlength=len(last))[::-1]
@@ -48,7 +52,9 @@ def occupied(points: Array, edge: float) -> tuple[Array, Array]:
 def _lasts_of(points: Array, edge: float) -> Array:
     """Return of each point, counted from the end, the last one in its voxel, counted from the end."""
     return (
-        last_rows(_reversed_keys(points, edge).astype(np.int64, copy=False)) if len(points) else np.zeros(0, np.int64)
+        last_rows(_reversed_keys(points, edge).astype(np.int64, copy=False))
+        if len(points)
+        else np.zeros(0, np.int64)
     )
 
 
@@ -79,7 +85,9 @@ def _keys(points: Array, edge: float) -> Array | None:
             place[:] = axis[start : start + _LONG]
             place -= low
             place /= edge
-            np.copyto(number if i else part, place, casting="unsafe")  # not below 0: without its fraction is the floor
+            np.copyto(
+                number if i else part, place, casting="unsafe"
+            )  # not below 0: without its fraction is the floor
             if i:
                 part *= size
                 part += number
@@ -97,7 +105,13 @@ def _numbers(cell: Array) -> Array:
 
 _ODD = tuple(
     np.uint64(odd)
-    for odd in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93, 0xA0761D6478BD642F, 0xE7037ED1A0B428DB)
+    for odd in (
+        0x9E3779B97F4A7C15,
+        0xC2B2AE3D27D4EB4F,
+        0xD6E8FEB86659FD93,
+        0xA0761D6478BD642F,
+        0xE7037ED1A0B428DB,
+    )
 )
 
 
@@ -114,8 +128,9 @@ def last_rows(keys: Array) -> Array:
         returns: int64 (rows)
 
     Notes:
-        A table of slots that stays in a core's cache is many times faster than sorting: all rows write their number
-        into the slot of their key, and the last one stays. Rows that find another key there try again elsewhere.
+        A table of slots that stays in a core's cache is many times faster than sorting: all rows
+        write their number into the slot of their key, and the last one stays. Rows that find
+        another key there try again elsewhere.
     """
     keys = np.ascontiguousarray(keys).view(np.uint64)
     if len(keys) <= _BAND:
@@ -145,7 +160,9 @@ def are_last(keys: Array) -> Array:
 def _bands(keys: Array) -> Iterator[Array]:
     """Yield the rows that are looked at together: many small tables stay in the cache, one large one would not."""
     bands = -(-len(keys) // _BAND)
-    band = ((keys.astype(np.uint64, copy=False) * _ODD[-1]) >> np.uint64(48)).astype(np.uint16) % np.uint16(bands)
+    band = ((keys.astype(np.uint64, copy=False) * _ODD[-1]) >> np.uint64(48)).astype(
+        np.uint16
+    ) % np.uint16(bands)
     return (np.flatnonzero(band == number) for number in range(bands))
 
 
@@ -214,7 +231,9 @@ def _probe(keys: Array, odd: np.uint64) -> tuple[Array, Array, Array]:
 _PART = 8  # one voxel in so many is looked at for those that have plenty
 
 
-def deciding_rows(points: Array, edge: float, owner: Array, size: Array, first: Array, enough: int) -> Array:
+def deciding_rows(
+    points: Array, edge: float, owner: Array, size: Array, first: Array, enough: int
+) -> Array:
     """Return representatives that tell of each owner how many it has, up to `enough`, and which is its first.
 
     Shapes:
@@ -222,12 +241,14 @@ def deciding_rows(points: Array, edge: float, owner: Array, size: Array, first: 
         owner: int (rows): whose each point is, from 1; 0 for nobody
         size: int64 (owners): points of each
         first: int64 (owners): the lowest row of each, -1 of those without one
-        returns: int64 (voxels), ascending: of the `representatives` at least the first of each owner, and `enough` of
-            its others or all that it has
+        returns: int64 (voxels), ascending: of the `representatives` at least the first of each
+            owner, and `enough` of its others or all that it has
 
     Notes:
-        Voxels are looked at whole or not at all: an eighth of them, those where an owner begins, and all of those that
-        this leaves in doubt. So a representative is the same as among all. For three quarters less time.
+        Voxels are looked at whole or not at all: an eighth of them, those where an owner begins,
+            and all of those that
+        this leaves in doubt. So a representative is the same as among all. For three quarters less
+        time.
     """
     keys = _keys(points, edge)
     if keys is None or not len(keys):
@@ -256,7 +277,9 @@ def _rows_in_bins(keys: Array, wanted: Array) -> Array:
     found: Array = np.empty(len(keys), bool)
     for start in range(0, len(keys), _LONG):
         part = slice(start, start + _LONG)
-        wanted.take(_hashed(keys[part], _ODD[-1], 16), out=found[part], mode="clip")  # else it is copied first
+        wanted.take(
+            _hashed(keys[part], _ODD[-1], 16), out=found[part], mode="clip"
+        )  # else it is copied first
     return np.flatnonzero(found)
 
 

@@ -58,7 +58,11 @@ class Colour:
 
 
 def cloud(
-    value: object, unit: str = "", up: str | None = None, colour: Colour | None = None, most: int = MAX_POINTS
+    value: object,
+    unit: str = "",
+    up: str | None = None,
+    colour: Colour | None = None,
+    most: int = MAX_POINTS,
 ) -> dict[str, Any]:
     """Return the preview of a cloud.
 
@@ -91,10 +95,16 @@ def cloud(
     chosen = places[spread_indices(len(places), most)]
     kept = quantised(floats(points[chosen]), low, high)
     made = {
-        "kind": "cloud", "points": len(points), "shown": len(chosen), "unfinite": len(points) - len(places),
-        "box": [low.tolist(), high.tolist()], "unit": unit, "up": up or "z",
-        "xyz": base64_of(kept), "colour": _point_colours(colour, len(points), chosen),
-    }  # fmt: skip
+        "kind": "cloud",
+        "points": len(points),
+        "shown": len(chosen),
+        "unfinite": len(points) - len(places),
+        "box": [low.tolist(), high.tolist()],
+        "unit": unit,
+        "up": up or "z",
+        "xyz": base64_of(kept),
+        "colour": _point_colours(colour, len(points), chosen),
+    }
     return made | {"about": _about(made, low, high)}
 
 
@@ -124,9 +134,12 @@ def _point_colours(colour: Colour | None, points: int, chosen: Array) -> dict[st
     others = [f"{len(labels) - len(kept):,} others"] if len(kept) < len(labels) else []
     many = counts[kept].tolist() + ([int(counts.sum() - counts[kept].sum())] if others else [])
     return {
-        "by": "label", "name": colour.name, "names": names + others, "counts": many,
+        "by": "label",
+        "name": colour.name,
+        "names": names + others,
+        "counts": many,
         "label": base64_of(number[np.searchsorted(labels, values[chosen])]),
-    }  # fmt: skip
+    }
 
 
 def _undeclared_labels(labels: Array, colour: Colour) -> Array:
@@ -150,14 +163,21 @@ def _rgb_bytes(values: Array, chosen: Array) -> Array:
     most = 255.0 if len(known) and known.max() > 1 else 1.0
     if values.dtype.kind == "u":
         most = 255.0
-    return np.rint(np.clip(np.nan_to_num(part / most, nan=0, posinf=1, neginf=0), 0, 1) * 255).astype(np.uint8)
+    return np.rint(
+        np.clip(np.nan_to_num(part / most, nan=0, posinf=1, neginf=0), 0, 1) * 255
+    ).astype(np.uint8)
 
 
 def _about(made: dict[str, Any], low: Array, high: Array) -> str:
     with np.errstate(over="ignore"):
         edges = " x ".join(number_text(float(edge)) for edge in high - low)
-    corner = ", ".join(f"{axis} from {number_text(float(at))}" for axis, at in zip(_AXES, low, strict=True))
-    parts = [pluralize(made["points"], "point"), f"{edges} {made['unit'] or '(no unit declared)'} ({corner})"]
+    corner = ", ".join(
+        f"{axis} from {number_text(float(at))}" for axis, at in zip(_AXES, low, strict=True)
+    )
+    parts = [
+        pluralize(made["points"], "point"),
+        f"{edges} {made['unit'] or '(no unit declared)'} ({corner})",
+    ]
     if made["shown"] < made["points"] - made["unfinite"]:
         parts.insert(1, f"{made['shown']:,} drawn")
     if made["unfinite"]:
@@ -172,7 +192,9 @@ DIMENSIONS = 24
 RANGES = 1000  # that a timeline shows: they are written into each of a sample
 
 
-def timeline(value: object, names: Sequence[str] = (), unit: str = "", fps: float | None = None) -> dict[str, Any]:
+def timeline(
+    value: object, names: Sequence[str] = (), unit: str = "", fps: float | None = None
+) -> dict[str, Any]:
     """Return the preview of a series.
 
     Shapes:
@@ -191,7 +213,10 @@ def timeline(value: object, names: Sequence[str] = (), unit: str = "", fps: floa
         msg = f"has shape {list(values.shape)}: no step to draw"
         raise NotDrawableError(msg)
     flat = values.reshape(len(values), prod(values.shape[1:]))
-    dims = [_dimension(flat[:, n], _dimension_name(names, n)) for n in range(min(flat.shape[1], DIMENSIONS))]
+    dims = [
+        _dimension(flat[:, n], _dimension_name(names, n))
+        for n in range(min(flat.shape[1], DIMENSIONS))
+    ]
     unfinite = sum(dim["unfinite"] for dim in dims)
     said = [pluralize(len(flat), "step"), pluralize(flat.shape[1], "dimension")]
     if flat.shape[1] > DIMENSIONS:
@@ -199,9 +224,14 @@ def timeline(value: object, names: Sequence[str] = (), unit: str = "", fps: floa
     if unfinite:
         said.append(f"{pluralize(unfinite, 'value')} not finite and not drawn")
     return {
-        "kind": "timeline", "steps": len(flat), "fps": fps, "unit": unit, "dims": dims, "all_dims": flat.shape[1],
+        "kind": "timeline",
+        "steps": len(flat),
+        "fps": fps,
+        "unit": unit,
+        "dims": dims,
+        "all_dims": flat.shape[1],
         "about": f"Timeline: {'; '.join(said)}.",
-    }  # fmt: skip
+    }
 
 
 def mark_trained_ranges(pictures: Sequence[dict[str, Any]], kept: object, schema: Schema) -> None:
@@ -209,7 +239,8 @@ def mark_trained_ranges(pictures: Sequence[dict[str, Any]], kept: object, schema
 
     Args:
         pictures: as of `previews`.
-        kept: ``[first, behind the last]`` of each range, as in ``valid.json``; None where the sample has none.
+        kept: ``[first, behind the last]`` of each range, as in ``valid.json``; None where the
+            sample has none.
         schema: of the sample: the ranges count what the time axis of its episodes counts.
     """
     axis = schema.spec(time_field(schema)).ragged
@@ -235,7 +266,9 @@ def _merged_ranges(kept: Iterable[Any]) -> list[list[int]]:
 def _mark_ranges(one: dict[str, Any], joined: Sequence[list[int]], steps: int) -> None:
     count = bisect_left(joined, [steps])
     if count > RANGES:
-        one["about"] += f" Steps not to be trained on are not shaded: valid.json has {count:,} ranges."
+        one["about"] += (
+            f" Steps not to be trained on are not shaded: valid.json has {count:,} ranges."
+        )
     else:
         one["ranges"] = [[first, min(stop, steps)] for first, stop in joined[:count]]
 
@@ -261,16 +294,21 @@ def _dimension(values: Array, name: str) -> dict[str, Any]:
     with np.errstate(over="ignore"):
         span = float(high - low)
     return {
-        "name": name, "at": places.tolist(), "values": [rounded(v, span) for v in kept[places]],
-        "low": rounded(low, span), "high": rounded(high, span), "unfinite": int((~finite).sum()),
-    }  # fmt: skip
+        "name": name,
+        "at": places.tolist(),
+        "values": [rounded(v, span) for v in kept[places]],
+        "low": rounded(low, span),
+        "high": rounded(high, span),
+        "unfinite": int((~finite).sum()),
+    }
 
 
 def _drawn_steps(values: Array, finite: Array) -> Array:
     """Return which steps to draw: of each of 100 equal parts the lowest and the highest value, in their order.
 
     Notes:
-        A step that is not finite stands for its part where no other one does: the line has a gap there.
+        A step that is not finite stands for its part where no other one does: the line has a gap
+        there.
     """
     if len(values) <= POINTS:
         return np.arange(len(values))
@@ -278,13 +316,17 @@ def _drawn_steps(values: Array, finite: Array) -> Array:
     low, high = np.where(finite, values, np.inf), np.where(finite, values, -np.inf)
     found = set()
     for start, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        found.update({start + int(low[start:stop].argmin()), start + int(high[start:stop].argmax())})
+        found.update(
+            {start + int(low[start:stop].argmin()), start + int(high[start:stop].argmax())}
+        )
     return np.array(sorted(found))
 
 
 SIDE = 160
 FRAMES = 6
-_STRIDE = 10  # averaged over at most so many pixels a side; of larger images some are left out before
+_STRIDE = (
+    10  # averaged over at most so many pixels a side; of larger images some are left out before
+)
 _MAX_PNG_BYTES = 6_000  # bytes up to which a PNG stays one
 
 
@@ -303,9 +345,12 @@ def image(value: object, *, flip: bool = False) -> dict[str, Any]:
     pixels, said = _pixels(numeric(value), flip=flip)
     height, width = pixels.shape[:2]
     return {
-        "kind": "image", "url": data_url(pixels), "width": width, "height": height,
+        "kind": "image",
+        "url": data_url(pixels),
+        "width": width,
+        "height": height,
         "about": f"Image: {'; '.join(said)}.",
-    }  # fmt: skip
+    }
 
 
 def film(value: object, *, flip: bool = False, fps: float | None = None) -> dict[str, Any]:
@@ -325,17 +370,26 @@ def film(value: object, *, flip: bool = False, fps: float | None = None) -> dict
     if frames.ndim not in {3, 4} or not len(frames):
         msg = f"has shape {list(frames.shape)}; films are [T, H, W, C] with a frame and more"
         raise NotDrawableError(msg)
-    places = np.unique(np.linspace(0, len(frames) - 1, min(FRAMES, len(frames))).round().astype(np.int64)).tolist()
+    places = np.unique(
+        np.linspace(0, len(frames) - 1, min(FRAMES, len(frames))).round().astype(np.int64)
+    ).tolist()
     made = [_pixels(frames[place], flip=flip) for place in places]
     height, width = made[0][0].shape[:2]
     about = [f"{len(made)} of {len(frames):,} frames", *made[0][1]]
     if fps:
         about.insert(1, f"{number_text(len(frames) / fps)} s")
     return {
-        "kind": "film", "of": len(frames), "fps": fps, "width": width, "height": height,
-        "frames": [{"at": place, "url": data_url(pixels)} for place, (pixels, _) in zip(places, made, strict=True)],
+        "kind": "film",
+        "of": len(frames),
+        "fps": fps,
+        "width": width,
+        "height": height,
+        "frames": [
+            {"at": place, "url": data_url(pixels)}
+            for place, (pixels, _) in zip(places, made, strict=True)
+        ],
         "about": f"Film: {'; '.join(about)}.",
-    }  # fmt: skip
+    }
 
 
 def _pixels(values: Array, *, flip: bool) -> tuple[Array, list[str]]:
@@ -361,7 +415,9 @@ def _pixels(values: Array, *, flip: bool) -> tuple[Array, list[str]]:
     if bad.any():
         said.append(f"{bad.mean():.2%} of the values not finite, drawn black")
     with np.errstate(over="ignore"):
-        share = np.clip((np.where(bad, low, levels) / 2 - low / 2) / max(high / 2 - low / 2, 1e-300), 0, 1)
+        share = np.clip(
+            (np.where(bad, low, levels) / 2 - low / 2) / max(high / 2 - low / 2, 1e-300), 0, 1
+        )
     small = _downscaled(share * 255)
     return np.rint(small).astype(np.uint8), said
 
@@ -397,7 +453,7 @@ def _downscaled(values: Array) -> Array:
     return values
 
 
-# ------------------------------------------------------------------------------------------------- files
+# -------------------------------------------------------------------------------------------- files
 
 
 def data_url(pixels: Array) -> str:
@@ -409,7 +465,9 @@ def data_url(pixels: Array) -> str:
         except MissingDependencyError:
             return _url("png", data)
         file = io.BytesIO()
-        pillow.fromarray(pixels if pixels.shape[2] == 3 else pixels[..., 0]).save(file, "JPEG", quality=75)
+        pillow.fromarray(pixels if pixels.shape[2] == 3 else pixels[..., 0]).save(
+            file, "JPEG", quality=75
+        )
         return _url("jpeg", file.getvalue())
     return _url("png", data)
 
@@ -421,7 +479,9 @@ def _url(kind: str, data: bytes) -> str:
 def png(pixels: Array) -> bytes:
     """Return uint8 (h, w, 1 or 3) as the bytes of a PNG file."""
     height, width, channels = pixels.shape
-    rows = np.zeros((height, 1 + width * channels), np.uint8)  # each begins with the number of its filter: none
+    rows = np.zeros(
+        (height, 1 + width * channels), np.uint8
+    )  # each begins with the number of its filter: none
     rows[:, 1:] = pixels.reshape(height, -1)
     head = struct.pack(">IIBBBBB", width, height, 8, 2 if channels == 3 else 0, 0, 0, 0)
     parts = ((b"IHDR", head), (b"IDAT", zlib.compress(rows.tobytes(), 6)), (b"IEND", b""))

@@ -42,15 +42,17 @@ def spread_indices(count: int, most: int) -> Array:
     """Return at most `most` of `count` places: int64, rising, the same each time.
 
     Notes:
-        One of each of `most` equal parts, at a place within it that looks random: an even step would draw stripes where
-        points lie in rows.
+        One of each of `most` equal parts, at a place within it that looks random: an even step
+        would draw stripes where points lie in rows.
     """
     if count <= most:
         return np.arange(count, dtype=np.int64)
     number = np.arange(most + 1, dtype=np.int64)
     edges = number * count // most
     sizes = np.diff(edges)
-    mixed = ((number[:-1].astype(np.uint64) + np.uint64(1)) * _MIX) >> np.uint64(33)  # the product wraps around
+    mixed = ((number[:-1].astype(np.uint64) + np.uint64(1)) * _MIX) >> np.uint64(
+        33
+    )  # the product wraps around
     return edges[:-1] + mixed.astype(np.int64) % sizes
 
 
@@ -58,7 +60,8 @@ def rounded(value: float, span: float = 0.0) -> float | None:
     """Return a number with five significant digits, None for one that JSON cannot hold.
 
     Args:
-        span: what it is drawn over; a number far larger gets more digits, so that this has its five.
+        span: what it is drawn over; a number far larger gets more digits, so that this has its
+            five.
     """
     if not math.isfinite(value):
         return None
@@ -66,12 +69,16 @@ def rounded(value: float, span: float = 0.0) -> float | None:
     if 0 < span < abs(value):  # a place far from the origin, a time of day
         digits = min(17, digits + math.ceil(math.log10(abs(value)) - math.log10(span)))
     near = float(f"{value:.{digits}g}")
-    return near if math.isfinite(near) else float(value)  # the largest ones are rounded up to infinity
+    return (
+        near if math.isfinite(near) else float(value)
+    )  # the largest ones are rounded up to infinity
 
 
 def base64_of(values: Array) -> str:
     """Return the bytes of an array, little-endian, row by row."""
-    return base64.b64encode(np.ascontiguousarray(values).astype(values.dtype.newbyteorder("<")).tobytes()).decode()
+    return base64.b64encode(
+        np.ascontiguousarray(values).astype(values.dtype.newbyteorder("<")).tobytes()
+    ).decode()
 
 
 def number_text(value: float) -> str:

@@ -45,7 +45,9 @@ class Pose(NamedTuple):
     def chains(self) -> list[Any]:
         """The bones as JSON: of each finger its name and its joints."""
         return (
-            [] if self.skeleton is None else [[finger, list(chain)] for finger, chain in self.skeleton.chains.items()]
+            []
+            if self.skeleton is None
+            else [[finger, list(chain)] for finger, chain in self.skeleton.chains.items()]
         )
 
 
@@ -69,7 +71,9 @@ def pose(value: object, name: str | None) -> Pose:
     return Pose(joints, finite, *_bones(joints, finite, name), moment)
 
 
-def skeleton(value: object, name: str | None = None, unit: str = "", up: str | None = None) -> dict[str, Any]:
+def skeleton(
+    value: object, name: str | None = None, unit: str = "", up: str | None = None
+) -> dict[str, Any]:
     """Return the preview of the joints of one moment; of several that of the middle one.
 
     Shapes:
@@ -88,12 +92,21 @@ def skeleton(value: object, name: str | None = None, unit: str = "", up: str | N
     low, high = joints[finite].min(axis=0), joints[finite].max(axis=0)
     with np.errstate(over="ignore"):
         span = float((high - low).max())
-    kept = [[rounded(v, span) for v in joint] if fine else None for joint, fine in zip(joints, finite, strict=True)]
+    kept = [
+        [rounded(v, span) for v in joint] if fine else None
+        for joint, fine in zip(joints, finite, strict=True)
+    ]
     made = {
-        "kind": "skeleton", "unit": unit, "up": up or "z", "box": [low.tolist(), high.tolist()],
-        "joints": kept, "chains": posed.chains,
-        "skeleton": "" if found is None else found.name, "guessed": posed.guessed, "unfinite": int((~finite).sum()),
-    }  # fmt: skip
+        "kind": "skeleton",
+        "unit": unit,
+        "up": up or "z",
+        "box": [low.tolist(), high.tolist()],
+        "joints": kept,
+        "chains": posed.chains,
+        "skeleton": "" if found is None else found.name,
+        "guessed": posed.guessed,
+        "unfinite": int((~finite).sum()),
+    }
     return made | {"about": _about(made, posed.moment, low, high)}
 
 
@@ -124,7 +137,9 @@ def _bones(joints: Array, finite: Array, name: str | None) -> tuple[Skeleton | N
     def length(one: Skeleton) -> float:
         ends = np.array(one.bones)
         with np.errstate(over="ignore", invalid="ignore"):
-            return float(np.sqrt(np.square(joints[ends[:, 0]] - joints[ends[:, 1]]).sum(axis=1)).sum())
+            return float(
+                np.sqrt(np.square(joints[ends[:, 0]] - joints[ends[:, 1]]).sum(axis=1)).sum()
+            )
 
     return min(SKELETONS.values(), key=length), True
 
@@ -133,13 +148,19 @@ def _about(made: dict[str, Any], moment: str, low: Array, high: Array) -> str:
     with np.errstate(over="ignore"):
         edges = " x ".join(number_text(float(edge)) for edge in high - low)
     count = len(made["joints"])
-    parts = [f"{count} {'joint' if count == 1 else 'joints'}", f"{edges} {made['unit'] or '(no unit declared)'}"]
+    parts = [
+        f"{count} {'joint' if count == 1 else 'joints'}",
+        f"{edges} {made['unit'] or '(no unit declared)'}",
+    ]
     if moment:
         parts.insert(0, moment)
     if made["unfinite"]:
         parts.append(f"{made['unfinite']} not finite and not drawn")
     if made["guessed"]:
-        parts.append(f"the schema names no skeleton; bones as in {made['skeleton']}, in which they are shortest")
+        parts.append(
+            f"the schema names no skeleton; bones as in {made['skeleton']}, in which they are "
+            f"shortest"
+        )
     elif made["skeleton"]:
         parts.append(f"bones of {made['skeleton']}")
     else:
@@ -147,16 +168,20 @@ def _about(made: dict[str, Any], moment: str, low: Array, high: Array) -> str:
     return f"Skeleton: {'; '.join(parts)}."
 
 
-def near_points(spec: FieldSpec, fields: Mapping[str, Any], schema: Schema) -> tuple[str, Array] | None:
+def near_points(
+    spec: FieldSpec, fields: Mapping[str, Any], schema: Schema
+) -> tuple[str, Array] | None:
     """Return the name and the points, float64 (points, 3), of what a field is to be near to.
 
     Args:
-        spec: of the field; its ``near`` names points, or the position of a pose by which points are posed.
+        spec: of the field; its ``near`` names points, or the position of a pose by which points are
+            posed.
         fields: values of the sample by name.
         schema: as it is for the sample's split.
 
     Returns:
-        None where the schema names nothing, or the sample has none of it in a shape that can be placed.
+        None where the schema names nothing, or the sample has none of it in a shape that can be
+        placed.
     """
     if spec.near is None:
         return None
@@ -172,7 +197,9 @@ def near_points(spec: FieldSpec, fields: Mapping[str, Any], schema: Schema) -> t
             motion = _pose_motion(pose, fields.get(pose), schema)
             if motion is not None and np.isfinite(motion[0]).all():
                 turn, place = motion
-                return name, np.einsum("ij,pj->pi", turn, floats(points) * (told.scale or 1.0)) + place
+                return name, np.einsum(
+                    "ij,pj->pi", turn, floats(points) * (told.scale or 1.0)
+                ) + place
     return None
 
 
@@ -182,7 +209,10 @@ def _pose_motion(name: str, value: Any, schema: Schema) -> tuple[Array, Array] |
         return None
     if value.shape == (4, 4):
         return floats(value[:3, :3]), floats(value[:3, 3])
-    parts = {schema.spec(f"{name}.{part}").role: (part, columns) for part, columns in schema.parts(name).items()}
+    parts = {
+        schema.spec(f"{name}.{part}").role: (part, columns)
+        for part, columns in schema.parts(name).items()
+    }
     if value.ndim != 1 or not {"position", "quaternion"} <= parts.keys():
         return None
     part, (first, stop) = parts["quaternion"]
@@ -201,19 +231,20 @@ def projection(value: Array, camera: object, spec: FieldSpec) -> dict[str, Any]:
 
     Shapes:
         value: number, as of `skeleton`, in the frame of `spec` and any unit
-        camera: number (4), (3, 3), (3, 4), (4, 4): fx, fy, cx, cy [px]; or several: one for each moment, else the
-            first is taken
+        camera: number (4), (3, 3), (3, 4), (4, 4): fx, fy, cx, cy [px]; or several: one for each
+            moment, else the first is taken
 
     Args:
         spec: of the joints, with ``frame``, ``intrinsics`` and ``image_size``.
 
     Returns:
-        ``pixels`` of each joint, None where it is not in front of the camera or not finite; and where fewer than half
-        of the finite joints are in the image and other signs of the axes bring more than half there, ``other``.
+        ``pixels`` of each joint, None where it is not in front of the camera or not finite; and
+        where fewer than half of the finite joints are in the image and other signs of the axes
+        bring more than half there, ``other``.
 
     Raises:
-        UnfitError: it has no finite joint, there is no finite camera of positive focal lengths, or either is of another
-            shape.
+        UnfitError: it has no finite joint, there is no finite camera of positive focal lengths, or
+            either is of another shape.
     """
     found = pose(value, spec.skeleton)
     joints = np.where(found.finite[:, None], found.joints, np.nan)
@@ -224,7 +255,9 @@ def projection(value: Array, camera: object, spec: FieldSpec) -> dict[str, Any]:
     within = {signs: int(mask.sum()) for signs, mask in zip(READINGS, seen, strict=True)}
     other = max(READINGS, key=lambda signs: (within[signs], signs in FRAMES.values()))
     count, unseen = int(found.finite.sum()), int((own[2] * joints[:, 2] <= 0).sum())
-    said = [f"{within[own]:,} of {pluralize(count, 'joint')} within {size[0]:,} x {size[1]:,} pixels"]
+    said = [
+        f"{within[own]:,} of {pluralize(count, 'joint')} within {size[0]:,} x {size[1]:,} pixels"
+    ]
     if found.moment:
         said.insert(0, found.moment)
     if unseen:
@@ -233,9 +266,12 @@ def projection(value: Array, camera: object, spec: FieldSpec) -> dict[str, Any]:
         said.append(f"{len(joints) - count:,} not finite")
     said.append(f"by {spec.intrinsics} and {frame}")
     made: dict[str, Any] = {
-        "kind": "projection", "size": [*size], "pixels": _pixels(joints, lens, size, own), "chains": found.chains,
+        "kind": "projection",
+        "size": [*size],
+        "pixels": _pixels(joints, lens, size, own),
+        "chains": found.chains,
         "other": None,
-    }  # fmt: skip
+    }
     if 2 * within[own] < count < 2 * within[other]:
         name = _axes_name(own, other)
         made["other"] = {"name": name, "pixels": _pixels(joints, lens, size, other)}
@@ -246,17 +282,24 @@ def projection(value: Array, camera: object, spec: FieldSpec) -> dict[str, Any]:
 def _camera_values(camera: object, name: str, steps: int) -> Array:
     """Return fx, fy, cx, cy, of as many cameras as steps those of the middle one."""
     if isinstance(camera, np.ndarray) and camera.ndim and camera.dtype.kind in "iuf":
-        found, known = cameras(Column(camera, np.array([len(camera)])), step=steps // 2, steps=steps)
+        found, known = cameras(
+            Column(camera, np.array([len(camera)])), step=steps // 2, steps=steps
+        )
         if known.all() and (found[0, :2] > 0).all():
             return np.asarray(found[0])
         if known.all():
-            msg = f"has a camera in {name} of focal lengths {' and '.join(map(number_text, found[0, :2]))}, not above 0"
+            msg = (
+                f"has a camera in {name} of focal lengths "
+                f"{' and '.join(map(number_text, found[0, :2]))}, not above 0"
+            )
             raise NotDrawableError(msg)
     msg = f"has no finite camera in {name}"
     raise NotDrawableError(msg)
 
 
-def _pixels(joints: Array, lens: Array, size: tuple[int, int], signs: Signs) -> list[list[float] | None]:
+def _pixels(
+    joints: Array, lens: Array, size: tuple[int, int], signs: Signs
+) -> list[list[float] | None]:
     """Return the pixels of joints, None where one is not in front of the camera."""
     (fx, fy, cx, cy), (x, y, z), middle = lens, (joints * signs).T, np.array(size) / 2
     away = np.stack([cx + fx * x / z, cy + fy * y / z], axis=1) - middle
@@ -274,9 +317,14 @@ def _axes_name(own: Signs, other: Signs) -> str:
 
 LEAST, WORST = 5, 6  # fit samples that make a mean; samples that are laid over it
 _MIN_FINITE_JOINTS = 3  # finite ones beside the root of which one knows how they are turned
-_LARGEST, _SMALLEST = 1e50, 1e-20  # of coordinates, of sizes: their squares and quotients are numbers still
+_LARGEST, _SMALLEST = (
+    1e50,
+    1e-20,
+)  # of coordinates, of sizes: their squares and quotients are numbers still
 _MAX_SIZE_RATIO = 3.0  # what is so much larger or smaller than the mean is drawn at its size
-_OUTLIER_DISTANCE = 4.0  # of the median distance to the root: joints so far off do not turn the others
+_OUTLIER_DISTANCE = (
+    4.0  # of the median distance to the root: joints so far off do not turn the others
+)
 _CENTRED = 1e-9  # of the largest coordinate: a middle so near the root lies in no direction from it
 _MIN_BREADTH = 0.5  # of a direction of length 1
 _MIRROR = np.array([-1.0, 1.0, 1.0])
@@ -331,24 +379,30 @@ class MeanPose:
         return float(np.abs(self.joints).max())
 
 
-def overlay(fit: Sequence[Array], worst: Sequence[FailingPose], skeleton: str | None, unit: str) -> dict[str, Any]:
+def overlay(
+    fit: Sequence[Array], worst: Sequence[FailingPose], skeleton: str | None, unit: str
+) -> dict[str, Any]:
     """Return the mean of fit samples and the worst ones laid over it, as JSON values.
 
     Args:
         fit: joints of fit samples, float64 (joints, 3).
-        worst: failing ones; those of an earlier round come first, of one round what lies farthest off.
+        worst: failing ones; those of an earlier round come first, of one round what lies farthest
+            off.
         skeleton: that the schema declares, or None.
         unit: of the coordinates, "" where it is not known.
 
     Returns:
-        ``joints``, ``spread``, ``fit`` (how many), ``fit_mirrored`` (of how many a mirror image is nearer),
-        ``chains``, ``worst`` (see `_overlaid_pose`), ``left_out`` (why which are not among them).
+        ``joints``, ``spread``, ``fit`` (how many), ``fit_mirrored`` (of how many a mirror image is
+        nearer), ``chains``, ``worst`` (see `_overlaid_pose`), ``left_out`` (why which are not among
+        them).
 
     Raises:
         UnfitError: too few fit samples can be laid over one another.
     """
     mean, lacking = _mean_pose(fit, skeleton)
-    seen = _FROM_BEHIND if unit == "px" and not mean.joints[:, 2].any() else 1.0  # with y down, as in an image
+    seen = (
+        _FROM_BEHIND if unit == "px" and not mean.joints[:, 2].any() else 1.0
+    )  # with y down, as in an image
     laid, unlaid = [], Counter[str]()
     for one in worst:
         try:
@@ -357,16 +411,23 @@ def overlay(fit: Sequence[Array], worst: Sequence[FailingPose], skeleton: str | 
             unlaid[str(error)] += 1
     laid.sort(key=lambda pair: (pair[0], -pair[1]["rms"]))
     return {
-        "unit": unit, "fit": mean.count, "fit_mirrored": mean.mirrored,
+        "unit": unit,
+        "fit": mean.count,
+        "fit_mirrored": mean.mirrored,
         "joints": _numbers(mean.joints * seen, mean.span),
         "spread": [_distance(value, mean) for value in mean.spread.tolist()],
-        "chains": mean.chains, "skeleton": mean.skeleton, "guessed": mean.guessed,
+        "chains": mean.chains,
+        "skeleton": mean.skeleton,
+        "guessed": mean.guessed,
         "worst": [one for _, one in laid[:WORST]],
-        "left_out": [*_reason_lines(lacking, "fit sample"), *_reason_lines(unlaid, "failing sample")],
-    }  # fmt: skip
+        "left_out": [
+            *_reason_lines(lacking, "fit sample"),
+            *_reason_lines(unlaid, "failing sample"),
+        ],
+    }
 
 
-# ---------------------------------------------------------------------------------------------------- mean
+# --------------------------------------------------------------------------------------------- mean
 
 
 def _mean_pose(fit: Sequence[Array], skeleton: str | None) -> tuple[MeanPose, Counter[str]]:
@@ -380,14 +441,19 @@ def _mean_pose(fit: Sequence[Array], skeleton: str | None) -> tuple[MeanPose, Co
             lacking[str(error)] += 1
     if len(known) < LEAST:
         told = "; ".join(_reason_lines(lacking, "fit sample"))
-        msg = f"{pluralize(len(known), 'fit sample')} to take the mean of, {LEAST} are needed{told and f' ({told})'}"
+        msg = (
+            f"{pluralize(len(known), 'fit sample')} to take the mean of, {LEAST} are "
+            f"needed{told and f' ({told})'}"
+        )
         raise NotDrawableError(msg)
     poses = np.stack(known)
     mean = poses[0]
     for _ in range(2):  # rounds of generalized Procrustes analysis
         mean = aligned(poses, mean).mean(axis=0)
     mean = mean @ _upright_rotation(mean)
-    off, other = (np.square(aligned(each, mean) - mean).sum(axis=2) for each in (poses, poses * _MIRROR))
+    off, other = (
+        np.square(aligned(each, mean) - mean).sum(axis=2) for each in (poses, poses * _MIRROR)
+    )
     spread = np.sqrt(off.mean(axis=0))
     posed = pose(mean, skeleton)
     lengths = _lengths(poses, posed.chains)
@@ -398,7 +464,9 @@ def _mean_pose(fit: Sequence[Array], skeleton: str | None) -> tuple[MeanPose, Co
     apart = float(np.sqrt(off.mean()))
     own, image = (np.sqrt(each.mean(axis=1)).tolist() for each in (off, other))
     mirrored = sum(_is_mirrored(*both, apart) for both in zip(own, image, strict=True))
-    return MeanPose(mean, spread, lengths, len(poses), apart, mirrored, posed.chains, name, posed.guessed), lacking
+    return MeanPose(
+        mean, spread, lengths, len(poses), apart, mirrored, posed.chains, name, posed.guessed
+    ), lacking
 
 
 def _is_mirrored(own: float, mirrored: float, apart: float) -> bool:
@@ -411,7 +479,8 @@ def _root_centred(joints: Array, count: int, *, whole: bool) -> Array:
 
     Args:
         count: how many there have to be.
-        whole: all have to be finite, and not in one place; else the root, and as many as it takes to turn them.
+        whole: all have to be finite, and not in one place; else the root, and as many as it takes
+            to turn them.
     """
     if len(joints) != count:
         msg = f"{pluralize(len(joints), 'joint')}, not {count}"
@@ -421,7 +490,11 @@ def _root_centred(joints: Array, count: int, *, whole: bool) -> Array:
         msg = "joints that are not finite" if not finite.all() else "all joints in one place"
         raise NotDrawableError(msg)
     if not finite[0] or finite.sum() <= _MIN_FINITE_JOINTS:
-        msg = "no finite root" if not finite[0] else f"fewer than {_MIN_FINITE_JOINTS} finite joints beside the root"
+        msg = (
+            "no finite root"
+            if not finite[0]
+            else f"fewer than {_MIN_FINITE_JOINTS} finite joints beside the root"
+        )
         raise NotDrawableError(msg)
     if np.abs(joints[finite]).max() > _LARGEST:
         msg = f"coordinates beyond {_LARGEST:g}"
@@ -451,7 +524,9 @@ def _rotations(poses: Array, onto: Array) -> Array:
     axes = 3 if held[:, :, 2].any() or onto[:, 2].any() else 2
     both = np.swapaxes(held, 1, 2) @ (onto / max(np.abs(onto).max(), tiny))
     left, _, right = np.linalg.svd(both[:, :axes, :axes])
-    left[:, :, -1] *= np.where(np.linalg.det(left @ right) < 0, -1.0, 1.0)[:, None]  # a rotation, no mirror
+    left[:, :, -1] *= np.where(np.linalg.det(left @ right) < 0, -1.0, 1.0)[
+        :, None
+    ]  # a rotation, no mirror
     made = np.tile(np.eye(3), (len(held), 1, 1))
     made[:, :axes, :axes] = left @ right
     return made
@@ -478,7 +553,9 @@ def _upright_rotation(joints: Array) -> Array:
         across = np.cross(up, np.eye(3)[np.abs(up).argmin()])
         length = np.linalg.norm(across)
     across = across / length
-    across = across * (1 if ((joints @ across) ** 3).sum() >= 0 else -1)  # the sum itself is 0: the middle is above
+    across = across * (
+        1 if ((joints @ across) ** 3).sum() >= 0 else -1
+    )  # the sum itself is 0: the middle is above
     return np.stack([across, up, np.cross(across, up)], axis=1)
 
 
@@ -489,7 +566,9 @@ def _lengths(joints: Array, chains: Sequence[Any]) -> Array:
         joints: float64 (..., joints, 3)
     """
     ends = np.array([pair for _, chain in chains for pair in pairwise(chain)], np.int64)
-    apart = joints[..., ends[:, 0], :] - joints[..., ends[:, 1], :] if len(ends) else joints[..., 1:, :]
+    apart = (
+        joints[..., ends[:, 0], :] - joints[..., ends[:, 1], :] if len(ends) else joints[..., 1:, :]
+    )
     made: Array = np.sqrt(np.square(apart).sum(axis=-1))
     return made
 
@@ -507,7 +586,7 @@ def _size_ratio(lengths: Array, mean: MeanPose) -> float | None:
     return _size(lengths[known]) / usual if usual else None
 
 
-# --------------------------------------------------------------------------------------------------- worst
+# -------------------------------------------------------------------------------------------- worst
 
 
 def _overlaid_pose(one: FailingPose, mean: MeanPose, seen: Array | float) -> dict[str, Any]:
@@ -515,8 +594,9 @@ def _overlaid_pose(one: FailingPose, mean: MeanPose, seen: Array | float) -> dic
 
     Returns:
         Beside what it is called its ``joints`` as they are drawn, ``ratio`` (see `_size_ratio`),
-        ``drawn`` (by what its joints are divided: 1 where it is about as large), ``rms``, its distance at its own size,
-        ``rms_drawn`` as drawn, ``rms_mirrored``, where a mirror image would be clearly nearer, else None.
+        ``drawn`` (by what its joints are divided: 1 where it is about as large), ``rms``, its
+        distance at its own size, ``rms_drawn`` as drawn, ``rms_mirrored``, where a mirror image
+        would be clearly nearer, else None.
     """
     rooted = _root_centred(one.joints, len(mean.joints), whole=False)
     finite = np.asarray(np.isfinite(rooted).all(axis=1))
@@ -525,29 +605,45 @@ def _overlaid_pose(one: FailingPose, mean: MeanPose, seen: Array | float) -> dic
     whole = np.where(finite[:, None], rooted, 0.0)
     onto = np.where(finite[:, None], mean.joints, 0.0)
     far = np.linalg.norm(whole, axis=1, keepdims=True)
-    beside = far[far > 0]  # of joints that lie on the root, as those that nobody marked do, all others were astray
-    held = np.where(far <= _OUTLIER_DISTANCE * np.median(beside), whole, 0.0) if len(beside) else whole
+    beside = far[
+        far > 0
+    ]  # of joints that lie on the root, as those that nobody marked do, all others were astray
+    held = (
+        np.where(far <= _OUTLIER_DISTANCE * np.median(beside), whole, 0.0) if len(beside) else whole
+    )
     turns = _rotations(np.stack([held, held * _MIRROR]), onto)
     own, mirrored = whole @ turns[0], whole * _MIRROR @ turns[1]
     rms, rms_drawn, other = (
-        float(np.sqrt(np.square(laid - onto).sum() / finite.sum())) for laid in (own, own / drawn, mirrored / drawn)
+        float(np.sqrt(np.square(laid - onto).sum() / finite.sum()))
+        for laid in (own, own / drawn, mirrored / drawn)
     )
     joints = np.where(finite[:, None], own / drawn, np.nan)
     return {
-        "key": one.key, "split": one.split, "rule": one.rule, "moment": one.moment,
-        "joints": _numbers(joints * seen, mean.span), "ratio": None if ratio is None else _short(ratio),
-        "drawn": _short(drawn), "rms": _distance(rms, mean), "rms_drawn": _distance(rms_drawn, mean),
-        "rms_mirrored": _distance(other, mean) if _is_mirrored(rms_drawn, other, mean.apart) else None,
+        "key": one.key,
+        "split": one.split,
+        "rule": one.rule,
+        "moment": one.moment,
+        "joints": _numbers(joints * seen, mean.span),
+        "ratio": None if ratio is None else _short(ratio),
+        "drawn": _short(drawn),
+        "rms": _distance(rms, mean),
+        "rms_drawn": _distance(rms_drawn, mean),
+        "rms_mirrored": _distance(other, mean)
+        if _is_mirrored(rms_drawn, other, mean.apart)
+        else None,
         "unfinite": int((~finite).sum()),
-    }  # fmt: skip
+    }
 
 
-# ------------------------------------------------------------------------------------------------- numbers
+# ------------------------------------------------------------------------------------------ numbers
 
 
 def _numbers(joints: Array, span: float) -> list[list[float] | None]:
     """Return joints to four digits of what is drawn, None for one without a place."""
-    return [[_rounded(v, span, 3) for v in joint] if np.isfinite(joint).all() else None for joint in joints]
+    return [
+        [_rounded(v, span, 3) for v in joint] if np.isfinite(joint).all() else None
+        for joint in joints
+    ]
 
 
 def _distance(value: float, mean: MeanPose) -> float:

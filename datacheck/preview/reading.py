@@ -30,7 +30,15 @@ def ready(task: dict[str, Any], beat: Callable[[int], None]) -> None:
 
 
 @answers(
-    [{"key": text, "split": text, "fields": [{"field": text, "kind": text}], "left_out": [text], "why": text}],
+    [
+        {
+            "key": text,
+            "split": text,
+            "fields": [{"field": text, "kind": text}],
+            "left_out": [text],
+            "why": text,
+        }
+    ],
     lambda answer, _: bool(orjson.dumps(answer)),  # as the page holds it
     raises=(UsageError, MissingDependencyError),
 )
@@ -38,16 +46,22 @@ def draw_items(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[s
     """Read samples and draw them (see `parallel.run_task`).
 
     Args:
-        task: schema (`Schema.as_dict`), root, roots, points (of a cloud), most (bytes of one sample's pictures), items:
-            each an item (`Item.as_dict` with keys) and first (of each key the fields of interest).
+        task: schema (`Schema.as_dict`), root, roots, points (of a cloud), most (bytes of one
+            sample's pictures), items: each an item (`Item.as_dict` with keys) and first (of each
+            key the fields of interest).
         beat: called with an item's place before its file is touched.
 
     Returns:
-        Of each sample key, split, fields (`previews`), left_out (fields that found no room), why ("" or a reason).
+        Of each sample key, split, fields (`previews`), left_out (fields that found no room), why
+        ("" or a reason).
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return [one for place, asked in enumerate(task["items"]) for one in _draw_item(task, asked, place, beat)]
+        return [
+            one
+            for place, asked in enumerate(task["items"])
+            for one in _draw_item(task, asked, place, beat)
+        ]
 
 
 def _draw_item(
@@ -67,15 +81,23 @@ def _draw_item(
         for sample in got:
             schema, tokenizer = _schema(what, item.split)
             first = tuple(asked["first"].get(sample.key, ()))
-            drawn = draw_within(PreviewBuilder(sample.fields, schema, first, tokenizer, task["points"]), task["most"])
-            made[sample.key] = drawn | {"why": "" if drawn["fields"] else "it has none of the fields"}
+            drawn = draw_within(
+                PreviewBuilder(sample.fields, schema, first, tokenizer, task["points"]),
+                task["most"],
+            )
+            made[sample.key] = drawn | {
+                "why": "" if drawn["fields"] else "it has none of the fields"
+            }
     return [
-        {"key": key, "split": item.split} | one for key, one in zip(storable(list(made)), made.values(), strict=True)
+        {"key": key, "split": item.split} | one
+        for key, one in zip(storable(list(made)), made.values(), strict=True)
     ]
 
 
 def _are_joints(answer: Any, _: Any) -> bool:
-    return all(one["why"] or (_is_points(one.get("joints")) and text(one.get("moment"))) for one in answer)
+    return all(
+        one["why"] or (_is_points(one.get("joints")) and text(one.get("moment"))) for one in answer
+    )
 
 
 def _is_points(joints: Any) -> bool:
@@ -88,16 +110,22 @@ def _is_points(joints: Any) -> bool:
     )
 
 
-@answers([{"key": text, "split": text, "why": text}], _are_joints, raises=(UsageError, MissingDependencyError))
+@answers(
+    [{"key": text, "split": text, "why": text}],
+    _are_joints,
+    raises=(UsageError, MissingDependencyError),
+)
 def read_joints(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, Any]]:
     """Read the joints of samples (see `parallel.run_task`).
 
     Args:
-        task: schema, root, roots as of `draw_items`, field, items: each an item (`Item.as_dict` with keys).
+        task: schema, root, roots as of `draw_items`, field, items: each an item (`Item.as_dict`
+            with keys).
         beat: as of `draw_items`.
 
     Returns:
-        Of each sample key, split, joints, float64 (joints, 3), and moment, which of several it is; or why not.
+        Of each sample key, split, joints, float64 (joints, 3), and moment, which of several it is;
+        or why not.
     """
     made, name = [], task["field"]
     source = _source(_source_key(task), name)
@@ -110,7 +138,10 @@ def read_joints(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[
             if isinstance(got, Unread):
                 made.append({"key": storable([got.key])[0], "split": item.split, "why": got.reason})
                 continue
-            made += [{"key": storable([one.key])[0], "split": item.split} | _read_pose(one.fields, name) for one in got]
+            made += [
+                {"key": storable([one.key])[0], "split": item.split} | _read_pose(one.fields, name)
+                for one in got
+            ]
     return made
 
 

@@ -57,7 +57,8 @@ def choose_samples(
     """Return the samples to draw: the worst of each finding, then the second of each, ...
 
     Returns:
-        The samples, of each finding (by id) the places of its own among them, and what is to be said.
+        The samples, of each finding (by id) the places of its own among them, and what is to be
+        said.
     """
     chosen: list[ChosenSample] = []
     at: dict[int, int] = {}
@@ -76,9 +77,13 @@ def choose_samples(
             mine = places.setdefault(finding.id, [])
             if number not in mine:
                 mine.append(number)
-            chosen[number].first += [name for name in finding.fields if name not in chosen[number].first]
+            chosen[number].first += [
+                name for name in finding.fields if name not in chosen[number].first
+            ]
     missing = len({row for rows in wanted for row in rows} - at.keys())
-    said = [f"{pluralize(missing, 'sample')} not drawn: at most {MAX_SAMPLES} are"] if missing else []
+    said = (
+        [f"{pluralize(missing, 'sample')} not drawn: at most {MAX_SAMPLES} are"] if missing else []
+    )
     return chosen, places, said
 
 
@@ -94,7 +99,7 @@ def _chosen_sample(table: Table, row: int) -> ChosenSample:
     return ChosenSample(table.keys[row], table.splits[row], table.files[row], why)
 
 
-# -------------------------------------------------------------------------------------------------- joints
+# ------------------------------------------------------------------------------------------- joints
 
 
 @dataclass(frozen=True)
@@ -103,8 +108,10 @@ class OverlayRequest:
 
     Args:
         field: of role joints.
-        failing: samples of findings about it: (round, rule, sample), first the worst of each finding.
-        fit: others, spread evenly over the table; every fourth comes first, so that a part of them is spread, too.
+        failing: samples of findings about it: (round, rule, sample), first the worst of each
+            finding.
+        fit: others, spread evenly over the table; every fourth comes first, so that a part of them
+            is spread, too.
     """
 
     field: str
@@ -121,7 +128,11 @@ def overlay_requests(
         valid: bool (rows): fit for training.
     """
     for name, _ in schema.of_role("joints"):
-        about = [one for one in findings if name in one.fields and len(one.rows) and one.severity != Severity.INFO]
+        about = [
+            one
+            for one in findings
+            if name in one.fields and len(one.rows) and one.severity != Severity.INFO
+        ]
         ranks = [(rank, one.code, row) for one in about for rank, row in enumerate(worst_rows(one))]
         first: dict[int, tuple[int, str]] = {}
         for rank, code, row in sorted(ranks, key=lambda place: place[0]):
@@ -153,10 +164,15 @@ BYTES = 1_500_000
 SAMPLE_BYTES = 25_000
 OVERLAY_BYTES = 100_000  # of `BYTES`, for joints laid over their mean
 POINTS = 1024  # of a cloud: sixty clouds of 2,048 points would fill the room
-_TIME_SHARE, _SECONDS = 0.04, 0.5  # of a scan's time, and at least so many seconds: the page itself takes the rest
+_TIME_SHARE, _SECONDS = (
+    0.04,
+    0.5,
+)  # of a scan's time, and at least so many seconds: the page itself takes the rest
 _START_SECONDS = 20.0
 _MEMORY = 4 << 30
-_DRAW, _JOINTS, _READY = (f"datacheck.preview.reading:{name}" for name in ("draw_items", "read_joints", "ready"))
+_DRAW, _JOINTS, _READY = (
+    f"datacheck.preview.reading:{name}" for name in ("draw_items", "read_joints", "ready")
+)
 
 
 @dataclass(frozen=True)
@@ -166,7 +182,8 @@ class PreviewTasks:
     Args:
         schema, root, roots: as for a source.
         listing: the files as they were scanned; None where nobody has listed them.
-        strict: read no other files than those as they were scanned: who shared a run may name any folder in it.
+        strict: read no other files than those as they were scanned: who shared a run may name any
+            folder in it.
     """
 
     schema: Schema
@@ -175,9 +192,14 @@ class PreviewTasks:
     listing: Listing | None = None
     strict: bool = False
 
-    def task(self, file: str, asked: Sequence[ChosenSample], points: int, most: int) -> dict[str, Any]:
+    def task(
+        self, file: str, asked: Sequence[ChosenSample], points: int, most: int
+    ) -> dict[str, Any]:
         """Return the task (see `reading.draw_items`) that draws samples of one file."""
-        return self._task(file, asked, first={one.key: one.first for one in asked}) | {"points": points, "most": most}
+        return self._task(file, asked, first={one.key: one.first for one in asked}) | {
+            "points": points,
+            "most": most,
+        }
 
     def joints(self, file: str, asked: Sequence[ChosenSample], field: str) -> dict[str, Any]:
         """Return the task (see `reading.read_joints`) that reads joints of samples of one file."""
@@ -201,23 +223,30 @@ class PreviewTasks:
         names = next((n for t in self._templates if (n := t.match(file)) is not None), {})
         entry = None if self.listing is None else self.listing.by_path.get(file)
         return Item(
-            file, asked[0].split, names, tuple(dict.fromkeys(one.key for one in asked)),
+            file,
+            asked[0].split,
+            names,
+            tuple(dict.fromkeys(one.key for one in asked)),
             0 if entry is None else entry.size,
-        )  # fmt: skip
+        )
 
     def _task(self, file: str, asked: Sequence[ChosenSample], **more: Any) -> dict[str, Any]:
         item = self._item(file, asked)
         return {
-            "schema": self._schema, "root": str(self.root), "items": [{"item": item.as_dict(), **more}],
+            "schema": self._schema,
+            "root": str(self.root),
+            "items": [{"item": item.as_dict(), **more}],
             "roots": {name: str(path) for name, path in self.roots.items()},
-        }  # fmt: skip
+        }
 
     @property
     def sandbox(self) -> Sandbox | None:
         """What the child that reads may reach: the data, and the tokenizer of the schema."""
         tokenizer = self.schema.tokenizer.path if self.schema.tokenizer is not None else None
         return sandbox_of(
-            self.root, self.roots, read=[] if tokenizer is None else tokenization.tokenizer_places(tokenizer)
+            self.root,
+            self.roots,
+            read=[] if tokenizer is None else tokenization.tokenizer_places(tokenizer),
         )
 
     @cached_property
@@ -242,7 +271,8 @@ class PreviewProcess:
     """A child that starts while the scan runs, so that the pictures wait for no start of Python, and draws in a thread.
 
     Notes:
-        To be used in a ``with``, which ends it however the scan does. One that finds nothing has started it in vain.
+        To be used in a ``with``, which ends it however the scan does. One that finds nothing has
+        started it in vain.
 
     Args:
         data: what is scanned.
@@ -267,11 +297,15 @@ class PreviewProcess:
 
     def write(self, run: ScanRun) -> Callable[[], Path | None]:
         """Begin to write the previews.json of a run; return what waits for it, and returns or raises as that does."""
-        child = self._child if run.schema.tokenizer is None else None  # which that child may not read
+        child = (
+            self._child if run.schema.tokenizer is None else None
+        )  # which that child may not read
         return self._thread.submit(write_previews, run, child=child).result
 
 
-def write_previews(run: ScanRun, seconds: float | None = None, child: Child | None = None) -> Path | None:
+def write_previews(
+    run: ScanRun, seconds: float | None = None, child: Child | None = None
+) -> Path | None:
     """Write previews.json beside a run's result.json; return its path, None where there was nothing to draw.
 
     Args:
@@ -284,7 +318,10 @@ def write_previews(run: ScanRun, seconds: float | None = None, child: Child | No
         StorageError: another refusal.
     """
     made = previews_of(run, seconds, child)
-    drawn = [*(one for one in made["overlays"] if "joints" in one), *(one for one in made["samples"] if one["fields"])]
+    drawn = [
+        *(one for one in made["overlays"] if "joints" in one),
+        *(one for one in made["samples"] if one["fields"]),
+    ]
     if not drawn and not made["left_out"]:
         return None
     path = Path(run.report.folder) / PREVIEWS
@@ -292,28 +329,41 @@ def write_previews(run: ScanRun, seconds: float | None = None, child: Child | No
     return path
 
 
-def previews_of(run: ScanRun, seconds: float | None = None, child: Child | None = None) -> dict[str, Any]:
+def previews_of(
+    run: ScanRun, seconds: float | None = None, child: Child | None = None
+) -> dict[str, Any]:
     """Return what previews.json holds (see above).
 
     Returns:
-        Samples, of each finding their places, joints laid over the mean of fit ones, and what was left out.
+        Samples, of each finding their places, joints laid over the mean of fit ones, and what was
+        left out.
     """
     if seconds is None:
         seconds = max(_SECONDS, _TIME_SHARE * run.report.run["seconds"])
     chosen, places, said = choose_samples(run.report.findings, run.table)
     over = list(overlay_requests(run.report.findings, run.table, run.valid, run.schema))
     rescored = "rescored" in run.report.run
-    reader = PreviewTasks(run.schema, run.listing.root, run.listing.roots, run.listing, strict=rescored)
-    samples = [{"key": one.key, "split": one.split, "fields": [], "left_out": [], "why": one.why} for one in chosen]
+    reader = PreviewTasks(
+        run.schema, run.listing.root, run.listing.roots, run.listing, strict=rescored
+    )
+    samples = [
+        {"key": one.key, "split": one.split, "fields": [], "left_out": [], "why": one.why}
+        for one in chosen
+    ]
     at = {(one.key, one.split): number for number, one in enumerate(chosen)}
-    kept = {run.table.keys[row]: some for row, some in ranges([*run.report.findings, *run.report.suppressed]).items()}
+    kept = {
+        run.table.keys[row]: some
+        for row, some in ranges([*run.report.findings, *run.report.suppressed]).items()
+    }
     room = BYTES - len(orjson.dumps([samples, places])) - (OVERLAY_BYTES if over else 0)
     with closing(_PreviewSession(reader, seconds, child)) as reading:
         for drawn in reading.drawn([one for one in chosen if not one.why]):
             number = at.get((drawn["key"], drawn["split"]))
             if number is None:
                 continue
-            mark_trained_ranges(drawn["fields"], kept.get(drawn["key"]), run.schema.for_split(drawn["split"]))
+            mark_trained_ranges(
+                drawn["fields"], kept.get(drawn["key"]), run.schema.for_split(drawn["split"])
+            )
             size = len(orjson.dumps(drawn))
             if drawn["fields"] and size > room:
                 drawn = drawn | {"fields": [], "why": _NO_ROOM}
@@ -324,9 +374,12 @@ def previews_of(run: ScanRun, seconds: float | None = None, child: Child | None 
     whys = [str(drawn["why"]) for drawn, one in zip(samples, chosen, strict=True) if not one.why]
     said += _left_out_notes(whys, seconds)
     return {
-        "format": PREVIEWS_FORMAT, "samples": samples, "findings": places, "overlays": laid,
+        "format": PREVIEWS_FORMAT,
+        "samples": samples,
+        "findings": places,
+        "overlays": laid,
         "left_out": [*said, *unlaid],
-    }  # fmt: skip
+    }
 
 
 def _left_out_notes(whys: Sequence[str], seconds: float) -> list[str]:
@@ -335,13 +388,17 @@ def _left_out_notes(whys: Sequence[str], seconds: float) -> list[str]:
     unread = [why for why in whys if why not in {"", _NO_TIME, _NO_ROOM}]
     said = [f"{pluralize(len(unread), 'sample')} not drawn: {unread[0]}"] if unread else []
     if late:
-        said.append(f"{pluralize(late, 'sample')} not drawn: reading again may take {seconds:.2g} s in all")
+        said.append(
+            f"{pluralize(late, 'sample')} not drawn: reading again may take {seconds:.2g} s in all"
+        )
     if full:
-        said.append(f"{pluralize(full, 'sample')} not drawn: pictures may take {BYTES / 1e6:g} MB in all")
+        said.append(
+            f"{pluralize(full, 'sample')} not drawn: pictures may take {BYTES / 1e6:g} MB in all"
+        )
     return said
 
 
-# ------------------------------------------------------------------------------------------------- reading
+# ------------------------------------------------------------------------------------------ reading
 
 _NO_TIME = "there was no time left to read it again"
 _NO_ROOM = "its picture found no room"
@@ -384,7 +441,9 @@ class _PreviewSession:
             elif other := self._reader.refusal(file, asked):
                 yield from _without_pictures(asked, other)
             else:
-                yield from read_samples(self._child, self._reader.task(file, asked, POINTS, SAMPLE_BYTES), asked, left)
+                yield from read_samples(
+                    self._child, self._reader.task(file, asked, POINTS, SAMPLE_BYTES), asked, left
+                )
 
     def overlays(self, wanted: Sequence[OverlayRequest]) -> tuple[list[dict[str, Any]], list[str]]:
         """Return joints laid over the mean of fit ones, or why they are not, and what found no time or no room."""
@@ -393,14 +452,21 @@ class _PreviewSession:
             chosen = [*(sample for *_, sample in one.failing), *one.fit]
             spec = self._spec(one.field, chosen[0].split)
             found, unread, late = self._joints(chosen, one.field, spec.unit)
-            fit = [found[name][0] for sample in one.fit if (name := (sample.key, sample.split)) in found]
+            fit = [
+                found[name][0]
+                for sample in one.fit
+                if (name := (sample.key, sample.split)) in found
+            ]
             worst = [
                 FailingPose(*name, found[name][0], rank, rule, found[name][1])
                 for rank, rule, sample in one.failing
                 if (name := (sample.key, sample.split)) in found
             ]
             if late:
-                said.append(f"{late} of {pluralize(len(chosen), 'sample')} of {one.field} not overlaid: no time left")
+                said.append(
+                    f"{late} of {pluralize(len(chosen), 'sample')} of {one.field} not overlaid: no "
+                    f"time left"
+                )
             if unread:
                 unread[0] = f"{pluralize(len(unread), 'sample')} without joints: {unread[0][:300]}"
             try:
@@ -436,7 +502,9 @@ class _PreviewSession:
             read: Any = ()
             why = self._reader.refusal(file, asked)
             if not why:
-                read, why = _run_child(self._child, _JOINTS, self._reader.joints(file, asked, field), left)
+                read, why = _run_child(
+                    self._child, _JOINTS, self._reader.joints(file, asked, field), left
+                )
             if why:
                 unread += [why] * len(asked)
             else:
@@ -461,7 +529,10 @@ def _by_file(chosen: Iterable[ChosenSample]) -> Iterable[tuple[str, list[ChosenS
 
 
 def _child(sandbox: Sandbox | None) -> Child:
-    return Child(Limits(item_s=0.1, memory_b=_MEMORY), replace(PARSER, start_s=_START_SECONDS, sandbox=sandbox))
+    return Child(
+        Limits(item_s=0.1, memory_b=_MEMORY),
+        replace(PARSER, start_s=_START_SECONDS, sandbox=sandbox),
+    )
 
 
 def read_samples(
@@ -484,11 +555,16 @@ def read_samples(
     yield from _without_pictures([one for one in asked if one.key not in told], _NOT_IN_FILE)
 
 
-def _run_child(child: Child, function: str, task: dict[str, Any], seconds: float = 0.0) -> tuple[Any, str]:
+def _run_child(
+    child: Child, function: str, task: dict[str, Any], seconds: float = 0.0
+) -> tuple[Any, str]:
     """Return what the child answers, and why it gives no answer, else ""."""
     try:
         answer, death = child.run(function, task, patience=seconds)
-    except (DatacheckError, OSError) as error:  # of the system, too: there may be no room for another process
+    except (
+        DatacheckError,
+        OSError,
+    ) as error:  # of the system, too: there may be no room for another process
         return None, f"it could not be read again: {error}"
     if death is None:
         return answer, ""

@@ -11,7 +11,14 @@ import numpy as np
 
 from datacheck.errors import UsageError
 from datacheck.preview.drawings import MAX_POINTS, Colour, cloud, film, image, names_of, timeline
-from datacheck.preview.numbers import Array, NotDrawableError, floats, number_text, spread_indices, truncated_text
+from datacheck.preview.numbers import (
+    Array,
+    NotDrawableError,
+    floats,
+    number_text,
+    spread_indices,
+    truncated_text,
+)
 from datacheck.preview.overlays import near_points, projection, skeleton
 from datacheck.preview.texts import chat, decoded, plain, tokenized, tokens
 from datacheck.rules.placement import FRAMES, up_of
@@ -19,7 +26,16 @@ from datacheck.schema.model import FieldSpec, Schema
 from datacheck.tokenization import Tokenizer
 
 _LABELS = ("segment", "class", "instance", "mask")
-_KINDS = ("cloud", "skeleton", "projection", "film", "image", "text", "timeline", "note")  # in the order shown
+_KINDS = (
+    "cloud",
+    "skeleton",
+    "projection",
+    "film",
+    "image",
+    "text",
+    "timeline",
+    "note",
+)  # in the order shown
 _NOTE_VALUES, _NOTE_LETTERS = 12, 300
 _ASPECT = 0.02  # an image has the sides of its camera's, up to rounding of a smaller one
 _CLOUD_POINTS = 32  # an undeclared table of three columns is taken for points from so many rows on
@@ -32,7 +48,8 @@ class PreviewBuilder:
     Args:
         fields: values by name.
         schema: as it is for the sample's split.
-        first: names of fields that are of interest; their pictures come first, and labels among them give the colours.
+        first: names of fields that are of interest; their pictures come first, and labels among
+            them give the colours.
         tokenizer: of the schema, None where there is none.
         points: of a cloud, at most.
     """
@@ -64,7 +81,9 @@ def previews(builder: PreviewBuilder) -> list[dict[str, Any]]:
     rank = {kind: place for place, kind in enumerate(_KINDS)}
 
     def first(one: Mapping[str, Any]) -> tuple[bool, int, str]:
-        told = bool(one.get("other"))  # joints that the image does not show, but for other axes: says more than any
+        told = bool(
+            one.get("other")
+        )  # joints that the image does not show, but for other axes: says more than any
         return one["field"] not in builder.wanted, -1 if told else rank[one["kind"]], one["field"]
 
     return sorted(made, key=first)
@@ -75,10 +94,16 @@ def _field_pictures(builder: PreviewBuilder, name: str) -> Iterator[dict[str, An
     drawn = _draw_or_note(name, value, lambda: _picture(builder, name, spec, value))
     yield {"field": name} | drawn
     if drawn["kind"] == "skeleton" and value.shape[-1] == 3 and _has_camera(builder, spec):
-        yield {"field": name} | _draw_or_note(name, value, lambda: _projection(builder, spec, value))
+        yield {"field": name} | _draw_or_note(
+            name, value, lambda: _projection(builder, spec, value)
+        )
     for part, (start, stop) in builder.schema.parts(name).items():
         inner = f"{name}.{part}"
-        if builder.schema.spec(inner).role in {"position", "points"} and stop - start == 3 and _is_table(value, spec):
+        if (
+            builder.schema.spec(inner).role in {"position", "points"}
+            and stop - start == 3
+            and _is_table(value, spec)
+        ):
             yield {"field": inner} | _draw_or_note(
                 inner, value, partial(_place_cloud, builder, inner, value[:, start:stop])
             )
@@ -91,10 +116,14 @@ def _place_cloud(builder: PreviewBuilder, name: str, places: Array) -> dict[str,
     if found is None:
         return _cloud(builder, spec, places)
     other, points = found
-    points = points[spread_indices(len(points), max(builder.points - len(places), builder.points // 2))]
+    points = points[
+        spread_indices(len(points), max(builder.points - len(places), builder.points // 2))
+    ]
     labels = np.repeat([0, 1], [len(places), len(points)])
     both = np.concatenate([floats(places), points])
-    return cloud(both, spec.unit or "", spec.up, Colour("field", labels, names=(name, other)), builder.points)
+    return cloud(
+        both, spec.unit or "", spec.up, Colour("field", labels, names=(name, other)), builder.points
+    )
 
 
 def _draw_or_note(name: str, value: Any, draw: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -103,9 +132,18 @@ def _draw_or_note(name: str, value: Any, draw: Callable[[], dict[str, Any]]) -> 
             return draw()
     except NotDrawableError as error:
         return _note(f"{truncated_text(name, 200)[0]} {error}: no picture.")
-    except (ValueError, TypeError, OverflowError, IndexError, KeyError, RecursionError, UsageError) as error:
+    except (
+        ValueError,
+        TypeError,
+        OverflowError,
+        IndexError,
+        KeyError,
+        RecursionError,
+        UsageError,
+    ) as error:
         return _note(
-            f"{truncated_text(name, 200)[0]} ({_kind_of(value)}) could not be drawn: {truncated_text(str(error), 200)[0]}."
+            f"{truncated_text(name, 200)[0]} ({_kind_of(value)}) could not be drawn: "
+            f"{truncated_text(str(error), 200)[0]}."
         )
 
 
@@ -120,7 +158,9 @@ def _picture(builder: PreviewBuilder, name: str, spec: FieldSpec, value: Any) ->
 
 def _points(builder: PreviewBuilder, name: str, spec: FieldSpec, value: Array) -> dict[str, Any]:
     del name
-    return _cloud(builder, spec, value[len(value) // 2] if value.ndim == 3 and len(value) else value)
+    return _cloud(
+        builder, spec, value[len(value) // 2] if value.ndim == 3 and len(value) else value
+    )
 
 
 def _joints(builder: PreviewBuilder, name: str, spec: FieldSpec, value: Array) -> dict[str, Any]:
@@ -129,7 +169,9 @@ def _joints(builder: PreviewBuilder, name: str, spec: FieldSpec, value: Array) -
 
 
 def _has_camera(builder: PreviewBuilder, spec: FieldSpec) -> bool:
-    return spec.frame in FRAMES and spec.image_size is not None and spec.intrinsics in builder.fields
+    return (
+        spec.frame in FRAMES and spec.image_size is not None and spec.intrinsics in builder.fields
+    )
 
 
 def _projection(builder: PreviewBuilder, spec: FieldSpec, value: Any) -> dict[str, Any]:
@@ -140,14 +182,22 @@ def _projection(builder: PreviewBuilder, spec: FieldSpec, value: Any) -> dict[st
         for name, told in builder.schema.of_role("image")
         if _has_camera_sides(builder.fields.get(name), made["size"])
     }
-    undeclared = None if len(images) == 1 else spec.intrinsics  # a lone image of no camera is taken for this one's
-    mine = [name for name, told in images.items() if told.intrinsics in {undeclared, spec.intrinsics}]
+    undeclared = (
+        None if len(images) == 1 else spec.intrinsics
+    )  # a lone image of no camera is taken for this one's
+    mine = [
+        name for name, told in images.items() if told.intrinsics in {undeclared, spec.intrinsics}
+    ]
     return made | {"over": mine[0] if mine else ""}
 
 
 def _has_camera_sides(value: Any, size: Sequence[int]) -> bool:
     """Tell whether a value is an image with sides like those of a camera's."""
-    if not isinstance(value, np.ndarray) or value.ndim not in {2, 3} or value.shape[2:] not in {(), (1,), (3,), (4,)}:
+    if (
+        not isinstance(value, np.ndarray)
+        or value.ndim not in {2, 3}
+        or value.shape[2:] not in {(), (1,), (3,), (4,)}
+    ):
         return False
     across, down = value.shape[1] * size[1], value.shape[0] * size[0]
     return bool(down) and abs(across - down) <= _ASPECT * down
@@ -179,13 +229,20 @@ def _role_of(value: Array, spec: FieldSpec) -> str | None:
         return None
     if value.dtype == np.uint8 and value.ndim in {3, 4} and value.shape[-1] in {1, 3, 4}:
         return "image"
-    if value.ndim == 2 and value.shape[1] == 3 and value.dtype.kind == "f" and len(value) >= _CLOUD_POINTS:
+    if (
+        value.ndim == 2
+        and value.shape[1] == 3
+        and value.dtype.kind == "f"
+        and len(value) >= _CLOUD_POINTS
+    ):
         return "points"
     return None
 
 
 def _is_table(value: Any, spec: FieldSpec) -> bool:
-    return isinstance(value, np.ndarray) and value.ndim == 2 and len(value) > 1 and not _is_timed(spec)
+    return (
+        isinstance(value, np.ndarray) and value.ndim == 2 and len(value) > 1 and not _is_timed(spec)
+    )
 
 
 def _is_timed(spec: FieldSpec) -> bool:
@@ -193,7 +250,9 @@ def _is_timed(spec: FieldSpec) -> bool:
 
 
 def _cloud(builder: PreviewBuilder, spec: FieldSpec, points: Array) -> dict[str, Any]:
-    return cloud(points, spec.unit or "", up_of(spec), _colour(builder, len(points)), builder.points)
+    return cloud(
+        points, spec.unit or "", up_of(spec), _colour(builder, len(points)), builder.points
+    )
 
 
 def _colour(builder: PreviewBuilder, points: int) -> Colour | None:
@@ -244,22 +303,32 @@ def _text_picture(builder: PreviewBuilder, spec: FieldSpec, value: Any) -> dict[
 
 def _tokens(builder: PreviewBuilder, name: str, spec: FieldSpec, value: Array) -> dict[str, Any]:
     del spec
-    labels = next((n for n, told in builder.schema.of_role("labels") if told.label_of in {name, None}), "")
+    labels = next(
+        (n for n, told in builder.schema.of_role("labels") if told.label_of in {name, None}), ""
+    )
     told, known = builder.schema.spec(labels), builder.tokenizer
     return tokens(
-        value, builder.fields.get(labels), ignored=told.ignore, shift=told.shift or 0,
+        value,
+        builder.fields.get(labels),
+        ignored=told.ignore,
+        shift=told.shift or 0,
         pad=None if known is None else known.id_of("pad_token"),
         decode=None if known is None else partial(decoded, known),
-    )  # fmt: skip
+    )
 
 
 _BY_ROLE: Mapping[str, Callable[[PreviewBuilder, str, FieldSpec, Array], dict[str, Any]]] = {
-    "points": _points, "joints": _joints, "image": _pixels, "depth": _pixels, "video": _pixels, "tokens": _tokens,
+    "points": _points,
+    "joints": _joints,
+    "image": _pixels,
+    "depth": _pixels,
+    "video": _pixels,
+    "tokens": _tokens,
     "position": _position,
-}  # fmt: skip
+}
 
 
-# -------------------------------------------------------------------------------------------------- notes
+# -------------------------------------------------------------------------------------------- notes
 
 
 def _note(text: str) -> dict[str, Any]:
@@ -267,19 +336,29 @@ def _note(text: str) -> dict[str, Any]:
 
 
 def _kind_of(value: Any) -> str:
-    return f"{value.dtype} {list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
+    return (
+        f"{value.dtype} {list(value.shape)}"
+        if isinstance(value, np.ndarray)
+        else type(value).__name__
+    )
 
 
 def _array_text(value: Array) -> str:
     """Say what small arrays hold, and how far large ones reach."""
     flat = value.reshape(-1)
     if value.dtype.kind not in "biuf":
-        return f"{_kind_of(value)}: {truncated_text(str(flat[:_NOTE_VALUES].tolist()), _NOTE_LETTERS)[0]}"
+        return (
+            f"{_kind_of(value)}: "
+            f"{truncated_text(str(flat[:_NOTE_VALUES].tolist()), _NOTE_LETTERS)[0]}"
+        )
     if flat.size <= _NOTE_VALUES:
         return f"{_kind_of(value)}: {' '.join(number_text(float(v)) for v in flat)}".rstrip()
     finite = flat[np.isfinite(flat)]
     if not finite.size:
         return f"{_kind_of(value)}: no finite value"
     bad = flat.size - finite.size
-    said = f"{_kind_of(value)}: {number_text(float(finite.min()))} to {number_text(float(finite.max()))}"
+    said = (
+        f"{_kind_of(value)}: {number_text(float(finite.min()))} to "
+        f"{number_text(float(finite.max()))}"
+    )
     return said + (f", {bad:,} not finite" if bad else "")

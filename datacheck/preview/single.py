@@ -20,13 +20,27 @@ from datacheck.model.sample import ArraySpec
 from datacheck.model.table import CHECKED, Table, Texts
 from datacheck.preview.drawings import MAX_POINTS, mark_trained_ranges
 from datacheck.preview.reading import draw_within
-from datacheck.preview.run_previews import POINTS, SAMPLE_BYTES, ChosenSample, PreviewTasks, read_samples
+from datacheck.preview.run_previews import (
+    POINTS,
+    SAMPLE_BYTES,
+    ChosenSample,
+    PreviewTasks,
+    read_samples,
+)
 from datacheck.preview.sample import PreviewBuilder
 from datacheck.rules.base import pluralize
 from datacheck.runtime.beneath import ConfinedFolder
 from datacheck.scan.previous_runs import PreviousRun, read_state
 from datacheck.scan.run import list_dataset
-from datacheck.scan.run_documents import SAMPLES, read_result, read_schema, read_valid, reading, run_in, unread
+from datacheck.scan.run_documents import (
+    SAMPLES,
+    read_result,
+    read_schema,
+    read_valid,
+    reading,
+    run_in,
+    unread,
+)
 from datacheck.scan.samples import read_failing
 from datacheck.schema.model import Schema
 from datacheck.sources import check_alone, plan_work, with_rate
@@ -39,7 +53,8 @@ _BYTES = 20_000_000  # of all pictures of the sample
 _SECONDS = 120.0
 _CANDIDATES = 8  # files that a key may lie in
 _FOREIGN_TOKENIZER = (
-    "texts not tokenized: no file outside of the data folder is opened because the schema.yaml of a run names it. Name "
+    "texts not tokenized: no file outside of the data folder is opened because the schema.yaml of "
+    "a run names it. Name "
     "the schema: datacheck view KEY --data DATA --schema FILE"
 )
 _MAX_KEY_CHARS = 200  # characters of a key that is compared with others
@@ -58,7 +73,10 @@ def sample_of_run(run: Path, key: str) -> dict[str, Any]:
     """
     place = run_in(run)
     if place is None:
-        msg = f"{run}: is no finished run. Scan the data first, or name them: datacheck view KEY --data DATA"
+        msg = (
+            f"{run}: is no finished run. Scan the data first, or name them: datacheck view KEY "
+            f"--data DATA"
+        )
         raise UsageError(msg)
     try:
         said, past, schema = read_result(place), read_state(place), read_schema(place)
@@ -66,7 +84,10 @@ def sample_of_run(run: Path, key: str) -> dict[str, Any]:
     except Exception as error:
         raise unread(run, error) from error
     if not past.measured:
-        msg = f"{run}: is of a loader, whose samples are in no file. Name the data: datacheck view KEY --data DATA"
+        msg = (
+            f"{run}: is of a loader, whose samples are in no file. Name the data: datacheck view "
+            f"KEY --data DATA"
+        )
         raise UsageError(msg)
     with reading(run):
         return _scanned_sample(run, key, said, past, schema, failing, valid)
@@ -92,8 +113,12 @@ def _scanned_sample(
     placed = with_rate(own.placed(listing.roots, listing.root), listing, [table.files[row]]).schema
     sample: dict[str, Any] = {"fields": [], "why": why, "left_out": []}
     if not why:
-        sample = _read_sample(PreviewTasks(placed, listing.root, listing.roots, listing, strict=True), [chosen])
-    mark_trained_ranges(sample["fields"], valid.get("ranges", {}).get(chosen.key), schema.for_split(chosen.split))
+        sample = _read_sample(
+            PreviewTasks(placed, listing.root, listing.roots, listing, strict=True), [chosen]
+        )
+    mark_trained_ranges(
+        sample["fields"], valid.get("ranges", {}).get(chosen.key), schema.for_split(chosen.split)
+    )
     return _sample_view(chosen, sample, schema, listing.root) | {
         "run": said["run"]["id"],
         "codes": codes,
@@ -115,27 +140,38 @@ def _with_own_tokenizer(schema: Schema, listing: Listing) -> Schema:
                 with suppress(FileNotFoundError, NotADirectoryError):
                     folder.stat(str(name))
     except OSError:
-        return schema.model_copy(update={"tokenizer": schema.tokenizer.model_copy(update={"path": None})})
+        return schema.model_copy(
+            update={"tokenizer": schema.tokenizer.model_copy(update={"path": None})}
+        )
     return schema
 
 
 def _findings_of(
-    findings: Sequence[Mapping[str, Any]], codes: Sequence[str], split: str, splits: AbstractSet[str]
-) -> Iterator[dict[str, Any]]:  # fmt: skip
+    findings: Sequence[Mapping[str, Any]],
+    codes: Sequence[str],
+    split: str,
+    splits: AbstractSet[str],
+) -> Iterator[dict[str, Any]]:
     """Yield the findings of the rules that a sample fails: of its split, of all, or of splits judged as one."""
     own = {finding["rule"] for finding in findings if finding["split"] == split}
     for finding in findings:
         others = finding["split"] not in {"", *splits} and finding["rule"] not in own
         if finding["rule"] in codes and (finding["split"] in {"", split} or others):
-            yield {name: finding[name] for name in ("rule", "name", "severity", "fields", "message", "fix")}
+            yield {
+                name: finding[name]
+                for name in ("rule", "name", "severity", "fields", "message", "fix")
+            }
 
 
-def sample_of_data(data: Path, key: str, schema: Schema, roots: Mapping[str, Path]) -> dict[str, Any]:
+def sample_of_data(
+    data: Path, key: str, schema: Schema, roots: Mapping[str, Path]
+) -> dict[str, Any]:
     """Return what a page shows of a sample of data that nobody has scanned: its pictures.
 
     Args:
         data: folder or file.
-        key: the sample's, as a scan names it: the file relative to `data`, and behind ":" the place in it.
+        key: the sample's, as a scan names it: the file relative to `data`, and behind ":" the place
+            in it.
         schema: of the data.
         roots: extra folders by name.
 
@@ -147,14 +183,20 @@ def sample_of_data(data: Path, key: str, schema: Schema, roots: Mapping[str, Pat
     placed = schema.placed(roots, root)
     check_alone(placed, listing.alone, schema.tokenizer)
     items = plan_work(placed, listing).items
-    within = sorted((item for item in items if key.startswith(item.path)), key=lambda item: -len(item.path))
+    within = sorted(
+        (item for item in items if key.startswith(item.path)), key=lambda item: -len(item.path)
+    )
     why = ""
     for item in within[:_CANDIDATES]:
         chosen = ChosenSample(key, item.split, item.path)
         own = with_rate(placed, listing, [item.path]).schema
         sample = _read_sample(PreviewTasks(own, root, listing.roots, listing), [chosen])
         if sample["fields"]:
-            return _sample_view(chosen, sample, schema, root) | {"run": "", "codes": [], "findings": []}
+            return _sample_view(chosen, sample, schema, root) | {
+                "run": "",
+                "codes": [],
+                "findings": [],
+            }
         why = sample["why"]
     if within and within[0].path == key:
         msg = f"{data}: nothing can be shown of {key!r}: {why}"
@@ -184,7 +226,9 @@ def row_of(table: Table, key: str, run: str) -> int:
         msg = f"{run}: {len(found):,} samples end with {key!r}: {some} ... Write more of the key."
         raise UsageError(msg)
     hint = _key_hint(key, [table.keys[row] for row in range(min(len(table), _MAX_KEYS_COMPARED))])
-    msg = f"{run}: no sample {key!r}. {hint} Of another scan: --run DIR; of other data: --data DATA."
+    msg = (
+        f"{run}: no sample {key!r}. {hint} Of another scan: --run DIR; of other data: --data DATA."
+    )
     raise UsageError(msg)
 
 
@@ -194,7 +238,13 @@ def _key_hint(key: str, known: Sequence[str]) -> str:
         if len(key) <= _MAX_KEY_CHARS
         else []
     )
-    return f"Did you mean {near[0]}?" if near else f"Keys look like {known[0]}" if known else "The data hold no sample."
+    return (
+        f"Did you mean {near[0]}?"
+        if near
+        else f"Keys look like {known[0]}"
+        if known
+        else "The data hold no sample."
+    )
 
 
 def _read_sample(reader: PreviewTasks, asked: Sequence[ChosenSample]) -> dict[str, Any]:
@@ -208,19 +258,34 @@ def _read_sample(reader: PreviewTasks, asked: Sequence[ChosenSample]) -> dict[st
     return sample
 
 
-def _sample_view(chosen: ChosenSample, sample: Mapping[str, Any], schema: Schema, root: Path) -> dict[str, Any]:
-    place = {"key": chosen.key, "split": chosen.split, "file": chosen.file, "root": str(root), "schema": schema.name}
+def _sample_view(
+    chosen: ChosenSample, sample: Mapping[str, Any], schema: Schema, root: Path
+) -> dict[str, Any]:
+    place = {
+        "key": chosen.key,
+        "split": chosen.split,
+        "file": chosen.file,
+        "root": str(root),
+        "schema": schema.name,
+    }
     return place | {"sample": {"key": chosen.key, "split": chosen.split, **sample}}
 
 
 Array = np.ndarray[Any, Any]
 
-_CACHE_SECONDS = (
-    10.0  # for all samples; a field that has begun is read: of 100,000 shards each takes some seconds to open
-)
+# For all samples. A field that was begun is read to its end: one of 100,000 shards takes some
+# seconds to open.
+_CACHE_SECONDS = 10.0
 _READ = 64_000_000  # bytes of values of one sample
 _NO_TIME = "there was no more time"
-_KEPT_ATTRS = ("role", "unit", "frame", "columns", "order", "skeleton")  # what the fields of a cache say of themselves
+_KEPT_ATTRS = (
+    "role",
+    "unit",
+    "frame",
+    "columns",
+    "order",
+    "skeleton",
+)  # what the fields of a cache say of themselves
 
 
 def samples_of_cache(
@@ -235,7 +300,8 @@ def samples_of_cache(
         seconds: after which no further field is read.
 
     Returns:
-        Of each sample what previews.json has of one; what is to be said of those without pictures; what is damaged.
+        Of each sample what previews.json has of one; what is to be said of those without pictures;
+        what is damaged.
     """
     numbers, schema, end = list(numbers), _schema(cache, declared), time.monotonic() + seconds
     samples, damage, late = [], [], 0
@@ -249,8 +315,14 @@ def samples_of_cache(
             except DatacheckError as error:
                 why = f"it could not be read: {error}"
                 damage += [error] if isinstance(error, CorruptionError) else []
-        samples.append({"key": key, "split": "", "fields": fields, "left_out": [], "why": why[:300]})
-    said = [f"{pluralize(late, 'sample')} not drawn: reading may take {seconds:g} s in all"] if late else []
+        samples.append(
+            {"key": key, "split": "", "fields": fields, "left_out": [], "why": why[:300]}
+        )
+    said = (
+        [f"{pluralize(late, 'sample')} not drawn: reading may take {seconds:g} s in all"]
+        if late
+        else []
+    )
     return samples, said, damage
 
 
@@ -265,7 +337,11 @@ def _schema(cache: Cache, declared: object) -> Schema:
     )
     fields = {name: _declared(spec, before.get(name, {})) for name, spec in cache.fields.items()}
     about = {"datacheck": 1, "name": "cache", "samples": {"files": "*"}}
-    whole = about | {"fields": before | fields} | {name: said[name] for name in ("episode",) if name in said}
+    whole = (
+        about
+        | {"fields": before | fields}
+        | {name: said[name] for name in ("episode",) if name in said}
+    )
     for one in (whole, about | {"fields": fields}, about):
         try:
             return Schema.model_validate(one)
@@ -277,7 +353,12 @@ def _schema(cache: Cache, declared: object) -> Schema:
 def _declared(spec: ArraySpec, before: Mapping[str, Any]) -> dict[str, Any]:
     """Return a field as it is in the cache: a transform may have changed its shape, unit or frame."""
     own = {name: spec.attrs[name] for name in _KEPT_ATTRS if name in spec.attrs}
-    gone = {*_KEPT_ATTRS, "shape", "dtype", *({"up"} if before.get("frame") != own.get("frame") else ())}
+    gone = {
+        *_KEPT_ATTRS,
+        "shape",
+        "dtype",
+        *({"up"} if before.get("frame") != own.get("frame") else ()),
+    }
     kept = {name: value for name, value in before.items() if name not in gone}
     if spec.kind != "array":
         return kept | own
@@ -294,7 +375,10 @@ def _draw_cached(cache: Cache, number: int, schema: Schema, end: float) -> list[
     values, notes = _values(cache, number, end)
     made = draw_within(PreviewBuilder(values, schema, points=POINTS), SAMPLE_BYTES)
     notes |= dict.fromkeys(made["left_out"], "no room for its picture in this page")
-    return [*made["fields"], *({"field": name, "kind": "note", "about": about} for name, about in notes.items())]
+    return [
+        *made["fields"],
+        *({"field": name, "kind": "note", "about": about} for name, about in notes.items()),
+    ]
 
 
 def _values(cache: Cache, number: int, end: float) -> tuple[dict[str, Any], dict[str, str]]:

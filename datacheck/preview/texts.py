@@ -15,7 +15,9 @@ from datacheck.tokenization import Tokenizer, content_of, messages_of, role_of, 
 
 LETTERS = 300  # of a segment
 SEGMENTS = 80
-_TEXT_BYTES = 200_000  # of a text that is tokenized for a picture; templates and tokenizers take their time
+_TEXT_BYTES = (
+    200_000  # of a text that is tokenized for a picture; templates and tokenizers take their time
+)
 _IGNORED = -100
 
 
@@ -45,7 +47,9 @@ def tokenized(text: object, how: TokenizerSpec, tokenizer: Tokenizer) -> dict[st
     return _token_preview(part, places, np.ones(len(ids), bool), [], most, left)
 
 
-def chat(value: object, spec: FieldSpec, how: TokenizerSpec | None, tokenizer: Tokenizer | None) -> dict[str, Any]:
+def chat(
+    value: object, spec: FieldSpec, how: TokenizerSpec | None, tokenizer: Tokenizer | None
+) -> dict[str, Any]:
     """Return the preview of a conversation.
 
     Args:
@@ -67,7 +71,8 @@ def chat(value: object, spec: FieldSpec, how: TokenizerSpec | None, tokenizer: T
         except (ValueError, UsageError) as error:  # it refuses the chat, or there is none
             made = _untokenized_chat(messages, spec)
             return made | {
-                "about": f"{made['about']} No chat template renders it: {truncated_text(str(error), 200)[0]}"
+                "about": f"{made['about']} No chat template renders it: "
+                f"{truncated_text(str(error), 200)[0]}"
             }
     return _untokenized_chat(messages, spec)
 
@@ -76,13 +81,24 @@ def _untokenized_chat(messages: Sequence[Mapping[str, Any]], spec: FieldSpec) ->
     segments = []
     for message in messages:
         role, content = role_of(message), content_of(message)
-        kind = "plain" if spec.train_on is None else "supervised" if role == spec.train_on else "masked"
+        kind = (
+            "plain"
+            if spec.train_on is None
+            else "supervised"
+            if role == spec.train_on
+            else "masked"
+        )
         text = content if isinstance(content, str) else repr(content)
         segments.append(_segment(kind, text, truncated_text(role, 40)[0]))
-    return _text_preview(segments, f"{len(messages)} {'message' if len(messages) == 1 else 'messages'}, not tokenized")
+    return _text_preview(
+        segments,
+        f"{len(messages)} {'message' if len(messages) == 1 else 'messages'}, not tokenized",
+    )
 
 
-def _chat_preview(messages: Sequence[Mapping[str, Any]], how: TokenizerSpec, tokenizer: Tokenizer) -> dict[str, Any]:
+def _chat_preview(
+    messages: Sequence[Mapping[str, Any]], how: TokenizerSpec, tokenizer: Tokenizer
+) -> dict[str, Any]:
     text, left = truncated_text(tokenizer.chat(messages), _TEXT_BYTES)
     ids, places = tokenizer.placed(text)
     start, end = tokenizer.encode([how.start, how.end], around=False)
@@ -130,9 +146,14 @@ def _token_preview(
 
 
 def tokens(
-    ids: object, labels: object = None, *, ignored: Sequence[int] = (), shift: int = 0, pad: int | None = None,
+    ids: object,
+    labels: object = None,
+    *,
+    ignored: Sequence[int] = (),
+    shift: int = 0,
+    pad: int | None = None,
     decode: Callable[[Array], str] | None = None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Return the preview of token ids.
 
     Shapes:
@@ -150,11 +171,17 @@ def tokens(
     """
     values = numeric(ids)
     if values.ndim != 1 or values.dtype.kind not in "iu":
-        msg = f"has shape {list(values.shape)} and type {values.dtype}; tokens are [L] whole numbers"
+        msg = (
+            f"has shape {list(values.shape)} and type {values.dtype}; tokens are [L] whole numbers"
+        )
         raise NotDrawableError(msg)
     kinds = np.full(len(values), "plain", dtype="<U10")
     said = f"{len(values):,} tokens"
-    if isinstance(labels, np.ndarray) and labels.shape == values.shape and labels.dtype.kind in "iu":
+    if (
+        isinstance(labels, np.ndarray)
+        and labels.shape == values.shape
+        and labels.dtype.kind in "iu"
+    ):
         kept = ~np.isin(labels, list(ignored) or [_IGNORED])
         if shift:
             kept = np.concatenate([[False], kept[:-1]])
@@ -162,7 +189,9 @@ def tokens(
         said += f", {int(kept.sum()):,} of them trained on"
     if pad is not None and len(values):
         behind = len(values) if (values == pad).all() else int((values[::-1] != pad).argmax())
-        trained = kinds[len(values) - behind :] == "supervised"  # stays so: it is what is looked for
+        trained = (
+            kinds[len(values) - behind :] == "supervised"
+        )  # stays so: it is what is looked for
         kinds[len(values) - behind :][~trained] = "padding"
         said += f", {behind:,} padding" if behind else ""
         said += f" ({int(trained.sum()):,} of it trained on)" if trained.any() else ""
@@ -172,7 +201,9 @@ def tokens(
     for first, stop in runs[:SEGMENTS]:
         end = min(stop, first + 4 * LETTERS)
         segment = _segment(str(kinds[first]), show(values[first:end]), tokens=stop - first)
-        segments.append(segment | {"left_out": segment["left_out"] + stop - end})  # at least a letter a token
+        segments.append(
+            segment | {"left_out": segment["left_out"] + stop - end}
+        )  # at least a letter a token
     return _text_preview(segments, said, len(runs))
 
 
@@ -180,7 +211,9 @@ def decoded(tokenizer: Tokenizer, ids: Array) -> str:
     """Return the text of ids; those that are of no token are named."""
     known = (ids >= 0) & (ids < tokenizer.size)
     return "".join(
-        tokenizer.decode(ids[a:b]) if known[a] else "".join(f"[no token {number}]" for number in ids[a:b].tolist())
+        tokenizer.decode(ids[a:b])
+        if known[a]
+        else "".join(f"[no token {number}]" for number in ids[a:b].tolist())
         for a, b in _runs(known)
     )
 
@@ -196,12 +229,16 @@ def _segment(kind: str, text: str, who: str = "", tokens: int | None = None) -> 
     return {"is": kind, "text": kept, "left_out": left, "who": who, "tokens": tokens}
 
 
-def _text_preview(segments: list[dict[str, Any]], said: str, count: int | None = None) -> dict[str, Any]:
+def _text_preview(
+    segments: list[dict[str, Any]], said: str, count: int | None = None
+) -> dict[str, Any]:
     if not any(segment["text"] for segment in segments):
         msg = "is empty"
         raise NotDrawableError(msg)
     more = max(0, (count or len(segments)) - SEGMENTS)
     return {
-        "kind": "text", "segments": segments[:SEGMENTS], "more": more,
+        "kind": "text",
+        "segments": segments[:SEGMENTS],
+        "more": more,
         "about": f"Text: {said}" + (f"; {more:,} more segments are not shown." if more else "."),
-    }  # fmt: skip
+    }

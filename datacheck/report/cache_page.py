@@ -28,7 +28,14 @@ from datacheck.errors import CorruptionError, DatacheckError, UsageError
 from datacheck.model.sample import ArraySpec
 from datacheck.preview.numbers import spread_indices
 from datacheck.preview.single import samples_of_cache
-from datacheck.report.html import PageKind, items_within, pictures_within, render_page, shortened, size_of
+from datacheck.report.html import (
+    PageKind,
+    items_within,
+    pictures_within,
+    render_page,
+    shortened,
+    size_of,
+)
 from datacheck.report.words import relative_to_cwd
 from datacheck.rules import catalogue
 from datacheck.torch.resampling import Items
@@ -37,9 +44,12 @@ Array = np.ndarray[Any, Any]
 
 COMMAND = "datacheck cache report"
 _CACHE_PAGE = PageKind(
-    COMMAND, "Verdict", "contents",
-    "datacheck cache info, verify and diff print much of it.", ("parts.js", "cache.js"),
-)  # fmt: skip
+    COMMAND,
+    "Verdict",
+    "contents",
+    "datacheck cache info, verify and diff print much of it.",
+    ("parts.js", "cache.js"),
+)
 _MAX_PICTURED = 6  # valid samples, and as many that stand in for others
 _PICTURE_BYTES, _PAGE_BYTES = 600_000, 2_800_000  # bytes of the page
 _CACHE_BUDGET = {"fields": 350_000, "shards": 500_000, "problems": 200_000, "steps": 100_000}
@@ -70,7 +80,8 @@ def cache_summary(place: Path | str, depth: Depth = "quick") -> dict[str, Any]:
         StorageError: a disk or server refuses.
 
     Notes:
-        Of a damaged cache ``checked.problems`` says what was found, and the rest is there as far as it can be read.
+        Of a damaged cache ``checked.problems`` says what was found, and the rest is there as far as
+        it can be read.
     """
     problems = verify(place, depth)
     said: dict[str, Any] = {}
@@ -86,9 +97,11 @@ def cache_summary(place: Path | str, depth: Depth = "quick") -> dict[str, Any]:
         problems = problems or [Problem("", str(error))]
     shown = items_within(map(_problem_json, problems), _CACHE_BUDGET["problems"])
     checked = {
-        "depth": depth, "when": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()), "problems": shown,
+        "depth": depth,
+        "when": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
+        "problems": shown,
         "all_problems": len(problems),
-    }  # fmt: skip
+    }
     return {
         "place": shortened(str(place), _TEXT),
         "quoted": shortened(shlex.quote(str(place)), _PATH),
@@ -100,9 +113,10 @@ def cache_summary(place: Path | str, depth: Depth = "quick") -> dict[str, Any]:
 def _problem_json(problem: Problem) -> dict[str, str]:
     whom = [f"field {problem.field}" if problem.field else "", problem.samples]
     return {
-        "file": shortened(problem.file, _TEXT), "what": shortened(problem.what, _TEXT),
+        "file": shortened(problem.file, _TEXT),
+        "what": shortened(problem.what, _TEXT),
         "whom": shortened(", ".join(filter(None, whom)), _TEXT),
-    }  # fmt: skip
+    }
 
 
 def _cache_contents(cache: Cache, known: Provenance) -> dict[str, Any]:
@@ -113,41 +127,68 @@ def _cache_contents(cache: Cache, known: Provenance) -> dict[str, Any]:
     """
     before, root = cache_to_compare(cache), cache.root
     rows = {dim: _rows(cache, dim) for dim in {spec.dim for spec in cache.fields.values()}}
-    all_fields = [_field(cache, name, known, *rows[spec.dim]) for name, spec in cache.fields.items()]
+    all_fields = [
+        _field(cache, name, known, *rows[spec.dim]) for name, spec in cache.fields.items()
+    ]
     shards = _shards(cache, before)
-    texts = {name: shortened(getattr(root, name), _TEXT) for name in ("pipeline", "schema", "split", "key")}
+    texts = {
+        name: shortened(getattr(root, name), _TEXT)
+        for name in ("pipeline", "schema", "split", "key")
+    }
     summary = texts | {
-        "samples": len(cache), "made": int(cache.made.sum()), "valid": int(cache.usable.sum()),
-        "shard_samples": root.shard_samples, "shards": len(shards), "windows": _short(root.windows),
-        "format": cache.manifest.format, "digest": cache.manifest.digest, "content_root": cache.manifest.content_root,
-        "compression": shortened(cache.compression, _TEXT), "files": len(cache.manifest.files),
+        "samples": len(cache),
+        "made": int(cache.made.sum()),
+        "valid": int(cache.usable.sum()),
+        "shard_samples": root.shard_samples,
+        "shards": len(shards),
+        "windows": _short(root.windows),
+        "format": cache.manifest.format,
+        "digest": cache.manifest.digest,
+        "content_root": cache.manifest.content_root,
+        "compression": shortened(cache.compression, _TEXT),
+        "files": len(cache.manifest.files),
         "bytes": sum(size for size, _ in cache.manifest.files.values()),
-        "stored": sum(one["stored"] for one in all_fields), "raw": sum(one["raw"] for one in all_fields),
-    }  # fmt: skip
+        "stored": sum(one["stored"] for one in all_fields),
+        "raw": sum(one["raw"] for one in all_fields),
+    }
     return {
         "cache": summary,
-        "fields": items_within(all_fields, _CACHE_BUDGET["fields"]), "all_fields": len(all_fields),
-        "shards": items_within(shards[:_ROWS], _CACHE_BUDGET["shards"]), "strip": list(_shard_cells(shards)),
+        "fields": items_within(all_fields, _CACHE_BUDGET["fields"]),
+        "all_fields": len(all_fields),
+        "shards": items_within(shards[:_ROWS], _CACHE_BUDGET["shards"]),
+        "strip": list(_shard_cells(shards)),
         "unserved": codes(cache, known.build.get("not_made")),
         "provenance": _provenance(known),
         "changed": changes(cache, before),
-    }  # fmt: skip
+    }
 
 
 # ------------------------------------------------------------------------------------------ fields
 
 
-def _field(cache: Cache, name: str, known: Provenance, rows: int, of_samples: list[int] | None) -> dict[str, Any]:
-    spec, stored = cache.fields[name], sum(cache.manifest.files[file][0] for file in cache.shard_files(name))
+def _field(
+    cache: Cache, name: str, known: Provenance, rows: int, of_samples: list[int] | None
+) -> dict[str, Any]:
+    spec, stored = (
+        cache.fields[name],
+        sum(cache.manifest.files[file][0] for file in cache.shard_files(name)),
+    )
     present = cache.present(name)
-    words = [(key, value) for key, value in sorted(spec.attrs.items()) if isinstance(value, str | int | float)]
+    words = [
+        (key, value)
+        for key, value in sorted(spec.attrs.items())
+        if isinstance(value, str | int | float)
+    ]
     return {
-        "name": shortened(name, _TEXT), "dtype": spec.dtype if spec.kind == "array" else spec.kind,
+        "name": shortened(name, _TEXT),
+        "dtype": spec.dtype if spec.kind == "array" else spec.kind,
         "shape": shortened(_shape(spec, _declared_axes(known, name)), _TEXT),
         "about": shortened(", ".join(f"{key} {value}" for key, value in words), _TEXT),
         "present": None if present is None else int(present.sum()),
-        "stored": stored, "raw": rows * spec.item_bytes, "rows": of_samples,
-    }  # fmt: skip
+        "stored": stored,
+        "raw": rows * spec.item_bytes,
+        "rows": of_samples,
+    }
 
 
 def _declared_axes(known: Provenance, name: str) -> list[Any]:
@@ -180,7 +221,11 @@ def _rows(cache: Cache, dim: str | None) -> tuple[int, list[int] | None]:
         return len(cache), None
     lengths = cache.lengths(dim)
     total, lengths = int(lengths.sum()), lengths[cache.made]
-    return total, [int(lengths.min()), int(np.median(lengths)), int(lengths.max())] if lengths.size else None
+    return total, [
+        int(lengths.min()),
+        int(np.median(lengths)),
+        int(lengths.max()),
+    ] if lengths.size else None
 
 
 # ------------------------------------------------------------------------------------------ shards
@@ -189,8 +234,9 @@ def _rows(cache: Cache, dim: str | None) -> tuple[int, list[int] | None]:
 def _shards(cache: Cache, before: ComparedCache | None) -> list[list[Any]]:
     """Return of each shard: number, first sample, the one behind the last, how many valid, bytes, whether it was there.
 
-    The last is None where there is no earlier cache; else whether that has the same file of every field. A field that
-    another writer has cut into another number of files counts for no bytes, and no shard as one that was there.
+    The last is None where there is no earlier cache; else whether that has the same file of every
+    field. A field that another writer has cut into another number of files counts for no bytes, and
+    no shard as one that was there.
     """
     k, samples, files = cache.root.shard_samples, len(cache), cache.manifest.files
     starts = np.arange(0, samples, k)
@@ -206,7 +252,9 @@ def _shards(cache: Cache, before: ComparedCache | None) -> list[list[Any]]:
             there &= np.array([files[file][1] in same for file in names], bool)
     known = [None] * len(starts) if before is None else there.tolist()
     rows = zip(range(len(starts)), starts.tolist(), valid, sizes.tolist(), known, strict=True)
-    return [[g, first, min(samples, first + k), good, size, same] for g, first, good, size, same in rows]
+    return [
+        [g, first, min(samples, first + k), good, size, same] for g, first, good, size, same in rows
+    ]
 
 
 def _shard_cells(shards: list[list[Any]]) -> Iterator[list[Any]]:
@@ -228,16 +276,26 @@ def _previews(
     """Return pictures of some samples that are served, and what of them is damaged; None where none is served."""
     usable = np.flatnonzero(cache.usable)
     valid = usable[spread_indices(len(usable), _MAX_PICTURED)].tolist()
-    others = [row[5][0] for group in unserved["codes"] for row in group["rows"] if row[5] is not None]
+    others = [
+        row[5][0] for group in unserved["codes"] for row in group["rows"] if row[5] is not None
+    ]
     instead = list(dict.fromkeys(others))[:_MAX_PICTURED]
     numbers = list(dict.fromkeys([*valid, *instead]))
     if not numbers:
         return None, []
     drawn, said, damage = samples_of_cache(cache, known.said.get("schema"), numbers)
-    samples = [one | {"key": shortened(one["key"], _TEXT), "why": shortened(one["why"], _TEXT)} for one in drawn]
+    samples = [
+        one | {"key": shortened(one["key"], _TEXT), "why": shortened(one["why"], _TEXT)}
+        for one in drawn
+    ]
     at = {number: place for place, number in enumerate(numbers)}
-    rows = {"valid": [at[number] for number in valid], "instead": [at[number] for number in instead]}
-    return pictures_within({"samples": samples, "findings": rows, "left_out": said}, room, size_of), damage
+    rows = {
+        "valid": [at[number] for number in valid],
+        "instead": [at[number] for number in instead],
+    }
+    return pictures_within(
+        {"samples": samples, "findings": rows, "left_out": said}, room, size_of
+    ), damage
 
 
 # -------------------------------------------------------------------------------------- provenance
@@ -247,13 +305,23 @@ def _provenance(known: Provenance) -> dict[str, Any]:
     said = known.said
     steps = [_step(step) for step in known.transforms]
     return {
-        "build": {name: shortened(str(known.build[name]), _TEXT) for name in _ENVIRONMENT if name in known.build},
-        "recipe": shortened(known.recipe, _TEXT), "files": known.files, "nbytes": known.nbytes,
-        "sources": shortened(str(said.get("sources", "")), _TEXT), "values": shortened(str(said.get("values", "")), _TEXT),
-        "codec": shortened(str(said.get("codec", "")), _TEXT), "steps": items_within(steps, _CACHE_BUDGET["steps"]),
+        "build": {
+            name: shortened(str(known.build[name]), _TEXT)
+            for name in _ENVIRONMENT
+            if name in known.build
+        },
+        "recipe": shortened(known.recipe, _TEXT),
+        "files": known.files,
+        "nbytes": known.nbytes,
+        "sources": shortened(str(said.get("sources", "")), _TEXT),
+        "values": shortened(str(said.get("values", "")), _TEXT),
+        "codec": shortened(str(said.get("codec", "")), _TEXT),
+        "steps": items_within(steps, _CACHE_BUDGET["steps"]),
         "all_steps": len(steps),
-        "schema": shortened(json.dumps(said.get("schema", {}), indent=1, ensure_ascii=False), _SCHEMA),
-    }  # fmt: skip
+        "schema": shortened(
+            json.dumps(said.get("schema", {}), indent=1, ensure_ascii=False), _SCHEMA
+        ),
+    }
 
 
 def _step(step: Any) -> dict[str, str]:
@@ -263,14 +331,20 @@ def _step(step: Any) -> dict[str, str]:
     name = step.get("use", step.get("function", ""))
     name = ":".join(map(str, name)) if isinstance(name, list) else name
     code = f"version {step['version']}" if "version" in step else _short(step.get("source"))
-    return {"name": shortened(str(name), _TEXT), "code": code, "options": _short(step.get("options"))}
+    return {
+        "name": shortened(str(name), _TEXT),
+        "code": code,
+        "options": _short(step.get("options")),
+    }
 
 
 def _short(value: Any) -> str:
     return (
         ""
         if not value
-        else shortened(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), _TEXT)
+        else shortened(
+            value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), _TEXT
+        )
     )
 
 
@@ -307,7 +381,9 @@ def cache_to_compare(cache: Cache) -> ComparedCache | None:
     """
     try:
         older, newer = neighbouring_caches(cache.path)
-    except DatacheckError:  # who may read a cache in a bucket may not be allowed to list what is beside it
+    except (
+        DatacheckError
+    ):  # who may read a cache in a bucket may not be allowed to list what is beside it
         return None
     for paths, before in ((older, True), (newer, False)):
         for path in paths:
@@ -328,17 +404,24 @@ def changes(cache: Cache, other: ComparedCache | None) -> dict[str, Any] | None:
         CorruptionError: what is stored in `cache` is not what was written.
 
     Notes:
-        Of values no more than 16 MB are compared; the samples behind those are counted by their digests.
+        Of values no more than 16 MB are compared; the samples behind those are counted by their
+        digests.
     """
     if other is None:
         return None
-    said: dict[str, Any] = {"before": other.before, "path": shortened(_display_path(other.cache), _CHANGE_TEXT)}
+    said: dict[str, Any] = {
+        "before": other.before,
+        "path": shortened(_display_path(other.cache), _CHANGE_TEXT),
+    }
     first, second = (other.cache, cache) if other.before else (cache, other.cache)
     try:
         return said | {
-            "pair": [_cache_counts(one) for one in (first, second)], "alike": same_digest_scheme(first, second), "read": _MAX_COMPARED_BYTES,
-            **_changed_parts(first, second), **_diff_json(diff(first, second, most=_MAX_COMPARED_BYTES)),
-        }  # fmt: skip
+            "pair": [_cache_counts(one) for one in (first, second)],
+            "alike": same_digest_scheme(first, second),
+            "read": _MAX_COMPARED_BYTES,
+            **_changed_parts(first, second),
+            **_diff_json(diff(first, second, most=_MAX_COMPARED_BYTES)),
+        }
     except DatacheckError as error:
         if isinstance(error, CorruptionError) and str(error).startswith(f"{cache.path}: "):
             raise  # it is the one that the page is of
@@ -351,15 +434,22 @@ def _display_path(cache: Cache) -> str:
 
 def _cache_counts(cache: Cache) -> dict[str, Any]:
     return {
-        "key": shortened(cache.root.key, _CHANGE_KEY), "built": shortened(str(provenance(cache).build.get("built", "")), _CHANGE_KEY),
-        "samples": len(cache), "valid": int(cache.usable.sum()),
-        "bytes": sum(size for size, _ in cache.manifest.files.values()), "content_root": cache.manifest.content_root,
-    }  # fmt: skip
+        "key": shortened(cache.root.key, _CHANGE_KEY),
+        "built": shortened(str(provenance(cache).build.get("built", "")), _CHANGE_KEY),
+        "samples": len(cache),
+        "valid": int(cache.usable.sum()),
+        "bytes": sum(size for size, _ in cache.manifest.files.values()),
+        "content_root": cache.manifest.content_root,
+    }
 
 
 def _changed_parts(first: Cache, second: Cache) -> dict[str, Any]:
     found = [
-        [shortened(d.where, _CHANGE_TEXT), shortened(d.before, _CHANGE_TEXT), shortened(d.now, _CHANGE_TEXT)]
+        [
+            shortened(d.where, _CHANGE_TEXT),
+            shortened(d.before, _CHANGE_TEXT),
+            shortened(d.now, _CHANGE_TEXT),
+        ]
         for d in compare_caches(second.path, first.path)
     ]
     return {"parts": items_within(found, _CHANGE_BUDGET["parts"]), "all_parts": len(found)}
@@ -367,15 +457,18 @@ def _changed_parts(first: Cache, second: Cache) -> dict[str, Any]:
 
 def _diff_json(found: Diff) -> dict[str, Any]:
     fields = [
-        [shortened(text or "none", _CHANGE_TEXT) for text in (name, *pair)] for name, pair in found.fields.items()
+        [shortened(text or "none", _CHANGE_TEXT) for text in (name, *pair)]
+        for name, pair in found.fields.items()
     ]
     return {
-        "fields": items_within(fields, _CHANGE_BUDGET["fields"]), "all_fields": len(fields), "unread": found.unread,
+        "fields": items_within(fields, _CHANGE_BUDGET["fields"]),
+        "all_fields": len(fields),
+        "unread": found.unread,
         "added": _first_rows(found.added, lambda key: [key]),
         "removed": _first_rows(found.removed, lambda key: [key]),
         "changed": _first_rows(found.changed.items(), _change_row),
         "verdicts": _first_rows(found.verdicts.items(), _verdict_row),
-    }  # fmt: skip
+    }
 
 
 def _change_row(item: tuple[str, Mapping[str, Any]]) -> list[str]:
@@ -391,7 +484,9 @@ def _verdict_row(item: tuple[str, tuple[Iterable[str], Iterable[str]]]) -> list[
 def _first_rows(items: Any, row: Callable[[Any], list[str]]) -> dict[str, Any]:
     """Return how many there are, and the first of them."""
     listed = list(items)
-    rows = [[shortened(text, _CHANGE_TEXT) for text in row(item)] for item in listed[:_CHANGES_SHOWN]]
+    rows = [
+        [shortened(text, _CHANGE_TEXT) for text in row(item)] for item in listed[:_CHANGES_SHOWN]
+    ]
     return {"all": len(listed), "rows": items_within(rows, _CHANGE_BUDGET["shown"])}
 
 
@@ -413,8 +508,8 @@ def codes(cache: Cache, not_made: Any) -> dict[str, Any]:
         CorruptionError: what is stored is not what was written.
 
     Notes:
-        What stands in for a sample is that of `CachedDataset` with the windows of the cache, seed 0 and epoch 0; of an
-        episode that is cut into windows, what stands in for its first one.
+        What stands in for a sample is that of `CachedDataset` with the windows of the cache, seed 0
+        and epoch 0; of an episode that is cut into windows, what stands in for its first one.
     """
     numbers, made, found = np.flatnonzero(~cache.usable), cache.made, cache.findings()
     keys = cache.keys(numbers)
@@ -423,7 +518,9 @@ def codes(cache: Cache, not_made: Any) -> dict[str, Any]:
         for code in found.get(key) or [""]:
             of_code.setdefault(code, []).append(place)
     ordered = sorted(of_code.items(), key=lambda item: (-len(item[1]), item[0]))
-    chosen = sorted({place for _, places in ordered[:_MAX_CODES] for place in places[:_SAMPLES_PER_CODE]})
+    chosen = sorted(
+        {place for _, places in ordered[:_MAX_CODES] for place in places[:_SAMPLES_PER_CODE]}
+    )
     instead, why = _substitutes(cache, numbers[chosen])
     reasons = not_made if isinstance(not_made, Mapping) else {}
     rows = {
@@ -440,15 +537,22 @@ def codes(cache: Cache, not_made: Any) -> dict[str, Any]:
     known = catalogue()
     groups = (
         {
-            "code": shortened(code, _SERVED_KEY), "name": known[code].name if code in known else _CACHE_CODE_NAMES.get(code, ""),
-            "rule": code in known, "samples": len(places), "rows": [rows[place] for place in places[:_SAMPLES_PER_CODE]],
+            "code": shortened(code, _SERVED_KEY),
+            "name": known[code].name if code in known else _CACHE_CODE_NAMES.get(code, ""),
+            "rule": code in known,
+            "samples": len(places),
+            "rows": [rows[place] for place in places[:_SAMPLES_PER_CODE]],
         }
         for code, places in ordered[:_MAX_CODES]
-    )  # fmt: skip
+    )
     return {
-        "codes": items_within(groups, _SERVED_BUDGET), "all_codes": len(ordered), "why": why,
-        "seed": _SEED, "epoch": _EPOCH, "windows": cache.root.windows is not None,
-    }  # fmt: skip
+        "codes": items_within(groups, _SERVED_BUDGET),
+        "all_codes": len(ordered),
+        "why": why,
+        "seed": _SEED,
+        "epoch": _EPOCH,
+        "windows": cache.root.windows is not None,
+    }
 
 
 def _substitutes(cache: Cache, numbers: Array) -> tuple[list[Any], str]:
@@ -459,11 +563,16 @@ def _substitutes(cache: Cache, numbers: Array) -> tuple[list[Any], str]:
     try:
         index, first, has = _windows(cache, numbers)
         items = Items(cache.usable, "resample", _SEED, index)
-    except (UsageError, TypeError) as error:  # nothing is valid, or no episode is long enough for a window
+    except (
+        UsageError,
+        TypeError,
+    ) as error:  # nothing is valid, or no episode is long enough for a window
         return nothing, shortened(str(error), _SERVED_KEY)
     served = items.substituted(first[has], _EPOCH)
     samples = items.samples(served)
-    steps: Iterable[int | None] = [None] * len(served) if index is None else items.steps(served)[0].tolist()
+    steps: Iterable[int | None] = (
+        [None] * len(served) if index is None else items.steps(served)[0].tolist()
+    )
     rows = zip(samples.tolist(), cache.keys(samples), steps, strict=True)
     found = iter([[number, shortened(key, _SERVED_KEY), step] for number, key, step in rows])
     return [next(found) if there else None for there in has.tolist()], ""

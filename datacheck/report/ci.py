@@ -30,7 +30,11 @@ from datacheck.scan.run_documents import RESULT, RESULT_BYTES
 
 _FAILING_SEVERITIES = {"error": {"error"}, "warning": {"error", "warning"}, "never": set[str]()}
 _LEFT_OUT = "its findings did not fit into result.json; samples.parquet names the samples"
-_NOT_RUN = {Verdict.SKIP: "had nothing to look at", Verdict.NOT_APPLICABLE: "does not apply", Verdict.OFF: "is off"}
+_NOT_RUN = {
+    Verdict.SKIP: "had nothing to look at",
+    Verdict.NOT_APPLICABLE: "does not apply",
+    Verdict.OFF: "is off",
+}
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,8 @@ class RuleOutcome:
     Args:
         code, name: of the rule; of the readers "reader" and "".
         state: passed, failed, skipped or error (it crashed).
-        kind: severity of the first finding that counts, or "crash"; "" where it passed or was skipped.
+        kind: severity of the first finding that counts, or "crash"; "" where it passed or was
+            skipped.
         message: why it is in this state, one line; "" where it passed.
         text: its findings, block by block, also those that do not count; "" where there are none.
         trace: where it crashed, with the tracebacks.
@@ -77,9 +82,12 @@ def outcomes(said: Mapping[str, Any]) -> Iterator[RuleOutcome]:
 
 
 def _outcome(
-    said: Mapping[str, Any], code: str, rule: Mapping[str, Any], found: Sequence[Mapping[str, Any]],
+    said: Mapping[str, Any],
+    code: str,
+    rule: Mapping[str, Any],
+    found: Sequence[Mapping[str, Any]],
     crashes: Sequence[Mapping[str, str]],
-) -> RuleOutcome:  # fmt: skip
+) -> RuleOutcome:
     head = clean(code), clean(rule["name"])
     text = "\n\n".join("\n".join(finding_lines(finding)) for finding in found)
     counting = _FAILING_SEVERITIES[said["run"]["fail_on"]]
@@ -90,13 +98,23 @@ def _outcome(
         return RuleOutcome(*head, "error", "crash", last, text, trace)
     if counted:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        return RuleOutcome(*head, "failed", counted[0]["severity"], clean(counted[0]["message"]) + more, text)
-    if rule["status"] == Verdict.FAIL and not found and rule["severity"] in counting and "left_out" in said:
-        # result.json has the worst findings of a dataset with very many; those of this rule are not among them
+        return RuleOutcome(
+            *head, "failed", counted[0]["severity"], clean(counted[0]["message"]) + more, text
+        )
+    if (
+        rule["status"] == Verdict.FAIL
+        and not found
+        and rule["severity"] in counting
+        and "left_out" in said
+    ):
+        # result.json has the worst findings of a dataset with very many; those of this rule are not
+        # among them
         return RuleOutcome(*head, "failed", rule["severity"], _LEFT_OUT)
     if rule["status"] in _NOT_RUN:
         why = clean(rule.get("why") or "; ".join(rule.get("unseen", [])))
-        return RuleOutcome(*head, "skipped", "", _NOT_RUN[rule["status"]] + (f": {why}" if why else ""), text)
+        return RuleOutcome(
+            *head, "skipped", "", _NOT_RUN[rule["status"]] + (f": {why}" if why else ""), text
+        )
     return RuleOutcome(*head, text=text)
 
 
@@ -121,13 +139,19 @@ def commands(said: Mapping[str, Any]) -> str:
     for crash in said["crashes"]:
         title = f"{crash['rule'] or 'reader'} crashed"
         lines["error"].append(
-            _command("error", title, f"{clean(last_line(crash['traceback']))}\non {clean(crash['at'])}")
+            _command(
+                "error", title, f"{clean(last_line(crash['traceback']))}\non {clean(crash['at'])}"
+            )
         )
     for finding in said["findings"]:
         kind = _ANNOTATION_KINDS[finding["severity"]]
-        lines[kind].append(_command(kind, finding_title(finding), "\n".join(finding_lines(finding)[1:])))
+        lines[kind].append(
+            _command(kind, finding_title(finding), "\n".join(finding_lines(finding)[1:]))
+        )
     beyond = {kind: max(0, len(found) - MAX_ANNOTATIONS) for kind, found in lines.items()}
-    beyond["notice"] += sum(said.get("left_out", {}).get(name, 0) for name in ("findings", "crashes"))
+    beyond["notice"] += sum(
+        said.get("left_out", {}).get(name, 0) for name in ("findings", "crashes")
+    )
     if any(beyond.values()):
         shown = lines["notice"][: MAX_ANNOTATIONS - 1]
         count = sum(beyond.values()) + len(lines["notice"][:MAX_ANNOTATIONS]) - len(shown)
@@ -147,7 +171,7 @@ def _escaped(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-# ------------------------------------------------------------------------------------------------ summary
+# ------------------------------------------------------------------------------------------ summary
 
 
 def summary(said: Mapping[str, Any]) -> str:
@@ -164,8 +188,14 @@ def summary(said: Mapping[str, Any]) -> str:
         fit = dataset_sentence(listed, error_codes(said), said["verdict"]["exit_code"]) or fit
     head = f"### {mark}: {fit}\n\n"
     told = ", ".join(f"{count:,} {_plural(name, count)}" for name, count in counts.items())
-    about = [("data", said["dataset"]["root"]), ("schema", said["schema"]["name"]), ("findings", told)]
-    rows = "".join(f"<tr><th>{name}</th><td><code>{_cell(text)}</code></td></tr>\n" for name, text in about)
+    about = [
+        ("data", said["dataset"]["root"]),
+        ("schema", said["schema"]["name"]),
+        ("findings", told),
+    ]
+    rows = "".join(
+        f"<tr><th>{name}</th><td><code>{_cell(text)}</code></td></tr>\n" for name, text in about
+    )
     text = f"{head}<table>\n{rows}</table>\n\n"
     left = 0
     for block in _blocks(said):
@@ -181,7 +211,9 @@ def summary(said: Mapping[str, Any]) -> str:
 def _blocks(said: Mapping[str, Any]) -> Iterator[str]:
     for crash in said["crashes"]:
         lines = [f"on {crash['at']}", *crash["traceback"].strip().splitlines()]
-        yield _details(f"{crash['rule'] or 'reader'} crashed", "\n".join(_cell(line) for line in lines))
+        yield _details(
+            f"{crash['rule'] or 'reader'} crashed", "\n".join(_cell(line) for line in lines)
+        )
     for finding in said["findings"]:
         title = f"{finding['severity']} {finding_title(finding)}"
         yield _details(title, "\n".join(html.escape(line) for line in finding_lines(finding)[1:]))
@@ -234,15 +266,20 @@ def junit(said: Mapping[str, Any]) -> bytes:
 def _properties(said: Mapping[str, Any]) -> dict[str, Any]:
     samples = said["dataset"]["samples"]
     return {
-        "version": said["run"]["version"], "schema": said["schema"]["name"], "root": said["dataset"]["root"],
-        "digest": said["dataset"]["digest"], **{f"samples.{name}": count for name, count in samples.items()},
+        "version": said["run"]["version"],
+        "schema": said["schema"]["name"],
+        "root": said["dataset"]["root"],
+        "digest": said["dataset"]["digest"],
+        **{f"samples.{name}": count for name, count in samples.items()},
         "samples.valid": said["verdict"]["valid"],
-    }  # fmt: skip
+    }
 
 
 def _add_testcase(suite: ET.Element, said: Mapping[str, Any], outcome: RuleOutcome) -> None:
     name = f"{outcome.code} {outcome.name}".strip()
-    case = ET.SubElement(suite, "testcase", {"name": name, "classname": f"datacheck.{_class_name(said)}"})
+    case = ET.SubElement(
+        suite, "testcase", {"name": name, "classname": f"datacheck.{_class_name(said)}"}
+    )
     about = {"type": outcome.kind, "message": outcome.message}
     if outcome.state == "failed":
         ET.SubElement(case, "failure", about).text = outcome.text
@@ -261,7 +298,11 @@ def _class_name(said: Mapping[str, Any]) -> str:
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
-_PROBLEM_SEVERITIES = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "recommendation"}
+_PROBLEM_SEVERITIES = {
+    Severity.ERROR: "error",
+    Severity.WARNING: "warning",
+    Severity.INFO: "recommendation",
+}
 _HERE, _DATA = "%SRCROOT%", "DATAROOT"
 _NAME, _TEXT = 255, 1024  # UTF-16 units
 _LINK = re.compile(r"\[(?=[^\[\]]*\]\()")
@@ -273,12 +314,14 @@ def sarif(said: Mapping[str, Any], places: Mapping[str, Path], here: Path) -> di
     Args:
         said: ``datacheck.result/1``.
         places: of the examples that lie in a file, that file.
-        here: the working folder, an absolute path; code scanning takes it for the repository's root.
+        here: the working folder, an absolute path; code scanning takes it for the repository's
+            root.
     """
     codes = {code: number for number, code in enumerate(said["rules"])}
     root = _ArtifactRoot(said["dataset"]["root"], here)
     found = [*said["findings"], *said.get("suppressed", [])]
-    # of a finding that a baseline knows in part there are two results: what is new, and after it what is known
+    # of a finding that a baseline knows in part there are two results: what is new, and after it
+    # what is known
     prints, often = [], Counter[str]()
     for name in (_cleaned(finding["id"]) for finding in found):
         often[name] += 1
@@ -286,7 +329,8 @@ def sarif(said: Mapping[str, Any], places: Mapping[str, Path], here: Path) -> di
     run = {
         "tool": {
             "driver": {
-                "name": "datacheck", "version": _limited_text(said["run"]["version"], _NAME),
+                "name": "datacheck",
+                "version": _limited_text(said["run"]["version"], _NAME),
                 "rules": [_rule(code, rule) for code, rule in said["rules"].items()],
             }
         },
@@ -298,7 +342,7 @@ def sarif(said: Mapping[str, Any], places: Mapping[str, Path], here: Path) -> di
             _result(finding, codes, places, root) | {"partialFingerprints": marks}
             for finding, marks in zip(found, prints, strict=True)
         ],
-    }  # fmt: skip
+    }
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
@@ -306,14 +350,18 @@ def _limited_text(text: str, most: int = _TEXT) -> str:
     """Return a text that is not empty, holds no control character and has at most so many UTF-16 units."""
     words = clean(text) or "-"
     units = words.encode("utf-16-le")
-    return words if len(units) <= 2 * most else f"{units[: 2 * most - 4].decode('utf-16-le', 'ignore')} …"
+    return (
+        words
+        if len(units) <= 2 * most
+        else f"{units[: 2 * most - 4].decode('utf-16-le', 'ignore')} …"
+    )
 
 
 def _cleaned(text: str) -> str:
     return clean(text, spaces=True)
 
 
-# -------------------------------------------------------------------------------------------------- rules
+# -------------------------------------------------------------------------------------------- rules
 
 
 def _rule(code: str, said: Mapping[str, Any]) -> dict[str, Any]:
@@ -322,7 +370,10 @@ def _rule(code: str, said: Mapping[str, Any]) -> dict[str, Any]:
     page = (
         {"text": what}
         if rule is None
-        else {"text": rule_pages.plain(rule, rule_pages.english(rule)), "markdown": rule_pages.markdown(rule)}
+        else {
+            "text": rule_pages.plain(rule, rule_pages.english(rule)),
+            "markdown": rule_pages.markdown(rule),
+        }
     )
     return {
         "id": _cleaned(code),
@@ -330,12 +381,18 @@ def _rule(code: str, said: Mapping[str, Any]) -> dict[str, Any]:
         "shortDescription": {"text": what},
         "fullDescription": {"text": what},
         "help": page,
-        **({"helpUri": f"{rule_pages.RULE_PAGES}/{code}.md"} if rule_pages.RULE_PAGES and rule is not None else {}),
+        **(
+            {"helpUri": f"{rule_pages.RULE_PAGES}/{code}.md"}
+            if rule_pages.RULE_PAGES and rule is not None
+            else {}
+        ),
         "defaultConfiguration": {"level": _LEVELS[severity], "enabled": said["status"] != "off"},
         "properties": {
-            "tags": ["data", f"per-{said['level']}"], "problem.severity": _PROBLEM_SEVERITIES[severity], "status": said["status"],
+            "tags": ["data", f"per-{said['level']}"],
+            "problem.severity": _PROBLEM_SEVERITIES[severity],
+            "status": said["status"],
         },
-    }  # fmt: skip
+    }
 
 
 def _invocation(said: Mapping[str, Any]) -> dict[str, Any]:
@@ -344,7 +401,8 @@ def _invocation(said: Mapping[str, Any]) -> dict[str, Any]:
         {
             "level": "error",
             "message": _message(
-                f"{crash['rule'] or 'reader'} crashed on {crash['at']}: {last_line(crash['traceback'])}"
+                f"{crash['rule'] or 'reader'} crashed on {crash['at']}: "
+                f"{last_line(crash['traceback'])}"
             ),
             **({"associatedRule": {"id": _cleaned(crash["rule"])}} if crash["rule"] else {}),
         }
@@ -358,33 +416,51 @@ def _invocation(said: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-# ------------------------------------------------------------------------------------------------ results
+# ------------------------------------------------------------------------------------------ results
 
 
 def _result(
-    finding: Mapping[str, Any], codes: Mapping[str, int], places: Mapping[str, Path], root: _ArtifactRoot
+    finding: Mapping[str, Any],
+    codes: Mapping[str, int],
+    places: Mapping[str, Path],
+    root: _ArtifactRoot,
 ) -> dict[str, Any]:
     first, *others = list(_locations(finding, places, root))
-    known = {"kind": "external", "status": "accepted", "justification": _limited_text(finding.get("suppressed", ""))}
+    known = {
+        "kind": "external",
+        "status": "accepted",
+        "justification": _limited_text(finding.get("suppressed", "")),
+    }
     return {
         "ruleId": _cleaned(finding["rule"]),
         "ruleIndex": codes[finding["rule"]],
         "level": _LEVELS[Severity(finding["severity"])],
         "message": _message(_result_message(finding)),
         "locations": [first],
-        **({"relatedLocations": [{"id": n, **other} for n, other in enumerate(others, 1)]} if others else {}),
+        **(
+            {"relatedLocations": [{"id": n, **other} for n, other in enumerate(others, 1)]}
+            if others
+            else {}
+        ),
         **({"suppressions": [known]} if "suppressed" in finding else {}),
         "properties": {
-            "failed": finding["failed"], "of": finding["of"], "fields": [_cleaned(name) for name in finding["fields"]],
-            "split": _cleaned(finding["split"]), "kind": _cleaned(finding["kind"]),
+            "failed": finding["failed"],
+            "of": finding["of"],
+            "fields": [_cleaned(name) for name in finding["fields"]],
+            "split": _cleaned(finding["split"]),
+            "kind": _cleaned(finding["kind"]),
         },
-    }  # fmt: skip
+    }
 
 
 def _fingerprints(name: str, number: int) -> dict[str, str]:
     """Return what makes the `number`-th result of a finding's id the same in every run."""
-    # code scanning knows the first name alone; without it, it would make a fingerprint of the file's first line
-    return {"primaryLocationLineHash": f"{digest_value(name)[:16]}:{number}", "datacheckFinding/v1": name}
+    # code scanning knows the first name alone; without it, it would make a fingerprint of the
+    # file's first line
+    return {
+        "primaryLocationLineHash": f"{digest_value(name)[:16]}:{number}",
+        "datacheckFinding/v1": name,
+    }
 
 
 def _message(text: str) -> dict[str, str]:
@@ -395,12 +471,21 @@ def _message(text: str) -> dict[str, str]:
 def _result_message(finding: Mapping[str, Any]) -> str:
     where = [*finding["fields"], *([f"split {finding['split']}"] if finding["split"] else [])]
     count = f" ({finding['failed']:,} of {finding['of']:,} samples)" if finding["failed"] else ""
-    cause = f" Cause: {finding['cause']['text']}." if finding["cause"] and finding["cause"]["text"] else ""
+    cause = (
+        f" Cause: {finding['cause']['text']}."
+        if finding["cause"] and finding["cause"]["text"]
+        else ""
+    )
     head = f"{finding['name']}{' of ' if where else ''}{', '.join(where)}{count}"
-    return f"{_limited_text(head, _TEXT // 4)}: {_limited_text(finding['message'], _TEXT // 2)}{cause} {finding['fix']}"
+    return (
+        f"{_limited_text(head, _TEXT // 4)}: "
+        f"{_limited_text(finding['message'], _TEXT // 2)}{cause} {finding['fix']}"
+    )
 
 
-def _locations(finding: Mapping[str, Any], places: Mapping[str, Path], root: _ArtifactRoot) -> Iterator[dict[str, Any]]:
+def _locations(
+    finding: Mapping[str, Any], places: Mapping[str, Path], root: _ArtifactRoot
+) -> Iterator[dict[str, Any]]:
     """Yield where the examples are; of a statement about the whole dataset, and of a loader's samples, the dataset."""
     for key in finding["examples"]:
         yield {
@@ -409,7 +494,10 @@ def _locations(finding: Mapping[str, Any], places: Mapping[str, Path], root: _Ar
             "message": _message(key),
         }
     if not finding["examples"]:
-        yield {"physicalLocation": root.physical(None), "message": {"text": "the dataset as a whole"}}
+        yield {
+            "physicalLocation": root.physical(None),
+            "message": {"text": "the dataset as a whole"},
+        }
 
 
 class _ArtifactRoot:
@@ -450,8 +538,12 @@ def badge(said: Mapping[str, Any]) -> dict[str, Any]:
         colour = "yellow"
     message = "crashed" if status == "crash" else share
     return {
-        "schemaVersion": 1, "label": "datacheck", "message": message, "color": colour, "isError": status == "crash",
-    }  # fmt: skip
+        "schemaVersion": 1,
+        "label": "datacheck",
+        "message": message,
+        "color": colour,
+        "isError": status == "crash",
+    }
 
 
 def is_badge(data: bytes) -> bool:
@@ -460,7 +552,11 @@ def is_badge(data: bytes) -> bool:
         said = orjson.loads(data)
     except ValueError:
         return False
-    return isinstance(said, dict) and said.get("schemaVersion") == 1 and said.get("label") == "datacheck"
+    return (
+        isinstance(said, dict)
+        and said.get("schemaVersion") == 1
+        and said.get("label") == "datacheck"
+    )
 
 
 def result_bytes(folder: str) -> bytes:

@@ -1,6 +1,7 @@
 """The card of a scanned dataset as Croissant 1.1 (JSON-LD): files with SHA-256, fields of the schema, the verdict.
 
-Text of the user's is text there: paths become percent-encoded URLs, and what a terminal would act on is spelled out.
+Text of the user's is text there: paths become percent-encoded URLs, and what a terminal would act
+on is spelled out.
 """
 
 from __future__ import annotations
@@ -29,31 +30,83 @@ from datacheck.schema.model import ANY, FieldSpec, Schema
 from datacheck.sources.listing import Listing
 from datacheck.sources.roots import NOT_WHOLE, Entry, Roots
 
-PROPERTIES = ("name", "description", "license", "url", "creator", "citeAs", "datePublished", "version")
+PROPERTIES = (
+    "name",
+    "description",
+    "license",
+    "url",
+    "creator",
+    "citeAs",
+    "datePublished",
+    "version",
+)
 MOST_FILES = 10_000
 
 _CONTEXT = {
-    "@language": "en", "@vocab": "https://schema.org/", "arrayShape": "cr:arrayShape", "citeAs": "cr:citeAs",
-    "column": "cr:column", "conformsTo": "dct:conformsTo", "containedIn": "cr:containedIn",
-    "cr": "http://mlcommons.org/croissant/", "rai": "http://mlcommons.org/croissant/RAI/",
-    "data": {"@id": "cr:data", "@type": "@json"}, "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    "dct": "http://purl.org/dc/terms/", "description": {"@container": "@language"},
-    "equivalentProperty": "cr:equivalentProperty", "examples": {"@id": "cr:examples", "@type": "@json"},
-    "extract": "cr:extract", "field": "cr:field", "fileProperty": "cr:fileProperty", "fileObject": "cr:fileObject",
-    "fileSet": "cr:fileSet", "format": "cr:format", "includes": "cr:includes", "isArray": "cr:isArray",
-    "isLiveDataset": "cr:isLiveDataset", "jsonPath": "cr:jsonPath", "key": "cr:key", "md5": "cr:md5",
-    "name": {"@container": "@language"}, "parentField": "cr:parentField", "path": "cr:path",
-    "recordSet": "cr:recordSet", "references": "cr:references", "regex": "cr:regex", "repeated": "cr:repeated",
-    "replace": "cr:replace", "samplingRate": "cr:samplingRate", "sc": "https://schema.org/",
-    "separator": "cr:separator", "source": "cr:source", "subField": "cr:subField", "transform": "cr:transform",
-}  # fmt: skip
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "arrayShape": "cr:arrayShape",
+    "citeAs": "cr:citeAs",
+    "column": "cr:column",
+    "conformsTo": "dct:conformsTo",
+    "containedIn": "cr:containedIn",
+    "cr": "http://mlcommons.org/croissant/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "dct": "http://purl.org/dc/terms/",
+    "description": {"@container": "@language"},
+    "equivalentProperty": "cr:equivalentProperty",
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "extract": "cr:extract",
+    "field": "cr:field",
+    "fileProperty": "cr:fileProperty",
+    "fileObject": "cr:fileObject",
+    "fileSet": "cr:fileSet",
+    "format": "cr:format",
+    "includes": "cr:includes",
+    "isArray": "cr:isArray",
+    "isLiveDataset": "cr:isLiveDataset",
+    "jsonPath": "cr:jsonPath",
+    "key": "cr:key",
+    "md5": "cr:md5",
+    "name": {"@container": "@language"},
+    "parentField": "cr:parentField",
+    "path": "cr:path",
+    "recordSet": "cr:recordSet",
+    "references": "cr:references",
+    "regex": "cr:regex",
+    "repeated": "cr:repeated",
+    "replace": "cr:replace",
+    "samplingRate": "cr:samplingRate",
+    "sc": "https://schema.org/",
+    "separator": "cr:separator",
+    "source": "cr:source",
+    "subField": "cr:subField",
+    "transform": "cr:transform",
+}
 _FORMATS = {
-    ".parquet": "application/x-parquet", ".jsonl": "application/jsonlines", ".json": "application/json",
-    ".csv": "text/csv", ".txt": "text/plain", ".yaml": "application/yaml", ".yml": "application/yaml",
-    ".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".mp4": "video/mp4", ".tar": "application/x-tar",
-    ".h5": "application/x-hdf5", ".hdf5": "application/x-hdf5", ".wav": "audio/wav",
-}  # fmt: skip
-_TABLES = {".parquet", ".jsonl", ".csv"}  # of which a reader of Croissant takes a column by its name
+    ".parquet": "application/x-parquet",
+    ".jsonl": "application/jsonlines",
+    ".json": "application/json",
+    ".csv": "text/csv",
+    ".txt": "text/plain",
+    ".yaml": "application/yaml",
+    ".yml": "application/yaml",
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".mp4": "video/mp4",
+    ".tar": "application/x-tar",
+    ".h5": "application/x-hdf5",
+    ".hdf5": "application/x-hdf5",
+    ".wav": "audio/wav",
+}
+_TABLES = {
+    ".parquet",
+    ".jsonl",
+    ".csv",
+}  # of which a reader of Croissant takes a column by its name
 _INTEGER_ROLES = {"segment", "class", "instance", "id", "tokens", "labels", "faces"}
 _TYPES = {"bool": "sc:Boolean", "text": "sc:Text", "json": "sc:Text"}
 
@@ -73,22 +126,26 @@ class Card:
     notes: Sequence[str]
 
 
-def card(run: str | Path, said: Mapping[str, str] | None = None, beside: Path | None = None) -> Card:
+def card(
+    run: str | Path, said: Mapping[str, str] | None = None, beside: Path | None = None
+) -> Card:
     """Return the Croissant card of the data of a finished run.
 
     Args:
         run: its folder (``.datacheck`` for the newest).
         said: what nobody can measure, by the names in `PROPERTIES`.
-        beside: the folder that the card will lie in: where the data lie below it, files are named as seen from there,
-            else as seen from the data folder. Files of an extra folder that does not lie below it are not listed.
+        beside: the folder that the card will lie in: where the data lie below it, files are named
+            as seen from there, else as seen from the data folder. Files of an extra folder that
+            does not lie below it are not listed.
 
     Raises:
-        UsageError: there is no such run, it is of a loader, or the data are not what was scanned (any more).
+        UsageError: there is no such run, it is of a loader, or the data are not what was scanned
+            (any more).
         StorageError: a file cannot be read.
 
     Notes:
-        Every file is read once, for its SHA-256; what is read is held against the digest that the scan took. Of more
-        than `MOST_FILES` files none is listed by itself and none is read.
+        Every file is read once, for its SHA-256; what is read is held against the digest that the
+        scan took. Of more than `MOST_FILES` files none is listed by itself and none is read.
     """
     folder = run_in(Path(run))
     if folder is None:
@@ -114,7 +171,9 @@ def _card(
     objects, notes = _file_objects(past.listing, base)
     names = sorted({name for name in past.table.files if name}) or past.listing.entries.paths
     suffixes = sorted({PurePosixPath(name).suffix for name in names})
-    fields = schema.fields | {n: s for of in schema.when.values() for n, s in of.items() if isinstance(s, FieldSpec)}
+    fields = schema.fields | {
+        n: s for of in schema.when.values() for n, s in of.items() if isinstance(s, FieldSpec)
+    }
     shown = {name: spec for name, spec in fields.items() if name != ANY and not spec.absent}
     document = {
         "@context": _CONTEXT,
@@ -122,13 +181,17 @@ def _card(
         "conformsTo": "http://mlcommons.org/croissant/1.1",
         **_dataset_properties(result, own),
         "distribution": [_file_set(suffixes, head), *objects],
-        "recordSet": [*_sample_records(shown, suffixes), *_split_records(result["dataset"]["splits"])],
+        "recordSet": [
+            *_sample_records(shown, suffixes),
+            *_split_records(result["dataset"]["splits"]),
+        ],
         "additionalProperty": _measured_properties(result),
     }
     return Card(
         orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE),
-        [name for name in PROPERTIES[2:] if name not in own], notes,
-    )  # fmt: skip
+        [name for name in PROPERTIES[2:] if name not in own],
+        notes,
+    )
 
 
 def _read_run(folder: Path) -> tuple[dict[str, Any], PreviousRun, Schema]:
@@ -142,32 +205,47 @@ def _dataset_properties(result: Mapping[str, Any], own: Mapping[str, str]) -> di
     dataset, verdict = result["dataset"], result["verdict"]
     listed = dataset["samples"]["listed"]
     text = (
-        f"{listed:,} samples in {dataset['files']:,} files. datacheck {result['run']['version']} found "
+        f"{listed:,} samples in {dataset['files']:,} files. datacheck {result['run']['version']} "
+        f"found "
         f"{verdict['valid']:,} of them fit for training: {verdict['counts']['error']} errors, "
         f"{verdict['counts']['warning']} warnings."
     )
     of = {"name": dataset["name"], "description": text, **own}
     named = {name: clean(value) for name, value in of.items() if name != "creator"}
-    return named | ({"creator": {"@type": "sc:Person", "name": clean(own["creator"])}} if "creator" in own else {})
+    return named | (
+        {"creator": {"@type": "sc:Person", "name": clean(own["creator"])}}
+        if "creator" in own
+        else {}
+    )
 
 
 def _measured_properties(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return what datacheck says of the data, as properties of schema.org."""
     dataset, verdict = result["dataset"], result["verdict"]
     values = {
-        "digest": dataset["digest"], "verdict": verdict["status"], "valid": verdict["valid"],
+        "digest": dataset["digest"],
+        "verdict": verdict["status"],
+        "valid": verdict["valid"],
         **{f"findings/{severity}": count for severity, count in verdict["counts"].items()},
-        "failing": " ".join(code for code, rule in result["rules"].items() if rule["status"] == "fail"),
-        "schema": result["schema"]["name"], "schema_digest": result["schema"]["digest"],
-        "scanned": result["run"]["started"], "version": result["run"]["version"],
-    }  # fmt: skip
+        "failing": " ".join(
+            code for code, rule in result["rules"].items() if rule["status"] == "fail"
+        ),
+        "schema": result["schema"]["name"],
+        "schema_digest": result["schema"]["digest"],
+        "scanned": result["run"]["started"],
+        "version": result["run"]["version"],
+    }
     return [
-        {"@type": "sc:PropertyValue", "name": f"datacheck/{name}", "value": clean(v) if isinstance(v, str) else v}
+        {
+            "@type": "sc:PropertyValue",
+            "name": f"datacheck/{name}",
+            "value": clean(v) if isinstance(v, str) else v,
+        }
         for name, v in values.items()
     ]
 
 
-# -------------------------------------------------------------------------------------------------- files
+# -------------------------------------------------------------------------------------------- files
 
 
 def _base_folder(root: Path, beside: Path | None) -> Path:
@@ -187,10 +265,18 @@ def _path_prefix(folder: Path, base: Path) -> str | None:
 def _file_objects(listing: Listing, base: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the files with their SHA-256, and what is not among them."""
     if len(listing.entries) > MOST_FILES:
-        most = f"{len(listing.entries):,} files are more than {MOST_FILES:,}: none is listed with its SHA-256"
-        return [], [f"{most}; datacheck's digest is of all. Cards of fewer, larger files (tar, Parquet) have them."]
+        most = (
+            f"{len(listing.entries):,} files are more than {MOST_FILES:,}: none is listed with "
+            f"its SHA-256"
+        )
+        return [], [
+            f"{most}; datacheck's digest is of all. Cards of fewer, larger files (tar, Parquet) "
+            f"have them."
+        ]
     heads = {f"@{name}/": _path_prefix(folder, base) for name, folder in listing.roots.items()}
-    named: dict[str, Entry] = {}  # an extra folder may lie in the data folder: its files are listed twice
+    named: dict[
+        str, Entry
+    ] = {}  # an extra folder may lie in the data folder: its files are listed twice
     for entry in listing.entries:
         own = next((own for own in heads if entry.path.startswith(own)), "")
         head = heads[own] if own else _path_prefix(listing.root, base)
@@ -198,7 +284,11 @@ def _file_objects(listing: Listing, base: Path) -> tuple[list[dict[str, Any]], l
             named.setdefault(head + entry.path.removeprefix(own), entry)
     with ThreadPoolExecutor(usable_cpus()) as pool:
         sums = list(pool.map(lambda entry: _sha256(listing, entry), named.values()))
-    found = [_file_object(name, entry.size, sha) for (name, entry), sha in zip(named.items(), sums, strict=True) if sha]
+    found = [
+        _file_object(name, entry.size, sha)
+        for (name, entry), sha in zip(named.items(), sums, strict=True)
+        if sha
+    ]
     folders = len(named) - len(found)
     many = (
         f"{folders:,} Zarr folders are not listed by themselves"
@@ -208,16 +298,24 @@ def _file_objects(listing: Listing, base: Path) -> tuple[list[dict[str, Any]], l
     notes = [f"{many}: a folder has no SHA-256"] if folders else []
     far = [clean(own[1:-1]) for own, head in heads.items() if head is None]
     if far:
-        notes.append(f"files of --root {', '.join(far)} are not listed: put the card into a folder above all data")
+        notes.append(
+            f"files of --root {', '.join(far)} are not listed: put the card into a folder above "
+            f"all data"
+        )
     return found, notes
 
 
 def _file_object(name: str, size: int, sha: str) -> dict[str, Any]:
     url = quote(name)
     return {
-        "@type": "cr:FileObject", "@id": f"file/{url}", "name": clean(name, spaces=True), "contentUrl": url,
-        "contentSize": f"{size} B", "encodingFormat": _format(PurePosixPath(name).suffix), "sha256": sha,
-    }  # fmt: skip
+        "@type": "cr:FileObject",
+        "@id": f"file/{url}",
+        "name": clean(name, spaces=True),
+        "contentUrl": url,
+        "contentSize": f"{size} B",
+        "encodingFormat": _format(PurePosixPath(name).suffix),
+        "sha256": sha,
+    }
 
 
 def _sha256(listing: Listing, entry: Entry) -> str:
@@ -244,7 +342,10 @@ def _sha256(listing: Listing, entry: Entry) -> str:
     known = entry.digest not in {None, NOT_WHOLE}
     same = (status.st_size, status.st_mtime_ns) == (entry.size, entry.mtime_ns)
     if read != entry.size or (entry.digest != own.hexdigest() if known else not same):
-        msg = f"{clean(str(place), spaces=True)}: has changed since the scan, whose verdict is not of it. Scan again."
+        msg = (
+            f"{clean(str(place), spaces=True)}: has changed since the scan, whose verdict is not "
+            f"of it. Scan again."
+        )
         raise UsageError(msg)
     return sha.hexdigest()
 
@@ -253,44 +354,63 @@ def _file_set(suffixes: Sequence[str], head: str) -> dict[str, Any]:
     plain = all(suffix[1:].isalnum() for suffix in suffixes)
     within = re.sub(r"([*?\[])", r"[\1]", head)
     return {
-        "@type": "cr:FileSet", "@id": "samples-files", "name": "samples-files",
+        "@type": "cr:FileSet",
+        "@id": "samples-files",
+        "name": "samples-files",
         "description": "The files that the samples are in.",
         "encodingFormat": sorted({_format(suffix) for suffix in suffixes}),
-        "includes": [f"{within}*{suffix if plain else ''}" for suffix in (suffixes if plain else [""])],
-    }  # fmt: skip
+        "includes": [
+            f"{within}*{suffix if plain else ''}" for suffix in (suffixes if plain else [""])
+        ],
+    }
 
 
 def _format(suffix: str) -> str:
     return _FORMATS.get(suffix.lower(), "application/octet-stream")
 
 
-# ------------------------------------------------------------------------------------------------- fields
+# ------------------------------------------------------------------------------------------- fields
 
 
-def _sample_records(fields: Mapping[str, FieldSpec], suffixes: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _sample_records(
+    fields: Mapping[str, FieldSpec], suffixes: Sequence[str]
+) -> Iterator[dict[str, Any]]:
     if fields:
         tables = bool(suffixes) and set(suffixes) <= _TABLES
         yield {
-            "@type": "cr:RecordSet", "@id": "samples", "name": "samples",
+            "@type": "cr:RecordSet",
+            "@id": "samples",
+            "name": "samples",
             "field": [_field(name, spec, tables=tables) for name, spec in fields.items()],
-        }  # fmt: skip
+        }
 
 
 def _field(name: str, spec: FieldSpec, *, tables: bool) -> dict[str, Any]:
     extract = {"column": spec.at or name} if tables else {"fileProperty": "content"}
     said = [spec.role, spec.unit, spec.frame, "optional" if spec.optional else None]
-    shape = [] if spec.shape is None else [str(dim) if isinstance(dim, int) else "-1" for dim in spec.shape]
+    shape = (
+        []
+        if spec.shape is None
+        else [str(dim) if isinstance(dim, int) else "-1" for dim in spec.shape]
+    )
     return {
-        "@type": "cr:Field", "@id": f"samples/{quote(name)}", "name": clean(name, spaces=True),
+        "@type": "cr:Field",
+        "@id": f"samples/{quote(name)}",
+        "name": clean(name, spaces=True),
         "description": ", ".join(clean(word) for word in said if word) or "no role declared",
-        "dataType": _type(spec), "source": {"fileSet": {"@id": "samples-files"}, "extract": extract},
+        "dataType": _type(spec),
+        "source": {"fileSet": {"@id": "samples-files"}, "extract": extract},
         **({"isArray": True, "arrayShape": ",".join(shape)} if shape else {}),
-    }  # fmt: skip
+    }
 
 
 def _type(spec: FieldSpec) -> str:
     if spec.dtype is not None:
-        number = f"U{spec.dtype[1:].capitalize()}" if spec.dtype.startswith("u") else spec.dtype.capitalize()
+        number = (
+            f"U{spec.dtype[1:].capitalize()}"
+            if spec.dtype.startswith("u")
+            else spec.dtype.capitalize()
+        )
         return _TYPES.get(spec.dtype) or f"cr:{number}"
     if spec.is_text:
         return "sc:Text"
@@ -305,14 +425,18 @@ def _split_records(splits: Mapping[str, Mapping[str, int]]) -> Iterator[dict[str
     if splits:
         types = {"name": "sc:Text", "samples": "sc:Integer", "valid": "sc:Integer"}
         yield {
-            "@type": "cr:RecordSet", "@id": "splits", "name": "splits", "dataType": "cr:Split",
+            "@type": "cr:RecordSet",
+            "@id": "splits",
+            "name": "splits",
+            "dataType": "cr:Split",
             "key": {"@id": "splits/name"},
             "field": [
                 {"@type": "cr:Field", "@id": f"splits/{name}", "name": name, "dataType": kind}
                 for name, kind in types.items()
             ],
             "data": [
-                {"splits/name": clean(name, spaces=True)} | {f"splits/{what}": count for what, count in counts.items()}
+                {"splits/name": clean(name, spaces=True)}
+                | {f"splits/{what}": count for what, count in counts.items()}
                 for name, counts in splits.items()
             ],
-        }  # fmt: skip
+        }

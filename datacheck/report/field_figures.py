@@ -23,25 +23,68 @@ MOST = 6  # measures shown of one field
 
 # in the order in which they tell most: the first that varies is drawn in the table of fields
 LABELS = {
-    "box": "size (diagonal)", "bone": "median bone", "near": "distance", "norm": "length",
+    "box": "size (diagonal)",
+    "bone": "median bone",
+    "near": "distance",
+    "norm": "length",
     "spacing": "distance to the nearest point (median)",
-    "p99": "99th percentile of |x|", "tokens": "tokens", "trained": "supervised tokens",
-    "trained/tokens": "share of supervised tokens", "ignored/count": "share ignored", "step": "time step (median)",
+    "p99": "99th percentile of |x|",
+    "tokens": "tokens",
+    "trained": "supervised tokens",
+    "trained/tokens": "share of supervised tokens",
+    "ignored/count": "share ignored",
+    "step": "time step (median)",
     "min": "lowest value",
-    "max": "highest value", "angle": "angle", "dims": "length (first axis)", "steps": "steps", "reach": "reach",
-    "shortest": "shortest quaternion", "longest": "longest quaternion", "largest": "points of the largest instance",
-    "objects": "objects", "front": "share in front", "copies": "repeated points", "flatness": "flatness",
-    "lowest": "lowest", "highest": "highest", "peak": "largest |x|", "leap": "largest step",
+    "max": "highest value",
+    "angle": "angle",
+    "dims": "length (first axis)",
+    "steps": "steps",
+    "reach": "reach",
+    "shortest": "shortest quaternion",
+    "longest": "longest quaternion",
+    "largest": "points of the largest instance",
+    "objects": "objects",
+    "front": "share in front",
+    "copies": "repeated points",
+    "flatness": "flatness",
+    "lowest": "lowest",
+    "highest": "highest",
+    "peak": "largest |x|",
+    "leap": "largest step",
     "prompt_bytes": "bytes before the first answer",
-    "answers": "answers", "same": "share of commands as the one before",
-    "noop": "share of commands that ask for nothing", "nonfinite": "NaN or infinite values",
-    "zeros": "rows of zeros", "bytes": "bytes",
-}  # fmt: skip
+    "answers": "answers",
+    "same": "share of commands as the one before",
+    "noop": "share of commands that ask for nothing",
+    "nonfinite": "NaN or infinite values",
+    "zeros": "rows of zeros",
+    "bytes": "bytes",
+}
 _IN_UNIT = frozenset(
-    {"box", "bone", "near", "norm", "spacing", "p99", "peak", "min", "max", "lowest", "highest", "leap", "reach",
-     "step"}
-)  # fmt: skip
-_BANDS = {"box": "size", "bone": "size", "near": "distance", "min": "range", "max": "range", "lowest": "rests"}
+    {
+        "box",
+        "bone",
+        "near",
+        "norm",
+        "spacing",
+        "p99",
+        "peak",
+        "min",
+        "max",
+        "lowest",
+        "highest",
+        "leap",
+        "reach",
+        "step",
+    }
+)
+_BANDS = {
+    "box": "size",
+    "bone": "size",
+    "near": "distance",
+    "min": "range",
+    "max": "range",
+    "lowest": "rests",
+}
 _UNIT_STATS = frozenset({"box", "bone", "near", "norm"})  # what a unit is told by
 VECTORS = frozenset({"min", "max", "dims"})  # shown by their lowest, highest and first component
 
@@ -50,7 +93,8 @@ class ShownMeasure(NamedTuple):
     """What the page shows of one column, or of one over another: its name, of which field, which statistic.
 
     Args:
-        column: of the numbers, and where they are shares of others, behind "/" the statistic that holds those.
+        column: of the numbers, and where they are shares of others, behind "/" the statistic that
+            holds those.
         field, stat: what it is of.
     """
 
@@ -71,10 +115,16 @@ def shown_measures(columns: Iterable[str]) -> dict[str, list[ShownMeasure]]:
         head, _, stat = name.rpartition(":")
         field = head.removeprefix(":")
         found.setdefault(field, []).extend(
-            ShownMeasure(f"{head}:{one}", field, one) for one in LABELS if _has_columns(one, stat, head, names)
+            ShownMeasure(f"{head}:{one}", field, one)
+            for one in LABELS
+            if _has_columns(one, stat, head, names)
         )
     rank = {stat: place for place, stat in enumerate(LABELS)}
-    return {f: sorted(some, key=lambda one: (rank[one.stat], one.column)) for f, some in found.items() if some}
+    return {
+        f: sorted(some, key=lambda one: (rank[one.stat], one.column))
+        for f, some in found.items()
+        if some
+    }
 
 
 def _has_columns(one: str, stat: str, head: str, names: Container[str]) -> bool:
@@ -94,7 +144,10 @@ def measured_column(columns: Mapping[str, Measured], name: str) -> Measured | No
     if few.values.ndim != 1 or all_.values.ndim != 1:
         return None
     known = few.present & all_.present & (all_.values > 0)
-    return Measured(np.divide(few.values, all_.values, out=np.zeros(len(known)), where=known, dtype=np.float64), known)
+    return Measured(
+        np.divide(few.values, all_.values, out=np.zeros(len(known)), where=known, dtype=np.float64),
+        known,
+    )
 
 
 def label(spec: FieldSpec, stat: str) -> str:
@@ -104,7 +157,9 @@ def label(spec: FieldSpec, stat: str) -> str:
 
 def unit(spec: FieldSpec, stat: str) -> str:
     """Return the unit of a measure, "" where it has none."""
-    return "B" if stat in {"bytes", "prompt_bytes"} else (spec.unit or "") if stat in _IN_UNIT else ""
+    return (
+        "B" if stat in {"bytes", "prompt_bytes"} else (spec.unit or "") if stat in _IN_UNIT else ""
+    )
 
 
 def band(schema: Schema, one: ShownMeasure) -> list[float | None] | None:
@@ -121,7 +176,9 @@ def band(schema: Schema, one: ShownMeasure) -> list[float | None] | None:
     return None if wanted is None else [wanted.low, wanted.high]
 
 
-def _count_limits(schema: Schema, spec: FieldSpec, one: ShownMeasure) -> tuple[float | None, float | None]:
+def _count_limits(
+    schema: Schema, spec: FieldSpec, one: ShownMeasure
+) -> tuple[float | None, float | None]:
     """Return the least and the most of what is counted, and of lengths and steps of time; None where it is open."""
     least: float | None = None
     most: float | None = None
@@ -137,7 +194,10 @@ def _count_limits(schema: Schema, spec: FieldSpec, one: ShownMeasure) -> tuple[f
         off = option(schema, bad_rotation, "off")
         least, most = 1 - off, 1 + off
     elif one.stat == "step" and schema.episode is not None and schema.episode.fps is not None:
-        off, seconds = option(schema, fps_mismatch, "tolerance"), 1 / schema.episode.fps / factor(spec.unit or "s")
+        off, seconds = (
+            option(schema, fps_mismatch, "tolerance"),
+            1 / schema.episode.fps / factor(spec.unit or "s"),
+        )
         least, most = (seconds / end if end > 0 else None for end in (1 + off, 1 - off))
     return _finite_end(least), _finite_end(most)
 
@@ -152,9 +212,15 @@ def common_schema(schema: Schema) -> Schema:
     none, fields = FieldSpec(), dict(schema.fields)
     for name, spec in schema.fields.items():
         others = [one.spec(name) for one in every[1:]]
-        apart = [key for key in FieldSpec.model_fields if any(getattr(o, key) != getattr(spec, key) for o in others)]
+        apart = [
+            key
+            for key in FieldSpec.model_fields
+            if any(getattr(o, key) != getattr(spec, key) for o in others)
+        ]
         if apart:
-            fields[name] = spec.model_copy(update={key: getattr(none, key) for key in apart if key != "role"})
+            fields[name] = spec.model_copy(
+                update={key: getattr(none, key) for key in apart if key != "role"}
+            )
     return schema.model_copy(update={"fields": fields})
 
 
@@ -186,10 +252,27 @@ def marks(schema: Schema, one: ShownMeasure) -> list[dict[str, Any]]:
     windows = schema.windows
     if windows is not None and is_episode_length(schema, one):
         padded = windows.pad != "none" or windows.short == "pad"
-        below = "padded" if padded else "an error in the loader" if windows.short == "raise" else "without a window"
-        return [{"at": windows.length - 0.5, "name": f"window {windows.length:,}", "less": "shorter", "below": below}]
+        below = (
+            "padded"
+            if padded
+            else "an error in the loader"
+            if windows.short == "raise"
+            else "without a window"
+        )
+        return [
+            {
+                "at": windows.length - 0.5,
+                "name": f"window {windows.length:,}",
+                "less": "shorter",
+                "below": below,
+            }
+        ]
     edge = dict(loader_steps(schema)).get("voxel")
-    if edge is not None and one.stat == "spacing" and one.field == next(iter(schema.of_role("points")), ("",))[0]:
+    if (
+        edge is not None
+        and one.stat == "spacing"
+        and one.field == next(iter(schema.of_role("points")), ("",))[0]
+    ):
         return [{"at": edge, "name": f"voxel {edge:g}", "less": "denser", "below": "thinned"}]
     return []
 
@@ -211,28 +294,38 @@ _DIGITS = 5  # of a length that is to be 1: what rounding leaves is no distribut
 _DTYPE_ROWS = 10_000  # rows that are asked for their dtype: of rare ones the rules tell
 
 
-def fields(table: Table, schema: Schema, unfit: Array, reference: Table | None = None) -> Iterator[dict[str, Any]]:
+def fields(
+    table: Table, schema: Schema, unfit: Array, reference: Table | None = None
+) -> Iterator[dict[str, Any]]:
     """Yield what is known of each field: what is declared, in how many samples it is, its measures.
 
     Args:
         table: rows; a column is read when it is asked for, and let go again.
         schema: the schema in force.
         unfit: bool (rows): samples that are not fit for training.
-        reference: the rows of the run that this one is compared with; they are counted in the same bins.
+        reference: the rows of the run that this one is compared with; they are counted in the same
+            bins.
     """
     measures = shown_measures(table.columns)
     groups = _groups(table, unfit, reference)
-    for name in dict.fromkeys([*sorted(schema.stored), *sorted({*schema.fields, *measures} - {ANY, ""}), ""]):
+    for name in dict.fromkeys(
+        [*sorted(schema.stored), *sorted({*schema.fields, *measures} - {ANY, ""}), ""]
+    ):
         spec = schema.spec(name)
         known = table.columns[f"{name}:ndim"].present if f"{name}:ndim" in table.columns else None
         drawn = _field_measures(table, schema, measures.get(name, []), groups)
         if spec.absent or (known is None and not drawn and name not in schema.fields):
             continue
         yield {
-            "name": name, "role": spec.role or "", "unit": spec.unit or "", "shape": _shape(spec.shape),
-            "dtype": _dtype(table, name) or spec.dtype or "", "declared": name in schema.fields,
-            "present": None if known is None else int(np.count_nonzero(known)), "measures": drawn,
-        }  # fmt: skip
+            "name": name,
+            "role": spec.role or "",
+            "unit": spec.unit or "",
+            "shape": _shape(spec.shape),
+            "dtype": _dtype(table, name) or spec.dtype or "",
+            "declared": name in schema.fields,
+            "present": None if known is None else int(np.count_nonzero(known)),
+            "measures": drawn,
+        }
 
 
 def _field_measures(
@@ -261,11 +354,13 @@ def _dtype(table: Table, name: str) -> str:
     if f"{name}:dtype" not in table.columns:
         return ""
     column = table.columns[f"{name}:dtype"]
-    met = sorted({str(word) for word in column.values[:: 1 + len(table) // _DTYPE_ROWS].tolist()} - {""})
+    met = sorted(
+        {str(word) for word in column.values[:: 1 + len(table) // _DTYPE_ROWS].tolist()} - {""}
+    )
     return ", ".join(met[:3]) + (" …" if len(met) > 3 else "")
 
 
-# ---------------------------------------------------------------------------------------------- histograms
+# --------------------------------------------------------------------------------------- histograms
 
 
 class _Groups:
@@ -288,7 +383,9 @@ def _groups(table: Table, unfit: Array, reference: Table | None) -> _Groups:
     apart = 2 <= len(present) <= _SPLITS
     places = {name: place if apart else 0 for place, name in enumerate(present)}
     then = np.zeros(0, np.int64) if reference is None else _split_numbers(reference, places)
-    return _Groups(present if apart else [""], 2 * _split_numbers(table, places) + unfit, reference, then)
+    return _Groups(
+        present if apart else [""], 2 * _split_numbers(table, places) + unfit, reference, then
+    )
 
 
 def _split_numbers(table: Table, places: dict[str, int]) -> Array:
@@ -297,7 +394,9 @@ def _split_numbers(table: Table, places: dict[str, int]) -> Array:
     return np.array([places.get(word, -1) for word in splits.words], np.int64)[splits.rows]
 
 
-def _measure(table: Table, schema: Schema, one: ShownMeasure, groups: _Groups) -> dict[str, Any] | None:
+def _measure(
+    table: Table, schema: Schema, one: ShownMeasure, groups: _Groups
+) -> dict[str, Any] | None:
     column = measured_column(table.columns, one.column)
     if column is None or not _is_drawn(column, one):
         return None  # a check of the user's may call its columns as it likes
@@ -307,19 +406,33 @@ def _measure(table: Table, schema: Schema, one: ShownMeasure, groups: _Groups) -
     then = _reference_values(one, groups)
     spec, whole, allowed = schema.spec(one.field), is_episode_length(schema, one), band(schema, one)
     return {
-        "column": one.column, "stat": one.stat, "label": "episode length" if whole else label(spec, one.stat),
+        "column": one.column,
+        "stat": one.stat,
+        "label": "episode length" if whole else label(spec, one.stat),
         "unit": "steps" if whole else unit(spec, one.stat),
-        "band": allowed, "units": _counts_in_other_units(values, rows, allowed, alternative_units(schema, one), len(groups.names)),
+        "band": allowed,
+        "units": _counts_in_other_units(
+            values, rows, allowed, alternative_units(schema, one), len(groups.names)
+        ),
         "n": len(values),
-        "marks": [mark | {"many": int(np.count_nonzero(values < mark["at"]))} for mark in marks(schema, one)],
+        "marks": [
+            mark | {"many": int(np.count_nonzero(values < mark["at"]))}
+            for mark in marks(schema, one)
+        ],
         "nonfinite": known - len(values),
-        **histogram(values, rows, 2 * len(groups.names), whole=column.values.dtype.kind in "biu", then=then),
+        **histogram(
+            values, rows, 2 * len(groups.names), whole=column.values.dtype.kind in "biu", then=then
+        ),
         "groups": groups.names,
-    }  # fmt: skip
+    }
 
 
 def _counts_in_other_units(
-    values: Array, rows: Array, allowed: list[float | None] | None, others: list[tuple[str, float]], splits: int
+    values: Array,
+    rows: Array,
+    allowed: list[float | None] | None,
+    others: list[tuple[str, float]],
+    splits: int,
 ) -> list[dict[str, Any]]:
     """Return in which other units values would be allowed that are not: ``unit``, ``band``, how ``many`` by split."""
     low, high = allowed or (None, None)
@@ -354,7 +467,9 @@ def _finite_values(column: Measured, stat: str, rows: Array) -> tuple[Array, Arr
 
 def _reference_values(one: ShownMeasure, groups: _Groups) -> ReferenceValues | None:
     """Return the values of the reference of the splits that are here, too."""
-    column = None if groups.reference is None else measured_column(groups.reference.columns, one.column)
+    column = (
+        None if groups.reference is None else measured_column(groups.reference.columns, one.column)
+    )
     if column is None or not _is_drawn(column, one):
         return None
     values, rows, _ = _finite_values(column, one.stat, groups.then)
@@ -384,7 +499,12 @@ class ReferenceValues(NamedTuple):
 
 
 def histogram(
-    values: Array, groups: Array, count: int, *, whole: bool = False, then: ReferenceValues | None = None
+    values: Array,
+    groups: Array,
+    count: int,
+    *,
+    whole: bool = False,
+    then: ReferenceValues | None = None,
 ) -> dict[str, Any]:
     """Return the percentiles of finite values, and how many of each group fall into each of at most 64 bins.
 
@@ -396,15 +516,24 @@ def histogram(
         then: what to count in the same bins; they hold all of both.
 
     Returns:
-        ``low``, ``high`` of all values, ``p`` (1, 50, 99 %), ``log``, ``edges`` of the bins, ``counts`` by group, and
-        how many are ``below`` and ``above`` the bins; no edges where there is nothing to tell apart. Of the reference
+        ``low``, ``high`` of all values, ``p`` (1, 50, 99 %), ``log``, ``edges`` of the bins,
+        ``counts`` by group, and how many are ``below`` and ``above`` the bins; no edges where there
+        is nothing to tell apart. Of the reference
         ``then``: ``counts`` by split, ``below``, ``above``, ``median``.
 
     Notes:
-        The percentiles of more than 100,000 values are those of as many drawn from them, always the same.
+        The percentiles of more than 100,000 values are those of as many drawn from them, always the
+        same.
     """
     low, high, p = _extent(values)
-    said: dict[str, Any] = {"low": low, "high": high, "p": p, "log": False, "edges": [], "counts": []}
+    said: dict[str, Any] = {
+        "low": low,
+        "high": high,
+        "p": p,
+        "log": False,
+        "edges": [],
+        "counts": [],
+    }
     drawn = values if then is None else np.concatenate([values, then.values])
     first, last, places = (low, high, p) if then is None else _extent(drawn)
     if first == last:
@@ -412,10 +541,14 @@ def histogram(
     edges, log = _edges(drawn, first, last, places, whole=whole)
     if not edges[-1] - edges[0] > _NARROW:
         return said
-    said |= {"log": log, "edges": edges.tolist()} | _bin_counts(values, groups, count, edges, log=log)
+    said |= {"log": log, "edges": edges.tolist()} | _bin_counts(
+        values, groups, count, edges, log=log
+    )
     if then is not None:
         median = _extent(then.values)[2][1]
-        said["then"] = {"median": median} | _bin_counts(then.values, then.splits, then.groups, edges, log=log)
+        said["then"] = {"median": median} | _bin_counts(
+            then.values, then.splits, then.groups, edges, log=log
+        )
     return said
 
 
@@ -433,7 +566,9 @@ def _extent(values: Array) -> tuple[float, float, list[float]]:
     return float(values.min()), float(values.max()), [ordered[first], median, ordered[last]]
 
 
-def _bin_counts(values: Array, groups: Array, count: int, edges: Array, *, log: bool) -> dict[str, Any]:
+def _bin_counts(
+    values: Array, groups: Array, count: int, edges: Array, *, log: bool
+) -> dict[str, Any]:
     """Return ``counts`` by group and bin, and how many lie ``below`` and ``above``."""
     bins = len(edges) - 1
     counts, below, above = np.zeros(count * bins, np.int64), 0, 0
@@ -444,19 +579,25 @@ def _bin_counts(values: Array, groups: Array, count: int, edges: Array, *, log: 
             below, above = below + int(np.count_nonzero(under)), above + int(np.count_nonzero(over))
             within = ~(under | over)
             part, group = part[within], group[within]
-        counts += np.bincount(group * bins + _bin_numbers(part, edges, log=log), minlength=count * bins)
+        counts += np.bincount(
+            group * bins + _bin_numbers(part, edges, log=log), minlength=count * bins
+        )
     return {"counts": counts.reshape(count, bins).tolist(), "below": below, "above": above}
 
 
 def _bin_numbers(values: Array, edges: Array, *, log: bool) -> Array:
     """Return the bin of values that lie in one: each holds its lower edge, the last its upper one, too, exactly."""
     bins = len(edges) - 1
-    if not log and edges[1] - edges[0] < 1e7 * np.spacing(np.abs(edges).max()):  # rounding is no small part of a bin
+    if not log and edges[1] - edges[0] < 1e7 * np.spacing(
+        np.abs(edges).max()
+    ):  # rounding is no small part of a bin
         return _searched_bins(values, edges)
     first, last = (np.log(edges[[0, -1]]) if log else edges[[0, -1]]).tolist()
     at = ((np.log(values) if log else values) - first) * (bins / (last - first))
     places: Array = at.astype(np.int64)
-    beside = np.flatnonzero(np.abs(at - np.rint(at)) < 1e-6)  # an edge: of these arithmetic does not tell
+    beside = np.flatnonzero(
+        np.abs(at - np.rint(at)) < 1e-6
+    )  # an edge: of these arithmetic does not tell
     places[beside] = _searched_bins(values[beside], edges)
     return places
 
@@ -472,7 +613,9 @@ def bins_of(column: Measured, measure: Mapping[str, Any], rows: Array) -> Array:
         int64 (rows), -1 where there is no value.
     """
     part, edges = Measured(column.values[rows], column.present[rows]), np.array(measure["edges"])
-    found = np.where(part.present & ~np.isfinite(_scalar(part.values, measure["stat"])), NONFINITE, -1)
+    found = np.where(
+        part.present & ~np.isfinite(_scalar(part.values, measure["stat"])), NONFINITE, -1
+    )
     values, at, _ = _finite_values(part, measure["stat"], np.arange(len(rows)))
     beside = np.where(values < edges[0], BELOW, ABOVE)
     within = (values >= edges[0]) & (values <= edges[-1])
@@ -481,7 +624,9 @@ def bins_of(column: Measured, measure: Mapping[str, Any], rows: Array) -> Array:
     return found
 
 
-def _edges(values: Array, low: float, high: float, p: list[float], *, whole: bool) -> tuple[Array, bool]:
+def _edges(
+    values: Array, low: float, high: float, p: list[float], *, whole: bool
+) -> tuple[Array, bool]:
     """Return the edges of the bins, and whether they are equal steps of the logarithm."""
     if whole and high - low < BINS:
         return np.arange(low, high + 2) - 0.5, False
@@ -494,10 +639,12 @@ def _edges(values: Array, low: float, high: float, p: list[float], *, whole: boo
             edges[[0, -1]] = least, top
             return edges, True
     span = p[2] - p[0] or abs(p[1]) or 1.0
-    return np.linspace(max(bottom, p[0] - _FAR * span), min(top, p[2] + _FAR * span), _DRAWN + 1), False
+    return np.linspace(
+        max(bottom, p[0] - _FAR * span), min(top, p[2] + _FAR * span), _DRAWN + 1
+    ), False
 
 
-# ------------------------------------------------------------------------------------------------- samples
+# ------------------------------------------------------------------------------------------ samples
 
 
 def order_of_rows(failing: Texts, ranks: Array, most: int) -> Array:

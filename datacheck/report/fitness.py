@@ -18,7 +18,11 @@ def fitness(listed: int, valid: int, errors: Collection[str], exit_code: int) ->
     """
     unfit = listed - valid
     if not unfit:
-        alone = "the sample is fit for training" if listed == 1 else f"all {_samples(listed)} are fit for training"
+        alone = (
+            "the sample is fit for training"
+            if listed == 1
+            else f"all {_samples(listed)} are fit for training"
+        )
         return dataset_sentence(listed, errors, exit_code) or alone
     if listed == 1:
         return "the sample is not fit for training"

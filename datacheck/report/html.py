@@ -1,6 +1,7 @@
 """report.html: one file that says what result.json, samples.parquet and previews.json of a run hold; no data is opened.
 
-Text of the user's goes into the page as JSON only, and from there into text nodes; it is never parsed as markup.
+Text of the user's goes into the page as JSON only, and from there into text nodes; it is never
+parsed as markup.
 """
 
 from __future__ import annotations
@@ -22,7 +23,15 @@ import orjson
 
 from datacheck.errors import UsageError
 from datacheck.model.table import CHECKED, SKIPPED, UNREADABLE, Measured, Table, Texts
-from datacheck.report.field_figures import BINS, VECTORS, bins_of, common_schema, fields, measured_column, order_of_rows
+from datacheck.report.field_figures import (
+    BINS,
+    VECTORS,
+    bins_of,
+    common_schema,
+    fields,
+    measured_column,
+    order_of_rows,
+)
 from datacheck.report.fitness import error_codes, fitness
 from datacheck.report.plots import plots
 from datacheck.report.split_tables import class_shares, drifts, overlaps
@@ -50,19 +59,36 @@ from datacheck.schema.model import Schema
 Array = np.ndarray[Any, Any]
 
 MOST_ROWS = 5_000
-_SCRIPTS, _PICTURE_SCRIPTS = ("dom.js", "charts.js"), ("twgl.js", "scene.js", "space.js", "widgets.js", "pictures.js")
+_SCRIPTS, _PICTURE_SCRIPTS = (
+    ("dom.js", "charts.js"),
+    ("twgl.js", "scene.js", "space.js", "widgets.js", "pictures.js"),
+)
 _STYLES = ("page.css", "pictures.css")
 _MEASURES = 4  # columns of the sample table beside key, split, status, codes
 _BYTE_BUDGETS = {
-    "findings": 750_000, "suppressed": 100_000, "rules": 250_000, "unchecked": 150_000, "crashes": 150_000,
-    "fields": 450_000, "rows": 600_000, "schema": 100_000, "pairs": 20_000,
-    "plots": 200_000, "brushes": 250_000, "drifts": 80_000, "classes": 50_000,
-}  # fmt: skip
-# in UTF-8: a tag's beginning, U+007F to U+009F, and the noncharacters, which HTML calls errors also within a script
+    "findings": 750_000,
+    "suppressed": 100_000,
+    "rules": 250_000,
+    "unchecked": 150_000,
+    "crashes": 150_000,
+    "fields": 450_000,
+    "rows": 600_000,
+    "schema": 100_000,
+    "pairs": 20_000,
+    "plots": 200_000,
+    "brushes": 250_000,
+    "drifts": 80_000,
+    "classes": 50_000,
+}
+# in UTF-8: a tag's beginning, U+007F to U+009F, and the noncharacters, which HTML calls errors also
+# within a script
 _NOT_HTML = re.compile(
     rb"[<\x7f]|\xc2[\x80-\x9f]|\xef(?:\xb7[\x90-\xaf]|\xbf[\xbe\xbf])|[\xf0-\xf4][\x8f\x9f\xaf\xbf]\xbf[\xbe\xbf]"
 )
-_PICTURE_BYTES, _PAGE_BYTES = 1_500_000, 2_800_000  # pictures take what the others leave of all: always some hundred kB
+_PICTURE_BYTES, _PAGE_BYTES = (
+    1_500_000,
+    2_800_000,
+)  # pictures take what the others leave of all: always some hundred kB
 _MAX_KEY_CHARS = 500  # characters of a key, a reason or a split in the sample table
 _STATUS = ("not fit", "warned", "fit", "fit")
 _UNREAD = {UNREADABLE: "unreadable", SKIPPED: "skipped"}
@@ -74,8 +100,9 @@ def write_page(
     """Write the report.html of a finished run beside its result.json; return its path.
 
     Args:
-        run: what `scan_dataset` returned, or a folder that a scan has left behind (``.datacheck`` for the newest). Of a
-            folder no other run is opened, so that the page says nothing of the one with which it was compared.
+        run: what `scan_dataset` returned, or a folder that a scan has left behind (``.datacheck``
+            for the newest). Of a folder no other run is opened, so that the page says nothing of
+            the one with which it was compared.
         table: of a folder, the rows of its samples.parquet, where they are at hand.
         drawn: called when all but the pictures is made: waits until they are there.
 
@@ -92,7 +119,9 @@ def write_page(
     else:
         msg = f"{run}: is no finished run. Name the folder of one, for example .datacheck/latest"
         raise UsageError(msg)
-    fresh = isinstance(run, ScanRun) and "rescored" not in run.report.run  # else somebody else's rows are drawn
+    fresh = (
+        isinstance(run, ScanRun) and "rescored" not in run.report.run
+    )  # else somebody else's rows are drawn
     with nullcontext() if fresh else reading(folder):
         made = page(run_summary(folder, table, unfit, drawn, compared=isinstance(run, ScanRun)))
     fsops.write_file(folder / PAGE, made, mode=0o666)
@@ -100,16 +129,22 @@ def write_page(
 
 
 def run_summary(
-    folder: Path, table: Table | None = None, unfit: Array | None = None, drawn: Callable[[], object] | None = None,
-    *, compared: bool = True,
-) -> dict[str, Any]:  # fmt: skip
+    folder: Path,
+    table: Table | None = None,
+    unfit: Array | None = None,
+    drawn: Callable[[], object] | None = None,
+    *,
+    compared: bool = True,
+) -> dict[str, Any]:
     """Return what the page says of a run, as JSON values of at most 2.8 MB.
 
     Args:
         folder: of the run.
-        table, unfit: its rows, and bool (rows): which are not fit for training; None: as the folder says.
+        table, unfit: its rows, and bool (rows): which are not fit for training; None: as the folder
+            says.
         drawn: as of `write_page`.
-        compared: open the run with which it was compared, and which it names itself: not where it may be of others.
+        compared: open the run with which it was compared, and which it names itself: not where it
+            may be of others.
     """
     result = read_result(folder)
     table, failing = table or read_table(folder / SAMPLES), read_failing(folder / SAMPLES)
@@ -122,28 +157,42 @@ def run_summary(
     order = order_of_rows(failing, ranks, MOST_ROWS)
     verdict, samples = result["verdict"], result["dataset"]["samples"]
     run = _result_within_budget(result) | {
-        "fitness": fitness(samples["listed"], verdict["valid"], error_codes(result), verdict["exit_code"]),
+        "fitness": fitness(
+            samples["listed"], verdict["valid"], error_codes(result), verdict["exit_code"]
+        ),
         "folder": shlex.quote(relative_to_cwd(folder)),
         "reference": reference is not None,
-        "schema_text": text if size_of(text) <= _BYTE_BUDGETS["schema"] else shortened(text, _BYTE_BUDGETS["schema"] // 6),
-        "fields": items_within(of_fields, _BYTE_BUDGETS["fields"]), "all_fields": len(of_fields),
+        "schema_text": text
+        if size_of(text) <= _BYTE_BUDGETS["schema"]
+        else shortened(text, _BYTE_BUDGETS["schema"] // 6),
+        "fields": items_within(of_fields, _BYTE_BUDGETS["fields"]),
+        "all_fields": len(of_fields),
         "plots": items_within(plots(table, drawn_as, unfit), _BYTE_BUDGETS["plots"]),
         "overlaps": _overlaps(table, schema, failing),
-        "classes": items_within(_classes(table, schema, failing, reference), _BYTE_BUDGETS["classes"]),
+        "classes": items_within(
+            _classes(table, schema, failing, reference), _BYTE_BUDGETS["classes"]
+        ),
         "drifts": [
-            one | {"measures": items_within(one["measures"], _BYTE_BUDGETS["drifts"])} for one in drifts(result["rules"], schema)
+            one | {"measures": items_within(one["measures"], _BYTE_BUDGETS["drifts"])}
+            for one in drifts(result["rules"], schema)
         ],
         "of_samples": {"total": len(table), "failing": int(np.count_nonzero(_fails(failing)))},
-    }  # fmt: skip
-    room = min(_BYTE_BUDGETS["rows"], _PAGE_BYTES - size_of(run))  # all the others full at once leave the rows less
+    }
+    room = min(
+        _BYTE_BUDGETS["rows"], _PAGE_BYTES - size_of(run)
+    )  # all the others full at once leave the rows less
     run["samples"] = _samples(table, failing, ranks, order, of_fields, room)
     left = _PAGE_BYTES - size_of(run)
     order = order[: len(run["samples"]["rows"])]
-    run["brushes"] = brushes(table, run["fields"], order, min(_BYTE_BUDGETS["brushes"], left // 2), size_of)
+    run["brushes"] = brushes(
+        table, run["fields"], order, min(_BYTE_BUDGETS["brushes"], left // 2), size_of
+    )
     run["parquet"] = repr(str(Path(relative_to_cwd(folder)) / SAMPLES))
     if drawn is not None:
         drawn()
-    return run | {"previews": pictures(folder, min(_PICTURE_BYTES, left - size_of(run["brushes"])), size_of)}
+    return run | {
+        "previews": pictures(folder, min(_PICTURE_BYTES, left - size_of(run["brushes"])), size_of)
+    }
 
 
 def _unfit(folder: Path, table: Table, failing: Texts) -> Array:
@@ -160,8 +209,15 @@ def _ranks(failing: Texts, findings: Iterable[Mapping[str, Any]], unfit: Array) 
     said: dict[str, set[str]] = {}
     for finding in findings:
         said.setdefault(finding["rule"], set()).add(finding["severity"])
-    informs = {code for code, severities in said.items() if "info" in severities and "warning" not in severities}
-    ranks = [min((2 if code in informs else 1 for code in word.split()), default=3) for word in failing.words]
+    informs = {
+        code
+        for code, severities in said.items()
+        if "info" in severities and "warning" not in severities
+    }
+    ranks = [
+        min((2 if code in informs else 1 for code in word.split()), default=3)
+        for word in failing.words
+    ]
     return np.where(unfit, 0, np.array(ranks, np.int64)[failing.rows])
 
 
@@ -172,28 +228,45 @@ def _fails(failing: Texts) -> Array:
 
 def _result_within_budget(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a result of which the last findings, rules and sentences are left out where all would be too long."""
-    said = {name: result[name] for name in ("format", "run", "dataset", "schema", "verdict", "files")}
+    said = {
+        name: result[name] for name in ("format", "run", "dataset", "schema", "verdict", "files")
+    }
     lists = {
-        "findings": result["findings"], "suppressed": result.get("suppressed", []),
+        "findings": result["findings"],
+        "suppressed": result.get("suppressed", []),
         "rules": [
             {"code": code} | {name: rule[name] for name in rule if name != "compared"}
             for code, rule in result["rules"].items()
         ],
-        "unchecked": result["unchecked"], "crashes": result["crashes"],
-    }  # fmt: skip
+        "unchecked": result["unchecked"],
+        "crashes": result["crashes"],
+    }
     kept = {name: items_within(items, _BYTE_BUDGETS[name]) for name, items in lists.items()}
     before = result.get("left_out", {})
-    left_out = {name: before.get(name, 0) + len(items) - len(kept[name]) for name, items in lists.items()}
+    left_out = {
+        name: before.get(name, 0) + len(items) - len(kept[name]) for name, items in lists.items()
+    }
     return said | kept | {"left_out": before | left_out}
 
 
 def _samples(
-    table: Table, failing: Texts, ranks: Array, order: Array, of_fields: Iterable[Mapping[str, Any]], room: int
+    table: Table,
+    failing: Texts,
+    ranks: Array,
+    order: Array,
+    of_fields: Iterable[Mapping[str, Any]],
+    room: int,
 ) -> dict[str, Any]:
     """Return the rows of the sample table that there is room for, and the titles of the measures in them."""
-    measures = [(f["name"], f["measures"][0]) for f in of_fields if f["measures"] and f["measures"][0]["edges"]]
+    measures = [
+        (f["name"], f["measures"][0])
+        for f in of_fields
+        if f["measures"] and f["measures"][0]["edges"]
+    ]
     known = [(pair, measured_column(table.columns, pair[1]["column"])) for pair in measures]
-    kept = [(pair, column) for pair, column in known if column is not None and column.values.ndim == 1][:_MEASURES]
+    kept = [
+        (pair, column) for pair, column in known if column is not None and column.values.ndim == 1
+    ][:_MEASURES]
     places = order.tolist()
     columns = [
         [shortened(table.keys[row], _MAX_KEY_CHARS) for row in places],
@@ -222,10 +295,15 @@ def _overlaps(table: Table, schema: Schema, failing: Texts) -> dict[str, Any] | 
     return said
 
 
-def _classes(table: Table, schema: Schema, failing: Texts, reference: Table | None) -> Iterable[dict[str, Any]]:
+def _classes(
+    table: Table, schema: Schema, failing: Texts, reference: Table | None
+) -> Iterable[dict[str, Any]]:
     """Yield the shares of classes, with no name longer than there is room for."""
     for one in class_shares(table, schema, failing, reference):
-        names = {what: [shortened(name, _MAX_KEY_CHARS) for name in one[what]] for what in ("splits", "without")}
+        names = {
+            what: [shortened(name, _MAX_KEY_CHARS) for name in one[what]]
+            for what in ("splits", "without")
+        }
         yield one | names | {"field": shortened(one["field"], _MAX_KEY_CHARS)}
 
 
@@ -233,10 +311,13 @@ def _rounded(column: Measured, order: Array) -> list[float | None]:
     values, present = column.values[order].tolist(), column.present[order].tolist()
     if column.values.dtype.kind != "f":
         return [v if known else None for v, known in zip(values, present, strict=True)]
-    return [float(f"{v:.5g}") if known and math.isfinite(v) else None for v, known in zip(values, present, strict=True)]
+    return [
+        float(f"{v:.5g}") if known and math.isfinite(v) else None
+        for v, known in zip(values, present, strict=True)
+    ]
 
 
-# --------------------------------------------------------------------------------------------------- bounds
+# ------------------------------------------------------------------------------------------- bounds
 
 
 def items_within(items: Iterable[Any], room: int) -> list[Any]:
@@ -268,10 +349,12 @@ def _json(value: Any) -> bytes:
 
 def _escaped(found: re.Match[bytes]) -> bytes:
     units = found[0].decode().encode("utf-16-be")
-    return b"".join(b"\\u%02x%02x" % (high, low) for high, low in zip(units[::2], units[1::2], strict=True))
+    return b"".join(
+        b"\\u%02x%02x" % (high, low) for high, low in zip(units[::2], units[1::2], strict=True)
+    )
 
 
-# ----------------------------------------------------------------------------------------------------- page
+# --------------------------------------------------------------------------------------------- page
 
 
 @dataclass(frozen=True)
@@ -280,8 +363,8 @@ class PageKind:
 
     Args:
         command: that writes them; their title until the script gives them one.
-        top, contents, without: words of the template: what stands at the top, what is below it, and where the same is
-            said to who has no scripts.
+        top, contents, without: words of the template: what stands at the top, what is below it, and
+            where the same is said to who has no scripts.
         scripts: behind those that all have.
     """
 
@@ -293,10 +376,21 @@ class PageKind:
 
 
 _RUN_PAGE = PageKind(
-    "datacheck scan", "Verdict", "findings",
+    "datacheck scan",
+    "Verdict",
+    "findings",
     "The same is in result.json and samples.parquet beside it.",
-    ("plots.js", "overlay.js", "drifts.js", "classes.js", "brush.js", "parts.js", "samples.js", "page.js"),
-)  # fmt: skip
+    (
+        "plots.js",
+        "overlay.js",
+        "drifts.js",
+        "classes.js",
+        "brush.js",
+        "parts.js",
+        "samples.js",
+        "page.js",
+    ),
+)
 
 
 def page(run: Mapping[str, Any]) -> bytes:
@@ -313,16 +407,28 @@ def render_page(kind: PageKind, said: Mapping[str, Any], *, pictured: bool) -> b
         pictured: whether it shows pictures of samples.
     """
     own = Path(__file__).with_name("page")
-    scripts, styles = (*_SCRIPTS, *(_PICTURE_SCRIPTS if pictured else ()), *kind.scripts), _STYLES[: 1 + pictured]
-    style, script = (b"\n".join((own / name).read_bytes() for name in names) for names in (styles, scripts))
+    scripts, styles = (
+        (*_SCRIPTS, *(_PICTURE_SCRIPTS if pictured else ()), *kind.scripts),
+        _STYLES[: 1 + pictured],
+    )
+    style, script = (
+        b"\n".join((own / name).read_bytes() for name in names) for names in (styles, scripts)
+    )
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    words = {"policy": policy} | {name: getattr(kind, name) for name in ("command", "top", "contents", "without")}
-    parts = {name: word.encode() for name, word in words.items()} | {"style": style, "script": script}
+    words = {"policy": policy} | {
+        name: getattr(kind, name) for name in ("command", "top", "contents", "without")
+    }
+    parts = {name: word.encode() for name, word in words.items()} | {
+        "style": style,
+        "script": script,
+    }
     parts["run"] = _json(said)
-    return re.sub(rb"\{\{(\w+)\}\}", lambda found: parts[found[1].decode()], (own / "page.html").read_bytes())
+    return re.sub(
+        rb"\{\{(\w+)\}\}", lambda found: parts[found[1].decode()], (own / "page.html").read_bytes()
+    )
 
 
 def _hash(text: bytes) -> str:
@@ -352,15 +458,22 @@ def pictures(folder: Path, room: int, size: Callable[[Any], int]) -> dict[str, A
         room -= taken
         laid.append(one)
     kept = pictures_within(found, room, size)
-    said = [f"joints of {pluralize(left, 'field')} not overlaid: the page has no more room"] if left else []
+    said = (
+        [f"joints of {pluralize(left, 'field')} not overlaid: the page has no more room"]
+        if left
+        else []
+    )
     return kept | {"overlays": laid, "left_out": [*kept["left_out"], *said]}
 
 
-def pictures_within(found: Mapping[str, Any], room: int, size: Callable[[Any], int]) -> dict[str, Any]:
+def pictures_within(
+    found: Mapping[str, Any], room: int, size: Callable[[Any], int]
+) -> dict[str, Any]:
     """Return the first pictures that fit into so many bytes of a page, and what is left out.
 
     Args:
-        found: samples, of each row of pictures (findings) the places of its own among them, and what was left out.
+        found: samples, of each row of pictures (findings) the places of its own among them, and
+            what was left out.
         room, size: as above.
     """
     kept: list[Any] = []
@@ -372,11 +485,14 @@ def pictures_within(found: Mapping[str, Any], room: int, size: Callable[[Any], i
         kept.append(sample)
     left = len(found["samples"]) - len(kept)
     said = [f"{pluralize(left, 'sample')} not drawn: the page has no more room"] if left else []
-    places = {name: [at for at in mine if at < len(kept)] for name, mine in found["findings"].items()}
+    places = {
+        name: [at for at in mine if at < len(kept)] for name, mine in found["findings"].items()
+    }
     return {"samples": kept, "findings": places, "left_out": [*found["left_out"], *said]}
 
 
-# as `page/brush.js` reads them: of the bins, of what is below and above them, not finite, and not there
+# as `page/brush.js` reads them: of the bins, of what is below and above them, not finite, and not
+# there
 SIGNS = string.ascii_uppercase + string.ascii_lowercase + string.digits + "+/"
 EXTRA_SIGNS = "-_!"
 _SIGNS = np.frombuffer(f"{SIGNS}{EXTRA_SIGNS}.".encode(), np.uint8)
@@ -384,7 +500,11 @@ _ENTRY = 32  # bytes of the page for an entry's names
 
 
 def brushes(
-    table: Table, fields: Iterable[Mapping[str, Any]], rows: Array, room: int, size_of: Callable[[Any], int]
+    table: Table,
+    fields: Iterable[Mapping[str, Any]],
+    rows: Array,
+    room: int,
+    size_of: Callable[[Any], int],
 ) -> dict[str, dict[str, Any]]:
     """Return by column of the fields' measures what choosing a range of them takes.
 
@@ -396,8 +516,9 @@ def brushes(
         size_of: how many of them a value takes.
 
     Returns:
-        ``value`` (an expression of `pyarrow.compute`), ``whole`` (each bin is one whole number) and, of as many as
-        there is room for, ``bins`` (a sign for each row). The first measure of each field comes first.
+        ``value`` (an expression of `pyarrow.compute`), ``whole`` (each bin is one whole number)
+        and, of as many as there is room for, ``bins`` (a sign for each row). The first measure of
+        each field comes first.
     """
     assert len(SIGNS) == BINS
     said: dict[str, dict[str, Any]] = {}
@@ -407,7 +528,10 @@ def brushes(
         if (column := measured_column(table.columns, measure["column"]))
     ]
     for measure, column in drawn:
-        entry = {"value": expression(table.columns, measure["column"]), "whole": _has_integer_bins(measure, column)}
+        entry = {
+            "value": expression(table.columns, measure["column"]),
+            "whole": _has_integer_bins(measure, column),
+        }
         room -= size_of({measure["column"]: entry}) + _ENTRY
         if room < 0:
             return said
@@ -436,12 +560,16 @@ def expression(columns: Mapping[str, Measured], name: str) -> str:
     """Return what gives the numbers that are counted of a column of samples.parquet, as Python that pyarrow runs.
 
     Notes:
-        Always float64, which is what is counted: pyarrow would round a number to the type of the column.
+        Always float64, which is what is counted: pyarrow would round a number to the type of the
+            column.
     """
     head, _, stat = name.rpartition(":")
     part, _, whole = stat.partition("/")
     if whole:
-        few, every = (_double(_field(one), columns[one].values) for one in (f"{head}:{part}", f"{head}:{whole}"))
+        few, every = (
+            _double(_field(one), columns[one].values)
+            for one in (f"{head}:{part}", f"{head}:{whole}")
+        )
         return f"pc.if_else({_field(f'{head}:{whole}')} > 0, pc.divide({few}, {every}), None)"
     values = columns[name].values
     if values.ndim == 2 and stat in VECTORS:

@@ -1,7 +1,7 @@
 """What the page draws of a field beyond histograms: each a kind, a title and a few numbers.
 
-Shapes are those of at most 50,000 fit and 50,000 unfit samples, always the same; what is counted or called a lowest or
-highest value is of all.
+Shapes are those of at most 50,000 fit and 50,000 unfit samples, always the same; what is counted or
+called a lowest or highest value is of all.
 """
 
 from __future__ import annotations
@@ -61,14 +61,18 @@ class DrawnRows(NamedTuple):
     def median(self, column: Measured) -> Array:
         """Return the median of each component, not finite where there is none; each sample counts as much."""
         rows = _complete_rows(_rows(column, self.alike))
-        return np.median(rows, axis=0) if len(rows) else np.full(column.values.shape[1:] or 1, np.nan)
+        return (
+            np.median(rows, axis=0) if len(rows) else np.full(column.values.shape[1:] or 1, np.nan)
+        )
 
 
 def _rows(column: Measured, rows: Array) -> Array:
     rows = rows[column.present[rows]]
     values = np.asarray(column.values[rows], np.float64)
     values = values[:, None] if values.ndim == 1 else values
-    return np.where(np.isfinite(values), np.clip(values, -_WIDE, _WIDE), np.nan)  # beyond that no difference is finite
+    return np.where(
+        np.isfinite(values), np.clip(values, -_WIDE, _WIDE), np.nan
+    )  # beyond that no difference is finite
 
 
 def _complete_rows(values: Array) -> Array:
@@ -81,7 +85,9 @@ def _is_complete(column: Measured) -> Array:
 
 
 def _drawn_rows(unfit: Array) -> DrawnRows:
-    fit, others, alike = (_subsample(np.flatnonzero(mask)) for mask in (~unfit, unfit, unfit | True))
+    fit, others, alike = (
+        _subsample(np.flatnonzero(mask)) for mask in (~unfit, unfit, unfit | True)
+    )
     return DrawnRows(fit, others, alike, unfit)
 
 
@@ -100,7 +106,8 @@ def plots(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
         unfit: bool (rows): samples that are not fit for training.
 
     Notes:
-        Kinds: ``lags``, ``ridges``, ``centroids``, ``boxes``, ``bars``, ``approach``; `page/plots.js` draws them.
+        Kinds: ``lags``, ``ridges``, ``centroids``, ``boxes``, ``bars``, ``approach``;
+            `page/plots.js` draws them.
     """
     drawn = _drawn_rows(unfit)
     for name in [
@@ -109,8 +116,13 @@ def plots(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
     ]:
         spec = schema.spec(name)
         if not spec.absent:
-            made = (_lags(table, name, spec), _ridges(table, name, schema, drawn), _centroids(table, name, spec, drawn),
-                    _bones(table, name, schema, drawn), *counts(table, name, schema, unfit))  # fmt: skip
+            made = (
+                _lags(table, name, spec),
+                _ridges(table, name, schema, drawn),
+                _centroids(table, name, spec, drawn),
+                _bones(table, name, schema, drawn),
+                *counts(table, name, schema, unfit),
+            )
             yield from ({"field": name} | plot for plot in made if plot is not None)
 
 
@@ -122,12 +134,17 @@ def _unlisted(table: Table, schema: Schema) -> list[str]:
 def _numeric(table: Table, name: str, width: int = 0) -> Measured | None:
     """Return a column of numbers with so many in each row (0: any), None where there is none."""
     column = table.columns.get(name)
-    if column is None or column.values.dtype.kind not in "biuf" or column.values.ndim != 2 or not len(column.values):
+    if (
+        column is None
+        or column.values.dtype.kind not in "biuf"
+        or column.values.ndim != 2
+        or not len(column.values)
+    ):
         return None
     return column if width in {0, column.values.shape[1]} else None
 
 
-# ------------------------------------------------------------------------------------------------- episodes
+# ----------------------------------------------------------------------------------------- episodes
 
 
 def _lags(table: Table, name: str, spec: FieldSpec) -> Plot | None:
@@ -150,10 +167,16 @@ def _lags(table: Table, name: str, spec: FieldSpec) -> Plot | None:
     kind = max(read, key=lambda one: float(read[one][1].max()))
     others = {one: float(quartiles[1].max()) for one, quartiles in read.items() if one != kind}
     return {
-        "kind": "lags", "title": f"How {spec.drives} follows {name}", "lags": list(LAGS), "n": count[kind],
-        "quartiles": _short(read[kind]), "expected": [0, 1] if spec.lag is None else [spec.lag],
-        "declared": spec.lag is not None, "reading": kind, "other": _short(others.get("absolute", others.get("delta"))),
-    }  # fmt: skip
+        "kind": "lags",
+        "title": f"How {spec.drives} follows {name}",
+        "lags": list(LAGS),
+        "n": count[kind],
+        "quartiles": _short(read[kind]),
+        "expected": [0, 1] if spec.lag is None else [spec.lag],
+        "declared": spec.lag is not None,
+        "reading": kind,
+        "other": _short(others.get("absolute", others.get("delta"))),
+    }
 
 
 def _short(values: Any) -> Any:
@@ -163,7 +186,7 @@ def _short(values: Any) -> Any:
     return [_short(one) for one in values] if np.ndim(values) else float(f"{float(values):.5g}")
 
 
-# ----------------------------------------------------------------------------------------------- components
+# --------------------------------------------------------------------------------------- components
 
 
 def _ridges(table: Table, name: str, schema: Schema, drawn: DrawnRows) -> Plot | None:
@@ -173,7 +196,9 @@ def _ridges(table: Table, name: str, schema: Schema, drawn: DrawnRows) -> Plot |
     if low is None or high is None or not 2 <= low.values.shape[1] <= _MAX_COMPONENTS:
         return None
     ends = [*drawn.row_values(low), *drawn.row_values(high)]
-    several = not all(np.array_equal(a, b, equal_nan=True) for a, b in zip(ends[:2], ends[2:], strict=True))
+    several = not all(
+        np.array_equal(a, b, equal_nan=True) for a, b in zip(ends[:2], ends[2:], strict=True)
+    )
     names, bands = (
         _names(schema, name, low.values.shape[1]),
         _bands(table, name, schema.spec(name), low.values.shape[1]),
@@ -190,20 +215,28 @@ def _ridges(table: Table, name: str, schema: Schema, drawn: DrawnRows) -> Plot |
         }
         if a is not None and b is not None and b - a > _NARROW:
             edges = _drawn_range(_typical_values([part[:, n] for part in ends]), a, b, bands[n])
-            row["edges"] = edges if edges[1] - edges[0] > _NARROW else None  # all of it beyond what is drawn
+            row["edges"] = (
+                edges if edges[1] - edges[0] > _NARROW else None
+            )  # all of it beyond what is drawn
         rows.append(row)
     shared = _share_axis([row for row in rows if row["edges"]])
     beyond = _outside_counts(low, high, rows)
     for n, row in enumerate(rows):
         if row["edges"]:
-            row["counts"] = [_counted(part[:, n], *row["edges"]) for part in (ends if several else ends[:2])]
+            row["counts"] = [
+                _counted(part[:, n], *row["edges"]) for part in (ends if several else ends[:2])
+            ]
             row["outside"] = beyond[n]
     if all(row["low"] is None for row in rows):
         return None
     return {
-        "kind": "ridges", "title": f"Each component: where its {'lowest and highest ' if several else ''}values lie",
-        "unit": schema.spec(name).unit or "", "shared": shared, "several": several, "rows": rows,
-    }  # fmt: skip
+        "kind": "ridges",
+        "title": f"Each component: where its {'lowest and highest ' if several else ''}values lie",
+        "unit": schema.spec(name).unit or "",
+        "shared": shared,
+        "several": several,
+        "rows": rows,
+    }
 
 
 def _names(schema: Schema, name: str, width: int) -> list[str]:
@@ -238,14 +271,19 @@ def _bands(table: Table, name: str, spec: FieldSpec, width: int) -> list[list[fl
     return [[robot.limits[joint][0] / by, robot.limits[joint][1] / by] for joint in orders[order]]
 
 
-def _drawn_range(values: Array, low: float, high: float, band: list[float | None] | None) -> list[float]:
+def _drawn_range(
+    values: Array, low: float, high: float, band: list[float | None] | None
+) -> list[float]:
     """Return from where to where a component is drawn: without a few far values, with limits that are near."""
     if not len(values):  # what is drawn has none
         return [max(low, -_WIDE), min(high, _WIDE)]
     a, b = (float(one) for one in np.quantile(values, _TYPICAL_QUANTILES))
     room = max((b - a) or abs(a) or 1.0, 2 * _NARROW)
     near = [end for end in band or () if end is not None and a - 2 * room <= end <= b + 2 * room]
-    return [max(-_WIDE, min(max(low, a - room), *near, b)), min(_WIDE, max(min(high, b + room), *near, a))]
+    return [
+        max(-_WIDE, min(max(low, a - room), *near, b)),
+        min(_WIDE, max(min(high, b + room), *near, a)),
+    ]
 
 
 def _typical_values(parts: list[Array]) -> Array:
@@ -258,7 +296,10 @@ def _typical_values(parts: list[Array]) -> Array:
 def _share_axis(rows: list[Plot]) -> bool:
     """Give all components one axis where they are about as wide and lie together; tell whether they do."""
     wide = [row["edges"][1] - row["edges"][0] for row in rows]
-    edges = [min((row["edges"][0] for row in rows), default=0.0), max((row["edges"][1] for row in rows), default=0.0)]
+    edges = [
+        min((row["edges"][0] for row in rows), default=0.0),
+        max((row["edges"][1] for row in rows), default=0.0),
+    ]
     if rows and (max(wide) > _MAX_SHARED_RATIO * min(wide) or edges[1] - edges[0] > 2 * max(wide)):
         return False
     for row in rows:
@@ -277,7 +318,10 @@ def _outside_counts(low: Measured, high: Measured, rows: list[Plot]) -> list[int
     """Return of how many samples each component is lower or higher than what is drawn of it."""
     edges = np.array([row["edges"] or [-np.inf, np.inf] for row in rows])
     found = np.zeros(len(rows), np.int64)
-    if all(row["edges"] is None or row["edges"][0] <= row["low"] <= row["high"] <= row["edges"][1] for row in rows):
+    if all(
+        row["edges"] is None or row["edges"][0] <= row["low"] <= row["high"] <= row["edges"][1]
+        for row in rows
+    ):
         return found.tolist()
     for start in range(0, len(low.values), _CHUNK_ROWS):  # that stays in the caches
         part = slice(start, start + _CHUNK_ROWS)
@@ -287,7 +331,7 @@ def _outside_counts(low: Measured, high: Measured, rows: list[Plot]) -> list[int
     return found.tolist()
 
 
-# ---------------------------------------------------------------------------------------- where things lie
+# --------------------------------------------------------------------------------- where things lie
 
 
 def _centroids(table: Table, name: str, spec: FieldSpec, drawn: DrawnRows) -> Plot | None:
@@ -301,35 +345,57 @@ def _centroids(table: Table, name: str, spec: FieldSpec, drawn: DrawnRows) -> Pl
         return None
     known = sizes is not None and sizes.values.dtype.kind == "f" and sizes.values.ndim == 1
     half = float(np.nan_to_num(drawn.median(sizes)[0])) / 2 if known and sizes is not None else 0.0
-    low, high, origin = _drawn_cube(parts[0] if len(parts[0]) >= _MIN_TYPICAL_SAMPLES else together, parts[1], half)
+    low, high, origin = _drawn_cube(
+        parts[0] if len(parts[0]) >= _MIN_TYPICAL_SAMPLES else together, parts[1], half
+    )
     within = [part[((part >= low) & (part <= high)).all(axis=1)] for part in parts]
     planes = [
         {"axes": axes, "counts": [_cells(part[:, axes], low[axes], high[axes]) for part in within]}
         for axes in ([0, 1], [0, 2])
     ]
     return {
-        "kind": "centroids", "title": "Where the centroids lie", "unit": spec.unit or "", "cells": _GRID,
-        "low": low.tolist(), "high": high.tolist(), "origin": origin, "half": _short(half), "planes": planes,
-        "median": _short(drawn.median(column)), "of": drawn.complete_counts(column), "drawn": [len(part) for part in parts],
-        "outside": _count_outside(column, low, high), "centered": spec.centered or "",
-    }  # fmt: skip
+        "kind": "centroids",
+        "title": "Where the centroids lie",
+        "unit": spec.unit or "",
+        "cells": _GRID,
+        "low": low.tolist(),
+        "high": high.tolist(),
+        "origin": origin,
+        "half": _short(half),
+        "planes": planes,
+        "median": _short(drawn.median(column)),
+        "of": drawn.complete_counts(column),
+        "drawn": [len(part) for part in parts],
+        "outside": _count_outside(column, low, high),
+        "centered": spec.centered or "",
+    }
 
 
 def _drawn_cube(usual: Array, others: Array, half: float) -> tuple[Array, Array, bool]:
     """Return a cube around what is usual, and whether it holds the origin, which it does if that is near.
 
     Notes:
-        It holds the other samples, too, if they are near. It is not smaller than what a centre may be off: rounding
-        would look like a cloud of places.
+        It holds the other samples, too, if they are near. It is not smaller than what a centre may
+        be off: rounding would look like a cloud of places.
     """
     ends: Array = np.quantile(usual, _TYPICAL_QUANTILES, axis=0)
-    wide = max(float((ends[1] - ends[0]).max()), 2 * _CENTRE_TOLERANCE * half) or float(np.abs(ends).max()) or 1.0
+    wide = (
+        max(float((ends[1] - ends[0]).max()), 2 * _CENTRE_TOLERANCE * half)
+        or float(np.abs(ends).max())
+        or 1.0
+    )
     for more in (np.zeros((1, 3)), others):
-        both = np.concatenate([ends, np.quantile(more, _TYPICAL_QUANTILES, axis=0)]) if len(more) else ends
+        both = (
+            np.concatenate([ends, np.quantile(more, _TYPICAL_QUANTILES, axis=0)])
+            if len(more)
+            else ends
+        )
         low, high = both.min(axis=0), both.max(axis=0)
         if float((high - low).max()) <= _NEAR * wide:
             ends = np.stack([low, high])
-    edge = 0.6 * max(float((ends[1] - ends[0]).max()), wide, 1e-9 * float(np.abs(ends).max()), _NARROW)
+    edge = 0.6 * max(
+        float((ends[1] - ends[0]).max()), wide, 1e-9 * float(np.abs(ends).max()), _NARROW
+    )
     middle = ends.sum(axis=0) / 2
     origin = bool((np.abs(middle) < edge).all())
     return middle - edge, middle + edge, origin
@@ -339,8 +405,14 @@ def _count_outside(column: Measured, low: Array, high: Array) -> int:
     """Return how many rows, of those in which all is finite, do not lie within a cube."""
     found = 0
     for start in range(0, len(column.values), _CHUNK_ROWS):
-        part = Measured(column.values[start : start + _CHUNK_ROWS], column.present[start : start + _CHUNK_ROWS])
-        found += int(np.count_nonzero(_is_complete(part) & ~((part.values >= low) & (part.values <= high)).all(axis=1)))
+        part = Measured(
+            column.values[start : start + _CHUNK_ROWS], column.present[start : start + _CHUNK_ROWS]
+        )
+        found += int(
+            np.count_nonzero(
+                _is_complete(part) & ~((part.values >= low) & (part.values <= high)).all(axis=1)
+            )
+        )
     return found
 
 
@@ -366,9 +438,16 @@ def _bones(table: Table, name: str, schema: Schema, drawn: DrawnRows) -> Plot | 
     others = _short(np.median(unfit, axis=0)) if len(fit) and len(unfit) else [None] * len(places)
     by = factor(spec.unit or "m")
     wide = option(schema, bone_length, "band")
-    bands = [_short([one / wide / by, one * wide / by]) if wide > 0 else None for one in skeleton.table]
+    bands = [
+        _short([one / wide / by, one * wide / by]) if wide > 0 else None for one in skeleton.table
+    ]
     rows = zip(skeleton.bone_names, places, bands, others, strict=True)
     return {
-        "kind": "boxes", "title": "Length of each bone", "unit": spec.unit or "", "of": drawn.complete_counts(column),
-        "rows": [{"name": bone, "p": p, "band": band, "unfit": other} for bone, p, band, other in rows],
-    }  # fmt: skip
+        "kind": "boxes",
+        "title": "Length of each bone",
+        "unit": spec.unit or "",
+        "of": drawn.complete_counts(column),
+        "rows": [
+            {"name": bone, "p": p, "band": band, "unfit": other} for bone, p, band, other in rows
+        ],
+    }

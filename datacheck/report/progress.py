@@ -29,8 +29,8 @@ def progress_bar(console: Console | None = None) -> Iterator[OnTick | None]:
         console: where to draw; None: standard error.
 
     Notes:
-        Where nobody would see a bar (a file, a batch job, CI) a line is written every half a minute. Yields None where
-        standard error is closed.
+        Where nobody would see a bar (a file, a batch job, CI) a line is written every half a
+        minute. Yields None where standard error is closed.
     """
     if console is None and sys.stderr is None:  # the caller has closed it
         yield None
@@ -46,7 +46,7 @@ def progress_bar(console: Console | None = None) -> Iterator[OnTick | None]:
         TaskProgressColumn,
         TextColumn,
         TimeRemainingColumn,
-    )  # fmt: skip
+    )
 
     console = console or Console(stderr=True)
     columns = (
@@ -69,7 +69,12 @@ def progress_bar(console: Console | None = None) -> Iterator[OnTick | None]:
                 noted = tick.note
                 bar.console.print(clean(noted, spaces=True), markup=False, highlight=False)
             total = tick.all_nbytes + tick.all_files  # an empty file is progress too
-            bar.update(task, completed=tick.nbytes + tick.files, total=total or 1, said=progress_text(tick, pace(tick)))
+            bar.update(
+                task,
+                completed=tick.nbytes + tick.files,
+                total=total or 1,
+                said=progress_text(tick, pace(tick)),
+            )
 
         yield tell
 
@@ -113,7 +118,9 @@ def lines(file: IO[str], clock: Callable[[], float] = time.monotonic) -> OnTick:
             last = clock()
             left = f", {_duration((tick.all_nbytes - tick.nbytes) / rate)} left" if rate else ""
             print(
-                escape_ci_commands(clean(f"{tick.doing}: {progress_text(tick, rate, ', ')}{left}", spaces=True)),
+                escape_ci_commands(
+                    clean(f"{tick.doing}: {progress_text(tick, rate, ', ')}{left}", spaces=True)
+                ),
                 file=file,
                 flush=True,
             )
@@ -142,5 +149,7 @@ def progress_text(tick: Tick, rate: float | None, between: str = " · ") -> str:
     if rate is not None:
         parts.append(f"{format_bytes(rate)}/s")
     if tick.kept:
-        parts.append(f"{tick.kept:,} files unchanged" if tick.unit == "files" else f"{tick.kept:,} kept")
+        parts.append(
+            f"{tick.kept:,} files unchanged" if tick.unit == "files" else f"{tick.kept:,} kept"
+        )
     return between.join(parts)

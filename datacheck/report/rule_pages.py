@@ -23,7 +23,8 @@ class Page:
     Args:
         identity: severity, level and what the rule needs, for the first line.
         first: what is wrong, in one sentence.
-        sections: text below each heading, one paragraph a line, by the English heading, in order; examples as they are.
+        sections: text below each heading, one paragraph a line, by the English heading, in order;
+            examples as they are.
         headings: what the page calls a heading, where it is not the English one.
     """
 
@@ -41,13 +42,20 @@ def first_sentence(rule: Rule) -> str:
 def sections(rule: Rule) -> dict[str, str]:
     """Return the text below each heading of the page ("What", "Why it matters", ...), in order."""
     parts = re.split(r"^(\S.*?):+$", rule.doc, flags=re.MULTILINE)
-    return {head: textwrap.dedent(body).strip("\n") for head, body in zip(parts[1::2], parts[2::2], strict=True)}
+    return {
+        head: textwrap.dedent(body).strip("\n")
+        for head, body in zip(parts[1::2], parts[2::2], strict=True)
+    }
 
 
 def english(rule: Rule) -> Page:
     """Return the page as the docstring has it."""
     said = sections(rule)
-    return Page(_identity(rule), first_sentence(rule), {head: _body(head, body) for head, body in said.items()})
+    return Page(
+        _identity(rule),
+        first_sentence(rule),
+        {head: _body(head, body) for head, body in said.items()},
+    )
 
 
 def markdown(rule: Rule) -> str:
@@ -55,7 +63,9 @@ def markdown(rule: Rule) -> str:
     page = english(rule)
     text = f"# {rule.code} {rule.name}\n\n{page.first}\n\n*{page.identity}*\n"
     for head, body in page.sections.items():
-        text += f"\n## {head}\n\n" + (f"```yaml\n{body}\n```\n" if head in EXAMPLES else f"{body}\n")
+        text += f"\n## {head}\n\n" + (
+            f"```yaml\n{body}\n```\n" if head in EXAMPLES else f"{body}\n"
+        )
     return text
 
 
@@ -63,11 +73,17 @@ def plain(rule: Rule, page: Page, width: int = 100) -> str:
     """Return a rule's page as text of at most `width` cells."""
     from datacheck.report.words import wrapped  # noqa: PLC0415  the table of rules needs first sentences alone
 
-    lines = [*wrapped(f"{rule.code} {rule.name}   {page.identity}", width), "", *wrapped(page.first, width)]
+    lines = [
+        *wrapped(f"{rule.code} {rule.name}   {page.identity}", width),
+        "",
+        *wrapped(page.first, width),
+    ]
     for head, body in page.sections.items():
         lines += ["", page.headings.get(head, head)]
         for line in body.splitlines():
-            lines += [f"  {part}" for part in ([line] if head in EXAMPLES else wrapped(line, width - 2))]
+            lines += [
+                f"  {part}" for part in ([line] if head in EXAMPLES else wrapped(line, width - 2))
+            ]
     return "\n".join(lines) + "\n"
 
 
@@ -119,7 +135,10 @@ def chinese(rule: Rule) -> Page | None:
         return None
     head, *parts = re.split(r"^## (.+)\n", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
     said = {heading: body.strip() for heading, body in zip(parts[::2], parts[1::2], strict=True)}
-    texts = {name: body if name in EXAMPLES else said[HEADINGS[name]] for name, body in english(rule).sections.items()}
+    texts = {
+        name: body if name in EXAMPLES else said[HEADINGS[name]]
+        for name, body in english(rule).sections.items()
+    }
     return Page(_chinese_identity(rule), head.strip().splitlines()[-1], texts, HEADINGS)
 
 
@@ -138,8 +157,14 @@ def _chinese_identity(rule: Rule) -> str:
     said = [_SEVERITIES[rule.severity.value], f"按{_LEVELS[rule.level.value]}判断"]
     if (known := roles_of(rule)) is not None:
         roles, others = known
-        most = f"针对 role 不是 {'、'.join(others)} 的字段" if roles and others else "针对任意 role 的字段"
-        said.append(f"针对 role 为 {'、'.join(roles)} 的字段" if 0 < len(roles) < len(others) else most)
+        most = (
+            f"针对 role 不是 {'、'.join(others)} 的字段"
+            if roles and others
+            else "针对任意 role 的字段"
+        )
+        said.append(
+            f"针对 role 为 {'、'.join(roles)} 的字段" if 0 < len(roles) < len(others) else most
+        )
     if rule.suppressed_by:
         said.append(f"未通过 {'、'.join(rule.suppressed_by)} 的样本不作判断")
     return "；".join(said)

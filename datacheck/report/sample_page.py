@@ -37,7 +37,7 @@ def write_view(path: Path, said: Mapping[str, Any]) -> None:
     outputs.write_output(path, page, _SAMPLE_PAGE.command, _IS_VIEW)
 
 
-# ------------------------------------------------------------------------------------------------- Rerun
+# -------------------------------------------------------------------------------------------- Rerun
 
 
 def log_to_rerun(said: Mapping[str, Any], out: Path | None) -> None:
@@ -54,7 +54,10 @@ def log_to_rerun(said: Mapping[str, Any], out: Path | None) -> None:
     try:
         rr = require("rerun", "rerun")
     except MissingDependencyError:
-        msg = "--rerun needs the Rerun viewer: pip install 'rerun-sdk>=0.23'. Without --rerun a page is written."
+        msg = (
+            "--rerun needs the Rerun viewer: pip install 'rerun-sdk>=0.23'. Without --rerun a "
+            "page is written."
+        )
         raise MissingDependencyError(msg) from None
     if out is not None and (out.exists() or out.is_symlink()):
         msg = f"{out}: exists, and is not overwritten. Name another file: --out FILE.rrd"
@@ -70,16 +73,25 @@ def log_to_rerun(said: Mapping[str, Any], out: Path | None) -> None:
 
 def _log(rr: Any, stream: Any, picture: Mapping[str, Any]) -> None:
     logs = {
-        "cloud": _log_cloud, "skeleton": _log_skeleton, "projection": _log_projection, "film": _log_film,
+        "cloud": _log_cloud,
+        "skeleton": _log_skeleton,
+        "projection": _log_projection,
+        "film": _log_film,
         "timeline": _log_timeline,
-    }  # fmt: skip
-    name, kind = picture["field"].split("/"), picture["kind"]  # parts of a path: Rerun escapes what is in them
+    }
+    name, kind = (
+        picture["field"].split("/"),
+        picture["kind"],
+    )  # parts of a path: Rerun escapes what is in them
     if kind in logs:
         logs[kind](rr, stream, name, picture)
     elif kind == "image":
         stream.log(name, _image(rr, picture["url"]))
     else:
-        text = "\n".join(f"[{s['is']}] {s['text']}" for s in picture.get("segments", [])) or picture["about"]
+        text = (
+            "\n".join(f"[{s['is']}] {s['text']}" for s in picture.get("segments", []))
+            or picture["about"]
+        )
         stream.log(name, rr.TextDocument(text))
 
 
@@ -97,13 +109,18 @@ def _log_skeleton(rr: Any, stream: Any, name: list[str], picture: Mapping[str, A
 def _log_projection(rr: Any, stream: Any, name: list[str], picture: Mapping[str, Any]) -> None:
     under, by, name = picture["under"], np.ones(2), [*name, "projected"]
     if under is not None:
-        by = np.array([under["width"], under["height"]]) / picture["size"]  # it is logged as small as it is drawn
+        by = (
+            np.array([under["width"], under["height"]]) / picture["size"]
+        )  # it is logged as small as it is drawn
         stream.log(name, _image(rr, under["url"]))
     seen = {"joints": picture["pixels"]}
     if picture["other"] is not None:
         seen[picture["other"]["name"]] = picture["other"]["pixels"]
     for what, pixels in seen.items():
-        stream.log([*name, what], rr.Points2D([(by * pixel).tolist() for pixel in pixels if pixel is not None]))
+        stream.log(
+            [*name, what],
+            rr.Points2D([(by * pixel).tolist() for pixel in pixels if pixel is not None]),
+        )
 
 
 def _log_film(rr: Any, stream: Any, name: list[str], picture: Mapping[str, Any]) -> None:
@@ -134,10 +151,14 @@ def _colours(picture: Mapping[str, Any]) -> Array | None:
         return np.frombuffer(base64.b64decode(colour["rgb"]), np.uint8).reshape(-1, 3)
     if colour["by"] == "label":
         labels = np.frombuffer(base64.b64decode(colour["label"]), np.uint8).astype(np.int64)
-        return np.stack([labels * 67 % 200 + 40, labels * 101 % 200 + 40, labels * 151 % 200 + 40], axis=1)
+        return np.stack(
+            [labels * 67 % 200 + 40, labels * 101 % 200 + 40, labels * 151 % 200 + 40], axis=1
+        )
     return None
 
 
 def _image(rr: Any, url: str) -> Any:
     head, _, data = url.partition(",")
-    return rr.EncodedImage(contents=base64.b64decode(data), media_type=head.removeprefix("data:").partition(";")[0])
+    return rr.EncodedImage(
+        contents=base64.b64decode(data), media_type=head.removeprefix("data:").partition(";")[0]
+    )

@@ -24,7 +24,9 @@ Array = np.ndarray[Any, Any]
 MOST_CLASSES, MOST_SPLITS = 30, 12
 _MAX_ABSENT_NAMED = 12  # classes that no sample has
 _CHUNK_ROWS = 32_768
-_NOT_JUDGED = frozenset({"DC109", "DC404"})  # as of DC903: placeholders, and labels that stand in another's place
+_NOT_JUDGED = frozenset(
+    {"DC109", "DC404"}
+)  # as of DC903: placeholders, and labels that stand in another's place
 
 
 def class_shares(
@@ -39,16 +41,22 @@ def class_shares(
         reference: the rows of the run that this one is compared with; of them all are counted.
 
     Returns:
-        ``splits`` and ``of`` how many labels (each a ``what``) and ``samples`` they have, ``rows``: the ``name`` of a
-        class and its ``counts`` by split, those first of which the shares differ most. ``rest``: the same of all
-        other classes, how far their shares differ at ``most`` (None where nothing is beside them), and how many of them
-        each split lacks. ``then``: what the reference has of the same splits, None where it has no labels of them.
+        ``splits`` and ``of`` how many labels (each a ``what``) and ``samples`` they have, ``rows``:
+        the ``name`` of a class and its ``counts`` by split, those first of which the shares differ
+        most. ``rest``: the same of all other classes, how far their shares differ at ``most`` (None
+            where nothing is beside them), and how many of them
+        each split lacks. ``then``: what the reference has of the same splits, None where it has no
+            labels of them.
     """
-    judged = np.array([_NOT_JUDGED.isdisjoint(word.split()) for word in failing.words], bool)[failing.rows]
+    judged = np.array([_NOT_JUDGED.isdisjoint(word.split()) for word in failing.words], bool)[
+        failing.rows
+    ]
     present = Texts.of(table.splits).present()
     first = ranks(table.rows(np.arange(len(table))), schema)[0]
     order = [*first, *(name for name in present if name not in first)]
-    for name in sorted(head for head, _, stat in (n.rpartition(":") for n in table.columns) if stat == "classes"):
+    for name in sorted(
+        head for head, _, stat in (n.rpartition(":") for n in table.columns) if stat == "classes"
+    ):
         column = None if name.startswith(":") else _column(table, name)
         if column is not None:
             made = _field(table, schema.spec(name), name, (column, judged), order, reference)
@@ -58,13 +66,22 @@ def class_shares(
 
 def _column(table: Table, name: str) -> Measured | None:
     column = table.columns.get(f"{name}:classes")
-    if column is None or column.values.dtype.kind not in "iu" or column.values.shape[1:] != (PLACES,):
+    if (
+        column is None
+        or column.values.dtype.kind not in "iu"
+        or column.values.shape[1:] != (PLACES,)
+    ):
         return None  # a check of the user's may call its columns as it likes
     return column
 
 
 def _field(
-    table: Table, spec: FieldSpec, name: str, rows: tuple[Measured, Array], order: list[str], reference: Table | None
+    table: Table,
+    spec: FieldSpec,
+    name: str,
+    rows: tuple[Measured, Array],
+    order: list[str],
+    reference: Table | None,
 ) -> dict[str, Any] | None:
     column, judged = rows
     counts, samples = _label_counts(column, table, judged, order)
@@ -75,22 +92,32 @@ def _field(
     past = None if reference is None else _column(reference, name)
     then = None
     if reference is not None and past is not None:
-        then = _label_counts(past, reference, np.ones(len(reference), bool), [order[n] for n in kept])[0]
+        then = _label_counts(
+            past, reference, np.ones(len(reference), bool), [order[n] for n in kept]
+        )[0]
     now, known = counts[kept], set(declared(spec))
     places = {c % PLACES for c in known}
     nowhere = sorted(places - set(np.flatnonzero(counts.any(axis=0)).tolist()))
     return {
-        "field": name, "splits": [order[n] for n in kept], "more_splits": len(labelled) - len(kept),
+        "field": name,
+        "splits": [order[n] for n in kept],
+        "more_splits": len(labelled) - len(kept),
         "without": [name for n, name in enumerate(order) if n not in labelled][:MOST_SPLITS],
-        "samples": samples[kept].tolist(), "of": now.sum(axis=1).tolist(),
+        "samples": samples[kept].tolist(),
+        "of": now.sum(axis=1).tolist(),
         "left_out": int(np.count_nonzero(column.present & ~judged)),
         "folded": len(places) < len(known) if known else not _has_small_labels(table, name),
-        "nowhere": {"many": len(nowhere), "names": [names[place] for place in nowhere[:_MAX_ABSENT_NAMED]]},
+        "nowhere": {
+            "many": len(nowhere),
+            "names": [names[place] for place in nowhere[:_MAX_ABSENT_NAMED]],
+        },
         **_class_rows(now, then, names),
-    }  # fmt: skip
+    }
 
 
-def _label_counts(column: Measured, table: Table, judged: Array, order: list[str]) -> tuple[Array, Array]:
+def _label_counts(
+    column: Measured, table: Table, judged: Array, order: list[str]
+) -> tuple[Array, Array]:
     """Return int64 (splits, 64), how many labels are of each class, and (splits) how many samples have some."""
     places = {name: place for place, name in enumerate(order)}
     splits = Texts.of(table.splits)
@@ -113,7 +140,9 @@ def _class_rows(now: Array, then: Array | None, names: list[str]) -> dict[str, A
     both = now if then is None else np.concatenate([now, then])
     both = both[both.sum(axis=1) > 0]
     shares = both / both.sum(axis=1, keepdims=True)
-    spread = np.round(np.ptp(shares, axis=0), 12) if len(both) > 1 else shares[0]  # as far apart: by number
+    spread = (
+        np.round(np.ptp(shares, axis=0), 12) if len(both) > 1 else shares[0]
+    )  # as far apart: by number
     met = np.flatnonzero(both.any(axis=0))
     met = met[np.argsort(-spread[met], kind="stable")]
     first, others = met[:MOST_CLASSES].tolist(), met[MOST_CLASSES:]
@@ -123,14 +152,17 @@ def _class_rows(now: Array, then: Array | None, names: list[str]) -> dict[str, A
         most = float(spread[others].max()) if len(both) > 1 else None
         rest = {"classes": len(others), "most": most, "lacking": lacking} | _sums(now, then, others)
     return {
-        "rows": [{"name": names[place]} | _sums(now, then, np.array([place])) for place in first], "rest": rest,
+        "rows": [{"name": names[place]} | _sums(now, then, np.array([place])) for place in first],
+        "rest": rest,
         "then": None if then is None else [int(many) or None for many in then.sum(axis=1)],
-    }  # fmt: skip
+    }
 
 
 def _sums(now: Array, then: Array | None, places: Array) -> dict[str, Any]:
-    return {"counts": now[:, places].sum(axis=1).tolist(),
-            "then": None if then is None else then[:, places].sum(axis=1).tolist()}  # fmt: skip
+    return {
+        "counts": now[:, places].sum(axis=1).tolist(),
+        "then": None if then is None else then[:, places].sum(axis=1).tolist(),
+    }
 
 
 def _has_small_labels(table: Table, name: str) -> bool:
@@ -153,7 +185,18 @@ def _labelled_unit(schema: Schema, name: str, made: dict[str, Any]) -> str:
 Plot = dict[str, Any]
 
 _MAX_ROWS = 10  # orders of speakers
-_SIZES = (2, 3, 4, 5, 9, 17, 33, 65, 129, 1025)  # samples that are equal: from which on they are counted together
+_SIZES = (
+    2,
+    3,
+    4,
+    5,
+    9,
+    17,
+    33,
+    65,
+    129,
+    1025,
+)  # samples that are equal: from which on they are counted together
 _MAX_OPTION_CHARS = 60  # characters
 
 
@@ -189,20 +232,31 @@ def _funnel(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
     left = [part.sum(axis=0).tolist() for part in parts]
     none = sum((part == 0).sum(axis=0) for part in parts).tolist()
     yield {
-        "kind": "bars", "title": "Instances left after each step of the loader", "what": "instance",
+        "kind": "bars",
+        "title": "Instances left after each step of the loader",
+        "what": "instance",
         "rows": [
-            {"name": step, "parts": [a, b], "said": f"none left in {pluralize(empty)}" if empty else ""}
+            {
+                "name": step,
+                "parts": [a, b],
+                "said": f"none left in {pluralize(empty)}" if empty else "",
+            }
             for step, a, b, empty in zip(names, *left, none, strict=True)
         ],
-        "about": f"All instances of {pluralize(int(column.present.sum()))}; behind clip and voxel what is expected.",
-    }  # fmt: skip
+        "about": f"All instances of {pluralize(int(column.present.sum()))}; behind clip and voxel "
+        f"what is expected.",
+    }
 
 
 def _sizes(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
     """Yield how many instances have how many points where ``min_points`` meets them, over all samples."""
     steps, column = loader_steps(schema), table.columns.get(":sizes")
     edges = size_edges(steps)
-    if column is None or column.values.shape[1:] != (len(edges) + 1,) or not column.values[column.present].any():
+    if (
+        column is None
+        or column.values.shape[1:] != (len(edges) + 1,)
+        or not column.values[column.present].any()
+    ):
         return
     least = dict(steps)["min_points"]
     names = [
@@ -210,17 +264,23 @@ def _sizes(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
         *(_span(low, high) for low, high in pairwise(edges)),
         f"{edges[-1]:,} and more",
     ]
-    parts = [column.values[column.present & mask].astype(np.int64).sum(axis=0).tolist() for mask in (~unfit, unfit)]
+    parts = [
+        column.values[column.present & mask].astype(np.int64).sum(axis=0).tolist()
+        for mask in (~unfit, unfit)
+    ]
     rows = [
         {"name": name, "parts": [a, b], "said": "dropped" if high <= least and a + b else ""}
         for name, high, a, b in zip(names, [*edges, math.inf], *parts, strict=True)
     ]
     yield {
-        "kind": "bars", "title": f"Points of each instance where min_points {least:,} meets it", "what": "instance",
+        "kind": "bars",
+        "title": f"Points of each instance where min_points {least:,} meets it",
+        "what": "instance",
         "rows": list(dropwhile(lambda row: not any(row["parts"]), rows)),
-        "about": f"All instances of {pluralize(int(column.present.sum()))} that are left by then; behind clip and voxel "
+        "about": f"All instances of {pluralize(int(column.present.sum()))} that are left by then; "
+        f"behind clip and voxel "
         "what is expected.",
-    }  # fmt: skip
+    }
 
 
 def _mixed_instances(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
@@ -228,40 +288,71 @@ def _mixed_instances(table: Table, schema: Schema, unfit: Array) -> Iterator[Plo
     purity, between = (table.columns.get(name) for name in (":purity", ":between"))
     if purity is None or between is None or purity.values.shape[1:] != (WORST,):
         return
-    if purity.values.dtype.kind != "f" or between.values.dtype.kind != "i" or between.values.shape[1:] != (2 * WORST,):
+    if (
+        purity.values.dtype.kind != "f"
+        or between.values.dtype.kind != "i"
+        or between.values.shape[1:] != (2 * WORST,)
+    ):
         return
-    least = PURITY[max(place_of(option(schema, instance_class_conflict, word)) for word in ("warning", "error"))]
+    least = PURITY[
+        max(
+            place_of(option(schema, instance_class_conflict, word)) for word in ("warning", "error")
+        )
+    ]
     owner, nth = np.nonzero(purity.present[:, None] & (purity.values < least))
     if not len(owner):
         return
-    names, code = np.unique(between.values[owner[:, None], 2 * nth[:, None] + [0, 1]], return_inverse=True)
-    pairs, which = np.unique(np.sort(code.reshape(-1, 2), axis=1) @ [len(names), 1], return_inverse=True)
+    names, code = np.unique(
+        between.values[owner[:, None], 2 * nth[:, None] + [0, 1]], return_inverse=True
+    )
+    pairs, which = np.unique(
+        np.sort(code.reshape(-1, 2), axis=1) @ [len(names), 1], return_inverse=True
+    )
     rows = []
     for n in np.argsort(-np.bincount(which), kind="stable")[:_MAX_ROWS].tolist():
         mine = owner[which == n]
         one, other = (names[place] for place in divmod(int(pairs[n]), len(names)))
         parts = [int(np.count_nonzero(mask[mine])) for mask in (~unfit, unfit)]
-        rows.append({"name": f"{one} and {other}", "parts": parts, "said": f"in {pluralize(len(np.unique(mine)))}"})
+        rows.append(
+            {
+                "name": f"{one} and {other}",
+                "parts": parts,
+                "said": f"in {pluralize(len(np.unique(mine)))}",
+            }
+        )
     about = "The two classes that most of the points of such an instance have"
-    about += f"; the {_MAX_ROWS} most frequent pairs of {len(pairs):,}" if len(pairs) > _MAX_ROWS else ""
+    about += (
+        f"; the {_MAX_ROWS} most frequent pairs of {len(pairs):,}" if len(pairs) > _MAX_ROWS else ""
+    )
     full = int(np.count_nonzero(np.bincount(owner) == WORST))
-    about += f"; of {pluralize(full)} with {WORST} or more of them the {WORST} worst" if full else ""
+    about += (
+        f"; of {pluralize(full)} with {WORST} or more of them the {WORST} worst" if full else ""
+    )
     yield {
-        "kind": "bars", "title": f"Classes of instances with less than {100 * least:g} % of their points in one",
-        "what": "instance", "rows": rows, "about": f"{about}.",
-    }  # fmt: skip
+        "kind": "bars",
+        "title": f"Classes of instances with less than {100 * least:g} % of their points in one",
+        "what": "instance",
+        "rows": rows,
+        "about": f"{about}.",
+    }
 
 
 def _approach_directions(column: Measured, title: str, unfit: Array) -> Iterator[Plot]:
     """Yield in which directions hands come to a thing."""
     if column.values.shape[1:] != (APPROACHES,) or column.values.dtype.kind not in "iu":
         return
-    parts = [column.values[column.present & mask].astype(np.int64).sum(axis=0).tolist() for mask in (~unfit, unfit)]
+    parts = [
+        column.values[column.present & mask].astype(np.int64).sum(axis=0).tolist()
+        for mask in (~unfit, unfit)
+    ]
     if any(map(sum, parts)):
         yield {
-            "kind": "approach", "title": title, "counts": parts,
-            "about": f"Of {pluralize(int(column.present.sum()))}: the cosine between the way to the centre and up.",
-        }  # fmt: skip
+            "kind": "approach",
+            "title": title,
+            "counts": parts,
+            "about": f"Of {pluralize(int(column.present.sum()))}: the cosine between the way to "
+            f"the centre and up.",
+        }
 
 
 def _span(low: int, high: int) -> str:
@@ -279,19 +370,34 @@ def _speaker_orders(table: Table, name: str, unfit: Array) -> Iterator[Plot]:
     if column.values.dtype.kind not in "OU" or column.values.ndim != 1:
         return
     texts = Texts.of(column.values.tolist())
-    parts = [np.bincount(texts.rows[column.present & mask], minlength=len(texts.words)) for mask in (~unfit, unfit)]
+    parts = [
+        np.bincount(texts.rows[column.present & mask], minlength=len(texts.words))
+        for mask in (~unfit, unfit)
+    ]
     both = parts[0] + parts[1]
     order = np.argsort(-both, kind="stable")[: np.count_nonzero(both)]
     first, rest = order[:_MAX_ROWS].tolist(), order[_MAX_ROWS:]
     if not len(order):
         return
-    rows = [{"name": texts.words[n] or "no turn", "parts": [int(part[n]) for part in parts], "said": ""} for n in first]
+    rows = [
+        {"name": texts.words[n] or "no turn", "parts": [int(part[n]) for part in parts], "said": ""}
+        for n in first
+    ]
     if len(rest):
-        rows.append({"name": f"{len(rest):,} others", "parts": [int(part[rest].sum()) for part in parts], "said": ""})
+        rows.append(
+            {
+                "name": f"{len(rest):,} others",
+                "parts": [int(part[rest].sum()) for part in parts],
+                "said": "",
+            }
+        )
     yield {
-        "kind": "bars", "title": "Who speaks when", "what": "sample", "rows": rows,
+        "kind": "bars",
+        "title": "Who speaks when",
+        "what": "sample",
+        "rows": rows,
         "about": "The most frequent orders of speakers; what comes again at once is counted.",
-    }  # fmt: skip
+    }
 
 
 def _letter_scripts(table: Table, name: str, unfit: Array) -> Iterator[Plot]:
@@ -302,20 +408,32 @@ def _letter_scripts(table: Table, name: str, unfit: Array) -> Iterator[Plot]:
     first, size = column.values >> BITS, len(LETTERS) + 1
     if not column.present.any() or first.min() < 0 or first.max() >= size:
         return
-    parts = [np.bincount(first[column.present & mask], minlength=size).tolist() for mask in (~unfit, unfit)]
-    held = [int(np.count_nonzero(column.present & (column.values >> place & 1 > 0))) for place in range(len(SCRIPTS))]
+    parts = [
+        np.bincount(first[column.present & mask], minlength=size).tolist()
+        for mask in (~unfit, unfit)
+    ]
+    held = [
+        int(np.count_nonzero(column.present & (column.values >> place & 1 > 0)))
+        for place in range(len(SCRIPTS))
+    ]
     rows = [
         {"name": word, "parts": [a, b], "said": f"in {pluralize(many)} at all" if many else ""}
         for word, a, b, many in zip(
-            SCRIPTS.values(), *([*part[1:], *[0] * (len(SCRIPTS) - len(LETTERS))] for part in parts), held, strict=True
+            SCRIPTS.values(),
+            *([*part[1:], *[0] * (len(SCRIPTS) - len(LETTERS))] for part in parts),
+            held,
+            strict=True,
         )
     ]
     rows.append({"name": "no letter", "parts": [part[0] for part in parts], "said": ""})
     yield {
-        "kind": "bars", "title": "Letters by script", "what": "sample",
+        "kind": "bars",
+        "title": "Letters by script",
+        "what": "sample",
         "rows": [row for row in rows if row["said"] or any(row["parts"])],
-        "about": "Samples by the script of most of their letters (blocks of Unicode), and how many hold any of it.",
-    }  # fmt: skip
+        "about": "Samples by the script of most of their letters (blocks of Unicode), and how many "
+        "hold any of it.",
+    }
 
 
 def _duplicate_counts(table: Table, unfit: Array) -> Iterator[Plot]:
@@ -336,24 +454,35 @@ def _duplicate_counts(table: Table, unfit: Array) -> Iterator[Plot]:
     names = ["", *(_span(low, high) for low, high in pairwise(_SIZES))]
     names.append(f"{_SIZES[-1]:,} and more")
     yield {
-        "kind": "bars", "title": "Samples of equal content", "what": "sample",
+        "kind": "bars",
+        "title": "Samples of equal content",
+        "what": "sample",
         "rows": [
-            {"name": f"{names[n]} equal", "parts": [int(part[n]) for part in parts],
-             "said": f"in {pluralize(groups[n], 'group')}"}
-            for n in range(1, len(groups)) if groups[n]
+            {
+                "name": f"{names[n]} equal",
+                "parts": [int(part[n]) for part in parts],
+                "said": f"in {pluralize(groups[n], 'group')}",
+            }
+            for n in range(1, len(groups))
+            if groups[n]
         ],
-        "about": f"{int(groups[0]):,} of {len(order):,} samples {'has' if groups[0] == 1 else 'have'} no other of the "
+        "about": f"{int(groups[0]):,} of {len(order):,} samples "
+        f"{'has' if groups[0] == 1 else 'have'} no other of the "
         "same content.",
-    }  # fmt: skip
+    }
 
 
 _PART = " of component "
 # of measures that no histogram of the page is of
 _LABELS = {
-    "top": "highest class", "middle": "middle of the box", "centroid": "centroid", "first": "first point",
-    "behind": "share behind", "count": "numbers",
+    "top": "highest class",
+    "middle": "middle of the box",
+    "centroid": "centroid",
+    "first": "first point",
+    "behind": "share behind",
+    "count": "numbers",
     "placed": "finite points",
-}  # fmt: skip
+}
 
 
 def drifts(rules: Mapping[str, Mapping[str, Any]], schema: Schema) -> Iterator[dict[str, Any]]:
@@ -366,7 +495,10 @@ def drifts(rules: Mapping[str, Mapping[str, Any]], schema: Schema) -> Iterator[d
     for code, rule in rules.items():
         compared = rule.get("compared")
         if compared:
-            measures = [one | {"label": _label(schema, one["field"], one["measure"])} for one in compared["measures"]]
+            measures = [
+                one | {"label": _label(schema, one["field"], one["measure"])}
+                for one in compared["measures"]
+            ]
             limits = {name: rule["options"].get(name) for name in ("effect", "false_discoveries")}
             yield {"code": code, "name": rule["name"]} | compared | {"measures": measures} | limits
 
@@ -381,7 +513,9 @@ def _label(schema: Schema, field: str, measure: str) -> str:
 
 _MAX_PAIRS = 12
 _PAIRS_PER_SPLIT_PAIR = 3  # pairs that are named of any two splits
-_OVERLAPS_NOT_JUDGED = frozenset({"DC109", "DC602"})  # placeholders are all alike: DC801 does not judge them either
+_OVERLAPS_NOT_JUDGED = frozenset(
+    {"DC109", "DC602"}
+)  # placeholders are all alike: DC801 does not judge them either
 
 
 def overlaps(table: Table, schema: Schema, failing: Texts) -> dict[str, Any] | None:
@@ -393,15 +527,18 @@ def overlaps(table: Table, schema: Schema, failing: Texts) -> dict[str, Any] | N
         failing: per row, the codes that it fails, with spaces between.
 
     Returns:
-        ``splits`` in that order; of ``samples`` (by content) and ``groups`` (by split key) ``of`` how many each split
-        has, ``shared`` how many of the one split (outer list) stand in the other, too, and ``pairs``: two splits, the
-        group ("" of samples), and of each split the first row that has it.
+        ``splits`` in that order; of ``samples`` (by content) and ``groups`` (by split key) ``of``
+        how many each split has, ``shared`` how many of the one split (outer list) stand in the
+        other, too, and ``pairs``: two splits, the group ("" of samples), and of each split the
+            first row that has it.
     """
     rows = table.rows(np.arange(len(table)))
     order, rank = ranks(rows, schema)
     if not 2 <= len(order) <= MOST_SPLITS:
         return None
-    judged = np.array([_OVERLAPS_NOT_JUDGED.isdisjoint(word.split()) for word in failing.words], bool)[failing.rows]
+    judged = np.array(
+        [_OVERLAPS_NOT_JUDGED.isdisjoint(word.split()) for word in failing.words], bool
+    )[failing.rows]
     made = {
         what: _overlap_counts(values[places], rank[places], len(order), places, names)
         for what, known, values, names in _compared_values(rows)
@@ -417,10 +554,17 @@ def _compared_values(rows: Rows) -> Iterator[tuple[str, Array, Array, list[str]]
     if "split_key" in rows:
         keys = Texts.of(rows["split_key"].tolist())
         named = np.array([word != "" for word in keys.words], bool)[keys.rows]
-        yield "groups", rows.measured("split_key") & named, keys.rows.astype(np.int64), [*keys.words]
+        yield (
+            "groups",
+            rows.measured("split_key") & named,
+            keys.rows.astype(np.int64),
+            [*keys.words],
+        )
 
 
-def _overlap_counts(values: Array, rank: Array, splits: int, places: Array, names: list[str]) -> dict[str, Any]:
+def _overlap_counts(
+    values: Array, rank: Array, splits: int, places: Array, names: list[str]
+) -> dict[str, Any]:
     """Return ``of``, ``shared`` and ``pairs`` of some rows.
 
     Shapes:
@@ -429,7 +573,9 @@ def _overlap_counts(values: Array, rank: Array, splits: int, places: Array, name
     none = [[0] * splits for _ in range(splits)]
     if not names and _all_distinct(values):  # which is the rule, and known in a third of the time
         return {"of": np.bincount(rank, minlength=splits).tolist(), "shared": none, "pairs": []}
-    known, which = (np.arange(len(names)), values) if names else np.unique(values, return_inverse=True)
+    known, which = (
+        (np.arange(len(names)), values) if names else np.unique(values, return_inverse=True)
+    )
     cells = np.bincount(which * splits + rank)  # no sort of all rows where counting tells the same
     met = np.flatnonzero(cells)
     sizes, (value, split) = cells[met], np.divmod(met, splits)
@@ -442,10 +588,16 @@ def _overlap_counts(values: Array, rank: Array, splits: int, places: Array, name
     shared = (there if names else counts).T @ there
     np.fill_diagonal(shared, 0)
     pairs = [
-        {"splits": [one, other], "name": names[known[both[found]]] if names else "",
-         "rows": [int(places[np.argmax((which == both[found]) & (rank == side))]) for side in (one, other)]}
+        {
+            "splits": [one, other],
+            "name": names[known[both[found]]] if names else "",
+            "rows": [
+                int(places[np.argmax((which == both[found]) & (rank == side))])
+                for side in (one, other)
+            ],
+        }
         for one, other, found in islice(_shared_values(counts, shared), _MAX_PAIRS)
-    ]  # fmt: skip
+    ]
     return {"of": of, "shared": shared.tolist(), "pairs": pairs}
 
 
@@ -456,7 +608,9 @@ def _all_distinct(values: Array) -> bool:
 
 def _shared_values(counts: Array, shared: Array) -> Iterator[tuple[int, int, int]]:
     """Yield (split, split, place of a value that both have): splits that share most first, of two the most frequent."""
-    pairs = sorted(combinations(range(len(shared)), 2), key=lambda pair: -int(shared[pair[1], pair[0]]))
+    pairs = sorted(
+        combinations(range(len(shared)), 2), key=lambda pair: -int(shared[pair[1], pair[0]])
+    )
     for one, other in pairs:
         mine = np.flatnonzero((counts[:, one] > 0) & (counts[:, other] > 0))
         often = counts[mine, one] + counts[mine, other]

@@ -28,7 +28,9 @@ _MAX_UNCHECKED = 6
 _COLOURS = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.INFO: "bold blue"}
 
 
-def report_printer(report: Report, console: Console | None = None, *, page: bool = False) -> Callable[[], None]:
+def report_printer(
+    report: Report, console: Console | None = None, *, page: bool = False
+) -> Callable[[], None]:
     """Return what prints a report, whose lines are made by now.
 
     Args:
@@ -63,7 +65,9 @@ def _width(console: Console) -> int:
     return max(40, min(console.width, _WIDEST)) if known else _DEFAULT_WIDTH
 
 
-def report_lines(report: Report, width: int, *, page: bool = False, encoding: str = "utf-8") -> list[Text]:
+def report_lines(
+    report: Report, width: int, *, page: bool = False, encoding: str = "utf-8"
+) -> list[Text]:
     """Return the report's lines, at most 60, each at most `width` cells wide unless a name alone is longer.
 
     Args:
@@ -98,18 +102,23 @@ def _blocks(findings: Sequence[Finding], width: int, room: int) -> list[Text]:
                 left -= more
     lines = [line for form, chosen in zip(forms, rank, strict=True) for line in form[chosen]]
     if len(shown) < len(findings):
-        lines.append(Text(f"… and {len(findings) - len(shown)} more findings in result.json", "dim"))
+        lines.append(
+            Text(f"… and {len(findings) - len(shown)} more findings in result.json", "dim")
+        )
     return [*lines, Text()] if lines and lines[-1].plain else lines
 
 
-# ------------------------------------------------------------------------------------------------- head
+# --------------------------------------------------------------------------------------------- head
 
 
 def _head(report: Report, width: int) -> list[Text]:
     dataset = report.dataset
-    named = f"datacheck {report.run['version']} · schema {report.schema['name']} · {dataset['root']}"
+    named = (
+        f"datacheck {report.run['version']} · schema {report.schema['name']} · {dataset['root']}"
+    )
     counted = [
-        (f"{_count(dataset['files'], 'file')}, " if dataset["files"] else "") + format_bytes(dataset["bytes"]),
+        (f"{_count(dataset['files'], 'file')}, " if dataset["files"] else "")
+        + format_bytes(dataset["bytes"]),
         _count(dataset["samples"]["listed"], "sample"),
         f"{report.run['seconds']:.1f} s" + _unchanged_files(report),
     ]
@@ -130,7 +139,10 @@ def _fitness_line(report: Report) -> Text:
     errors = {one.code for one in report.findings if one.severity is Severity.ERROR}
     fit = fitness(report.dataset["samples"]["listed"], report.valid, errors, report.exit_code)
     return Text.assemble(
-        _verdict(report), "  ", (fit, "bold"), f": {_tally(report)}{_read_share(report.dataset.get('read'))}"
+        _verdict(report),
+        "  ",
+        (fit, "bold"),
+        f": {_tally(report)}{_read_share(report.dataset.get('read'))}",
     )
 
 
@@ -141,19 +153,34 @@ def _read_share(said: Mapping[str, Any] | None) -> str:
     opened = _percent_read(said["opened"], said["bytes"])
     told = f"{opened} of the bytes read"
     if said["partly"]:
-        told = f"{opened} of the bytes opened, {_percent_read(said['partly'], said['bytes'])} only in part"
-    fields = f", {said['fields_read']} of {said['fields']} fields" if said["fields_read"] < said["fields"] else ""
+        told = (
+            f"{opened} of the bytes opened, {_percent_read(said['partly'], said['bytes'])} only "
+            f"in part"
+        )
+    fields = (
+        f", {said['fields_read']} of {said['fields']} fields"
+        if said["fields_read"] < said["fields"]
+        else ""
+    )
     return f"; {told}{fields}"
 
 
 def _percent_read(nbytes: int, of: int) -> str:
     """Return a share in percent; what is less than all is never told as 100 %, what is more than nothing as 0 %."""
     share = nbytes / of * 100
-    return f"{share:.0f} %" if share in {0, 100} else "< 1 %" if share < 1 else f"{min(99, share):.0f} %"
+    return (
+        f"{share:.0f} %"
+        if share in {0, 100}
+        else "< 1 %"
+        if share < 1
+        else f"{min(99, share):.0f} %"
+    )
 
 
 def _verdict(report: Report) -> tuple[str, str]:
-    return {0: ("OK", "bold green"), 1: ("FAIL", "bold red")}.get(report.exit_code, ("CRASH", "bold magenta"))
+    return {0: ("OK", "bold green"), 1: ("FAIL", "bold red")}.get(
+        report.exit_code, ("CRASH", "bold magenta")
+    )
 
 
 def _tally(report: Report) -> str:
@@ -168,19 +195,23 @@ def _tally(report: Report) -> str:
     return ", ".join(parts)
 
 
-# ------------------------------------------------------------------------------------------------ blocks
+# ------------------------------------------------------------------------------------------- blocks
 
 
 def _block(finding: Finding, width: int) -> list[Text]:
     lines = _short(finding, width, message=4, cause=3, keys=3)
     if finding.hides:
-        lines += _entry("hides", Text(f"{_hidden(finding)}: not judged on these samples", "dim"), width, most=1)
+        lines += _entry(
+            "hides", Text(f"{_hidden(finding)}: not judged on these samples", "dim"), width, most=1
+        )
     if finding.fix:
         lines += _entry("fix", Text(clean(finding.fix)), width, most=3)
     return lines
 
 
-def _short(finding: Finding, width: int, *, message: int = 2, cause: int = 2, keys: int = 1) -> list[Text]:
+def _short(
+    finding: Finding, width: int, *, message: int = 2, cause: int = 2, keys: int = 1
+) -> list[Text]:
     lines = _wrapped(Text(clean(finding.message)), width, 2, message)
     if finding.cause is not None and finding.cause.text not in finding.message:
         said = _cause(finding.cause, finding.failed)
@@ -190,7 +221,9 @@ def _short(finding: Finding, width: int, *, message: int = 2, cause: int = 2, ke
 
 def _hidden(finding: Finding) -> str:
     hidden = sorted(finding.hides.items())
-    return ", ".join(clean(code if count == finding.failed else f"{code} ({count:,})") for code, count in hidden)
+    return ", ".join(
+        clean(code if count == finding.failed else f"{code} ({count:,})") for code, count in hidden
+    )
 
 
 def _subject(finding: Finding) -> tuple[str, tuple[str, ...], str]:
@@ -201,9 +234,13 @@ def _title(finding: Finding, width: int, kind: str) -> Text:
     """Return the first line of a finding; `kind` where another one has the same rule, fields and split."""
     where = [clean(part) for part in (", ".join(map(_field, finding.fields)), finding.split, kind)]
     left = Text.assemble(
-        (finding.severity.value, _COLOURS[finding.severity]), " ", (clean(finding.code), "bold"), " ",
-        (clean(finding.name), "bold"), "".join(f" · {part}" for part in where if part),
-    )  # fmt: skip
+        (finding.severity.value, _COLOURS[finding.severity]),
+        " ",
+        (clean(finding.code), "bold"),
+        " ",
+        (clean(finding.name), "bold"),
+        "".join(f" · {part}" for part in where if part),
+    )
     right = _extent(finding)
     if len(right) > width // 2:
         right = f"{finding.failed:,} of {finding.of:,}" if finding.failed else ""
@@ -221,7 +258,10 @@ def _field(name: str) -> str:
 def _extent(finding: Finding) -> str:
     if not finding.failed:
         return "the dataset as a whole"
-    return f"{finding.failed:,} of {_count(finding.of, 'sample')} ({_percent(finding.failed / max(1, finding.of))})"
+    return (
+        f"{finding.failed:,} of {_count(finding.of, 'sample')} "
+        f"({_percent(finding.failed / max(1, finding.of))})"
+    )
 
 
 def _percent(share: float) -> str:
@@ -229,7 +269,13 @@ def _percent(share: float) -> str:
         return "< 0.1 %"
     if share == 1:
         return "100 %"
-    return "> 99.9 %" if share >= 0.9995 else f"{share * 100:.2g} %" if share < 0.1 else f"{share * 100:.1f} %"
+    return (
+        "> 99.9 %"
+        if share >= 0.9995
+        else f"{share * 100:.2g} %"
+        if share < 0.1
+        else f"{share * 100:.1f} %"
+    )
 
 
 def _cause(cause: Cause, failed: int) -> str:
@@ -263,7 +309,7 @@ def _rows(words: Sequence[str], width: int) -> list[str]:
     return lines
 
 
-# -------------------------------------------------------------------------------------------------- foot
+# --------------------------------------------------------------------------------------------- foot
 
 
 def _foot(report: Report, width: int, encoding: str, *, page: bool) -> list[Text]:
@@ -272,7 +318,12 @@ def _foot(report: Report, width: int, encoding: str, *, page: bool) -> list[Text
     for number, sentence in enumerate(told[:_MAX_UNCHECKED]):
         lines += _entry("not seen" if number == 0 else "", Text(clean(sentence)), width, 0, 2)
     if len(told) > _MAX_UNCHECKED:
-        lines += _entry("", Text(f"… and {len(told) - _MAX_UNCHECKED} more in result.json: unchecked", "dim"), width, 0)
+        lines += _entry(
+            "",
+            Text(f"… and {len(told) - _MAX_UNCHECKED} more in result.json: unchecked", "dim"),
+            width,
+            0,
+        )
     if "since" in report.run:
         lines += _entry("since", Text(clean(_changes_since(report.run["since"]))), width, 0, 2)
     lines += _entry("valid", Text(_valid(report)), width, 0, 3)
@@ -298,7 +349,9 @@ def _next_commands(report: Report, encoding: str) -> Iterable[str]:
     newest = os.path.realpath(folder) == os.path.realpath(".datacheck/latest")
     where = "" if newest else f" --run {shlex.quote(relative_to_cwd(folder))}"
     command = f"datacheck view {shlex.quote(key)}{where}"
-    if command == clean(command, spaces=True) == plain(Text(command), encoding).plain:  # what is spelled out is no name
+    if (
+        command == clean(command, spaces=True) == plain(Text(command), encoding).plain
+    ):  # what is spelled out is no name
         yield command
 
 
@@ -309,7 +362,10 @@ def _rules(report: Report) -> str:
         (Verdict.PASS, "passed"),
         (Verdict.SKIP, "had nothing to look at"),
         (Verdict.CRASH, "crashed"),
-        (Verdict.NOT_APPLICABLE, "does not apply" if counts[Verdict.NOT_APPLICABLE] == 1 else "do not apply"),
+        (
+            Verdict.NOT_APPLICABLE,
+            "does not apply" if counts[Verdict.NOT_APPLICABLE] == 1 else "do not apply",
+        ),
         (Verdict.OFF, "off"),
     ]
     said = ", ".join(f"{counts[kind]} {word}" for kind, word in tally if counts[kind])
@@ -323,14 +379,18 @@ def _changes_since(said: Mapping[str, Any]) -> str:
     others = " and ".join(f"another {what}" for what in said["other"])
     when = said["started"].replace("T", " ").replace("Z", " UTC")
     return (
-        f"the scan of {when}{f' (with {others})' if others else ''}: {', '.join(filter(None, told)) or 'nothing new'}"
+        f"the scan of {when}{f' (with {others})' if others else ''}: "
+        f"{', '.join(filter(None, told)) or 'nothing new'}"
     )
 
 
 def _crashes(report: Report) -> Iterable[str]:
     for crash in report.crashes:
         last = crash["traceback"].strip().splitlines()[-1]
-        yield f"{crash['rule'] or 'reader'} crashed on {crash['at']}: {last} (traceback in result.json)"
+        yield (
+            f"{crash['rule'] or 'reader'} crashed on {crash['at']}: {last} (traceback in "
+            f"result.json)"
+        )
 
 
 def _valid(report: Report) -> str:
@@ -350,13 +410,15 @@ def _last_line(report: Report) -> Text:
     return Text.assemble(_verdict(report), f"  {_tally(report)} · exit {report.exit_code}")
 
 
-# -------------------------------------------------------------------------------------------------- lines
+# -------------------------------------------------------------------------------------------- lines
 
 
 def _wrapped(text: Text, width: int, indent: int, most: int = 99) -> list[Text]:
     """Return a paragraph as indented lines; one that is longer than `most` lines ends in an ellipsis."""
     room = max(20, width - indent)
-    text = text[: room * (most + 1)]  # to cut a line from a text takes time in proportion to all of it
+    text = text[
+        : room * (most + 1)
+    ]  # to cut a line from a text takes time in proportion to all of it
     lines = [text[start:stop] for start, stop in spans(text.plain, room)]
     if len(lines) > most:
         lines = lines[:most]

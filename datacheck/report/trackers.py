@@ -1,6 +1,7 @@
 """What a scan or a build says, told to a tracker of experiments: MLflow or Weights & Biases.
 
-Neither is loaded before it is asked for, and no run of theirs is ever begun here: what is told belongs to a training.
+Neither is loaded before it is asked for, and no run of theirs is ever begun here: what is told
+belongs to a training.
 """
 
 from __future__ import annotations
@@ -52,39 +53,52 @@ class _TrackedDataset:
 
 
 def log_to_mlflow(
-    done: ScanRun | Built | str | Path, *, run_id: str | None = None, prefix: str = "datacheck", files: bool = True
-) -> None:  # fmt: skip
+    done: ScanRun | Built | str | Path,
+    *,
+    run_id: str | None = None,
+    prefix: str = "datacheck",
+    files: bool = True,
+) -> None:
     """Tell an open run of MLflow what a scan found, or which cache was built.
 
     Args:
-        done: what `scan_dataset` or `build_cache` (one of its list) returned; a folder that a scan has left behind
-            (``.datacheck`` for the newest); a cache, its folder or URL.
+        done: what `scan_dataset` or `build_cache` (one of its list) returned; a folder that a scan
+            has left behind (``.datacheck`` for the newest); a cache, its folder or URL.
         run_id: the run of MLflow; None: the active one.
         prefix: what all names begin with; another one for a second dataset of the same run.
-        files: keep result.json and report.html, too. They show samples, and paths as they were typed.
+        files: keep result.json and report.html, too. They show samples, and paths as they were
+            typed.
 
     Raises:
-        UsageError: no run of MLflow is active; `done` is neither a run nor one cache; the prefix is no name.
+        UsageError: no run of MLflow is active; `done` is neither a run nor one cache; the prefix is
+            no name.
         MissingDependencyError: MLflow is not installed.
 
     Notes:
-        Tags say what was scanned (digest, verdict, schema), metrics how many samples are valid, findings there are
-        and samples fail each rule that judged any; the dataset is an input of the run under datacheck's digest;
-        result.json and report.html (written where it is missing) are artifacts. Of a path outside of the working
-        folder only the last part is told. What MLflow raises is not caught.
+        Tags say what was scanned (digest, verdict, schema), metrics how many samples are valid,
+        findings there are and samples fail each rule that judged any; the dataset is an input of
+        the run under datacheck's digest; result.json and report.html (written where it is missing)
+        are artifacts. Of a path outside of the working folder only the last part is told. What
+        MLflow raises is not caught.
     """
     mlflow = require("mlflow", "mlflow")
     told = _tracked_dataset(done, prefix, files=files)
     if run_id is None:
         active = mlflow.active_run()
         if active is None:
-            msg = "no run of MLflow is active: call this inside of mlflow.start_run(), or give run_id="
+            msg = (
+                "no run of MLflow is active: call this inside of mlflow.start_run(), or give "
+                "run_id="
+            )
             raise UsageError(msg)
         run_id = active.info.run_id
     of, client, now = mlflow.entities, mlflow.MlflowClient(), int(time.time() * 1000)
     client.log_batch(
         run_id,
-        metrics=[of.Metric(f"{prefix}/{name}", float(count), now, 0) for name, count in told.counts.items()],
+        metrics=[
+            of.Metric(f"{prefix}/{name}", float(count), now, 0)
+            for name, count in told.counts.items()
+        ],
         tags=[of.RunTag(f"{prefix}/{name}", text) for name, text in told.facts.items()],
     )
     client.log_inputs(run_id, [of.DatasetInput(of.Dataset(**_entity(told)), [])])
@@ -93,8 +107,12 @@ def log_to_mlflow(
 
 
 def log_to_wandb(
-    done: ScanRun | Built | str | Path, *, to: Any = None, prefix: str = "datacheck", files: bool = True
-) -> None:  # fmt: skip
+    done: ScanRun | Built | str | Path,
+    *,
+    to: Any = None,
+    prefix: str = "datacheck",
+    files: bool = True,
+) -> None:
     """Tell an open run of Weights & Biases what a scan found, or which cache was built.
 
     Args:
@@ -108,16 +126,18 @@ def log_to_wandb(
         MissingDependencyError: wandb is not installed.
 
     Notes:
-        The configuration says what was scanned, the summary has the counts (so no step is taken), and an artifact of
-        type ``datacheck`` has result.json and report.html, else facts.json. Paths are told as by `log_to_mlflow`.
-        A run that is offline stays so.
+        The configuration says what was scanned, the summary has the counts (so no step is taken),
+        and an artifact of type ``datacheck`` has result.json and report.html, else facts.json.
+        Paths are told as by `log_to_mlflow`. A run that is offline stays so.
     """
     wandb = require("wandb", "wandb")
     told, run = _tracked_dataset(done, prefix, files=files), to or wandb.run
     if run is None:
         msg = "no run of Weights & Biases is open: call wandb.init() before, or give to="
         raise UsageError(msg)
-    run.config.update({f"{prefix}/{name}": text for name, text in told.facts.items()}, allow_val_change=True)
+    run.config.update(
+        {f"{prefix}/{name}": text for name, text in told.facts.items()}, allow_val_change=True
+    )
     run.summary.update({f"{prefix}/{name}": count for name, count in told.counts.items()})
     artifact = wandb.Artifact(
         f"{_artifact_name(prefix)}-{_artifact_name(told.name)}"[:128],
@@ -132,9 +152,14 @@ def log_to_wandb(
     run.log_artifact(artifact)
 
 
-def _tracked_dataset(done: ScanRun | Built | str | Path, prefix: str, *, files: bool) -> _TrackedDataset:
+def _tracked_dataset(
+    done: ScanRun | Built | str | Path, prefix: str, *, files: bool
+) -> _TrackedDataset:
     if not _PREFIX.fullmatch(prefix):
-        msg = f"prefix={prefix!r}: write letters, digits, _, - and ., with / between parts: datacheck/val"
+        msg = (
+            f"prefix={prefix!r}: write letters, digits, _, - and ., with / between parts: "
+            f"datacheck/val"
+        )
         raise UsageError(msg)
     if isinstance(done, ScanRun):
         return _of_run(Path(done.report.folder), done, files=files)
@@ -143,7 +168,10 @@ def _tracked_dataset(done: ScanRun | Built | str | Path, prefix: str, *, files: 
     if folder is not None:
         return _of_run(folder, folder, files=files)
     if not is_url(where) and not any(find_caches(Path(where))):
-        msg = f"{where}: is neither a finished run nor a cache. Name the folder of one, for example .datacheck/latest"
+        msg = (
+            f"{where}: is neither a finished run nor a cache. Name the folder of one, for "
+            f"example .datacheck/latest"
+        )
         raise UsageError(msg)
     return _of_cache(choose_cache(where))
 
@@ -151,7 +179,9 @@ def _tracked_dataset(done: ScanRun | Built | str | Path, prefix: str, *, files: 
 def _of_run(folder: Path, run: ScanRun | Path, *, files: bool) -> _TrackedDataset:
     try:
         told = _run_facts(folder)
-        if files and ((folder / PAGE).is_symlink() or not (folder / PAGE).is_file()):  # a link would send another file
+        if files and (
+            (folder / PAGE).is_symlink() or not (folder / PAGE).is_file()
+        ):  # a link would send another file
             write_page(run)
     except DatacheckError:
         raise
@@ -165,20 +195,34 @@ def _run_facts(folder: Path) -> _TrackedDataset:
     dataset, verdict = said["dataset"], said["verdict"]
     rules: dict[str, Any] = said["rules"]
     facts = {
-        "digest": dataset["digest"], "verdict": verdict["status"], "dataset": dataset["name"],
-        "root": _portable_path(dataset["root"]), "schema_digest": said["schema"]["digest"], "level": said["run"]["level"],
-        "version": said["run"]["version"], "run": said["run"]["id"],
+        "digest": dataset["digest"],
+        "verdict": verdict["status"],
+        "dataset": dataset["name"],
+        "root": _portable_path(dataset["root"]),
+        "schema_digest": said["schema"]["digest"],
+        "level": said["run"]["level"],
+        "version": said["run"]["version"],
+        "run": said["run"]["id"],
         "failing": " ".join(code for code, rule in rules.items() if rule["status"] == "fail"),
-    }  # fmt: skip
+    }
     counts = {
         "valid": verdict["valid"],
         **{f"samples/{name}": count for name, count in dataset["samples"].items()},
         **{f"findings/{severity}": count for severity, count in verdict["counts"].items()},
-        **{f"failed/{_metric_name(code)}": rule["failed"] for code, rule in rules.items() if _judged_samples(rule)},
+        **{
+            f"failed/{_metric_name(code)}": rule["failed"]
+            for code, rule in rules.items()
+            if _judged_samples(rule)
+        },
     }
     facts = {name: _short(text) for name, text in facts.items()}
     return _TrackedDataset(
-        facts["dataset"], facts["root"], dataset["digest"], facts, counts, loader=not dataset["files"]
+        facts["dataset"],
+        facts["root"],
+        dataset["digest"],
+        facts,
+        counts,
+        loader=not dataset["files"],
     )
 
 
@@ -190,24 +234,40 @@ def _judged_samples(rule: Mapping[str, Any]) -> bool:
 def _of_cache(path: Path | str) -> _TrackedDataset:
     cache = Cache(path, verify="manifest")
     root, digest = cache.root, cache.manifest.digest
-    facts = {"digest": digest, "key": root.key, "pipeline": root.pipeline, "path": _portable_path(str(path))}
+    facts = {
+        "digest": digest,
+        "key": root.key,
+        "pipeline": root.pipeline,
+        "path": _portable_path(str(path)),
+    }
     counts = {"samples": len(cache), "made": int(cache.made.sum()), "valid": int(cache.valid.sum())}
     head = f"cache/{_metric_name(root.split)}"
     return _TrackedDataset(
-        _short(f"{root.pipeline}/{root.split}"), _short(facts["path"]), digest,
+        _short(f"{root.pipeline}/{root.split}"),
+        _short(facts["path"]),
+        digest,
         {f"{head}/{name}": _short(text) for name, text in facts.items()},
         {f"{head}/{name}": count for name, count in counts.items()},
-    )  # fmt: skip
+    )
 
 
 def _entity(told: _TrackedDataset) -> dict[str, str]:
     """Return the dataset as MLflow keeps it."""
-    kind = "code" if told.loader else told.source.partition("://")[0] if is_url(told.source) else "local"
+    kind = (
+        "code"
+        if told.loader
+        else told.source.partition("://")[0]
+        if is_url(told.source)
+        else "local"
+    )
     source = {"tags": {"mlflow.source.name": told.source}} if told.loader else {"uri": told.source}
     return {
-        "name": told.name, "digest": told.digest, "source_type": kind, "source": json.dumps(source),
+        "name": told.name,
+        "digest": told.digest,
+        "source_type": kind,
+        "source": json.dumps(source),
         "profile": json.dumps(told.counts),
-    }  # fmt: skip
+    }
 
 
 def _portable_path(where: str) -> str:

@@ -18,10 +18,21 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-_ASCII = str.maketrans({
-    "\u00b7": "-", "\u2026": "...", "\u00d7": "x", "\u2192": "->", "\u2212": "-", "\u00b1": "+-", "\u2265": ">=",
-    "\u2264": "<=", "\u00b0": " deg", "\u2014": "-", "\u2013": "-",
-})  # fmt: skip
+_ASCII = str.maketrans(
+    {
+        "\u00b7": "-",
+        "\u2026": "...",
+        "\u00d7": "x",
+        "\u2192": "->",
+        "\u2212": "-",
+        "\u00b1": "+-",
+        "\u2265": ">=",
+        "\u2264": "<=",
+        "\u00b0": " deg",
+        "\u2014": "-",
+        "\u2013": "-",
+    }
+)
 _UNSAFE = re.compile(r"[^\n -~]")  # may act on a terminal
 
 
@@ -29,7 +40,9 @@ def format_bytes(nbytes: float) -> str:
     """Return a number of bytes as people say it: 999 B, 1.2 kB, 3.4 GB (powers of 1,000)."""
     for unit in ("B", "kB", "MB", "GB"):
         if nbytes < 999.5:
-            return f"{nbytes:.0f} {unit}" if unit == "B" or nbytes >= 99.95 else f"{nbytes:.3g} {unit}"
+            return (
+                f"{nbytes:.0f} {unit}" if unit == "B" or nbytes >= 99.95 else f"{nbytes:.3g} {unit}"
+            )
         nbytes /= 1000
     return f"{nbytes:,.4g} TB"
 
@@ -51,7 +64,9 @@ def json_of(value: Any) -> bytes:
     try:
         data = orjson.dumps(value, option=orjson.OPT_INDENT_2)
     except TypeError:
-        finite = json.loads(json.dumps(value), parse_constant=lambda _: None)  # as orjson writes NaN and infinity
+        finite = json.loads(
+            json.dumps(value), parse_constant=lambda _: None
+        )  # as orjson writes NaN and infinity
         data = json.dumps(finite, indent=2).encode()
     return escaped_json(data)
 
@@ -60,7 +75,8 @@ def escaped_json(data: bytes) -> bytes:
     r"""Return JSON in which every character that a terminal would act on is escaped (``\u009b``); it says the same.
 
     Notes:
-        What begins a command of CI wherever it stands (`errors.COMMAND`) is, too; it is part of strings only.
+        What begins a command of CI wherever it stands (`errors.COMMAND`) is, too; it is part of
+        strings only.
     """
     return COMMAND.sub(r"\\u0023#", _UNSAFE.sub(_escaped, data.decode())).encode()
 
@@ -103,7 +119,11 @@ def finding_lines(finding: Mapping[str, Any]) -> list[str]:
 def finding_title(finding: Mapping[str, Any]) -> str:
     """Return code, name, fields and split of a finding of a result.json, and of how many samples; not made harmless."""
     where = [part for part in (", ".join(finding["fields"]), finding["split"]) if part]
-    count = f"{finding['failed']:,} of {finding['of']:,} samples" if finding["failed"] else "the dataset as a whole"
+    count = (
+        f"{finding['failed']:,} of {finding['of']:,} samples"
+        if finding["failed"]
+        else "the dataset as a whole"
+    )
     return " \u00b7 ".join([f"{finding['rule']} {finding['name']}", *where]) + f" ({count})"
 
 
@@ -126,7 +146,9 @@ def plain(line: Text, encoding: str) -> Text:
 
 _NEVER_FIRST = frozenset("，。、；：？！）》」』】〕〉…”’·,.;:?!)]}%")
 _NEVER_LAST = frozenset("（《「『【〔〈“‘([{")
-_NEVER_AFTER_SPACE = frozenset("，。、；：？！）》」』】〕〉”’·%")  # a word may well begin with a full stop: .npy
+_NEVER_AFTER_SPACE = frozenset(
+    "，。、；：？！）》」』】〕〉”’·%"
+)  # a word may well begin with a full stop: .npy
 
 
 def wrapped(text: str, width: int) -> list[str]:
@@ -172,4 +194,6 @@ def _may_break(before: str, behind: str) -> bool:
     if behind == " " or behind in _NEVER_FIRST or before in _NEVER_LAST:
         return False
     cells = cell_len(before), cell_len(behind)
-    return 2 in cells and cells[1] > 0 and cell_len(before + behind) == sum(cells)  # else they make one emoji
+    return (
+        2 in cells and cells[1] > 0 and cell_len(before + behind) == sum(cells)
+    )  # else they make one emoji

@@ -1,6 +1,7 @@
 """Same code, another result: what a process really was, what of it is not pinned, and what differs between two.
 
-Importing this loads neither PyTorch, Zarr, Dask, YAML nor pydantic; what is here is imported when it is first used.
+Importing this loads neither PyTorch, Zarr, Dask, YAML nor pydantic; what is here is imported when
+it is first used.
 """
 
 from __future__ import annotations

@@ -13,9 +13,19 @@ from datacheck.repro.steps import compare_steps, first_column, meaning
 from datacheck.repro.switches import Switch, find_word, toggle_caches
 from datacheck.repro.training import TrainingCommand, TrainingOutcome
 
-_STATES = ("steady", "parts", "sometimes", "noise", "same", "failed", "not tried")  # as they are ranked
+_STATES = (
+    "steady",
+    "parts",
+    "sometimes",
+    "noise",
+    "same",
+    "failed",
+    "not tried",
+)  # as they are ranked
 _WEIGHTS, _LENGTH = "initial weights", "number of steps"
-_CONFIRMING_RUNS = 3  # runs on which it rests that a switch changes something: one may part by chance
+_CONFIRMING_RUNS = (
+    3  # runs on which it rests that a switch changes something: one may part by chance
+)
 _MAX_CHANCE = 0.05  # that runs of a training that is random are all equal, at most, for a switch to be called its cause
 
 
@@ -24,10 +34,11 @@ class Effect:
     """What came of one switch.
 
     Args:
-        state: "parts": each run with it differs from each as it is, before those differ from one another; "sometimes":
-            only some do; "same"; "steady": runs as it is differ from one another, and runs with the switch do not;
-            "noise": it differs no sooner than runs as it is from one another; "failed": it could not be run; "not
-            tried".
+        state: "parts": each run with it differs from each as it is, before those differ from one
+            another; "sometimes": only some do; "same"; "steady": runs as it is differ from one
+            another, and runs with the switch do not;
+            "noise": it differs no sooner than runs as it is from one another; "failed": it could
+            not be run; "not tried".
         step, column: where it parts first; steps count from 0.
         compared: steps that both have.
         said: what that means, or why there is nothing to say.
@@ -78,7 +89,10 @@ class Bisection:
         """Return all of it as JSON values."""
         return {
             "steps": {"asked": self.steps[0], "made": self.steps[1]},
-            "baseline": {"runs": self.repeats, "noise": None if self.noise is None else asdict(self.noise)},
+            "baseline": {
+                "runs": self.repeats,
+                "noise": None if self.noise is None else asdict(self.noise),
+            },
             "switches": [asdict(row) for row in self.rows],
         }
 
@@ -112,18 +126,27 @@ def bisect(
         A row for each switch, the one that parts first on top.
 
     Raises:
-        UsageError: a switch is not there or is said twice; the training cannot be run, or takes no step.
+        UsageError: a switch is not there or is said twice; the training cannot be run, or takes no
+            step.
 
     Notes:
-        Where anything parts, the training is run three times or more as it is and with the switch, and each run of the
-        one is held against each of the other: a script that is random by itself parts by chance. Where it differs from
+        Where anything parts, the training is run three times or more as it is and with the switch,
+        and each run of the
+        one is held against each of the other: a script that is random by itself parts by chance.
+            Where it differs from
         itself, so is each switch, for what makes it steady is its cause.
     """
     known = [*switches.NAMES, *(switch.name for switch in training.given)]
     _check_switches(training, known, only)
     bases = [_run_baseline(training, i, told) for i in range(repeats)]
-    planned = [(switch, why) for switch, why in _plan_switches(training, bases[0]) if not only or switch.name in only]
-    tried = [(switch, [_run_trial(training, switch, 0, told)]) for switch, why in planned if not why]
+    planned = [
+        (switch, why)
+        for switch, why in _plan_switches(training, bases[0])
+        if not only or switch.name in only
+    ]
+    tried = [
+        (switch, [_run_trial(training, switch, 0, told)]) for switch, why in planned if not why
+    ]
     apart = [
         switch
         for switch, (run,) in tried
@@ -136,14 +159,22 @@ def bisect(
     for switch, trials in tried:
         if (switch in apart or _diverged(among)) and not _failure_reason(switch, trials[0]):
             trials += [_run_trial(training, switch, i, told) for i in range(1, runs)]
-    found = Bisection((training.steps, sum(1 for _ in bases[0].trace.of("step"))), len(bases), _baseline_noise(among))
-    found.rows += [Effect(one.name, one.old, one.new, "not tried", said=why) for one, why in planned if why]
+    found = Bisection(
+        (training.steps, sum(1 for _ in bases[0].trace.of("step"))),
+        len(bases),
+        _baseline_noise(among),
+    )
+    found.rows += [
+        Effect(one.name, one.old, one.new, "not tried", said=why) for one, why in planned if why
+    ]
     found.rows += [_switch_effect(switch, bases, trials, among) for switch, trials in tried]
     found.rows.sort(key=lambda row: row.order)
     return found
 
 
-def _run_baseline(training: TrainingCommand, i: int, told: Callable[[str], None]) -> TrainingOutcome:
+def _run_baseline(
+    training: TrainingCommand, i: int, told: Callable[[str], None]
+) -> TrainingOutcome:
     told(f"baseline {i + 1}")
     run = training.run(f"baseline-{i}")
     if run.failed:
@@ -152,7 +183,9 @@ def _run_baseline(training: TrainingCommand, i: int, told: Callable[[str], None]
     return run
 
 
-def _run_trial(training: TrainingCommand, switch: Switch, i: int, told: Callable[[str], None]) -> TrainingOutcome:
+def _run_trial(
+    training: TrainingCommand, switch: Switch, i: int, told: Callable[[str], None]
+) -> TrainingOutcome:
     told(f"{switch.name} {switch.old} -> {switch.new}" + (f", run {i + 1}" if i else ""))
     return training.run(f"trial-{switch.name.replace('/', '_')}-{i}", switch)
 
@@ -188,9 +221,16 @@ def _plan_switches(training: TrainingCommand, base: TrainingOutcome) -> list[tup
         if isinstance(value, dict):
             planned.append((Switch(name, None, None, given=False), value["missing"]))
         elif name == switches.WORKERS and not value:
-            planned.append((Switch(name, None, None, given=False), "no DataLoader was iterated before the first step"))
+            planned.append(
+                (
+                    Switch(name, None, None, given=False),
+                    "no DataLoader was iterated before the first step",
+                )
+            )
         else:
-            planned.append((Switch(name, value, switches.tried_value(name, value), given=False), ""))
+            planned.append(
+                (Switch(name, value, switches.tried_value(name, value), given=False), "")
+            )
     return planned
 
 
@@ -198,18 +238,24 @@ def _cache_switch(training: TrainingCommand) -> tuple[Switch, str]:
     words = list(training.words)
     turned = toggle_caches(words)
     if words == turned:
-        return Switch(switches.CACHE, None, None, given=False), "no word of the command line turns a cache on or off"
+        return Switch(
+            switches.CACHE, None, None, given=False
+        ), "no word of the command line turns a cache on or off"
     old, new = (
-        " ".join(word for word in one if word not in other) for one, other in ((words, turned), (turned, words))
+        " ".join(word for word in one if word not in other)
+        for one, other in ((words, turned), (turned, words))
     )
     return Switch(switches.CACHE, old, new, given=False), ""
 
 
-# ------------------------------------------------------------------------------------------ what came of it
+# ---------------------------------------------------------------------------------- what came of it
 
 
 def _switch_effect(
-    switch: Switch, bases: Sequence[TrainingOutcome], trials: Sequence[TrainingOutcome], among: Sequence[_RunPair]
+    switch: Switch,
+    bases: Sequence[TrainingOutcome],
+    trials: Sequence[TrainingOutcome],
+    among: Sequence[_RunPair],
 ) -> Effect:
     """Return the row of a switch, from all runs with it and all runs as it is."""
     names = switch.name, switch.old, switch.new
@@ -222,7 +268,9 @@ def _switch_effect(
     state, said = "same", first.said
     if noise is not None:
         state, said = _noisy_state(among, within, noise)
-    sooner = len(parted) == len(across) and (noise is None or _latest_step(parted) < (noise.step or 0))
+    sooner = len(parted) == len(across) and (
+        noise is None or _latest_step(parted) < (noise.step or 0)
+    )
     if sooner and state != "steady":
         state, said = "parts", first.said
         if (itself := _earliest(within)) is not None:
@@ -230,14 +278,24 @@ def _switch_effect(
     elif parted and noise is None:
         said = "the training is random by itself, or with the switch: a higher --repeats says more"
         state = "sometimes"
-    return Effect(*names, state, first.step, first.column, first.compared, said, len(across), len(parted))
+    return Effect(
+        *names, state, first.step, first.column, first.compared, said, len(across), len(parted)
+    )
 
 
-def _noisy_state(among: Sequence[_RunPair], within: Sequence[_RunPair], noise: _RunPair) -> tuple[str, str]:
+def _noisy_state(
+    among: Sequence[_RunPair], within: Sequence[_RunPair], noise: _RunPair
+) -> tuple[str, str]:
     """Return state and sentence of a switch in a training that differs from itself."""
-    often = f"runs as it is differ in {_diverged_share(among)}, runs with it in {_diverged_share(within)}"
+    often = (
+        f"runs as it is differ in {_diverged_share(among)}, runs with it in "
+        f"{_diverged_share(within)}"
+    )
     if _diverged(within):
-        return "noise", f"the training differs from itself from step {noise.step} on, with it as well: {often}"
+        return (
+            "noise",
+            f"the training differs from itself from step {noise.step} on, with it as well: {often}",
+        )
     runs = (1 + (1 + 8 * len(within)) ** 0.5) / 2
     if (1 - len(_diverged(among)) / len(among)) ** (runs / 2) > _MAX_CHANCE:
         return "noise", f"{often}, which may be chance: a higher --repeats says more"
@@ -268,7 +326,9 @@ def _baseline_noise(among: Sequence[_RunPair]) -> Effect | None:
     first = _earliest(among)
     if first is None:
         return None
-    found = Effect("baseline", "", "", "parts", first.step, first.column, first.compared, first.said)
+    found = Effect(
+        "baseline", "", "", "parts", first.step, first.column, first.compared, first.said
+    )
     return replace(found, pairs=len(among), parted=len(_diverged(among)))
 
 
@@ -289,7 +349,14 @@ def _compare_runs(one: TrainingOutcome, other: TrainingOutcome) -> _RunPair:
     if column is not None:
         said = meaning(parting, column, weights_equal=True)
         return _RunPair(column.step, column.name, said, parting.compared)
-    whole = all(run.seen["stopped"] == "at its end" or " step" in run.seen["stopped"] for run in (one, other))
+    whole = all(
+        run.seen["stopped"] == "at its end" or " step" in run.seen["stopped"]
+        for run in (one, other)
+    )
     if any(parting.only.values()) and whole:
         return _RunPair(parting.compared, _LENGTH, "one of them ends sooner", parting.compared)
-    return _RunPair(None, said="" if whole else "one of them was stopped by --seconds", compared=parting.compared)
+    return _RunPair(
+        None,
+        said="" if whole else "one of them was stopped by --seconds",
+        compared=parting.compared,
+    )

@@ -30,12 +30,14 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
 
     Args:
         folder: where runs lie.
-        options: of `Recorder`, but for model, optimizer, loader and scaler, which the trainer says; a `config` of None
-            is that of ``save_hyperparameters``.
+        options: of `Recorder`, but for model, optimizer, loader and scaler, which the trainer says;
+            a `config` of None is that of ``save_hyperparameters``.
 
     Notes:
-        Gradients are those before Lightning clips them. An evaluation is written at the end of each validation, with
-        how many different samples this rank saw: those of the indices that the loaders gave out, None where these
+        Gradients are those before Lightning clips them. An evaluation is written at the end of each
+        validation, with
+        how many different samples this rank saw: those of the indices that the loaders gave out,
+            None where these
         cannot be seen. That before the training is left out.
     """
 
@@ -46,7 +48,9 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
         self._others: set[str] = set()
         self._watch: SamplerObserver | None = None
         self._judged: list[tuple[Any, SamplerObserver]] = []  # loaders of validations
-        self._seen: dict[int, list[Any]] = {}  # indices of this validation, by the place of their loader
+        self._seen: dict[
+            int, list[Any]
+        ] = {}  # indices of this validation, by the place of their loader
         self.recorder: Recorder | None = None
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
@@ -75,12 +79,18 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
             given["config"] = dict(getattr(pl_module, "hparams", {}))
         scaler = getattr(trainer.precision_plugin, "scaler", None)
         self.recorder = Recorder(
-            self._folder, model=pl_module, optimizer=list(trainer.optimizers), loader=self._watch, scaler=scaler,
+            self._folder,
+            model=pl_module,
+            optimizer=list(trainer.optimizers),
+            loader=self._watch,
+            scaler=scaler,
             **{"first_step": trainer.fit_loop.epoch_loop.total_batch_idx + 1} | given,
-        )  # fmt: skip
+        )
         self.recorder.__enter__()
 
-    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
+    ) -> None:
         """Digest the batch before the module has it."""
         del trainer, pl_module, batch_idx
         if self.recorder is not None:
@@ -92,7 +102,9 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
         if self.recorder is not None:
             self.recorder.gradients(optimizer)
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         """Write the step."""
         del pl_module, batch, batch_idx
         if self.recorder is not None:
@@ -108,7 +120,9 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
         for known, watch in self._judged:
             if not any(known is loader for loader in loaders):  # of an epoch that had its own
                 watch.close()
-        self._judged = [pair for pair in self._judged if any(pair[0] is loader for loader in loaders)]
+        self._judged = [
+            pair for pair in self._judged if any(pair[0] is loader for loader in loaders)
+        ]
 
     def on_validation_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
@@ -116,7 +130,9 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
         """Take the indices of the batch."""
         del pl_module, batch, batch_idx
         loaders = _flatten_loaders(trainer.val_dataloaders)
-        watch = self._observer_of(loaders[dataloader_idx]) if dataloader_idx < len(loaders) else None
+        watch = (
+            self._observer_of(loaders[dataloader_idx]) if dataloader_idx < len(loaders) else None
+        )
         given = None if watch is None else watch.take()
         self._seen.setdefault(dataloader_idx, []).append(None if given is None else given[1])
 
@@ -125,7 +141,11 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
         del pl_module
         if self.recorder is None or trainer.sanity_checking:
             return
-        values = {name: value for name, value in trainer.callback_metrics.items() if name not in self._others}
+        values = {
+            name: value
+            for name, value in trainer.callback_metrics.items()
+            if name not in self._others
+        }
         self._names |= set(values)
         loaders = _flatten_loaders(trainer.val_dataloaders)
         counts = [_count_distinct(self._seen.get(place, [])) for place in range(len(loaders))]
@@ -181,10 +201,12 @@ def _length(loaders: list[Any]) -> int | None:
 _OWN = {"output_dir", "logging_dir", "run_name", "local_rank"}  # where a run lies, not what it is
 _TIMING_METRICS = ("_runtime", "_per_second", "_time")
 _UNSEEN_NOTE = (
-    "no batch of the model was seen in training (nn.DataParallel calls copies of it): only updates are recorded"
+    "no batch of the model was seen in training (nn.DataParallel calls copies of it): "
+    "only updates are recorded"
 )
 _RESUMED_NOTE = (
-    "the training goes on within an epoch, of which batches were drawn and left out: its indices are not known"
+    "the training goes on within an epoch, of which batches were drawn and left out: "
+    "its indices are not known"
 )
 
 
@@ -193,14 +215,15 @@ class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is
 
     Args:
         folder: where runs lie.
-        options: of `Recorder`, but for model, optimizer and loader, which the trainer says; a `config` of None is the
-            training arguments and the configuration of the model.
+        options: of `Recorder`, but for model, optimizer and loader, which the trainer says; a
+            `config` of None is the training arguments and the configuration of the model.
 
     Notes:
-        A step is one batch of the model in training. Its loss is what the model returns; where the trainer computes
-        another one, there is none in the trace. Metrics of time are left out. Each set of an `eval_dataset` that is a
-        dict is an evaluation of its own. A training that begins again after an exception (`auto_find_batch_size`) is
-        a run of its own, whose `name` has "-2" behind it, then "-3".
+        A step is one batch of the model in training. Its loss is what the model returns; where the
+        trainer computes another one, there is none in the trace. Metrics of time are left out. Each
+        set of an `eval_dataset` that is a dict is an evaluation of its own. A training that begins
+        again after an exception (`auto_find_batch_size`) is a run of its own, whose `name` has "-2"
+        behind it, then "-3".
     """
 
     def __init__(self, folder: str | os.PathLike[str], **options: Any) -> None:
@@ -211,13 +234,17 @@ class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is
         self._tries = 1
         self._epochs = itertools.count()
         self._epoch: int | None = None
-        self._later: Any = None  # the loader, while the epoch goes on within which the training began
+        self._later: Any = (
+            None  # the loader, while the epoch goes on within which the training began
+        )
         self.recorder: Recorder | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Begin to record."""
         del control
-        if self.recorder is not None:  # an exception ended that training, of which no callback is told
+        if (
+            self.recorder is not None
+        ):  # an exception ended that training, of which no callback is told
             self._stop(Exception)
             self._tries += 1
         model, options = given["model"], dict(self._options)
@@ -226,15 +253,21 @@ class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is
         if options.get("config") is None:
             said = {name: value for name, value in args.to_dict().items() if name not in _OWN}
             config: Any = getattr(model, "config", None)
-            options["config"] = {"arguments": said, "model": config.to_dict() if hasattr(config, "to_dict") else None}
+            options["config"] = {
+                "arguments": said,
+                "model": config.to_dict() if hasattr(config, "to_dict") else None,
+            }
         loader = given.get("train_dataloader")
         first, epoch, within = _resume_position(args, state, loader)
         self._epochs, self._epoch = itertools.count(epoch), None
         self._later = loader if within and not args.ignore_data_skip else None
         recorder = Recorder(
-            self._folder, model=model, optimizer=given["optimizer"], loader=loader if self._later is None else None,
+            self._folder,
+            model=model,
+            optimizer=given["optimizer"],
+            loader=loader if self._later is None else None,
             **{"first_step": first} | options,
-        )  # fmt: skip
+        )
         self.recorder = recorder.__enter__()
         if self._later is not None:
             recorder.note(_RESUMED_NOTE)
@@ -246,7 +279,9 @@ class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is
     def _before(self, model: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         if self.recorder is not None and model.training:
             self._flush()
-            self.recorder.input([list(given), {k: v for k, v in named.items() if k != "num_items_in_batch"}])
+            self.recorder.input(
+                [list(given), {k: v for k, v in named.items() if k != "num_items_in_batch"}]
+            )
             self._open = True
 
     def _after(self, model: Any, given: tuple[Any, ...], output: Any) -> None:
@@ -282,12 +317,18 @@ class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is
 
     on_substep_end = on_step_end
 
-    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **given: Any) -> None:
+    def on_evaluate(
+        self, args: Any, state: Any, control: Any, metrics: Any = None, **given: Any
+    ) -> None:
         """Write the metrics."""
         del args, state, control
         if self.recorder is not None:
             found = metrics or {}
-            values = {k: v for k, v in found.items() if isinstance(v, int | float) and not k.endswith(_TIMING_METRICS)}
+            values = {
+                k: v
+                for k, v in found.items()
+                if isinstance(v, int | float) and not k.endswith(_TIMING_METRICS)
+            }
             values.pop("epoch", None)
             seen, of = _sample_counts(given.get("eval_dataloader"))
             self.recorder.evaluation(_metric_prefix(found), values, seen=seen, of=of)
@@ -311,7 +352,8 @@ class _Hook:
     """A hook of one module; of its copies (averages of weights, replicas of `nn.DataParallel`) it is none.
 
     Args:
-        model: the module; None: of no module, as where the hook itself was copied or pickled with one.
+        model: the module; None: of no module, as where the hook itself was copied or pickled with
+            one.
         call: the method that is called.
     """
 
@@ -319,7 +361,11 @@ class _Hook:
         self._held = None if call is None else (weakref.ref(model), weakref.WeakMethod(call))
 
     def __call__(self, module: Any, *given: Any) -> None:
-        if self._held is not None and self._held[0]() is module and (call := self._held[1]()) is not None:
+        if (
+            self._held is not None
+            and self._held[0]() is module
+            and (call := self._held[1]()) is not None
+        ):
             call(module, *given)
 
     def __reduce__(self) -> tuple[type[_Hook], tuple[()]]:
@@ -343,15 +389,17 @@ def _resume_position(args: Any, state: Any, loader: Any) -> tuple[int, int, int]
 
 def _metric_prefix(metrics: Mapping[str, Any]) -> str:
     """Return what all metrics of an evaluation begin with: "eval", or "eval_" and the name of one of several sets."""
-    return next((name.removesuffix("_runtime") for name in metrics if name.endswith("_runtime")), "eval")
+    return next(
+        (name.removesuffix("_runtime") for name in metrics if name.endswith("_runtime")), "eval"
+    )
 
 
 def _sample_counts(loader: Any) -> tuple[int | None, int | None]:
     """Return how many samples of an evaluation this rank sees, and how many there are; None where it is not said.
 
     Notes:
-        The Trainer takes the samples in order, each once; with `dataloader_drop_last` it leaves out the last ones of
-        an evaluation, too.
+        The Trainer takes the samples in order, each once; with `dataloader_drop_last` it leaves out
+        the last ones of an evaluation, too.
     """
     size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
     try:

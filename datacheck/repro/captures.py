@@ -14,9 +14,20 @@ from datacheck.repro.hardware import blas, container, gpu, hardware, native
 from datacheck.repro.process import interpreter, process, rng, switches
 
 SECTIONS = (
-    "process", "interpreter", "packages", "native", "code", "git", "hardware", "blas", "gpu", "container", "torch",
-    "rng", "data",
-)  # fmt: skip
+    "process",
+    "interpreter",
+    "packages",
+    "native",
+    "code",
+    "git",
+    "hardware",
+    "blas",
+    "gpu",
+    "container",
+    "torch",
+    "rng",
+    "data",
+)
 
 Section = dict[str, Any]
 Capture = dict[str, Section]
@@ -45,13 +56,15 @@ def capture(*, data: Sequence[str | os.PathLike[str]] = ()) -> Capture:
         data: caches, manifests and folders of data, to be told by their digests.
 
     Returns:
-        The sections `SECTIONS`. One that could not be had is {"missing": why}. What is different in each run (process
-        id, time) is in process.volatile alone, with the seconds that each section took.
+        The sections `SECTIONS`. One that could not be had is {"missing": why}. What is different in
+        each run (process id, time) is in process.volatile alone, with the seconds that each section
+        took.
 
     Notes:
-        Never raises, changes nothing of the process, does not start CUDA. Compiled libraries and the data are read
-        once; a second call in the same process reads only libraries that have changed, and of folders of data what
-        has changed since a manifest of them was made last (`datacheck.repro.manifest.make` remembers them).
+        Never raises, changes nothing of the process, does not start CUDA. Compiled libraries and
+        the data are read once; a second call in the same process reads only libraries that have
+        changed, and of folders of data what has changed since a manifest of them was made last
+        (`datacheck.repro.manifest.make` remembers them).
     """
     seconds: dict[str, float] = {}
     found = InstalledPackages()
@@ -62,10 +75,20 @@ def capture(*, data: Sequence[str | os.PathLike[str]] = ()) -> Capture:
         return found.packages
 
     made: dict[str, Callable[[], Section]] = {
-        "packages": read_packages, "native": lambda: native(found), "code": lambda: dict(code(found)), "git": git,
-        "process": process, "interpreter": interpreter, "hardware": hardware, "blas": blas, "gpu": gpu,
-        "container": container, "torch": switches, "rng": rng, "data": lambda: _data_section(data),
-    }  # fmt: skip
+        "packages": read_packages,
+        "native": lambda: native(found),
+        "code": lambda: dict(code(found)),
+        "git": git,
+        "process": process,
+        "interpreter": interpreter,
+        "hardware": hardware,
+        "blas": blas,
+        "gpu": gpu,
+        "container": container,
+        "torch": switches,
+        "rng": rng,
+        "data": lambda: _data_section(data),
+    }
     said = {name: _run_section(name, make, seconds) for name, make in made.items()}
     said["process"].setdefault("volatile", {})["seconds"] = seconds
     return {name: said[name] for name in SECTIONS}
@@ -76,7 +99,8 @@ def extend_capture(said: Capture, *, ended: bool = False) -> bool:
 
     Args:
         said: what `capture` returned; changed in place. What it says already stays as it was.
-        ended: nothing more will be loaded; else what is not there may come yet, which `differences` does not tell.
+        ended: nothing more will be loaded; else what is not there may come yet, which `differences`
+            does not tell.
 
     Returns:
         Whether there was anything.
@@ -86,7 +110,11 @@ def extend_capture(said: Capture, *, ended: bool = False) -> bool:
     """
     seconds: dict[str, float] = {}
     found = InstalledPackages()
-    known = {name: said[name] for name in ("packages", "native", "code") if name in said and not is_missing(said[name])}
+    known = {
+        name: said[name]
+        for name in ("packages", "native", "code")
+        if name in said and not is_missing(said[name])
+    }
     if not known:
         return False
     try:
@@ -94,15 +122,19 @@ def extend_capture(said: Capture, *, ended: bool = False) -> bool:
     except Exception:  # noqa: BLE001  as in `capture`
         return False
     made: dict[str, Callable[[], Section]] = {
-        "packages": lambda: found.packages, "native": lambda: native(found), "code": lambda: dict(code(found)),
-    }  # fmt: skip
+        "packages": lambda: found.packages,
+        "native": lambda: native(found),
+        "code": lambda: dict(code(found)),
+    }
     volatile = said.setdefault("process", {}).setdefault("volatile", {})
     later = volatile.setdefault("later", {})
     grew, volatile["ended"] = ended, ended
     for name, section in known.items():
         now = _run_section(name, made[name], seconds)
         for key, value in now.items() if not is_missing(now) else ():
-            if key not in section or (_entry_value(value, "loaded") and not _entry_value(section[key], "loaded")):
+            if key not in section or (
+                _entry_value(value, "loaded") and not _entry_value(section[key], "loaded")
+            ):
                 if key not in section:
                     later.setdefault(name, []).append(key)
                 section[key] = {**section[key], "loaded": True} if key in section else value
@@ -148,33 +180,41 @@ def _data_digests(path: Path) -> dict[str, str]:
         except UsageError:
             pass  # no cache, then
         else:
-            return {"kind": "cache", "digest": of_cache.digest, "content_root": of_cache.content_root}
+            return {
+                "kind": "cache",
+                "digest": of_cache.digest,
+                "content_root": of_cache.content_root,
+            }
     if is_manifest(path):
         return {"kind": "manifest", "digest": read(path).root}
     return {"kind": "folder" if path.is_dir() else "file", "digest": make(path).root}
 
 
-# ------------------------------------------------------------------------------------------ two of them
+# -------------------------------------------------------------------------------------- two of them
 
 
 def differences(a: Mapping[str, Section], b: Mapping[str, Section]) -> list[CaptureDifference]:
     """Return what two captures say differently, in the order in which it explains a gap between two runs.
 
     Returns:
-        Code, packages that are loaded, libraries, hardware, flags (interpreter, variables, threads, switches), data,
-        random states; then what cannot change a result by itself: packages that neither process has loaded, and the
-        commit. Empty where nothing differs.
+        Code, packages that are loaded, libraries, hardware, flags (interpreter, variables, threads,
+        switches), data, random states; then what cannot change a result by itself: packages that
+        neither process has loaded, and the commit. Empty where nothing differs.
 
     Notes:
-        Not compared: the command line and the working folder (they belong to the run's configuration), variables that
-        only say where something lies, and random states of generators that were not seeded. A section that one of
-        both could not have is one difference, by the name of the section. Data that lie under another name in b are
-        found by their digest.
+        Not compared: the command line and the working folder (they belong to the run's
+            configuration), variables that
+        only say where something lies, and random states of generators that were not seeded. A
+        section that one of both could not have is one difference, by the name of the section. Data
+        that lie under another name in b are found by their digest.
     """
     may_come = _loads_later(a, b)
     packages = [d for d in _section_differences(a, b, "packages", "packages") if not may_come(d)]
     loaded = {
-        name for side in (a, b) for name, said in side.get("packages", {}).items() if _entry_value(said, "loaded")
+        name
+        for side in (a, b)
+        for name, said in side.get("packages", {}).items()
+        if _entry_value(said, "loaded")
     }
     return [
         *(d for d in _section_differences(a, b, "code", "code") if not may_come(d)),
@@ -195,14 +235,21 @@ def differences(a: Mapping[str, Section], b: Mapping[str, Section]) -> list[Capt
     ]
 
 
-_NOT_COMPARED = {"gpu": {"started", "none"}, "blas": {"threads"}}  # what was so when it was asked, or is told elsewhere
+_NOT_COMPARED = {
+    "gpu": {"started", "none"},
+    "blas": {"threads"},
+}  # what was so when it was asked, or is told elsewhere
 
 
-def _loads_later(a: Mapping[str, Section], b: Mapping[str, Section]) -> Callable[[CaptureDifference], bool]:
+def _loads_later(
+    a: Mapping[str, Section], b: Mapping[str, Section]
+) -> Callable[[CaptureDifference], bool]:
     """Return what tells whether one run loaded something after its start, and the other ended before."""
     in_a, in_b = (side.get("process", {}).get("volatile", {}) for side in (a, b))
     later = [
-        {} if other.get("ended") else {name: frozenset(map(str, some)) for name, some in side.get("later", {}).items()}
+        {}
+        if other.get("ended")
+        else {name: frozenset(map(str, some)) for name, some in side.get("later", {}).items()}
         for side, other in ((in_a, in_b), (in_b, in_a))
     ]
 
@@ -234,16 +281,23 @@ def is_missing(section: Mapping[str, Any]) -> bool:
     return isinstance(section.get("missing"), str)
 
 
-def _data_differences(a: Mapping[str, Section], b: Mapping[str, Section]) -> list[CaptureDifference]:
+def _data_differences(
+    a: Mapping[str, Section], b: Mapping[str, Section]
+) -> list[CaptureDifference]:
     """Return the data that differ.
 
     Notes:
-        Those of one digest are the same under any name. Of what is left one on each side are held against each other.
+        Those of one digest are the same under any name. Of what is left one on each side are held
+        against each other.
     """
     found = _section_differences(a, b, "data", "data")
     if any(is_missing(side.get("data", {})) for side in (a, b)):
         return found
-    found = [one for one in found if _data_identity(one.a) is None or _data_identity(one.a) != _data_identity(one.b)]
+    found = [
+        one
+        for one in found
+        if _data_identity(one.a) is None or _data_identity(one.a) != _data_identity(one.b)
+    ]
     twins: dict[Any, list[CaptureDifference]] = {}
     for one in reversed([one for one in found if one.a is None]):
         twins.setdefault(_data_identity(one.b), []).append(one)
@@ -257,21 +311,29 @@ def _data_differences(a: Mapping[str, Section], b: Mapping[str, Section]) -> lis
     there = sorted((one for some in twins.values() for one in some), key=lambda one: one.name)
     alone = [one for one in left if one.b is None]
     if len(alone) == len(there) == 1:
-        pair = CaptureDifference("data", f"{alone[0].name} in A, {there[0].name} in B", alone[0].a, there[0].b)
+        pair = CaptureDifference(
+            "data", f"{alone[0].name} in A, {there[0].name} in B", alone[0].a, there[0].b
+        )
         return sorted([pair, *(one for one in left if one.b is not None)], key=lambda one: one.name)
     return sorted([*left, *there], key=lambda one: one.name)
 
 
 def _data_identity(said: Any) -> Any:
     """Return what the values of data are told by; None where there is no digest."""
-    return (said.get("digest"), said.get("content_root")) if isinstance(said, dict) and said.get("digest") else None
+    return (
+        (said.get("digest"), said.get("content_root"))
+        if isinstance(said, dict) and said.get("digest")
+        else None
+    )
 
 
 def _without_loaded(value: Any) -> Any:
     return {k: v for k, v in value.items() if k != "loaded"} if isinstance(value, dict) else value
 
 
-def _flag_differences(a: Mapping[str, Section], b: Mapping[str, Section]) -> Iterator[CaptureDifference]:
+def _flag_differences(
+    a: Mapping[str, Section], b: Mapping[str, Section]
+) -> Iterator[CaptureDifference]:
     yield from _section_differences(a, b, "torch", "flags", "torch.")
     for section, name, head in (
         ("blas", "threads", "threads of "),
@@ -295,7 +357,9 @@ def _drop_device_indices(one: Section, other: Section) -> None:
     """Leave out which GPUs were given, not how many: another index of the same machine changes no result."""
     for name in _DEVICE_VARIABLES:
         counts = [_device_count(side.get(name)) for side in (one, other)]
-        known = [count for count in counts if count is not None]  # without the variable there are all, at least one
+        known = [
+            count for count in counts if count is not None
+        ]  # without the variable there are all, at least one
         if counts[0] == counts[1] or (len(known) == 1 and known[0]):
             one.pop(name, None)
             other.pop(name, None)
@@ -305,10 +369,14 @@ def _device_count(value: Any) -> int | None:
     if not isinstance(value, str):
         return None
     names = [name.strip() for name in value.split(",")]
-    return next((i for i, name in enumerate(names) if name in {"", "-1"}), len(names))  # CUDA stops there
+    return next(
+        (i for i, name in enumerate(names) if name in {"", "-1"}), len(names)
+    )  # CUDA stops there
 
 
-def _rng_differences(a: Mapping[str, Section], b: Mapping[str, Section]) -> Iterator[CaptureDifference]:
+def _rng_differences(
+    a: Mapping[str, Section], b: Mapping[str, Section]
+) -> Iterator[CaptureDifference]:
     one, other = a.get("rng", {}), b.get("rng", {})
     for name in sorted({*one, *other} - {"missing"}):
         pair = one.get(name) or {}, other.get(name) or {}

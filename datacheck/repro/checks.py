@@ -42,7 +42,8 @@ class CheckRow:
 
     Args:
         name, value: what, and what it is.
-        state: "risk"; "note" (a risk in a stricter profile, or a fact to know); "ok"; "unknown": it could not be told.
+        state: "risk"; "note" (a risk in a stricter profile, or a fact to know); "ok"; "unknown": it
+            could not be told.
         why: why it matters; of "ok" why it does not, or "".
         shell: the line that mends it before Python starts, "" where there is none.
         python: the line that mends it in the script, "" where there is none.
@@ -104,14 +105,24 @@ class RiskContext:
         on = bool(self.torch.get("are_deterministic_algorithms_enabled"))
         return on and not self.torch.get("is_deterministic_algorithms_warn_only_enabled")
 
-    def row(self, name: str, value: Any, bad: bool | None, since: str, why: str, **mend: str) -> CheckRow:  # noqa: FBT001
+    def row(
+        self,
+        name: str,
+        value: Any,
+        bad: bool | None,  # noqa: FBT001
+        since: str,
+        why: str,
+        **mend: str,
+    ) -> CheckRow:
         """Return what is said of one thing; `since`: the first profile in which it is a risk; None: not known."""
         said = value if isinstance(value, str) else str(value)
         if bad is None:
             return CheckRow(name, said, "unknown", why, **mend)
         if not bad:
             return CheckRow(name, said, "ok")
-        return CheckRow(name, said, "risk" if self.level >= PROFILES.index(since) else "note", why, **mend)
+        return CheckRow(
+            name, said, "risk" if self.level >= PROFILES.index(since) else "note", why, **mend
+        )
 
 
 def level_of(profile: str) -> int:
@@ -136,7 +147,8 @@ _UNSEEN = "; PyTorch's deterministic mode does not see it"
 _KNOWN = {  # name: how its libraries and modules are called, what is known, where
     "pointnet2_ops": (
         r"pointnet2",
-        "Backward of gather, group and interpolate adds with atomicAdd, and no seed helps; some versions of farthest "
+        "Backward of gather, group and interpolate adds with atomicAdd, and no seed helps; some "
+        "versions of farthest "
         f"point sampling start at a random point{_UNSEEN}",
         "erikwijmans/Pointnet2_PyTorch#162",
     ),
@@ -146,56 +158,84 @@ _KNOWN = {  # name: how its libraries and modules are called, what is known, whe
         "pyg-team/pytorch_geometric#2788",
     ),
     "MinkowskiEngine": (
-        r"minkowski", f"On a GPU its results differ from run to run{_UNSEEN}", "NVIDIA/MinkowskiEngine#504",
+        r"minkowski",
+        f"On a GPU its results differ from run to run{_UNSEEN}",
+        "NVIDIA/MinkowskiEngine#504",
     ),
     "torchsparse": (
-        r"torchsparse", f"Its convolutions add with floating-point atomics{_UNSEEN}", "mit-han-lab/torchsparse#65",
+        r"torchsparse",
+        f"Its convolutions add with floating-point atomics{_UNSEEN}",
+        "mit-han-lab/torchsparse#65",
     ),
     "spconv": (
-        r"spconv|cumm", f"On a GPU its convolutions differ from run to run{_UNSEEN}", "traveller59/spconv#584",
+        r"spconv|cumm",
+        f"On a GPU its convolutions differ from run to run{_UNSEEN}",
+        "traveller59/spconv#584",
     ),
-    "nvdiffrast": (r"nvdiffrast", f"Its gradients are added with atomics{_UNSEEN}", "NVlabs/nvdiffrast#168"),
+    "nvdiffrast": (
+        r"nvdiffrast",
+        f"Its gradients are added with atomics{_UNSEEN}",
+        "NVlabs/nvdiffrast#168",
+    ),
     "flash_attn": (
-        r"flash[_-]attn", f"Backward adds with atomics unless it is called with deterministic=True{_UNSEEN}",
+        r"flash[_-]attn",
+        f"Backward adds with atomics unless it is called with deterministic=True{_UNSEEN}",
         "Dao-AILab/flash-attention#746",
     ),
     "xformers": (
-        r"xformers", "memory_efficient_attention differs from run to run", "facebookresearch/xformers#624",
+        r"xformers",
+        "memory_efficient_attention differs from run to run",
+        "facebookresearch/xformers#624",
     ),
     "pytorch3d": (
-        r"pytorch3d", "Backward of its rasterisers adds with atomics; new versions raise in deterministic mode, old "
-        "ones do not", "facebookresearch/pytorch3d#1519",
+        r"pytorch3d",
+        "Backward of its rasterisers adds with atomics; new versions raise in deterministic mode, "
+        "old "
+        "ones do not",
+        "facebookresearch/pytorch3d#1519",
     ),
-}  # fmt: skip
+}
 
 
 def package_rows(facts: RiskContext) -> Iterator[CheckRow]:
     """Yield risky packages that are loaded, installs that hide one another, editable ones."""
     packages = facts.section("packages")
-    loaded = [name for name, said in packages.items() if isinstance(said, dict) and said.get("loaded")]
+    loaded = [
+        name for name, said in packages.items() if isinstance(said, dict) and said.get("loaded")
+    ]
     modules = {path.partition("/")[0] for path in facts.section("code") if "/" in path}
     names = [*loaded, *modules, *facts.section("native")]
     for name, (pattern, known, link) in _KNOWN.items():
         found = [n for n in names if re.search(rf"(^|/)_?({pattern})", n, re.IGNORECASE)]
         if found:
             yield CheckRow(
-                name, found[0], "risk" if facts.gpu and facts.level >= 1 else "note",
+                name,
+                found[0],
+                "risk" if facts.gpu and facts.level >= 1 else "note",
                 f"{known} ({link}).",
                 do="Measure with datacheck repro diff A1 A2 A3, or take its deterministic variant.",
-            )  # fmt: skip
+            )
     for name, said in packages.items():
         if isinstance(said, dict) and said.get("shadowed") and name in loaded:
             yield CheckRow(
-                name, f"{said['version']} hides {', '.join(said['shadowed'])}", "risk",
-                "It is installed more than once; which one is imported hangs on the order of sys.path.",
+                name,
+                f"{said['version']} hides {', '.join(said['shadowed'])}",
+                "risk",
+                "It is installed more than once; which one is imported hangs on the order of "
+                "sys.path.",
                 do=f"Uninstall {name} until it is gone, then install it once.",
-            )  # fmt: skip
+            )
     editable = [
-        n for n, said in packages.items() if n != "datacheck" and isinstance(said, dict) and said.get("editable")
+        n
+        for n, said in packages.items()
+        if n != "datacheck" and isinstance(said, dict) and said.get("editable")
     ]
     if editable:
         yield CheckRow(
-            "editable installs", ", ".join(editable), "note", "Their version says nothing; their code is captured."
+            "editable installs",
+            ", ".join(editable),
+            "note",
+            "Their version says nothing; their code is captured.",
         )
 
 
@@ -204,23 +244,31 @@ def library_rows(facts: RiskContext) -> Iterator[CheckRow]:
     for name, said in facts.section("native").items():
         if said.get("intact") is False:
             yield CheckRow(
-                name, f"not what {said['owner']} installed", "risk",
+                name,
+                f"not what {said['owner']} installed",
+                "risk",
                 "Its digest is not the one in RECORD: it was built again or replaced.",
                 do=f"Reinstall {said['owner']}.",
-            )  # fmt: skip
+            )
         elif "missing" in said:
             yield CheckRow(
-                name, said["missing"], "risk", "What runs is not what lies on the disk.", do="Start the run again."
+                name,
+                said["missing"],
+                "risk",
+                "What runs is not what lies on the disk.",
+                do="Start the run again.",
             )
     for name, said in unowned(facts.section("native")).items():
         if "missing" not in said:
             yield CheckRow(
-                name, f"built here, {str(said['digest'])[:12]}", "note",
+                name,
+                f"built here, {str(said['digest'])[:12]}",
+                "note",
                 "No package says what it should be; compare the digest with that of the other run.",
-            )  # fmt: skip
+            )
 
 
-# ------------------------------------------------------------------------------------------ what probes have shown
+# --------------------------------------------------------------------------- what probes have shown
 
 
 def loader_rows(facts: RiskContext) -> Iterator[CheckRow]:
@@ -230,33 +278,48 @@ def loader_rows(facts: RiskContext) -> Iterator[CheckRow]:
         value = f"{said['dataset']}, {said['workers']} workers"
         if said["shuffles"] and not said["generator"]:
             yield facts.row(
-                name, f"{value}, no generator", bad=True, since="strict",
-                why="Its order is drawn from the global generator, so it changes with every other number that is drawn "
+                name,
+                f"{value}, no generator",
+                bad=True,
+                since="strict",
+                why="Its order is drawn from the global generator, so it changes with every other "
+                "number that is drawn "
                 "before: another layer, another evaluation.",
                 do="Give it one: DataLoader(..., generator=torch.Generator().manual_seed(0)).",
-            )  # fmt: skip
+            )
         yield from _probe_rows(facts, name, value, said.get("probe", {}))
 
 
-def _probe_rows(facts: RiskContext, name: str, value: str, probe: Mapping[str, Any]) -> Iterator[CheckRow]:
+def _probe_rows(
+    facts: RiskContext, name: str, value: str, probe: Mapping[str, Any]
+) -> Iterator[CheckRow]:
     if "missing" in probe:
-        yield CheckRow(name, value, "unknown", f"Its workers could not be asked: {probe['missing']}.")
+        yield CheckRow(
+            name, value, "unknown", f"Its workers could not be asked: {probe['missing']}."
+        )
         return
     if probe.get("same_seeds"):
         yield CheckRow(
-            name, f"two workers have the same seed of {', '.join(probe['same_seeds'])}", "risk",
+            name,
+            f"two workers have the same seed of {', '.join(probe['same_seeds'])}",
+            "risk",
             "They draw the same numbers: augmentations are repeated.",
             do="Seed from torch.initial_seed() in worker_init_fn, or give none.",
-        )  # fmt: skip
+        )
     if "by_workers" in probe:
         yield _worker_row(facts, name, probe)
     if "epoch" in probe:
         here, there = probe["epoch"]
         yield facts.row(
-            f"epoch of {name}", f"{here} here, {there} in workers", here != there, "fast",
-            "Persistent workers hold a copy of the dataset: set_epoch does not reach them, and each epoch has the "
-            "augmentations of the first.", do="persistent_workers=False, or indices that carry their epoch.",
-        )  # fmt: skip
+            f"epoch of {name}",
+            f"{here} here, {there} in workers",
+            here != there,
+            "fast",
+            "Persistent workers hold a copy of the dataset: set_epoch does not reach them, and "
+            "each epoch has the "
+            "augmentations of the first.",
+            do="persistent_workers=False, or indices that carry their epoch.",
+        )
 
 
 def _worker_row(facts: RiskContext, name: str, probe: Mapping[str, Any]) -> CheckRow:
@@ -264,14 +327,21 @@ def _worker_row(facts: RiskContext, name: str, probe: Mapping[str, Any]) -> Chec
     value = f"{differs} of {probe['asked']} samples differ between 1 and 2 workers"
     if opaque and not differs:
         return CheckRow(
-            name, value, "unknown", f"Of values of type {', '.join(opaque)} nothing but the type is compared."
+            name,
+            value,
+            "unknown",
+            f"Of values of type {', '.join(opaque)} nothing but the type is compared.",
         )
     return facts.row(
-        name, value, differs > 0, "same-machine",
-        f"Transforms draw from a global generator ({', '.join(probe.get('drew', [])) or 'of a library'}), of which "
+        name,
+        value,
+        differs > 0,
+        "same-machine",
+        f"Transforms draw from a global generator "
+        f"({', '.join(probe.get('drew', [])) or 'of a library'}), of which "
         "each worker has its own: another number of workers is another training set.",
         do="Key each sample's numbers by (seed, epoch, index), as CachedDataset does.",
-    )  # fmt: skip
+    )
 
 
 _SUMS = "sum of 3 million numbers"
@@ -281,24 +351,38 @@ def kernel_rows(facts: RiskContext) -> Iterator[CheckRow]:
     """Yield what came of the same computation three times."""
     if "died" in facts.seen:
         yield CheckRow(
-            "probes", f"ended with {facts.seen['died']}", "unknown",
-            "The process died of them (a kernel crashed, memory was short): what they would show is not known.",
-        )  # fmt: skip
+            "probes",
+            f"ended with {facts.seen['died']}",
+            "unknown",
+            "The process died of them (a kernel crashed, memory was short): what they would show "
+            "is not known.",
+        )
     for name, said in facts.seen.get("kernels", {}).items():
         if "missing" in said:
             yield CheckRow(name, said["missing"], "unknown", "It could not be computed.")
         elif name.startswith(_SUMS):
             yield facts.row(
-                name, f"{said['results']} results with 1 and {said['threads']} threads", said["results"] > 1, "strict",
+                name,
+                f"{said['results']} results with 1 and {said['threads']} threads",
+                said["results"] > 1,
+                "strict",
                 "Seen here: another number of threads is another sum.",
                 shell=f"export OMP_NUM_THREADS={said['threads']}",
-            )  # fmt: skip
+            )
         else:
-            value = "refused: it would differ" if "refused" in said else f"{said['results']} results in 3"
+            value = (
+                "refused: it would differ"
+                if "refused" in said
+                else f"{said['results']} results in 3"
+            )
             yield facts.row(
-                name, value, said["results"] > 1, "same-machine",
-                "Seen here: the same input gave other bits.", python=DETERMINISTIC,
-            )  # fmt: skip
+                name,
+                value,
+                said["results"] > 1,
+                "same-machine",
+                "Seen here: the same input gave other bits.",
+                python=DETERMINISTIC,
+            )
 
 
 _REPEATS = 3
@@ -314,20 +398,27 @@ def kernels(*, batch: int = 32) -> dict[str, Any]:
     """Compute a few things three times each and count the different results.
 
     Args:
-        batch: samples at once, on a GPU: at small batches some kernels are deterministic that are not at large ones.
+        batch: samples at once, on a GPU: at small batches some kernels are deterministic that are
+            not at large ones.
 
     Returns:
-        By name: results (how many were different), threads where that is what was changed; or missing: why not.
+        By name: results (how many were different), threads where that is what was changed; or
+            missing: why not.
 
     Notes:
-        Under the switches as they are. Draws from no global generator. On a GPU where PyTorch can use one: convolution,
-        scatter and attention, forward and backward. On the CPU: index_put and a sum with one and with all threads.
+        Under the switches as they are. Draws from no global generator. On a GPU where PyTorch can
+        use one: convolution,
+        scatter and attention, forward and backward. On the CPU: index_put and a sum with one and
+        with all threads.
     """
     import torch  # noqa: PLC0415  the one door
 
     found = {}
     if torch.cuda.is_available():
-        found = {f"{name} on the GPU": said for name, said in device_results(torch, "cuda", batch).items()}
+        found = {
+            f"{name} on the GPU": said
+            for name, said in device_results(torch, "cuda", batch).items()
+        }
     found["index_put(accumulate=True) on the CPU"] = _count_results(lambda: _index_put(torch))
     return found | {f"sum of {_SUM // 1_000_000} million numbers": _sum_results(torch)}
 
@@ -335,7 +426,9 @@ def kernels(*, batch: int = 32) -> dict[str, Any]:
 def device_results(torch: Any, device: str, batch: int) -> dict[str, Any]:
     """Compute what is forward and backward, three times each, on one device."""
     made = {"convolution": _convolution, "scatter_add": _scatter, "attention": _attention}
-    return {name: _count_results(partial(make, torch, device, batch)) for name, make in made.items()}
+    return {
+        name: _count_results(partial(make, torch, device, batch)) for name, make in made.items()
+    }
 
 
 def _count_results(make: Callable[[], Any]) -> dict[str, Any]:
@@ -345,7 +438,9 @@ def _count_results(make: Callable[[], Any]) -> dict[str, Any]:
         warnings.simplefilter("ignore")  # of warn_only: what is looked at is what came
         for _ in range(_REPEATS):
             try:
-                results.add(digest_value([digest_array(part.detach().cpu().numpy()) for part in make()]))
+                results.add(
+                    digest_value([digest_array(part.detach().cpu().numpy()) for part in make()])
+                )
             except RuntimeError as error:
                 said = str(error).partition("\n")[0]
                 if "deterministic" in said:
@@ -369,16 +464,28 @@ def _convolution(torch: Any, device: str, batch: int) -> tuple[Any, ...]:
 def _scatter(torch: Any, device: str, batch: int) -> tuple[Any, ...]:
     rows = batch * 4096
     values = _random_numbers(torch, rows, 16, device=device)
-    places = torch.randint(0, 512, (rows, 1), generator=torch.Generator().manual_seed(1)).to(device).expand(-1, 16)
+    places = (
+        torch.randint(0, 512, (rows, 1), generator=torch.Generator().manual_seed(1))
+        .to(device)
+        .expand(-1, 16)
+    )
     table = torch.zeros(512, 16, device=device).requires_grad_()
     made = table.scatter_add(0, places, values)
-    return (made, *torch.autograd.grad(made.gather(0, places).pow(2).sum(), (table,)))  # gather adds on its way back
+    return (
+        made,
+        *torch.autograd.grad(made.gather(0, places).pow(2).sum(), (table,)),
+    )  # gather adds on its way back
 
 
 def _attention(torch: Any, device: str, batch: int) -> tuple[Any, ...]:
-    parts = [_random_numbers(torch, batch, 8, 1024, 64, device=device).bfloat16().requires_grad_() for _ in range(3)]
+    parts = [
+        _random_numbers(torch, batch, 8, 1024, 64, device=device).bfloat16().requires_grad_()
+        for _ in range(3)
+    ]
     made = torch.nn.functional.scaled_dot_product_attention(*parts)
-    return tuple(part.float() for part in (made, *torch.autograd.grad(made.float().pow(2).sum(), parts)))
+    return tuple(
+        part.float() for part in (made, *torch.autograd.grad(made.float().pow(2).sum(), parts))
+    )
 
 
 def _index_put(torch: Any) -> tuple[Any, ...]:
@@ -421,9 +528,13 @@ class ProbedDataset:
         drew = [name for name, state in _rng_digests().items() if state != before.get(name, state)]
         worker = torch.utils.data.get_worker_info()
         return {
-            "digest": digest.text(), "opaque": sorted(digest.opaque), "drew": drew,
-            "worker": -1 if worker is None else worker.id, "seeds": before, "epoch": epoch_of(self.dataset),
-        }  # fmt: skip
+            "digest": digest.text(),
+            "opaque": sorted(digest.opaque),
+            "drew": drew,
+            "worker": -1 if worker is None else worker.id,
+            "seeds": before,
+            "epoch": epoch_of(self.dataset),
+        }
 
 
 def _rng_digests() -> dict[str, str]:
@@ -434,22 +545,29 @@ def probe_loader(loader: Any) -> dict[str, Any]:
     """Ask two workers of a loader for their epoch and their seeds, and a few samples of one worker and of two.
 
     Returns:
-        asked, by_workers (how many samples differ between one worker and two), opaque (types of values in them of which
-        nothing else is compared), drew (the global generators that the samples were made with), same_seeds (generators
-        that two workers have alike), epoch ([of the dataset here, of it in the workers] after `set_epoch`); or missing:
-        why nobody could be asked.
+        asked, by_workers (how many samples differ between one worker and two), opaque (types of
+        values in them of which nothing else is compared), drew (the global generators that the
+        samples were made with), same_seeds (generators that two workers have alike), epoch ([of the
+        dataset here, of it in the workers] after `set_epoch`); or missing: why nobody could be
+        asked.
 
     Notes:
-        The loader itself is not iterated; loaders over the same dataset are, with its worker_init_fn, start method and
-        persistent_workers. An iterable dataset is not asked.
+        The loader itself is not iterated; loaders over the same dataset are, with its
+        worker_init_fn, start method and persistent_workers. An iterable dataset is not asked.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of more workers than CPUs
             return _probe_workers(loader)
     except Exception as error:  # noqa: BLE001  whatever a user's dataset raises
-        said = str(error).strip().rpartition("\n")[2]  # of a worker's: PyTorch puts its traceback before it
-        return {"missing": said if said.startswith(type(error).__name__) else f"{type(error).__name__}: {said}"}
+        said = (
+            str(error).strip().rpartition("\n")[2]
+        )  # of a worker's: PyTorch puts its traceback before it
+        return {
+            "missing": said
+            if said.startswith(type(error).__name__)
+            else f"{type(error).__name__}: {said}"
+        }
 
 
 def _probe_workers(loader: Any) -> dict[str, Any]:
@@ -472,11 +590,17 @@ def _probe_dataloader(loader: Any, items: list[int], workers: int) -> Any:
     import torch  # noqa: PLC0415  the one door
 
     return torch.utils.data.DataLoader(
-        ProbedDataset(loader.dataset), batch_size=None, sampler=items, num_workers=workers, collate_fn=_identity,
-        worker_init_fn=loader.worker_init_fn, multiprocessing_context=loader.multiprocessing_context,
-        persistent_workers=loader.persistent_workers and loader.num_workers > 0, timeout=_PROBE_TIMEOUT,
+        ProbedDataset(loader.dataset),
+        batch_size=None,
+        sampler=items,
+        num_workers=workers,
+        collate_fn=_identity,
+        worker_init_fn=loader.worker_init_fn,
+        multiprocessing_context=loader.multiprocessing_context,
+        persistent_workers=loader.persistent_workers and loader.num_workers > 0,
+        timeout=_PROBE_TIMEOUT,
         generator=torch.Generator().manual_seed(0),
-    )  # fmt: skip
+    )
 
 
 def _identity(said: Any) -> Any:
@@ -528,11 +652,15 @@ def loader_settings(loader: Any) -> dict[str, Any]:
     """Return what a `DataLoader` is set to."""
     sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
     return {
-        "dataset": type(loader.dataset).__name__, "workers": loader.num_workers,
-        "shuffles": type(sampler).__name__ in {"RandomSampler", "WeightedRandomSampler", "SubsetRandomSampler"},
-        "generator": loader.generator is not None or getattr(sampler, "generator", None) is not None,
-        "worker_init_fn": loader.worker_init_fn is not None, "persistent_workers": bool(loader.persistent_workers),
-    }  # fmt: skip
+        "dataset": type(loader.dataset).__name__,
+        "workers": loader.num_workers,
+        "shuffles": type(sampler).__name__
+        in {"RandomSampler", "WeightedRandomSampler", "SubsetRandomSampler"},
+        "generator": loader.generator is not None
+        or getattr(sampler, "generator", None) is not None,
+        "worker_init_fn": loader.worker_init_fn is not None,
+        "persistent_workers": bool(loader.persistent_workers),
+    }
 
 
 def pin(profile: str = "same-machine", *, seed: int | None = None) -> list[str]:
@@ -540,15 +668,16 @@ def pin(profile: str = "same-machine", *, seed: int | None = None) -> list[str]:
 
     Args:
         profile: "fast", "same-machine" or "strict", as in `datacheck.repro.risks.judge`.
-        seed: seeds the global generators of random, NumPy and PyTorch; None: they are left as they are. 0 to 2**32 - 1.
+        seed: seeds the global generators of random, NumPy and PyTorch; None: they are left as they
+            are. 0 to 2**32 - 1.
 
     Raises:
         UsageError: there is no such profile, or the seed is none.
 
     Notes:
-        Call it before the model is made and before CUDA starts. PyTorch's switches are set where it is loaded.
-        Variables are set for the processes that are started from here; what this process itself would have needed
-        before it started is said.
+        Call it before the model is made and before CUDA starts. PyTorch's switches are set where it
+        is loaded. Variables are set for the processes that are started from here; what this process
+        itself would have needed before it started is said.
     """
     level = level_of(profile)
     if seed is not None and not (isinstance(seed, int) and 0 <= seed < 1 << 32):
@@ -557,7 +686,9 @@ def pin(profile: str = "same-machine", *, seed: int | None = None) -> list[str]:
     torch = sys.modules.get("torch")
     said = [*_set_variables(level, torch)]
     if torch is None:
-        said.append("PyTorch is not loaded: none of its switches was set; import it, then pin again.")
+        said.append(
+            "PyTorch is not loaded: none of its switches was set; import it, then pin again."
+        )
     else:
         said += _set_switches(level, torch)
     said += _seed_generators(seed, torch)
@@ -567,12 +698,25 @@ def pin(profile: str = "same-machine", *, seed: int | None = None) -> list[str]:
 def _set_variables(level: int, torch: Any) -> Iterator[str]:
     if os.environ.get("PYTHONHASHSEED", "random") == "random":
         os.environ["PYTHONHASHSEED"] = "0"
-        now = "this one keeps its own: set it before Python starts" if sys.flags.hash_randomization else "as here"
+        now = (
+            "this one keeps its own: set it before Python starts"
+            if sys.flags.hash_randomization
+            else "as here"
+        )
         yield f"PYTHONHASHSEED=0 for processes started from here; {now}."
     cuda = getattr(getattr(torch, "version", None), "cuda", None)
-    if level and cuda and version(torch.__version__) < (2, 10) and os.environ.get(WORKSPACE) not in WORKSPACES:
+    if (
+        level
+        and cuda
+        and version(torch.__version__) < (2, 10)
+        and os.environ.get(WORKSPACE) not in WORKSPACES
+    ):
         os.environ[WORKSPACE] = WORKSPACES[0]
-        late = " CUDA has started already: too late for this process." if torch.cuda.is_initialized() else ""
+        late = (
+            " CUDA has started already: too late for this process."
+            if torch.cuda.is_initialized()
+            else ""
+        )
         yield f"{WORKSPACE}={WORKSPACES[0]}, which PyTorch before 2.10 asks for.{late}"
 
 
@@ -590,7 +734,10 @@ def _set_switches(level: int, torch: Any) -> Iterator[str]:
         torch.set_num_threads(threads)
         for name in THREADS:
             os.environ[name] = str(threads)
-        yield f"torch.set_num_threads({threads}), and OMP_NUM_THREADS={threads} for processes started from here"
+        yield (
+            f"torch.set_num_threads({threads}), and OMP_NUM_THREADS={threads} for processes "
+            f"started from here"
+        )
 
 
 def _disable_tf32(torch: Any) -> Iterator[str]:

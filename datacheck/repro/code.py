@@ -41,7 +41,14 @@ def free_name(path: str, taken: Container[str], name: str | None = None) -> str:
     return free
 
 
-_INSTALLER_FILES = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "top_level.txt"}
+_INSTALLER_FILES = {
+    "RECORD",
+    "INSTALLER",
+    "REQUESTED",
+    "direct_url.json",
+    "uv_cache.json",
+    "top_level.txt",
+}
 _DIST_INFO = re.compile(r"(?P<name>.+?)-(?P<version>[^-]+)\.dist-info")
 
 
@@ -65,8 +72,9 @@ class InstalledPackages:
     """What the folders of `sys.path` have installed.
 
     Args:
-        packages: by name: version, record (a digest, None where there is no RECORD), and where they apply editable,
-            shadowed (versions of the same name that lie further back on `sys.path`), loaded (a module of it is).
+        packages: by name: version, record (a digest, None where there is no RECORD), and where they
+            apply editable, shadowed (versions of the same name that lie further back on
+            `sys.path`), loaded (a module of it is).
     """
 
     packages: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -122,7 +130,9 @@ def _read(places: tuple[tuple[Path, Any], ...]) -> InstalledPackages:
         try:
             found.add(place)
         except (OSError, ValueError, csv.Error) as error:
-            found.packages.setdefault(place.name, {"version": "", "record": None, "unreadable": str(error)})
+            found.packages.setdefault(
+                place.name, {"version": "", "record": None, "unreadable": str(error)}
+            )
     found.packages = dict(sorted(found.packages.items()))
     return found
 
@@ -145,7 +155,9 @@ def real_path(file: str) -> str:
     return _known_path(file) if file.startswith(os.sep) else os.path.realpath(file)
 
 
-_known_path = functools.cache(os.path.realpath)  # a process has thousands, and each step of one asks the system
+_known_path = functools.cache(
+    os.path.realpath
+)  # a process has thousands, and each step of one asks the system
 
 
 def _metadata_places() -> Iterator[Path]:
@@ -201,7 +213,11 @@ def _hex(digest: str) -> str:
 def _package_digest(place: str, rows: list[tuple[str, str]]) -> str:
     """Digest what a package is, not where and by whom it was installed."""
     own = {f"{place}/{name}" for name in _INSTALLER_FILES}
-    kept = sorted((path, digest) for path, digest in rows if digest and not path.startswith("..") and path not in own)
+    kept = sorted(
+        (path, digest)
+        for path, digest in rows
+        if digest and not path.startswith("..") and path not in own
+    )
     return digest_bytes("\n".join(f"{path},{digest}" for path, digest in kept).encode())
 
 
@@ -217,8 +233,14 @@ _OWN_SOURCE = f"{os.path.realpath(Path(__file__).parents[2])}{os.sep}"
 _GIT_TIMEOUT = 20.0
 _CHUNK_BYTES, _MOST_BYTES = 1 << 16, 64 << 20
 _SHA1 = 40  # hex digits of a commit; repositories with longer ones say so
-# Git locks nothing, and asks no server for what a partial clone lacks: the way to one may be a program of its settings.
-_GIT_ENVIRONMENT = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": "", "GIT_NO_LAZY_FETCH": "1"}
+# Git locks nothing, and asks no server for what a partial clone lacks: the way to one may be a
+# program of its settings.
+_GIT_ENVIRONMENT = {
+    "LC_ALL": "C",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_ALLOW_PROTOCOL": "",
+    "GIT_NO_LAZY_FETCH": "1",
+}
 # Of a repository's own settings those by which git sees changes; all others may name programs.
 _GIT_SETTINGS = r"^core\.(autocrlf|eol|filemode|ignorecase|symlinks)$"
 _PLAIN_VALUE = re.compile("[a-z]+")
@@ -228,12 +250,17 @@ def code(found: InstalledPackages) -> dict[str, str]:
     """Return the digest of the script, and of each imported .py that no package owns, by paths below roots, sorted.
 
     Notes:
-        The digest is that of the file as it is now. The standard library counts with the interpreter, datacheck by
-        its version. The root of ``models.decoder.dit`` is the folder that holds ``models``.
-        Code that lies in no file (a notebook, ``python -c``) is "missing" under the name ``__main__``.
+        The digest is that of the file as it is now. The standard library counts with the
+        interpreter, datacheck by its version. The root of ``models.decoder.dit`` is the folder that
+        holds ``models``. Code that lies in no file (a notebook, ``python -c``) is "missing" under
+        the name ``__main__``.
     """
-    standard = tuple(f"{os.path.realpath(sysconfig.get_path(name))}{os.sep}" for name in ("stdlib", "platstdlib"))
-    installed = tuple(f"{os.path.realpath(sysconfig.get_path(name))}{os.sep}" for name in ("purelib", "platlib"))
+    standard = tuple(
+        f"{os.path.realpath(sysconfig.get_path(name))}{os.sep}" for name in ("stdlib", "platstdlib")
+    )
+    installed = tuple(
+        f"{os.path.realpath(sysconfig.get_path(name))}{os.sep}" for name in ("purelib", "platlib")
+    )
     said: dict[str, str] = {}
     seen: set[str] = set()
     for name, file in _imported_sources():
@@ -241,7 +268,9 @@ def code(found: InstalledPackages) -> dict[str, str]:
         if real in seen:
             continue
         seen.add(real)
-        if found.owner(real) is not None or (real.startswith(standard) and not real.startswith(installed)):
+        if found.owner(real) is not None or (
+            real.startswith(standard) and not real.startswith(installed)
+        ):
             continue
         try:
             digest = digest_file(file)
@@ -261,7 +290,9 @@ def _imported_sources() -> Iterator[tuple[str, str]]:
             continue  # a script may be called anything
         if real_path(file).startswith(_OWN_SOURCE):
             continue
-        if file.startswith(os.sep) or Path(file).is_file():  # PyTorch gives some of its objects a file that is none
+        if (
+            file.startswith(os.sep) or Path(file).is_file()
+        ):  # PyTorch gives some of its objects a file that is none
             yield name, file
 
 
@@ -278,7 +309,8 @@ def git() -> dict[str, Any]:
     """Return commit, whether tracked files are changed (dirty), the digest of what is, and the commits of submodules.
 
     Notes:
-        Of the repository that the script lies in, or else the working folder. Files that git does not track do not
+        Of the repository that the script lies in, or else the working folder. Files that git does
+        not track do not
         count here: those that were imported are in the section `code`.
     """
     main = getattr(sys.modules.get("__main__"), "__file__", None)
@@ -287,12 +319,16 @@ def git() -> dict[str, Any]:
     how = ["--no-ext-diff", "--no-textconv", "--binary", "--submodule=short"]
     try:
         with nullcontext(os.environ) if script else _without_settings(folder) as environment:
-            commit = _git_output(folder, "rev-parse", "HEAD", environment=environment).decode().strip()
+            commit = (
+                _git_output(folder, "rev-parse", "HEAD", environment=environment).decode().strip()
+            )
             if not script:  # a submodule's settings may name programs, too
                 how.append("--ignore-submodules=dirty")
             changes = _git_digest(folder, "diff", *how, "HEAD", environment=environment)
             asked = "ls-files", "-z", "--stage", "--full-name", ":/"
-            modules = _git_output(folder, *asked, environment=environment).decode("utf-8", "surrogateescape")
+            modules = _git_output(folder, *asked, environment=environment).decode(
+                "utf-8", "surrogateescape"
+            )
     except FileNotFoundError:
         return {"missing": "git is not installed"}
     except subprocess.TimeoutExpired:
@@ -313,16 +349,23 @@ def _git_failure(error: subprocess.CalledProcessError) -> str:
     said = error.stderr.decode("utf-8", "replace")
     known = {
         "not a git repository": "the script lies in no git repository",
-        "dubious ownership": "the repository belongs to another user, which git refuses (safe.directory)",
+        "dubious ownership": "the repository belongs to another user, which git refuses "
+        "(safe.directory)",
         "ambiguous argument 'HEAD'": "the repository has no commit",
     }
-    return next((ours for theirs, ours in known.items() if theirs in said), "git fails here; git status says why")
+    return next(
+        (ours for theirs, ours in known.items() if theirs in said),
+        "git fails here; git status says why",
+    )
 
 
 def _apart(main: str) -> bool:
     """Tell a script from a command that is installed, whose folder says nothing of the code."""
     place = os.path.realpath(main)
-    return not place.startswith(_OWN_SOURCE) and Path(place).parent != Path(sys.executable).absolute().parent
+    return (
+        not place.startswith(_OWN_SOURCE)
+        and Path(place).parent != Path(sys.executable).absolute().parent
+    )
 
 
 @contextmanager
@@ -334,8 +377,10 @@ def _without_settings(folder: Path) -> Iterator[dict[str, str]]:
         As of `_git_chunks`.
 
     Notes:
-        The working folder may be data that somebody else has packed, ``.git`` included, and that somebody changes
-        meanwhile: no command that could start a program reads its settings. Nothing outside of it counts as its files.
+        The working folder may be data that somebody else has packed, ``.git`` included, and that
+        somebody changes
+        meanwhile: no command that could start a program reads its settings. Nothing outside of it
+            counts as its files.
     """
     commit = _git_output(folder, "rev-parse", "HEAD").decode().strip()
     own, objects, index = (
@@ -350,17 +395,26 @@ def _without_settings(folder: Path) -> Iterator[dict[str, str]]:
         (place / "config").write_text(_plain_settings(folder, commit))
         for part in index.parent.glob("sharedindex.*"):
             (place / part.name).symlink_to(part.absolute())
-        yield {name: value for name, value in os.environ.items() if name not in {"GIT_COMMON_DIR", "GIT_NAMESPACE"}} | {
-            "GIT_DIR": str(place), "GIT_WORK_TREE": str(_work_tree(folder, own)),
-            "GIT_OBJECT_DIRECTORY": str(objects.absolute()), "GIT_INDEX_FILE": str(index.absolute()),
-        }  # fmt: skip
+        yield {
+            name: value
+            for name, value in os.environ.items()
+            if name not in {"GIT_COMMON_DIR", "GIT_NAMESPACE"}
+        } | {
+            "GIT_DIR": str(place),
+            "GIT_WORK_TREE": str(_work_tree(folder, own)),
+            "GIT_OBJECT_DIRECTORY": str(objects.absolute()),
+            "GIT_INDEX_FILE": str(index.absolute()),
+        }
 
 
 def _work_tree(folder: Path, own: Path) -> Path:
     """Return the folder that holds a repository's ``.git``, a folder or a file that names one."""
     here = folder.absolute()
     named = ((place, place / ".git") for place in (here, *here.parents))
-    return next((place for place, one in named if one.is_file() or (one.is_dir() and one.samefile(own))), here)
+    return next(
+        (place for place, one in named if one.is_file() or (one.is_dir() and one.samefile(own))),
+        here,
+    )
 
 
 def _plain_settings(folder: Path, commit: str) -> str:
@@ -369,7 +423,9 @@ def _plain_settings(folder: Path, commit: str) -> str:
     lines = ["[extensions]", "objectFormat = sha256"] if long else []
     lines += ["[core]", f"repositoryFormatVersion = {int(long)}"]
     try:
-        said = _git_output(folder, "config", "--local", "-z", "--get-regexp", _GIT_SETTINGS).decode("utf-8", "replace")
+        said = _git_output(folder, "config", "--local", "-z", "--get-regexp", _GIT_SETTINGS).decode(
+            "utf-8", "replace"
+        )
     except subprocess.CalledProcessError as error:
         if error.returncode != 1:  # there are none
             raise
@@ -385,7 +441,8 @@ def _git_output(folder: Path, *words: str, environment: Mapping[str, str] = os.e
     """Return what git says.
 
     Raises:
-        FileNotFoundError, subprocess.TimeoutExpired, subprocess.CalledProcessError: as of `_git_chunks`.
+        FileNotFoundError, subprocess.TimeoutExpired, subprocess.CalledProcessError: as of
+        `_git_chunks`.
         subprocess.CalledProcessError: more than 64 MiB.
     """
     said = bytearray()
@@ -405,7 +462,9 @@ def _git_digest(folder: Path, *words: str, environment: Mapping[str, str]) -> st
     return digester.hexdigest() if size else None
 
 
-def _git_chunks(folder: Path, words: Sequence[str], environment: Mapping[str, str]) -> Iterator[bytes]:
+def _git_chunks(
+    folder: Path, words: Sequence[str], environment: Mapping[str, str]
+) -> Iterator[bytes]:
     """Yield what git says, piece by piece.
 
     Raises:
@@ -413,11 +472,22 @@ def _git_chunks(folder: Path, words: Sequence[str], environment: Mapping[str, st
         subprocess.TimeoutExpired: it takes too long.
         subprocess.CalledProcessError: it fails.
     """
-    quiet = ["git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false", *words]  # starts nothing
+    quiet = [
+        "git",
+        "-c",
+        "core.fsmonitor=false",
+        "-c",
+        "core.quotePath=false",
+        *words,
+    ]  # starts nothing
     with (
         tempfile.TemporaryFile() as errors,
         subprocess.Popen(
-            quiet, cwd=folder, env={**environment, **_GIT_ENVIRONMENT}, stdout=subprocess.PIPE, stderr=errors
+            quiet,
+            cwd=folder,
+            env={**environment, **_GIT_ENVIRONMENT},
+            stdout=subprocess.PIPE,
+            stderr=errors,
         ) as process,
     ):
         assert process.stdout is not None

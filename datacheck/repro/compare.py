@@ -46,10 +46,12 @@ class Comparison:
 
     Args:
         first, second: what they are, where, how many files or samples, which digest.
-        files: what differs in files; of caches nothing, as their files say nothing about their content.
+        files: what differs in files; of caches nothing, as their files say nothing about their
+            content.
         samples: what differs in samples; None where they were not compared (see `notes`).
         fields: of each changed sample, which fields differ.
-        values: how their values differ where both were at hand: by key (of files without a schema: by path) and field.
+        values: how their values differ where both were at hand: by key (of files without a schema:
+            by path) and field.
         stored: of caches, fields that are stored otherwise: what each says.
         verdicts: of caches, samples that are judged otherwise: the codes of each.
         notes: what was not compared, and why.
@@ -71,13 +73,20 @@ class Comparison:
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON values (``datacheck.diff/1``)."""
         return {
-            "format": FORMAT, "equal": not self, "first": dict(self.first), "second": dict(self.second),
-            "files": self.files.as_dict(), "samples": None if self.samples is None else self.samples.as_dict(),
-            "fields": {key: list(names) for key, names in self.fields.items()}, "values": self.values,
+            "format": FORMAT,
+            "equal": not self,
+            "first": dict(self.first),
+            "second": dict(self.second),
+            "files": self.files.as_dict(),
+            "samples": None if self.samples is None else self.samples.as_dict(),
+            "fields": {key: list(names) for key, names in self.fields.items()},
+            "values": self.values,
             "stored": {name: list(pair) for name, pair in self.stored.items()},
-            "verdicts": {key: [list(codes) for codes in pair] for key, pair in self.verdicts.items()},
+            "verdicts": {
+                key: [list(codes) for codes in pair] for key, pair in self.verdicts.items()
+            },
             "notes": list(self.notes),
-        }  # fmt: skip
+        }
 
 
 def kind_of(place: Place) -> Kind:
@@ -103,9 +112,14 @@ def kind_of(place: Place) -> Kind:
         msg = f"{path}: no such file or folder. Check the path."
         raise UsageError(msg) from error
     except (OSError, ValueError) as error:
-        raise fsops.as_storage_error(error if isinstance(error, OSError) else OSError(str(error)), path) from error
+        raise fsops.as_storage_error(
+            error if isinstance(error, OSError) else OSError(str(error)), path
+        ) from error
     if not stat.S_ISREG(mode):
-        msg = f"{path}: is a pipe, a socket or a device. Name a folder, a manifest, a cache or a recorded run."
+        msg = (
+            f"{path}: is a pipe, a socket or a device. Name a folder, a manifest, a cache or a "
+            f"recorded run."
+        )
         raise UsageError(msg)
     return "manifest" if manifests.is_manifest(path) else "file"
 
@@ -125,26 +139,37 @@ def kinds_of(first: Place, second: Place) -> tuple[Kind, Kind]:
     kinds = kind_of(first), kind_of(second)
     for kind, other, place in ((kinds[0], kinds[1], first), (kinds[1], kinds[0], second)):
         if kind == "file" and other not in {"file", "cache", "run"}:
-            msg = f"{place}: is no manifest (datacheck manifest DATA -o FILE makes one) and no folder of data."
+            msg = (
+                f"{place}: is no manifest (datacheck manifest DATA -o FILE makes one) and no "
+                f"folder of data."
+            )
             raise UsageError(msg)
     if kinds[0] == kinds[1] or set(kinds) <= _DATA_KINDS:
         return kinds
     msg = (
-        f"{first} is {_KIND_NAMES[kinds[0]]} and {second} {_KIND_NAMES[kinds[1]]}. Name two datasets (folders or manifests), two "
+        f"{first} is {_KIND_NAMES[kinds[0]]} and {second} {_KIND_NAMES[kinds[1]]}. Name two "
+        f"datasets (folders or manifests), two "
         f"caches or two recorded runs."
     )
     raise UsageError(msg)
 
 
 def compare(
-    first: Place, second: Place, *, schema: Schema | None = None, roots: Mapping[str, Place] | None = None,
-    deep: bool = False, workers: int | None = None, progress: Progress | None = None,
-) -> Comparison:  # fmt: skip
+    first: Place,
+    second: Place,
+    *,
+    schema: Schema | None = None,
+    roots: Mapping[str, Place] | None = None,
+    deep: bool = False,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Comparison:
     """Return what differs between two datasets, two manifests, one of each, or two caches.
 
     Args:
         first, second: folders, files, manifests; or caches, also by URL.
-        schema: what a sample of the datasets is; None: files alone are compared, and samples where manifests have them.
+        schema: what a sample of the datasets is; None: files alone are compared, and samples where
+            manifests have them.
         roots: extra folders of the datasets, by name.
         deep: hash every file, also those that look as they did when they were hashed before.
         workers: processes that read; None: as many as help.
@@ -163,19 +188,33 @@ def compare(
         raise UsageError(msg)
     if kinds[0] == "cache":
         return _compare_caches(first, second)
-    asked = {"schema": schema, "roots": roots, "deep": deep, "workers": workers, "progress": progress}
+    asked = {
+        "schema": schema,
+        "roots": roots,
+        "deep": deep,
+        "workers": workers,
+        "progress": progress,
+    }
     found = [
         manifests.read(place) if kind == "manifest" else manifests.make(place, **asked)  # type: ignore[arg-type]
         for place, kind in zip((first, second), kinds, strict=True)
     ]
-    alone = [None if kind == "manifest" else _alone(place) for place, kind in zip((first, second), kinds, strict=True)]
+    alone = [
+        None if kind == "manifest" else _alone(place)
+        for place, kind in zip((first, second), kinds, strict=True)
+    ]
     if alone[0] is not None and alone[1] is not None:  # whatever each is called
         found[1] = replace(found[1], files=_rename_file(found[1].files, alone[1], alone[0]))
     said = _compare_manifests(*found)
-    about = [_side_json(place, kind, one) for place, kind, one in zip((first, second), kinds, found, strict=True)]
+    about = [
+        _side_json(place, kind, one)
+        for place, kind, one in zip((first, second), kinds, found, strict=True)
+    ]
     said = replace(said, first=about[0], second=about[1])
     if said.files and "manifest" not in kinds:
-        said = _with_values(said, Path(first), Path(second), {n: Path(p) for n, p in (roots or {}).items()}, schema)
+        said = _with_values(
+            said, Path(first), Path(second), {n: Path(p) for n, p in (roots or {}).items()}, schema
+        )
     return said
 
 
@@ -206,17 +245,29 @@ def _compare_manifests(first: DatasetManifest, second: DatasetManifest) -> Compa
     for one, name in ((first, "first"), (second, "second")):
         if one.skipped:
             path, reason = one.skipped[0]
-            notes.append(f"not compared: {len(one.skipped):,} names of the {name}, such as {path}: {reason}")
+            notes.append(
+                f"not compared: {len(one.skipped):,} names of the {name}, such as {path}: {reason}"
+            )
     files = TreeDiff() if first.root == second.root else _file_diff(first, second)
     samples: TreeDiff | None = None
     fields: Mapping[str, Sequence[str]] = {}
-    if first.samples is not None and second.samples is not None and _same_reading(first.samples, second.samples):
+    if (
+        first.samples is not None
+        and second.samples is not None
+        and _same_reading(first.samples, second.samples)
+    ):
         samples, fields = _sample_diff(first.samples, second.samples)
         if not (first.samples.reading and second.samples.reading):
-            notes.append("of one manifest only the schema's name is known: an older datacheck made it. Make it again.")
+            notes.append(
+                "of one manifest only the schema's name is known: an older datacheck made it. Make "
+                "it again."
+            )
     elif first.samples is not None or second.samples is not None:
         names = [_schema_of(one) for one in (first, second)]
-        notes.append(f"samples were not compared: the first is of {names[0]}, the second of {names[1]}. Give --schema.")
+        notes.append(
+            f"samples were not compared: the first is of {names[0]}, the second of {names[1]}. "
+            f"Give --schema."
+        )
     return Comparison({}, {}, files, samples, fields, notes=tuple(notes))
 
 
@@ -237,16 +288,23 @@ def _file_diff(first: DatasetManifest, second: DatasetManifest) -> TreeDiff:
     if one.paths == other.paths:  # what is equal need not become objects
         apart = np.flatnonzero(one.digests != other.digests).tolist()
         had = {digest.decode() for digest in other.digests[apart].tolist()}
-        wanted = set(apart) | {i for i, d in enumerate(one.digests.astype(str).tolist()) if d in had}
+        wanted = set(apart) | {
+            i for i, d in enumerate(one.digests.astype(str).tolist()) if d in had
+        }
         some = sorted(wanted)
         left, right = ({f.paths[i]: f.digests[i].decode() for i in some} for f in (one, other))
         return tree_diff(left, right)
     return tree_diff(one.by_path(), other.by_path())
 
 
-def _sample_diff(first: SampleDigests, second: SampleDigests) -> tuple[TreeDiff, dict[str, list[str]]]:
+def _sample_diff(
+    first: SampleDigests, second: SampleDigests
+) -> tuple[TreeDiff, dict[str, list[str]]]:
     contents = [
-        one.rows.packed | {key: ("cannot be made", key, why) for key, why in one.unread.items()}  # no other's content
+        one.rows.packed
+        | {
+            key: ("cannot be made", key, why) for key, why in one.unread.items()
+        }  # no other's content
         for one in (first, second)
     ]
     found = tree_diff(*contents)
@@ -254,7 +312,9 @@ def _sample_diff(first: SampleDigests, second: SampleDigests) -> tuple[TreeDiff,
     for key in found.changed:
         if key in first.rows and key in second.rows:
             before, now = first.rows[key], second.rows[key]
-            fields[key] = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+            fields[key] = [
+                name for name in sorted({*before, *now}) if before.get(name) != now.get(name)
+            ]
     return found, fields
 
 
@@ -273,13 +333,20 @@ def _with_values(
         compared = len(pairs)
     else:
         sides = (list_files(one, roots), list_files(other, roots))
-        touched = [*said.files.changed, *said.files.reordered, *(path for pair in said.files.swapped for path in pair)]
+        touched = [
+            *said.files.changed,
+            *said.files.reordered,
+            *(path for pair in said.files.swapped for path in pair),
+        ]
         found, compared = values.sample_changes(schema, *sides, touched), len(touched)
     notes = said.notes
     if compared > values.MOST:
         notes = (*notes, f"values were compared in {values.MOST:,} of {compared:,} changed files")
     if len(found) >= values.MOST_SAMPLES:
-        notes = (*notes, f"values are told of the first {values.MOST_SAMPLES:,} samples that differ")
+        notes = (
+            *notes,
+            f"values are told of the first {values.MOST_SAMPLES:,} samples that differ",
+        )
     return replace(said, values=found, notes=notes)
 
 
@@ -301,7 +368,8 @@ def _compare_caches(first: Place, second: Place) -> Comparison:
     a, b = open_cache(first), open_cache(second)
     found = diff(a, b)
     about = [
-        {"path": str(one.path), "kind": "cache", "digest": one.manifest.digest, "samples": len(one)} for one in (a, b)
+        {"path": str(one.path), "kind": "cache", "digest": one.manifest.digest, "samples": len(one)}
+        for one in (a, b)
     ]
     for said, one in zip(about, (a, b), strict=True):
         said["content_root"] = one.manifest.content_root
@@ -310,17 +378,30 @@ def _compare_caches(first: Place, second: Place) -> Comparison:
     else:
         samples = tree_diff(_digests(a), _digests(b))
     return Comparison(
-        about[0], about[1], TreeDiff(), samples,
+        about[0],
+        about[1],
+        TreeDiff(),
+        samples,
         {key: list(of) for key, of in found.changed.items()},
-        {key: {name: change_json(told) for name, told in of.items()} for key, of in found.changed.items()},
-        found.fields, found.verdicts,
-        (f"{found.unread:,} samples that both have were not looked at, as {MOST_CHANGES:,} values had changed before",)
-        if found.unread else (),
-    )  # fmt: skip
+        {
+            key: {name: change_json(told) for name, told in of.items()}
+            for key, of in found.changed.items()
+        },
+        found.fields,
+        found.verdicts,
+        (
+            f"{found.unread:,} samples that both have were not looked at, as {MOST_CHANGES:,} "
+            f"values had changed before",
+        )
+        if found.unread
+        else (),
+    )
 
 
 def _digests(cache: Cache) -> dict[str, int | str]:
     """Return what stands for each sample's content; of one that was not made its own key, which no other one has."""
     numbers = np.arange(len(cache))
-    rows = zip(cache.keys(numbers), cache.digests(numbers).tolist(), cache.made.tolist(), strict=True)
+    rows = zip(
+        cache.keys(numbers), cache.digests(numbers).tolist(), cache.made.tolist(), strict=True
+    )
     return {key: digest if made else key for key, digest, made in rows}

@@ -26,7 +26,9 @@ _LIBRARY = re.compile(r"\.(so|dylib)(\.[0-9][0-9.]*)?( \(deleted\))?$")
 _SYSTEM = ("/usr/lib", "/lib", "/usr/local/cuda", "/usr/local/nvidia", "/opt/rocm")
 _DELETED = " (deleted)"
 _READ = 1 << 20
-_LIBRARY_CACHE: dict[tuple[str, int, int, int], dict[str, Any]] = {}  # a second capture reads only what has changed
+_LIBRARY_CACHE: dict[
+    tuple[str, int, int, int], dict[str, Any]
+] = {}  # a second capture reads only what has changed
 
 
 def native(found: InstalledPackages, maps: str = "/proc/self/maps") -> dict[str, Any]:
@@ -37,20 +39,25 @@ def native(found: InstalledPackages, maps: str = "/proc/self/maps") -> dict[str,
         maps: the kernel's list of maps.
 
     Returns:
-        By name (that of RECORD, else that of the module, else the file's): digest, build_id (None where the linker
-        wrote none), owner (a package, "interpreter", "system", None: nobody says whose it is) and intact: whether it
-        is what RECORD says, None where no RECORD lists it. A file that was replaced after it was loaded has `missing`.
+        By name (that of RECORD, else that of the module, else the file's): digest, build_id (None
+        where the linker wrote none), owner (a package, "interpreter", "system", None: nobody says
+        whose it is) and intact: whether it is what RECORD says, None where no RECORD lists it. A
+        file that was replaced after it was loaded has `missing`.
     """
     paths = mapped(maps)
     modules = {real_path(file): name for name, file in _extensions()}
     alive = [path for path in paths if not path.endswith(_DELETED)]
     with ThreadPoolExecutor(min(8, usable_cpus())) as pool:  # digests release the lock
-        read = dict(zip(alive, pool.map(lambda path: _read(path, found.owner(path)), alive), strict=True))
+        read = dict(
+            zip(alive, pool.map(lambda path: _read(path, found.owner(path)), alive), strict=True)
+        )
     said: dict[str, Any] = {}
     for path in paths:
         real = path.removesuffix(_DELETED)
         name = free_name(real, said, _name(real, found.owner(real), modules.get(real)))
-        said[name] = read.get(path) or {"missing": "the file was replaced or removed after it was loaded"}
+        said[name] = read.get(path) or {
+            "missing": "the file was replaced or removed after it was loaded"
+        }
         said[name] = {**said[name], "owner": owner_of(real, found)}
     return dict(sorted(said.items()))
 
@@ -59,7 +66,13 @@ def mapped(maps: str) -> list[str]:
     """Return the paths of the libraries in a list of maps, sorted."""
     with open(maps, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123  no path of a file on disk
         parts = [line.rstrip("\n").split(None, 5) for line in file]
-    return sorted({part[5] for part in parts if len(part) == 6 and "x" in part[1] and _LIBRARY.search(part[5])})
+    return sorted(
+        {
+            part[5]
+            for part in parts
+            if len(part) == 6 and "x" in part[1] and _LIBRARY.search(part[5])
+        }
+    )
 
 
 def owner_of(path: str, found: InstalledPackages) -> str | None:
@@ -117,7 +130,12 @@ def _library_entry(path: str, owner: PackageFile | None) -> dict[str, Any]:
     with Path(path).open("rb", buffering=0) as file:
         try:
             identity = build_id(file)
-        except (OSError, ValueError, OverflowError, struct.error):  # damaged; its digest is told nevertheless
+        except (
+            OSError,
+            ValueError,
+            OverflowError,
+            struct.error,
+        ):  # damaged; its digest is told nevertheless
             identity = None
         file.seek(0)
         while size := file.readinto(view):
@@ -134,7 +152,9 @@ def build_id(file: Any) -> str | None:
     Reference: System V ABI, program headers and notes; ``man 5 elf``.
     """
     head = file.read(64)
-    if len(head) < 64 or head[:4] != b"\x7fELF" or head[4] != 2:  # 64 bits only: no other runs PyTorch
+    if (
+        len(head) < 64 or head[:4] != b"\x7fELF" or head[4] != 2
+    ):  # 64 bits only: no other runs PyTorch
         return None
     order = "<" if head[5] == 1 else ">"
     (start,) = struct.unpack_from(f"{order}Q", head, 32)
@@ -163,13 +183,23 @@ def _note(data: bytes, order: str) -> str | None:
 
 def unowned(said: Mapping[str, Any]) -> dict[str, Any]:
     """Return the libraries of a capture's section that no package, interpreter or system owns."""
-    return {name: library for name, library in said.items() if isinstance(library, dict) and library["owner"] is None}
+    return {
+        name: library
+        for name, library in said.items()
+        if isinstance(library, dict) and library["owner"] is None
+    }
 
 
 _SECONDS = 15.0
 _SMI_FIELDS = (
-    "name", "driver_version", "vbios_version", "compute_cap", "memory.total", "ecc.mode.current", "mig.mode.current",
-)  # fmt: skip
+    "name",
+    "driver_version",
+    "vbios_version",
+    "compute_cap",
+    "memory.total",
+    "ecc.mode.current",
+    "mig.mode.current",
+)
 _LEVELS = {  # of the psABI of x86-64
     "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
     "x86-64-v3": {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"},
@@ -182,7 +212,9 @@ def hardware() -> dict[str, Any]:
     cpu = _cpu()
     flags = cpu.pop("flags")
     missing = {level: needed - flags for level, needed in _LEVELS.items()}
-    known = [level for level in _LEVELS if not any(missing[lower] for lower in _LEVELS if lower <= level)]
+    known = [
+        level for level in _LEVELS if not any(missing[lower] for lower in _LEVELS if lower <= level)
+    ]
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
         **cpu,
@@ -214,12 +246,17 @@ def blas() -> dict[str, Any]:
     """Return the linear algebra that is loaded: libraries, versions, the kernels that they chose, threads."""
     control = sys.modules.get("threadpoolctl")
     if control is not None:
-        pools = [{k: v for k, v in pool.items() if k != "filepath"} for pool in control.threadpool_info()]
+        pools = [
+            {k: v for k, v in pool.items() if k != "filepath"} for pool in control.threadpool_info()
+        ]
     else:
         places = [path for path in mapped("/proc/self/maps") if "openblas" in path.lower()]
         pools = [said for path in places if (said := _openblas(path))]
     pools.sort(key=str)
-    threads = {f"{pool.get('internal_api')} {number}": pool.pop("num_threads") for number, pool in enumerate(pools)}
+    threads = {
+        f"{pool.get('internal_api')} {number}": pool.pop("num_threads")
+        for number, pool in enumerate(pools)
+    }
     return {"libraries": pools, "threads": threads, **_numpy_blas()}
 
 
@@ -228,22 +265,33 @@ def _openblas(path: str) -> dict[str, Any]:
     library = ctypes.CDLL(path)
     for prefix in ("scipy_", ""):
         for suffix in ("64_", "", "_64"):
-            names = [f"{prefix}openblas_get_{what}{suffix}" for what in ("corename", "config", "num_threads")]
+            names = [
+                f"{prefix}openblas_get_{what}{suffix}"
+                for what in ("corename", "config", "num_threads")
+            ]
             if all(hasattr(library, name) for name in names):
                 core, config, threads = (getattr(library, name) for name in names)
                 core.restype = config.restype = ctypes.c_char_p
                 version = re.search(rb"OpenBLAS (\S+)", config())
                 return {
-                    "internal_api": "openblas", "version": version[1].decode() if version else "",
-                    "architecture": core().decode(), "num_threads": int(threads()),
-                }  # fmt: skip
+                    "internal_api": "openblas",
+                    "version": version[1].decode() if version else "",
+                    "architecture": core().decode(),
+                    "num_threads": int(threads()),
+                }
     return {}
 
 
 def _numpy_blas() -> dict[str, Any]:
     numpy = sys.modules.get("numpy")
     config = getattr(getattr(numpy, "__config__", None), "CONFIG", {})
-    return {"numpy": {k: v for k, v in config.get("Build Dependencies", {}).get("blas", {}).items() if "dir" not in k}}
+    return {
+        "numpy": {
+            k: v
+            for k, v in config.get("Build Dependencies", {}).get("blas", {}).items()
+            if "dir" not in k
+        }
+    }
 
 
 def gpu() -> dict[str, Any]:
@@ -258,8 +306,11 @@ def _devices() -> Iterator[dict[str, str]]:
     try:
         run = subprocess.run(
             ["nvidia-smi", f"--query-gpu={','.join(_SMI_FIELDS)}", "--format=csv,noheader,nounits"],
-            capture_output=True, text=True, check=True, timeout=_SECONDS,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=_SECONDS,
+        )
     except (OSError, subprocess.SubprocessError):
         return
     for row in csv.reader(run.stdout.splitlines(), skipinitialspace=True):
@@ -272,7 +323,11 @@ def _built_with() -> dict[str, Any]:
         return {}
     said = {"cuda": torch.version.cuda, "hip": getattr(torch.version, "hip", None)}
     started = bool(said["cuda"] or said["hip"]) and torch.cuda.is_initialized()
-    return {**said, "cudnn": torch.backends.cudnn.version() if said["cuda"] else None, "started": started}
+    return {
+        **said,
+        "cudnn": torch.backends.cudnn.version() if said["cuda"] else None,
+        "started": started,
+    }
 
 
 def container() -> dict[str, Any]:
@@ -293,7 +348,11 @@ def container() -> dict[str, Any]:
 
 
 def _kind() -> str:
-    signs = {"docker": "/.dockerenv", "podman": "/run/.containerenv", "singularity": "/.singularity.d"}
+    signs = {
+        "docker": "/.dockerenv",
+        "podman": "/run/.containerenv",
+        "singularity": "/.singularity.d",
+    }
     found = [kind for kind, place in signs.items() if Path(place).exists()]
     if "KUBERNETES_SERVICE_HOST" in os.environ:
         found.append("kubernetes")
@@ -305,4 +364,8 @@ def _assigned(path: Path) -> dict[str, str]:
         lines = path.read_text().splitlines()
     except OSError:
         return {}
-    return {name.strip(): value.strip().strip('"') for name, sign, value in (li.partition("=") for li in lines) if sign}
+    return {
+        name.strip(): value.strip().strip('"')
+        for name, sign, value in (li.partition("=") for li in lines)
+        if sign
+    }

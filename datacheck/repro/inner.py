@@ -34,7 +34,10 @@ def child_command(module: str) -> list[str]:
 
 _LOADERS = 4  # that are looked at
 _SHOWN = 5  # generators without a seed
-_BATCH, _BATCH_MOST = 32, 128  # samples of a kernel that is tried: where no loader says it, and at most
+_BATCH, _BATCH_MOST = (
+    32,
+    128,
+)  # samples of a kernel that is tried: where no loader says it, and at most
 
 
 class ScriptObserver:
@@ -46,7 +49,13 @@ class ScriptObserver:
 
     def __init__(self, request: dict[str, Any]) -> None:
         self.request = request
-        self.seen: dict[str, Any] = {"ran": False, "stopped": "", "seeded": {}, "generators": [], "loaders": []}
+        self.seen: dict[str, Any] = {
+            "ran": False,
+            "stopped": "",
+            "seeded": {},
+            "generators": [],
+            "loaders": [],
+        }
         self.loaders: list[Any] = []
         self._steps = 0
         self._lock = threading.Lock()
@@ -55,7 +64,9 @@ class ScriptObserver:
 
     def end(self, stopped: str, code: int = 0, *, probe: bool = True) -> None:
         """Write what was found, end the process."""
-        if os.getpid() != self._pid:  # a worker that was forked has no say, and waits for no lock of this process
+        if (
+            os.getpid() != self._pid
+        ):  # a worker that was forked has no say, and waits for no lock of this process
             return
         with self._lock:
             if self._done:
@@ -76,7 +87,9 @@ class ScriptObserver:
     def write(self, *, probe: bool) -> None:
         """Write the capture, then what probes say: they start workers and use a GPU, so they come last."""
         if "workspace_at_start" in self.seen:
-            self.seen["workspace_late"] = self.seen["workspace_at_start"] != os.environ.get(WORKSPACE)
+            self.seen["workspace_late"] = self.seen["workspace_at_start"] != os.environ.get(
+                WORKSPACE
+            )
         self.seen["loaders"] = [loader_settings(loader) for loader in self.loaders]
         found = {"capture": capture(data=self.request["data"]), "seen": self.seen}
         fsops.write_file(Path(self.request["out"]), json.dumps(found).encode())
@@ -88,7 +101,11 @@ class ScriptObserver:
 
     def loader(self, loader: Any) -> None:
         """Remember a loader that is iterated."""
-        if not self._done and len(self.loaders) < _LOADERS and not any(loader is known for known in self.loaders):
+        if (
+            not self._done
+            and len(self.loaders) < _LOADERS
+            and not any(loader is known for known in self.loaders)
+        ):
             self.loaders.append(loader)
 
     def step(self) -> None:
@@ -106,7 +123,10 @@ class ScriptObserver:
         ):
             for function in names:
                 setattr(module, function, self._counted(name, getattr(module, function)))
-        made, installed = np.random.default_rng, tuple({sysconfig.get_path("purelib"), sysconfig.get_path("stdlib")})
+        made, installed = (
+            np.random.default_rng,
+            tuple({sysconfig.get_path("purelib"), sysconfig.get_path("stdlib")}),
+        )
 
         def watched(seed: Any = None) -> Any:
             caller = traceback.extract_stack(limit=2)[0]
@@ -138,7 +158,11 @@ class ScriptObserver:
     def _hook(self, torch: Any) -> None:
         optimizer = sys.modules["torch.optim.optimizer"]
         optimizer.register_optimizer_step_post_hook(lambda *_: self.step())
-        loader, iterate, watch = torch.utils.data.DataLoader, torch.utils.data.DataLoader.__iter__, self
+        loader, iterate, watch = (
+            torch.utils.data.DataLoader,
+            torch.utils.data.DataLoader.__iter__,
+            self,
+        )
 
         def watched(self: Any) -> Any:
             watch.loader(self)
@@ -170,7 +194,9 @@ class ImportHook(MetaPathFinder):
 
             def executed(module: Any) -> None:
                 execute(module)
-                if self in sys.meta_path:  # not before: who only asks whether there is such a module uses nothing up
+                if (
+                    self in sys.meta_path
+                ):  # not before: who only asks whether there is such a module uses nothing up
                     sys.meta_path.remove(self)
                     self.then(module)
 
@@ -180,7 +206,9 @@ class ImportHook(MetaPathFinder):
 
 def _kernels(loaders: list[Any]) -> dict[str, Any]:
     """Compute what kernels do at the largest batch of the training."""
-    sizes = [size for loader in loaders if isinstance(size := getattr(loader, "batch_size", None), int)]
+    sizes = [
+        size for loader in loaders if isinstance(size := getattr(loader, "batch_size", None), int)
+    ]
     try:
         return kernels(batch=min(max(sizes, default=_BATCH), _BATCH_MOST))
     except Exception as error:  # noqa: BLE001  a GPU without memory, say
@@ -204,12 +232,16 @@ def run(watch: ScriptObserver, words: list[str]) -> None:
     watch.watch_torch()
     if seconds := watch.request["seconds"]:
         said = [f"after {seconds:g} s"]
-        timer = threading.Timer(seconds, watch.end, said, {"probe": False})  # the script goes on beside it
+        timer = threading.Timer(
+            seconds, watch.end, said, {"probe": False}
+        )  # the script goes on beside it
         timer.daemon = True
         timer.start()
     try:
         text, module = _main(words)
-        sys.modules["__main__"] = module  # and it stays there: a script is judged when it has ended, too
+        sys.modules["__main__"] = (
+            module  # and it stays there: a script is judged when it has ended, too
+        )
         exec(text, module.__dict__)
     except SystemExit as error:
         watch.end("at its end", _code(error))

@@ -1,6 +1,7 @@
 """The manifest of a dataset: every file with its size and digest, one digest for all of them, digests per sample.
 
-Two manifests are equal where the data are, wherever and whenever they were made: nothing else is in them.
+Two manifests are equal where the data are, wherever and whenever they were made: nothing else is in
+them.
 """
 
 from __future__ import annotations
@@ -84,8 +85,10 @@ class DatasetManifest:
     Args:
         files: of the folder and, as ``@name/path``, of the extra ones.
         samples: where a schema was given.
-        skipped: (path, reason) of what lies there and is no file of the dataset; not part of `root`.
-        read, kept: how many files were hashed now, and how many were known; of a manifest that was read both are 0.
+        skipped: (path, reason) of what lies there and is no file of the dataset; not part of
+            `root`.
+        read, kept: how many files were hashed now, and how many were known; of a manifest that was
+            read both are 0.
         notes: what the user should know, a sentence each.
     """
 
@@ -107,13 +110,18 @@ class DatasetManifest:
         return Listing(Path(), Entries(self.files.paths, numbers, self.files.digests)).digest
 
 
-# ---------------------------------------------------------------------------------------------- making
+# ------------------------------------------------------------------------------------------- making
 
 
 def make(
-    data: str | os.PathLike[str], *, roots: Mapping[str, str | os.PathLike[str]] | None = None,
-    schema: Schema | None = None, deep: bool = False, workers: int | None = None, progress: Progress | None = None,
-) -> DatasetManifest:  # fmt: skip
+    data: str | os.PathLike[str],
+    *,
+    roots: Mapping[str, str | os.PathLike[str]] | None = None,
+    schema: Schema | None = None,
+    deep: bool = False,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> DatasetManifest:
     """Return the manifest of a dataset.
 
     Args:
@@ -126,12 +134,13 @@ def make(
 
     Raises:
         UsageError: the data are missing or empty.
-        StorageError: a file or folder cannot be read, or changed meanwhile: a manifest that lacks one would lie.
+        StorageError: a file or folder cannot be read, or changed meanwhile: a manifest that lacks
+            one would lie.
 
     Notes:
-        The order on disk, times, owners and the place of the data change nothing. What files looked like is kept in
-        ``.datacheck/manifests`` of the working folder, so that the next call hashes only what changed; also
-        where this one ends because some file cannot be read or changes.
+        The order on disk, times, owners and the place of the data change nothing. What files looked
+        like is kept in ``.datacheck/manifests`` of the working folder, so that the next call hashes
+        only what changed; also where this one ends because some file cannot be read or changes.
     """
     from datacheck.repro import sample_digests  # noqa: PLC0415  `datacheck.repro` is light
     from datacheck.sources import file_digests  # noqa: PLC0415  as above
@@ -142,7 +151,9 @@ def make(
     place = sample_digests.place_of(root, extra, only)
     walk = partial(_list_files, Path(data), root, extra, only)
     if deep or not os.path.exists(place):  # noqa: PTH110  Path.exists raises where a folder may not be searched
-        listing, digests, fault = file_digests.digest_while_listed(root, extra, walk, workers, progress)
+        listing, digests, fault = file_digests.digest_while_listed(
+            root, extra, walk, workers, progress
+        )
         known, todo = sample_digests.recall(place, listing), np.arange(len(digests))
     else:
         listing = walk()
@@ -150,18 +161,27 @@ def make(
         todo = np.flatnonzero(known == b"")
         digests = known.copy()
         digests[todo], fault = file_digests.digest_listed(listing, todo, workers, progress)
-    if fault is not None:  # the next call reads the rest; of other bytes than before it still is to be told
+    if (
+        fault is not None
+    ):  # the next call reads the rest; of other bytes than before it still is to be told
         sample_digests.remember(place, listing.with_digests(np.where(known == b"", digests, known)))
         raise fault
     listing = listing.with_digests(digests)
     notes = _silent_changes(listing, known)
     if len(todo) and not sample_digests.remember(place, listing):
-        notes.append(f"{place.parent}: cannot be written, so the next manifest of these data reads all files again.")
+        notes.append(
+            f"{place.parent}: cannot be written, so the next manifest of these data reads all "
+            f"files again."
+        )
     files = Files(listing.entries.paths, listing.entries.sizes, digests)
-    made = DatasetManifest(files, None, listing.skipped, len(todo), len(known) - len(todo), tuple(notes))
+    made = DatasetManifest(
+        files, None, listing.skipped, len(todo), len(known) - len(todo), tuple(notes)
+    )
     if schema is None:
         return made
-    kept = place.with_name(f"{place.stem}-{digest_value([__version__, schema.as_dict()])[:16]}.json")
+    kept = place.with_name(
+        f"{place.stem}-{digest_value([__version__, schema.as_dict()])[:16]}.json"
+    )
     samples = None if deep else _stored_samples(kept, made.root)
     if samples is not None:
         return replace(made, samples=samples)
@@ -202,8 +222,12 @@ def _stored_samples(kept: Path, root: str) -> SampleDigests | None:
 
 
 def _list_files(
-    data: Path, root: Path, roots: Mapping[str, Path], only: str | None, found: OnFound | None = None
-) -> Listing:  # fmt: skip
+    data: Path,
+    root: Path,
+    roots: Mapping[str, Path],
+    only: str | None,
+    found: OnFound | None = None,
+) -> Listing:
     """Return the listing of all that a manifest is to name.
 
     Raises:
@@ -216,7 +240,10 @@ def _list_files(
     if listing.refused:
         path, reason = listing.refused[0]
         more = f" (and {len(listing.refused) - 1:,} more)" if len(listing.refused) > 1 else ""
-        msg = f"{data}: {path}{more}: {reason}. A manifest names every file: make it readable, or move it away."
+        msg = (
+            f"{data}: {path}{more}: {reason}. A manifest names every file: make it readable, or "
+            f"move it away."
+        )
         raise StorageError(msg)
     if not len(listing.entries):
         path, reason = listing.skipped[0] if listing.skipped else ("", "")
@@ -233,12 +260,13 @@ def _silent_changes(listing: Listing, known: Array) -> list[str]:
         return []
     first = listing.entries.paths[int(other[0])]
     return [
-        f"{len(other):,} files have other bytes than before with equal size, times and inode; the first is {first}. "
+        f"{len(other):,} files have other bytes than before with equal size, times and inode; the "
+        f"first is {first}. "
         f"Something wrote through a memory map or past the file system, or the disk loses bits."
     ]
 
 
-# ---------------------------------------------------------------------------------------------- as a file
+# ---------------------------------------------------------------------------------------- as a file
 
 
 def document(manifest: DatasetManifest) -> bytes:
@@ -261,7 +289,12 @@ def _body(manifest: DatasetManifest) -> Iterator[bytes]:
     yield from _lines(_rows(files))
     yield b"]"
     if samples is not None:
-        yield b',\n"schema": ' + orjson.dumps(samples.schema) + b',\n"reading": ' + orjson.dumps(samples.reading)
+        yield (
+            b',\n"schema": '
+            + orjson.dumps(samples.schema)
+            + b',\n"reading": '
+            + orjson.dumps(samples.reading)
+        )
         yield b',\n"samples": ['
         yield from _lines(orjson.dumps([key, row]) for key, row in samples.rows.items())
         yield b'],\n"unread": ['
@@ -273,10 +306,14 @@ def _body(manifest: DatasetManifest) -> Iterator[bytes]:
 
 
 def _rows(files: Files) -> Iterator[bytes]:
-    whole = files.digests.tobytes().decode()  # in a third of the time that a text array of them takes
+    whole = (
+        files.digests.tobytes().decode()
+    )  # in a third of the time that a text array of them takes
     digests = [whole[i : i + 32] for i in range(0, len(whole), 32)]
     rows = zip(files.paths, files.sizes.tolist(), digests, strict=True)
-    if _ESCAPED.search("".join(files.paths)) is None:  # as nearly always: each path is its own JSON text
+    if (
+        _ESCAPED.search("".join(files.paths)) is None
+    ):  # as nearly always: each path is its own JSON text
         yield ",\n".join([f'["{path}",{size},"{digest}"]' for path, size, digest in rows]).encode()
     else:
         yield from (orjson.dumps(row) for row in rows)
@@ -303,7 +340,9 @@ def write(manifest: DatasetManifest, path: str | os.PathLike[str]) -> None:
         StorageError: another refusal.
     """
     check_output(Path(path))
-    outputs.write_output(Path(path), _pieces(manifest), _COMMAND, outputs.begins_with(_FORMATS), mode=0o644)
+    outputs.write_output(
+        Path(path), _pieces(manifest), _COMMAND, outputs.begins_with(_FORMATS), mode=0o644
+    )
 
 
 def check_output(path: Path, data: Sequence[Path] = ()) -> None:
@@ -314,10 +353,15 @@ def check_output(path: Path, data: Sequence[Path] = ()) -> None:
         StorageError: nothing can be written there.
     """
     here = path.absolute()
-    real = Path(os.path.realpath(here))  # resolve() raises RuntimeError of links that lead in a circle
+    real = Path(
+        os.path.realpath(here)
+    )  # resolve() raises RuntimeError of links that lead in a circle
     for folder in data:
         if real.is_relative_to(os.path.realpath(folder)):
-            msg = f"{path}: lies in the data, and the next manifest would name it. Choose a place outside of {folder}."
+            msg = (
+                f"{path}: lies in the data, and the next manifest would name it. Choose a place "
+                f"outside of {folder}."
+            )
             raise UsageError(msg)
     if not here.parent.is_dir():
         msg = f"{path}: there is no folder {here.parent}. Make it, or choose another place."
@@ -349,22 +393,29 @@ def read(path: str | os.PathLike[str]) -> DatasetManifest:
     """Read a manifest.
 
     Raises:
-        UsageError: there is no such file, it is no manifest or one of another version, or it is damaged: its own digest
-            does not fit.
+        UsageError: there is no such file, it is no manifest or one of another version, or it is
+            damaged: its own digest does not fit.
         StorageError: it cannot be read.
     """
     path = Path(path)
     data = _bytes_of(path)
     seal = _CLOSING_DIGEST.search(data, max(0, len(data) - 64))
     if seal is None or digest_bytes(memoryview(data)[: seal.start()]) != seal[1].decode():
-        what = "ends too soon" if seal is None else "is not what was written, its own digest does not fit"
+        what = (
+            "ends too soon"
+            if seal is None
+            else "is not what was written, its own digest does not fit"
+        )
         msg = f"{path}: the manifest {what}. {_REMAKE_HINT}"
         raise UsageError(msg)
     try:
         check_values(data, VALUES + len(data) // _BYTES_EACH)
         return _parsed(orjson.loads(data))
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
-        msg = f"{path}: no manifest that datacheck wrote: {str(error).splitlines()[0]}. {_REMAKE_HINT}"
+        msg = (
+            f"{path}: no manifest that datacheck wrote: {str(error).splitlines()[0]}. "
+            f"{_REMAKE_HINT}"
+        )
         raise UsageError(msg) from error
 
 
@@ -377,7 +428,11 @@ def _bytes_of(path: Path) -> bytes:
             head = file.read(len(HEAD))
             if head != HEAD:
                 other = head.startswith(_FORMATS)
-                why = f"is of another version; this datacheck reads {FORMAT}" if other else "is no manifest"
+                why = (
+                    f"is of another version; this datacheck reads {FORMAT}"
+                    if other
+                    else "is no manifest"
+                )
                 msg = f"{path}: {why}. {_REMAKE_HINT}"
                 raise UsageError(msg)
             file.seek(0)
@@ -394,11 +449,21 @@ def _bytes_of(path: Path) -> bytes:
 
 def _parsed(said: dict[str, Any]) -> DatasetManifest:
     rows = said["files"]
-    paths, sizes, hexes = [row[0] for row in rows], [row[1] for row in rows], "".join(row[2] for row in rows)
+    paths, sizes, hexes = (
+        [row[0] for row in rows],
+        [row[1] for row in rows],
+        "".join(row[2] for row in rows),
+    )
     _require(all(type(path) is str for path in paths), "a path is no text")
-    _require(all(one < other for one, other in pairwise(paths)), "files are not in the order of their paths")
+    _require(
+        all(one < other for one, other in pairwise(paths)),
+        "files are not in the order of their paths",
+    )
     _require(all(type(size) is int and size >= 0 for size in sizes), "a size is no number")
-    _require(len(hexes) == 32 * len(rows) and (not rows or _HEX.fullmatch(hexes) is not None), "a digest is none")
+    _require(
+        len(hexes) == 32 * len(rows) and (not rows or _HEX.fullmatch(hexes) is not None),
+        "a digest is none",
+    )
     digests = np.frombuffer(hexes.encode(), "S32") if rows else np.zeros(0, "S32")
     files = Files(paths, np.array(sizes, np.int64), digests)
     skipped = [(_text(path), _text(reason)) for path, reason in said["skipped"]]
@@ -406,7 +471,9 @@ def _parsed(said: dict[str, Any]) -> DatasetManifest:
     if "samples" in said:
         found = DigestRows(_row(key, row) for key, row in said["samples"])
         unread = {_text(key): _text(why) for key, why in said["unread"]}
-        samples = SampleDigests(_text(said["schema"]), found, unread, _text(said.get("reading", "")))
+        samples = SampleDigests(
+            _text(said["schema"]), found, unread, _text(said.get("reading", ""))
+        )
     manifest = DatasetManifest(files, samples, skipped)
     _require(said["root"] == manifest.root, "its root is not that of its files")
     return manifest

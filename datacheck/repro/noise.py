@@ -26,7 +26,8 @@ class MetricRange:
 
     Args:
         name: of the metric ("val loss").
-        at: which evaluation of B, from 0; None: the last one, or the last step, that as many repeats as possible have.
+        at: which evaluation of B, from 0; None: the last one, or the last step, that as many
+            repeats as possible have.
         low, high: its range over the repeats; NaN where one of them is not finite.
         value: in B.
         repeats: how many have it.
@@ -94,9 +95,14 @@ class Noise:
         count = len(self.runs)
         if count < LEAST:
             said = "1 repeat" if count == 1 else f"{count} repeats"
-            return f"nothing can be said: {said} of A; with fewer than {LEAST} their spread is not known"
+            return (
+                f"nothing can be said: {said} of A; with fewer than {LEAST} their spread is not "
+                f"known"
+            )
         if self.itself:
-            return f"nothing can be said: B is {self.itself} itself, and lies within its own repeats"
+            return (
+                f"nothing can be said: B is {self.itself} itself, and lies within its own repeats"
+            )
         if not self.final:
             return "nothing can be said: the runs have no metric and no loss in common"
         if not self.judged:
@@ -104,8 +110,15 @@ class Noise:
         count = min(spread.repeats for spread in self.judged)
         chance = 2 / (count + 1)
         names = ", ".join(spread.name for spread in self.outside)
-        said = f"B lies outside of the {count} repeats in {names}" if names else f"B lies within the {count} repeats"
-        rule = f"of two equal versions one lies outside of {count} repeats in {chance:.0%} of cases, for each metric"
+        said = (
+            f"B lies outside of the {count} repeats in {names}"
+            if names
+            else f"B lies within the {count} repeats"
+        )
+        rule = (
+            f"of two equal versions one lies outside of {count} repeats in {chance:.0%} of "
+            f"cases, for each metric"
+        )
         return f"{said}. By chance alone {rule}"
 
     def as_json(self) -> dict[str, Any]:
@@ -122,11 +135,18 @@ class Noise:
 
 
 def _range_json(spread: MetricRange) -> dict[str, Any]:
-    low, high, value = (one if math.isfinite(one) else str(one) for one in (spread.low, spread.high, spread.value))
+    low, high, value = (
+        one if math.isfinite(one) else str(one) for one in (spread.low, spread.high, spread.value)
+    )
     return {
-        "name": spread.name, "evaluation": spread.at, "low": low, "high": high, "b": value,
-        "inside": spread.inside if spread.enough else None, "repeats": spread.repeats,
-    }  # fmt: skip
+        "name": spread.name,
+        "evaluation": spread.at,
+        "low": low,
+        "high": high,
+        "b": value,
+        "inside": spread.inside if spread.enough else None,
+        "repeats": spread.repeats,
+    }
 
 
 def noise_floor(repeats: Sequence[Path], b: Path, *, ignore: Sequence[str] = ()) -> Noise:
@@ -144,8 +164,14 @@ def noise_floor(repeats: Sequence[Path], b: Path, *, ignore: Sequence[str] = ())
     first = [next(i for i, one in enumerate(given) if _same_run(one, run)) for run in given]
     runs = [run for i, run in enumerate(given) if first[i] == i]
     warnings = _run_warnings(runs, other, ignore)
-    said = [f"{given[i].path} is {given[one].path} again, and counts once" for i, one in enumerate(first) if one != i]
-    stepwise = len({began(run, min(run.traces)) for run in [*runs, other]}) > 1  # else epochs may have other lengths
+    said = [
+        f"{given[i].path} is {given[one].path} again, and counts once"
+        for i, one in enumerate(first)
+        if one != i
+    ]
+    stepwise = (
+        len({began(run, min(run.traces)) for run in [*runs, other]}) > 1
+    )  # else epochs may have other lengths
     series = [_series(run, stepwise=stepwise) for run in runs]
     final, each = [], []
     for name, values in _series(other, stepwise=stepwise).items():
@@ -154,7 +180,9 @@ def noise_floor(repeats: Sequence[Path], b: Path, *, ignore: Sequence[str] = ())
             continue
         counts = {place: sum(place in one for one in have) for place in values}
         most = max(counts.values())
-        places = {place: at for at, (place, count) in enumerate(counts.items()) if count == most > 0}
+        places = {
+            place: at for at, (place, count) in enumerate(counts.items()) if count == most > 0
+        }
         said += _mismatches(name, have, values, next(reversed(places), None), len(runs))
         if places:
             final.append(_metric_range(name, None, have, next(reversed(places)), values))
@@ -163,15 +191,23 @@ def noise_floor(repeats: Sequence[Path], b: Path, *, ignore: Sequence[str] = ())
     return Noise(runs, other, final, each, warnings | ({"all": said} if said else {}))
 
 
-def _mismatches(name: str, have: Sequence[Series], b: Series, last: Place | None, runs: int) -> Iterator[str]:
+def _mismatches(
+    name: str, have: Sequence[Series], b: Series, last: Place | None, runs: int
+) -> Iterator[str]:
     """Yield in what the repeats that have a metric, and B, are not alike, and where it is taken."""
     counts = [len(one) for one in have]
     if any(one.keys() != b.keys() for one in have):
         what = "steps" if name == "loss" else "evaluations"
-        in_a = f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,}"
+        in_a = (
+            f"{min(counts):,}"
+            if min(counts) == max(counts)
+            else f"{min(counts):,} to {max(counts):,}"
+        )
         taken = "they have no step in common"
         if last is not None:
-            taken = f"taken after {last[1] + 1:,}" if last[0] is None else f"taken at step {last[0]:,}"
+            taken = (
+                f"taken after {last[1] + 1:,}" if last[0] is None else f"taken at step {last[0]:,}"
+            )
         yield f"{name}: {in_a} {what} in A, {len(b):,} in B; {taken}"
     if len(have) < runs:
         yield f"{name}: only {len(have)} of {runs} repeats have it"
@@ -188,10 +224,16 @@ def _same_run(one: RecordedRun, other: RecordedRun) -> bool:
 def _process_start(run: RecordedRun) -> Any:
     process = run.environment.get("process")
     said = process.get("volatile") if isinstance(process, Mapping) else None
-    return said if isinstance(said, Mapping) and {"pid", "host", "time", "seconds"} <= {*said} else None
+    return (
+        said
+        if isinstance(said, Mapping) and {"pid", "host", "time", "seconds"} <= {*said}
+        else None
+    )
 
 
-def _metric_range(name: str, at: int | None, have: Sequence[Series], place: Place, b: Series) -> MetricRange:
+def _metric_range(
+    name: str, at: int | None, have: Sequence[Series], place: Place, b: Series
+) -> MetricRange:
     repeats, value = [one[place] for one in have if place in one], b[place]
     finite = all(map(math.isfinite, repeats))
     low, high = (min(repeats), max(repeats)) if finite else (math.nan, math.nan)
@@ -217,7 +259,9 @@ def _placed(lines: Iterable[Line], *, stepwise: bool) -> Iterator[tuple[Place, L
     return by_step(lines) if stepwise else (((None, i), line) for i, line in enumerate(lines))
 
 
-def _run_warnings(runs: list[RecordedRun], b: RecordedRun, ignore: Sequence[str]) -> dict[str, list[str]]:
+def _run_warnings(
+    runs: list[RecordedRun], b: RecordedRun, ignore: Sequence[str]
+) -> dict[str, list[str]]:
     names = [f"A{i}" for i in range(1, len(runs) + 1)]
     found = {name: warnings_of(run) for name, run in zip([*names, "B"], [*runs, b], strict=True)}
     for name, run in zip(names[1:], runs[1:], strict=True):

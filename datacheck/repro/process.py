@@ -30,15 +30,20 @@ _SETTING = re.compile(  # pad_token, max_tokens, tokens_per_batch and their like
     r"|merging|mixing|pruning)(?![a-z])"
 )
 _TOKEN = re.compile(r"(^|_)[a-z]*tokens?[0-9]*(_|$)")
-_KEY = re.compile(r"(^|_)(api|access|private|secret|wandb|license|account|signing|encryption|ssh)_?keys?[0-9]*(_|$)")
+_KEY = re.compile(
+    r"(^|_)(api|access|private|secret|wandb|license|account|signing|encryption|ssh)_?keys?[0-9]*(_|$)"
+)
 _ANY_KEY = re.compile(r"(^|_)[a-z]*keys?[0-9]*(_(?!per)|$)")
 _CREDENTIAL = re.compile(
     r"\b(hf_|sk-|gh[pousr]_|github_pat_|glpat-|xox[abprs]-|AKIA|ASIA|eyJ[A-Za-z0-9_-]{8,}\.|-----BEGIN )"
     r"|[?&](sig|signature|token|key|password|x-amz-\w+)=",
     re.IGNORECASE,
 )
-# These are applied to texts of any length (a list of numbers on a command line): none begins anew within a word.
-_USER = re.compile(r"://(?:[^/]*\Z|[^/:]*:)")  # of a URL up to an @, for a password may hold what it should not
+# These are applied to texts of any length (a list of numbers on a command line): none begins anew
+# within a word.
+_USER = re.compile(
+    r"://(?:[^/]*\Z|[^/:]*:)"
+)  # of a URL up to an @, for a password may hold what it should not
 _LONG = re.compile(r"[A-Za-z0-9+=_-]{32,}")
 _MIXED = [re.compile(kind) for kind in ("[a-z]", "[A-Z]", "[0-9]")]
 _PAIR = re.compile(  # within JSON, YAML, Hydra's braces
@@ -50,7 +55,9 @@ _ASSIGNED = re.compile(r"[+~]*[A-Za-z_][\w.@/-]*=")
 def names_secret(name: str) -> bool:
     """Tell whether what is called so may be a secret: ``hub_token`` and ``apiKey``, not ``pad_token``."""
     said = _snake_case(name)
-    return bool(_SECRET_WORDS.search(said) or _KEY.search(said) or _TOKEN.search(_SETTING.sub("", said)))
+    return bool(
+        _SECRET_WORDS.search(said) or _KEY.search(said) or _TOKEN.search(_SETTING.sub("", said))
+    )
 
 
 def names_password(name: str) -> bool:
@@ -67,7 +74,9 @@ def _snake_case(name: str) -> str:
 def credential(value: str) -> bool:
     """Tell whether a text looks like a credential, or holds a pair of a secret name and a value."""
     found = bool(_CREDENTIAL.search(value)) or any(map(names_secret, _PAIR.findall(value)))
-    return found or any(_USER.search(re.split(r"\s", before)[-1]) for before in value.split("@")[:-1])
+    return found or any(
+        _USER.search(re.split(r"\s", before)[-1]) for before in value.split("@")[:-1]
+    )
 
 
 def _mixed(value: str) -> bool:
@@ -93,8 +102,8 @@ def masked(words: list[str]) -> list[str]:
     """Return a command line in which what may be a secret is ``***``.
 
     Notes:
-        Behind an option with such a name all is hidden up to the next option: it may take several words. From the
-        second on, an assignment (``lr=0.1``) is judged by itself.
+        Behind an option with such a name all is hidden up to the next option: it may take several
+        words. From the second on, an assignment (``lr=0.1``) is judged by itself.
     """
     found: list[str] = []
     behind = 0  # words since an option that names a secret; 0: there is none
@@ -109,7 +118,9 @@ def masked(words: list[str]) -> list[str]:
             found.append(f"{HIDDEN if credential(name) else name}={HIDDEN}")
         else:
             found.append(HIDDEN if secret("", word) else word)
-        behind = int(option and not sign and names_secret(word)) or (behind if behind and not option else 0)
+        behind = int(option and not sign and names_secret(word)) or (
+            behind if behind and not option else 0
+        )
     return found
 
 
@@ -131,10 +142,11 @@ def process() -> dict[str, Any]:
     """Return how this process was started.
 
     Returns:
-        argv (secrets masked), cwd (without links), flags of the interpreter, env (variables that change what
-        libraries compute), paths (those that only say where something lies), dropped (names of variables that may hold
-        a secret), hash_seed (PYTHONHASHSEED as it was before Python started; what is set later does nothing), locale,
-        timezone, start_method, umask; and `volatile`, which no comparison looks at.
+        argv (secrets masked), cwd (without links), flags of the interpreter, env (variables that
+        change what libraries compute), paths (those that only say where something lies), dropped
+        (names of variables that may hold a secret), hash_seed (PYTHONHASHSEED as it was before
+        Python started; what is set later does nothing), locale, timezone, start_method, umask; and
+        `volatile`, which no comparison looks at.
     """
     env, paths, dropped, passing = _environment()
     main = getattr(sys.modules.get("__main__"), "__file__", None)
@@ -151,10 +163,14 @@ def process() -> dict[str, Any]:
         "start_method": multiprocessing.get_start_method(allow_none=True) or "default",
         "umask": _umask(),
         "volatile": {
-            "pid": os.getpid(), "host": socket.gethostname(), "executable": sys.executable, "script": main,
-            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **passing,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "executable": sys.executable,
+            "script": main,
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            **passing,
         },
-    }  # fmt: skip
+    }
 
 
 def _environment() -> tuple[dict[str, str], dict[str, str], list[str], dict[str, str]]:
@@ -180,7 +196,9 @@ def _hash_seed() -> str:
         given = Path("/proc/self/environ").read_bytes().split(b"\0")
     except OSError:  # no such system
         return os.environ.get("PYTHONHASHSEED", "random")
-    found = [pair.partition(b"=")[2].decode() for pair in given if pair.startswith(b"PYTHONHASHSEED=")]
+    found = [
+        pair.partition(b"=")[2].decode() for pair in given if pair.startswith(b"PYTHONHASHSEED=")
+    ]
     return found[0] if found and found[0] else "random"
 
 
@@ -189,7 +207,9 @@ def _plain_flag(name: str) -> bool:
 
 
 def _umask() -> str:
-    with Path("/proc/self/status").open() as file:  # to ask the system for it is to change it, for all threads
+    with Path(
+        "/proc/self/status"
+    ).open() as file:  # to ask the system for it is to change it, for all threads
         for line in file:
             if line.startswith("Umask:"):
                 return line.split()[1]
@@ -208,24 +228,43 @@ def interpreter() -> dict[str, Any]:
 
 
 _SWITCHES = (  # attributes and functions without arguments, below torch
-    "are_deterministic_algorithms_enabled", "is_deterministic_algorithms_warn_only_enabled",
-    "utils.deterministic.fill_uninitialized_memory", "get_float32_matmul_precision", "get_default_dtype",
-    "get_num_threads", "get_num_interop_threads", "is_anomaly_enabled",
-    "backends.fp32_precision", "backends.cpu.get_cpu_capability",
-    "backends.cudnn.enabled", "backends.cudnn.benchmark", "backends.cudnn.benchmark_limit",
-    "backends.cudnn.deterministic", "backends.cudnn.allow_tf32", "backends.cudnn.fp32_precision",
-    "backends.cudnn.conv.fp32_precision", "backends.cudnn.rnn.fp32_precision",
-    "backends.cuda.matmul.allow_tf32", "backends.cuda.matmul.fp32_precision",
+    "are_deterministic_algorithms_enabled",
+    "is_deterministic_algorithms_warn_only_enabled",
+    "utils.deterministic.fill_uninitialized_memory",
+    "get_float32_matmul_precision",
+    "get_default_dtype",
+    "get_num_threads",
+    "get_num_interop_threads",
+    "is_anomaly_enabled",
+    "backends.fp32_precision",
+    "backends.cpu.get_cpu_capability",
+    "backends.cudnn.enabled",
+    "backends.cudnn.benchmark",
+    "backends.cudnn.benchmark_limit",
+    "backends.cudnn.deterministic",
+    "backends.cudnn.allow_tf32",
+    "backends.cudnn.fp32_precision",
+    "backends.cudnn.conv.fp32_precision",
+    "backends.cudnn.rnn.fp32_precision",
+    "backends.cuda.matmul.allow_tf32",
+    "backends.cuda.matmul.fp32_precision",
     "backends.cuda.matmul.allow_fp16_reduced_precision_reduction",
     "backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
     "backends.cuda.matmul.allow_fp16_accumulation",
-    "backends.cuda.flash_sdp_enabled", "backends.cuda.mem_efficient_sdp_enabled",
-    "backends.cuda.math_sdp_enabled", "backends.cuda.cudnn_sdp_enabled",
+    "backends.cuda.flash_sdp_enabled",
+    "backends.cuda.mem_efficient_sdp_enabled",
+    "backends.cuda.math_sdp_enabled",
+    "backends.cuda.cudnn_sdp_enabled",
     "backends.cuda.fp16_bf16_reduction_math_sdp_allowed",
-    "backends.mkldnn.enabled", "backends.mkldnn.deterministic", "backends.mkldnn.allow_tf32",
-    "backends.mkldnn.matmul.fp32_precision", "backends.mkldnn.conv.fp32_precision",
-)  # fmt: skip
-_MOST_MANUAL_SEED = 1 << 32  # seeds that people and libraries give are smaller; PyTorch's own are 64 random bits
+    "backends.mkldnn.enabled",
+    "backends.mkldnn.deterministic",
+    "backends.mkldnn.allow_tf32",
+    "backends.mkldnn.matmul.fp32_precision",
+    "backends.mkldnn.conv.fp32_precision",
+)
+_MOST_MANUAL_SEED = (
+    1 << 32
+)  # seeds that people and libraries give are smaller; PyTorch's own are 64 random bits
 
 
 def switches() -> dict[str, Any]:
@@ -233,7 +272,10 @@ def switches() -> dict[str, Any]:
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "get_num_threads"):
         return {"missing": "PyTorch is not loaded"}
-    said: dict[str, Any] = {"version": torch.__version__, "git": getattr(torch.version, "git_version", None)}
+    said: dict[str, Any] = {
+        "version": torch.__version__,
+        "git": getattr(torch.version, "git_version", None),
+    }
     for name in _SWITCHES:
         try:
             said[name] = _value(torch, name)
@@ -241,14 +283,21 @@ def switches() -> dict[str, Any]:
             continue
         except Exception as error:  # noqa: BLE001  e.g. two ways to say TF32 that were mixed
             said[name] = f"cannot be read: {str(error).partition(chr(10))[0]}"
-    inductor = sys.modules.get("torch._inductor.config")  # to ask for it is to load it, which takes seconds
+    inductor = sys.modules.get(
+        "torch._inductor.config"
+    )  # to ask for it is to load it, which takes seconds
     if getattr(inductor, "max_autotune", False):
         said["inductor.max_autotune"] = True
-    said["flush_denormal"] = float("1e-310") * 1.0 == 0.0  # a library built with -ffast-math does that when loaded
+    said["flush_denormal"] = (
+        float("1e-310") * 1.0 == 0.0
+    )  # a library built with -ffast-math does that when loaded
     distributed = sys.modules.get("torch.distributed")
     ready = distributed is not None and distributed.is_available() and distributed.is_initialized()
     if ready and distributed is not None:
-        said["distributed"] = {"backend": distributed.get_backend(), "world_size": distributed.get_world_size()}
+        said["distributed"] = {
+            "backend": distributed.get_backend(),
+            "world_size": distributed.get_world_size(),
+        }
     return said
 
 
@@ -276,7 +325,12 @@ def rng() -> dict[str, Any]:
         state = digest_bytes(torch.get_rng_state().numpy().tobytes())
         said["torch"] = {"digest": state, "seeded": torch.initial_seed() < _MOST_MANUAL_SEED}
         if torch.cuda.is_available() and torch.cuda.is_initialized():
-            states = [digest_bytes(state.numpy().tobytes()) for state in torch.cuda.get_rng_state_all()]
-            given = all(torch.cuda.default_generators[i].initial_seed() < _MOST_MANUAL_SEED for i in range(len(states)))
+            states = [
+                digest_bytes(state.numpy().tobytes()) for state in torch.cuda.get_rng_state_all()
+            ]
+            given = all(
+                torch.cuda.default_generators[i].initial_seed() < _MOST_MANUAL_SEED
+                for i in range(len(states))
+            )
             said["cuda"] = {"digest": digest_value(states), "seeded": given}
     return said

@@ -23,7 +23,13 @@ from datacheck.plugins import require
 from datacheck.repro import tensors
 from datacheck.repro.process import credential, names_password, names_secret
 from datacheck.repro.recorded import CONFIG, ENVIRONMENT, VERSION, trace_name
-from datacheck.repro.sampler_observer import Array, OrderDigest, SamplerObserver, as_indices, count_unique
+from datacheck.repro.sampler_observer import (
+    Array,
+    OrderDigest,
+    SamplerObserver,
+    as_indices,
+    count_unique,
+)
 from datacheck.repro.tensors import RandomStates, digest_batch, hex_of, whole, whole_or_none
 from datacheck.runtime.fsops import make_directory, write_file
 from datacheck.runtime.hashing import canonical_json, digest64, digest_array, digest_bytes
@@ -47,7 +53,10 @@ def agreed_name(name: str | None, world: int) -> str:
     said = [f"{now:%Y%m%d-%H%M%S}-{os.urandom(3).hex()}"]
     if world > 1:
         if not (distributed.is_available() and distributed.is_initialized()):
-            msg = f"{world} ranks and no process group: record behind init_process_group, or give all the same name="
+            msg = (
+                f"{world} ranks and no process group: record behind init_process_group, or give "
+                f"all the same name="
+            )
             raise UsageError(msg)
         distributed.broadcast_object_list(said, src=0)
     return said[0]
@@ -63,11 +72,12 @@ def resolve_config(config: Any) -> Any:
         config: a mapping (OmegaConf's are), dataclass, argparse.Namespace, or what they hold.
 
     Notes:
-        Paths, enumerations, NumPy numbers, dtypes and devices become texts or numbers, functions and classes their
-        names, sets sorted lists, arrays digests; NaN and infinity {"float": "nan"}, whole numbers of 64 bits and more
-        {"int": "0x..."}. Anything else becomes {"type": its type}: two such values look equal. A text is not written
-        that is under a name such as ``hub_token`` at any level, or looks like a credential; nor a whole number under
-        the name of a password.
+        Paths, enumerations, NumPy numbers, dtypes and devices become texts or numbers, functions
+        and classes their names, sets sorted lists, arrays digests; NaN and infinity {"float":
+        "nan"}, whole numbers of 64 bits and more
+        {"int": "0x..."}. Anything else becomes {"type": its type}: two such values look equal. A
+        text is not written that is under a name such as ``hub_token`` at any level, or looks like a
+        credential; nor a whole number under the name of a password.
     """
     return _plain(config, "", ())
 
@@ -88,7 +98,10 @@ def _plain(value: Any, name: str, within: tuple[int, ...]) -> Any:  # noqa: PLR0
     if isinstance(value, types.FunctionType | types.BuiltinFunctionType | type):
         return f"{value.__module__}.{value.__qualname__}"
     if id(value) in within or len(within) > _DEPTH:
-        return {"type": _type(value), "within": "itself" if id(value) in within else "too many levels"}
+        return {
+            "type": _type(value),
+            "within": "itself" if id(value) in within else "too many levels",
+        }
     return _resolve_container(value, name, (*within, id(value)))
 
 
@@ -96,19 +109,26 @@ def _hidden(value: Any, name: str) -> bool:
     """Tell what is not written: texts and bytes by name or looks, whole numbers under the name of a password."""
     if isinstance(value, str | bytes | bytearray):
         return names_secret(name) or (isinstance(value, str) and credential(value))
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and names_password(name)
+    return (
+        isinstance(value, int | np.integer) and not isinstance(value, bool) and names_password(name)
+    )
 
 
 def _resolve_container(value: Any, name: str, within: tuple[int, ...]) -> Any:
     if dataclasses.is_dataclass(value):
-        value = {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
+        value = {
+            field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)
+        }
     elif isinstance(value, argparse.Namespace | types.SimpleNamespace):
         value = vars(value)
     elif callable(getattr(value, "model_dump", None)):  # pydantic
         value = _dump_pydantic(value)
     if isinstance(value, Mapping):
         hidden = names_secret(name)
-        return {str(key): _resolve_item(value, key, name if hidden else str(key), within) for key in value}
+        return {
+            str(key): _resolve_item(value, key, name if hidden else str(key), within)
+            for key in value
+        }
     if isinstance(value, Set):
         return sorted((_plain(item, name, within) for item in value), key=canonical_json)
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
@@ -120,7 +140,9 @@ def _dump_pydantic(model: Any) -> Any:
     try:
         return model.model_dump()
     except Exception as error:
-        if "KeyboardInterrupt" in str(error):  # pydantic makes an error of its own of it, at times without a cause
+        if "KeyboardInterrupt" in str(
+            error
+        ):  # pydantic makes an error of its own of it, at times without a cause
             raise KeyboardInterrupt from error
         return {"type": _type(model), "unresolved": type(error).__name__}
 
@@ -146,7 +168,9 @@ def _describe_value(value: Any) -> Any:
 
 def _number(value: float) -> Any:
     if isinstance(value, int):
-        return value if value.bit_length() < 64 else {"int": hex(value)}  # most that read JSON would lose digits
+        return (
+            value if value.bit_length() < 64 else {"int": hex(value)}
+        )  # most that read JSON would lose digits
     return float(value) if math.isfinite(value) else {"float": str(float(value))}
 
 
@@ -155,7 +179,8 @@ def _type(value: Any) -> str:
 
 
 _SIZE_MISMATCH_NOTE = (
-    "batches have another number of samples than the sampler gave out for them: their indices are not written, and "
+    "batches have another number of samples than the sampler gave out for them: their indices are "
+    "not written, and "
     "where batches were left out those of others are wrong"
 )
 _LINE = json.JSONEncoder(separators=(",", ":"))
@@ -166,36 +191,50 @@ class Recorder:
 
     Args:
         folder: where runs lie.
-        config: what the run was asked to do: dict, dataclass, OmegaConf, argparse.Namespace (`resolve_config`).
+        config: what the run was asked to do: dict, dataclass, OmegaConf, argparse.Namespace
+            (`resolve_config`).
         model: the module; its weights are digested at the start and every `every` steps.
-        optimizer: one, or several. Gradients are read when `step` of it is called, after unscaling and clipping.
-        loader: the DataLoader or CachedLoader of the loop: its sampler says which samples a batch has.
+        optimizer: one, or several. Gradients are read when `step` of it is called, after unscaling
+            and clipping.
+        loader: the DataLoader or CachedLoader of the loop: its sampler says which samples a batch
+            has.
         scaler: a GradScaler, whose scale is written.
         data: files, folders or caches that are trained on; their digests belong to the environment.
         name: of the run; None: the time and six random digits.
-        every: after how many steps gradients, weights and the state of the optimiser are digested, 1 or more: at the
-            first update from each step on whose number can be divided by it.
+        every: after how many steps gradients, weights and the state of the optimiser are digested,
+            1 or more: at the first update from each step on whose number can be divided by it.
         index_key: where a batch holds the indices of its samples (``batch[index_key]``).
         first_step: number of the first step, of a run that goes on.
 
     Raises:
-        UsageError: a value is out of range; the folder holds this run already; several ranks and no process group yet;
-            it is entered a second time, or a step comes before it is entered.
+        UsageError: a value is out of range; the folder holds this run already; several ranks and no
+            process group yet; it is entered a second time, or a step comes before it is entered.
         StorageError: the folder cannot be written.
 
     Notes:
-        Nothing is drawn from a random generator, no tensor is changed, and of those in main memory only what is not
-        contiguous is copied. What lies on a device is folded there to 8 bytes, for which the call waits. A line is
-        one write, so a killed run loses its last line at most; a disk that takes no more ends the recording with a
-        warning, not the training.
-        Every rank writes a file of its own into the same folder; a fork of the process records nothing.
+        Nothing is drawn from a random generator, no tensor is changed, and of those in main memory
+        only what is not contiguous is copied. What lies on a device is folded there to 8 bytes, for
+        which the call waits. A line is one write, so a killed run loses its last line at most; a
+        disk that takes no more ends the recording with a warning, not the training.
+        Every rank writes a file of its own into the same folder; a fork of the process records
+        nothing.
     """
 
     def __init__(
-        self, folder: str | os.PathLike[str], *, config: Any = None, model: Any = None, optimizer: Any = None,
-        loader: Any = None, scaler: Any = None, data: Sequence[str | os.PathLike[str]] = (), name: str | None = None,
-        every: int = 50, index_key: Any = None, first_step: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        config: Any = None,
+        model: Any = None,
+        optimizer: Any = None,
+        loader: Any = None,
+        scaler: Any = None,
+        data: Sequence[str | os.PathLike[str]] = (),
+        name: str | None = None,
+        every: int = 50,
+        index_key: Any = None,
+        first_step: int = 0,
+    ) -> None:
         every, first_step = whole("every", every, 1), whole("first_step", first_step)
         if name is not None and (not name or name != Path(name).name or name in {".", ".."}):
             msg = f"name={name!r} is no name of one folder"
@@ -203,14 +242,29 @@ class Recorder:
         if isinstance(data, str | os.PathLike):
             data = [data]
         self._folder, self._name, self._data = Path(folder), name, list(data)
-        self._config, self._model, self._scaler, self._random = config, model, scaler, RandomStates()
+        self._config, self._model, self._scaler, self._random = (
+            config,
+            model,
+            scaler,
+            RandomStates(),
+        )
         given = list(optimizer) if isinstance(optimizer, list | tuple) else [optimizer]
-        self._optimizers = [getattr(one, "optimizer", one) for one in given if one is not None]  # as frameworks wrap it
+        self._optimizers = [
+            getattr(one, "optimizer", one) for one in given if one is not None
+        ]  # as frameworks wrap it
         for one in self._optimizers:
             if not hasattr(one, "register_step_pre_hook"):
-                msg = f"{type(one).__name__} has no register_step_pre_hook; an optimizer of torch.optim is wanted"
+                msg = (
+                    f"{type(one).__name__} has no register_step_pre_hook; an optimizer of "
+                    f"torch.optim is wanted"
+                )
                 raise UsageError(msg)
-        self._loader, self._every, self._index_key, self._step = loader, every, index_key, first_step
+        self._loader, self._every, self._index_key, self._step = (
+            loader,
+            every,
+            index_key,
+            first_step,
+        )
         self.path: Path | None = None
         self._file: int | None = None
         self._process = 0
@@ -219,9 +273,13 @@ class Recorder:
         self._order: OrderDigest | None = None
         self._line: dict[str, Any] = {}  # what is known of the step that is under way
         self._indices: Any = None
-        self._by_rows: bool | None = None  # whether a batch has as many rows as indices; None: none came yet
+        self._by_rows: bool | None = (
+            None  # whether a batch has as many rows as indices; None: none came yet
+        )
         self._inputs: int | None = None
-        self._updated: dict[int, int] = {}  # of each optimiser the last step at which it made an update
+        self._updated: dict[
+            int, int
+        ] = {}  # of each optimiser the last step at which it made an update
         self._made: set[int] = set()  # optimisers that made one at this step
         self._taken: set[int] = set()  # optimisers whose gradients of this update were read
         self._told: set[str] = set()  # notes
@@ -230,11 +288,14 @@ class Recorder:
         self._modules = 0  # that were loaded when the environment was looked at
         self._first = self._step
 
-    # ------------------------------------------------------------------------------------------ begin and end
+    # -------------------------------------------------------------------------------- begin and end
 
     def __enter__(self) -> Recorder:
         if self.path is not None:
-            msg = f"{self.path}: a Recorder records one run, and this one has begun it. Make another for the next."
+            msg = (
+                f"{self.path}: a Recorder records one run, and this one has begun it. Make "
+                f"another for the next."
+            )
             raise UsageError(msg)
         rank, world = place()
         path = self._folder / agreed_name(self._name, world)
@@ -264,7 +325,10 @@ class Recorder:
             _write_json(path / CONFIG, {"version": VERSION, "config": resolve_config(self._config)})
         self._write({"kind": "start", "rank": rank, "world": world} | self._start_line())
         for one in self._optimizers:
-            self._hooks += [one.register_step_pre_hook(self._before), one.register_step_post_hook(self._after)]
+            self._hooks += [
+                one.register_step_pre_hook(self._before),
+                one.register_step_post_hook(self._after),
+            ]
         if self._loader is not None:
             self.watch(self._loader)
 
@@ -276,7 +340,10 @@ class Recorder:
             "first": self._step,
             "weights": tensors.digest_each(self._weights()),
             "optimizer": [tensors.digest_state(one) for one in self._optimizers],
-            "hyper": [resolve_config({k: v for k, v in group.items() if k != "params"}) for group in groups],
+            "hyper": [
+                resolve_config({k: v for k, v in group.items() if k != "params"})
+                for group in groups
+            ],
             "kinds": [type(one).__name__ for one in self._optimizers],
         }
 
@@ -284,10 +351,18 @@ class Recorder:
         self._detach()
         try:
             self._close_epoch()
-            self._write({"kind": "end", "step": self._step, "status": "done" if kind is None else kind.__name__})
+            self._write(
+                {
+                    "kind": "end",
+                    "step": self._step,
+                    "status": "done" if kind is None else kind.__name__,
+                }
+            )
         finally:
             self._close()
-        self._update_environment(ended=True)  # takes a moment, in which an impatient Ctrl-C may come
+        self._update_environment(
+            ended=True
+        )  # takes a moment, in which an impatient Ctrl-C may come
 
     def _detach(self) -> None:
         for hook in self._hooks:
@@ -311,7 +386,7 @@ class Recorder:
         self._watch = loader if isinstance(loader, SamplerObserver) else SamplerObserver(loader)
         self._write({"kind": "loader", "unseen": self._watch.why} | self._watch.facts)
 
-    # ------------------------------------------------------------------------------------------ a step
+    # --------------------------------------------------------------------------------------- a step
 
     def input(self, batch: Any, indices: Any = None) -> None:
         """Digest a batch now: for a loop that changes it in place before `step`, which is then given none.
@@ -341,21 +416,28 @@ class Recorder:
         """Return the indices that a sampler gave out if they can be those of the batch.
 
         Notes:
-            Their number says so, where that of the first batch did: not all batches have a row for each sample.
+            Their number says so, where that of the first batch did: not all batches have a row for
+            each sample.
         """
         if indices is None:
             return None
         count = len(indices)
-        fits = any(tensors.shape_of(value)[:1] == (count,) for _, value in tensors.batch_leaves(batch))
+        fits = any(
+            tensors.shape_of(value)[:1] == (count,) for _, value in tensors.batch_leaves(batch)
+        )
         if self._by_rows is None:
-            apart = isinstance(batch, list | tuple) and len(batch) == count  # perhaps one picture for each
+            apart = (
+                isinstance(batch, list | tuple) and len(batch) == count
+            )  # perhaps one picture for each
             self._by_rows = fits and not apart
         if not self._by_rows or fits:
             return indices
         self.note(_SIZE_MISMATCH_NOTE)
         return None
 
-    def step(self, batch: Any = None, loss: Any = None, *, indices: Any = None, epoch: int | None = None) -> None:
+    def step(
+        self, batch: Any = None, loss: Any = None, *, indices: Any = None, epoch: int | None = None
+    ) -> None:
         """Write the line of a step: once for each batch, after `optimizer.step` where there was one.
 
         Args:
@@ -394,7 +476,9 @@ class Recorder:
         self._made.clear()
         self._write({"kind": "step", "step": self._step} | line)
         self._step += 1
-        if self._step == self._first + 1 or ("params" in line and len(sys.modules) != self._modules):
+        if self._step == self._first + 1 or (
+            "params" in line and len(sys.modules) != self._modules
+        ):
             self._update_environment()
 
     def gradients(self, optimizer: Any) -> None:
@@ -402,7 +486,9 @@ class Recorder:
         optimizer = getattr(optimizer, "optimizer", optimizer)
         line, found = self._line, tensors.gradients_of(optimizer)
         _append_digest(line, "grad_norm", tensors.norm([gradient for _, gradient in found]).hex())
-        rates = [resolve_config(float(group["lr"])) for group in optimizer.param_groups if "lr" in group]
+        rates = [
+            resolve_config(float(group["lr"])) for group in optimizer.param_groups if "lr" in group
+        ]
         line["lr"] = [*line.get("lr", []), *rates]
         before = self._updated.get(id(optimizer), self._first - 1)
         if self._step // self._every > before // self._every:
@@ -412,7 +498,11 @@ class Recorder:
 
     def _before(self, optimizer: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         # a closure computes them later; a framework that calls `gradients` itself has had them read
-        if not any(map(callable, given)) and named.get("closure") is None and id(optimizer) not in self._taken:
+        if (
+            not any(map(callable, given))
+            and named.get("closure") is None
+            and id(optimizer) not in self._taken
+        ):
             self.gradients(optimizer)
 
     def _after(self, optimizer: Any, *_: object) -> None:
@@ -432,9 +522,11 @@ class Recorder:
             self._told.add(said)
             self._write({"kind": "note", "said": said})
 
-    # ------------------------------------------------------------------------------------------ evaluations
+    # ---------------------------------------------------------------------------------- evaluations
 
-    def evaluation(self, name: str, values: Mapping[str, Any], *, seen: Any = None, of: int | None = None) -> None:
+    def evaluation(
+        self, name: str, values: Mapping[str, Any], *, seen: Any = None, of: int | None = None
+    ) -> None:
         """Write the metrics of an evaluation.
 
         Args:
@@ -444,16 +536,20 @@ class Recorder:
             of: how many there are.
 
         Raises:
-            UsageError: a value is not one number, `of` no whole one, `seen` neither a whole one nor indices.
+            UsageError: a value is not one number, `of` no whole one, `seen` neither a whole one nor
+                indices.
         """
         line = {str(name): hex_of(value, str(name)) for name, value in values.items()}
         count = {"seen": count_unique(seen), "of": whole_or_none("of", of)}
         epoch = None if self._order is None else self._order.epoch
-        self._write({"kind": "eval", "name": str(name), "step": self._step, "epoch": epoch, "values": line} | count)
+        self._write(
+            {"kind": "eval", "name": str(name), "step": self._step, "epoch": epoch, "values": line}
+            | count
+        )
         if len(sys.modules) != self._modules:
             self._update_environment()
 
-    # ------------------------------------------------------------------------------------------ writing
+    # -------------------------------------------------------------------------------------- writing
 
     def _weights(self) -> list[tuple[str, Any]]:
         if self._model is not None:
@@ -472,7 +568,10 @@ class Recorder:
             try:
                 _write_json(self.path / ENVIRONMENT, self._environment)
             except (OSError, StorageError) as error:
-                warnings.warn(f"{self.path / ENVIRONMENT}: {error}; what was loaded later is missing", stacklevel=3)
+                warnings.warn(
+                    f"{self.path / ENVIRONMENT}: {error}; what was loaded later is missing",
+                    stacklevel=3,
+                )
 
     def _close_epoch(self) -> None:
         if self._order is not None:
@@ -486,7 +585,9 @@ class Recorder:
 
     def _check_entered(self) -> None:
         if self.path is None:
-            msg = "nothing is recorded yet: write the training into `with Recorder(...) as recorder:`"
+            msg = (
+                "nothing is recorded yet: write the training into `with Recorder(...) as recorder:`"
+            )
             raise UsageError(msg)
 
     def _write(self, line: Mapping[str, Any]) -> None:
@@ -502,17 +603,24 @@ class Recorder:
 
     def _stop_writing(self, error: OSError) -> None:
         why = (error.strerror or str(error)).lower()
-        warnings.warn(f"{self.path}: {why}; nothing is recorded from step {self._step} on", stacklevel=4)
+        warnings.warn(
+            f"{self.path}: {why}; nothing is recorded from step {self._step} on", stacklevel=4
+        )
 
 
 def _open_trace(trace: Path) -> int:
     try:
-        return os.open(trace, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        return os.open(
+            trace, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644
+        )
     except FileExistsError:
         msg = f"{trace}: a run is recorded there already. Give another name, or none."
         raise UsageError(msg) from None
     except OSError as error:
-        msg = f"{trace}: {(error.strerror or str(error)).lower()}. Choose another folder for the runs."
+        msg = (
+            f"{trace}: {(error.strerror or str(error)).lower()}. Choose another folder for the "
+            f"runs."
+        )
         raise UsageError(msg) from error
 
 
@@ -527,4 +635,6 @@ def _append_digest(line: dict[str, Any], name: str, said: str) -> None:
 
 
 def _write_json(path: Path, value: Any) -> None:
-    write_file(path, json.dumps(value, sort_keys=True, indent=1).encode() + b"\n", sync=False, mode=0o644)
+    write_file(
+        path, json.dumps(value, sort_keys=True, indent=1).encode() + b"\n", sync=False, mode=0o644
+    )

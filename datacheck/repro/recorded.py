@@ -1,6 +1,7 @@
 """Read what was recorded: a run's folder, its environment, and the traces of its ranks line by line.
 
-What lies there may be torn, foreign or of another version: that is said, and what can be read is read.
+What lies there may be torn, foreign or of another version: that is said, and what can be read is
+read.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ _MOST_NOTES, _NOTE_CHARS, _LOADER_BYTES = (
     1 << 16,
 )  # loaders, notes of a trace; characters of a note, bytes of a loader
 _STARTS, _VALUE_BYTES = 256 * MIB, 64  # bytes of all ranks; of memory for each value
-_EVALUATIONS, _EVALUATED = 1_000_000, 256 * MIB  # values of all ranks, and their bytes: each is held
+_EVALUATIONS, _EVALUATED = (
+    1_000_000,
+    256 * MIB,
+)  # values of all ranks, and their bytes: each is held
 _STEPS = 10_000_000  # of a rank: of each the number is held
 
 Line = dict[str, Any]
@@ -62,7 +66,8 @@ class Trace:
 
     Args:
         path: the file.
-        notes: what was left out when it was read, and what the recorder noted; filled by `read_run`.
+        notes: what was left out when it was read, and what the recorder noted; filled by
+            `read_run`.
     """
 
     path: Path
@@ -123,7 +128,9 @@ def _loaded(raw: bytes) -> Any:
         raise ValueError(msg) from error
 
 
-_BEYOND = re.compile(rb"\\u[dD][89a-fA-F]|[0-9]{19}")  # orjson takes none of these, or makes a float of them
+_BEYOND = re.compile(
+    rb"\\u[dD][89a-fA-F]|[0-9]{19}"
+)  # orjson takes none of these, or makes a float of them
 
 
 def _no_number(said: str) -> Any:
@@ -170,7 +177,9 @@ def _is_evaluation(line: Line) -> bool:
 
 def is_flat(value: Any) -> bool:
     """Tell what a Recorder writes, scalars and lists of them; what is nested as deep as it likes is not compared."""
-    return not any(isinstance(one, dict | list) for one in (value if isinstance(value, list) else [value]))
+    return not any(
+        isinstance(one, dict | list) for one in (value if isinstance(value, list) else [value])
+    )
 
 
 @dataclass
@@ -208,7 +217,9 @@ class RecordedRun:
     def world(self) -> int:
         """How many ranks there were, by what they said."""
         said = [start.get("world") for start in self.starts.values()]
-        return max([*(one for one in said if type(one) is int), *(rank + 1 for rank in self.traces)])
+        return max(
+            [*(one for one in said if type(one) is int), *(rank + 1 for rank in self.traces)]
+        )
 
     @property
     def missing(self) -> list[int]:
@@ -220,25 +231,40 @@ def read_run(path: Path) -> RecordedRun:
     """Return a recorded run.
 
     Raises:
-        UsageError: there is no folder, or no run in it, or one of a version that this datacheck does not know.
+        UsageError: there is no folder, or no run in it, or one of a version that this datacheck
+            does not know.
     """
     try:
-        named = [(name, place) for place in path.iterdir() if (name := _TRACE.fullmatch(place.name))]
+        named = [
+            (name, place) for place in path.iterdir() if (name := _TRACE.fullmatch(place.name))
+        ]
         found = sorted((int(name[1]), place) for name, place in named if place.is_file())
     except OSError as error:
-        msg = f"{path}: {(error.strerror or str(error)).lower()}. A folder that a Recorder wrote is wanted."
+        msg = (
+            f"{path}: {(error.strerror or str(error)).lower()}. A folder that a Recorder wrote "
+            f"is wanted."
+        )
         raise UsageError(msg) from error
     if not found:
         runs = sorted(place.parent for place in path.glob(f"*/{trace_name(0)}"))
         some = ", ".join(map(str, runs[-_SHOWN:])) + (", ..." if len(runs) > _SHOWN else "")
-        hint = f"In it are {some}: name one of them." if runs else "A folder that a Recorder wrote is wanted."
+        hint = (
+            f"In it are {some}: name one of them."
+            if runs
+            else "A folder that a Recorder wrote is wanted."
+        )
         msg = f"{path}: no recorded run, there is no {trace_name(0)}. {hint}"
         raise UsageError(msg)
     if len(found) > _MOST_RANKS:
         raise _limit_error(path, f"traces of more than {_MOST_RANKS:,} ranks")
     notes: list[str] = []
     config = _document(path / CONFIG, notes)
-    run = RecordedRun(path, _document(path / ENVIRONMENT, notes), config.get("config"), {r: Trace(p) for r, p in found})
+    run = RecordedRun(
+        path,
+        _document(path / ENVIRONMENT, notes),
+        config.get("config"),
+        {r: Trace(p) for r, p in found},
+    )
     for rank, trace in run.traces.items():
         _read_trace(run, rank, trace)
     if not run.starts and not any(run.steps.values()):
@@ -258,7 +284,10 @@ def _read_trace(run: RecordedRun, rank: int, trace: Trace) -> None:
         for line, nbytes in trace.sized():
             _apply_line(run, rank, line, nbytes)
     except OSError as error:
-        msg = f"{trace.path}: {(error.strerror or str(error)).lower()}. A folder that a Recorder wrote is wanted."
+        msg = (
+            f"{trace.path}: {(error.strerror or str(error)).lower()}. A folder that a Recorder "
+            f"wrote is wanted."
+        )
         raise UsageError(msg) from error
 
 
@@ -302,7 +331,10 @@ def _add_evaluation(run: RecordedRun, rank: int, line: Line, nbytes: int) -> Non
     name = line["name"] if isinstance(line.get("name"), str) else "?"
     values = max(count_values(line["values"], _EVALUATIONS), 1)
     count, held = run.evaluated
-    run.evaluated = count + values, held + nbytes + values * sys.getsizeof(name)  # beside each value that differs
+    run.evaluated = (
+        count + values,
+        held + nbytes + values * sys.getsizeof(name),
+    )  # beside each value that differs
     if run.evaluated[0] > _EVALUATIONS or run.evaluated[1] > _EVALUATED:
         bytes_of = f"more than {_EVALUATED:,} bytes of them and their names"
         what = f"more than {_EVALUATIONS:,} values of evaluations, or {bytes_of}"
@@ -315,7 +347,9 @@ def _add_evaluation(run: RecordedRun, rank: int, line: Line, nbytes: int) -> Non
 def _count_held_bytes(run: RecordedRun, line: Line, nbytes: int) -> None:
     run.held += nbytes + _VALUE_BYTES * count_values(line, _STARTS // _VALUE_BYTES)
     if run.held > _STARTS:
-        raise _limit_error(run.path, f"more than {_STARTS:,} bytes of starts of its ranks and of loaders")
+        raise _limit_error(
+            run.path, f"more than {_STARTS:,} bytes of starts of its ranks and of loaders"
+        )
 
 
 def _limit_error(path: Path, what: str) -> UsageError:
@@ -326,7 +360,10 @@ def _check_version(path: Path, start: Line) -> None:
     version = start.get("version")
     if version != VERSION:
         said = version if type(version) is int else "none"
-        msg = f"{path}: recorded in version {said}; this datacheck reads version {VERSION}. Compare with that one's."
+        msg = (
+            f"{path}: recorded in version {said}; this datacheck reads version {VERSION}. "
+            f"Compare with that one's."
+        )
         raise UsageError(msg)
 
 

@@ -11,7 +11,15 @@ from typing import Any
 
 from datacheck.repro.recorded import Line, RecordedRun, is_flat, read_run
 from datacheck.repro.sections import ORDER, RunDifference, Section, start_sections, weights_equal
-from datacheck.repro.steps import CAUSES, ColumnDivergence, Divergence, began, compare_ranks, first_column, meaning
+from datacheck.repro.steps import (
+    CAUSES,
+    ColumnDivergence,
+    Divergence,
+    began,
+    compare_ranks,
+    first_column,
+    meaning,
+)
 
 _LISTED = 1000  # differences of a section in JSON
 _RANKS = 10  # that are named
@@ -47,9 +55,13 @@ class RunDiff:
         differ = [section for section in self.sections if section]
         if not differ or differ[0].name != "order" or differ[0].step is None:
             return differ[0] if differ else None
-        start = min((parting.first for parting in self.divergences if parting.first is not None), default=0)
+        start = min(
+            (parting.first for parting in self.divergences if parting.first is not None), default=0
+        )
         began = {"initial weights": start}  # other weights are there before any order can part
-        return min(differ, key=lambda one: began.get(one.name, math.inf if one.step is None else one.step))
+        return min(
+            differ, key=lambda one: began.get(one.name, math.inf if one.step is None else one.step)
+        )
 
     @property
     def compared(self) -> int:
@@ -65,7 +77,9 @@ class RunDiff:
     @property
     def cut(self) -> list[str]:
         """Which of A and B were killed, or still run."""
-        return [name for name, run in (("A", self.a), ("B", self.b)) if {*run.traces} - {*run.ended}]
+        return [
+            name for name, run in (("A", self.a), ("B", self.b)) if {*run.traces} - {*run.ended}
+        ]
 
     @property
     def lacks(self) -> list[str]:
@@ -80,13 +94,20 @@ class RunDiff:
         said += [f"{lost:,} step{'s' if lost > 1 else ''} that one of them lacks"] * bool(lost)
         other = sorted({name for one in self.divergences for name in one.unlike - one.known})
         said += [f"{', '.join(other)}, of which one was made on a device"] * bool(other)
-        return said + [f"{', '.join(names)}, which only {whose} has" for whose, names in self._alone.items() if names]
+        return said + [
+            f"{', '.join(names)}, which only {whose} has"
+            for whose, names in self._alone.items()
+            if names
+        ]
 
     @property
     def _alone(self) -> dict[str, list[str]]:
         """What was recorded in only one of them where both have a step."""
         found = {
-            (whose, name) for one in self.divergences for name, whose in one.alone.items() if name not in one.known
+            (whose, name)
+            for one in self.divergences
+            for name, whose in one.alone.items()
+            if name not in one.known
         }
         steps = {whose: [name for name in CAUSES if (whose, name) in found] for whose in ("A", "B")}
         return {whose: names + _extra_evaluations(self, whose) for whose, names in steps.items()}
@@ -102,19 +123,31 @@ class RunDiff:
         if self.first is None and self.nothing:
             return "nothing can be said: no step and no evaluation was recorded in both"
         if self.first is None and self.cut:
-            made = [max(began(run, rank) + count for rank, count in run.steps.items()) for run in (self.a, self.b)]
+            made = [
+                max(began(run, rank) + count for rank, count in run.steps.items())
+                for run in (self.a, self.b)
+            ]
             who = (
-                "both" if made[0] == made[1] and len(self.cut) > 1 else min(self.cut, key=lambda x: made["AB".index(x)])
+                "both"
+                if made[0] == made[1] and len(self.cut) > 1
+                else min(self.cut, key=lambda x: made["AB".index(x)])
             )
-            return f"equal as far as {who} came, step {min(made):,} of {max(made):,}: killed, or still running"
+            return (
+                f"equal as far as {who} came, step {min(made):,} of {max(made):,}: killed, or "
+                f"still running"
+            )
         steps = f"{self.compared:,} steps" if self.compared else "no step"
         if self.first is None and self.lacks:
-            return f"equal in what could be compared, {steps}; not compared: {'; '.join(self.lacks)}"
+            return (
+                f"equal in what could be compared, {steps}; not compared: {'; '.join(self.lacks)}"
+            )
         if self.first is None:
             return f"no difference: what was recorded is equal, {steps} compared"
         if self.first.name == "step trace" and self.first.note:
             return self.first.note
-        weights = self.first.name == "order" and _differing_section(self.sections, "initial weights")
+        weights = self.first.name == "order" and _differing_section(
+            self.sections, "initial weights"
+        )
         also = ". The initial weights differ, too" if weights else ""
         return f"{self.first.name} differs first: {_section_summary(self.first)}{also}"
 
@@ -140,7 +173,12 @@ class RunDiff:
 
 def _rank_json(parting: Divergence) -> dict[str, Any]:
     columns = [_column_json(column) for column in parting.columns]
-    return {"rank": parting.rank, "compared": parting.compared, "only": parting.only, "columns": columns}
+    return {
+        "rank": parting.rank,
+        "compared": parting.compared,
+        "only": parting.only,
+        "columns": columns,
+    }
 
 
 def _section_json(section: Section) -> dict[str, Any]:
@@ -157,9 +195,14 @@ def _section_json(section: Section) -> dict[str, Any]:
 
 def _column_json(column: ColumnDivergence) -> dict[str, Any]:
     return {
-        "name": column.name, "step": column.step, "equal_at": column.after, "epoch": column.epoch,
-        "rank": column.rank, "a": column.a, "b": column.b,
-    }  # fmt: skip
+        "name": column.name,
+        "step": column.step,
+        "equal_at": column.after,
+        "epoch": column.epoch,
+        "rank": column.rank,
+        "a": column.a,
+        "b": column.b,
+    }
 
 
 def _section_summary(section: Section) -> str:
@@ -176,7 +219,9 @@ def short_pair(one: RunDifference) -> tuple[str, str]:
     if not (isinstance(one.a, dict) and isinstance(one.b, dict)):
         return short(one.a), short(one.b)
     names = [name for name in sorted({*one.a, *one.b}) if one.a.get(name) != one.b.get(name)]
-    said = [", ".join(f"{name} {short(side.get(name))}" for name in names) for side in (one.a, one.b)]
+    said = [
+        ", ".join(f"{name} {short(side.get(name))}" for name in names) for side in (one.a, one.b)
+    ]
     return said[0], said[1]
 
 
@@ -190,7 +235,9 @@ def short(value: Any) -> str:
     return said if len(said) <= 48 else f"{said[:45]}..."
 
 
-def diff_runs(a: Path | RecordedRun, b: Path | RecordedRun, *, ignore: Sequence[str] = ()) -> RunDiff:
+def diff_runs(
+    a: Path | RecordedRun, b: Path | RecordedRun, *, ignore: Sequence[str] = ()
+) -> RunDiff:
     """Compare two recorded runs.
 
     Args:
@@ -213,11 +260,30 @@ def diff_runs(a: Path | RecordedRun, b: Path | RecordedRun, *, ignore: Sequence[
         _evaluation_section(a, b),
     ]
     seeds = _differing_section(sections, "seeds")
-    if seeds and not any(_differing_section(sections, name) for name in ("order", "initial weights", "step trace")):
-        seeds.note, seeds.differences = "other random states, on which nothing that was recorded depends", []
-    sections = sorted((one for one in sections if one.name not in ignore), key=lambda one: ORDER.index(one.name))
-    warned = {"A": warnings_of(a), "B": warnings_of(b), "both": _incomparable_parts(a, b, divergences)}
-    return RunDiff(a, b, sections, divergences, column, said, {whose: said for whose, said in warned.items() if said})
+    if seeds and not any(
+        _differing_section(sections, name) for name in ("order", "initial weights", "step trace")
+    ):
+        seeds.note, seeds.differences = (
+            "other random states, on which nothing that was recorded depends",
+            [],
+        )
+    sections = sorted(
+        (one for one in sections if one.name not in ignore), key=lambda one: ORDER.index(one.name)
+    )
+    warned = {
+        "A": warnings_of(a),
+        "B": warnings_of(b),
+        "both": _incomparable_parts(a, b, divergences),
+    }
+    return RunDiff(
+        a,
+        b,
+        sections,
+        divergences,
+        column,
+        said,
+        {whose: said for whose, said in warned.items() if said},
+    )
 
 
 def _differing_section(sections: Iterable[Section], name: str) -> Section | None:
@@ -228,7 +294,11 @@ def _differing_section(sections: Iterable[Section], name: str) -> Section | None
 def _first_divergence(
     a: RecordedRun, b: RecordedRun, divergences: list[Divergence]
 ) -> tuple[ColumnDivergence | None, str]:
-    found = [(column, parting) for parting in divergences if (column := first_column(parting)) is not None]
+    found = [
+        (column, parting)
+        for parting in divergences
+        if (column := first_column(parting)) is not None
+    ]
     if not found:
         return None, ""
     column, parting = min(found, key=lambda pair: pair[0].order)
@@ -247,12 +317,16 @@ def _order_section(divergences: list[Divergence]) -> Section:
             found.append((min(columns, key=lambda column: column.order), parting))
     found.sort(key=lambda pair: pair[0].order)
     section.differences = [
-        RunDifference(_difference_name(column, divergences), column.a, column.b) for column, _ in found
+        RunDifference(_difference_name(column, divergences), column.a, column.b)
+        for column, _ in found
     ]
     if found:
         column, parting = found[0]
         section.step = column.step
-        section.note = f"{_divergence_place(column, divergences)}: {meaning(parting, column, weights_equal=None)}"
+        section.note = (
+            f"{_divergence_place(column, divergences)}: "
+            f"{meaning(parting, column, weights_equal=None)}"
+        )
     elif not any({"indices", "input"} & parting.known for parting in divergences):
         section.unknown = "not recorded"
     elif not any("indices" in parting.known for parting in divergences):
@@ -272,15 +346,28 @@ def _divergence_place(column: ColumnDivergence, divergences: list[Divergence]) -
 
 
 def _trace_section(
-    a: RecordedRun, b: RecordedRun, divergences: list[Divergence], column: ColumnDivergence | None, said: str
+    a: RecordedRun,
+    b: RecordedRun,
+    divergences: list[Divergence],
+    column: ColumnDivergence | None,
+    said: str,
 ) -> Section:
     section = Section("step trace")
-    found = [one for parting in divergences for one in parting.columns if not one.name.startswith("random ")]
+    found = [
+        one
+        for parting in divergences
+        for one in parting.columns
+        if not one.name.startswith("random ")
+    ]
     found.sort(key=lambda one: one.order)
-    section.differences = [RunDifference(_difference_name(one, divergences), one.a, one.b) for one in found]
+    section.differences = [
+        RunDifference(_difference_name(one, divergences), one.a, one.b) for one in found
+    ]
     if column is not None:
         section.step = column.step
-        section.note = f"{column.name} differs first, {_divergence_place(column, divergences)}: {said}"
+        section.note = (
+            f"{column.name} differs first, {_divergence_place(column, divergences)}: {said}"
+        )
         return section
     if not any(parting.known & {*CAUSES} for parting in divergences):
         section.unknown = "no step that both have"
@@ -288,10 +375,14 @@ def _trace_section(
             section.unknown = "nothing of a step that both have recorded"
     for one in divergences:
         ended = one.rank in a.ended and one.rank in b.ended  # what was killed is only shorter
-        follows = began(a, one.rank) != began(b, one.rank) and not one.compared  # one goes on where the other ended
+        follows = (
+            began(a, one.rank) != began(b, one.rank) and not one.compared
+        )  # one goes on where the other ended
         if ended and not follows and not _equal_lengths(a, b, one):
             here, there = (one.compared + one.only[whose] for whose in ("A", "B"))
-            section.differences.append(RunDifference(f"number of steps of rank {one.rank}", here, there))
+            section.differences.append(
+                RunDifference(f"number of steps of rank {one.rank}", here, there)
+            )
     return section
 
 
@@ -308,7 +399,11 @@ def _evaluation_section(a: RecordedRun, b: RecordedRun) -> Section:
                 compared += 1
                 if x != y:
                     section.differences.append(
-                        RunDifference(f"{name} {metric}, evaluation {i}", _readable_number(x), _readable_number(y))
+                        RunDifference(
+                            f"{name} {metric}, evaluation {i}",
+                            _readable_number(x),
+                            _readable_number(y),
+                        )
                     )
     if not compared:
         section.unknown = "no metric that both have"
@@ -328,7 +423,11 @@ def _extra_evaluations(found: RunDiff, whose: str) -> list[str]:
         placed = [(place, line) for place, line in by_step(lines) if place[0] > since]
         if alone := sum(place not in beside for place, _ in placed):
             said.append(f"{alone:,} evaluation{'s' if alone > 1 else ''} of {name}")
-        held = ({*line["values"]} - {*beside[place]["values"]} for place, line in placed if place in beside)
+        held = (
+            {*line["values"]} - {*beside[place]["values"]}
+            for place, line in placed
+            if place in beside
+        )
         said += [f"{name} {metric}" for metric in sorted(set().union(*held))]
     return list(dict.fromkeys(said))
 
@@ -341,34 +440,52 @@ def _readable_number(said: Any) -> Any:
 def _incomparable_parts(a: RecordedRun, b: RecordedRun, divergences: list[Divergence]) -> list[str]:
     """Return what of the traces could not be held against each other."""
     names = sorted(set().union(*(parting.unlike for parting in divergences)))
-    said = [f"{', '.join(names)}: digested on a device in one run and in main memory in the other, not comparable"]
+    said = [
+        f"{', '.join(names)}: digested on a device in one run and in main memory in the other, not "
+        f"comparable"
+    ]
     apart = {(began(a, parting.rank), began(b, parting.rank)) for parting in divergences}
     later = [
-        f"A began at step {one:,}, B at step {other:,}: nothing before step {max(one, other):,} was compared"
+        f"A began at step {one:,}, B at step {other:,}: nothing before step {max(one, other):,} "
+        f"was compared"
         for one, other in sorted(apart)
         if one != other
     ]
     return (
         said * bool(names)
         + later
-        + [_missing_steps_note(counts) for one in divergences if (counts := _missing_steps(a, b, one))]
+        + [
+            _missing_steps_note(counts)
+            for one in divergences
+            if (counts := _missing_steps(a, b, one))
+        ]
     )
 
 
 def _missing_steps(a: RecordedRun, b: RecordedRun, parting: Divergence) -> dict[str, int]:
     """Return how many steps each run alone has though the other must have made them; a Recorder leaves none out."""
-    return {whose: count for whose, count in parting.only.items() if count} if _equal_lengths(a, b, parting) else {}
+    return (
+        {whose: count for whose, count in parting.only.items() if count}
+        if _equal_lengths(a, b, parting)
+        else {}
+    )
 
 
 def _missing_steps_note(counts: dict[str, int]) -> str:
     said = ", ".join(f"{count:,} only {whose} has" for whose, count in counts.items())
-    return f"steps that were not compared: {said}; the lines of the other are damaged, or it began elsewhere"
+    return (
+        f"steps that were not compared: {said}; the lines of the other are damaged, or it began "
+        f"elsewhere"
+    )
 
 
 def _equal_lengths(a: RecordedRun, b: RecordedRun, parting: Divergence) -> bool:
     """Tell whether both made as many steps, as far as lines that are damaged let it be known."""
     rank, last = parting.rank, parting.last
-    return last.get("A") == last.get("B") or began(a, rank) + a.steps[rank] == began(b, rank) + b.steps[rank]
+    return (
+        last.get("A") == last.get("B")
+        or began(a, rank) + a.steps[rank] == began(b, rank) + b.steps[rank]
+    )
 
 
 _CONSTANT = 3  # evaluations
@@ -430,13 +547,17 @@ def _constant_metrics(run: RecordedRun) -> Iterator[str]:
                 told.add((name, metric))
                 value = number(said[0])
                 what = "no number" if value is None else f"{value:.6g}"
-                yield f"{name} {metric} is {what} in all {len(lines)} evaluations: is it the trained model?"
+                yield (
+                    f"{name} {metric} is {what} in all {len(lines)} evaluations: is it the "
+                    f"trained model?"
+                )
 
 
 def _partial_evaluations(run: RecordedRun) -> Iterator[str]:
     """Tell evaluations whose values are not made of every sample.
 
-    Where all ranks wrote equal values they were put together, and what the ranks saw counts together.
+    Where all ranks wrote equal values they were put together, and what the ranks saw counts
+    together.
     """
     several = run.world > 1
     by_name: dict[str, dict[int, list[Line]]] = defaultdict(dict)

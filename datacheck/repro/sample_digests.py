@@ -1,6 +1,7 @@
 """What files looked like when they were hashed: ``.datacheck/manifests/<data>.npz`` of the working folder.
 
-It saves reading and is never identity: whoever doubts it hashes again (``--deep``), whoever deletes it loses time.
+It saves reading and is never identity: whoever doubts it hashes again (``--deep``), whoever deletes
+it loses time.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ _MOST_BYTES = 8 << 30  # some 120 bytes a file
 
 def place_of(root: Path, roots: Mapping[str, Path], only: str | None) -> Path:
     """Return where the memory of these data lies."""
-    said = {name: os.path.realpath(path) for name, path in sorted(roots.items())}  # `resolve` raises of link loops
+    said = {
+        name: os.path.realpath(path) for name, path in sorted(roots.items())
+    }  # `resolve` raises of link loops
     slot = digest_value([os.path.realpath(root), only, said])[:16]
     return Path.cwd() / ".datacheck" / "manifests" / f"{slot}.npz"
 
@@ -51,14 +54,17 @@ def recall(place: Path, listing: Listing) -> Array:
     """Return the digests of files that have not changed since they were hashed: bytes (files), b"" of all others.
 
     Notes:
-        See `sources.listing.carried` for what counts as unchanged; its ctime, too, must be 2 s older than the listing
-        that hashed it. A memory that cannot be read is none.
+        See `sources.listing.carried` for what counts as unchanged; its ctime, too, must be 2 s
+        older than the listing that hashed it. A memory that cannot be read is none.
     """
     from datacheck.sources.listing import Listing, carried_digests  # noqa: PLC0415  `datacheck.repro` is light
 
-    with contextlib.suppress(Exception):  # whatever is wrong with it: a damaged memory is as good as none
+    with contextlib.suppress(
+        Exception
+    ):  # whatever is wrong with it: a damaged memory is as good as none
         before = _entries(place)
-        # mtime can be set to anything; what changed less than this before it was seen may leave the same ctime again
+        # mtime can be set to anything; what changed less than this before it was seen may leave the
+        # same ctime again
         before.digests[before.numbers[:, 4] - SETTLED_NS < before.numbers[:, 2]] = b""
         return carried_digests(listing, Listing(listing.root, before))
     return np.zeros(len(listing.entries), "S32")
@@ -71,7 +77,12 @@ def _entries(place: Path) -> Entries:
         numbers, digests, octets = arrays["numbers"], arrays["digests"], arrays["paths"].tobytes()
         count = octets.count(b"\0") + 1 if len(numbers) else 0  # before they become texts
         sound = numbers.dtype == np.int64 and numbers.shape == (count, 5)
-        if int(arrays["format"]) != _FORMAT or not sound or digests.dtype != "S32" or digests.shape != (count,):
+        if (
+            int(arrays["format"]) != _FORMAT
+            or not sound
+            or digests.dtype != "S32"
+            or digests.shape != (count,)
+        ):
             msg = f"{place}: not what this version writes"
             raise ValueError(msg)
         return Entries(octets.decode().split("\0") if count else [], numbers, digests)
@@ -83,15 +94,21 @@ def remember(place: Path, listing: Listing) -> bool:
     file = io.BytesIO()
     paths = np.frombuffer("\0".join(entries.paths).encode(), np.uint8)
     np.savez(
-        file, allow_pickle=False, format=np.int64(_FORMAT), paths=paths, numbers=entries.numbers,
+        file,
+        allow_pickle=False,
+        format=np.int64(_FORMAT),
+        paths=paths,
+        numbers=entries.numbers,
         digests=entries.digests,
-    )  # fmt: skip
+    )
     try:
         for folder in (place.parent.parent, place.parent):
             folders.check_own(folder, "")
         fsops.make_directory(place.parent, sync=False)
         fsops.write_file(place, file.getbuffer(), sync=False, mode=0o644)
-    except StorageError:  # a folder that is not ours to write, a link, a full disk: the next time takes as long again
+    except (
+        StorageError
+    ):  # a folder that is not ours to write, a link, a full disk: the next time takes as long again
         return False
     return True
 
@@ -100,7 +117,14 @@ TASK_ITEMS = 512
 TASK_BYTES = 64 << 20
 SMALL_BYTES = 256 << 20
 MOST_VALUES = 16_000_000  # digests of eight bytes; of large data one for each four bytes
-_JUDGED = ("name", "roots", "loader", "duplicates", "rules", "checks")  # of a schema; no sample has other values for it
+_JUDGED = (
+    "name",
+    "roots",
+    "loader",
+    "duplicates",
+    "rules",
+    "checks",
+)  # of a schema; no sample has other values for it
 _TASK = "datacheck.repro.sample_digests:digest_items"
 
 
@@ -108,17 +132,22 @@ class DigestRows(Mapping[str, Mapping[str, str]]):
     """The digest of each field of each sample, by key: 16 hex digits, of which eight bytes are kept.
 
     Args:
-        rows: by key the names of the fields that a sample has, in order, and their digests one after another.
+        rows: by key the names of the fields that a sample has, in order, and their digests one
+            after another.
     """
 
     def __init__(self, rows: Iterable[tuple[str, tuple[str, ...], bytes]]) -> None:
         shared: dict[tuple[str, ...], tuple[str, ...]] = {}
-        self.packed = {key: (shared.setdefault(names, names), digests) for key, names, digests in rows}
+        self.packed = {
+            key: (shared.setdefault(names, names), digests) for key, names, digests in rows
+        }
 
     def __getitem__(self, key: str) -> dict[str, str]:
         """Return the digests of a sample's fields."""
         names, digests = self.packed[key]
-        return dict(zip(names, (digests[i : i + 8].hex() for i in range(0, len(digests), 8)), strict=True))
+        return dict(
+            zip(names, (digests[i : i + 8].hex() for i in range(0, len(digests), 8)), strict=True)
+        )
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.packed)
@@ -133,10 +162,11 @@ class SampleDigests:
 
     Args:
         schema: name of the schema that says what a sample is.
-        rows: by key (``split/key`` where there are splits), the digest of each field that the sample has: xxh3_64 over
-            name, dtype, shape and values, 16 hex digits.
+        rows: by key (``split/key`` where there are splits), the digest of each field that the
+            sample has: xxh3_64 over name, dtype, shape and values, 16 hex digits.
         unread: by key, why a sample could not be made.
-        reading: digest of what the schema says of how samples are read; empty where that is not known.
+        reading: digest of what the schema says of how samples are read; empty where that is not
+            known.
         lasting: whether all of it follows from the data: no child died, no library was missing.
     """
 
@@ -160,7 +190,9 @@ class SampleDigests:
         yield b"}," + canonical_json(self.unread) + b"]"
 
 
-def digest_samples(schema: Schema, listing: Listing, workers: int | None, progress: Progress | None) -> SampleDigests:
+def digest_samples(
+    schema: Schema, listing: Listing, workers: int | None, progress: Progress | None
+) -> SampleDigests:
     """Return the digests of all samples that a schema finds in a listing.
 
     Args:
@@ -188,26 +220,34 @@ def digest_samples(schema: Schema, listing: Listing, workers: int | None, progre
     lasting = True
     files = nbytes = digests = 0
     how: dict[str, Any] = {
-        "workers": max(1, min(workers, len(tasks))), "sandbox": sandbox_of(listing.root, listing.roots, schema),
-    }  # fmt: skip
+        "workers": max(1, min(workers, len(tasks))),
+        "sandbox": sandbox_of(listing.root, listing.roots, schema),
+    }
     for group, outcome in zip(tasks, ordered_map(_TASK, todo, **how), strict=True):
         for payload in outcome.payloads:
             for key, names, packed in _unpacked(payload["blocks"]):
                 if key in rows:
-                    msg = f"{listing.root}: two samples have the key {key}, so the schema {schema.name} does not fit."
+                    msg = (
+                        f"{listing.root}: two samples have the key {key}, so the schema "
+                        f"{schema.name} does not fit."
+                    )
                     raise UsageError(msg)
                 rows[key] = names, packed
                 digests += len(names)
             unread |= dict(payload["unread"])
             lasting &= not payload["lacking"]
             _check_count(digests, total, len(rows), schema)
-        unread |= {death.item["path"]: death.how.strip().splitlines()[-1] for death in outcome.deaths}
+        unread |= {
+            death.item["path"]: death.how.strip().splitlines()[-1] for death in outcome.deaths
+        }
         lasting &= not outcome.deaths
         files, nbytes = files + len(group), nbytes + sum(item.nbytes for item in group)
         if progress is not None:
             progress(Tick(files, len(items), nbytes, total, len(rows), 0, "samples"))
     made = DigestRows((key, *rows[key]) for key in sorted(rows))
-    return SampleDigests(schema.name, made, dict(sorted(unread.items())), reading_of(schema), lasting)
+    return SampleDigests(
+        schema.name, made, dict(sorted(unread.items())), reading_of(schema), lasting
+    )
 
 
 def _check_count(values: int, nbytes: int, samples: int, schema: Schema) -> None:
@@ -215,13 +255,17 @@ def _check_count(values: int, nbytes: int, samples: int, schema: Schema) -> None
     most = max(MOST_VALUES, nbytes // 4)
     if values > most:
         msg = (
-            f"{samples:,} samples and more have {values:,} values by schema {schema.name}; a manifest names at most "
-            f'{most:,} of files with {nbytes:,} bytes. List the fields that count in the schema, without "*".'
+            f"{samples:,} samples and more have {values:,} values by schema {schema.name}; a "
+            f"manifest names at most "
+            f"{most:,} of files with {nbytes:,} bytes. List the fields that count in the schema, "
+            f'without "*".'
         )
         raise UsageError(msg)
 
 
-def _unpacked(blocks: list[tuple[list[str], list[str], str]]) -> Iterator[tuple[str, tuple[str, ...], bytes]]:
+def _unpacked(
+    blocks: list[tuple[list[str], list[str], str]],
+) -> Iterator[tuple[str, tuple[str, ...], bytes]]:
     """Yield key, names of fields and their digests of each sample of the blocks that a child handed back."""
     for names, keys, digests in blocks:
         shared, each, octets = tuple(names), 8 * len(names), bytes.fromhex(digests)
@@ -231,7 +275,9 @@ def _unpacked(blocks: list[tuple[list[str], list[str], str]]) -> Iterator[tuple[
 
 def reading_of(schema: Schema) -> str:
     """Return the digest of what a schema says of how samples are read, not of where they lie or how they are judged."""
-    return digest_value({name: said for name, said in schema.as_dict().items() if name not in _JUDGED})
+    return digest_value(
+        {name: said for name, said in schema.as_dict().items() if name not in _JUDGED}
+    )
 
 
 def items_of(schema: Schema, listing: Listing) -> Sequence[Item]:
@@ -242,11 +288,14 @@ def items_of(schema: Schema, listing: Listing) -> Sequence[Item]:
     """
     from datacheck.sources import plan_work  # noqa: PLC0415  as above
 
-    items = plan_work(schema.located(listing.root, listing.roots).placed(listing.roots), listing).items
+    items = plan_work(
+        schema.located(listing.root, listing.roots).placed(listing.roots), listing
+    ).items
     if not items:
         patterns = ", ".join(schema.samples.files)
         msg = (
-            f"{listing.root}: none of its {len(listing.entries):,} files fits schema {schema.name} (samples.files: "
+            f"{listing.root}: none of its {len(listing.entries):,} files fits schema {schema.name} "
+            f"(samples.files: "
             f"{patterns}). Choose another schema; --schema files takes any folder."
         )
         raise UsageError(msg)
@@ -261,8 +310,9 @@ def task_of(schema: Schema, root: Path, roots: Mapping[str, Path]) -> dict[str, 
 def folders_json(root: Path, roots: Mapping[str, Path]) -> dict[str, Any]:
     """Return the folders of data as JSON values."""
     return {
-        "root": str(root.absolute()), "roots": {name: str(path.absolute()) for name, path in sorted(roots.items())},
-    }  # fmt: skip
+        "root": str(root.absolute()),
+        "roots": {name: str(path.absolute()) for name, path in sorted(roots.items())},
+    }
 
 
 def _cut_tasks(items: Sequence[Item]) -> Iterator[list[Item]]:
@@ -278,7 +328,7 @@ def _cut_tasks(items: Sequence[Item]) -> Iterator[list[Item]]:
         yield group
 
 
-# ------------------------------------------------------------------------------------------ in the child
+# ------------------------------------------------------------------------------------- in the child
 
 
 def _is_hex(value: Any) -> bool:
@@ -287,15 +337,17 @@ def _is_hex(value: Any) -> bool:
 
 @answers(
     {"blocks": [([text], [text], _is_hex)], "unread": [(text, text)], "lacking": bool},
-    lambda answer, _: all(len(digests) == 16 * len(names) * len(keys) for names, keys, digests in answer["blocks"]),
+    lambda answer, _: all(
+        len(digests) == 16 * len(names) * len(keys) for names, keys, digests in answer["blocks"]
+    ),
     raises=(UsageError, MissingDependencyError),
 )
 def digest_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
     """Read items and digest their samples (see `parallel.run_task`).
 
     Returns:
-        blocks (names of fields, keys, all digests one after another, sample by sample), unread (key, reason), lacking:
-        whether a library was missing.
+        blocks (names of fields, keys, all digests one after another, sample by sample), unread
+        (key, reason), lacking: whether a library was missing.
     """
     from datacheck.sources.base import (  # noqa: PLC0415  as above
         Item,
@@ -343,4 +395,6 @@ def values(block: Block, name: str) -> Iterator[Array]:
     column = block.fields[name]
     for i in range(len(block)):
         value = np.asarray(column[i])
-        yield value.astype(value.dtype.newbyteorder("<"), order="C", copy=False)  # scalars stay scalars
+        yield value.astype(
+            value.dtype.newbyteorder("<"), order="C", copy=False
+        )  # scalars stay scalars

@@ -27,7 +27,9 @@ class ObservedPass:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.waiting: deque[Array | None] = deque()  # indices given out, their batch not seen yet; None: they are none
+        self.waiting: deque[Array | None] = (
+            deque()
+        )  # indices given out, their batch not seen yet; None: they are none
 
 
 class SamplerObserver:
@@ -37,15 +39,18 @@ class SamplerObserver:
         loader: a DataLoader of PyTorch or anything with `batch_sampler` or `sampler`.
 
     Notes:
-        The sampler's class gets a subclass that looks on, so workers, threads and frameworks see the same object;
-        `close` takes it back, as soon as nobody looks on who came later. `why` says where nothing can be seen, `facts`
-        what the loader is, `plain` which class the sampler had, `open` that this one looks on.
+        The sampler's class gets a subclass that looks on, so workers, threads and frameworks see
+        the same object; `close` takes it back, as soon as nobody looks on who came later. `why`
+        says where nothing can be seen, `facts` what the loader is, `plain` which class the sampler
+        had, `open` that this one looks on.
     """
 
     def __init__(self, loader: Any) -> None:
         self.why = ""
         self.open = False
-        self._pass: ObservedPass | None = None  # a new one begins when the loop has left the one before
+        self._pass: ObservedPass | None = (
+            None  # a new one begins when the loop has left the one before
+        )
         self._begun = 0
         self.facts = _loader_facts(loader)
         sampler = getattr(loader, "batch_sampler", None)
@@ -71,7 +76,9 @@ class SamplerObserver:
             if not isinstance(said, tuple):
                 return said
             made, given, *state = said
-            if getattr(made, "__name__", "") == "__newobj__":  # pickle insists on the class that the sampler has now
+            if (
+                getattr(made, "__name__", "") == "__newobj__"
+            ):  # pickle insists on the class that the sampler has now
                 made = plain.__new__
             return made, tuple(plain if one is type(sampler) else one for one in given), *state
 
@@ -86,10 +93,14 @@ class SamplerObserver:
     def _observe(self, sampler: Any, indices: Iterator[Any]) -> Iterator[Any]:
         now: ObservedPass | None = None
         for some in indices:
-            if now is None:  # here, not before: a DataLoader with workers calls iter() twice and takes of one only
+            if (
+                now is None
+            ):  # here, not before: a DataLoader with workers calls iter() twice and takes of one only
                 epoch = getattr(sampler, "epoch", None)
                 known = as_whole(epoch)
-                now = ObservedPass(known if known is not None and known >= self._begun else self._begun)
+                now = ObservedPass(
+                    known if known is not None and known >= self._begun else self._begun
+                )
                 self._begun = now.number + 1
                 self._pass = now
             if self.open:  # a pass may go on behind the recording
@@ -109,11 +120,20 @@ class SamplerObserver:
 
 
 def _loader_facts(loader: Any) -> dict[str, Any]:
-    found = {name: getattr(loader, name, None) for name in ("batch_size", "num_workers", "drop_last")}
+    found = {
+        name: getattr(loader, name, None) for name in ("batch_size", "num_workers", "drop_last")
+    }
     whole = {name: as_whole(value) for name, value in found.items() if not isinstance(value, bool)}
-    found = {name: whole.get(name, value) for name, value in found.items() if whole.get(name, value) is not None}
+    found = {
+        name: whole.get(name, value)
+        for name, value in found.items()
+        if whole.get(name, value) is not None
+    }
     found |= {"persistent_workers": bool(getattr(loader, "persistent_workers", False))}
-    return found | {"sampler": type(getattr(loader, "sampler", None)).__name__, "class": type(loader).__name__}
+    return found | {
+        "sampler": type(getattr(loader, "sampler", None)).__name__,
+        "class": type(loader).__name__,
+    }
 
 
 def as_indices(said: Any) -> Array | None:
@@ -126,10 +146,16 @@ def as_indices(said: Any) -> Array | None:
         numbers = np.asarray(said.detach().cpu() if hasattr(said, "detach") else said).reshape(-1)
         if numbers.dtype.kind not in "iu":
             return None
-        whole = numbers.astype(np.int64, copy=type(said) is not list)  # what is the loop's may change
+        whole = numbers.astype(
+            np.int64, copy=type(said) is not list
+        )  # what is the loop's may change
     except (TypeError, ValueError, OverflowError):
         return None
-    return np.where(whole > _ITEM, whole & _ITEM, whole) if whole.size and whole.max() > _ITEM else whole
+    return (
+        np.where(whole > _ITEM, whole & _ITEM, whole)
+        if whole.size and whole.max() > _ITEM
+        else whole
+    )
 
 
 class OrderDigest:
@@ -153,9 +179,15 @@ class OrderDigest:
             self._known = False
         else:
             self.samples += len(indices)
-            self._order = digest64(self._order.to_bytes(8, "little") + digest64(indices.data).to_bytes(8, "little"))
-            self._set = (self._set + int(_mix_bits(indices.view(np.uint64)).sum(dtype=np.uint64))) & _WORD
-        self._inputs = None if inputs is None or self._inputs is None else (self._inputs + inputs) & _WORD
+            self._order = digest64(
+                self._order.to_bytes(8, "little") + digest64(indices.data).to_bytes(8, "little")
+            )
+            self._set = (
+                self._set + int(_mix_bits(indices.view(np.uint64)).sum(dtype=np.uint64))
+            ) & _WORD
+        self._inputs = (
+            None if inputs is None or self._inputs is None else (self._inputs + inputs) & _WORD
+        )
 
     def line(self) -> dict[str, Any]:
         """Return what is written of it: digests of the order, of the set of indices, of the set of samples' values."""

@@ -11,17 +11,31 @@ from datacheck.repro.recorded import RecordedRun
 from datacheck.repro.steps import began, unlike
 
 ORDER = (
-    "config", "code", "packages", "native", "hardware", "flags", "data", "seeds", "order", "initial weights",
-    "step trace", "evaluations",
-)  # fmt: skip
+    "config",
+    "code",
+    "packages",
+    "native",
+    "hardware",
+    "flags",
+    "data",
+    "seeds",
+    "order",
+    "initial weights",
+    "step trace",
+    "evaluations",
+)
 
 _INITIAL_PARTS = ("weights", "optimiser state")
 _SCHEDULED = {"lr", "momentum", "betas"}  # which schedules change as they go
 _CAPTURE_PARTS = {  # of a capture
-    "code": ("code",), "packages": ("packages", "interpreter"), "native": ("native",),
-    "hardware": ("hardware", "blas", "gpu", "container"), "flags": ("torch", "process"), "data": ("data",),
+    "code": ("code",),
+    "packages": ("packages", "interpreter"),
+    "native": ("native",),
+    "hardware": ("hardware", "blas", "gpu", "container"),
+    "flags": ("torch", "process"),
+    "data": ("data",),
     "seeds": ("rng",),
-}  # fmt: skip
+}
 _MOST_SHOWN = 3  # things that are not known
 _PATH_CHARS = 1000  # characters of a name
 _MOST_DIFFERENCES, _MOST_CHARS = (
@@ -85,11 +99,16 @@ def json_differences(a: Any, b: Any, name: str = "") -> Iterator[RunDifference]:
             yield RunDifference(path, _shallow_value(one), _shallow_value(other))
 
 
-_Pairs = Iterator[tuple[Any, Any, str]]  # values of both and their path, made one by one: there may be millions
+_Pairs = Iterator[
+    tuple[Any, Any, str]
+]  # values of both and their path, made one by one: there may be millions
 
 
 def _entries(one: Mapping[str, Any], other: Mapping[str, Any], path: str) -> _Pairs:
-    return ((one.get(k, _ABSENT), other.get(k, _ABSENT), _child_path(path, k)) for k in sorted({*one, *other}))
+    return (
+        (one.get(k, _ABSENT), other.get(k, _ABSENT), _child_path(path, k))
+        for k in sorted({*one, *other})
+    )
 
 
 def _items(one: list[Any], other: list[Any], path: str) -> _Pairs:
@@ -103,7 +122,11 @@ def _child_path(path: str, key: Any) -> str:
 
 def _shorten_path(path: str) -> str:
     """Return a path as long as somebody may look at: there are as many as values, and a file makes them long."""
-    return path if len(path) <= _PATH_CHARS else f"{path[: _PATH_CHARS // 2]}...{path[-_PATH_CHARS // 4 :]}"
+    return (
+        path
+        if len(path) <= _PATH_CHARS
+        else f"{path[: _PATH_CHARS // 2]}...{path[-_PATH_CHARS // 4 :]}"
+    )
 
 
 def _shallow_value(value: Any) -> Any:
@@ -117,7 +140,9 @@ def _shallow_value(value: Any) -> Any:
     return f"nested deeper than {_LEVELS} levels"
 
 
-def _limit_differences(found: Iterable[RunDifference], section: str, ignore: Sequence[str]) -> Iterator[RunDifference]:
+def _limit_differences(
+    found: Iterable[RunDifference], section: str, ignore: Sequence[str]
+) -> Iterator[RunDifference]:
     """Yield as many differences as a section holds: each has a path of its own, of which a file makes each long."""
     room = _MOST_CHARS
     counted = (one for one in found if not _ignored(section, one.name, ignore))
@@ -137,13 +162,17 @@ def start_sections(a: RecordedRun, b: RecordedRun, ignore: Sequence[str] = ()) -
     """
     captured = _environment_sections(a, b)
     for section in captured:
-        section.differences = [one for one in section.differences if not _ignored(section.name, one.name, ignore)]
+        section.differences = [
+            one for one in section.differences if not _ignored(section.name, one.name, ignore)
+        ]
     return [_config_section(a, b, ignore), *captured, _weights_section(a, b, ignore)]
 
 
 def _ignored(section: str, name: str, ignore: Sequence[str]) -> bool:
     return any(
-        full == one or full.startswith((f"{one}.", f"{one}[")) for one in ignore for full in (name, f"{section}.{name}")
+        full == one or full.startswith((f"{one}.", f"{one}["))
+        for one in ignore
+        for full in (name, f"{section}.{name}")
     )
 
 
@@ -158,13 +187,24 @@ def _environment_sections(a: RecordedRun, b: RecordedRun) -> list[Section]:
     try:
         found = of_captures(a.environment, b.environment)
     except Exception as error:  # noqa: BLE001  a file that nobody here wrote may hold anything
-        return [Section(name, unknown=f"{type(error).__name__} in the captures") for name in _CAPTURE_PARTS]
+        return [
+            Section(name, unknown=f"{type(error).__name__} in the captures")
+            for name in _CAPTURE_PARTS
+        ]
     for one in found:
-        section = sections["seeds" if one.section == "rng" else "code" if one.section == "git" else one.section]
+        section = sections[
+            "seeds" if one.section == "rng" else "code" if one.section == "git" else one.section
+        ]
         if one.section == "git" or (one.section == "packages" and not _loaded(one.name, a, b)):
-            section.note = "the repository differs" if one.section == "git" else "packages differ that were not loaded"
+            section.note = (
+                "the repository differs"
+                if one.section == "git"
+                else "packages differ that were not loaded"
+            )
         else:
-            section.differences.append(RunDifference(one.name, _shallow_value(one.a), _shallow_value(one.b)))
+            section.differences.append(
+                RunDifference(one.name, _shallow_value(one.a), _shallow_value(one.b))
+            )
     if apart := _start_mismatch(a, b):
         sections["seeds"] = Section("seeds", unknown=apart)
     for section in sections.values():
@@ -186,10 +226,15 @@ def _note_unknown(section: Section, a: Mapping[str, Any], b: Mapping[str, Any]) 
         for name in sorted({*one} & {*other}):
             value = one[name]
             if part == "rng":
-                fine = all(isinstance(side[name], Mapping) and side[name].get("seeded") for side in (one, other))
+                fine = all(
+                    isinstance(side[name], Mapping) and side[name].get("seeded")
+                    for side in (one, other)
+                )
                 unknown += [] if fine else [f"{name}: not seeded"]
             else:
-                fine = value != "missing" and not (isinstance(value, Mapping) and "missing" in value)
+                fine = value != "missing" and not (
+                    isinstance(value, Mapping) and "missing" in value
+                )
                 unknown += [] if fine else [f"{name}: {_missing_reason(value)}"]
             known += fine
     more = f", and {len(unknown) - _MOST_SHOWN:,} more" if len(unknown) > _MOST_SHOWN else ""
@@ -217,14 +262,21 @@ def _config_section(a: RecordedRun, b: RecordedRun, ignore: Sequence[str]) -> Se
     apart = bool(_start_mismatch(a, b))
     one, other = _requested_config(a, apart=apart), _requested_config(b, apart=apart)
     main = next((name for name in ("config", "command") if name in one and name in other), "")
-    unsaid = {"config", "command"} - {main} | ({"loader"} if not (a.loaders and b.loaders) else set())
+    unsaid = {"config", "command"} - {main} | (
+        {"loader"} if not (a.loaders and b.loaders) else set()
+    )
     names = [name for name in {**one, **other} if name not in unsaid]
     mine, theirs = ({name: side[name] for name in names if name in side} for side in (one, other))
-    section = Section("config", list(_limit_differences(json_differences(mine, theirs), "config", ignore)))
+    section = Section(
+        "config", list(_limit_differences(json_differences(mine, theirs), "config", ignore))
+    )
     if not main:
         section.unknown = "no configuration and no command line that both have recorded"
     elif "config" in {*one} ^ {*other} and not section:
-        section.note = f"the configuration was not recorded in {'B' if 'config' in one else 'A'}: command lines"
+        section.note = (
+            f"the configuration was not recorded in {'B' if 'config' in one else 'A'}: "
+            f"command lines"
+        )
     return section
 
 
@@ -236,7 +288,9 @@ def _requested_config(run: RecordedRun, *, apart: bool) -> dict[str, Any]:
         "ranks": run.world,
         "optimizer": _optimizer_settings(run, apart=apart),
         "kind of optimizer": _start_value(run, "kinds"),
-        "loader": [{name: value for name, value in line.items() if name != "kind"} for line in run.loaders],
+        "loader": [
+            {name: value for name, value in line.items() if name != "kind"} for line in run.loaders
+        ],
         "command": process.get("argv") if isinstance(process, Mapping) else None,
     }
     return {name: value for name, value in known.items() if value is not None}
@@ -253,7 +307,9 @@ def _optimizer_settings(run: RecordedRun, *, apart: bool) -> Any:
     if not apart or not isinstance(groups, list):
         return groups
     return [
-        {name: value for name, value in group.items() if name not in _SCHEDULED} if isinstance(group, dict) else group
+        {name: value for name, value in group.items() if name not in _SCHEDULED}
+        if isinstance(group, dict)
+        else group
         for group in groups
     ]
 
@@ -270,7 +326,9 @@ def _weights_section(a: RecordedRun, b: RecordedRun, ignore: Sequence[str]) -> S
     section, unknown = Section("initial weights"), list[str]()
     ranks = sorted({*a.traces} & {*b.traces})
     several = len(ranks) > 1
-    found = (one for rank in ranks for one in _rank_differences(a, b, rank, unknown, several=several))
+    found = (
+        one for rank in ranks for one in _rank_differences(a, b, rank, unknown, several=several)
+    )
     section.differences = [*_limit_differences(found, section.name, ignore)]
     said = "; ".join([*dict.fromkeys(unknown)][:2])
     if not section and len(unknown) == len(ranks) * len(_INITIAL_PARTS):
@@ -290,13 +348,21 @@ def _rank_differences(
         if apart := _start_mismatch(a, b, rank):
             unknown.append(apart)
         elif what not in one or what not in other:
-            where = "" if what not in one and what not in other else " in A" if what in other else " in B"
+            where = (
+                ""
+                if what not in one and what not in other
+                else " in A"
+                if what in other
+                else " in B"
+            )
             unknown.append(f"{what}{whose} not recorded{where}")
         else:
             yield from _digest_differences(one[what], other[what], f"{what}{whose}", unknown)
 
 
-def _digest_differences(one: Any, other: Any, name: str, unknown: list[str]) -> Iterator[RunDifference]:
+def _digest_differences(
+    one: Any, other: Any, name: str, unknown: list[str]
+) -> Iterator[RunDifference]:
     """Yield what differs of digests; add why some of them could not be compared to `unknown`."""
     unsure = False
     for pair in itertools.islice(json_differences(one, other, name), _MOST_DIFFERENCES):
@@ -315,7 +381,9 @@ def weights_equal(a: RecordedRun, b: RecordedRun, rank: int) -> bool | None:
         return None
     unknown: list[str] = []
     both = {*one} & {*other}
-    if any(True for what in both for _ in _digest_differences(one[what], other[what], what, unknown)):
+    if any(
+        True for what in both for _ in _digest_differences(one[what], other[what], what, unknown)
+    ):
         return False
     return True if "weights" in both and not unknown else None
 

@@ -15,9 +15,23 @@ from datacheck.errors import UsageError
 from datacheck.repro.recorded import Line, RecordedRun, Trace, is_flat
 from datacheck.repro.tensors import FOLDED
 
-CAUSES = ("indices", "input", "loss", "grads", "updates", "lr", "params", "optimizer", "scale")  # within a step
+CAUSES = (
+    "indices",
+    "input",
+    "loss",
+    "grads",
+    "updates",
+    "lr",
+    "params",
+    "optimizer",
+    "scale",
+)  # within a step
 _HIGHEST = (1 << 64) - 1
-_RANDOM, _EPOCHS, _DIGEST = 64, 1_000_000, 1_000  # generators and epochs of a rank; characters of an epoch's digest
+_RANDOM, _EPOCHS, _DIGEST = (
+    64,
+    1_000_000,
+    1_000,
+)  # generators and epochs of a rank; characters of an epoch's digest
 _DIGESTS = ("input", "grads", "params", "optimizer")
 _MODEL_GENERATORS, _SCRIPT_GENERATORS = (
     ("torch", "cuda"),
@@ -68,7 +82,8 @@ class Divergence:
         unlike: columns that were digested in two ways, on a device and in main memory.
         known: columns that both have.
         alone: columns that one of them has at a step, and which.
-        unequal: of each column that parts at how many steps it differs, and at which of those compared it parted.
+        unequal: of each column that parts at how many steps it differs, and at which of those
+            compared it parted.
         shuffled: epochs with the same samples' values where batches differ.
         permuted: epochs with the same set of indices where batches differ.
     """
@@ -87,7 +102,9 @@ class Divergence:
     unequal: dict[str, tuple[int, int]] = field(default_factory=dict)
     shuffled: list[int] = field(default_factory=list)
     permuted: list[int] = field(default_factory=list)
-    _parted: set[str] = field(default_factory=set)  # the names of `columns`: they are asked for at each step
+    _parted: set[str] = field(
+        default_factory=set
+    )  # the names of `columns`: they are asked for at each step
     _random: set[str] = field(default_factory=set)  # the generators of all steps
 
     def take(self, one: Line, other: Line) -> None:
@@ -102,7 +119,11 @@ class Divergence:
         self.first = step if self.first is None else self.first
         if epoch is not None and len(self.begun) < _EPOCHS:
             self.begun.setdefault(epoch, step)
-        self.alone |= {name: "A" if name in one else "B" for name in one.keys() ^ other.keys() if name in CAUSES}
+        self.alone |= {
+            name: "A" if name in one else "B"
+            for name in one.keys() ^ other.keys()
+            if name in CAUSES
+        }
         values = list(_values(one, other))
         self._count([name for name, _, _ in values if name.startswith("random ")])
         for name, x, y in values:
@@ -119,12 +140,17 @@ class Divergence:
                 self.equal[name] = step
             else:
                 self._parted.add(name)
-                self.columns.append(ColumnDivergence(name, step, self.equal.get(name), x, y, self.rank, epoch))
+                self.columns.append(
+                    ColumnDivergence(name, step, self.equal.get(name), x, y, self.rank, epoch)
+                )
 
     def _count(self, generators: Iterable[str]) -> None:
         self._random.update(generators)
         if len(self._random) > _RANDOM:
-            msg = f"rank {self.rank}: its steps name more than {_RANDOM} random generators. A recorded run is wanted."
+            msg = (
+                f"rank {self.rank}: its steps name more than {_RANDOM} random generators. A "
+                f"recorded run is wanted."
+            )
             raise UsageError(msg)
 
     def often(self, name: str) -> tuple[int, int]:
@@ -149,7 +175,8 @@ def compare_steps(a: Trace, b: Trace, rank: int, *, since: int = 0) -> Divergenc
     Args:
         a, b: the traces.
         rank: whose they are.
-        since: the step at which the later of both began; what the other has before it is not counted.
+        since: the step at which the later of both began; what the other has before it is not
+            counted.
     """
     found = Divergence(rank)
     for one, other in _align_steps(a, b):
@@ -157,10 +184,14 @@ def compare_steps(a: Trace, b: Trace, rank: int, *, since: int = 0) -> Divergenc
             found.take(one, other)
         elif (one or other or {})["step"] >= since:
             found.only["B" if one is None else "A"] += 1
-        found.last |= {whose: line["step"] for whose, line in (("A", one), ("B", other)) if line is not None}
+        found.last |= {
+            whose: line["step"] for whose, line in (("A", one), ("B", other)) if line is not None
+        }
     found.columns.sort(key=lambda column: column.order)
     if found.column("input") or found.column("indices"):
-        found.shuffled, found.permuted = (list(_same_epochs(a, b, what)) for what in ("values", "set"))
+        found.shuffled, found.permuted = (
+            list(_same_epochs(a, b, what)) for what in ("values", "set")
+        )
     return found
 
 
@@ -235,7 +266,8 @@ def unlike(one: Any, other: Any) -> bool:
     if not (isinstance(one, str) and isinstance(other, str)):
         return False
     return any(
-        _is_device_digest(x) != _is_device_digest(y) for x, y in zip(one.split(" "), other.split(" "), strict=False)
+        _is_device_digest(x) != _is_device_digest(y)
+        for x, y in zip(one.split(" "), other.split(" "), strict=False)
     )
 
 
@@ -256,7 +288,7 @@ def _same_epochs(a: Trace, b: Trace, what: str) -> Iterator[int]:
             yield line["epoch"]
 
 
-# ------------------------------------------------------------------------------------------ what it means
+# ------------------------------------------------------------------------------------ what it means
 
 
 def first_column(parting: Divergence) -> ColumnDivergence | None:
@@ -272,16 +304,22 @@ def meaning(parting: Divergence, column: ColumnDivergence, *, weights_equal: boo
     Args:
         parting: of the rank.
         column: of `first_column`.
-        weights_equal: whether the rank began with equal weights and optimiser states; None: that is not known.
+        weights_equal: whether the rank began with equal weights and optimiser states; None: that is
+            not known.
     """
     told = {
-        "indices": _explain_indices, "input": _explain_input, "lr": _explain_settings, "scale": _explain_settings, "updates": _explain_updates,
-    }  # fmt: skip
+        "indices": _explain_indices,
+        "input": _explain_input,
+        "lr": _explain_settings,
+        "scale": _explain_settings,
+        "updates": _explain_updates,
+    }
     if column.name in told:
         return told[column.name](parting, column)
     if column.name == "grad_norm":
         return (
-            "only the gradient norm that is reported differs: its sum depends on the number of threads; what was "
+            "only the gradient norm that is reported differs: its sum depends on the number of "
+            "threads; what was "
             "trained is equal as far as it was digested"
         )
     return _explain_arithmetic(parting, column, weights_equal=weights_equal)
@@ -289,34 +327,58 @@ def meaning(parting: Divergence, column: ColumnDivergence, *, weights_equal: boo
 
 def _explain_indices(parting: Divergence, column: ColumnDivergence) -> str:
     if column.epoch in {*parting.shuffled, *parting.permuted}:
-        return "the order of samples differs, the samples of the epoch are the same: sampler, seed or epoch"
+        return (
+            "the order of samples differs, the samples of the epoch are the same: sampler, seed "
+            "or epoch"
+        )
     return "other samples are drawn: sampler, seed, epoch, or the set of samples"
 
 
 def _explain_input(parting: Divergence, column: ColumnDivergence) -> str:
     same = "indices" in parting.equal and parting.equal["indices"] >= column.step
     if column.epoch in parting.shuffled:
-        which = "index i stands for another sample, as where files are taken as os.listdir gives them"
-        return f"the same samples come in another order{f' while their indices are equal: {which}' if same else ''}"
+        which = (
+            "index i stands for another sample, as where files are taken as os.listdir gives them"
+        )
+        return (
+            f"the same samples come in another "
+            f"order{f' while their indices are equal: {which}' if same else ''}"
+        )
     indices = "of the same samples" if same else "(their indices are not known)"
     count, since = parting.often("input")
     often = "" if count == since else f", at {count:,} of {since:,} steps"
-    said = f"the values of the batch {indices} differ{often}: data, a transform or its random numbers"
+    said = (
+        f"the values of the batch {indices} differ{often}: data, a transform or its random numbers"
+    )
     epoch = column.epoch
     begins = column.step != parting.first and parting.begun.get(epoch or 0) == column.step
     if epoch and begins and count == since:
-        return f"{said}. It begins with epoch {epoch}: the epoch may not reach the workers (persistent_workers)"
-    states = [one.name.removeprefix("random ") for one in parting.columns if one.name.startswith("random ")]
+        return (
+            f"{said}. It begins with epoch {epoch}: the epoch may not reach the workers "
+            f"(persistent_workers)"
+        )
+    states = [
+        one.name.removeprefix("random ")
+        for one in parting.columns
+        if one.name.startswith("random ")
+    ]
     if states:
         return f"{said} (states that differ: {', '.join(states)})"
     if column.step == parting.first:
-        return f"{said}. The loop's own generators agree: workers may draw from global ones (num_workers)"
+        return (
+            f"{said}. The loop's own generators agree: workers may draw from global ones "
+            f"(num_workers)"
+        )
     return said
 
 
 def _explain_settings(parting: Divergence, column: ColumnDivergence) -> str:
     del parting
-    what = "the learning rate differs: schedule" if column.name == "lr" else "the loss scale differs: AMP"
+    what = (
+        "the learning rate differs: schedule"
+        if column.name == "lr"
+        else "the loss scale differs: AMP"
+    )
     return f"{what} or its settings"
 
 
@@ -325,15 +387,24 @@ def _explain_updates(parting: Divergence, column: ColumnDivergence) -> str:
     return "an update was skipped in one of them: AMP, or accumulation"
 
 
-def _explain_arithmetic(parting: Divergence, column: ColumnDivergence, *, weights_equal: bool | None) -> str:
+def _explain_arithmetic(
+    parting: Divergence, column: ColumnDivergence, *, weights_equal: bool | None
+) -> str:
     """Return the sentence where nothing parts before what is computed; what was not recorded is not called equal."""
     step, first = column.step, parting.first or 0
     known = parting.equal.get("params", first - 1 if weights_equal else None)
     known = None if known is None else min(known, step - 1)
     if known is None and weights_equal is False:
         return "the weights differed from the start"
-    if column.name in {"params", "optimizer"} and parting.equal.get("grads", -1) >= step and known is not None:
-        return f"the gradients of step {step} are equal, and what is made of them is not: the optimiser or AMP"
+    if (
+        column.name in {"params", "optimizer"}
+        and parting.equal.get("grads", -1) >= step
+        and known is not None
+    ):
+        return (
+            f"the gradients of step {step} are equal, and what is made of them is not: the "
+            f"optimiser or AMP"
+        )
     seen = parting.equal.get("input", -1) >= step
     inputs = "inputs are equal" if seen else "the inputs were not recorded"
     causes, last, also = _causes(parting, step, seen=seen)
@@ -342,13 +413,24 @@ def _explain_arithmetic(parting: Divergence, column: ColumnDivergence, *, weight
         return f"{inputs}, and {before}{causes}, the optimiser or the weights{also}"
     if known < step - 1:
         norm = parting.column("grad_norm")
-        hint = f"; the gradient norm differs from step {norm.step} on" if norm and norm.step < step else ""
+        hint = (
+            f"; the gradient norm differs from step {norm.step} on"
+            if norm and norm.step < step
+            else ""
+        )
         return (
-            f"{inputs}; weights were equal at {_at(known, first)} and parted by step {step}{hint}{causes} or the "
+            f"{inputs}; weights were equal at {_at(known, first)} and parted by step "
+            f"{step}{hint}{causes} or the "
             f"optimiser{also}. Record with every=1 to tell which"
         )
-    where = {"loss": "the forward pass", "grads": "the backward pass"}.get(column.name, "the update")
-    equal = "weights and inputs are equal" if seen else "weights are equal, the inputs were not recorded"
+    where = {"loss": "the forward pass", "grads": "the backward pass"}.get(
+        column.name, "the update"
+    )
+    equal = (
+        "weights and inputs are equal"
+        if seen
+        else "weights are equal, the inputs were not recorded"
+    )
     return f"{equal}, {where} gives another result{last}{also}"
 
 
@@ -358,7 +440,10 @@ def _causes(parting: Divergence, step: int, *, seen: bool) -> tuple[str, str, st
     loss = parting.equal.get("loss", -1) >= step  # nothing that counts was drawn otherwise then
     drawn = [name for name in _MODEL_GENERATORS if name in parted and not loss]
     sign = f"; random states differ ({', '.join(drawn)}): " if drawn else ": "
-    what = [*(() if seen else ("data",)), *(("dropout", "other draws") if drawn else ("a kernel", "a flag"))]
+    what = [
+        *(() if seen else ("data",)),
+        *(("dropout", "other draws") if drawn else ("a kernel", "a flag")),
+    ]
     others = [name for name in _SCRIPT_GENERATORS if name in parted and not drawn]
     also = f", or draws from {' and '.join(others)} (other states)" if others else ""
     return sign + ", ".join(what), sign + (" or " if seen else ", ").join(what), also
@@ -372,4 +457,6 @@ def compare_ranks(a: RecordedRun, b: RecordedRun) -> list[Divergence]:
     """Return what each rank shows that both runs have."""
     ranks = sorted({*a.traces} & {*b.traces})
     since = {rank: max(began(a, rank), began(b, rank)) for rank in ranks}
-    return [compare_steps(a.traces[rank], b.traces[rank], rank, since=since[rank]) for rank in ranks]
+    return [
+        compare_steps(a.traces[rank], b.traces[rank], rank, since=since[rank]) for rank in ranks
+    ]

@@ -20,8 +20,10 @@ class Switch:
     """What is turned: one of `flips.NAMES`, or the user's own.
 
     Args:
-        name: of the switch, of an environment variable (in capitals), or of a word of the command line.
-        old, new: its values in the baseline and in the trial; of a variable or word "": it is not there.
+        name: of the switch, of an environment variable (in capitals), or of a word of the command
+            line.
+        old, new: its values in the baseline and in the trial; of a variable or word "": it is not
+            there.
         given: it is the user's.
     """
 
@@ -50,8 +52,8 @@ def toggle_caches(words: Sequence[str]) -> list[str]:
     """Return a command line in which each word about a cache that is on or off is turned to the other.
 
     Notes:
-        Such a word has "cache" in its name and a value like true, off or 1 (``data.use_cached=true``, ``--cache off``),
-        or none (``--no-cache``): that is left out.
+        Such a word has "cache" in its name and a value like true, off or 1
+        (``data.use_cached=true``, ``--cache off``), or none (``--no-cache``): that is left out.
     """
     found = list(words)
     at = 0
@@ -94,7 +96,9 @@ def set_word(words: list[str], environment: dict[str, str], switch: Switch, valu
 def find_word(words: Sequence[str], name: str) -> int | None:
     """Return where ``name=value`` stands, or ``--name value``."""
     for at, word in enumerate(words):
-        if word.startswith(f"{name}=") or (name.startswith("-") and word == name and at + 1 < len(words)):
+        if word.startswith(f"{name}=") or (
+            name.startswith("-") and word == name and at + 1 < len(words)
+        ):
             return at
     return None
 
@@ -131,14 +135,19 @@ def _attribute(name: str, path: str) -> TorchSwitch:
         return torch
 
     return TorchSwitch(
-        name, lambda torch: getattr(holder(torch), last), lambda torch, value: setattr(holder(torch), last, value),
-        lambda value: not value, gpu=True,
-    )  # fmt: skip
+        name,
+        lambda torch: getattr(holder(torch), last),
+        lambda torch, value: setattr(holder(torch), last, value),
+        lambda value: not value,
+        gpu=True,
+    )
 
 
 def _read_attention(torch: Any) -> str:
     cuda = torch.backends.cuda
-    return "fast kernels" if cuda.flash_sdp_enabled() or cuda.mem_efficient_sdp_enabled() else "math"
+    return (
+        "fast kernels" if cuda.flash_sdp_enabled() or cuda.mem_efficient_sdp_enabled() else "math"
+    )
 
 
 def _write_attention(torch: Any, value: str) -> None:
@@ -157,19 +166,25 @@ TORCH_SWITCHES = {
         _attribute("cudnn.allow_tf32", "backends.cudnn.allow_tf32"),
         _attribute("matmul.allow_tf32", "backends.cuda.matmul.allow_tf32"),
         TorchSwitch(
-            "deterministic", lambda torch: torch.are_deterministic_algorithms_enabled(),
-            lambda torch, value: torch.use_deterministic_algorithms(value, warn_only=value), lambda value: not value,
+            "deterministic",
+            lambda torch: torch.are_deterministic_algorithms_enabled(),
+            lambda torch, value: torch.use_deterministic_algorithms(value, warn_only=value),
+            lambda value: not value,
         ),
         TorchSwitch(
-            "attention", _read_attention, _write_attention,
+            "attention",
+            _read_attention,
+            _write_attention,
             lambda value: "math" if value != "math" else "fast kernels",
         ),
         TorchSwitch(
-            "threads", lambda torch: torch.get_num_threads(), lambda torch, value: torch.set_num_threads(value),
+            "threads",
+            lambda torch: torch.get_num_threads(),
+            lambda torch, value: torch.set_num_threads(value),
             lambda value: 1 if value > 1 else 2,
         ),
     )
-}  # fmt: skip
+}
 WORKERS = "workers"
 CACHE = "cache"  # words of the command line
 NAMES = (*TORCH_SWITCHES, WORKERS, CACHE)
@@ -184,7 +199,10 @@ def values(torch: Any) -> dict[str, Any]:
             continue
         try:
             found[flip.name] = flip.read(torch)
-        except (AttributeError, RuntimeError) as error:  # an old PyTorch; two ways to say TF32 that were mixed
+        except (
+            AttributeError,
+            RuntimeError,
+        ) as error:  # an old PyTorch; two ways to say TF32 that were mixed
             found[flip.name] = {"missing": str(error).partition("\n")[0]}
     return found
 

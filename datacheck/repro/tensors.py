@@ -53,7 +53,11 @@ def hex_of(value: Any, name: str) -> str:
     try:
         return float(value.detach() if hasattr(value, "detach") else value).hex()
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        kind = f"of shape {tuple(value.shape)}" if hasattr(value, "shape") else f"a {type(value).__name__}"
+        kind = (
+            f"of shape {tuple(value.shape)}"
+            if hasattr(value, "shape")
+            else f"a {type(value).__name__}"
+        )
         msg = f"{name} is {kind}; one number is wanted"
         raise UsageError(msg) from error
 
@@ -65,7 +69,9 @@ class RandomStates:
     """Tells the states of the global generators of Python, NumPy and PyTorch, step by step; nothing is drawn."""
 
     def __init__(self) -> None:
-        self._told: tuple[Any, bytes, str] | None = None  # NumPy's generator, its memory, their digest
+        self._told: tuple[Any, bytes, str] | None = (
+            None  # NumPy's generator, its memory, their digest
+        )
 
     def digests(self) -> dict[str, str]:
         """Return a digest of the state of each generator."""
@@ -84,8 +90,9 @@ class RandomStates:
         """Return the digest of NumPy's; it takes longer to tell than all others, so only where it can be another.
 
         Notes:
-            A number of a normal distribution is kept beside its words, for the next call: while one is, it is asked.
-            Unseen is only a state that is set, with such a number, to the words that it has.
+            A number of a normal distribution is kept beside its words, for the next call: while one
+            is, it is asked. Unseen is only a state that is set, with such a number, to the words
+            that it has.
         """
         generator = np.random.get_bit_generator()  # type: ignore[attr-defined]  # its stubs leave it out
         if type(generator) is not np.random.MT19937:  # somebody has set another
@@ -119,26 +126,38 @@ def _signed(word: int) -> int:
     return (word & MASK) - (1 << 64 if word & (1 << 63) else 0)
 
 
-def batch_leaves(value: Any, name: str = "", within: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
+def batch_leaves(
+    value: Any, name: str = "", within: tuple[int, ...] = ()
+) -> Iterator[tuple[str, Any]]:
     """Yield the leaves of a batch with their names, in an order that depends on the batch alone.
 
     Args:
-        value: tensors, arrays, numbers, texts; in mappings (by sorted name), sequences, dataclasses, named tuples,
-            attributes of objects; images of PIL, and what else shows NumPy its memory.
+        value: tensors, arrays, numbers, texts; in mappings (by sorted name), sequences,
+            dataclasses, named tuples, attributes of objects; images of PIL, and what else shows
+            NumPy its memory.
 
     Notes:
-        What has none of these is a leaf of which only the type is known, as is what lies within itself.
+        What has none of these is a leaf of which only the type is known, as is what lies within
+        itself.
     """
-    if isinstance(value, np.ndarray) or hasattr(value, "untyped_storage"):  # nearly every leaf is one
+    if isinstance(value, np.ndarray) or hasattr(
+        value, "untyped_storage"
+    ):  # nearly every leaf is one
         yield name, value
         return
-    if id(value) in within or len(within) > _DEPTH or (isinstance(value, Mapping | list | tuple) and not value):
+    if (
+        id(value) in within
+        or len(within) > _DEPTH
+        or (isinstance(value, Mapping | list | tuple) and not value)
+    ):
         yield name, type(value)
         return
     within = (*within, id(value))
     held = _attributes(value)
     if isinstance(held, Mapping):
-        for key in sorted(held, key=lambda key: (str(key), type(key).__qualname__)):  # 1 and "1" stand apart
+        for key in sorted(
+            held, key=lambda key: (str(key), type(key).__qualname__)
+        ):  # 1 and "1" stand apart
             yield from batch_leaves(held[key], f"{name}.{key}", within)
     elif isinstance(held, Sequence) and not isinstance(held, str | bytes):
         for i, item in enumerate(held):
@@ -164,7 +183,11 @@ def _exposed_array(value: Any) -> dict[str, Any] | None:
         return None
     try:
         palette = value.getpalette() if hasattr(value, "getpalette") else None
-        return {"pixels": np.asarray(value), "mode": getattr(value, "mode", None), "palette": bytes(palette or ())}
+        return {
+            "pixels": np.asarray(value),
+            "mode": getattr(value, "mode", None),
+            "palette": bytes(palette or ()),
+        }
     except Exception:  # noqa: BLE001  of an image that is cut off, say: it is its owner's to fail, when he uses it
         return None
 
@@ -174,7 +197,9 @@ class Digest:
 
     def __init__(self) -> None:
         self._hasher = xxhash.xxh3_64()
-        self._waiting: list[Any] = []  # from the first tensor of a device on: its word is fetched with those of others
+        self._waiting: list[
+            Any
+        ] = []  # from the first tensor of a device on: its word is fetched with those of others
         self._folded = False
         self.opaque: set[str] = set()  # types of which nothing else is known
 
@@ -196,7 +221,8 @@ class Digest:
         """Take one tensor of any layout, dtype and device; of one that holds no values its type."""
         try:
             found = [
-                (part, one, in_memory(one) if in_main_memory(one) else folded(one)) for part, one in _strided(tensor)
+                (part, one, in_memory(one) if in_main_memory(one) else folded(one))
+                for part, one in _strided(tensor)
             ]
         except NO_VALUES:
             found = []
@@ -253,7 +279,8 @@ def _strided(tensor: Any) -> Iterator[tuple[str, Any]]:
     """Yield what a tensor is made of as plain tensors of values.
 
     Raises:
-        NotImplementedError, TypeError, RuntimeError, ValueError, AttributeError: it has no values, or none can be had.
+        NotImplementedError, TypeError, RuntimeError, ValueError, AttributeError: it has no values,
+        or none can be had.
     """
     if is_simple(tensor):
         yield "", tensor.detach()
@@ -276,7 +303,9 @@ def is_simple(tensor: Any) -> bool:
     torch = _torch()
     if type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter:
         return False
-    return tensor.layout is torch.strided and not (tensor.is_nested or tensor.is_quantized or tensor.is_meta)
+    return tensor.layout is torch.strided and not (
+        tensor.is_nested or tensor.is_quantized or tensor.is_meta
+    )
 
 
 @functools.cache
@@ -292,10 +321,15 @@ def _pieces(tensor: Any) -> list[tuple[str, Any]]:
     if hasattr(tensor, "__tensor_flatten__"):  # a class of its own around plain ones
         return [(f".{name}", getattr(tensor, name)) for name in tensor.__tensor_flatten__()[0]]
     if tensor.is_quantized:
-        return [(".integers", tensor.int_repr()), (".values", tensor.dequantize())]  # with scale and zero point
+        return [
+            (".integers", tensor.int_repr()),
+            (".values", tensor.dequantize()),
+        ]  # with scale and zero point
     if layout in {"torch.strided", "torch._mkldnn"}:
         return [("", tensor if layout == "torch.strided" else tensor.to_dense())]
-    sparse = tensor.coalesce() if layout == "torch.sparse_coo" else tensor.to_sparse_coo().coalesce()
+    sparse = (
+        tensor.coalesce() if layout == "torch.sparse_coo" else tensor.to_sparse_coo().coalesce()
+    )
     return [(".indices", sparse.indices()), (".values", sparse.values())]
 
 
@@ -319,9 +353,12 @@ def folded(tensor: Any) -> Any:
     """Return 64 bits of a tensor as one number of its device: a sum of its words, each times an odd one of its place.
 
     Notes:
-        Integer sums modulo 2**64: equal on every run whatever the order of additions. One changed word always changes
-        it. Words have four bytes at most: those of eight would lose their signs in pairs (2**63 times two odd numbers),
-        and are no copies when they become int64. Nothing waits for the device; `fold` fetches the number.
+        Integer sums modulo 2**64: equal on every run whatever the order of additions. One changed
+            word always changes
+        it. Words have four bytes at most: those of eight would lose their signs in pairs (2**63
+            times two odd numbers),
+        and are no copies when they become int64. Nothing waits for the device; `fold` fetches the
+        number.
     """
     torch = require("torch", "torch")
     plain = tensor.detach().resolve_conj().resolve_neg().reshape(-1).contiguous()
@@ -350,13 +387,15 @@ def _fetch_folded(totals: Sequence[Any]) -> Iterator[bytes]:
         yield from ((word * ODD & MASK).to_bytes(8, "little") for word in together.tolist())
 
 
-# ------------------------------------------------------------------------------------------ model and optimiser
+# ------------------------------------------------------------------------------ model and optimiser
 
 
 def named_weights(model: Any) -> list[tuple[str, Any]]:
     """Return parameters and buffers by name; what DDP and `torch.compile` put before a name is left out."""
     found = [*model.named_parameters(), *model.named_buffers()]
-    return [(name.replace("_orig_mod.", "").removeprefix("module."), value) for name, value in found]
+    return [
+        (name.replace("_orig_mod.", "").removeprefix("module."), value) for name, value in found
+    ]
 
 
 def digest_tensors(tensors: Iterable[tuple[str, Any]]) -> str:
@@ -401,8 +440,9 @@ def norm(tensors: Sequence[Any]) -> float:
     """Return the 2-norm of tensors together, as `torch.nn.utils.clip_grad_norm_` but for rounding; also of float8.
 
     Notes:
-        Large ones in main memory are normed row by row, which PyTorch does on all its threads, each of which finds near
-        what it wrote; a whole tensor would be read by one. A row is one thread's: their number changes nothing.
+        Large ones in main memory are normed row by row, which PyTorch does on all its threads, each
+        of which finds near what it wrote; a whole tensor would be read by one. A row is one
+        thread's: their number changes nothing.
     """
     torch, plain = _torch(), []
     for tensor in tensors:
@@ -410,7 +450,10 @@ def norm(tensors: Sequence[Any]) -> float:
             plain.append(tensor)
         else:
             plain += [held for part, held in _strided(tensor) if not part.endswith(_NOT_SUMMED)]
-    plain = [held.float() if held.is_floating_point() and held.element_size() == 1 else held for held in plain]
+    plain = [
+        held.float() if held.is_floating_point() and held.element_size() == 1 else held
+        for held in plain
+    ]
     if not plain:
         return 0.0
     in_rows = [one.numel() >= _LARGE and _is_of_rows(one) and in_main_memory(one) for one in plain]
@@ -439,12 +482,14 @@ def digest_batch(batch: Any, samples: int | None = None) -> tuple[Digest, int | 
         samples: how many it has; tensors of that length along the first axis have a row for each.
 
     Returns:
-        The digest; the sum of what stands for each sample modulo 2**64, or None where it would leave out values: those
-        of a tensor or array that has no row for each sample, or lies on a device.
+        The digest; the sum of what stands for each sample modulo 2**64, or None where it would
+        leave out values: those of a tensor or array that has no row for each sample, or lies on a
+            device.
 
     Notes:
-        Numbers and texts stand beside each sample of their batch, since nothing says whose they are: two sums are
-        equal where the same samples came in another order only if what their batches hold besides is equal, too.
+        Numbers and texts stand beside each sample of their batch, since nothing says whose they
+        are: two sums are equal where the same samples came in another order only if what their
+            batches hold besides is equal, too.
     """
     digest, rows, whole = Digest(), None, True
     besides: list[tuple[str, Any]] = []
@@ -476,7 +521,9 @@ def digest_batch(batch: Any, samples: int | None = None) -> tuple[Digest, int | 
 def _in_rows(value: Any, samples: int) -> Array | None:
     """Return a tensor or array with a row for each sample; None where it has none, or lies on a device."""
     if hasattr(value, "untyped_storage"):
-        if not (is_simple(value) and in_main_memory(value)) and not (shape_of(value) and _is_plain(value)):
+        if not (is_simple(value) and in_main_memory(value)) and not (
+            shape_of(value) and _is_plain(value)
+        ):
             return None
         try:
             array = in_memory(value.detach())
@@ -496,13 +543,19 @@ def _has_values(value: Any) -> bool:
     shape = shape_of(value)
     if isinstance(value, np.ndarray):
         return bool(shape) and bool(value.nbytes)
-    return hasattr(value, "untyped_storage") and 0 not in shape and (bool(shape) or not _is_plain(value))
+    return (
+        hasattr(value, "untyped_storage")
+        and 0 not in shape
+        and (bool(shape) or not _is_plain(value))
+    )
 
 
 def _is_plain(tensor: Any) -> bool:
     """Tell a tensor in main memory whose rows lie there as they are."""
     of_its_own = any(hasattr(tensor, name) for name in ("to_local", "__tensor_flatten__"))
-    plain = str(tensor.layout) == "torch.strided" and not (tensor.is_nested or tensor.is_quantized or of_its_own)
+    plain = str(tensor.layout) == "torch.strided" and not (
+        tensor.is_nested or tensor.is_quantized or of_its_own
+    )
     return plain and in_main_memory(tensor)
 
 
@@ -514,8 +567,9 @@ def _sums(array: Array) -> Array:
     """Return a number for each row: uint64 (rows); the sum of its words, each times an odd number of its place.
 
     Notes:
-        The highest bits of two words cancel out (2**63 times two odd numbers): signs of float64 (half a turn about an
-        axis changes two of each point) and every second of float32 (few change alone in a long row).
+        The highest bits of two words cancel out (2**63 times two odd numbers): signs of float64
+        (half a turn about an axis changes two of each point) and every second of float32 (few
+        change alone in a long row).
     """
     octets = array.reshape(len(array), -1).view(np.uint8)
     width = octets.shape[1]
@@ -523,7 +577,9 @@ def _sums(array: Array) -> Array:
     words = octets[:, : 8 * whole].view(np.uint64)
     if array.dtype.kind in "fc" and (array.itemsize > 4 or width <= _SIGNS):
         words = words ^ (words >> np.uint64(29))
-    found: Array = np.einsum("ij,j->i", words, weights[:whole])  # as words @ weights, in half the time
+    found: Array = np.einsum(
+        "ij,j->i", words, weights[:whole]
+    )  # as words @ weights, in half the time
     if width % 8:
         last = np.zeros((len(array), 8), np.uint8)
         last[:, : width % 8] = octets[:, 8 * whole :]

@@ -67,22 +67,34 @@ class TrainingCommand:
             words = toggle_caches(words)
         inside = {} if turned is None or turned.given or cache else {turned.name: turned.new}
         if inside.get("deterministic"):
-            environment.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else older versions give no determinism
+            environment.setdefault(
+                "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
+            )  # else older versions give no determinism
         place = self.folder / name
         place.mkdir()
         trace, out, log = place / trace_name(0), place / "found.json", place / "log"
         asked = {
-            "trace": str(trace), "out": str(out), "set": inside, "steps": self.steps, "seconds": self.seconds,
-            "probe": False, "data": [],
-        }  # fmt: skip
+            "trace": str(trace),
+            "out": str(out),
+            "set": inside,
+            "steps": self.steps,
+            "seconds": self.seconds,
+            "probe": False,
+            "data": [],
+        }
         command = [*self.python, *child_command("trial"), json.dumps(asked), *words]
         limit = self.seconds + _GRACE_SECONDS if self.seconds else None
         with log.open("wb") as file:
             try:
                 code = subprocess.run(
-                    command, env=environment, check=False, timeout=limit, stdout=file, stderr=file,
+                    command,
+                    env=environment,
+                    check=False,
+                    timeout=limit,
+                    stdout=file,
+                    stderr=file,
                     stdin=subprocess.DEVNULL,
-                ).returncode  # fmt: skip
+                ).returncode
             except OSError as error:
                 msg = f"{self.python[0]}: cannot be started: {error.strerror}"
                 raise UsageError(msg) from error

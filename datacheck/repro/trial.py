@@ -1,7 +1,7 @@
 """Runs steps of a script in a process of its own (see `inner`) with one switch turned, and writes their digests.
 
-What `Recorder` is told by a script is seen from outside here: batches where a DataLoader hands them out, losses where
-`backward` is called, gradients and weights in hooks of the optimizers.
+What `Recorder` is told by a script is seen from outside here: batches where a DataLoader hands them
+out, losses where `backward` is called, gradients and weights in hooks of the optimizers.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class TraceObserver(ScriptObserver):
             if name in switches.TORCH_SWITCHES:
                 switches.apply(torch, name, value)
 
-    # ------------------------------------------------------------------------------------------ what is wrapped
+    # ------------------------------------------------------------------------------ what is wrapped
 
     def _made(self, make: Any) -> Any:
         count = self.request["set"].get(switches.WORKERS)
@@ -125,15 +125,19 @@ class TraceObserver(ScriptObserver):
 
         return scored
 
-    # ------------------------------------------------------------------------------------------ a step
+    # --------------------------------------------------------------------------------------- a step
 
     def _before(self, optimizer: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         if not self._begun:
             self._begun = True
             held = switches.values(sys.modules["torch"])
             held[switches.WORKERS] = [getattr(one, "num_workers", 0) for one in self.loaders]
-            self._put({"kind": "start", "version": 1, "held": held, "weights": self._weights(optimizer)})
-        if not any(map(callable, given)) and named.get("closure") is None:  # a closure computes them later
+            self._put(
+                {"kind": "start", "version": 1, "held": held, "weights": self._weights(optimizer)}
+            )
+        if (
+            not any(map(callable, given)) and named.get("closure") is None
+        ):  # a closure computes them later
             self._gradients(optimizer)
 
     def _gradients(self, optimizer: Any) -> None:
@@ -166,7 +170,9 @@ class TraceObserver(ScriptObserver):
 
     def _all(self, optimizer: Any) -> list[Any]:
         known = [one for made in self._optimizers if (one := made()) is not None]
-        return known if any(one is optimizer for one in known) else [*known, optimizer]  # one that was unpickled
+        return (
+            known if any(one is optimizer for one in known) else [*known, optimizer]
+        )  # one that was unpickled
 
     def _put(self, line: dict[str, Any]) -> None:
         self._trace.write(json.dumps(line).encode() + b"\n")

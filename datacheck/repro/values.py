@@ -38,12 +38,13 @@ class TreeDiff:
     Args:
         added: only in the second, with a content that no name of the first has lost.
         removed: only in the first, and nothing that was added has its content.
-        changed: in both, with a content that no other name had before, or that another one still has.
+        changed: in both, with a content that no other name had before, or that another one still
+            has.
         renamed: (name in the first, name in the second): the same content.
         swapped: pairs in both whose contents have changed places; the smaller name first.
         reordered: in both; what a name holds now, by the name that held it before and lost it.
-        copies: of those added or changed, which name of the first had this very content; none of more than
-            4,096 letters.
+        copies: of those added or changed, which name of the first had this very content; none of
+            more than 4,096 letters.
     """
 
     added: list[str] = field(default_factory=list)
@@ -55,15 +56,26 @@ class TreeDiff:
     copies: dict[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.added or self.removed or self.changed or self.renamed or self.swapped or self.reordered)
+        return bool(
+            self.added
+            or self.removed
+            or self.changed
+            or self.renamed
+            or self.swapped
+            or self.reordered
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
         return {
-            "added": self.added, "removed": self.removed, "changed": self.changed,
-            "renamed": [list(pair) for pair in self.renamed], "swapped": [list(pair) for pair in self.swapped],
-            "reordered": self.reordered, "copies": self.copies,
-        }  # fmt: skip
+            "added": self.added,
+            "removed": self.removed,
+            "changed": self.changed,
+            "renamed": [list(pair) for pair in self.renamed],
+            "swapped": [list(pair) for pair in self.swapped],
+            "reordered": self.reordered,
+            "copies": self.copies,
+        }
 
 
 def tree_diff(first: Mapping[str, Content], second: Mapping[str, Content]) -> TreeDiff:
@@ -73,8 +85,9 @@ def tree_diff(first: Mapping[str, Content], second: Mapping[str, Content]) -> Tr
         first, second: contents by name; contents are compared by ``==`` and hashed.
 
     Notes:
-        The order in which names come changes nothing. Swaps are looked for first, then what was renamed (names that end
-        alike first), then what others held before; equal contents are paired in the order of their names.
+        The order in which names come changes nothing. Swaps are looked for first, then what was
+        renamed (names that end alike first), then what others held before; equal contents are
+        paired in the order of their names.
     """
     both = first.keys() & second.keys()
     apart = sorted(name for name in both if first[name] != second[name])
@@ -87,8 +100,13 @@ def tree_diff(first: Mapping[str, Content], second: Mapping[str, Content]) -> Tr
     left = [name for name in apart if name not in paired]
     renamed = _renames(first, second, gone, come)
     old, new = {one for one, _ in renamed}, {other for _, other in renamed}
-    gone, come = [name for name in gone if name not in old], [name for name in come if name not in new]
-    lost = _pairs(((first[name], name) for name in [*left, *gone]), ((second[name], name) for name in left))
+    gone, come = (
+        [name for name in gone if name not in old],
+        [name for name in come if name not in new],
+    )
+    lost = _pairs(
+        ((first[name], name) for name in [*left, *gone]), ((second[name], name) for name in left)
+    )
     reordered = {name: before for before, name in sorted(lost, key=lambda pair: pair[1])}
     changed = [name for name in left if name not in reordered]
     had = _first_names(first, {second[name] for name in [*come, *changed]})
@@ -96,7 +114,9 @@ def tree_diff(first: Mapping[str, Content], second: Mapping[str, Content]) -> Tr
     return TreeDiff(come, gone, changed, renamed, swapped, reordered, copies)
 
 
-def _swaps(first: Mapping[str, Content], second: Mapping[str, Content], apart: list[str]) -> list[tuple[str, str]]:
+def _swaps(
+    first: Mapping[str, Content], second: Mapping[str, Content], apart: list[str]
+) -> list[tuple[str, str]]:
     """Return pairs of names each of which now has what the other had."""
     waiting: dict[tuple[Content, Content], deque[str]] = defaultdict(deque)
     found = []
@@ -129,7 +149,7 @@ def _last_part(name: str) -> str:
 
 def _pairs(
     before: Iterable[tuple[Content, str]], now: Iterable[tuple[Content, str]]
-) -> list[tuple[str, str]]:  # fmt: skip
+) -> list[tuple[str, str]]:
     """Pair names of equal content, in the order given; each name is used once."""
     holders: dict[Content, list[str]] = defaultdict(list)
     for content, name in before:
@@ -142,13 +162,17 @@ def _pairs(
 def _first_names(first: Mapping[str, Content], wanted: set[Content]) -> dict[Content, str]:
     """Return the smallest name that has each of these contents, of those that may be repeated."""
     found: dict[Content, str] = {}
-    for name in sorted(name for name, content in first.items() if content in wanted and len(name) <= _COPIED):
+    for name in sorted(
+        name for name, content in first.items() if content in wanted and len(name) <= _COPIED
+    ):
         found.setdefault(first[name], name)
     return found
 
 
 Array = np.ndarray[Any, Any]
-ValueChanges = dict[str, dict[str, Any]]  # by name of a file or key of a sample: what each field says
+ValueChanges = dict[
+    str, dict[str, Any]
+]  # by name of a file or key of a sample: what each field says
 
 MOST = 200  # files whose values are compared; of the others it is known that they differ
 MOST_SAMPLES, _FIELDS = 1000, 100  # of which it is told how they differ; fields of each
@@ -158,11 +182,16 @@ _ITEMS = "datacheck.repro.values:compare_items"
 
 def file_changes(first: Listing, second: Listing, pairs: Sequence[tuple[str, str]]) -> ValueChanges:
     """Return how the named values of files differ, by the second's path; of those that no format reads nothing."""
-    task = {"first": folders_json(first.root, first.roots), "second": folders_json(second.root, second.roots)}
+    task = {
+        "first": folders_json(first.root, first.roots),
+        "second": folders_json(second.root, second.roots),
+    }
     return _compare_in_child(_FILES, task, [list(pair) for pair in pairs[:MOST]])
 
 
-def sample_changes(schema: Schema, first: Listing, second: Listing, files: Iterable[str]) -> ValueChanges:
+def sample_changes(
+    schema: Schema, first: Listing, second: Listing, files: Iterable[str]
+) -> ValueChanges:
     """Return how the fields of samples differ, by key.
 
     Args:
@@ -180,8 +209,13 @@ def sample_changes(schema: Schema, first: Listing, second: Listing, files: Itera
         other = others.get((item.path, item.split))
         if other is not None and len(pairs) < MOST and not changed.isdisjoint(source.files(item)):
             pairs.append((item, other))
-    task = {"first": task_of(schema, first.root, first.roots), "second": task_of(schema, second.root, second.roots)}
-    return _compare_in_child(_ITEMS, task, [[item.as_dict(), other.as_dict()] for item, other in pairs])
+    task = {
+        "first": task_of(schema, first.root, first.roots),
+        "second": task_of(schema, second.root, second.roots),
+    }
+    return _compare_in_child(
+        _ITEMS, task, [[item.as_dict(), other.as_dict()] for item, other in pairs]
+    )
 
 
 def _compare_in_child(function: str, task: dict[str, Any], items: list[Any]) -> ValueChanges:
@@ -204,7 +238,7 @@ def _places(side: Mapping[str, Any]) -> list[str]:
     return [side["root"], *side["roots"].values()]
 
 
-# ------------------------------------------------------------------------------------------ in the child
+# ------------------------------------------------------------------------------------- in the child
 
 
 @answers({text: {text: {"said": text}}}, raises=(UsageError, MissingDependencyError))
@@ -239,18 +273,27 @@ def _limit(beat: Callable[[int], None], sides: Iterable[tuple[Mapping[str, Any],
     if isinstance(beat, Pulse):
         beat.files(
             sum(
-                size_of(Path(side["root"]), {name: Path(place) for name, place in side["roots"].items()}, path)
+                size_of(
+                    Path(side["root"]),
+                    {name: Path(place) for name, place in side["roots"].items()},
+                    path,
+                )
                 for side, path in sides
             )
         )
 
 
 def _container_changes(x: Container, y: Container) -> dict[str, Any]:
-    both = {told: (_value(x, name), _value(y, name)) for told, name in storable_names({*x.names(), *y.names()}).items()}
+    both = {
+        told: (_value(x, name), _value(y, name))
+        for told, name in storable_names({*x.names(), *y.names()}).items()
+    }
     return dict(islice(_changed_values(both), MOST_SAMPLES))
 
 
-def _changed_values(both: Mapping[str, tuple[Array | None, Array | None]]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _changed_values(
+    both: Mapping[str, tuple[Array | None, Array | None]],
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield name and how the two values differ, of those that do."""
     for name in sorted(both):
         if (said := describe_change(*both[name])) is not None:

@@ -21,7 +21,10 @@ def catalogue() -> dict[str, Rule]:
     found: dict[str, Rule] = {}
     for rule in discover("datacheck.rules", Rule):
         if rule.code in found:
-            msg = f"{rule.code} is the code of {found[rule.code].name} and of {rule.name}; codes are never shared"
+            msg = (
+                f"{rule.code} is the code of {found[rule.code].name} and of {rule.name}; codes "
+                f"are never shared"
+            )
             raise DatacheckError(msg)
         found[rule.code] = rule
     return dict(sorted(found.items()))

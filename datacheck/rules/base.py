@@ -1,8 +1,9 @@
 """What a rule is: a measure (block to columns, never a verdict) and a judge (rows and thresholds to failures).
 
-A measurement may serve several rules; it runs once per block. Columns of a per-field measurement are stored as
-``field:stat``, those of a per-sample one as ``:stat``. A measurement returns arrays, lists of text, or `Measured` where
-it says nothing about some of the samples; no columns at all mean that it does not apply to such values.
+A measurement may serve several rules; it runs once per block. Columns of a per-field measurement
+are stored as ``field:stat``, those of a per-sample one as ``:stat``. A measurement returns arrays,
+lists of text, or `Measured` where it says nothing about some of the samples; no columns at all mean
+that it does not apply to such values.
 """
 
 from __future__ import annotations
@@ -33,19 +34,23 @@ class Measure:
     """A measurement: one row per sample of scalars, vectors of at most 4,096 numbers, digests or short texts.
 
     Args:
-        name, version: part of the key under which rows are kept; a changed result needs a new version.
-        per: "field": called as ``function(column, spec)`` for every present field (and part of a field) to which
-            `applies`; "sample": called as ``function(block, schema)``.
-        uses: what in the schema changes the result, see `settings`: keys of the field's declaration ("skeleton"); for a
-            per-sample measurement keys of the schema ("loader") or of all declarations ("fields.role").
-        outside: what besides file and schema changes the result (a tokenizer's digest), as JSON values.
-        undeclared: also run for fields that the schema does not list (``"*"``); the columns are then added up over
-            those fields under the name ``*``, and the text column ``worst`` names the field with the largest `worst`.
+        name, version: part of the key under which rows are kept; a changed result needs a new
+            version.
+        per: "field": called as ``function(column, spec)`` for every present field (and part of a
+            field) to which `applies`; "sample": called as ``function(block, schema)``.
+        uses: what in the schema changes the result, see `settings`: keys of the field's declaration
+            ("skeleton"); for a per-sample measurement keys of the schema ("loader") or of all
+            declarations ("fields.role").
+        outside: what besides file and schema changes the result (a tokenizer's digest), as JSON
+            values.
+        undeclared: also run for fields that the schema does not list (``"*"``); the columns are
+            then added up over those fields under the name ``*``, and the text column ``worst``
+            names the field with the largest `worst`.
         worst: the column that decides which undeclared field is named.
-        unlisted: also run for each field of numbers that the schema does not list, under the field's own name, unless
-            the schema speaks of all of them (``"*"``).
-        depth: the shallowest scan in which it runs: "structure" needs shapes and dtypes only, "numeric" values, "deep"
-            pixels, or more time than a daily scan should take.
+        unlisted: also run for each field of numbers that the schema does not list, under the
+            field's own name, unless the schema speaks of all of them (``"*"``).
+        depth: the shallowest scan in which it runs: "structure" needs shapes and dtypes only,
+            "numeric" values, "deep" pixels, or more time than a daily scan should take.
     """
 
     name: str
@@ -65,11 +70,16 @@ class Measure:
 
         Args:
             schema: the schema in force.
-            outside: with what lies outside of it, for which files that it names are opened and checks are imported.
+            outside: with what lies outside of it, for which files that it names are opened and
+                checks are imported.
         """
-        said = schema.as_dict() | {"loader": None if schema.loader is None else [list(s) for s in schema.loader.steps]}
+        said = schema.as_dict() | {
+            "loader": None if schema.loader is None else [list(s) for s in schema.loader.steps]
+        }
         declared: dict[str, dict[str, Any]] = said.get("fields", {})
-        seen = sorted(name for name in declared if self.per == "sample" or self.applies(schema.fields[name]))
+        seen = sorted(
+            name for name in declared if self.per == "sample" or self.applies(schema.fields[name])
+        )
         values: dict[str, Any] = {"fields": seen}
         for use in self.uses:
             key = use.removeprefix("fields.") if self.per == "sample" else use
@@ -87,7 +97,9 @@ def measure(
     """Make a function a measurement; see `Measure` for the options."""
 
     def wrap(function: Callable[..., Columns]) -> Measure:
-        quiet = np.errstate(all="ignore")(function)  # NaN and overflow are what the rows are there to tell
+        quiet = np.errstate(all="ignore")(
+            function
+        )  # NaN and overflow are what the rows are there to tell
         return Measure(name, version, per, quiet, **options)
 
     return wrap
@@ -171,20 +183,24 @@ class Rule:
         code: append-only; the hundreds are the family.
         name: the defect ("non-finite"), so that "waive non-finite" reads as English.
         per: as of its measurement: one judge call per field, or one for all samples.
-        measures: what it needs; their columns are in the rows it is given. See `Rows` for how columns are
-            named.
-        needs: codes whose failing samples this rule does not judge (their verdict is skip, for that reason). Where both
-            rules are per field only failures of the same field count, or of the field that it is a part of.
+        measures: what it needs; their columns are in the rows it is given. See `Rows` for how
+            columns are named.
+        needs: codes whose failing samples this rule does not judge (their verdict is skip, for that
+            reason). Where both rules are per field only failures of the same field count, or of the
+            field that it is a part of.
         applies: for a per-field rule, whether it has something to say about a field.
         unless: for any rule, why it does not apply to a schema at all ("" where it does).
         defaults: options with their default values.
-        span: rows a judge call sees: "split" (each split on its own, default) or "all" (every split at once).
+        span: rows a judge call sees: "split" (each split on its own, default) or "all" (every split
+            at once).
         sees: "checked": rows that could be read (default); "all": also unreadable and skipped ones.
         depth: the shallowest scan in which it runs, where that is deeper than its measurements say.
-        pairs, compare: for a rule that needs two samples' arrays at once: which pairs (int64 (pairs, 2), positions
-            within the rows, at most 10,000), and what to measure of each; `Case.pairs` then holds the answers.
+        pairs, compare: for a rule that needs two samples' arrays at once: which pairs (int64
+            (pairs, 2), positions within the rows, at most 10,000), and what to measure of each;
+            `Case.pairs` then holds the answers.
         compares: it needs `Case.reference` and does not apply without one.
-        paced: it goes by ``episode: {fps: ...}``: samples whose files tell different rates are judged by rate.
+        paced: it goes by ``episode: {fps: ...}``: samples whose files tell different rates are
+            judged by rate.
     """
 
     code: str
@@ -217,7 +233,9 @@ class Rule:
         return inspect.cleandoc(self.judge.__doc__ or "")
 
 
-def rule(code: str, name: str, severity: Severity, level: Level, **options: Any) -> Callable[[Judge], Rule]:
+def rule(
+    code: str, name: str, severity: Severity, level: Level, **options: Any
+) -> Callable[[Judge], Rule]:
     """Make a judge a rule; see `Rule` for the options."""
 
     def wrap(judge: Judge) -> Rule:
@@ -268,7 +286,9 @@ def collapse_ranges(names: Iterable[str]) -> list[str]:
         else:
             runs.append((name, name, 1, 0))
         before = parts
-    return [first if count == 1 else f"{first} … {last} ({count:,})" for first, last, count, _ in runs]
+    return [
+        first if count == 1 else f"{first} … {last} ({count:,})" for first, last, count, _ in runs
+    ]
 
 
 def _incremented_part(before: tuple[str | int, ...], parts: tuple[str | int, ...]) -> int:

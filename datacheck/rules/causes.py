@@ -1,9 +1,10 @@
 """This module compares the possible causes of samples that are out of range.
 
-Each possible change of the values is undone on paper. The failing samples must then look like the good ones in all that
-is known of them (size, bones, distance), not only in the quantity whose range they left. Where there are too few good
-samples the declared ranges take their place. A cause is named only where one change fits, no other does, and the
-samples are alike enough to tell its factor from any other.
+Each possible change of the values is undone on paper. The failing samples must then look like the
+good ones in all that is known of them (size, bones, distance), not only in the quantity whose range
+they left. Where there are too few good samples the declared ranges take their place. A cause is
+named only where one change fits, no other does, and the samples are alike enough to tell its factor
+from any other.
 """
 
 from __future__ import annotations
@@ -24,9 +25,14 @@ LogQuantities = Mapping[str, Array]
 _LEAST = 8  # good samples that say how the others should look
 _FEW = 3  # offenders below which a person should look
 _SLACK = 0.1  # of a logarithm: samples of one dataset differ that much without a reason
-_ERRORS = 2.5  # standard errors between the medians of offenders and good samples that chance explains
+_ERRORS = (
+    2.5  # standard errors between the medians of offenders and good samples that chance explains
+)
 _WIDER = 3.0  # mended offenders spread at most so much wider than good samples
-_SURE, _SURE_COMMON = 0.3, 0.5  # of a logarithm: within more room a known factor is not distinguished from any other
+_SURE, _SURE_COMMON = (
+    0.3,
+    0.5,
+)  # of a logarithm: within more room a known factor is not distinguished from any other
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +42,8 @@ class CandidateCause:
     Args:
         kind, words: as of `Cause`.
         factor: by which values are multiplied to mend them; None where no factor does.
-        looks: logarithms of quantities of the mended samples, float64 (rows) by name; not finite where unknown.
+        looks: logarithms of quantities of the mended samples, float64 (rows) by name; not finite
+            where unknown.
         allowed: bool (rows): the mended sample is within all declared ranges.
         certain: nothing else that is not tried here has the same effect.
         common: it happens so often that an unknown factor near it is far less likely.
@@ -77,7 +84,9 @@ class NormalRange:
         values = _finite(looks)
         if not len(values) or abs(float(np.median(values)) - self.middle) > self.room:
             return False
-        return self.spread is None or len(values) < _LEAST or _spread(values) <= _WIDER * self.spread
+        return (
+            self.spread is None or len(values) < _LEAST or _spread(values) <= _WIDER * self.spread
+        )
 
 
 def range_from_limits(low: float | None, high: float | None) -> NormalRange | None:
@@ -110,14 +119,16 @@ def explain(
         share: of the offenders that a change must bring into range.
 
     Returns:
-        A cause with `kind` where one change is clearly better than all others; one without `kind` and `factor`, the
-        possible ones as its alternatives, where the samples do not decide.
+        A cause with `kind` where one change is clearly better than all others; one without `kind`
+        and `factor`, the possible ones as its alternatives, where the samples do not decide.
     """
     count = int(bad.sum())
     fitting = [c for c in changes if int((bad & c.allowed).sum()) >= max(1.0, share * count)]
     seen = _normal_ranges(looks, bad, good, groups)
     usual = seen or {name: said for name, said in ranges.items() if said is not None}
-    likely = [c for c in fitting if all(said.fits(c.looks[name][bad]) for name, said in usual.items())]
+    likely = [
+        c for c in fitting if all(said.fits(c.looks[name][bad]) for name, said in usual.items())
+    ]
     blur = min((said.blur for said in usual.values()), default=math.inf)
     if len(likely) == 1 and _is_distinct(likely[0], blur) and (seen or len(fitting) == 1):
         (change,) = likely
@@ -139,15 +150,22 @@ def _ambiguous_cause(changes: Sequence[CandidateCause], bad: Array) -> Cause | N
     ways = tuple(change.description for change in changes)
     verb = "bring" if len(ways) > 1 else "brings"
     saved = max(int((bad & change.allowed).sum()) for change in changes)
-    text = f"not clear: {' and '.join(ways)} {verb} {saved:,} of {int(bad.sum()):,} into range, and so may others"
+    text = (
+        f"not clear: {' and '.join(ways)} {verb} {saved:,} of {int(bad.sum()):,} into range, "
+        f"and so may others"
+    )
     return Cause(text, alternatives=ways)
 
 
-def _normal_ranges(looks: LogQuantities, bad: Array, good: Array, groups: Texts) -> dict[str, NormalRange]:
+def _normal_ranges(
+    looks: LogQuantities, bad: Array, good: Array, groups: Texts
+) -> dict[str, NormalRange]:
     """Return how the good samples look; nothing where they are too few, or as few as to be offenders by chance."""
     found = {}
     parts = (
-        1 / _independent_count(groups, bad) + 1 / _independent_count(groups, good) if bad.any() and good.any() else 0.0
+        1 / _independent_count(groups, bad) + 1 / _independent_count(groups, good)
+        if bad.any() and good.any()
+        else 0.0
     )
     for name, values in looks.items():
         fine, off = _finite(values[good]), _finite(values[bad])

@@ -84,12 +84,18 @@ class Turns:
         roles = self.roles[np.repeat(self.starts, seen) + place]
         numbers = np.where(place < SPELLED, roles + 1, len(self.words) + 1).astype(np.uint64)
         sums = np.concatenate(
-            [np.zeros(1, np.uint64), np.cumsum(numbers * np.cumprod(np.full(SPELLED + 1, _STEP))[place])]
+            [
+                np.zeros(1, np.uint64),
+                np.cumsum(numbers * np.cumprod(np.full(SPELLED + 1, _STEP))[place]),
+            ]
         )
         stops = np.cumsum(seen)
-        _, first, which = np.unique(sums[stops] - sums[stops - seen], return_index=True, return_inverse=True)
+        _, first, which = np.unique(
+            sums[stops] - sums[stops - seen], return_index=True, return_inverse=True
+        )
         said = [
-            order_of(tuple(self.words[role] for role in roles[stops[i] - seen[i] : stops[i]])) for i in first.tolist()
+            order_of(tuple(self.words[role] for role in roles[stops[i] - seen[i] : stops[i]]))
+            for i in first.tolist()
         ]
         return [said[number] for number in which.tolist()]
 
@@ -97,7 +103,9 @@ class Turns:
 @lru_cache(maxsize=65_536)
 def order_of(roles: tuple[str, ...]) -> str:
     """Return who speaks, with what comes again at once counted: "system (user assistant)", 3 times; of 16 turns."""
-    names = [role.encode("utf-8", "backslashreplace").decode()[:_LETTERS] for role in roles[:SPELLED]]
+    names = [
+        role.encode("utf-8", "backslashreplace").decode()[:_LETTERS] for role in roles[:SPELLED]
+    ]
     said, i = [], 0
     while i < len(names):
         size, times = 1, 1
@@ -108,7 +116,9 @@ def order_of(roles: tuple[str, ...]) -> str:
             if again > 1 and again * wide > size * times:
                 size, times = wide, again
         turn = " ".join(names[i : i + size])
-        said.append(turn if times == 1 else f"({turn})\u00d7{times}" if size > 1 else f"{turn}\u00d7{times}")
+        said.append(
+            turn if times == 1 else f"({turn})\u00d7{times}" if size > 1 else f"{turn}\u00d7{times}"
+        )
         i += size * times
     return " ".join([*said, "…"] if len(roles) > SPELLED else said)
 
@@ -138,12 +148,18 @@ def turns_of(column: Column) -> Turns | None:
 def of_messages(column: Messages) -> Turns:
     """Return the messages of a column that holds them as such."""
     none = np.zeros(len(column), np.int64)
-    return Turns(column.chat, column.counts, column.words, column.roles, column.said, none, column.sizes)
+    return Turns(
+        column.chat, column.counts, column.words, column.roles, column.said, none, column.sizes
+    )
 
 
 def pairs_of(schema: Schema) -> list[tuple[str, str]]:
     """Return the fields that hold preferred answers, each with that of the rejected ones."""
-    return [(name, spec.preferred_over) for name, spec in schema.of_role("chat", "text") if spec.preferred_over]
+    return [
+        (name, spec.preferred_over)
+        for name, spec in schema.of_role("chat", "text")
+        if spec.preferred_over
+    ]
 
 
 def is_plain(chat: Any) -> bool:
@@ -174,11 +190,19 @@ def turns_in(chats: list[Chat]) -> Turns | None:
     codes = np.fromiter(map(numbers.__getitem__, roles), np.int64, len(roles))
     texts = Column.of(said) if said else Column(np.zeros(0, np.uint8), counts[:0], "text")
     return Turns(
-        chats.__getitem__, counts, list(numbers), codes, texts, wide, message_bytes(list(numbers), codes, texts)
+        chats.__getitem__,
+        counts,
+        list(numbers),
+        codes,
+        texts,
+        wide,
+        message_bytes(list(numbers), codes, texts),
     )
 
 
-_AT_ONCE = 1 << 20  # letters of the texts that become tokens at once, each of which takes about 100 bytes meanwhile
+_AT_ONCE = (
+    1 << 20
+)  # letters of the texts that become tokens at once, each of which takes about 100 bytes meanwhile
 FAILED = " (the tokenizer or its chat template takes too much time or memory, or ends its process)"  # behind its path
 
 
@@ -199,7 +223,10 @@ def _tokenizer_or_reason(path: str | None) -> Tokenizer | str:
     except MissingDependencyError as error:
         return str(error)
     except UsageError as error:  # without it bytes decide
-        return f"{path}: no tokenizer with a chat template can be read there; say tokenizer: {{path: FOLDER}} ({error})"
+        return (
+            f"{path}: no tokenizer with a chat template can be read there; say tokenizer: "
+            f"{{path: FOLDER}} ({error})"
+        )
 
 
 def _tokenizer_state(schema: Schema) -> Any:
@@ -216,14 +243,17 @@ def _tokenizer_state(schema: Schema) -> Any:
     ]
 
 
-@measure("trained", version=3, per="sample", uses=("tokenizer", "fields.role"), outside=_tokenizer_state)
+@measure(
+    "trained", version=3, per="sample", uses=("tokenizer", "fields.role"), outside=_tokenizer_state
+)
 def trained(block: Block, schema: Schema) -> Columns:
     """What is left to learn after template and truncation, as minimind's loader marks it.
 
-    ``<field>:trained`` tokens between start and end markers (the end marker counts); ``<field>:marker``: tokens up to
-    the first answer, -1 where no marker is found; ``<field>:tokens`` before truncation; ``<field>:cut``: supervised
-    ones that truncation takes; ``<field>:closed``: what is supervised ends with the end marker; ``<field>:refused``:
-    why the template refuses, ``<field>:why``: why nothing could be counted.
+    ``<field>:trained`` tokens between start and end markers (the end marker counts);
+    ``<field>:marker``: tokens up to the first answer, -1 where no marker is found;
+    ``<field>:tokens`` before truncation; ``<field>:cut``: supervised ones that truncation takes;
+    ``<field>:closed``: what is supervised ends with the end marker; ``<field>:refused``: why the
+    template refuses, ``<field>:why``: why nothing could be counted.
     """
     found: dict[str, Any] = {}
     spec = schema.tokenizer or TokenizerSpec()
@@ -245,7 +275,12 @@ def trained(block: Block, schema: Schema) -> Columns:
 
 def _count(speech: Tokenizer, chats: list[Any], spec: TokenizerSpec) -> dict[str, Any]:
     start, end = speech.encode([spec.start, spec.end], around=False)
-    texts, refused, told, letters = list[str](), list[str](), list[tuple[int, int, int, int, int]](), 0
+    texts, refused, told, letters = (
+        list[str](),
+        list[str](),
+        list[tuple[int, int, int, int, int]](),
+        0,
+    )
     for text in speech.chats(map(messages_of, chats)):
         texts.append(text if isinstance(text, str) else "")
         refused.append("" if isinstance(text, str) else str(text))
@@ -265,12 +300,15 @@ def _count(speech: Tokenizer, chats: list[Any], spec: TokenizerSpec) -> dict[str
     }
 
 
-def _supervised(ids: Array, start: Array, end: Array, most: int | None) -> tuple[int, int, int, int, int]:
+def _supervised(
+    ids: Array, start: Array, end: Array, most: int | None
+) -> tuple[int, int, int, int, int]:
     """Return what is supervised of a chat.
 
     Returns:
-        The supervised tokens within the first `most`; the tokens up to the first answer (-1: none); all tokens; the
-        supervised ones behind the first `most`; 1 where the last supervised span ends with the end marker, else 0.
+        The supervised tokens within the first `most`; the tokens up to the first answer (-1: none);
+        all tokens; the supervised ones behind the first `most`; 1 where the last supervised span
+        ends with the end marker, else 0.
     """
     begins = places(ids, start)
     marker = int(begins[0]) + len(start) if len(begins) else -1
@@ -279,7 +317,9 @@ def _supervised(ids: Array, start: Array, end: Array, most: int | None) -> tuple
     if most is not None and len(ids) > most:
         cut = sum(stop - first for first, stop in spans(ids, start, end)) - count
     last = found[-1] if found else (0, 0)
-    closed = last[1] - last[0] >= len(end) and bool((ids[last[1] - len(end) : last[1]] == end).all())
+    closed = last[1] - last[0] >= len(end) and bool(
+        (ids[last[1] - len(end) : last[1]] == end).all()
+    )
     return count, marker, len(ids), cut, int(closed or not found)
 
 
@@ -289,7 +329,10 @@ def vocabulary(block: Block, schema: Schema) -> Columns:
     speech = None if schema.tokenizer is None else _tokenizer(schema.tokenizer.path)
     size = -1 if speech is None else speech.size
     pad = None if speech is None else speech.id_of("pad_token")
-    return {"vocabulary": np.full(len(block), size), "pad": np.full(len(block), -1 if pad is None else pad)}
+    return {
+        "vocabulary": np.full(len(block), size),
+        "pad": np.full(len(block), -1 if pad is None else pad),
+    }
 
 
 @lru_cache(maxsize=4)

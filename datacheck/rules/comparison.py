@@ -29,10 +29,12 @@ class DriftResult:
         drifted: it is told as a finding.
         samples, groups: of this run and of the reference, as many as were looked at.
         q: its false-discovery rate; None where it lay too near to be tested.
-        chance: what 95 of 100 deals of the groups to the sides do not exceed; None where it was not tested.
+        chance: what 95 of 100 deals of the groups to the sides do not exceed; None where it was not
+            tested.
         median: of this run and of the reference, None of what has no order.
         curve: of the worst, see `cumulative`.
-        classes: of shares of classes, those that moved most: name, share here, share in the reference.
+        classes: of shares of classes, those that moved most: name, share here, share in the
+            reference.
         split: that was judged; the judge does not know it.
     """
 
@@ -53,13 +55,23 @@ class DriftResult:
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
         said: dict[str, Any] = {
-            "field": self.field, "measure": self.measure, "unit": self.unit, "split": self.split,
-            "effect": _rounded(self.effect), "drifted": self.drifted, "q": _rounded(self.q), "chance": _rounded(self.chance),
-            "samples": _sides(self.samples), "groups": _sides(self.groups),
-        }  # fmt: skip
+            "field": self.field,
+            "measure": self.measure,
+            "unit": self.unit,
+            "split": self.split,
+            "effect": _rounded(self.effect),
+            "drifted": self.drifted,
+            "q": _rounded(self.q),
+            "chance": _rounded(self.chance),
+            "samples": _sides(self.samples),
+            "groups": _sides(self.groups),
+        }
         said |= {} if self.median is None else {"median": _sides(self.median)}
         said |= {} if self.curve is None else {"curve": dict(self.curve)}
-        names = [{"name": name, "here": here, "reference": then} for name, here, then in self.classes[:_CLASSES]]
+        names = [
+            {"name": name, "here": here, "reference": then}
+            for name, here, then in self.classes[:_CLASSES]
+        ]
         return said | ({"classes": names} if names else {})
 
 
@@ -75,10 +87,12 @@ def comparison_json(compared: Iterable[DriftResult]) -> dict[str, Any]:
     """Return the measures of a verdict as JSON values, those that drifted first, then the largest effects.
 
     Returns:
-        ``count`` of all, how many ``drifted``, ``measures``: of more than 120 the last are left out, and only six of
-        those that drifted keep their curves.
+        ``count`` of all, how many ``drifted``, ``measures``: of more than 120 the last are left
+        out, and only six of those that drifted keep their curves.
     """
-    order = sorted(compared, key=lambda one: (not one.drifted, -one.effect, one.split, one.field, one.measure))
+    order = sorted(
+        compared, key=lambda one: (not one.drifted, -one.effect, one.split, one.field, one.measure)
+    )
     drawn = {*top_measures(one for one in order if one.curve is not None)}
     kept = [one if one in drawn else replace(one, curve=None) for one in order[:MOST]]
     drifted = sum(one.drifted for one in order)
@@ -114,9 +128,12 @@ def cumulative(here: Array, reference: Array) -> dict[str, Any]:
         here, reference: finite float64, at least one each.
 
     Returns:
-        ``at``: at most 128 of the values, ascending: all of them where they are few, else quantiles of each side, the
-        ends and the place of the largest difference. ``here``, ``reference``: values of each side at or below each.
-        ``ks``, ``ks_at``: the largest difference of the shares over all values, and the first value that has it.
+        ``at``: at most 128 of the values, ascending: all of them where they are few, else quantiles
+            of each side, the
+        ends and the place of the largest difference. ``here``, ``reference``: values of each side
+        at or below each.
+        ``ks``, ``ks_at``: the largest difference of the shares over all values, and the first value
+            that has it.
 
     Reference: the statistic of Kolmogorov and Smirnov, two-sided; ties count on both sides.
     """
@@ -131,9 +148,12 @@ def cumulative(here: Array, reference: Array) -> dict[str, Any]:
         ends = values[[0, most, -1]]
         kept = np.unique(np.searchsorted(values, np.concatenate([*marks, ends])))
     return {
-        "at": values[kept].tolist(), "here": below[0][kept].tolist(), "reference": below[1][kept].tolist(),
-        "ks": float(apart[most]), "ks_at": float(values[most]),
-    }  # fmt: skip
+        "at": values[kept].tolist(),
+        "here": below[0][kept].tolist(),
+        "reference": below[1][kept].tolist(),
+        "ks": float(apart[most]),
+        "ks_at": float(values[most]),
+    }
 
 
 Distance = Callable[[Array, Array], Array]
@@ -238,12 +258,18 @@ class Permutations:
             sides = dealt[start : start + step].astype(np.float64) @ counts
             found[start : start + step] = distance(sides, total - sides)
         as_far = int((found >= observed * (1 - 1e-9)).sum())
-        return PermutationResult((1 + as_far) / (1 + rounds), float(np.quantile(found, _USUAL, method="inverted_cdf")))
+        return PermutationResult(
+            (1 + as_far) / (1 + rounds), float(np.quantile(found, _USUAL, method="inverted_cdf"))
+        )
 
     def _permuted_sides(self, rounds: int) -> Array:
-        if len(self._known) < rounds:  # one generator per round count: more rounds do not change the first ones' use
+        if (
+            len(self._known) < rounds
+        ):  # one generator per round count: more rounds do not change the first ones' use
             rng = np.random.Generator(np.random.PCG64(_SEED))
-            self._known = rng.permuted(np.broadcast_to(self._first, (rounds, len(self._first))), axis=1)
+            self._known = rng.permuted(
+                np.broadcast_to(self._first, (rounds, len(self._first))), axis=1
+            )
         return self._known[:rounds]
 
 

@@ -57,11 +57,15 @@ MOST_PAIRS = 10_000
 class PairReader(Protocol):
     """Reads the samples of pairs again and compares them: values by name, float64 (pairs), NaN where that failed."""
 
-    def __call__(self, rule: Rule, case: RuleContext, split: str, rows: Rows, pairs: Array) -> Mapping[str, Array]:
+    def __call__(
+        self, rule: Rule, case: RuleContext, split: str, rows: Rows, pairs: Array
+    ) -> Mapping[str, Array]:
         """Return what `Rule.compare` says of each pair."""
 
 
-def with_pairs(rule: Rule, case: RuleContext, split: str, rows: Rows, read: PairReader) -> RuleContext:
+def with_pairs(
+    rule: Rule, case: RuleContext, split: str, rows: Rows, read: PairReader
+) -> RuleContext:
     """Return the case with the pairs that a rule asks for.
 
     Raises:
@@ -97,13 +101,15 @@ class ReferenceRows:
         return self._table.rows(np.flatnonzero(mask), name)
 
 
-_RULE_SECONDS, _ROW_SECONDS = 60.0, 1e-4  # processor time [s] that a rule may use, and more for each row
+_RULE_SECONDS, _ROW_SECONDS = (
+    60.0,
+    1e-4,
+)  # processor time [s] that a rule may use, and more for each row
 _MIN_SECONDS = 1.0  # for each further call, when a rule has used its time
 _NO_RATE = "the dataset of their file does not tell its steps a second"
 _ABORTED = "stopped"
-_MAX_JUDGE_CALLS = (
-    20_000  # fields for each split that is judged by itself: each is a call of each rule, however few rows
-)
+# Fields times splits that are judged separately: each is one call of each rule, however few rows.
+_MAX_JUDGE_CALLS = 20_000
 _SMALL_SPLITS = "all others"  # what the splits beyond these are called, which are judged as one
 _EXAMPLES = 3
 _MAX_DRAWN = 12  # that are drawn
@@ -120,7 +126,8 @@ class RuleResults:
         crashes: rule, what it was looking at, traceback.
         valid: bool (rows): checked and in no error finding.
         codes: per row, the codes that make it invalid.
-        failing: per row, the codes of all its findings, those that only warn or inform too, with spaces between.
+        failing: per row, the codes of all its findings, those that only warn or inform too, with
+            spaces between.
         seconds: what each rule took.
         suppressed: findings that are known and not told again.
     """
@@ -140,7 +147,9 @@ class _Waivers:
 
     def __init__(self, ignore: Sequence[str]) -> None:
         self._known, self.used = set(ignore), set[str]()
-        self._patterns = [(entry, re.compile(translate(entry)).match) for entry in ignore if is_pattern(entry)]
+        self._patterns = [
+            (entry, re.compile(translate(entry)).match) for entry in ignore if is_pattern(entry)
+        ]
 
     def __bool__(self) -> bool:
         return bool(self._known)
@@ -157,7 +166,8 @@ class _RuleExecution:
 
     Args:
         readable: some sample could be read.
-        expected: the schema says that samples hold what the rule judges: no optional field, none that it does not list.
+        expected: the schema says that samples hold what the rule judges: no optional field, none
+            that it does not list.
     """
 
     choice: Choice
@@ -188,7 +198,8 @@ class _RuleExecution:
         if self.waived:
             why.append(f"{self.waived:,} failing samples waived: {choice.settings.reason}")
         unseen = tuple(
-            f"{np.count_nonzero(m):,} samples not judged: {reason}" for reason, m in sorted(self.unseen.items())
+            f"{np.count_nonzero(m):,} samples not judged: {reason}"
+            for reason, m in sorted(self.unseen.items())
         )
         if self.crashes:
             verdict = Verdict.CRASH
@@ -205,10 +216,19 @@ class _RuleExecution:
             verdict = Verdict.PASS
         skipped = {code: int(np.count_nonzero(mask)) for code, mask in sorted(self.skipped.items())}
         return RuleVerdict(
-            rule.code, rule.name, verdict, choice.severity, rule.level,
-            int(np.count_nonzero(self.checked)), int(np.count_nonzero(self.failed)), skipped, unseen, "; ".join(why),
-            dict(choice.options), comparison_json(self.compared) if self.compared else {},
-        )  # fmt: skip
+            rule.code,
+            rule.name,
+            verdict,
+            choice.severity,
+            rule.level,
+            int(np.count_nonzero(self.checked)),
+            int(np.count_nonzero(self.failed)),
+            skipped,
+            unseen,
+            "; ".join(why),
+            dict(choice.options),
+            comparison_json(self.compared) if self.compared else {},
+        )
 
 
 def _nothing_judged(trial: _RuleExecution) -> tuple[Verdict, list[str]]:
@@ -219,7 +239,9 @@ def _nothing_judged(trial: _RuleExecution) -> tuple[Verdict, list[str]]:
         return Verdict.SKIP, [f"every sample that it would judge fails {', '.join(codes)}"]
     if not trial.readable:
         return Verdict.SKIP, ["no sample could be read"]
-    return (Verdict.SKIP if trial.expected else Verdict.NOT_APPLICABLE), ["no sample holds what it judges"]
+    return (Verdict.SKIP if trial.expected else Verdict.NOT_APPLICABLE), [
+        "no sample holds what it judges"
+    ]
 
 
 def _mask(mask: Array, index: Array) -> Array:
@@ -231,10 +253,15 @@ def _mask(mask: Array, index: Array) -> Array:
 
 
 def judge(
-    table: Table, schema: Schema, choices: Sequence[Choice], notes: Sequence[Note] = (),
-    crashes: Sequence[Mapping[str, str]] = (), reference: Table | None = None, second: PairReader | None = None,
+    table: Table,
+    schema: Schema,
+    choices: Sequence[Choice],
+    notes: Sequence[Note] = (),
+    crashes: Sequence[Mapping[str, str]] = (),
+    reference: Table | None = None,
+    second: PairReader | None = None,
     rates: Array | None = None,
-) -> RuleResults:  # fmt: skip
+) -> RuleResults:
     """Run every chosen rule over the table.
 
     Args:
@@ -245,8 +272,8 @@ def judge(
         crashes: measurements that failed: measure, key, traceback.
         reference: all rows of the run to compare with.
         second: reads samples again for rules over pairs; without it they see no pairs.
-        rates: float64 (rows), the steps a second that the file of each tells, NaN where it tells none; None: those of
-            the schema, for all.
+        rates: float64 (rows), the steps a second that the file of each tells, NaN where it tells
+            none; None: those of the schema, for all.
 
     Raises:
         UsageError: a waiver matches no failing sample.
@@ -256,10 +283,14 @@ def judge(
     for trial in trials.values():
         names = {m.name for m in trial.choice.rule.measures}
         trial.crashes += [
-            {"rule": trial.choice.rule.code, "at": f"measurement {c['measure']} of {c['key']}",
-             "traceback": c["traceback"]}
-            for c in crashes if c["measure"] in names and trial.choice.verdict is None
-        ]  # fmt: skip
+            {
+                "rule": trial.choice.rule.code,
+                "at": f"measurement {c['measure']} of {c['key']}",
+                "traceback": c["traceback"],
+            }
+            for c in crashes
+            if c["measure"] in names and trial.choice.verdict is None
+        ]
     _check_waivers(schema, trials)
     findings = sorted((f for t in trials.values() for f in t.findings), key=_worst_first)
     errors = _failing(table, [f for f in findings if f.severity is Severity.ERROR])
@@ -270,25 +301,38 @@ def judge(
     verdicts = [trials[code].verdict() for code in sorted(trials)]
     crashed = [c for _, t in sorted(trials.items()) for c in t.crashes]
     seconds = {code: trials[code].seconds for code in sorted(trials)}
-    return RuleResults(verdicts, findings, crashed, valid, codes, _failing(table, findings), seconds)
+    return RuleResults(
+        verdicts, findings, crashed, valid, codes, _failing(table, findings), seconds
+    )
 
 
 def _worst_first(finding: Finding) -> tuple[Any, ...]:
     concerned = finding.failed or finding.of
-    return _WORST_FIRST[finding.severity], -concerned, finding.code, finding.fields, finding.kind, finding.split
+    return (
+        _WORST_FIRST[finding.severity],
+        -concerned,
+        finding.code,
+        finding.fields,
+        finding.kind,
+        finding.split,
+    )
 
 
 def _check_waivers(schema: Schema, trials: Mapping[str, _RuleExecution]) -> None:
     for code, settings in schema.rules.items():
-        if not settings.ignore:  # a rule of which nothing is waived need not have been judged: a batch has no files
+        if (
+            not settings.ignore
+        ):  # a rule of which nothing is waived need not have been judged: a batch has no files
             continue
         trial = trials[code]
         stale = [key for key in settings.ignore if key not in trial.waivers.used]
         stopped = any(finding.kind == _ABORTED for finding in trial.findings)
         if stale and not stopped and trial.choice.verdict not in {Verdict.OFF, Verdict.SKIP}:
             msg = (
-                f"schema {schema.name}, rules.{code}.ignore: {stale[0]!r} matches no sample that fails {code}"
-                f"{f' (nor do {len(stale) - 1} more)' if len(stale) > 1 else ''}. Remove the waiver."
+                f"schema {schema.name}, rules.{code}.ignore: {stale[0]!r} matches no sample that "
+                f"fails {code}"
+                f"{f' (nor do {len(stale) - 1} more)' if len(stale) > 1 else ''}. Remove the "
+                f"waiver."
             )
             raise UsageError(msg)
 
@@ -301,7 +345,9 @@ def _failing(table: Table, findings: Sequence[Finding]) -> Texts:
             masks.setdefault(finding.code, np.zeros(len(table), bool))[finding.rows] = True
     words, rows = [""], np.zeros(len(table), np.int32)
     for code in sorted(masks):
-        before, place = np.unique(rows[masks[code]], return_inverse=True)  # few: the sets of codes that rows fail
+        before, place = np.unique(
+            rows[masks[code]], return_inverse=True
+        )  # few: the sets of codes that rows fail
         rows[masks[code]] = len(words) + place
         words += [f"{words[number]} {code}".strip() for number in before.tolist()]
     reasons, unread = Texts.of(table.reasons), (table.status != CHECKED) & (rows == 0)
@@ -317,7 +363,9 @@ class _Findings:
         rows = np.concatenate([np.zeros(0, np.int64), *(finding.rows for finding in findings)])
         order = np.argsort(rows, kind="stable")
         self._rows = rows[order]
-        self._of = np.repeat(np.arange(len(findings)), [len(finding.rows) for finding in findings])[order]
+        self._of = np.repeat(np.arange(len(findings)), [len(finding.rows) for finding in findings])[
+            order
+        ]
 
     def with_rows(self, rows: Array) -> Iterator[tuple[Finding, int]]:
         """Yield each finding that names some of these rows, and how many of them."""
@@ -332,17 +380,26 @@ class _RuleEngine:
     """Hears one rule after the other and remembers which rows failed which, for the rules that come later."""
 
     def __init__(
-        self, table: Table, schema: Schema, notes: Sequence[Note], reference: Table | None,
-        second: PairReader | None, rates: Array | None,
-    ) -> None:  # fmt: skip
+        self,
+        table: Table,
+        schema: Schema,
+        notes: Sequence[Note],
+        reference: Table | None,
+        second: PairReader | None,
+        rates: Array | None,
+    ) -> None:
         self.table, self.schema, self.rates = table, schema, rates
         by_split = _by_split(table, notes)
         small = _smallest_splits(by_split, schema)
         self.small_count = len(small)
         self.by_split = {split: index for split, index in by_split.items() if split not in small}
         if small:
-            self.by_split[_SMALL_SPLITS] = np.sort(np.concatenate([by_split[split] for split in small]))
-        self.notes: dict[tuple[str, str | None], list[Note]] = {}  # by code and split; under None those of all splits
+            self.by_split[_SMALL_SPLITS] = np.sort(
+                np.concatenate([by_split[split] for split in small])
+            )
+        self.notes: dict[
+            tuple[str, str | None], list[Note]
+        ] = {}  # by code and split; under None those of all splits
         for note in notes:
             for split in (_SMALL_SPLITS if note.split in small else note.split, None):
                 self.notes.setdefault((note.code, split), []).append(note)
@@ -362,10 +419,14 @@ class _RuleEngine:
         trial, began = _RuleExecution(choice, checked, failed, self.readable), time.perf_counter()
         if choice.verdict is None:
             if self.small_count and choice.rule.span != "all":
-                trial.told.append(f"the {self.small_count:,} splits with the fewest samples are judged as one")
+                trial.told.append(
+                    f"the {self.small_count:,} splits with the fewest samples are judged as one"
+                )
             for split, schema, index in self._row_groups(trial):
                 for name, spec in targets(choice.rule, schema, choice.level):
-                    self._judge(trial, split, RuleContext(schema, name, spec, choice.options), index)
+                    self._judge(
+                        trial, split, RuleContext(schema, name, spec, choice.options), index
+                    )
         self.findings[choice.rule.code] = _Findings(trial.findings)
         trial.seconds = time.perf_counter() - began
         return trial
@@ -376,7 +437,9 @@ class _RuleEngine:
             yield "", self.schema, np.arange(len(self.table), dtype=np.int64)
             return
         for split, index in self.by_split.items():
-            for schema, some in self._by_rate(split, index) if rule.paced else [(self.schemas[split], index)]:
+            for schema, some in (
+                self._by_rate(split, index) if rule.paced else [(self.schemas[split], index)]
+            ):
                 if not rule.unless(schema):
                     yield split, schema, some
                 elif not rule.unless(self.schemas[split]):  # it lacks the rate alone
@@ -404,7 +467,11 @@ class _RuleEngine:
         earlier = trial.checked[index]
         trial.checked[index] = True
         rows = TrackedRows(self.table, index, case.name)
-        before = None if self.before is None or not rule.needs_reference else self.before.rows(rule, case.name, split)
+        before = (
+            None
+            if self.before is None or not rule.needs_reference
+            else self.before.rows(rule, case.name, split)
+        )
         case = replace(case, reference=before)
         try:
             if rule.pairs is not None and self.second is not None:
@@ -424,7 +491,10 @@ class _RuleEngine:
                 trial.checked[index] = earlier
         except DamagedRunError:  # a column is read when a rule asks for it
             raise
-        except (MemoryError, OutOfTimeError) as error:  # by samples that somebody chose: they end no scan
+        except (
+            MemoryError,
+            OutOfTimeError,
+        ) as error:  # by samples that somebody chose: they end no scan
             trial.checked[index] = earlier | trial.failed[index]
             self._record(trial, split, case.name, index, _aborted(index, error))
         except Exception:  # noqa: BLE001  a rule that raises is a crash verdict; the other rules go on
@@ -436,7 +506,12 @@ class _RuleEngine:
         return _select(index, self._present(name)) if rule.per == "field" else index
 
     def _record_result(
-        self, trial: _RuleExecution, split: str, name: str, index: Array, said: Failure | Skip | Info | DriftResult
+        self,
+        trial: _RuleExecution,
+        split: str,
+        name: str,
+        index: Array,
+        said: Failure | Skip | Info | DriftResult,
     ) -> None:
         if isinstance(said, Skip):
             self._skip(trial, index, said)
@@ -459,7 +534,9 @@ class _RuleEngine:
                 continue
             fresh = self._mark_suppressed(trial, code, index[gone])
             for finding, hidden in self.findings[code].with_rows(fresh):
-                finding.hides[trial.choice.rule.code] = finding.hides.get(trial.choice.rule.code, 0) + hidden
+                finding.hides[trial.choice.rule.code] = (
+                    finding.hides.get(trial.choice.rule.code, 0) + hidden
+                )
             index = index[~gone]
         return index
 
@@ -481,25 +558,46 @@ class _RuleEngine:
         trial.checked[rows] = False
         trial.unseen.setdefault(skip.reason, np.zeros(len(self.table), bool))[rows] = True
 
-    def _record(self, trial: _RuleExecution, split: str, name: str, index: Array, failure: Failure) -> None:
+    def _record(
+        self, trial: _RuleExecution, split: str, name: str, index: Array, failure: Failure
+    ) -> None:
         mask = _mask(failure.mask, index)
-        order, ranges = (None if one is None else np.asarray(one)[mask] for one in (failure.order, failure.ranges))
+        order, ranges = (
+            None if one is None else np.asarray(one)[mask]
+            for one in (failure.order, failure.ranges)
+        )
         rows = index[mask]
         if trial.waivers and len(rows):
             keep = np.array([self.table.keys[int(i)] not in trial.waivers for i in rows])
             trial.waived += int((~keep).sum())
-            rows, (order, ranges) = rows[keep], (None if one is None else one[keep] for one in (order, ranges))
+            rows, (order, ranges) = (
+                rows[keep],
+                (None if one is None else one[keep] for one in (order, ranges)),
+            )
             if not len(rows):
                 return
-        finding = _finding(trial.choice, self.table, split, name, index, rows, order, replace(failure, ranges=ranges))
-        if (failure.severity or trial.choice.rule.severity) is Severity.ERROR:  # a warning must not hide an error
+        finding = _finding(
+            trial.choice,
+            self.table,
+            split,
+            name,
+            index,
+            rows,
+            order,
+            replace(failure, ranges=ranges),
+        )
+        if (
+            failure.severity or trial.choice.rule.severity
+        ) is Severity.ERROR:  # a warning must not hide an error
             by_field = self.failing.setdefault(trial.choice.rule.code, {})
             for affected in {name, *failure.extra}:
                 by_field.setdefault(affected, np.zeros(len(self.table), bool))[rows] = True
         if finding.severity is not Severity.INFO:
             allow = trial.choice.settings.allow
             if len(rows) and len(rows) <= allow * len(index):
-                trial.allowed.append(f"{len(rows):,} of {len(index):,} fail, {allow:.3g} of them allowed")
+                trial.allowed.append(
+                    f"{len(rows):,} of {len(index):,} fail, {allow:.3g} of them allowed"
+                )
                 return
             trial.failed[rows] = True
         trial.findings.append(finding)
@@ -517,7 +615,9 @@ def _is_required(case: RuleContext) -> bool:
 
 
 def _by_split(table: Table, notes: Sequence[Note]) -> dict[str, Array]:
-    places = {note.split: np.zeros(0, np.int64) for note in notes} | dict(Texts.of(table.splits).places())
+    places = {note.split: np.zeros(0, np.int64) for note in notes} | dict(
+        Texts.of(table.splits).places()
+    )
     return {split: places[split] for split in sorted(places)}
 
 
@@ -554,11 +654,24 @@ def _finding(
     fields = tuple(dict.fromkeys(part for part in (name, *failure.extra) if part))
     severity = choice.severity if choice.settings.severity else failure.severity or rule.severity
     return Finding(
-        rule.code, rule.name, severity, rule.level, fields, failure.message, rows, len(index),
-        tuple(table.keys[int(i)] for i in worst[:_EXAMPLES]), failure.measured, failure.expected,
-        failure.cause, failure.fix, failure.kind, split=split,
-        worst=() if order is None else tuple(worst[:_MAX_DRAWN].tolist()), ranges=failure.ranges,
-    )  # fmt: skip
+        rule.code,
+        rule.name,
+        severity,
+        rule.level,
+        fields,
+        failure.message,
+        rows,
+        len(index),
+        tuple(table.keys[int(i)] for i in worst[:_EXAMPLES]),
+        failure.measured,
+        failure.expected,
+        failure.cause,
+        failure.fix,
+        failure.kind,
+        split=split,
+        worst=() if order is None else tuple(worst[:_MAX_DRAWN].tolist()),
+        ranges=failure.ranges,
+    )
 
 
 def _aborted(index: Array, error: Exception) -> Failure:
@@ -566,7 +679,8 @@ def _aborted(index: Array, error: Exception) -> Failure:
     return Failure(
         np.zeros(len(index), bool),
         f"not judged: the rule {why} for these {len(index):,} samples.",
-        fix="If some samples are unlike all others (in shapes, names or texts), leave them out; else report it.",
+        fix="If some samples are unlike all others (in shapes, names or texts), leave them out; "
+        "else report it.",
         severity=Severity.ERROR,
         kind=_ABORTED,
     )

@@ -13,7 +13,15 @@ from datacheck.model.sample import Block, Column
 from datacheck.model.table import Measured
 from datacheck.model.voxel_grid import deciding_rows, occupied, representatives
 from datacheck.rules.base import Columns, measure
-from datacheck.rules.measures import annotated, flat, in_classes, is_numeric, of_role, one_of, reduced
+from datacheck.rules.measures import (
+    annotated,
+    flat,
+    in_classes,
+    is_numeric,
+    of_role,
+    one_of,
+    reduced,
+)
 from datacheck.schema.model import FieldSpec, Range, Schema
 
 Array = np.ndarray[Any, Any]
@@ -37,8 +45,13 @@ def whole(values: Array) -> Array | None:
 
 
 def _whole(values: Array) -> Array | None:
-    # as int32, as it is, where float16 would take large numbers for infinity, and uint32 -1 for 4,294,967,295
-    back = values.dtype if values.dtype.kind == "f" and values.dtype.itemsize > 2 else np.dtype(np.int32)
+    # as int32, as it is, where float16 would take large numbers for infinity, and uint32 -1 for
+    # 4,294,967,295
+    back = (
+        values.dtype
+        if values.dtype.kind == "f" and values.dtype.itemsize > 2
+        else np.dtype(np.int32)
+    )
     numbers = values.astype(np.int32)
     return numbers if (numbers.astype(back, copy=False) == values).all() else None
 
@@ -52,8 +65,8 @@ def distinct(column: Column) -> tuple[Array, Array, Array]:
         lengths: int64 (samples) [numbers]
 
     Notes:
-        Labels are few numbers again and again. Where they are not (other than whole ones, or far apart) every value
-        stands for itself, once.
+        Labels are few numbers again and again. Where they are not (other than whole ones, or far
+        apart) every value stands for itself, once.
     """
     known: tuple[Array, Array, Array] | None = column.__dict__.get("_distinct")
     if known is None:
@@ -96,7 +109,8 @@ class ContingencyTable:
         code: int64 (points): the flat place in `cells`
 
     Args:
-        whole: all values are whole numbers; if not, these are what is left of them without their fractions.
+        whole: all values are whole numbers; if not, these are what is left of them without their
+            fractions.
     """
 
     ids: Array
@@ -115,7 +129,9 @@ def contingency_table(ids: Column, classes: Column | None, i: int) -> Contingenc
     kept = ids.__dict__.setdefault("_pairs", {})
     key = (i, id(classes))
     if key not in kept:
-        kept[key] = pairs = _contingency_table(ids[i].reshape(-1), None if classes is None else classes[i].reshape(-1))
+        kept[key] = pairs = _contingency_table(
+            ids[i].reshape(-1), None if classes is None else classes[i].reshape(-1)
+        )
         if pairs is not None and pairs.whole:
             _keep_counts(pairs, ids, classes, i)
     found: ContingencyTable | None = kept[key]
@@ -136,12 +152,18 @@ def _contingency_table(ids: Array, classes: Array | None) -> ContingencyTable | 
     if len(values[-1]) != len(ids):
         return None
     rooms = max(65_536, len(ids)), 4096
-    spans = [span for v, room in zip(values, rooms, strict=False) if (span := _span(v, room)) is not None]
+    spans = [
+        span for v, room in zip(values, rooms, strict=False) if (span := _span(v, room)) is not None
+    ]
     code = _code(values, spans) if len(spans) == len(values) else None
     plain = code is not None or not any(whole(v) is None for v in values)
     numbers = [np.arange(low, high + 1) for low, high in spans]
     if code is None:
-        found = [places for v, room in zip(values, rooms, strict=False) if (places := _places(v, room)) is not None]
+        found = [
+            places
+            for v, room in zip(values, rooms, strict=False)
+            if (places := _places(v, room)) is not None
+        ]
         numbers = [known for known, _ in found]
         if len(found) < len(values) or prod(map(len, numbers)) > _MOST_CELLS:
             return None
@@ -151,7 +173,9 @@ def _contingency_table(ids: Array, classes: Array | None) -> ContingencyTable | 
             code += which
     height, width = len(numbers[0]), 1 if classes is None else max(1, len(numbers[1]))
     cells = np.bincount(code, minlength=height * width).reshape(height, width)
-    return ContingencyTable(numbers[0], np.zeros(1, np.int64) if classes is None else numbers[1], cells, code, plain)
+    return ContingencyTable(
+        numbers[0], np.zeros(1, np.int64) if classes is None else numbers[1], cells, code, plain
+    )
 
 
 def _span(values: Array, room: int) -> tuple[int, int] | None:
@@ -182,11 +206,15 @@ def _places(values: Array, room: int) -> tuple[Array, Array] | None:
     """Return the numbers that may occur in rising order, and of each value its place among them.
 
     Notes:
-        All numbers of the span where that is at most `room`, else the distinct ones; None where one is not finite.
+        All numbers of the span where that is at most `room`, else the distinct ones; None where one
+        is not finite.
     """
     if len(values) == 0:
         return np.zeros(0, np.int64), np.zeros(0, np.int32)
-    low, high = values.min().item(), values.max().item()  # as they are: float64 rounds large whole numbers
+    low, high = (
+        values.min().item(),
+        values.max().item(),
+    )  # as they are: float64 rounds large whole numbers
     if not (np.isfinite(low) and np.isfinite(high)) or max(-low, high) > 2.0**62:
         return None
     numbers = values if values.dtype == np.int32 else values.astype(np.int64)
@@ -230,7 +258,11 @@ def numbered_points(
     pairs = contingency_table(ids, classes, i)
     if pairs is None or not pairs.whole:
         mine = ids[i].reshape(-1)
-        fits = good(mine) if classes is None else good(mine) & in_classes(classes[i].reshape(-1), class_spec)
+        fits = (
+            good(mine)
+            if classes is None
+            else good(mine) & in_classes(classes[i].reshape(-1), class_spec)
+        )
         found, which = numbered(mine, fits)
         return found, which, np.bincount(which, minlength=len(found) + 1)[1:]
     known = np.ones(1, bool) if classes is None else in_classes(pairs.classes, class_spec)
@@ -250,7 +282,9 @@ def first_rows(which: Array, count: int) -> Array:
     while start < len(which) and (first[1:] < 0).any():
         here = np.full(len(first), -1)
         part = which[start : start + size]
-        here[part[::-1]] = np.arange(start, start + len(part))[::-1]  # the last written stays: the lowest row
+        here[part[::-1]] = np.arange(start, start + len(part))[
+            ::-1
+        ]  # the last written stays: the lowest row
         first = np.where(first < 0, here, first)
         start, size = start + size, min(2 * size, _STRIP)
     return first[1:]
@@ -262,7 +296,9 @@ def stored_instances(ids: Column, spec: FieldSpec) -> Array:
     good = (values >= 0) & ~one_of(values, spec.ignore)
     if len(values) == len(ids.values):  # every value stands for itself
         parts = np.split(np.arange(len(values)), np.cumsum(lengths)[:-1])
-        return np.array([len(numbered(values[rows], good[rows])[0]) for rows in parts], dtype=np.int64)
+        return np.array(
+            [len(numbered(values[rows], good[rows])[0]) for rows in parts], dtype=np.int64
+        )
     found: Array = reduced(np.add, good, lengths)
     return found
 
@@ -275,7 +311,8 @@ _NAMED = 10_000  # of a wider range of classes nobody knows the names
 def shares(column: Column, spec: FieldSpec) -> Columns:
     """How often each class stands in a sample: `classes` (64), class numbers modulo 64; ``ignore`` left out.
 
-    Classes that share a place are added up: whatever differs between two such counts differs between the classes.
+    Classes that share a place are added up: whatever differs between two such counts differs
+    between the classes.
     """
     if not is_numeric(column):
         return {}
@@ -286,7 +323,9 @@ def shares(column: Column, spec: FieldSpec) -> Columns:
     for ignored in spec.ignore:
         known &= labels != ignored
     slots = np.repeat(np.arange(len(lengths)), lengths) * PLACES + labels % PLACES
-    counts = np.bincount(slots[known], often[known], minlength=len(lengths) * PLACES).reshape(-1, PLACES)
+    counts = np.bincount(slots[known], often[known], minlength=len(lengths) * PLACES).reshape(
+        -1, PLACES
+    )
     return {"classes": Measured(counts.astype(np.int32), counts.sum(axis=1) > 0)}
 
 
@@ -310,7 +349,9 @@ def class_names(spec: FieldSpec) -> list[str]:
 
 _MANY = 1 << 14  # points of which not every voxel is looked at
 _ENOUGH = 4  # times min_points: voxels of an instance that are counted
-_PER_INSTANCE = frozenset({"drop_classes", "min_points", "captions"})  # steps that take whole instances
+_PER_INSTANCE = frozenset(
+    {"drop_classes", "min_points", "captions"}
+)  # steps that take whole instances
 
 
 @dataclass(eq=False)
@@ -318,8 +359,10 @@ class _Scene:
     """One scene on its way through the loader: which points are left, and which instances live.
 
     Args:
-        ids, which: instance ids in rising order; of each point the place of its instance there from 1, 0 for none.
-        size: how many points each has, later the expected number; None where it is to be counted again.
+        ids, which: instance ids in rising order; of each point the place of its instance there from
+            1, 0 for none.
+        size: how many points each has, later the expected number; None where it is to be counted
+            again.
         classes: of each point, or None.
 
     Attributes:
@@ -391,7 +434,9 @@ class _Scene:
             met = size[size > 0]
             self.lives = self.lives & (size >= value)
         elif name == "captions":
-            self.lives = self.lives & np.array([int(i) in self.captions for i in self.ids], dtype=bool)
+            self.lives = self.lives & np.array(
+                [int(i) in self.captions for i in self.ids], dtype=bool
+            )
         return met
 
     def _keep(self, classes: Array, kept: tuple[int, ...]) -> None:
@@ -410,7 +455,11 @@ class _Scene:
             kept = representatives(xyz, edge)
         else:
             kept, points = occupied(xyz, edge)
-            each = self.weight[kept] if isinstance(self.weight, np.ndarray) else np.full(len(kept), self.weight)
+            each = (
+                self.weight[kept]
+                if isinstance(self.weight, np.ndarray)
+                else np.full(len(kept), self.weight)
+            )
             self.weight = 1 - (1 - each) ** points
         self.rows, self.size = kept if self.rows is None else self.rows[kept], None
 
@@ -429,23 +478,39 @@ def size_edges(steps: tuple[tuple[str, Any], ...]) -> tuple[int, ...]:
         None without that step. The last is as far as sizes are counted to the end.
     """
     least = dict(steps).get("min_points")
-    parts = () if least is None else (*(-(-least >> k) for k in (4, 3, 2, 1)), least, 2 * least, _ENOUGH * least)
+    parts = (
+        ()
+        if least is None
+        else (*(-(-least >> k) for k in (4, 3, 2, 1)), least, 2 * least, _ENOUGH * least)
+    )
     return tuple(sorted({*parts}))
 
 
 @measure(
-    "funnel", version=4, per="sample",
-    uses=("loader", "fields.role", "fields.ignore", "fields.classes", "fields.min_points", "fields.absent"),
-)  # fmt: skip
+    "funnel",
+    version=4,
+    per="sample",
+    uses=(
+        "loader",
+        "fields.role",
+        "fields.ignore",
+        "fields.classes",
+        "fields.min_points",
+        "fields.absent",
+    ),
+)
 def funnel(block: Block, schema: Schema) -> Columns:
     """Instances at each stage: `funnel` (stored, with a class, then after each step of the loader).
 
-    `largest`: expected points of the largest instance that met ``min_points``, where there is that step (above 4 times
-    ``min_points`` it may be more than that), `sizes`: how many it met below the first of `size_edges`, from each to
-    the next, and from the last on; `vanish`: expected number of instances of which ``clip`` leaves no point:
-    (1 - clip/N)^n of one with n of N points.
+    `largest`: expected points of the largest instance that met ``min_points``, where there is that
+    step (above 4 times ``min_points`` it may be more than that), `sizes`: how many it met below the
+    first of `size_edges`, from each to the next, and from the last on; `vanish`: expected number of
+    instances of which ``clip`` leaves no point: (1 - clip/N)^n of one with n of N points.
     """
-    names = {role: next((n for n, _ in schema.of_role(role)), "") for role in ("instance", "class", "points")}
+    names = {
+        role: next((n for n, _ in schema.of_role(role)), "")
+        for role in ("instance", "class", "points")
+    }
     found = {role: block.fields.get(name) for role, name in names.items()}
     ids, labels_, points = found["instance"], found["class"], found["points"]
     steps = loader_steps(schema)
@@ -478,11 +543,14 @@ def funnel(block: Block, schema: Schema) -> Columns:
             met = scene.step(name, value, steps[number + 1 :])
             if met is not None:
                 largest[i] = met.max(initial=-np.inf)
-                sizes[i] = np.bincount(np.searchsorted(edges, met, side="right"), minlength=len(edges) + 1)
+                sizes[i] = np.bincount(
+                    np.searchsorted(edges, met, side="right"), minlength=len(edges) + 1
+                )
             counts[i, 2 + number] = np.count_nonzero(scene.sizes())
         vanish[i] = scene.vanish
     counts[fits, 0] = stored_instances(ids, spec)[fits]
     return {
-        "funnel": Measured(counts, fits), "vanish": Measured(vanish, fits),
+        "funnel": Measured(counts, fits),
+        "vanish": Measured(vanish, fits),
         "largest": Measured(largest, fits & np.isfinite(largest)),
-    } | ({"sizes": Measured(sizes, fits)} if edges else {})  # fmt: skip
+    } | ({"sizes": Measured(sizes, fits)} if edges else {})

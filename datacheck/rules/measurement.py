@@ -22,7 +22,9 @@ _UNLISTED = FieldSpec()
 _NUMERIC = "biuf"
 _KEPT = "biufOUM"  # what samples.parquet can hold
 MOST_UNLISTED = 64  # fields that the schema does not list and of which a scan keeps its measurements, the first by name
-NOT_READ = " (not read)"  # behind the name of an undeclared field of which only shape and dtype are known
+NOT_READ = (
+    " (not read)"  # behind the name of an undeclared field of which only shape and dtype are known
+)
 
 
 class UnmeasurableError(Exception):
@@ -49,18 +51,24 @@ class MeasurementRunner:
     def __init__(self, schema: Schema, measures: Sequence[Measure]) -> None:
         self._measures = [(measure, _unsilenced(measure)) for measure in measures]
         self._schema_of = cache(schema.for_split)
-        self._listed = {*schema.fields, *(name for fields in schema.when.values() for name in fields)}
+        self._listed = {
+            *schema.fields,
+            *(name for fields in schema.when.values() for name in fields),
+        }
         self._plans: dict[tuple[Any, ...], dict[str, list[int]]] = {}
         self.crashes: dict[str, dict[str, str]] = {}
         self.undeclared: set[str] = set()
         self.failed: set[str] = set()
 
-    @np.errstate(all="ignore")  # once: each measurement by itself takes as long to silence as a small one takes
+    @np.errstate(
+        all="ignore"
+    )  # once: each measurement by itself takes as long to silence as a small one takes
     def measure(self, block: Block, *, strict: bool = False) -> dict[str, Measured]:
         """Return the columns of a block, ``field:stat`` and ``:stat``; a failed measurement leaves its columns out.
 
         Raises:
-            UnmeasurableError: where `strict`, in place of leaving out the columns of a measurement of ours.
+            UnmeasurableError: where `strict`, in place of leaving out the columns of a measurement
+                of ours.
         """
         schema = self._schema_of(block.split)
         columns: dict[str, Measured] = {}
@@ -81,7 +89,9 @@ class MeasurementRunner:
                     _merge_columns(columns, _full_columns("", function(given, schema), every))
                     continue
                 if measure.name not in plan:  # asked once for all blocks that look the same
-                    plan[measure.name] = [i for i, (_, c, spec) in enumerate(fields) if _applies(measure, c, spec)]
+                    plan[measure.name] = [
+                        i for i, (_, c, spec) in enumerate(fields) if _applies(measure, c, spec)
+                    ]
                 for place in plan[measure.name]:
                     name, column, spec = fields[place]
                     _merge_columns(columns, _full_columns(name, function(column, spec), every))
@@ -89,16 +99,23 @@ class MeasurementRunner:
                 raise
             except Exception as error:
                 if strict and is_ours(measure) and not isinstance(error, _NameTakenError):
-                    msg = f"the measurement {measure.name} fails on it ({type(error).__name__}: {error})"
+                    msg = (
+                        f"the measurement {measure.name} fails on it ({type(error).__name__}: "
+                        f"{error})"
+                    )
                     raise UnmeasurableError(msg) from error
-                self._crashed(measure, block)  # a crash verdict for the rules that need it; the others go on
+                self._crashed(
+                    measure, block
+                )  # a crash verdict for the rules that need it; the others go on
         columns |= self._undeclared(block, schema)
         return columns
 
     def parted(self, block: Block) -> tuple[Block, Block]:
         """Return a block without the fields that the schema does not list, and these alone."""
         schema = self._schema_of(block.split)
-        others = {name: column for name, column in block.fields.items() if name not in schema.fields}
+        others = {
+            name: column for name, column in block.fields.items() if name not in schema.fields
+        }
         if not others:
             return block, replace(block, fields={})
         listed = {name: column for name, column in block.fields.items() if name not in others}
@@ -119,7 +136,9 @@ class MeasurementRunner:
         rest = {name: column for name, column in block.fields.items() if name not in schema.fields}
         if not rest:
             return {}
-        self.undeclared.update(name + NOT_READ if column.peeked else name for name, column in rest.items())
+        self.undeclared.update(
+            name + NOT_READ if column.peeked else name for name, column in rest.items()
+        )
         spec = schema.fields.get(ANY, FieldSpec())
         columns: dict[str, Measured] = {}
         every = np.broadcast_to(np.True_, len(block))
@@ -146,17 +165,26 @@ class MeasurementRunner:
         """Return the fields of numbers that are measured each by itself.
 
         Notes:
-            No more are measured than a scan keeps, and one, so that it knows that there are more: a file may name any
-            number of fields.
+            No more are measured than a scan keeps, and one, so that it knows that there are more: a
+            file may name any number of fields.
         """
-        numeric = {name: column for name, column in rest.items() if _is_numeric(column) and not column.peeked}
+        numeric = {
+            name: column
+            for name, column in rest.items()
+            if _is_numeric(column) and not column.peeked
+        }
         unlisted = sorted(numeric.keys() - self._listed)
         return {name: numeric[name] for name in numeric if name in self._listed} | {
             name: numeric[name] for name in unlisted[: MOST_UNLISTED + 1]
         }
 
     def _unlisted(
-        self, block: Block, measure: Measure, function: Callable[..., Columns], rest: Mapping[str, Column], every: Array
+        self,
+        block: Block,
+        measure: Measure,
+        function: Callable[..., Columns],
+        rest: Mapping[str, Column],
+        every: Array,
     ) -> dict[str, Measured]:
         columns: dict[str, Measured] = {}
         try:
@@ -194,22 +222,29 @@ def _declared(block: Block, schema: Schema) -> Iterator[tuple[str, Column, Field
 
 
 def _is_numeric(column: Column) -> bool:
-    return column.kind == "array" and column.values.dtype.kind in _NUMERIC  # the JSON of chats may not be written yet
+    return (
+        column.kind == "array" and column.values.dtype.kind in _NUMERIC
+    )  # the JSON of chats may not be written yet
 
 
 def _applies(measure: Measure, column: Column, spec: FieldSpec) -> bool:
     """Tell whether a measurement can see a column: declared as its kind, and really of that kind.
 
     Notes:
-        Of a column that was only peeked at there are shapes and a dtype to measure. Text where numbers are declared is
-        for the rule about dtypes to report; arithmetic on its bytes would be noise.
+        Of a column that was only peeked at there are shapes and a dtype to measure. Text where
+        numbers are declared is for the rule about dtypes to report; arithmetic on its bytes would
+        be noise.
     """
     if not measure.applies(spec) or (column.peeked and measure.depth != "structure"):
         return False
     numeric = _is_numeric(column)
     if numeric == (not spec.is_text):
         return True
-    found = {"dtype": None, "role": None} if numeric else {"dtype": "json" if column.kind == "json" else "text"}
+    found = (
+        {"dtype": None, "role": None}
+        if numeric
+        else {"dtype": "json" if column.kind == "json" else "text"}
+    )
     return measure.applies(spec.model_copy(update=found))
 
 
@@ -230,7 +265,10 @@ def _merge_columns(columns: dict[str, Measured], more: dict[str, Measured]) -> N
         _NameTakenError: two measurements give one name to what they measure.
     """
     if not columns.keys().isdisjoint(more):
-        msg = f"{sorted(columns.keys() & more.keys())}: another measurement has columns of these names"
+        msg = (
+            f"{sorted(columns.keys() & more.keys())}: another measurement has columns of these "
+            f"names"
+        )
         raise _NameTakenError(msg)
     columns |= more
 
@@ -241,27 +279,48 @@ def _checked(stat: str, values: Any, every: Array) -> Measured:
         present, values = np.asarray(values.present, dtype=bool), values.values
     if isinstance(values, list):
         values = _objects(values)
-    if values.dtype.kind not in _KEPT or (values.dtype.kind in _NUMERIC and values.dtype.itemsize > 8):
-        msg = f"{stat} is of {values.dtype}; samples.parquet holds numbers of at most 64 bits and texts"
+    if values.dtype.kind not in _KEPT or (
+        values.dtype.kind in _NUMERIC and values.dtype.itemsize > 8
+    ):
+        msg = (
+            f"{stat} is of {values.dtype}; samples.parquet holds numbers of at most 64 bits and "
+            f"texts"
+        )
         raise TypeError(msg)
     count, shape = len(every), values.shape
-    if len(present) != count or shape[:1] != (count,) or len(shape) > 2 or (len(shape) == 2 and shape[1] > WIDEST):
-        msg = f"{stat} has shape {shape}; {count} samples need one scalar or vector of at most {WIDEST} each"
+    if (
+        len(present) != count
+        or shape[:1] != (count,)
+        or len(shape) > 2
+        or (len(shape) == 2 and shape[1] > WIDEST)
+    ):
+        msg = (
+            f"{stat} has shape {shape}; {count} samples need one scalar or vector of at most "
+            f"{WIDEST} each"
+        )
         raise ValueError(msg)
     return Measured(values, present)
 
 
 def _objects(texts: list[str]) -> Array:
-    if texts and texts.count(texts[0]) == len(texts):  # most columns of texts say the same of all samples
+    if texts and texts.count(texts[0]) == len(
+        texts
+    ):  # most columns of texts say the same of all samples
         return np.broadcast_to(np.array(storable(texts[:1]), dtype=object), len(texts))
     return np.array(storable(texts), dtype=object)
 
 
-def _summed(measure: Measure, found: Mapping[str, Mapping[str, Measured]], count: int) -> dict[str, Measured]:
+def _summed(
+    measure: Measure, found: Mapping[str, Mapping[str, Measured]], count: int
+) -> dict[str, Measured]:
     """Add a measurement's numbers up over the undeclared fields, under the name ``*``."""
     columns: dict[str, Measured] = {}
     for stat in sorted({stat for one in found.values() for stat in one}):
-        parts = [one[stat] for one in found.values() if stat in one and one[stat].values.dtype.kind in _NUMERIC]
+        parts = [
+            one[stat]
+            for one in found.values()
+            if stat in one and one[stat].values.dtype.kind in _NUMERIC
+        ]
         if parts:
             columns[f"{ANY}{stat}"] = _sum(parts)
     if found and measure.worst:
@@ -273,11 +332,14 @@ def _sum(parts: Sequence[Measured]) -> Measured:
     shape = max((p.values.shape for p in parts), key=len)
     width = max((p.values.shape[1] for p in parts if p.values.ndim > 1), default=1)
     total = np.zeros(
-        (shape[0], width) if len(shape) > 1 else shape, np.result_type(np.int64, *[p.values for p in parts])
+        (shape[0], width) if len(shape) > 1 else shape,
+        np.result_type(np.int64, *[p.values for p in parts]),
     )
     present = np.zeros(shape[0], bool)
     for part in parts:
-        values = np.where(part.present if part.values.ndim == 1 else part.present[:, None], part.values, 0)
+        values = np.where(
+            part.present if part.values.ndim == 1 else part.present[:, None], part.values, 0
+        )
         if total.ndim > 1:
             values = values.reshape(len(values), -1)
             total[:, : values.shape[1]] += values

@@ -1,7 +1,8 @@
 """The form of the columns that the measurements of datacheck itself give: text or numbers, one or several for a sample.
 
-The rules index, compare and add these columns. One of another form, which only a child that was taken over answers,
-would fail a rule for the samples of all files. Statistics that are not listed here are not held to a form.
+The rules index, compare and add these columns. One of another form, which only a child that was
+taken over answers, would fail a rule for the samples of all files. Statistics that are not listed
+here are not held to a form.
 """
 
 from __future__ import annotations
@@ -38,32 +39,217 @@ _TEXT = frozenset(
         "worst",
     ]
 )
-_WHOLE = frozenset(["bad_row", "count", "dims", "ndim", "nonfinite"])  # whole numbers, whatever the field holds
-_ONE = frozenset([
-    "absent", "again", "alike_value", "angle", "answers", "back", "bad_row", "bare", "behind", "bom", "bone", "box",
-    "boxes", "bytes", "class", "closed", "content", "copies", "count", "cut", "declared", "depth", "distinct",
-    "empty", "equal", "euler", "exact", "faces", "far_high", "far_label", "far_low", "far_of", "far_rest", "far_rows",
-    "fast_joint", "first_dark", "flat", "flatness", "follows", "frames", "front", "grain", "head", "high",
-    "highest", "hollow", "ids", "ignored", "instance", "jerk", "largest", "last_column", "last_row", "leap",
-    "leap_at", "lengthless", "lone", "longest", "low", "lowest", "mark", "marked", "marker", "markers", "matrices",
-    "moments", "moves", "mute", "n", "nan", "ndim", "near", "negative", "none", "nonfinite", "noop", "norm",
-    "normals", "objects", "odd_column", "odd_factor", "odd_first", "odd_high", "odd_low", "odd_rows", "odd_usual",
-    "order", "over", "p99", "pad", "path", "peak", "peak_pace", "piled", "placed", "plain", "points", "poses",
-    "prompt_bytes", "prompts", "quaternions", "reach", "repeats", "rows", "same", "scripts", "set", "shortest",
-    "shuffled", "signs", "skew", "spacing", "span", "step", "steps", "strays", "tail", "tail_trained", "tick",
-    "tokens", "told", "told_high", "told_low", "top", "trained", "transposed", "turnless", "twins", "unsaid",
-    "upright", "usual_pace", "vanish", "vectors", "vocabulary", "wanted", "whole", "worst_id", "wrapped", "wrong",
-    "zero", "zeros",
-])  # fmt: skip
-_SEVERAL = frozenset([
-    "absolute", "agree", "at_high", "at_low", "at_minus", "at_plus", "average", "bands", "box_centres", "box_ends",
-    "broken", "centroid", "channels", "classes", "column_mean", "column_scatter", "column_step", "column_unit",
-    "column_whole", "compared", "course", "course_range", "dark", "delta", "det", "dims", "end", "excess",
-    "flat_axis", "frozen", "funnel", "inside", "lens", "longer", "lost", "lower", "max", "mean", "middle", "min",
-    "minhash",
-    "mixed", "off", "pairs", "pauses", "posed", "purity", "size", "sizes", "stated", "std", "stored", "strain",
-    "sway", "unit", "upper", "variance", "wxyz", "xyzw",
-])  # fmt: skip
+_WHOLE = frozenset(
+    ["bad_row", "count", "dims", "ndim", "nonfinite"]
+)  # whole numbers, whatever the field holds
+_ONE = frozenset(
+    [
+        "absent",
+        "again",
+        "alike_value",
+        "angle",
+        "answers",
+        "back",
+        "bad_row",
+        "bare",
+        "behind",
+        "bom",
+        "bone",
+        "box",
+        "boxes",
+        "bytes",
+        "class",
+        "closed",
+        "content",
+        "copies",
+        "count",
+        "cut",
+        "declared",
+        "depth",
+        "distinct",
+        "empty",
+        "equal",
+        "euler",
+        "exact",
+        "faces",
+        "far_high",
+        "far_label",
+        "far_low",
+        "far_of",
+        "far_rest",
+        "far_rows",
+        "fast_joint",
+        "first_dark",
+        "flat",
+        "flatness",
+        "follows",
+        "frames",
+        "front",
+        "grain",
+        "head",
+        "high",
+        "highest",
+        "hollow",
+        "ids",
+        "ignored",
+        "instance",
+        "jerk",
+        "largest",
+        "last_column",
+        "last_row",
+        "leap",
+        "leap_at",
+        "lengthless",
+        "lone",
+        "longest",
+        "low",
+        "lowest",
+        "mark",
+        "marked",
+        "marker",
+        "markers",
+        "matrices",
+        "moments",
+        "moves",
+        "mute",
+        "n",
+        "nan",
+        "ndim",
+        "near",
+        "negative",
+        "none",
+        "nonfinite",
+        "noop",
+        "norm",
+        "normals",
+        "objects",
+        "odd_column",
+        "odd_factor",
+        "odd_first",
+        "odd_high",
+        "odd_low",
+        "odd_rows",
+        "odd_usual",
+        "order",
+        "over",
+        "p99",
+        "pad",
+        "path",
+        "peak",
+        "peak_pace",
+        "piled",
+        "placed",
+        "plain",
+        "points",
+        "poses",
+        "prompt_bytes",
+        "prompts",
+        "quaternions",
+        "reach",
+        "repeats",
+        "rows",
+        "same",
+        "scripts",
+        "set",
+        "shortest",
+        "shuffled",
+        "signs",
+        "skew",
+        "spacing",
+        "span",
+        "step",
+        "steps",
+        "strays",
+        "tail",
+        "tail_trained",
+        "tick",
+        "tokens",
+        "told",
+        "told_high",
+        "told_low",
+        "top",
+        "trained",
+        "transposed",
+        "turnless",
+        "twins",
+        "unsaid",
+        "upright",
+        "usual_pace",
+        "vanish",
+        "vectors",
+        "vocabulary",
+        "wanted",
+        "whole",
+        "worst_id",
+        "wrapped",
+        "wrong",
+        "zero",
+        "zeros",
+    ]
+)
+_SEVERAL = frozenset(
+    [
+        "absolute",
+        "agree",
+        "at_high",
+        "at_low",
+        "at_minus",
+        "at_plus",
+        "average",
+        "bands",
+        "box_centres",
+        "box_ends",
+        "broken",
+        "centroid",
+        "channels",
+        "classes",
+        "column_mean",
+        "column_scatter",
+        "column_step",
+        "column_unit",
+        "column_whole",
+        "compared",
+        "course",
+        "course_range",
+        "dark",
+        "delta",
+        "det",
+        "dims",
+        "end",
+        "excess",
+        "flat_axis",
+        "frozen",
+        "funnel",
+        "inside",
+        "lens",
+        "longer",
+        "lost",
+        "lower",
+        "max",
+        "mean",
+        "middle",
+        "min",
+        "minhash",
+        "mixed",
+        "off",
+        "pairs",
+        "pauses",
+        "posed",
+        "purity",
+        "size",
+        "sizes",
+        "stated",
+        "std",
+        "stored",
+        "strain",
+        "sway",
+        "unit",
+        "upper",
+        "variance",
+        "wxyz",
+        "xyzw",
+    ]
+)
 
 _EITHER = frozenset(
     ["alike", "between", "first", "least", "most", "outside", "seen", "still"]
@@ -112,7 +298,9 @@ def of_role(*roles: str) -> Any:
 
 def turns(spec: FieldSpec) -> bool:
     """Tell whether a field holds angles: by its role, or by its unit where no role says what it holds."""
-    return leaf(spec) and (spec.role in TURNING or (spec.role in {None, "value"} and spec.unit in ANGLE))
+    return leaf(spec) and (
+        spec.role in TURNING or (spec.role in {None, "value"} and spec.unit in ANGLE)
+    )
 
 
 def is_numeric(column: Column) -> bool:
@@ -133,15 +321,23 @@ def reduced(ufunc: np.ufunc, rows: Array, lengths: Array | None) -> Array:
         dtype = np.float64 if rows.dtype.kind == "f" else np.int64
     if lengths is None:
         return rows if dtype is None else rows.astype(dtype)
-    if len(lengths) == 1 and rows.shape[-1] and (rows.shape[-1] >= _LARGE or dtype is not np.float64):
+    if (
+        len(lengths) == 1
+        and rows.shape[-1]
+        and (rows.shape[-1] >= _LARGE or dtype is not np.float64)
+    ):
         if rows.dtype.kind == "b" and dtype is not None and rows.ndim == 1:
             return np.array([np.count_nonzero(rows)])
-        whole: Array = ufunc.reduce(rows, axis=-1, dtype=dtype)  # the same bits as beside others, see below
+        whole: Array = ufunc.reduce(
+            rows, axis=-1, dtype=dtype
+        )  # the same bits as beside others, see below
         return whole[..., None]
     out = np.zeros((*rows.shape[:-1], len(lengths)), dtype=rows.dtype if dtype is None else dtype)
     starts = np.cumsum(lengths) - lengths
     large = lengths >= _LARGE
-    for i in np.flatnonzero(large):  # whole reductions are several times faster; the path depends on the sample alone
+    for i in np.flatnonzero(
+        large
+    ):  # whole reductions are several times faster; the path depends on the sample alone
         piece = rows[..., starts[i] : starts[i] + lengths[i]]
         if piece.dtype.kind == "b" and ufunc is np.add and piece.ndim == 1:
             out[i] = np.count_nonzero(piece)
@@ -174,7 +370,9 @@ def too_wide(rows: Rows, spec: FieldSpec) -> Array:
         return np.zeros(len(rows), bool)
     shape = spec.shape or ()
     vector = len(shape) == 1 and isinstance(shape[0], int) and shape[0] > MOST_COMPONENTS
-    found: Array = rows.measured("dims") & (vector | (rows["dims"][:, 1:].prod(axis=1) > MOST_COMPONENTS))
+    found: Array = rows.measured("dims") & (
+        vector | (rows["dims"][:, 1:].prod(axis=1) > MOST_COMPONENTS)
+    )
     return found
 
 
@@ -196,7 +394,9 @@ def in_classes(values: Array, spec: FieldSpec) -> Array:
         found = (values >= 0) & (values < declared)
     elif isinstance(declared, Range):
         low, high = declared.low, declared.high
-        found = (values >= (-np.inf if low is None else low)) & (values <= (np.inf if high is None else high))
+        found = (values >= (-np.inf if low is None else low)) & (
+            values <= (np.inf if high is None else high)
+        )
     else:
         found = np.isin(values, declared)
     return np.asarray(found & whole & ~one_of(values, spec.ignore), dtype=bool)
@@ -240,11 +440,17 @@ def components(column: Column, spec: FieldSpec) -> tuple[Array, Array | None, Ar
     Shapes:
         values: (components, rows), contiguous; one component where there are more than 64
         lengths: int64 (samples): rows of each sample, None where each row is a sample
-        fits: bool (samples): False where a declared vector ([48]) has another length and so no components
+        fits: bool (samples): False where a declared vector ([48]) has another length and so no
+            components
     """
     values, lengths = column.values, column.lengths
     fits = np.ones(len(column), bool)
-    if spec.shape is not None and len(spec.shape) == 1 and isinstance(spec.shape[0], int) and values.ndim == 1:
+    if (
+        spec.shape is not None
+        and len(spec.shape) == 1
+        and isinstance(spec.shape[0], int)
+        and values.ndim == 1
+    ):
         size = spec.shape[0]
         if lengths is not None and 0 < size <= MOST_COMPONENTS:
             fits = lengths == size
@@ -254,7 +460,11 @@ def components(column: Column, spec: FieldSpec) -> tuple[Array, Array | None, Ar
             return spread, None, fits
     count = prod(values.shape[1:])
     if count > MOST_COMPONENTS:
-        return values.reshape(1, -1), (np.ones(len(column), np.int64) if lengths is None else lengths) * count, fits
+        return (
+            values.reshape(1, -1),
+            (np.ones(len(column), np.int64) if lengths is None else lengths) * count,
+            fits,
+        )
     return column.planes, lengths, fits
 
 
@@ -278,14 +488,19 @@ def extremes(column: Column) -> tuple[Array, Array, Array | None]:
     """Return the smallest and largest number of each sample, per component (of all together where there are over 64).
 
     Shapes:
-        low, high: any (components, samples), booleans as uint8; NaN where there is one; 0 of samples without rows
+        low, high: any (components, samples), booleans as uint8; NaN where there is one; 0 of
+            samples without rows
         lengths: int64 (samples) [rows]; None where each row is a sample
     """
     known: tuple[Array, Array, Array | None] | None = column.__dict__.get("_extremes")
     if known is None:
         count = prod(column.values.shape[1:])
         few = count <= MOST_COMPONENTS
-        values, lengths = (column.planes, column.lengths) if few else (column.values.reshape(1, -1), flat(column)[1])
+        values, lengths = (
+            (column.planes, column.lengths)
+            if few
+            else (column.values.reshape(1, -1), flat(column)[1])
+        )
         values = values.astype(np.uint8) if values.dtype.kind == "b" else values
         known = reduced(np.minimum, values, lengths), reduced(np.maximum, values, lengths), lengths
         column.__dict__["_extremes"] = known
@@ -355,7 +570,9 @@ def positions(column: Column) -> tuple[Array, Array | None] | None:
         return None
     if values.ndim == 1 and lengths is not None:
         whole = lengths == 3
-        return np.ascontiguousarray(values[np.repeat(whole, lengths)].reshape(-1, 3).T), whole.astype(np.int64)
+        return np.ascontiguousarray(
+            values[np.repeat(whole, lengths)].reshape(-1, 3).T
+        ), whole.astype(np.int64)
     if values.ndim == 1 or values.shape[-1] < 3:
         return None
     if values.ndim == 2 and values.shape[1] <= MOST_COMPONENTS:
@@ -370,8 +587,9 @@ def positions(column: Column) -> tuple[Array, Array | None] | None:
 def place(column: Column, spec: FieldSpec) -> Columns:
     """Where positions lie, in the field's unit.
 
-    `box` diagonal of the bounding box; `middle` (3) its centre; `centroid` (3); `first` (3) position; `front` and
-    `behind`: shares with z above and below 0; `norm`: median distance from the origin (positions and poses).
+    `box` diagonal of the bounding box; `middle` (3) its centre; `centroid` (3); `first` (3)
+    position; `front` and `behind`: shares with z above and below 0; `norm`: median distance from
+    the origin (positions and poses).
     """
     found = positions(column)
     if found is None:
@@ -409,7 +627,11 @@ def column_of(block: Block, schema: Schema, name: str) -> Column | None:
     if part is None:
         return block.fields.get(name)
     column = block.fields.get(part[0])
-    if column is None or not is_numeric(column) or (column.lengths is None and column.values.ndim == 1):
+    if (
+        column is None
+        or not is_numeric(column)
+        or (column.lengths is None and column.values.ndim == 1)
+    ):
         return None  # scalars have no parts
     if column.values.ndim > 1 and column.values.shape[-1] < part[1][1]:
         return None  # too narrow for the part
@@ -420,7 +642,8 @@ def annotated(column: Column, i: int) -> frozenset[int]:
     """Return the ids that a sample's captions (their keys, also below ``objects``), list, groups or array names.
 
     Notes:
-        A group is a mapping in a list, as in ScanNet's ``segGroups``: it names what its ``segments`` list.
+        A group is a mapping in a list, as in ScanNet's ``segGroups``: it names what its
+        ``segments`` list.
     """
     if column.kind == "array":
         values = column[i].reshape(-1) if is_numeric(column) else np.zeros(0)
@@ -428,7 +651,9 @@ def annotated(column: Column, i: int) -> frozenset[int]:
     told = column.objects[i] if column.kind == "json" else {}
     told = told.get("objects", told) if isinstance(told, dict) else told
     if isinstance(told, list):
-        parts = [p for group in told if isinstance(group, dict) for p in listed_in(group, "segments")]
+        parts = [
+            p for group in told if isinstance(group, dict) for p in listed_in(group, "segments")
+        ]
         return frozenset(v for v in (*told, *parts) if type(v) is int)
     keys = (k for k in told if k.isdecimal() and len(k) <= DIGITS) if isinstance(told, dict) else ()
     return frozenset(map(int, keys))

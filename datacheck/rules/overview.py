@@ -22,7 +22,8 @@ class RuleEntry:
     Args:
         rule: the rule.
         depth: the shallowest scan in which it runs.
-        runs: under the schema: "" where none was named, else the fields it judges, or why it does not run.
+        runs: under the schema: "" where none was named, else the fields it judges, or why it does
+            not run.
     """
 
     rule: Rule
@@ -33,13 +34,21 @@ class RuleEntry:
         """Return the entry as JSON values."""
         rule = self.rule
         return {
-            "code": rule.code, "name": rule.name, "severity": rule.severity.value, "per": rule.level.value,
-            "level": self.depth, "what": rule.doc.partition("\n")[0], "options": dict(rule.defaults),
-            "needs": list(rule.suppressed_by), **({"runs": self.runs} if self.runs else {}),
-        }  # fmt: skip
+            "code": rule.code,
+            "name": rule.name,
+            "severity": rule.severity.value,
+            "per": rule.level.value,
+            "level": self.depth,
+            "what": rule.doc.partition("\n")[0],
+            "options": dict(rule.defaults),
+            "needs": list(rule.suppressed_by),
+            **({"runs": self.runs} if self.runs else {}),
+        }
 
 
-def rule_entries(family: str | None = None, role: str | None = None, schema: Schema | None = None) -> list[RuleEntry]:
+def rule_entries(
+    family: str | None = None, role: str | None = None, schema: Schema | None = None
+) -> list[RuleEntry]:
     """Return the rules in code order.
 
     Args:
@@ -51,12 +60,18 @@ def rule_entries(family: str | None = None, role: str | None = None, schema: Sch
         UsageError: there is no such family or role.
     """
     if role is not None and role not in ROLES:
-        msg = f"no role is called {role!r}{suggestion(role, ROLES) or '.'} Known are {', '.join(sorted(ROLES))}."
+        msg = (
+            f"no role is called {role!r}{suggestion(role, ROLES) or '.'} Known are "
+            f"{', '.join(sorted(ROLES))}."
+        )
         raise UsageError(msg)
     found = [r for r in catalogue().values() if (family is None or _of_family(r, family))]
     if family is not None and not found:
         known = sorted({_module(r) for r in catalogue().values()})
-        msg = f"no family is called {family!r}{suggestion(family, known) or '.'} Known are {', '.join(known)}, or DC2, DC30."
+        msg = (
+            f"no family is called {family!r}{suggestion(family, known) or '.'} Known are "
+            f"{', '.join(known)}, or DC2, DC30."
+        )
         raise UsageError(msg)
     if role is not None:
         found = [r for r in found if _looks_at(r, role)]
@@ -70,7 +85,9 @@ def _module(rule: Rule) -> str:
 
 def _of_family(rule: Rule, family: str) -> bool:
     start = family.upper().removeprefix("DC").rstrip("X")
-    return _module(rule) == family.lower() or (start.isdigit() and rule.code.startswith(f"DC{start}"))
+    return _module(rule) == family.lower() or (
+        start.isdigit() and rule.code.startswith(f"DC{start}")
+    )
 
 
 @cache
@@ -79,16 +96,53 @@ def _specs(role: str) -> list[FieldSpec]:
     span, other = Range(low=0.0, high=1.0), "other"
     full = (
         FieldSpec.model_construct(
-            role=role, unit=unit, shape=("T", 3), range=span, size=span, distance=span, share=span, rests=span,
-            centered="root", centered_on=other, up="z", frame="camera_opengl", intrinsics=other, extrinsics=other,
-            image_size=(640, 480), scale=1.0, origin="top_left", skeleton="mano21_ho3d", robot="panda", max_speed=1.0,
-            drives=other, lag=0, values=(0.0, 1.0), order="wxyz", near=other, posed_by=other, indexes=other,
-            encloses=other, pixels_of=other, annotates=other, encodes=(other, other), ignore=(-1,), sentinels=(-1.0,),
-            classes=20, min_points=1, min_instances=1, must_be=False, speakers=("user",), train_on="user",
-            preferred_over=other, label_of=other, shift=0, channels=(1.0, 256.0), min_trained_tokens=1,
+            role=role,
+            unit=unit,
+            shape=("T", 3),
+            range=span,
+            size=span,
+            distance=span,
+            share=span,
+            rests=span,
+            centered="root",
+            centered_on=other,
+            up="z",
+            frame="camera_opengl",
+            intrinsics=other,
+            extrinsics=other,
+            image_size=(640, 480),
+            scale=1.0,
+            origin="top_left",
+            skeleton="mano21_ho3d",
+            robot="panda",
+            max_speed=1.0,
+            drives=other,
+            lag=0,
+            values=(0.0, 1.0),
+            order="wxyz",
+            near=other,
+            posed_by=other,
+            indexes=other,
+            encloses=other,
+            pixels_of=other,
+            annotates=other,
+            encodes=(other, other),
+            ignore=(-1,),
+            sentinels=(-1.0,),
+            classes=20,
+            min_points=1,
+            min_instances=1,
+            must_be=False,
+            speakers=("user",),
+            train_on="user",
+            preferred_over=other,
+            label_of=other,
+            shift=0,
+            channels=(1.0, 256.0),
+            min_trained_tokens=1,
         )
         for unit in ("m", "rad", "deg", "s")
-    )  # fmt: skip
+    )
     return [FieldSpec(role=role), *full]
 
 
@@ -100,8 +154,8 @@ def roles_of(rule: Rule) -> tuple[list[str], list[str]] | None:
     """Return the roles of the fields that a rule looks at, and all others; None where it cannot be known.
 
     Notes:
-        Of a rule on whole samples it is not known. One that looks at what is declared whatever the role, such as
-        ``columns``, looks at none of its own.
+        Of a rule on whole samples it is not known. One that looks at what is declared whatever the
+        role, such as ``columns``, looks at none of its own.
     """
     if rule.per == "sample":
         return None
@@ -120,5 +174,7 @@ def _run_status(schema: Schema) -> dict[str, str]:
         elif choice.rule.per == "sample":
             said[choice.rule.code] = "runs on whole samples"
         else:
-            said[choice.rule.code] = f"runs on {', '.join(name for name, _ in targets(choice.rule, schema))}"
+            said[choice.rule.code] = (
+                f"runs on {', '.join(name for name, _ in targets(choice.rule, schema))}"
+            )
     return said

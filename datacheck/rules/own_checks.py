@@ -18,7 +18,15 @@ from datacheck.model.finding import Failure, Level, Severity
 from datacheck.model.sample import Block
 from datacheck.model.table import Measured, Rows
 from datacheck.plugins import resolve
-from datacheck.rules.base import Columns, Measure, Rule, RuleContext, count_phrase, format_number, pluralize
+from datacheck.rules.base import (
+    Columns,
+    Measure,
+    Rule,
+    RuleContext,
+    count_phrase,
+    format_number,
+    pluralize,
+)
 from datacheck.runtime.hashing import digest_file
 from datacheck.schema.model import Schema
 
@@ -31,24 +39,37 @@ def check_rules(schema: Schema) -> dict[str, Rule]:
     """Return a rule for each of the schema's own checks, by its name ``package.module:function``.
 
     Notes:
-        ``function(sample: Sample)`` returns None or True for a good sample, False or a sentence for a bad one, or a
+        ``function(sample: Sample)`` returns None or True for a good sample, False or a sentence for
+        a bad one, or a
         number that ``rules: {package.module:function: {low: ..., high: ...}}`` judges.
     """
     return {name: _rule(name) for name in schema.checks}
 
 
 def _rule(name: str) -> Rule:
-    measure = Measure(f"check {name}", 1, "sample", partial(_run_check, name), outside=partial(_source, name))
+    measure = Measure(
+        f"check {name}", 1, "sample", partial(_run_check, name), outside=partial(_source, name)
+    )
     return Rule(
-        name, "own-check", Severity.ERROR, Level.SAMPLE, _judge_of(name), per="sample", measures=(measure,),
-        suppressed_by=("DC109", "DC121", "DC122", "DC123", "DC221"), defaults={"low": None, "high": None},
-    )  # fmt: skip
+        name,
+        "own-check",
+        Severity.ERROR,
+        Level.SAMPLE,
+        _judge_of(name),
+        per="sample",
+        measures=(measure,),
+        suppressed_by=("DC109", "DC121", "DC122", "DC123", "DC221"),
+        defaults={"low": None, "high": None},
+    )
 
 
 def _function(name: str) -> Callable[..., Any]:
     found = resolve(name)
     if not callable(found):
-        msg = f"checks: {name} is not a function. A check is called with a sample: its key and its fields."
+        msg = (
+            f"checks: {name} is not a function. A check is called with a sample: its key and its "
+            f"fields."
+        )
         raise UsageError(msg)
     return found  # type: ignore[no-any-return]
 
@@ -78,7 +99,12 @@ def _run_check(name: str, block: Block, schema: Schema) -> Columns:
         else:
             bad[place], said[place] = answer != "", answer.strip()[:_MOST]
     numbers_said = Measured(value, known)
-    return {f"{name}:bad": bad, f"{name}:value": numbers_said, f"{name}:said": said, f"{name}:raised": raised}
+    return {
+        f"{name}:bad": bad,
+        f"{name}:value": numbers_said,
+        f"{name}:said": said,
+        f"{name}:raised": raised,
+    }
 
 
 def _check_result(said: Any) -> float | str:
@@ -87,7 +113,9 @@ def _check_result(said: Any) -> float | str:
         return "" if said is None or said else " "
     if isinstance(said, str):
         return said or " "
-    if isinstance(said, numbers.Real | np.number) or (isinstance(said, np.ndarray) and said.size == 1):
+    if isinstance(said, numbers.Real | np.number) or (
+        isinstance(said, np.ndarray) and said.size == 1
+    ):
         return " it is NaN" if math.isnan(float(said)) else float(said)
     msg = f"a check returns None, a bool, a number or a sentence, not {type(said).__name__}"
     raise TypeError(msg)
@@ -102,7 +130,8 @@ def _judge_of(name: str) -> Callable[[Rows, RuleContext], Iterator[Failure]]:
         Why it matters:
             You know things of your data that no schema says.
         Measure:
-            None and True are good, False and a sentence are bad, a number is held against ``low`` and ``high``.
+            None and True are good, False and a sentence are bad, a number is held against ``low``
+            and ``high``.
         When it is wrong:
             Mend the function.
         Options:
@@ -128,14 +157,23 @@ def _failures(rows: Rows, case: RuleContext, column: str) -> Iterator[Failure]:
     if bad.any():
         first = str(said[np.flatnonzero(bad)[0]])
         yield Failure(
-            bad, f"{count_phrase(bad, 'fail')} this check{': ' + first if first else ''}.", fix="As your check says."
+            bad,
+            f"{count_phrase(bad, 'fail')} this check{': ' + first if first else ''}.",
+            fix="As your check says.",
         )
-    low, high = (math.nan if case.options[k] is None else float(case.options[k]) for k in ("low", "high"))
+    low, high = (
+        math.nan if case.options[k] is None else float(case.options[k]) for k in ("low", "high")
+    )
     off = rows.measured(f"{column}value") & ((value < low) | (value > high))
     if off.any():
         span = f"{'' if math.isnan(low) else f'{low:g}'}..{'' if math.isnan(high) else f'{high:g}'}"
         yield Failure(
-            off, f"{pluralize(int(off.sum()))} at {format_number(float(np.median(value[off])))} (median), allowed {span}.",
-            measured={"median": float(np.median(value[off]))}, expected={"range": span}, kind="range",
-            fix="As your check says.", order=np.abs(value),
-        )  # fmt: skip
+            off,
+            f"{pluralize(int(off.sum()))} at {format_number(float(np.median(value[off])))} "
+            f"(median), allowed {span}.",
+            measured={"median": float(np.median(value[off]))},
+            expected={"range": span},
+            kind="range",
+            fix="As your check says.",
+            order=np.abs(value),
+        )

@@ -36,15 +36,27 @@ def _up_beside(schema: Schema, name: str) -> str | None:
     return next(filter(None, said), None)
 
 
-@measure("near", version=2, per="sample", uses=(
-    "fields.near", "fields.columns", "fields.role", "fields.posed_by", "fields.up", "fields.frame", "fields.rests",
-))  # fmt: skip
+@measure(
+    "near",
+    version=2,
+    per="sample",
+    uses=(
+        "fields.near",
+        "fields.columns",
+        "fields.role",
+        "fields.posed_by",
+        "fields.up",
+        "fields.frame",
+        "fields.rests",
+    ),
+)
 def near(block: Block, schema: Schema) -> Columns:
     """Distance from what a field says it is ``near`` to: ``<field>:near``, median over the rows, in the field's unit.
 
-    The other field's position is its first one; of points their centroid. ``<field>:approach``: how many positions or
-    poses there are in which direction from that, `APPROACHES` bins from -1 to 1 of the cosine between the way there and
-    up (-1: from above), where the schema says which way is up.
+    The other field's position is its first one; of points their centroid. ``<field>:approach``: how
+    many positions or poses there are in which direction from that, `APPROACHES` bins from -1 to 1
+    of the cosine between the way there and up (-1: from above), where the schema says which way is
+    up.
     """
     found: dict[str, Measured] = {}
     for name, spec in sorted(schema.fields.items()):
@@ -85,7 +97,11 @@ def stored(block: Block, schema: Schema) -> Columns:
     found: dict[str, Measured] = {}
     for name, spec in sorted(schema.fields.items()):
         other = schema.spec(spec.centered_on or "")
-        column = column_of(block, schema, spec.centered_on) if spec.centered_on and name in block.fields else None
+        column = (
+            column_of(block, schema, spec.centered_on)
+            if spec.centered_on and name in block.fields
+            else None
+        )
         there = {} if column is None else place.function(column, other)
         if there:
             centre = there["centroid" if other.role == "points" else "first"]
@@ -122,7 +138,9 @@ class Placement:
         points = case.schema.spec(spec.near or "").role == "points"
         column = f"{spec.near}:{'centroid' if points else 'first'}"
         if spec.near and column in rows and f":{case.name}:near" in rows:
-            return Placement(rows["box"], bone, rows[f":{case.name}:near"], centre, rows[column], near=True)
+            return Placement(
+                rows["box"], bone, rows[f":{case.name}:near"], centre, rows[column], near=True
+            )
         away = rows["norm"] if "norm" in rows else norms(centre.T)
         return Placement(rows["box"], bone, away, centre, np.zeros((len(rows), 3)), near=False)
 
@@ -130,12 +148,20 @@ class Placement:
         """Return how far the positions are from `origin` once scaled and moved.
 
         Notes:
-            Of several positions in a sample the median distance is known, and their centre: what is left between the
-            two is their spread, which is the same share of the bounding box in all samples.
+            Of several positions in a sample the median distance is known, and their centre: what is
+            left between the two is their spread, which is the same share of the bounding box in all
+            samples.
         """
         with np.errstate(all="ignore"):
-            apart = np.sqrt(np.maximum(self.away**2 - norms((self.centre - self.origin).T) ** 2, 0)) / self.box
-            share = np.clip(np.nanmedian(apart[np.isfinite(apart)]) if np.isfinite(apart).any() else 0.0, 0.0, 0.6)
+            apart = (
+                np.sqrt(np.maximum(self.away**2 - norms((self.centre - self.origin).T) ** 2, 0))
+                / self.box
+            )
+            share = np.clip(
+                np.nanmedian(apart[np.isfinite(apart)]) if np.isfinite(apart).any() else 0.0,
+                0.0,
+                0.6,
+            )
         offset = norms((self.centre * by + (0.0 if moved is None else moved) - self.origin).T)
         return np.asarray(np.sqrt(offset**2 + (share * by * self.box) ** 2))
 
@@ -214,7 +240,8 @@ def first_poses(block: Block, schema: Schema, name: str) -> tuple[Array, Array] 
         known: bool (samples)
 
     Notes:
-        A transform as it is; a pose of position and quaternion by its ``columns``, else three and four numbers.
+        A transform as it is; a pose of position and quaternion by its ``columns``, else three and
+        four numbers.
     """
     spec, column = schema.spec(name), column_of(block, schema, name)
     if column is None:
@@ -247,8 +274,15 @@ Signs = tuple[int, int, int]
 
 FRAMES: dict[str, Signs] = {"camera_opencv": (1, 1, 1), "camera_opengl": (1, -1, -1)}
 READINGS: tuple[Signs, ...] = (
-    (1, 1, 1), (1, -1, -1), (1, 1, -1), (1, -1, 1), (-1, 1, 1), (-1, 1, -1), (-1, -1, 1), (-1, -1, -1),
-)  # fmt: skip
+    (1, 1, 1),
+    (1, -1, -1),
+    (1, 1, -1),
+    (1, -1, 1),
+    (-1, 1, 1),
+    (-1, 1, -1),
+    (-1, -1, 1),
+    (-1, -1, -1),
+)
 _EXACT = 1e-3  # of the last row of a camera matrix
 
 
@@ -258,16 +292,18 @@ def cameras(
     """Return the camera of each sample `of` a column, and where there is a finite one.
 
     Shapes:
-        cameras: float64 (of), of all samples if None: focal lengths and principal point, fx fy cx cy [px]
+        cameras: float64 (of), of all samples if None: focal lengths and principal point, fx fy cx
+            cy [px]
         known: bool (of)
 
     Args:
         of: int64 (of), positions of samples.
-        step: which camera of a sample that has one for each of `steps` (of); of others it is the first.
+        step: which camera of a sample that has one for each of `steps` (of); of others it is the
+            first.
 
     Notes:
-        From matrices [3, 3], [3, 4], [4, 4], from vectors fx, fy, cx, cy, and from lists of either. Rows of four are
-        a matrix where the third one is 0, 0, 1, and vectors else.
+        From matrices [3, 3], [3, 4], [4, 4], from vectors fx, fy, cx, cy, and from lists of either.
+        Rows of four are a matrix where the third one is 0, 0, 1, and vectors else.
     """
     values = column.values
     of = np.arange(len(column)) if of is None else of
@@ -299,7 +335,8 @@ def cameras(
 def _of_each(camera: Column, column: Column, counts: Array, *, moves: bool) -> tuple[Array, Array]:
     """Return the camera of each of `counts` positions of samples: (positions, 4), and which samples have one.
 
-    Where a column `moves` (its rows are steps), samples with as many cameras as steps have one for each.
+    Where a column `moves` (its rows are steps), samples with as many cameras as steps have one for
+    each.
     """
     steps = np.ones(len(column), np.int64)
     if moves and camera.lengths is not None and column.lengths is not None:
@@ -331,17 +368,27 @@ def inside(xyz: Array, lens: Array, size: tuple[int, int]) -> Iterator[Array]:
     return (ahead[c] & across[a * c] & down[b * c] for a, b, c in READINGS)
 
 
-@measure("projection", per="sample", version=5, uses=("fields.role", "fields.intrinsics", "fields.image_size"))
+@measure(
+    "projection",
+    per="sample",
+    version=5,
+    uses=("fields.role", "fields.intrinsics", "fields.image_size"),
+)
 def projection(block: Block, schema: Schema) -> Columns:
     """Share of positions inside the image, by the field's intrinsics: ``<field>:inside``, one for each of `READINGS`.
 
-    Of as many cameras as steps each step is projected by its own. A reading says which of x, y, z are reversed before
-    they are taken for OpenCV's (x right, y down, z forward). What is behind the camera is outside.
+    Of as many cameras as steps each step is projected by its own. A reading says which of x, y, z
+    are reversed before they are taken for OpenCV's (x right, y down, z forward). What is behind the
+    camera is outside.
     """
     found: dict[str, Measured] = {}
     for name, spec in sorted(schema.fields.items()):
         camera = block.fields.get(spec.intrinsics or "")
-        column = column_of(block, schema, name) if camera is not None and spec.image_size is not None else None
+        column = (
+            column_of(block, schema, name)
+            if camera is not None and spec.image_size is not None
+            else None
+        )
         here = None if column is None else positions(column)
         if here is None or column is None or camera is None or spec.image_size is None:
             continue

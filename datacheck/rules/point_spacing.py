@@ -13,7 +13,9 @@ from datacheck.rules.measures import MOST_COMPONENTS, extremes, positions, reduc
 
 Array = np.ndarray[Any, Any]
 
-_ODD = tuple(np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93], dtype=np.uint64))
+_ODD = tuple(
+    np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93], dtype=np.uint64)
+)
 _STRIP = 1 << 15  # points that stay in the cache of a core
 _MOST_KEPT = 1 << 23  # keys of more points would take too much memory: they are made again
 _HALF, _OTHER = np.uint64(32), np.uint64(29)
@@ -56,8 +58,9 @@ def content_keys(column: Column) -> tuple[Array, Array | None] | None:
     """Return as `exact_keys`, of positions in float32: a copy in another dtype has the same keys.
 
     Notes:
-        Where a cloud is so far from the origin that float32 is coarse against its size (1e-6), its positions are
-        rounded to 1e-5 of that instead, unless all of them are float32 numbers: writers subtract other offsets.
+        Where a cloud is so far from the origin that float32 is coarse against its size (1e-6), its
+        positions are rounded to 1e-5 of that instead, unless all of them are float32 numbers:
+        writers subtract other offsets.
     """
     return _kept(column, "_content_keys", _narrow)
 
@@ -95,14 +98,20 @@ def _narrow(column: Column) -> tuple[Array, Array | None] | None:
     stops = np.cumsum(lengths)
     for i in np.flatnonzero(coarse):
         part = slice(stops[i] - lengths[i], stops[i])
-        keys[part] = _keys64(np.round(np.multiply(xyz[:, part], _CELLS / size[i], dtype=np.float64)))
+        keys[part] = _keys64(
+            np.round(np.multiply(xyz[:, part], _CELLS / size[i], dtype=np.float64))
+        )
     return keys, lengths
 
 
 def _coarse(column: Column, xyz: Array, lengths: Array) -> tuple[Array, Array]:
     """Return bool (samples): whose positions float32 does not hold finely enough; and their sizes, 1 for points."""
     known = column.values.ndim == 2 and column.values.shape[1] <= MOST_COMPONENTS
-    ends = extremes(column)[:2] if known else [reduced(ufunc, xyz, lengths) for ufunc in (np.minimum, np.maximum)]
+    ends = (
+        extremes(column)[:2]
+        if known
+        else [reduced(ufunc, xyz, lengths) for ufunc in (np.minimum, np.maximum)]
+    )
     low, high = (end[:3].astype(np.float64) for end in ends)
     size, reach = (high - low).max(axis=0), np.maximum(-low, high).max(axis=0)
     fine = (reach * np.finfo(np.float32).eps <= _COARSE * size) & (size > _LEAST) & (reach < _MOST)
@@ -131,12 +140,16 @@ def _keys32(xyz: Array) -> Array:
         along <<= _HALF
         key |= along
         key *= _ODD[0]
-        key ^= np.right_shift(key, _HALF, out=high)  # a sum alone would not tell which coordinates belong together
+        key ^= np.right_shift(
+            key, _HALF, out=high
+        )  # a sum alone would not tell which coordinates belong together
         np.add(xyz[2, part], 0, out=zeroed)
         along[:] = bits
         along *= _ODD[1]
         key += along
-        key ^= np.right_shift(key, _OTHER, out=high)  # the same again would undo the first where z is 0
+        key ^= np.right_shift(
+            key, _OTHER, out=high
+        )  # the same again would undo the first where z is 0
         key *= _ODD[2]
         key ^= np.right_shift(key, _HALF, out=high)
     return keys
@@ -182,8 +195,8 @@ def spacing(column: Column, asked: Array) -> Measured | None:
         None where samples are no clouds, [P, 3]: frames of an episode lie over one another.
 
     Notes:
-        Copies of a point are at no distance and do not count, nor do points that are not finite. A cloud in which there
-        are no two places has no value.
+        Copies of a point are at no distance and do not count, nor do points that are not finite. A
+        cloud in which there are no two places has no value.
     """
     found = positions(column)
     if found is None or found[1] is None or column.values.ndim != 2:
@@ -213,7 +226,7 @@ def _floats(xyz: Array) -> Array:
     return xyz.astype(np.float32 if xyz.dtype.itemsize <= 2 else np.float64)
 
 
-# ------------------------------------------------------------------------------------------- against all of them
+# ------------------------------------------------------------------------------ against all of them
 
 
 def _one_by_one(cloud: Array) -> float:
@@ -254,7 +267,9 @@ def _nearest(asked: Array, points: Array) -> Array:
     square = gaps[0]
     square += gaps[1]
     square += gaps[2]
-    bits = square.view(np.uint32 if square.itemsize == 4 else np.uint64)  # numbers of 0 or more rise as their bits do
+    bits = square.view(
+        np.uint32 if square.itemsize == 4 else np.uint64
+    )  # numbers of 0 or more rise as their bits do
     bits -= bits.dtype.type(1)  # and 0 becomes the largest: copies are no neighbours
     least = np.asarray(bits.min(axis=-1) + bits.dtype.type(1)).view(points.dtype)
     return np.sqrt(np.where(least > 0, least, np.inf))
@@ -265,7 +280,7 @@ def _middle(nearest: Array) -> Array:
     return np.asarray(np.sort(nearest, axis=-1)[..., (nearest.shape[-1] - 1) // 2])
 
 
-# ------------------------------------------------------------------------------------------------- in columns
+# --------------------------------------------------------------------------------------- in columns
 
 
 class _CellGrid(NamedTuple):
@@ -286,12 +301,16 @@ class _CellGrid(NamedTuple):
 
 def _cell_grids(xyz: Array, stops: Array, lengths: Array) -> list[_CellGrid | None]:
     """Return a plan for each of some clouds, None where a few points of it do not tell."""
-    seen = xyz[:, (stops - lengths)[:, None] + (2 * np.arange(_SEEN) + 1) * lengths[:, None] // (2 * _SEEN)]
+    seen = xyz[
+        :, (stops - lengths)[:, None] + (2 * np.arange(_SEEN) + 1) * lengths[:, None] // (2 * _SEEN)
+    ]
     finite = np.isfinite(seen).all(axis=0)
     seen[:, ~finite] = np.nan
     known = finite.sum(axis=1)
     every, ordered = np.arange(len(stops)), np.sort(seen.astype(np.float64), axis=2)
-    low, high = (ordered[:, every, (share * known).astype(np.int64) - (share > 0.5)] for share in (0.1, 0.95))
+    low, high = (
+        ordered[:, every, (share * known).astype(np.int64) - (share > 0.5)] for share in (0.1, 0.95)
+    )
     wide = high - low
     axes = np.argsort(-wide, axis=0, kind="stable")[:2]
     first, second = wide[axes, every]
@@ -299,10 +318,16 @@ def _cell_grids(xyz: Array, stops: Array, lengths: Array) -> list[_CellGrid | No
     width = _WIDE * np.maximum(np.sqrt(first * second / count), first / count)
     reach = np.maximum(np.abs(low), np.abs(high)).max(axis=0) * float(np.finfo(seen.dtype).eps) * 8
     good = (known >= _SEEN // 4) & (width > 1e-30) & (width < 1e30)
-    exponents, least = (np.floor(np.log2(np.where(good, size, 1.0))).astype(int).tolist() for size in (width, reach))
+    exponents, least = (
+        np.floor(np.log2(np.where(good, size, 1.0))).astype(int).tolist() for size in (width, reach)
+    )
     bits = np.maximum(0, np.rint(np.log2(np.maximum(count, 1) / _KEPT))).astype(int)
-    bits = np.stack([bits - np.maximum(bits - 2, 0) // 2, np.maximum(bits - 2, 0) // 2])  # few are left to the second
-    places = seen[axes, every, np.argmax(np.roll(finite, -_SEEN // 2, axis=1), axis=1) - _SEEN // 2].T.tolist()
+    bits = np.stack(
+        [bits - np.maximum(bits - 2, 0) // 2, np.maximum(bits - 2, 0) // 2]
+    )  # few are left to the second
+    places = seen[
+        axes, every, np.argmax(np.roll(finite, -_SEEN // 2, axis=1), axis=1) - _SEEN // 2
+    ].T.tolist()
     told = zip(axes.T.tolist(), places, bits.T.tolist(), exponents, least, strict=True)
     return [
         _CellGrid((a, b), (x, y), (many, few), *rest) if fine else None
@@ -314,9 +339,10 @@ def _in_columns(cloud: Array, plan: _CellGrid | None) -> float:
     """Return how far points are apart, looking only at thin columns through a cloud; NaN where those do not tell.
 
     Notes:
-        A pass over one axis keeps every so many-th slice of it, one over what is left every so many-th of another:
-        columns all over the cloud, of which all points are there. A nearest one that is nearer than the wall of its
-        column is the nearest of all, and one that is further away than the median does not move that.
+        A pass over one axis keeps every so many-th slice of it, one over what is left every so
+        many-th of another: columns all over the cloud, of which all points are there. A nearest one
+        that is nearer than the wall of its column is the nearest of all, and one that is further
+        away than the median does not move that.
     """
     if plan is None:
         return math.nan
@@ -361,4 +387,6 @@ def _in_slices(places: Array, like: float, exponent: int, bits: int) -> Array:
         numbers = (places[start : start + _STRIP] + large).view(whole)
         numbers &= mask
         found.append(np.flatnonzero(numbers == number) + start)
-    return found[0] if len(found) == 1 else np.concatenate(found) if found else np.zeros(0, np.int64)
+    return (
+        found[0] if len(found) == 1 else np.concatenate(found) if found else np.zeros(0, np.int64)
+    )

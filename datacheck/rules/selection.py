@@ -20,8 +20,8 @@ from datacheck.schema.validate import Complaint
 
 NONDETERMINISM, CONTRACT = "DC904", "DC905"  # judge a loader only
 
-# These judge files or their listing; DC225 counts how often an extreme is there, and windows that overlap or are padded
-# with the last step have it dozens of times.
+# These judge files or their listing; DC225 counts how often an extreme is there, and windows that
+# overlap or are padded with the last step have it dozens of times.
 _FILES_ONLY = ("DC10", "DC11", "DC225", "DC701")
 _SAMPLES_TOO = frozenset({"DC101", "DC109"})
 
@@ -34,8 +34,8 @@ class Choice:
         rule: the rule.
         settings: its entry in the schema's ``rules:`` block, or an empty one.
         options: the rule's defaults with the schema's over them.
-        verdict: OFF, NOT_APPLICABLE or SKIP (the scan does not read what it needs) for a rule that does not run, else
-            None.
+        verdict: OFF, NOT_APPLICABLE or SKIP (the scan does not read what it needs) for a rule that
+            does not run, else None.
         why: the reason for that verdict.
         level: how deep the scan reads.
     """
@@ -63,7 +63,8 @@ def choose_rules(schema: Schema, rules: Mapping[str, Rule], level: Depth = "deep
         level: how deep the scan reads.
 
     Raises:
-        UsageError: the ``rules:`` block names a rule or an option that does not exist, or gives it a wrong value.
+        UsageError: the ``rules:`` block names a rule or an option that does not exist, or gives it
+            a wrong value.
     """
     for where, said in rule_complaints(schema, rules):
         msg = f"schema {schema.name}, {'.'.join(map(str, where))}: {said}"
@@ -86,12 +87,22 @@ def rule_complaints(schema: Schema, rules: Mapping[str, Rule]) -> Iterator[Compl
                 known = near or f"; known are {', '.join(rule.defaults) or 'none'}"
                 yield where, f"{rule.name} has no option {name!r}{known}"
             elif _like(value, rule.defaults[name]) is _WRONG:
-                yield where, f"{value!r} is not what this option takes; its default is {rule.defaults[name]!r}"
+                yield (
+                    where,
+                    f"{value!r} is not what this option takes; its default is "
+                    f"{rule.defaults[name]!r}",
+                )
 
 
 def _unknown_rule(code: str, rules: Mapping[str, Rule]) -> str:
-    near = [r.code for r in rules.values() if r.name == code] or get_close_matches(code, list(rules), n=1)
-    hint = f"Did you mean {near[0]} ({rules[near[0]].name})?" if near else "datacheck rules lists them."
+    near = [r.code for r in rules.values() if r.name == code] or get_close_matches(
+        code, list(rules), n=1
+    )
+    hint = (
+        f"Did you mean {near[0]} ({rules[near[0]].name})?"
+        if near
+        else "datacheck rules lists them."
+    )
     return f"there is no rule {code!r}. {hint}"
 
 
@@ -100,10 +111,14 @@ def _choose(every: Sequence[Schema], rule: Rule, level: Depth) -> Choice:
     settings = schema.rules.get(rule.code, RuleSpec())
     options = options_of(schema, rule)
     if settings.severity == "off":
-        return Choice(rule, settings, options, Verdict.OFF, settings.reason or "switched off in the schema")
+        return Choice(
+            rule, settings, options, Verdict.OFF, settings.reason or "switched off in the schema"
+        )
     reasons = []
     for variant in every:
-        why = rule.unless(variant) or ("" if any(targets(rule, variant)) else "no declared field is of that kind")
+        why = rule.unless(variant) or (
+            "" if any(targets(rule, variant)) else "no declared field is of that kind"
+        )
         if not why:
             return _at(level, Choice(rule, settings, options, level=level), every)
         reasons.append(why)
@@ -113,8 +128,14 @@ def _choose(every: Sequence[Schema], rule: Rule, level: Depth) -> Choice:
 def options_of(schema: Schema, rule: Rule) -> dict[str, Any]:
     """Return the options of a rule: the schema's over its defaults."""
     given = schema.rules.get(rule.code, RuleSpec()).model_extra or {}
-    said = {name: _like(value, rule.defaults[name]) for name, value in given.items() if name in rule.defaults}
-    return dict(rule.defaults) | {name: value for name, value in said.items() if value is not _WRONG}
+    said = {
+        name: _like(value, rule.defaults[name])
+        for name, value in given.items()
+        if name in rule.defaults
+    }
+    return dict(rule.defaults) | {
+        name: value for name, value in said.items() if value is not _WRONG
+    }
 
 
 def _at(level: Depth, choice: Choice, every: Sequence[Schema]) -> Choice:
@@ -156,7 +177,11 @@ def for_files(choice: Choice) -> Choice:
     """Return the choice for a scan of files: out of play where its rule judges a loader."""
     if choice.rule.code not in {NONDETERMINISM, CONTRACT} or choice.verdict is not None:
         return choice
-    return replace(choice, verdict=Verdict.NOT_APPLICABLE, why="no loader was named (--loader package.module:factory)")
+    return replace(
+        choice,
+        verdict=Verdict.NOT_APPLICABLE,
+        why="no loader was named (--loader package.module:factory)",
+    )
 
 
 def for_loader(choice: Choice) -> Choice:
@@ -164,7 +189,9 @@ def for_loader(choice: Choice) -> Choice:
     code = choice.rule.code
     if choice.verdict is not None or code in _SAMPLES_TOO or not code.startswith(_FILES_ONLY):
         return choice
-    return replace(choice, verdict=Verdict.NOT_APPLICABLE, why="it judges files; a loader was scanned")
+    return replace(
+        choice, verdict=Verdict.NOT_APPLICABLE, why="it judges files; a loader was scanned"
+    )
 
 
 def targets(rule: Rule, schema: Schema, level: Depth = "deep") -> Iterator[tuple[str, FieldSpec]]:
@@ -172,10 +199,12 @@ def targets(rule: Rule, schema: Schema, level: Depth = "deep") -> Iterator[tuple
 
     Args:
         rule, schema: what judges, and by what.
-        level: how deep the scan reads; where it reads no pixels, only rules that need no values judge them.
+        level: how deep the scan reads; where it reads no pixels, only rules that need no values
+            judge them.
 
     Notes:
-        Fields in name order; then ``*``, all undeclared fields together, for a rule whose measurement covers them.
+        Fields in name order; then ``*``, all undeclared fields together, for a rule whose
+        measurement covers them.
     """
     if rule.per == "sample":
         yield "", FieldSpec()
@@ -188,7 +217,11 @@ def targets(rule: Rule, schema: Schema, level: Depth = "deep") -> Iterator[tuple
         if name != ANY and not spec.absent and rule.applies(spec):
             yield name, spec
     rest = schema.fields.get(ANY, FieldSpec())
-    if any(measure.undeclared for measure in rule.measures) and not rest.absent and rule.applies(rest):
+    if (
+        any(measure.undeclared for measure in rule.measures)
+        and not rest.absent
+        and rule.applies(rest)
+    ):
         yield ANY, rest
 
 
@@ -196,10 +229,20 @@ def measures_of(choices: Sequence[Choice], level: Depth = "deep") -> list[Measur
     """Return the measurements of all rules that are not switched off, each once, by name; none beyond the level.
 
     Notes:
-        Also those of rules that do not apply yet: a range that is declared later is then judged without reading data.
+        Also those of rules that do not apply yet: a range that is declared later is then judged
+        without reading data.
     """
-    found = {m.name: m for choice in choices if choice.verdict is not Verdict.OFF for m in choice.rule.measures}
-    return [found[name] for name in sorted(found) if DEPTHS.index(found[name].depth) <= DEPTHS.index(level)]
+    found = {
+        m.name: m
+        for choice in choices
+        if choice.verdict is not Verdict.OFF
+        for m in choice.rule.measures
+    }
+    return [
+        found[name]
+        for name in sorted(found)
+        if DEPTHS.index(found[name].depth) <= DEPTHS.index(level)
+    ]
 
 
 def by_dependency(choices: Sequence[Choice]) -> list[Choice]:
@@ -223,13 +266,18 @@ def served(schema: Schema) -> Schema:
     """Return the schema as it describes what a loader returns: without what only files have.
 
     Notes:
-        Companion files, attributes, split keys and windows go; a group stays where samples can name it by a field.
+        Companion files, attributes, split keys and windows go; a group stays where samples can name
+        it by a field.
     """
-    data = schema.model_dump(exclude_unset=True, mode="json", exclude={"attrs", "splits", "windows"})
+    data = schema.model_dump(
+        exclude_unset=True, mode="json", exclude={"attrs", "splits", "windows"}
+    )
     for fields in (data.get("fields", {}), *data.get("when", {}).values()):
         for spec in fields.values():
             spec.pop("file", None)
     group = schema.samples.group
     names = set() if group is None else set(parse(group, "samples.group", path=False).names)
-    data["samples"] = {"files": ["*"]} | ({"group": group} if names and names <= set(schema.fields) else {})
+    data["samples"] = {"files": ["*"]} | (
+        {"group": group} if names and names <= set(schema.fields) else {}
+    )
     return Schema.model_validate(data)

@@ -14,7 +14,32 @@ from datacheck.schema.model import Schema
 Array = np.ndarray[Any, Any]
 
 _STATE = ("joint_angle", "position")
-RUNS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 75, 100, 120, 150, 200, 300, 500, 1000)  # steps
+RUNS = (
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    8,
+    10,
+    12,
+    15,
+    20,
+    25,
+    30,
+    40,
+    50,
+    60,
+    75,
+    100,
+    120,
+    150,
+    200,
+    300,
+    500,
+    1000,
+)  # steps
 SLOW = 0.01  # of the field's own 99th percentile of speed: below it a step is still
 
 
@@ -25,7 +50,14 @@ def time_field(schema: Schema) -> str:
             if spec.ragged and schema.part_of(name) is None:
                 return name
     stored = sorted(schema.stored.items())
-    return next((name for name, spec in stored if spec.ragged == "T" and not spec.absent and not spec.optional), "")
+    return next(
+        (
+            name
+            for name, spec in stored
+            if spec.ragged == "T" and not spec.absent and not spec.optional
+        ),
+        "",
+    )
 
 
 def states(schema: Schema) -> list[str]:
@@ -49,8 +81,12 @@ def steps(column: Column, fits: Array) -> tuple[Array, Array]:
         returns: float64 (components, steps); int64 (samples), 0 for those that do not fit
     """
     assert column.lengths is not None
-    values = np.ascontiguousarray(column.values[np.repeat(fits, column.lengths)].T, dtype=np.float64)
-    return differences(values, np.where(fits, column.lengths, 0)), np.where(fits, column.lengths - 1, 0)
+    values = np.ascontiguousarray(
+        column.values[np.repeat(fits, column.lengths)].T, dtype=np.float64
+    )
+    return differences(values, np.where(fits, column.lengths, 0)), np.where(
+        fits, column.lengths - 1, 0
+    )
 
 
 def differences(values: Array, counts: Array) -> Array:
@@ -67,10 +103,13 @@ def differences(values: Array, counts: Array) -> Array:
     return found
 
 
-def moving(columns: Sequence[Column], beside: Sequence[Column] = ()) -> tuple[Array, Array, Array] | None:
+def moving(
+    columns: Sequence[Column], beside: Sequence[Column] = ()
+) -> tuple[Array, Array, Array] | None:
     """Return which steps move, of all fields together; how many there are; which samples fit. None where none does.
 
-    A sample fits where all of these columns, and those `beside` them, have as many rows, and more than one.
+    A sample fits where all of these columns, and those `beside` them, have as many rows, and more
+    than one.
 
     Shapes:
         returns: bool (steps); int64 (samples); bool (samples)
@@ -78,7 +117,9 @@ def moving(columns: Sequence[Column], beside: Sequence[Column] = ()) -> tuple[Ar
     if not columns or columns[0].lengths is None:
         return None
     lengths = columns[0].lengths
-    fits = np.logical_and.reduce([c.lengths == lengths for c in (*columns, *beside)]) & (lengths > 1)
+    fits = np.logical_and.reduce([c.lengths == lengths for c in (*columns, *beside)]) & (
+        lengths > 1
+    )
     if not fits.any():
         return None
     count = np.where(fits, lengths - 1, 0)

@@ -26,11 +26,23 @@ HASHES = 64
 STEPS = 64  # of an episode, whatever its length
 _GRAM = 5  # characters
 _MULTIPLIERS = np.array(
-    [0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0xD6E8FEB86659FD93], np.uint64
+    [
+        0x9E3779B97F4A7C15,
+        0xC2B2AE3D27D4EB4F,
+        0x165667B19E3779F9,
+        0x85EBCA77C2B2AE63,
+        0xD6E8FEB86659FD93,
+    ],
+    np.uint64,
 )
 _BATCH = 1 << 20  # characters taken out of their texts at a time
 _PIECE = 1 << 16  # characters hashed at a time: they stay in the cache of a core
-_GRIDS = ((20_000, 24), (8192, 16), (2048, 10), (1024, 8))  # from so many points on: cells along the longest side
+_GRIDS = (
+    (20_000, 24),
+    (8192, 16),
+    (2048, 10),
+    (1024, 8),
+)  # from so many points on: cells along the longest side
 _EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
 _BIN_BITS = np.uint64(58)
 _TRIES = 256
@@ -50,14 +62,17 @@ def alike_by(schema: Schema) -> tuple[Kind, list[str]]:
     return ("points", points) if points else ("text" if texts else "", texts)
 
 
-# ------------------------------------------------------------------------------------------------ sets
+# --------------------------------------------------------------------------------------------- sets
 
 
-def elements(block: Block, kind: Kind, names: Sequence[str], cells: int = 0) -> Iterator[tuple[Array, Array]]:
+def elements(
+    block: Block, kind: Kind, names: Sequence[str], cells: int = 0
+) -> Iterator[tuple[Array, Array]]:
     """Yield what samples are sets of: characters that follow one another in texts, cells that points lie in.
 
     Shapes:
-        returns: int64 (elements) sample; uint64 (elements), stirred; an element may come more than once
+        returns: int64 (elements) sample; uint64 (elements), stirred; an element may come more than
+            once
 
     Args:
         kind, names: as of `alike_by`.
@@ -135,7 +150,8 @@ def signatures(found: Iterator[tuple[Array, Array]], count: int) -> tuple[Array,
         returns: uint16 (samples, 64); int64 (samples): elements, repeated ones too
 
     Notes:
-        One hash per element: its first bits choose one of 64 bins, the smallest of a bin is kept. An empty bin takes
+        One hash per element: its first bits choose one of 64 bins, the smallest of a bin is kept.
+            An empty bin takes
         what another one holds, in an order that depends on the bin alone.
 
     Reference:
@@ -143,7 +159,9 @@ def signatures(found: Iterator[tuple[Array, Array]], count: int) -> tuple[Array,
     """
     table, size = np.full((count, HASHES), _EMPTY), np.zeros(count, np.int64)
     for owner, keys in found:
-        np.minimum.at(table.reshape(-1), owner * HASHES + (keys >> _BIN_BITS).astype(np.int64), keys)
+        np.minimum.at(
+            table.reshape(-1), owner * HASHES + (keys >> _BIN_BITS).astype(np.int64), keys
+        )
         size += np.bincount(owner, minlength=count)
     sparse = np.flatnonzero((size > 0) & (table == _EMPTY).any(axis=1))
     table[sparse] = _densified(table[sparse])
@@ -155,9 +173,17 @@ def shared(first: Block, second: Block, kind: Kind, names: Sequence[str]) -> flo
     both = either = 0
     for name in names:
         blocks = [block for block in (first, second) if name in block.fields]
-        cells = min((_grid(block.fields[name]) for block in blocks), default=0) if kind == "points" else 0
+        cells = (
+            min((_grid(block.fields[name]) for block in blocks), default=0)
+            if kind == "points"
+            else 0
+        )
         sets: list[Array] = [
-            np.unique(np.concatenate([np.zeros(0, np.uint64), *(k for _, k in elements(b, kind, [name], cells))]))
+            np.unique(
+                np.concatenate(
+                    [np.zeros(0, np.uint64), *(k for _, k in elements(b, kind, [name], cells))]
+                )
+            )
             for b in (first, second)
         ]
         same = int(np.isin(sets[0], sets[1], assume_unique=True).sum())
@@ -183,7 +209,7 @@ def _densified(table: Array) -> Array:
     return table
 
 
-# --------------------------------------------------------------------------------------------- courses
+# ------------------------------------------------------------------------------------------ courses
 
 
 def courses(block: Block, names: Sequence[str]) -> tuple[Array, Array, Array]:
@@ -255,7 +281,8 @@ def near_sets(hashes: Array, near: float) -> Array:
         returns: int64 (pairs, 2), the lower place first, the likeliest pair first, at most 10,000
 
     Notes:
-        Bands of r numbers: a pair of similarity J meets in one with probability 1 - (1 - J^r)^(64 / r); r is as large
+        Bands of r numbers: a pair of similarity J meets in one with probability 1 - (1 - J^r)^(64 /
+            r); r is as large
         as leaves 0.999 at `near` (4 at 0.8).
     """
     width = max([r for r in range(1, 9) if (1 - near**r) ** (HASHES // r) <= _MISSED], default=1)
@@ -296,7 +323,9 @@ def near_courses(course: Array, reach: Array, apart: float) -> Array:
         rng = np.random.default_rng([_SEED, numbers])
         axes = rng.standard_normal((numbers, _BANDS * _AXES))
         along = scaled[mine, :numbers] @ (axes / np.linalg.norm(axes, axis=0)) / (_WIDE * apart)
-        cells = np.clip(np.floor(along + rng.uniform(0, 1, _BANDS * _AXES)), -1e15, 1e15).astype(np.int64)
+        cells = np.clip(np.floor(along + rng.uniform(0, 1, _BANDS * _AXES)), -1e15, 1e15).astype(
+            np.int64
+        )
         key = np.full((len(mine), _BANDS), width, np.uint64)
         for place in range(_AXES):
             key = (key ^ cells[:, place::_AXES].view(np.uint64)) * _MULTIPLIER
@@ -317,15 +346,21 @@ def _numbers(width: int, most: int) -> int:
     return min(most, width * (1 << max(0, (HASHES // max(width, 1)).bit_length() - 1)))
 
 
-def _likeliest(bands: Iterator[tuple[Array, Array]], alike: Callable[[Array, Array], Array], least: float) -> Array:
+def _likeliest(
+    bands: Iterator[tuple[Array, Array]], alike: Callable[[Array, Array], Array], least: float
+) -> Array:
     """Return the likeliest pairs of those that meet in a band.
 
     Args:
-        bands: the bucket of each sample, and what is close for samples that are close; one pair per band.
+        bands: the bucket of each sample, and what is close for samples that are close; one pair per
+            band.
         alike: estimates the similarity of pairs.
         least: pairs below it are left out.
     """
-    best, likely = np.zeros(0, np.int64), np.zeros(0)  # a pair is one number: lower place times samples plus the other
+    best, likely = (
+        np.zeros(0, np.int64),
+        np.zeros(0),
+    )  # a pair is one number: lower place times samples plus the other
     count = 0
     for bucket, tie in bands:
         count, order = len(bucket), np.lexsort((tie, bucket))
@@ -336,7 +371,9 @@ def _likeliest(bands: Iterator[tuple[Array, Array]], alike: Callable[[Array, Arr
                 value = alike(first, second)
                 pairs = np.minimum(first, second) * count + np.maximum(first, second)
                 good = value >= least
-                best, likely = _kept(np.concatenate([best, pairs[good]]), np.concatenate([likely, value[good]]))
+                best, likely = _kept(
+                    np.concatenate([best, pairs[good]]), np.concatenate([likely, value[good]])
+                )
     return np.stack(np.divmod(best, max(count, 1)), axis=1)
 
 
@@ -363,7 +400,9 @@ def _cloud(column: Column) -> Array | None:
     if lengths is None:
         return None
     total, odd = (_folded(ufunc, keys, lengths) for ufunc in (np.add, np.bitwise_xor))
-    return np.where(lengths > 0, mixed(total ^ mixed(odd ^ mixed(lengths.astype(np.uint64)))), np.uint64(0))
+    return np.where(
+        lengths > 0, mixed(total ^ mixed(odd ^ mixed(lengths.astype(np.uint64)))), np.uint64(0)
+    )
 
 
 def _folded(ufunc: np.ufunc, keys: Array, lengths: Array) -> Array:
@@ -428,9 +467,9 @@ def _plain(column: Column) -> Array:
 def content(block: Block, schema: Schema) -> Columns:
     """Digest of what a sample holds: `content`, int64.
 
-    Of episodes the actions; else all fields. Points count in any order, and what runs along the same axis goes with
-    them. Identifiers, flags, time stamps and intrinsics do not count; samples of less than 24 bytes have no row, nor
-    those of which pictures, or most values, were not read.
+    Of episodes the actions; else all fields. Points count in any order, and what runs along the
+    same axis goes with them. Identifiers, flags, time stamps and intrinsics do not count; samples
+    of less than 24 bytes have no row, nor those of which pictures, or most values, were not read.
     """
     stored = schema.stored
     fields = sorted({*block.fields, *block.unread})
@@ -461,7 +500,9 @@ def content(block: Block, schema: Schema) -> Columns:
 def _lacks_most(block: Block, read: int) -> bool:
     """Tell whether the file holds bytes that no format reads, or as many such values as were read."""
     unread = block.facts.get("unread")
-    return "opaque" in block.facts or (unread is not None and int(unread.values.max(initial=0)) >= read)
+    return "opaque" in block.facts or (
+        unread is not None and int(unread.values.max(initial=0)) >= read
+    )
 
 
 def ranks(rows: Rows, schema: Schema) -> tuple[list[str], Array]:
@@ -475,4 +516,6 @@ def ranks(rows: Rows, schema: Schema) -> tuple[list[str], Array]:
     order = declared or sorted(present, key=lambda s: (s not in _FIRST, s))
     places = {split: i for i, split in enumerate(order)}
     splits = rows.splits
-    return order, np.array([places.get(split, -1) for split in splits.words], dtype=np.int64)[splits.rows]
+    return order, np.array([places.get(split, -1) for split in splits.words], dtype=np.int64)[
+        splits.rows
+    ]

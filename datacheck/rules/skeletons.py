@@ -47,7 +47,11 @@ class Skeleton:
     @cached_property
     def bone_names(self) -> tuple[str, ...]:
         """Name of every bone: finger and number from the root."""
-        return tuple(f"{finger} {i + 1}" for finger, chain in self.chains.items() for i in range(len(chain) - 1))
+        return tuple(
+            f"{finger} {i + 1}"
+            for finger, chain in self.chains.items()
+            for i in range(len(chain) - 1)
+        )
 
     @cached_property
     def table(self) -> tuple[float, ...]:
@@ -63,12 +67,16 @@ class Skeleton:
     @cached_property
     def ends(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """(last joints before the tips, tips), finger by finger."""
-        return tuple(c[-2] for c in self.chains.values()), tuple(c[-1] for c in self.chains.values())
+        return tuple(c[-2] for c in self.chains.values()), tuple(
+            c[-1] for c in self.chains.values()
+        )
 
     @cached_property
     def others(self) -> tuple[Skeleton, ...]:
         """Known orders of the same joints."""
-        return tuple(s for s in SKELETONS.values() if s.joints == self.joints and s.name != self.name)
+        return tuple(
+            s for s in SKELETONS.values() if s.joints == self.joints and s.name != self.name
+        )
 
     def taken_from(self, other: Skeleton) -> tuple[int, ...]:
         """Return where each joint of this order stands in another one."""
@@ -110,7 +118,13 @@ _HO3D = {
     "ring": (0, 10, 11, 12, 19),
     "thumb": (0, 13, 14, 15, 16),
 }
-_TIPS_LAST = {"index": 16, "middle": 17, "pinky": 18, "ring": 19, "thumb": 20}  # fingers in the order of their chains
+_TIPS_LAST = {
+    "index": 16,
+    "middle": 17,
+    "pinky": 18,
+    "ring": 19,
+    "thumb": 20,
+}  # fingers in the order of their chains
 _OPENPOSE = {
     "thumb": (0, 1, 2, 3, 4),
     "index": (0, 5, 6, 7, 8),
@@ -134,13 +148,19 @@ def skeleton_of(spec: FieldSpec) -> Skeleton | None:
     return SKELETONS.get(spec.skeleton or "")
 
 
-@measure("bones", version=2, applies=lambda spec: leaf(spec) and skeleton_of(spec) is not None, uses=("skeleton",))
+@measure(
+    "bones",
+    version=2,
+    applies=lambda spec: leaf(spec) and skeleton_of(spec) is not None,
+    uses=("skeleton",),
+)
 def bones(column: Column, spec: FieldSpec) -> Columns:
     """Distances within a skeleton, in the field's unit.
 
-    `pairs`: float32, at most 64: the bones first, then what other joint orders take for bones; `bone`: median of the
-    bones. Of a sequence they are medians over its `moments`; `sway` (as `pairs`) are their standard deviations,
-    `strain` how far each bone is from the median at most. Samples that are no whole skeletons have no row.
+    `pairs`: float32, at most 64: the bones first, then what other joint orders take for bones;
+    `bone`: median of the bones. Of a sequence they are medians over its `moments`; `sway` (as
+    `pairs`) are their standard deviations, `strain` how far each bone is from the median at most.
+    Samples that are no whole skeletons have no row.
     """
     skeleton = skeleton_of(spec)
     if skeleton is None or not is_numeric(column) or column.lengths is None:
@@ -157,12 +177,16 @@ def bones(column: Column, spec: FieldSpec) -> Columns:
         found = {
             "pairs": np.stack([np.median(one, axis=0) for one in each]) if each else empty,
             "sway": np.stack([one.std(axis=0) for one in each]) if each else empty,
-            "strain": np.stack([_strain(one[:, :inner]) for one in each]) if each else empty[:, :inner],
+            "strain": np.stack([_strain(one[:, :inner]) for one in each])
+            if each
+            else empty[:, :inner],
             "moments": column.lengths[whole],
         }
     else:
         return {}
-    found["bone"] = np.median(found["pairs"][:, :inner].astype(np.float32), axis=1).astype(np.float64)
+    found["bone"] = np.median(found["pairs"][:, :inner].astype(np.float32), axis=1).astype(
+        np.float64
+    )
     return {name: _spread(values, whole) for name, values in found.items()}
 
 
@@ -218,11 +242,15 @@ class JointDistances:
         steps = np.ones(len(rows), np.int64)
         if "moments" in rows:
             steps = np.where(rows.measured("moments"), rows["moments"], steps)
-        return JointDistances(metres("pairs", pairs), metres("sway", pairs), metres("strain", inner), steps)
+        return JointDistances(
+            metres("pairs", pairs), metres("sway", pairs), metres("strain", inner), steps
+        )
 
     def at(self, places: Array) -> JointDistances:
         """Return those of some rows."""
-        return JointDistances(self.lengths[places], self.sway[places], self.strain[places], self.steps[places])
+        return JointDistances(
+            self.lengths[places], self.sway[places], self.strain[places], self.steps[places]
+        )
 
     @property
     def spread(self) -> Array:
@@ -261,13 +289,19 @@ ROBOTS: Mapping[str, Robot] = {
     # Franka Robotics, "Robot and interface specifications": limits of the Panda in joint space
     "panda": Robot(
         limits=(
-            (-2.8973, 2.8973), (-1.7628, 1.7628), (-2.8973, 2.8973), (-3.0718, -0.0698), (-2.8973, 2.8973),
-            (-0.0175, 3.7525), (-2.8973, 2.8973),
+            (-2.8973, 2.8973),
+            (-1.7628, 1.7628),
+            (-2.8973, 2.8973),
+            (-3.0718, -0.0698),
+            (-2.8973, 2.8973),
+            (-0.0175, 3.7525),
+            (-2.8973, 2.8973),
         ),
         speeds=(2.175, 2.175, 2.175, 2.175, 2.61, 2.61, 2.61),
         orders={"from the base": tuple(range(7))},
     ),
-    # robot.urdf of LEAP_Hand_Sim; simulators that walk the tree of links meet joint 1 of a finger before joint 0
+    # robot.urdf of LEAP_Hand_Sim; simulators that walk the tree of links meet joint 1 of a finger
+    # before joint 0
     "leap": Robot(
         limits=(*_FINGER, *_FINGER, *_FINGER, *_THUMB),
         speeds=(8.48,) * 16,
@@ -276,4 +310,4 @@ ROBOTS: Mapping[str, Robot] = {
             "along the fingers": (1, 0, 2, 3, 5, 4, 6, 7, 9, 8, 10, 11, 12, 13, 14, 15),
         },
     ),
-}  # fmt: skip
+}

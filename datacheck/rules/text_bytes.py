@@ -18,21 +18,26 @@ from datacheck.tokenization import content_of
 Array = np.ndarray[Any, Any]
 
 _OTHERS = [
-    c.encode() for c in "\u0085\u00a0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+    c.encode()
+    for c in "\u0085\u00a0\u1680\u2028\u2029\u202f\u205f\u3000"
+    + "".join(map(chr, range(0x2000, 0x200B)))
 ]
 _TWO = np.array([int.from_bytes(c) for c in _OTHERS if len(c) == 2])
 _THREE = np.array([int.from_bytes(c) for c in _OTHERS if len(c) == 3])
 LEADS = sorted({c[0] for c in _OTHERS})
 _IDEOGRAPHIC = 0xE38080
-_RARE_LEADS = [byte for byte in LEADS if byte != _IDEOGRAPHIC >> 16]  # half of all Chinese text holds that one
+_RARE_LEADS = [
+    byte for byte in LEADS if byte != _IDEOGRAPHIC >> 16
+]  # half of all Chinese text holds that one
 
 
 def single_spaced(column: Column) -> list[bytes]:
     """Return each text of a column in UTF-8 with one space between its words: ``" ".join(text.split())``.
 
     Notes:
-        White space is what `str.isspace` calls so. A few passes over the bytes of all texts tell most texts from those
-        that have something else than single spaces within; only these are taken apart, which takes ten times as long.
+        White space is what `str.isspace` calls so. A few passes over the bytes of all texts tell
+        most texts from those that have something else than single spaces within; only these are
+        taken apart, which takes ten times as long.
     """
     octets, data = np.ascontiguousarray(column.values), joined_bytes(column)
     stops = column.starts + (0 if column.lengths is None else column.lengths)
@@ -68,7 +73,9 @@ def _untidy(octets: Array, starts: Array, stops: Array) -> Array:
     filled = stops > starts
     first, last = starts[filled], stops[filled] - 1
     found = [first[space[first]], last[space[last]]]
-    pairs = space[1:] & space[:-1]  # of two texts beside one another, too: both are then untidy at their edge
+    pairs = (
+        space[1:] & space[:-1]
+    )  # of two texts beside one another, too: both are then untidy at their edge
     if pairs.any():
         found.append(np.flatnonzero(pairs) + 1)
     if octets.min() < ord(" "):
@@ -130,8 +137,8 @@ def beginning(octets: Array, data: bytes, needles: Sequence[bytes]) -> Array:
         needles: what is looked for; only their first three bytes are compared.
 
     Notes:
-        A byte that no text holds costs a look at many GB/s, a frequent one a comparison per byte; `bytes.find` of a
-        short needle takes several times as long in text that is not ASCII.
+        A byte that no text holds costs a look at many GB/s, a frequent one a comparison per byte;
+        `bytes.find` of a short needle takes several times as long in text that is not ASCII.
     """
     found = []
     held = dict.fromkeys(b"".join(needle[:3] for needle in needles), False)
@@ -149,10 +156,16 @@ def beginning(octets: Array, data: bytes, needles: Sequence[bytes]) -> Array:
         starts = starts[: np.searchsorted(starts, len(octets) - 2)]
         second, third = (np.zeros(256, bool) for _ in range(2))
         second[[needle[1] for needle in mine]] = third[[needle[2] for needle in mine]] = True
-        starts = starts[second[octets[starts + 1]]]  # few are left: half of all Chinese characters share a first byte
+        starts = starts[
+            second[octets[starts + 1]]
+        ]  # few are left: half of all Chinese characters share a first byte
         starts = starts[third[octets[starts + 2]]]
         heads = {needle[:3] for needle in mine}
-        found.append(starts[[data[at : at + 3] in heads for at in starts.tolist()]] if len(starts) else starts)
+        found.append(
+            starts[[data[at : at + 3] in heads for at in starts.tolist()]]
+            if len(starts)
+            else starts
+        )
     return np.sort(np.concatenate(found)) if found else np.zeros(0, np.int64)
 
 
@@ -166,7 +179,9 @@ def needle_counts(octets: Array, data: bytes, stops: Array, needles: Sequence[by
     """
     found = np.zeros((len(stops), len(needles)), np.int64)
     begins = beginning(octets, data, needles)
-    for at, owner in zip(begins.tolist(), np.searchsorted(stops, begins, side="right").tolist(), strict=True):
+    for at, owner in zip(
+        begins.tolist(), np.searchsorted(stops, begins, side="right").tolist(), strict=True
+    ):
         for number, needle in enumerate(needles):
             if data.startswith(needle, at, stops[owner]):
                 found[owner, number] += 1
@@ -174,14 +189,28 @@ def needle_counts(octets: Array, data: bytes, stops: Array, needles: Sequence[by
 
 
 LETTERS = {  # columns, and what they are called
-    "latin": "Latin", "han": "Han (Chinese)", "kana": "kana", "hangul": "Hangul", "cyrillic": "Cyrillic",
-    "greek": "Greek", "arabic": "Arabic", "hebrew": "Hebrew", "indic": "Indic", "thai": "Thai",
+    "latin": "Latin",
+    "han": "Han (Chinese)",
+    "kana": "kana",
+    "hangul": "Hangul",
+    "cyrillic": "Cyrillic",
+    "greek": "Greek",
+    "arabic": "Arabic",
+    "hebrew": "Hebrew",
+    "indic": "Indic",
+    "thai": "Thai",
     "letters": "other letters",
-}  # fmt: skip
-SCRIPTS = LETTERS | {"digits": "digits", "punctuation": "punctuation and symbols", "emoji": "emoji and pictographs"}
+}
+SCRIPTS = LETTERS | {
+    "digits": "digits",
+    "punctuation": "punctuation and symbols",
+    "emoji": "emoji and pictographs",
+}
 
-# Where each class begins: the blocks of Unicode 15.1 (Blocks.txt), in which digits and punctuation stand out only where
-# they are frequent. Not counted ("-") are spaces, controls, accents that join a letter and what is no character.
+# Where each class begins: the blocks of Unicode 15.1 (Blocks.txt), in which digits and punctuation
+# stand out only where they are frequent. Not counted ("-") are spaces, controls, accents that join
+# a letter and what is no character.
+# no character.
 _BEGINS = """
     0 - 21 punctuation 30 digits 3A punctuation 41 latin 5B punctuation 61 latin 7B punctuation 7F - A1 punctuation
     AA latin AB punctuation B5 letters B6 punctuation BA latin BB punctuation C0 latin D7 punctuation D8 latin
@@ -212,8 +241,9 @@ _PIECE = 1 << 17  # bytes that the caches hold; a multiple of 64
 def scripts(column: Column, spec: FieldSpec) -> Columns:
     """Which of `SCRIPTS` a text holds, a bit each, and above `BITS` which of `LETTERS` most of its letters are of.
 
-    Of chats what is said is counted, of other JSON the texts that stand in it. One number, as counts of each took a
-    fifth of the time of a scan: the foremost is its place and 1, the first of equal ones, 0 where there is no letter.
+    Of chats what is said is counted, of other JSON the texts that stand in it. One number, as
+    counts of each took a fifth of the time of a scan: the foremost is its place and 1, the first of
+    equal ones, 0 where there is no letter.
     """
     if column.kind == "array" or column.lengths is None:
         return {}
@@ -266,8 +296,9 @@ def _per_text(octets: Array, stops: Array) -> dict[str, Array]:
     """Return how many characters of each class met each text holds: int32 (texts); one ends where the next begins.
 
     Notes:
-        A bit for each byte at which such a character begins; the set bits up to a text's end are those of whole words
-        of 64 and of the beginning of one more. Sums text by text take twenty times as long.
+        A bit for each byte at which such a character begins; the set bits up to a text's end are
+        those of whole words of 64 and of the beginning of one more. Sums text by text take twenty
+        times as long.
     """
     bits: dict[str, Array] = {}
     for start in range(0, len(octets), _PIECE):
@@ -281,7 +312,9 @@ def _per_text(octets: Array, stops: Array) -> dict[str, Array]:
     for name, octets_ in bits.items():
         words = octets_.view("<u8")
         before = np.cumsum(np.bitwise_count(words), dtype=np.int64) - np.bitwise_count(words)
-        found[name] = np.diff(before[place] + np.bitwise_count(words[place] & within), prepend=0).astype(np.int32)
+        found[name] = np.diff(
+            before[place] + np.bitwise_count(words[place] & within), prepend=0
+        ).astype(np.int32)
     return found
 
 
@@ -295,7 +328,9 @@ def _begins(octets: Array, start: int) -> Iterator[tuple[str, Array]]:
     if part.max() < 0x80:
         return
     rest = part >= 0xC0
-    for name, begins in _dense(part, np.append(octets[start + 1 : start + _PIECE + 1], np.uint8(0))[: len(part)]):
+    for name, begins in _dense(
+        part, np.append(octets[start + 1 : start + _PIECE + 1], np.uint8(0))[: len(part)]
+    ):
         if begins.any():
             rest &= ~begins
             yield name, begins
@@ -312,7 +347,12 @@ def _dense(part: Array, after: Array) -> Iterator[tuple[str, Array]]:
     """Yield where letters begin that two bytes tell, of scripts that fill whole texts; `after`: the next byte."""
     yield "han", (part - np.uint8(0xE5) < 5) | (part == 0xE4) & (after >= 0xB8)  # U+4E00 to U+9FFF
     yield "kana", (part == 0xE3) & (after - np.uint8(0x81) < 3)  # U+3040 to U+30FF
-    yield "hangul", (part - np.uint8(0xEB) < 2) | (part == 0xEA) & (after >= 0xB0) | (part == 0xED) & (after < 0xA0)
+    yield (
+        "hangul",
+        (part - np.uint8(0xEB) < 2)
+        | (part == 0xEA) & (after >= 0xB0)
+        | (part == 0xED) & (after < 0xA0),
+    )
     yield "cyrillic", part & 0xFE == 0xD0  # U+0400 to U+047F
 
 
@@ -328,8 +368,12 @@ def _classes() -> Array:
 def _codes(octets: Array, places: Array) -> Array:
     """Return the code points of the characters that begin at these bytes, each of more than one: int32."""
     lead = octets[places].astype(np.int32)
-    one, two, three = (octets[np.minimum(places + k, len(octets) - 1)].astype(np.int32) & 0x3F for k in (1, 2, 3))
+    one, two, three = (
+        octets[np.minimum(places + k, len(octets) - 1)].astype(np.int32) & 0x3F for k in (1, 2, 3)
+    )
     short, middle = (lead & 0x1F) << 6 | one, (lead & 0x0F) << 12 | one << 6 | two
-    long = np.minimum((lead & 0x07) << 18 | one << 12 | two << 6 | three, _END - 1)  # beyond that is no UTF-8
+    long = np.minimum(
+        (lead & 0x07) << 18 | one << 12 | two << 6 | three, _END - 1
+    )  # beyond that is no UTF-8
     codes: Array = np.where(lead < 0xE0, short, np.where(lead < 0xF0, middle, long))
     return codes

@@ -1,8 +1,8 @@
 """Large memory that begins at a cache line.
 
-What malloc gives for a large array begins 16 bytes into a page, and files are read and mapped from the start of one.
-The copy instruction that C libraries and kernels choose on some processors (AMD since Zen 3) moves bytes between these
-two at less than half of its speed.
+What malloc gives for a large array begins 16 bytes into a page, and files are read and mapped from
+the start of one. The copy instruction that C libraries and kernels choose on some processors (AMD
+since Zen 3) moves bytes between these two at less than half of its speed.
 """
 
 from __future__ import annotations

@@ -28,12 +28,15 @@ def check_holes(file: int | str | os.PathLike[str]) -> None:
         OSError: it has more (EFBIG), or is missing.
 
     Notes:
-        A file system that compresses stores fewer bytes than a file has, too: there the extents tell holes from data.
+        A file system that compresses stores fewer bytes than a file has, too: there the extents
+        tell holes from data.
     """
     status = os.stat(file)  # noqa: PTH116  of a descriptor, too
     if status.st_size - 512 * status.st_blocks <= HOLE_BYTES:
         return
-    descriptor = file if isinstance(file, int) else os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    descriptor = (
+        file if isinstance(file, int) else os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    )
     try:
         refused = _has_holes(descriptor, status.st_size, HOLE_BYTES)
     finally:
@@ -41,7 +44,10 @@ def check_holes(file: int | str | os.PathLike[str]) -> None:
             os.close(descriptor)
     if refused:
         stored = 512 * status.st_blocks
-        msg = f"a sparse file: {status.st_size:,} bytes, {stored:,} of them stored; at most {HOLE_BYTES:,} may be holes"
+        msg = (
+            f"a sparse file: {status.st_size:,} bytes, {stored:,} of them stored; at most "
+            f"{HOLE_BYTES:,} may be holes"
+        )
         raise OSError(errno.EFBIG, msg)
 
 
@@ -53,7 +59,11 @@ def is_mostly_holes(descriptor: int, status: os.stat_result) -> bool:
         status: of the file.
     """
     size, half = status.st_size, status.st_size // 2
-    return size > SMALL_BYTES and size - 512 * status.st_blocks > half and _has_holes(descriptor, size, half)
+    return (
+        size > SMALL_BYTES
+        and size - 512 * status.st_blocks > half
+        and _has_holes(descriptor, size, half)
+    )
 
 
 def allocated_bytes(descriptor: int) -> int:
@@ -75,7 +85,9 @@ def _allocated_in(folder: int, name: str) -> int:
     status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if not stat.S_ISREG(status.st_mode) or status.st_size <= 512 * status.st_blocks:
         return status.st_size if stat.S_ISREG(status.st_mode) else 0
-    opened = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder)
+    opened = os.open(
+        name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder
+    )
     try:
         return status.st_size - _holes(opened, status.st_size)
     finally:
@@ -114,7 +126,9 @@ def _holes(descriptor: int, size: int, most: float = math.inf) -> int:
 
 _OPENAT2 = 437  # the same number on every architecture
 _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
-_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # a pipe in a file's place would block
+_READ = (
+    os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+)  # a pipe in a file's place would block
 _OUTSIDE = "a link out of the data folder; copy the file in the place of the link"
 _LINKED = "a link, which is not followed here; copy the file in the place of the link"
 _NO_FILE = "not a regular file (a device, a socket or a pipe)"
@@ -176,7 +190,9 @@ class ConfinedFolder:
             OSError: the file is missing, lies outside, or is a device, a socket or a pipe.
         """
         opened = self._opened(path or ".", links=links)
-        sys.audit("open", f"{self.real}/{path}", None, _READ)  # as `os.open` does, for those who watch
+        sys.audit(
+            "open", f"{self.real}/{path}", None, _READ
+        )  # as `os.open` does, for those who watch
         kind = os.fstat(opened).st_mode
         if stat.S_ISREG(kind) or stat.S_ISDIR(kind):
             return opened
@@ -206,8 +222,13 @@ class ConfinedFolder:
             found, code = _openat2(kernel, self._descriptor, path, resolve)
             if found >= 0:
                 return found
-            if not (links and code == errno.EXDEV):  # EXDEV: out of the folder, or by an absolute link
-                known = {errno.EXDEV: _OUTSIDE, errno.ELOOP: os.strerror(code) if links else _LINKED}
+            if not (
+                links and code == errno.EXDEV
+            ):  # EXDEV: out of the folder, or by an absolute link
+                known = {
+                    errno.EXDEV: _OUTSIDE,
+                    errno.ELOOP: os.strerror(code) if links else _LINKED,
+                }
                 raise OSError(code, known.get(code, os.strerror(code)))
         inner = self._inner(path) if links else path
         if kernel is None:
@@ -236,7 +257,9 @@ class ConfinedFolder:
         here = os.dup(self._descriptor)
         try:
             for part in parts[:-1]:
-                below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+                below = os.open(
+                    part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here
+                )
                 os.close(here)
                 here = below
             return os.open(parts[-1] if parts else ".", _READ | os.O_NOFOLLOW, dir_fd=here)
@@ -280,7 +303,7 @@ Stamp = tuple[int, ...]  # size, mtime, ctime and inode, as a listing holds them
 
 
 class File(os.PathLike[str]):
-    """A file or folder below a `ConfinedFolder`, with the methods of a `Path` that readers use; each opens it by handle.
+    """A file or folder below a `ConfinedFolder`, opened by handle; has the `Path` methods that readers use.
 
     Args:
         folder: where the path begins.
@@ -289,12 +312,20 @@ class File(os.PathLike[str]):
         links: follow links that stay inside the folder.
 
     Notes:
-        As a path (`os.fspath`) it is ``/proc/self/fd/N``, which a library opens again while this object lives.
+        As a path (`os.fspath`) it is ``/proc/self/fd/N``, which a library opens again while this
+        object lives.
     """
 
     __slots__ = ("_descriptor", "_expected", "_folder", "_links", "_path", "name")
 
-    def __init__(self, folder: ConfinedFolder, path: str, expected: Stamp | None = None, *, links: bool = True) -> None:
+    def __init__(
+        self,
+        folder: ConfinedFolder,
+        path: str,
+        expected: Stamp | None = None,
+        *,
+        links: bool = True,
+    ) -> None:
         self._folder, self._path, self._expected, self._links = folder, path, expected, links
         self._descriptor = -1
         self.name = path.rpartition("/")[2]
@@ -317,7 +348,8 @@ class File(os.PathLike[str]):
         """Return a new descriptor of the file or folder.
 
         Raises:
-            OSError: the file is missing, leads out of the folder, is no file, or is another than expected (ESTALE).
+            OSError: the file is missing, leads out of the folder, is no file, or is another than
+                expected (ESTALE).
         """
         opened = self._folder.open(self._path, links=self._links)
         if self._expected is not None:
@@ -393,7 +425,9 @@ class File(os.PathLike[str]):
 
     def __truediv__(self, inner: str) -> File:
         """Return a file below this folder."""
-        return File(self._folder, f"{self._path}/{inner}" if self._path else inner, links=self._links)
+        return File(
+            self._folder, f"{self._path}/{inner}" if self._path else inner, links=self._links
+        )
 
     def __eq__(self, other: object) -> bool:
         """Tell whether both stand for one path."""
@@ -426,13 +460,20 @@ def _openat2(kernel: ctypes.CDLL, folder: int, path: str, resolve: int) -> tuple
     """Return (descriptor, 0), or (-1, the error's number)."""
     how = _OpenHow(_READ, 0, resolve)
     for _ in range(_TRIES):
-        found = kernel.syscall(_OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
+        found = kernel.syscall(
+            _OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)
+        )
         code = 0 if found >= 0 else ctypes.get_errno()
-        if code not in {errno.EAGAIN, errno.EINTR}:  # EAGAIN: a rename elsewhere during "..", or a lease on the file
+        if code not in {
+            errno.EAGAIN,
+            errno.EINTR,
+        }:  # EAGAIN: a rename elsewhere during "..", or a lease on the file
             break
     else:
         how = _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, resolve)
-        found = kernel.syscall(_OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
+        found = kernel.syscall(
+            _OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)
+        )
         code = 0 if found >= 0 else ctypes.get_errno()
         if found >= 0:
             found = _open_leased(found)
@@ -473,7 +514,11 @@ def open_regular(path: str | os.PathLike[str], *, links: bool = True) -> int:
     if stat.S_ISREG(kind):
         return opened
     os.close(opened)
-    raise IsADirectoryError(errno.EISDIR, "is a directory") if stat.S_ISDIR(kind) else OSError(errno.EINVAL, _NO_FILE)
+    raise (
+        IsADirectoryError(errno.EISDIR, "is a directory")
+        if stat.S_ISDIR(kind)
+        else OSError(errno.EINVAL, _NO_FILE)
+    )
 
 
 def read_file(path: str | os.PathLike[str], limit: int, *, links: bool = True) -> bytes:

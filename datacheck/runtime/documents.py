@@ -36,7 +36,8 @@ def open_document(path: str | os.PathLike[str], limit: int, *, links: bool = Tru
         links: follow a link in its place.
 
     Raises:
-        OSError: the file is missing, no regular file, larger (EFBIG), or mostly holes (a sparse file).
+        OSError: the file is missing, no regular file, larger (EFBIG), or mostly holes (a sparse
+            file).
     """
     file = os.fdopen(open_regular(path, links=links), "rb")
     try:
@@ -53,10 +54,14 @@ def _check_size(descriptor: int, limit: int) -> None:
     if size > limit:
         raise OSError(errno.EFBIG, f"{size:,} bytes; at most {limit:,} are read")
     if is_mostly_holes(descriptor, status):
-        raise OSError(errno.EFBIG, f"{size:,} bytes, most of which were never written (a sparse file)")
+        raise OSError(
+            errno.EFBIG, f"{size:,} bytes, most of which were never written (a sparse file)"
+        )
 
 
-def read_json(path: str | os.PathLike[str], limit: int, values: int = VALUES, *, links: bool = True) -> Any:
+def read_json(
+    path: str | os.PathLike[str], limit: int, values: int = VALUES, *, links: bool = True
+) -> Any:
     """Return the value of a JSON file.
 
     Args:
@@ -93,7 +98,11 @@ def check_depth(said: Any) -> None:
     """
     level = [said]
     for _ in range(DEPTH):
-        inner = (item for outer in level for item in (outer.values() if isinstance(outer, dict) else outer))
+        inner = (
+            item
+            for outer in level
+            for item in (outer.values() if isinstance(outer, dict) else outer)
+        )
         level = [item for item in inner if isinstance(item, dict | list)]
         if not level:
             return
@@ -143,9 +152,18 @@ class Arrays(Mapping[str, Array]):
             size = self._file.seek(0, io.SEEK_END)
             _check_directory(self._file, size)
             self._zip = zipfile.ZipFile(self._file)
-            self._infos = {info.filename.removesuffix(".npy"): info for info in self._zip.infolist()}
+            self._infos = {
+                info.filename.removesuffix(".npy"): info for info in self._zip.infolist()
+            }
             self._check(size)
-        except (zipfile.BadZipFile, NotImplementedError, EOFError, OverflowError, UnicodeError, LookupError) as error:
+        except (
+            zipfile.BadZipFile,
+            NotImplementedError,
+            EOFError,
+            OverflowError,
+            UnicodeError,
+            LookupError,
+        ) as error:
             self._file.close()
             msg = f"{self._path.name} is damaged ({error})"
             raise ValueError(msg) from error
@@ -155,7 +173,9 @@ class Arrays(Mapping[str, Array]):
 
     def _check(self, size: int) -> None:
         infos = self._zip.infolist()
-        packed = any(info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 for info in infos)
+        packed = any(
+            info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 for info in infos
+        )
         if packed or len(infos) > _MEMBERS or sum(info.file_size for info in infos) > size:
             msg = f"{self._path.name}: not as datacheck writes it, its arrays are packed or overlap"
             raise ValueError(msg)
@@ -171,7 +191,15 @@ class Arrays(Mapping[str, Array]):
         try:
             with self._zip.open(info) as member:
                 return _array(member, info.file_size)
-        except (zipfile.BadZipFile, EOFError, OSError, OverflowError, RecursionError, SyntaxError, TypeError) as error:
+        except (
+            zipfile.BadZipFile,
+            EOFError,
+            OSError,
+            OverflowError,
+            RecursionError,
+            SyntaxError,
+            TypeError,
+        ) as error:
             msg = f"{self._path.name}: the array {name!r} is damaged ({error})"
             raise ValueError(msg) from error
 
@@ -193,12 +221,19 @@ def _check_directory(file: BinaryIO, size: int) -> None:
     """Refuse an archive whose list of members is long: `zipfile` reads all of it.
 
     Raises:
-        ValueError: it is, or something stands behind the archive's end, where `numpy.savez` writes nothing.
+        ValueError: it is, or something stands behind the archive's end, where `numpy.savez` writes
+            nothing.
     """
-    file.seek(max(0, size - 98))  # 56 bytes of a large archive's end, 20 that point there, 22 of the end
+    file.seek(
+        max(0, size - 98)
+    )  # 56 bytes of a large archive's end, 20 that point there, 22 of the end
     tail = file.read()
     end, pointer, large = tail[-22:], tail[-42:-22], tail[-98:-42]
-    found = [struct.unpack_from("<I", end, 12)[0]] if end.startswith(b"PK\5\6") and len(end) == 22 else []
+    found = (
+        [struct.unpack_from("<I", end, 12)[0]]
+        if end.startswith(b"PK\5\6") and len(end) == 22
+        else []
+    )
     if pointer.startswith(b"PK\6\7"):
         found.append(struct.unpack_from("<Q", large, 40)[0] if len(large) == 56 else size)
     if not found or max(found) > _DIRECTORY_BYTES:
@@ -211,7 +246,9 @@ def _array(member: Any, size: int) -> Array:
     if version != (1, 0):
         msg = f"of version {version}"
         raise ValueError(msg)
-    shape, fortran, dtype = np.lib.format.read_array_header_1_0(member, max_header_size=_HEADER_BYTES)
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(
+        member, max_header_size=_HEADER_BYTES
+    )
     left = size - member.tell()
     sound = dtype.kind in _KINDS and dtype.itemsize > 0 and min(shape, default=0) >= 0
     if not sound or dtype.itemsize * prod(shape) != left:
@@ -221,5 +258,9 @@ def _array(member: Any, size: int) -> Array:
     if member.readinto(flat) != left or member.read(1):
         msg = "it ends too soon"
         raise ValueError(msg)
-    array: Array = flat.view(dtype).reshape(shape, order="F" if fortran else "C") if left else np.empty(shape, dtype)
+    array: Array = (
+        flat.view(dtype).reshape(shape, order="F" if fortran else "C")
+        if left
+        else np.empty(shape, dtype)
+    )
     return array

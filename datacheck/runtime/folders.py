@@ -14,7 +14,9 @@ from datacheck.runtime import fsops
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NO_FOLDER = {errno.ENOTDIR, errno.ELOOP}  # a link or a file stands in a folder's place
-DEEPEST = 200  # each level holds a descriptor, and no folder that datacheck makes is nested like that
+DEEPEST = (
+    200  # each level holds a descriptor, and no folder that datacheck makes is nested like that
+)
 _TOO_DEEP = f"folders are nested more than {DEEPEST} deep, which datacheck never does; remove them"
 
 IsOurs = Callable[[str], bool]
@@ -62,7 +64,10 @@ def check_real(path: Path, instead: str) -> None:
         StorageError: it is a link.
     """
     if os.path.islink(path):  # noqa: PTH114  of a folder that cannot be looked into: False
-        msg = f"{path}: is a link, and what is written and removed there would be elsewhere. Remove it{instead}."
+        msg = (
+            f"{path}: is a link, and what is written and removed there would be elsewhere. "
+            f"Remove it{instead}."
+        )
         raise StorageError(msg)
 
 
@@ -77,8 +82,9 @@ def check_own(path: Path, instead: str) -> None:
         StorageError: it is.
 
     Notes:
-        The rule is the kernel's for files in such folders (``fs.protected_regular``): elsewhere who may write beside
-        the folder is trusted, so that a container's root and the people of a project share one.
+        The rule is the kernel's for files in such folders (``fs.protected_regular``): elsewhere who
+        may write beside the folder is trusted, so that a container's root and the people of a
+        project share one.
     """
     check_real(path, instead)
     try:
@@ -87,7 +93,9 @@ def check_own(path: Path, instead: str) -> None:
         return
     shared = stat.S_ISVTX | stat.S_IWOTH
     if above.st_mode & shared == shared and owner not in {os.geteuid(), above.st_uid, 0}:
-        msg = f"{path}: is user {owner}'s, in a folder where everybody may write. Remove it{instead}."
+        msg = (
+            f"{path}: is user {owner}'s, in a folder where everybody may write. Remove it{instead}."
+        )
         raise StorageError(msg)
 
 
@@ -96,7 +104,8 @@ def remove_tree(path: Path, ours: IsOurs | None = None, within: int | None = Non
 
     Args:
         path: the folder.
-        ours: tells by its path in the folder which file may go; all others stay, and so do links; None: all goes.
+        ours: tells by its path in the folder which file may go; all others stay, and so do links;
+            None: all goes.
         within: as of `open_folder`.
 
     Returns:
@@ -105,7 +114,11 @@ def remove_tree(path: Path, ours: IsOurs | None = None, within: int | None = Non
     Raises:
         StorageError: the operating system refuses.
     """
-    with fsops.guarded(path), contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as held:
+    with (
+        fsops.guarded(path),
+        contextlib.suppress(FileNotFoundError),
+        contextlib.ExitStack() as held,
+    ):
         if within is None:
             within = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             held.callback(os.close, within)
@@ -153,7 +166,10 @@ def _drop_links(path: Path, descriptor: int, deeper: int) -> None:
 def _entries(descriptor: int) -> list[tuple[str, bool, bool]]:
     """Return the name of each entry of an open folder, whether it is a folder, and whether it is a regular file."""
     with os.scandir(descriptor) as entries:
-        return [(one.name, one.is_dir(follow_symlinks=False), one.is_file(follow_symlinks=False)) for one in entries]
+        return [
+            (one.name, one.is_dir(follow_symlinks=False), one.is_file(follow_symlinks=False))
+            for one in entries
+        ]
 
 
 def _removed(path: Path, within: int, ours: IsOurs | None, name: str, deeper: int) -> list[Path]:
@@ -175,7 +191,9 @@ def _removed(path: Path, within: int, ours: IsOurs | None, name: str, deeper: in
     return left
 
 
-def _emptied(path: Path, descriptor: int, ours: IsOurs | None, base: str, deeper: int, keep: str = "") -> list[Path]:
+def _emptied(
+    path: Path, descriptor: int, ours: IsOurs | None, base: str, deeper: int, keep: str = ""
+) -> list[Path]:
     if not deeper:
         if ours is not None:
             return [path]

@@ -12,7 +12,13 @@ from itertools import chain, takewhile
 from pathlib import Path
 from typing import IO
 
-from datacheck.errors import DatacheckError, OutOfSpaceError, StorageError, SyncFailedError, check_name
+from datacheck.errors import (
+    DatacheckError,
+    OutOfSpaceError,
+    StorageError,
+    SyncFailedError,
+    check_name,
+)
 
 _EXCHANGE = 2  # RENAME_EXCHANGE
 _AT_FDCWD = -100  # AT_FDCWD
@@ -28,7 +34,9 @@ class System:
 
     def open(self, path: Path, flags: int) -> int:
         """Open what is there: to write into it, which no link may lead to, or to sync it."""
-        return os.open(path, flags | os.O_CLOEXEC | (os.O_NOFOLLOW if flags & (os.O_WRONLY | os.O_RDWR) else 0))
+        return os.open(
+            path, flags | os.O_CLOEXEC | (os.O_NOFOLLOW if flags & (os.O_WRONLY | os.O_RDWR) else 0)
+        )
 
     def write(self, descriptor: int, data: memoryview) -> int:
         """Write at the current position; return how many bytes were taken."""
@@ -50,11 +58,15 @@ class System:
         """Close a file; a network file system may refuse here what it took before."""
         os.close(descriptor)
 
-    def rename(self, source: Path, target: Path, folder: int | None = None, to: int | None = None) -> None:
+    def rename(
+        self, source: Path, target: Path, folder: int | None = None, to: int | None = None
+    ) -> None:
         """Rename; a file that is there is replaced. `folder` holds the source, `to` the target."""
         os.replace(_in(folder, source), _in(to, target), src_dir_fd=folder, dst_dir_fd=to)
 
-    def exchange(self, one: Path, other: Path, folder: int | None = None, to: int | None = None) -> None:
+    def exchange(
+        self, one: Path, other: Path, folder: int | None = None, to: int | None = None
+    ) -> None:
         """Let two names change places in one step. `folder` holds the one, `to` the other."""
         import ctypes  # noqa: PLC0415  milliseconds that every start of the command would pay
 
@@ -118,7 +130,8 @@ def as_storage_error(error: OSError, path: str | os.PathLike[str]) -> StorageErr
     reason = error.strerror or str(error)
     if error.errno in _FULL:
         return OutOfSpaceError(
-            f"{os.fspath(path)}: cannot write, {reason.lower()}. Free some space or choose another folder, "
+            f"{os.fspath(path)}: cannot write, {reason.lower()}. Free some space or choose another "
+            f"folder, "
             "then run the same command again."
         )
     hint = _HINTS.get(error.errno or 0, "Check the path and its permissions.")
@@ -142,21 +155,25 @@ def _opened(descriptor: int) -> Iterator[int]:
         SYSTEM.close(descriptor)
 
 
-# ---------------------------------------------------------------------------------------------- files
+# -------------------------------------------------------------------------------------------- files
 
 
 def write_file(
-    path: Path, parts: bytes | memoryview | Iterable[bytes | memoryview], *, sync: bool = True, mode: int = 0o444,
+    path: Path,
+    parts: bytes | memoryview | Iterable[bytes | memoryview],
+    *,
+    sync: bool = True,
+    mode: int = 0o444,
     folder: int | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Write a new file so that it appears whole or not at all: temporary name, sync, rename.
 
     Args:
         path: the final name; an existing file is replaced.
         parts: the content, in order.
         sync: flush the bytes to the device before the rename; else `sync_files` must follow.
-        mode: permissions, less the process's umask; a file that nobody may write is what builds make (a guard-rail,
-            not a proof).
+        mode: permissions, less the process's umask; a file that nobody may write is what builds
+            make (a guard-rail, not a proof).
         folder: a descriptor of the folder that it goes into; None: the one that its path leads to.
 
     Raises:
@@ -200,8 +217,8 @@ def write_tail(path: Path, offset: int, data: bytes) -> None:
         StorageError: any other refusal of the operating system.
 
     Notes:
-        A file that is read-only or has another name may belong to a published cache: nothing is ever written into it,
-        a copy with the new tail takes its place.
+        A file that is read-only or has another name may belong to a published cache: nothing is
+        ever written into it, a copy with the new tail takes its place.
     """
     with guarded(path):
         status = path.lstat()
@@ -241,7 +258,8 @@ def link(source: Path, target: Path, folder: int | None = None) -> bool:
     Args:
         source: the file.
         target: its second name.
-        folder: a descriptor of the folder that holds `target`; None: the one that its path leads to.
+        folder: a descriptor of the folder that holds `target`; None: the one that its path leads
+            to.
 
     Raises:
         OutOfSpaceError: the device or quota is full.
@@ -265,7 +283,9 @@ def link_or_copy(source: Path, target: Path, folder: int | None = None) -> None:
         mode = stat.S_IMODE(source.lstat().st_mode)
         if mode & 0o222 or not link(source, target, folder):
             with _reading(source) as file:
-                write_file(target, iter(lambda: file.read(_PIECE), b""), mode=mode & 0o555, folder=folder)
+                write_file(
+                    target, iter(lambda: file.read(_PIECE), b""), mode=mode & 0o555, folder=folder
+                )
 
 
 def touch(path: Path) -> None:
@@ -280,18 +300,21 @@ def remove_file(path: Path, folder: int | None = None) -> None:
         SYSTEM.unlink(path, folder)
 
 
-# ---------------------------------------------------------------------------------------------- durability
+# --------------------------------------------------------------------------------------- durability
 
 
 def _sync(descriptor: int, path: Path) -> None:
     try:
         SYSTEM.sync(descriptor)
     except OSError as error:
-        if error.errno == errno.EINVAL:  # a file system that has nothing to sync, such as a read-only image
+        if (
+            error.errno == errno.EINVAL
+        ):  # a file system that has nothing to sync, such as a read-only image
             return
         reason = (error.strerror or str(error)).lower()
         msg = (
-            f"{path}: the disk did not take what was written, {reason}. What this run wrote cannot be relied on. "
+            f"{path}: the disk did not take what was written, {reason}. What this run wrote cannot "
+            f"be relied on. "
             "Check the disk and its free space, then run the same command again."
         )
         raise SyncFailedError(msg) from error
@@ -301,7 +324,8 @@ def sync_files(paths: Iterable[Path]) -> None:
     """Make the bytes of files durable that were written without `sync`.
 
     Raises:
-        SyncFailedError: the device did not take them. Never try again: the kernel takes the pages for written.
+        SyncFailedError: the device did not take them. Never try again: the kernel takes the pages
+            for written.
         StorageError: any other refusal of the operating system.
     """
     for path in paths:
@@ -314,7 +338,7 @@ def sync_directory(path: Path) -> None:
     sync_files([path])
 
 
-# ---------------------------------------------------------------------------------------------- folders
+# ------------------------------------------------------------------------------------------ folders
 
 
 def check_writable(path: Path, instead: str = "") -> None:
@@ -326,8 +350,13 @@ def check_writable(path: Path, instead: str = "") -> None:
         what = "is a link that leads nowhere" if stat.S_ISLNK(mode) else "not a directory"
         msg = f"{place}: {what}. Choose another folder{instead}, or move it away."
         raise StorageError(msg)
-    if not os.access(place, os.W_OK | os.X_OK) and place.exists():  # another scan that ends removes its folder
-        msg = f"{place}: nothing can be written there. Choose another folder{instead}, or change its permissions."
+    if (
+        not os.access(place, os.W_OK | os.X_OK) and place.exists()
+    ):  # another scan that ends removes its folder
+        msg = (
+            f"{place}: nothing can be written there. Choose another folder{instead}, or change "
+            f"its permissions."
+        )
         raise StorageError(msg)
 
 
@@ -344,8 +373,8 @@ def make_directory(path: Path, *, sync: bool = True) -> None:
 
     Args:
         path: the folder; fine where it is there.
-        sync: make their names durable, and that of the folder they are in, whose maker may have been killed before;
-            not needed below a folder that is synced whole or thrown away.
+        sync: make their names durable, and that of the folder they are in, whose maker may have
+            been killed before; not needed below a folder that is synced whole or thrown away.
     """
     check_name(path)
     for left in reversed(range(_TRIES)):
@@ -420,10 +449,12 @@ def remove_empty(path: Path, folder: int | None = None) -> None:
         SYSTEM.rmdir(path, folder)
 
 
-# ---------------------------------------------------------------------------------------------- who is there
+# ------------------------------------------------------------------------------------- who is there
 
 
-_LOCK_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe would wait for its writer
+_LOCK_FLAGS = (
+    os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+)  # a pipe would wait for its writer
 
 
 class FileLock:
@@ -464,8 +495,8 @@ def hold(path: Path, *, shared: bool) -> FileLock | None:
         StorageError: any other refusal; some network file systems know no locks.
 
     Notes:
-        Seen by every process and container of this machine; do not trust it on a network file system
-        (`mounts.is_local`).
+        Seen by every process and container of this machine; do not trust it on a network file
+        system (`mounts.is_local`).
     """
     try:
         descriptor = os.open(path, _LOCK_FLAGS)

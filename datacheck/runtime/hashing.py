@@ -1,6 +1,7 @@
 """Digests of values, arrays, files: xxh3 over canonical bytes, the same on every machine.
 
-What has no canonical form (NaN in JSON, sets, objects) is refused: a random key would be worse than an error.
+What has no canonical form (NaN in JSON, sets, objects) is refused: a random key would be worse than
+an error.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from datacheck.runtime.beneath import File, check_holes, open_regular
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-READ_BYTES = 1 << 20  # what a core of today keeps to itself: less is read slower, more digested slower
+READ_BYTES = (
+    1 << 20
+)  # what a core of today keeps to itself: less is read slower, more digested slower
 _SHOWN = 100  # characters of a text that is too long
 
 
@@ -38,7 +41,11 @@ def canonical_json(value: object) -> bytes:
         -0.0 becomes 0.0. Integral floats stay floats (1.0 is not 1).
     """
     return json.dumps(
-        _canonical(value), sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False
+        _canonical(value),
+        sort_keys=True,
+        ensure_ascii=False,
+        separators=(",", ":"),
+        allow_nan=False,
     ).encode("utf-8", "surrogatepass")
 
 
@@ -79,9 +86,15 @@ def shortened(text: str, most: int) -> str:
     """
     if len(text) <= most // 6 - 1:  # of a character there are six bytes at most
         return text
-    if len(text) <= most and len(json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass")) <= most:
+    if (
+        len(text) <= most
+        and len(json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass")) <= most
+    ):
         return text
-    return f"{text[:_SHOWN]}… ({len(text):,} characters, {digest_bytes(text.encode('utf-8', 'surrogatepass'))})"
+    return (
+        f"{text[:_SHOWN]}… ({len(text):,} characters, "
+        f"{digest_bytes(text.encode('utf-8', 'surrogatepass'))})"
+    )
 
 
 def digest_raw(data: Buffer) -> bytes:
@@ -144,15 +157,20 @@ def digest_rows(fields: Sequence[tuple[str, np.ndarray[Any, Any]]]) -> np.ndarra
         returns: uint64 (samples)
 
     Args:
-        fields: (name, array) pairs in name order; the rows of the arrays are the values of the samples.
+        fields: (name, array) pairs in name order; the rows of the arrays are the values of the
+            samples.
     """
     count = len(fields[0][1])
     parts = []
     for name, array in fields:
         frame = _frame(name, array.dtype, array.shape[1:])
         parts.append(np.broadcast_to(np.frombuffer(frame, np.uint8), (count, len(frame))))
-        parts.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(count, array[0].nbytes))
-    joined = np.empty((count, sum(part.shape[1] for part in parts)), np.uint8)  # else a part decides how it lies
+        parts.append(
+            np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(count, array[0].nbytes)
+        )
+    joined = np.empty(
+        (count, sum(part.shape[1] for part in parts)), np.uint8
+    )  # else a part decides how it lies
     np.concatenate(parts, axis=1, out=joined)
     return digests64(joined)
 
@@ -160,7 +178,9 @@ def digest_rows(fields: Sequence[tuple[str, np.ndarray[Any, Any]]]) -> np.ndarra
 def digest_head(path: str | os.PathLike[str], size: int) -> xxhash.xxh3_128:
     """Return the `Digester` of the first `size` bytes of a file, or of all where it has fewer; more may follow."""
     hasher = Digester()
-    view = empty([min(size, READ_BYTES)], np.uint8).data  # one for all: fresh memory takes longer than the digest
+    view = empty(
+        [min(size, READ_BYTES)], np.uint8
+    ).data  # one for all: fresh memory takes longer than the digest
     with os.fdopen(open_regular(path), "rb", buffering=0) as file:
         while size and (got := file.readinto(view[:size])):
             hasher.update(view[:got])
@@ -168,7 +188,9 @@ def digest_head(path: str | os.PathLike[str], size: int) -> xxhash.xxh3_128:
     return hasher
 
 
-def digest_file(path: str | os.PathLike[str] | int, beat: Callable[[], object] | None = None) -> str:
+def digest_file(
+    path: str | os.PathLike[str] | int, beat: Callable[[], object] | None = None
+) -> str:
     """Return xxh3_128 of a file's bytes as 32 hex digits, reading it once in pieces; `beat` is called after each.
 
     Args:
@@ -182,7 +204,9 @@ def digest_file(path: str | os.PathLike[str] | int, beat: Callable[[], object] |
     view = empty([READ_BYTES], np.uint8).data
     if isinstance(path, File):
         path = path.descriptor()
-    with os.fdopen(path if isinstance(path, int) else open_regular(path), "rb", buffering=0) as file:
+    with os.fdopen(
+        path if isinstance(path, int) else open_regular(path), "rb", buffering=0
+    ) as file:
         check_holes(file.fileno())
         while size := file.readinto(view):
             hasher.update(view[:size])

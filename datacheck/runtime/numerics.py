@@ -1,7 +1,8 @@
 """What a machine makes of numbers: fixed computations, digested, so that no build is made by two that differ.
 
-They are what a step may use because it gives the same bits on every CPU (`transforms.base`). A machine with other SIMD
-instructions or another BLAS agrees, then; one whose NumPy rounds, casts, adds or sorts otherwise does not.
+They are what a step may use because it gives the same bits on every CPU (`transforms.base`). A
+machine with other SIMD instructions or another BLAS agrees, then; one whose NumPy rounds, casts,
+adds or sorts otherwise does not.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def numeric_environment() -> dict[str, str]:
     """Return what decides the bytes of a shard besides its task, by name: versions, byte order, computations.
 
     Notes:
-        Milliseconds, once per process. The same on every CPU, for every SIMD level and number of threads.
+        Milliseconds, once per process. The same on every CPU, for every SIMD level and number of
+        threads.
     """
     return {**_versions(), **_computed()}
 
@@ -59,29 +61,45 @@ def check_same(planned: Mapping[str, str]) -> None:
     if not differs:
         return
     said = [f"{n} {here.get(n)} instead of {planned.get(n)}" for n in differs if n in versions]
-    said += [f"other results of: {', '.join(n for n in differs if n not in versions)}"] if not said else []
+    said += (
+        [f"other results of: {', '.join(n for n in differs if n not in versions)}"]
+        if not said
+        else []
+    )
     msg = (
-        f"the worker on {socket.gethostname()} ({sys.executable}) has {', '.join(said)}. It made nothing, and nothing "
-        "was published. Give all workers and this command the same environment, then run the same command again."
+        f"the worker on {socket.gethostname()} ({sys.executable}) has {', '.join(said)}. It made "
+        f"nothing, and nothing "
+        "was published. Give all workers and this command the same environment, then run the same "
+        "command again."
     )
     raise StorageError(msg)
 
 
 def _versions() -> dict[str, str]:
     return {
-        "datacheck": datacheck.__version__, "NumPy": np.__version__,
-        "Python": ".".join(platform.python_version_tuple()[:2]), "byte order": sys.byteorder,
-    }  # fmt: skip
+        "datacheck": datacheck.__version__,
+        "NumPy": np.__version__,
+        "Python": ".".join(platform.python_version_tuple()[:2]),
+        "byte order": sys.byteorder,
+    }
 
 
 @cache
 def _computed() -> dict[str, str]:
-    whole = (np.arange(_COUNT, dtype=np.uint64) * np.uint64(2654435761) + np.uint64(12345)) % np.uint64(1 << 31)
+    whole = (
+        np.arange(_COUNT, dtype=np.uint64) * np.uint64(2654435761) + np.uint64(12345)
+    ) % np.uint64(1 << 31)
     values = whole.astype(np.float64) / 97 - 1e7
     made = {"casts": _casts(whole, values), "sorts": _sorts(whole), "random words": _words()}
     for dtype in (np.float32, np.float64):
-        made |= {f"{what} of {np.dtype(dtype).name}": array for what, array in _sums(values.astype(dtype)).items()}
-    return {what: digest_bytes(np.ascontiguousarray(array).view(np.uint8).data) for what, array in made.items()}
+        made |= {
+            f"{what} of {np.dtype(dtype).name}": array
+            for what, array in _sums(values.astype(dtype)).items()
+        }
+    return {
+        what: digest_bytes(np.ascontiguousarray(array).view(np.uint8).data)
+        for what, array in made.items()
+    }
 
 
 def _sums(values: Array) -> dict[str, Array]:
@@ -89,10 +107,16 @@ def _sums(values: Array) -> dict[str, Array]:
     return {
         "quotients": values[1:] / values[:-1],
         "square roots": np.sqrt(np.abs(values)),
-        "sums": np.concatenate([values.sum(keepdims=True), values[::2].sum(keepdims=True), rows.sum(axis=0)]),
-        "sums of rows": np.concatenate([rows.sum(axis=1), np.add.reduceat(values, [0, 5, 700, 4000])]),
+        "sums": np.concatenate(
+            [values.sum(keepdims=True), values[::2].sum(keepdims=True), rows.sum(axis=0)]
+        ),
+        "sums of rows": np.concatenate(
+            [rows.sum(axis=1), np.add.reduceat(values, [0, 5, 700, 4000])]
+        ),
         "running sums": np.cumsum(values),
-        "means": np.concatenate([values.mean(keepdims=True), rows.mean(axis=-2), rows.mean(axis=1)]),
+        "means": np.concatenate(
+            [values.mean(keepdims=True), rows.mean(axis=-2), rows.mean(axis=1)]
+        ),
         "products": np.einsum("ij,kj->ki", rows[:3] / 1e7, rows / 1e7),
         "lengths": np.einsum("ij,ij->i", rows, rows),
     }
@@ -101,10 +125,19 @@ def _sums(values: Array) -> dict[str, Array]:
 def _casts(whole: Array, values: Array) -> Array:
     special = np.array([0, -0.0, 1e-310, 65519, 65520, 1e39, np.inf, -1.5, 2.5, 1 / 3])
     several = np.concatenate([values, values / 1e9, special])
-    # what is too large becomes infinite, and that is what is looked at; Python's own filters are not safe with threads
+    # what is too large becomes infinite, and that is what is looked at; Python's own filters are
+    # not safe with threads
     with np.errstate(all="ignore"):
-        made = [several.astype(np.float16), several.astype(np.float32), np.rint(several).astype(np.float32)]
-    made += [whole.astype(np.float32), values.astype(np.int32), np.floor(values / 0.02).astype(np.int64)]
+        made = [
+            several.astype(np.float16),
+            several.astype(np.float32),
+            np.rint(several).astype(np.float32),
+        ]
+    made += [
+        whole.astype(np.float32),
+        values.astype(np.int32),
+        np.floor(values / 0.02).astype(np.int64),
+    ]
     return np.concatenate([array.view(np.uint8) for array in made])
 
 

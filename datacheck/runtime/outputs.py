@@ -1,7 +1,7 @@
 """Files that the user names for a result: new ones, and in the place of older ones of the same kind.
 
-Nothing is written through a link or into a device, and no file is replaced whose content does not say that the same
-command has written it: the name of another file is soon written behind ``-o``.
+Nothing is written through a link or into a device, and no file is replaced whose content does not
+say that the same command has written it: the name of another file is soon written behind ``-o``.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _head(path: Path) -> bytes:
 
 def write_output(
     path: Path, data: bytes | Iterable[bytes], command: str, is_ours: IsOurs, mode: int = 0o666
-) -> None:  # fmt: skip
+) -> None:
     """Write a result so that it appears whole or not at all; arguments as of `check_output`, which is asked again.
 
     Raises:

@@ -1,8 +1,9 @@
 """What a child that parses untrusted bytes may do: read below given folders, compute, and answer on its pipe.
 
-Landlock (Linux 5.13) bounds files and TCP. A seccomp filter refuses sockets, new programs, new processes, memory that
-no limit counts, and changes of a file's owner, mode or times. Neither needs rights, neither can be taken back, and
-threads that start later inherit both. A kernel without one of them leaves the other in force.
+Landlock (Linux 5.13) bounds files and TCP. A seccomp filter refuses sockets, new programs, new
+processes, memory that no limit counts, and changes of a file's owner, mode or times. Neither needs
+rights, neither can be taken back, and threads that start later inherit both. A kernel without one
+of them leaves the other in force.
 """
 
 from __future__ import annotations
@@ -25,19 +26,48 @@ _CREATE, _ADD, _RESTRICT = 444, 445, 446  # Landlock's calls, the same numbers o
 _PATH_BENEATH = 1
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
 _FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | 1 << 14 | 1 << 15  # truncate, ioctl on devices
-_BY_VERSION = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}  # rights over files
+_BY_VERSION = {
+    1: (1 << 13) - 1,
+    2: (1 << 14) - 1,
+    3: (1 << 15) - 1,
+    5: (1 << 16) - 1,
+}  # rights over files
 _NET, _SCOPED = 3, 3  # bind and connect; abstract sockets and signals of others
 _READ = _READ_FILE | _READ_DIR
-_MAKE_ODD = 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12  # devices, sockets, pipes and links, which others follow
+_MAKE_ODD = (
+    1 << 6 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12
+)  # devices, sockets, pipes and links, which others follow
 _OPEN_FILES, _OPEN_READERS = 1024, 256  # each pair of sockets holds 400 kB of the kernel's memory
 _CAPABILITIES = 0x20080522  # version 3 of capget and capset
 _READS = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
 
 # What Python, NumPy, Arrow and the C library look at besides the folders of modules.
 _SYSTEM = (
-    *("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/share/zoneinfo", "/etc/localtime"),
-    *("/etc/ld.so.cache", "/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/sys/vm"),
-    *("/sys/devices/system", "/sys/fs/cgroup", "/dev/null", "/dev/zero", "/dev/urandom", "/dev/random"),
+    *(
+        "/lib",
+        "/lib64",
+        "/usr/lib",
+        "/usr/lib64",
+        "/usr/local/lib",
+        "/usr/share/zoneinfo",
+        "/etc/localtime",
+    ),
+    *(
+        "/etc/ld.so.cache",
+        "/proc/self",
+        "/proc/cpuinfo",
+        "/proc/meminfo",
+        "/proc/stat",
+        "/proc/sys/vm",
+    ),
+    *(
+        "/sys/devices/system",
+        "/sys/fs/cgroup",
+        "/dev/null",
+        "/dev/zero",
+        "/dev/urandom",
+        "/dev/random",
+    ),
     *("/nix/store", "/gnu/store"),
 )
 
@@ -65,7 +95,9 @@ class Sandbox:
         return Sandbox(tuple(read), tuple(write))
 
 
-_SETTING = "DATACHECK_SANDBOX"  # "off" turns the sandbox off for this process and those that it starts
+_SETTING = (
+    "DATACHECK_SANDBOX"  # "off" turns the sandbox off for this process and those that it starts
+)
 
 
 def disable() -> None:
@@ -135,7 +167,7 @@ def _fail() -> None:
     raise OSError(code, os.strerror(code))
 
 
-# ---------------------------------------------------------------------------------------------- Landlock
+# ----------------------------------------------------------------------------------------- Landlock
 
 
 @cache
@@ -149,7 +181,9 @@ def _landlock_version() -> int:
 def _restrict_files(libc: ctypes.CDLL, version: int, sandbox: Sandbox) -> None:
     rights = _BY_VERSION[max(known for known in _BY_VERSION if known <= version)]
     fields = [rights, _NET if version >= 4 else 0, _SCOPED if version >= 6 else 0]
-    known = fields[: 1 + (version >= 4) + (version >= 6)]  # an older kernel takes a shorter structure
+    known = fields[
+        : 1 + (version >= 4) + (version >= 6)
+    ]  # an older kernel takes a shorter structure
     attributes = struct.pack(f"{len(known)}Q", *known)
     rules = libc.syscall(_CREATE, attributes, len(attributes), 0)
     if rules < 0:
@@ -190,7 +224,7 @@ def _python_folders() -> Iterable[str]:
     yield from filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep))
 
 
-# ---------------------------------------------------------------------------------------------- seccomp
+# ------------------------------------------------------------------------------------------ seccomp
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000
@@ -199,65 +233,171 @@ _X32 = 0x40000000  # a second set of numbers for the same calls
 
 # name: (x86_64, aarch64); None where the architecture lacks the call.
 _REFUSED_CALLS: dict[str, tuple[int | None, int]] = {
-    "socket": (41, 198), "connect": (42, 203), "bind": (49, 200), "listen": (50, 201), "accept": (43, 202),
-    "accept4": (288, 242), "fork": (57, -1), "vfork": (58, -1), "execve": (59, 221), "execveat": (322, 281),
-    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "pidfd_getfd": (438, 438),
-    "tkill": (200, 130), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
-    "pidfd_send_signal": (424, 424), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41),
-    "chroot": (161, 51), "unshare": (272, 97), "setns": (308, 268), "open_by_handle_at": (304, 265),
-    "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "bpf": (321, 280),
-    "perf_event_open": (298, 241), "userfaultfd": (323, 282), "add_key": (248, 217), "request_key": (249, 218),
-    "keyctl": (250, 219), "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106),
-    "kexec_load": (246, 104), "kexec_file_load": (320, 294), "reboot": (169, 142), "swapon": (167, 224),
-    "swapoff": (168, 225), "acct": (163, 89), "quotactl": (179, 60), "settimeofday": (164, 170),
-    "clock_settime": (227, 112), "sethostname": (170, 161), "setdomainname": (171, 162), "setpriority": (141, 140),
-    "ioprio_set": (251, 30), "shmget": (29, 194), "shmctl": (31, 195), "shmat": (30, 196), "msgget": (68, 186),
-    "msgctl": (71, 187), "msgrcv": (70, 188), "msgsnd": (69, 189), "semget": (64, 190), "semctl": (66, 191),
-    "semop": (65, 193), "semtimedop": (220, 192), "mq_open": (240, 180), "mq_unlink": (241, 181),
-    "fanotify_init": (300, 262), "syslog": (103, 116), "kcmp": (312, 272), "pidfd_open": (434, 434),
-    "process_madvise": (440, 440), "process_mrelease": (448, 448), "migrate_pages": (256, 238),
-    "move_pages": (279, 239), "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
-    "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442),
-    "setpgid": (109, 154), "setsid": (112, 157),  # its parent ends it by its group
-    "memfd_create": (319, 279), "memfd_secret": (447, 447),  # memory that no limit counts
-    "sched_setparam": (142, 118), "sched_setscheduler": (144, 119), "sched_setattr": (314, 274),
-    "adjtimex": (159, 171), "clock_adjtime": (305, 266), "vhangup": (153, 58), "quotactl_fd": (443, 443),
+    "socket": (41, 198),
+    "connect": (42, 203),
+    "bind": (49, 200),
+    "listen": (50, 201),
+    "accept": (43, 202),
+    "accept4": (288, 242),
+    "fork": (57, -1),
+    "vfork": (58, -1),
+    "execve": (59, 221),
+    "execveat": (322, 281),
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "pidfd_getfd": (438, 438),
+    "tkill": (200, 130),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+    "pidfd_send_signal": (424, 424),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "open_by_handle_at": (304, 265),
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "delete_module": (176, 106),
+    "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294),
+    "reboot": (169, 142),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    "acct": (163, 89),
+    "quotactl": (179, 60),
+    "settimeofday": (164, 170),
+    "clock_settime": (227, 112),
+    "sethostname": (170, 161),
+    "setdomainname": (171, 162),
+    "setpriority": (141, 140),
+    "ioprio_set": (251, 30),
+    "shmget": (29, 194),
+    "shmctl": (31, 195),
+    "shmat": (30, 196),
+    "msgget": (68, 186),
+    "msgctl": (71, 187),
+    "msgrcv": (70, 188),
+    "msgsnd": (69, 189),
+    "semget": (64, 190),
+    "semctl": (66, 191),
+    "semop": (65, 193),
+    "semtimedop": (220, 192),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
+    "fanotify_init": (300, 262),
+    "syslog": (103, 116),
+    "kcmp": (312, 272),
+    "pidfd_open": (434, 434),
+    "process_madvise": (440, 440),
+    "process_mrelease": (448, 448),
+    "migrate_pages": (256, 238),
+    "move_pages": (279, 239),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "mount_setattr": (442, 442),
+    "setpgid": (109, 154),
+    "setsid": (112, 157),  # its parent ends it by its group
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),  # memory that no limit counts
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "sched_setattr": (314, 274),
+    "adjtimex": (159, 171),
+    "clock_adjtime": (305, 266),
+    "vhangup": (153, 58),
+    "quotactl_fd": (443, 443),
     # of any file of this user, also outside of the folders below which Landlock allows something
-    "chmod": (90, -1), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452), "chown": (92, -1),
-    "fchown": (93, 55), "lchown": (94, -1), "fchownat": (260, 54), "utime": (132, -1), "utimes": (235, -1),
-    "futimesat": (261, -1), "utimensat": (280, 88), "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7),
-    "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
+    "chmod": (90, -1),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "chown": (92, -1),
+    "fchown": (93, 55),
+    "lchown": (94, -1),
+    "fchownat": (260, 54),
+    "utime": (132, -1),
+    "utimes": (235, -1),
+    "futimesat": (261, -1),
+    "utimensat": (280, 88),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
     "truncate": (76, 45),  # which Landlock knows from version 3 on
-    "landlock_create_ruleset": (444, 444), "landlock_add_rule": (445, 445), "seccomp": (317, 277),  # kernel memory
-    "setsockopt": (54, 208), "sendmsg": (46, 211), "sendmmsg": (307, 269),  # large buffers, and files in flight
-    "sync": (162, 81), "syncfs": (306, 267),  # the whole machine waits for its disk
-    "inotify_init": (253, -1), "inotify_init1": (294, 26), "inotify_add_watch": (254, 27),
+    "landlock_create_ruleset": (444, 444),
+    "landlock_add_rule": (445, 445),
+    "seccomp": (317, 277),  # kernel memory
+    "setsockopt": (54, 208),
+    "sendmsg": (46, 211),
+    "sendmmsg": (307, 269),  # large buffers, and files in flight
+    "sync": (162, 81),
+    "syncfs": (306, 267),  # the whole machine waits for its disk
+    "inotify_init": (253, -1),
+    "inotify_init1": (294, 26),
+    "inotify_add_watch": (254, 27),
     # of which the whole machine has few
-    "io_setup": (206, 0), "io_destroy": (207, 1), "io_getevents": (208, 4), "io_submit": (209, 2),
-    "io_cancel": (210, 3), "io_pgetevents": (333, 292),
-    "getxattr": (191, 8), "lgetxattr": (192, 9), "listxattr": (194, 11), "llistxattr": (195, 12),
-}  # fmt: skip
+    "io_setup": (206, 0),
+    "io_destroy": (207, 1),
+    "io_getevents": (208, 4),
+    "io_submit": (209, 2),
+    "io_cancel": (210, 3),
+    "io_pgetevents": (333, 292),
+    "getxattr": (191, 8),
+    "lgetxattr": (192, 9),
+    "listxattr": (194, 11),
+    "llistxattr": (195, 12),
+}
 # Those whose first argument names a process: 0, this one, is allowed.
 _OWN_PROCESS_CALLS: dict[str, tuple[int, int]] = {
-    "prlimit64": (302, 261), "sched_setaffinity": (203, 122),
-}  # fmt: skip
+    "prlimit64": (302, 261),
+    "sched_setaffinity": (203, 122),
+}
 _NEWEST = 450  # of the calls that were looked at; what a later kernel adds fails as unknown
-# By an argument: signals to any process when a file is ready, large pipes, leases, locks of parts of a file, hints for
-# its device; and not to end with the parent.
+# By an argument: signals to any process when a file is ready, large pipes, leases, locks of parts
+# of a file, hints for its device; and not to end with the parent.
 _COMMANDS = (
     ((72, 25), 1, (6, 7, 8, 10, 15, 37, 38, 1024, 1026, 1031, 1036, 1038)),  # fcntl
     ((157, 167), 0, (1, 22)),  # prctl: PR_SET_PDEATHSIG, PR_SET_SECCOMP
 )
-_TRUNCATE_VERSION = 3  # version of Landlock; before, who may read a file may empty it when it is opened
-_OPENAT2, _OPENS = 437, (((2, 1), (257, 2)), ((56, 2),))  # open, openat: which argument the flags are
-# All that an open file may be asked: is it a terminal, of which size, how much can be read; to block, to be inherited.
-# Others change the flags of files that are open for reading.
+_TRUNCATE_VERSION = (
+    3  # version of Landlock; before, who may read a file may empty it when it is opened
+)
+_OPENAT2, _OPENS = (
+    437,
+    (((2, 1), (257, 2)), ((56, 2),)),
+)  # open, openat: which argument the flags are
+# All that an open file may be asked: is it a terminal, of which size, how much can be read; to
+# block, to be inherited. Others change the flags of files that are open for reading.
 _IOCTL, _ALLOWED_IOCTLS = (16, 29), (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 _CLONE, _CLONE3 = (56, 220), (435, 435)
-_SENDTO = (44, 206)  # of a datagram socket: to any other that its user may write to, the system's log among them
+_SENDTO = (
+    44,
+    206,
+)  # of a datagram socket: to any other that its user may write to, the system's log among them
 _SIGNAL = (62, 129), (234, 131)  # kill, tgkill
 _SECCOMP = (317, 277)
-_ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column above, the kernel's name
+_ARCHITECTURES = {
+    "x86_64": (0, 0xC000003E),
+    "aarch64": (1, 0xC00000B7),
+}  # column above, the kernel's name
 
 
 @cache
@@ -266,7 +406,9 @@ def _has_seccomp() -> bool:
         return False
     column, _ = _ARCHITECTURES[platform.machine()]
     kept = struct.pack("I", _REFUSE)
-    return bool(_libc().syscall(_SECCOMP[column], 2, 0, kept) == 0)  # asks whether an action is known
+    return bool(
+        _libc().syscall(_SECCOMP[column], 2, 0, kept) == 0
+    )  # asks whether an action is known
 
 
 def _filter_calls(libc: ctypes.CDLL, *, writes: bool) -> None:
@@ -274,7 +416,10 @@ def _filter_calls(libc: ctypes.CDLL, *, writes: bool) -> None:
     program = b"".join(_filter_program(column, architecture, writes=writes))
     code = ctypes.create_string_buffer(program, len(program))
     pointer = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(code))
-    for flags in (_ALL_THREADS | _SPARE_SPECULATION, _ALL_THREADS):  # kernels before 4.17 know only the latter
+    for flags in (
+        _ALL_THREADS | _SPARE_SPECULATION,
+        _ALL_THREADS,
+    ):  # kernels before 4.17 know only the latter
         if not libc.syscall(_SECCOMP[column], 1, flags, pointer):
             return
     _fail()
@@ -284,7 +429,9 @@ def _refuse_truncation(column: int) -> Iterable[bytes]:
     """Yield the part of the filter that lets no file be emptied by opening it, where Landlock does not know that."""
     if not 0 < _landlock_version() < _TRUNCATE_VERSION:
         return
-    yield _instruction(_EQUAL, _OPENAT2, 0, 1)  # its flags lie in memory; `runtime.beneath` does without
+    yield _instruction(
+        _EQUAL, _OPENAT2, 0, 1
+    )  # its flags lie in memory; `runtime.beneath` does without
     yield _instruction(_RETURN, _REFUSE | errno.ENOSYS)
     for number, argument in _OPENS[column]:
         yield _instruction(_EQUAL, number, 0, 4)
@@ -298,8 +445,9 @@ def _filter_program(column: int, architecture: int, *, writes: bool) -> Iterable
     """Yield a filter of system calls: a refused one fails with EPERM.
 
     Notes:
-        ``clone3`` hides its flags in memory, so it fails as unknown and the C library takes ``clone``, which may start
-        threads and no processes. A signal may go to this process only, and only its own limits and priority may change.
+        ``clone3`` hides its flags in memory, so it fails as unknown and the C library takes
+        ``clone``, which may start threads and no processes. A signal may go to this process only,
+        and only its own limits and priority may change.
     """
     calls = [call[column] for call in _REFUSED_CALLS.values()]
     numbers = sorted(call for call in calls if call is not None and call >= 0)
@@ -321,7 +469,9 @@ def _filter_program(column: int, architecture: int, *, writes: bool) -> Iterable
     yield _instruction(_RETURN, no)
     yield _instruction(_RETURN, _ALLOW)
     yield _instruction(_EQUAL, _SENDTO[column], 0, 6)
-    yield _instruction(_LOAD, 48)  # the two halves of the fifth argument, an address: `send` gives none
+    yield _instruction(
+        _LOAD, 48
+    )  # the two halves of the fifth argument, an address: `send` gives none
     yield _instruction(_EQUAL, 0, 0, 2)
     yield _instruction(_LOAD, 52)
     yield _instruction(_EQUAL, 0, 1, 0)

@@ -1,6 +1,7 @@
 """Find the broken samples of a dataset: `scan`.
 
-Each name is imported when it is first used: the processes that measure need nothing of what begins and ends a scan.
+Each name is imported when it is first used: the processes that measure need nothing of what begins
+and ends a scan.
 """
 
 from __future__ import annotations

@@ -25,8 +25,13 @@ Array = np.ndarray[Any, Any]
 FORMAT = "datacheck.baseline/1"
 BASELINE_BYTES = 256 * MIB  # some 27 bytes for each failing sample of a finding: nine million
 _TOLD = 100  # entries that match nothing any more
-_NAME, _REASON = 200, 1_000  # characters of a code or of fields that are told, and of what each known finding repeats
-Known = Mapping[tuple[str, str], frozenset[str]]  # (code, fields) to digests: of keys, and of findings without samples
+_NAME, _REASON = (
+    200,
+    1_000,
+)  # characters of a code or of fields that are told, and of what each known finding repeats
+Known = Mapping[
+    tuple[str, str], frozenset[str]
+]  # (code, fields) to digests: of keys, and of findings without samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +41,10 @@ class Baseline:
     Args:
         path: of its file.
         schema: name of the schema that they were found with.
-        known: digests of the keys that fail, by code and fields, and of the findings about the whole dataset.
-        whole: whether `known` says which findings about the whole dataset it means. Files of earlier versions do not:
-            there each entry stands for all of them.
+        known: digests of the keys that fail, by code and fields, and of the findings about the
+            whole dataset.
+        whole: whether `known` says which findings about the whole dataset it means. Files of
+            earlier versions do not: there each entry stands for all of them.
         reason: why they are left as they are.
     """
 
@@ -70,17 +76,25 @@ def make(findings: Sequence[Finding], table: Table, schema: str, made: str, reas
             fields = known.setdefault(finding.code, {}).setdefault("+".join(finding.fields), set())
             fields.update(_digests(finding, table))
     said = {
-        "format": FORMAT, "schema": schema, "made": made, "reason": reason, "whole": True,
-        "known": {code: {name: sorted(keys) for name, keys in sorted(f.items())} for code, f in sorted(known.items())},
-    }  # fmt: skip
+        "format": FORMAT,
+        "schema": schema,
+        "made": made,
+        "reason": reason,
+        "whole": True,
+        "known": {
+            code: {name: sorted(keys) for name, keys in sorted(f.items())}
+            for code, f in sorted(known.items())
+        },
+    }
     return orjson.dumps(said, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
 def _digests(finding: Finding, table: Table) -> list[str]:
     """Return a digest for each failing sample, or one for a finding about the whole dataset.
 
-    A finding about the whole dataset is the same one where the rule, the fields, the kind, the split and what the rule
-    expected are the same: other statistics in a file, say, are another finding.
+    A finding about the whole dataset is the same one where the rule, the fields, the kind, the
+    split and what the rule expected are the same: other statistics in a file, say, are another
+    finding.
     """
     if len(finding.rows):
         return [digest_value(table.keys[int(row)])[-16:] for row in finding.rows]
@@ -104,7 +118,8 @@ def read(path: Path) -> Baseline:
         }
         if said["format"] != FORMAT:
             msg = (
-                f"{path}: its format is {said['format']!r}, known is {FORMAT!r}. Make it again: datacheck baseline RUN."
+                f"{path}: its format is {said['format']!r}, known is {FORMAT!r}. Make it again: "
+                f"datacheck baseline RUN."
             )
             raise UsageError(msg)
         return Baseline(
@@ -115,7 +130,10 @@ def read(path: Path) -> Baseline:
             said.get("whole") is True,
         )
     except OSError as error:
-        msg = f"{path}: {(error.strerror or str(error)).lower()}. datacheck baseline RUN --output {path} makes one."
+        msg = (
+            f"{path}: {(error.strerror or str(error)).lower()}. datacheck baseline RUN --output "
+            f"{path} makes one."
+        )
         raise UsageError(msg) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         why = f"{type(error).__name__}: {str(error)[:200]}"
@@ -134,8 +152,8 @@ def apply(baseline: Baseline, judged: RuleResults, table: Table) -> tuple[RuleRe
     """Return what is new beside a baseline, and sentences: what it hides, which entries match nothing any more.
 
     Notes:
-        Only findings and verdicts change; which samples are valid does not. A key that the baseline does not hold is
-        never hidden. What is hidden is in `Judged.suppressed`.
+        Only findings and verdicts change; which samples are valid does not. A key that the baseline
+        does not hold is never hidden. What is hidden is in `Judged.suppressed`.
     """
     used: dict[tuple[str, str], set[str]] = {}
     hidden: dict[str, int] = {}
@@ -144,17 +162,24 @@ def apply(baseline: Baseline, judged: RuleResults, table: Table) -> tuple[RuleRe
     suppressed = [old for _, old in parted if old is not None]
     failing = {f.code for f in findings if f.severity is not Severity.INFO}
     verdicts = [
-        _muted_verdict(v, hidden[v.code], v.code in failing) if v.code in hidden else v for v in judged.verdicts
+        _muted_verdict(v, hidden[v.code], v.code in failing) if v.code in hidden else v
+        for v in judged.verdicts
     ]
     samples = len({int(row) for finding in suppressed for row in finding.rows})
-    said = pluralize(len(suppressed), "finding") + (f" of {pluralize(samples, 'sample')}" if samples else "")
+    said = pluralize(len(suppressed), "finding") + (
+        f" of {pluralize(samples, 'sample')}" if samples else ""
+    )
     told = [f"{said} known to the baseline {baseline.path}: not told again"]
     new = replace(judged, findings=findings, verdicts=verdicts, suppressed=suppressed)
     return new, [*(told if suppressed else []), *_stale_entries(baseline, used)]
 
 
 def _split_finding(
-    finding: Finding, baseline: Baseline, table: Table, used: dict[tuple[str, str], set[str]], hidden: dict[str, int]
+    finding: Finding,
+    baseline: Baseline,
+    table: Table,
+    used: dict[tuple[str, str], set[str]],
+    hidden: dict[str, int],
 ) -> tuple[Finding | None, Finding | None]:
     """Return what of a finding is new, and what of it is known."""
     slot = finding.code, "+".join(finding.fields)
@@ -165,7 +190,9 @@ def _split_finding(
     used.setdefault(slot, set()).update(digests)
     if new.all() and (len(finding.rows) or baseline.whole):
         return finding, None
-    hidden[finding.code] = hidden.get(finding.code, 0) + (int((~new).sum()) if len(finding.rows) else 0)
+    hidden[finding.code] = hidden.get(finding.code, 0) + (
+        int((~new).sum()) if len(finding.rows) else 0
+    )
     if not len(finding.rows) or not new.any():
         return None, replace(finding, suppressed=baseline.why)
     keys = [table.keys[int(row)] for row in finding.rows]
@@ -178,11 +205,17 @@ def _finding_subset(finding: Finding, keys: Sequence[str], mask: Array) -> Findi
     rows = finding.rows[mask]
     worst = tuple(row for row in finding.worst if row in rows)
     ranges = None if finding.ranges is None else finding.ranges[mask]
-    return replace(finding, rows=rows, examples=tuple(compress(keys, mask))[:3], worst=worst, ranges=ranges)
+    return replace(
+        finding, rows=rows, examples=tuple(compress(keys, mask))[:3], worst=worst, ranges=ranges
+    )
 
 
 def _muted_verdict(verdict: RuleVerdict, hidden: int, failing: bool) -> RuleVerdict:  # noqa: FBT001  private
-    told = f"{pluralize(hidden, 'failing sample')} known to the baseline" if hidden else "known to the baseline"
+    told = (
+        f"{pluralize(hidden, 'failing sample')} known to the baseline"
+        if hidden
+        else "known to the baseline"
+    )
     why = "; ".join(part for part in (verdict.why, told) if part)
     fails = verdict.verdict is Verdict.FAIL and not failing
     return replace(verdict, verdict=Verdict.PASS if fails else verdict.verdict, why=why)
@@ -202,4 +235,7 @@ def _stale_entries(baseline: Baseline, used: Mapping[tuple[str, str], Any]) -> I
             who = f"{code} {fields or 'of whole samples'}"
             yield f"DC005 baseline {baseline.path}: {who}: {what} no longer fail: make it again"
     if count > _TOLD:
-        yield f"DC005 baseline {baseline.path}: {count - _TOLD:,} more entries match no failing sample"
+        yield (
+            f"DC005 baseline {baseline.path}: {count - _TOLD:,} more entries match no failing "
+            f"sample"
+        )

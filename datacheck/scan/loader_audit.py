@@ -20,7 +20,15 @@ from datacheck.rules import rules_for
 from datacheck.rules.base import pluralize
 from datacheck.rules.engine import RuleResults, judge
 from datacheck.rules.measurement import MeasurementRunner
-from datacheck.rules.selection import CONTRACT, NONDETERMINISM, Choice, choose_rules, for_loader, measures_of, served
+from datacheck.rules.selection import (
+    CONTRACT,
+    NONDETERMINISM,
+    Choice,
+    choose_rules,
+    for_loader,
+    measures_of,
+    served,
+)
 from datacheck.runtime.hashing import digest64, digest_bytes
 from datacheck.scan import run_dir
 from datacheck.scan.baseline import apply as apply_baseline
@@ -50,13 +58,15 @@ Array = np.ndarray[Any, Any]
 
 _PROBED = 8
 _ROUNDS = 4
-_LEAST_EQUAL = 3  # samples that must be equal before "every index gives one sample" is more than chance
+_LEAST_EQUAL = (
+    3  # samples that must be equal before "every index gives one sample" is more than chance
+)
 _CLEARLY_LARGER = 3.0  # times: a share of failing samples that is clearly larger than in the files
 _STANDARD_ERRORS = 3.0  # standard errors
 _DROPPED_MOST = 0.5  # more missing than this is no loss but another way of counting
 
 
-# ------------------------------------------------------------------------------------------ the index
+# ---------------------------------------------------------------------------------------- the index
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,12 +113,19 @@ def index_notes(served: ServedIndex, answers: Sequence[tuple[int, int]]) -> Iter
         index, digest = moved[0]
         other = int(np.flatnonzero(served.digests == np.uint64(digest))[0])
         yield _dataset(
-            "index-ignored", asked=len(answers), moved=len(moved), distinct=len(others), samples=len(known),
-            key=served.keys[index], other=served.keys[other],
-        )  # fmt: skip
+            "index-ignored",
+            asked=len(answers),
+            moved=len(moved),
+            distinct=len(others),
+            samples=len(known),
+            key=served.keys[index],
+            other=served.keys[other],
+        )
         return
     for index, passed_on in sorted(served.instead.items()):
-        yield Note(CONTRACT, served.keys[index], "", about={"kind": "substituted", "instead": passed_on})
+        yield Note(
+            CONTRACT, served.keys[index], "", about={"kind": "substituted", "instead": passed_on}
+        )
 
 
 def past_end_notes(loader: Loader, served: ServedIndex) -> Iterator[Note]:
@@ -120,22 +137,31 @@ def past_end_notes(loader: Loader, served: ServedIndex) -> Iterator[Note]:
         yield _dataset("beyond", length=loader.length, how="RecursionError")
     elif "digests" in said:
         same = np.flatnonzero(served.digests == np.uint64(sample_digest(said["digests"])))
-        yield _dataset("beyond", length=loader.length, key=served.keys[int(same[0])] if len(same) else "")
+        yield _dataset(
+            "beyond", length=loader.length, key=served.keys[int(same[0])] if len(same) else ""
+        )
 
 
 def sample_digest(digests: Mapping[str, int]) -> int:
     """Return one digest of a whole sample, never 0."""
-    return digest64("".join(f"{name}\0{found:016x}\0" for name, found in sorted(digests.items())).encode()) or 1
+    return (
+        digest64(
+            "".join(f"{name}\0{found:016x}\0" for name, found in sorted(digests.items())).encode()
+        )
+        or 1
+    )
 
 
 def _dataset(kind: str, **about: Any) -> Note:
     return Note(CONTRACT, "", "", about={"kind": kind, **about})
 
 
-# ------------------------------------------------------------------------------------------ against the files
+# -------------------------------------------------------------------------------- against the files
 
 
-def loader_failures(judged: RuleResults, keys: Sequence[str], files: ScanRun, split: str) -> Iterator[Note]:
+def loader_failures(
+    judged: RuleResults, keys: Sequence[str], files: ScanRun, split: str
+) -> Iterator[Note]:
     """Yield a note for every sample that fails a rule as the loader returns it, while the files do not.
 
     Args:
@@ -145,7 +171,8 @@ def loader_failures(judged: RuleResults, keys: Sequence[str], files: ScanRun, sp
         split: the one that the loader serves, "" for all.
 
     Notes:
-        Only rules that judged samples of the files. Where some fail there, too, the loader's share must be clearly
+        Only rules that judged samples of the files. Where some fail there, too, the loader's share
+        must be clearly
         larger: three times, and by three standard errors.
     """
     verdicts = {v.code: v for v in files.report.verdicts}
@@ -157,15 +184,22 @@ def loader_failures(judged: RuleResults, keys: Sequence[str], files: ScanRun, sp
         if before is None or not before.checked:
             continue
         rows = sorted({int(row) for finding in findings for row in finding.rows})
-        failed = {int(row) for finding in there.get(code, ()) for row in finding.rows if mine[int(row)]}
+        failed = {
+            int(row) for finding in there.get(code, ()) for row in finding.rows if mine[int(row)]
+        }
         of = min(before.checked, int((mine & (files.table.status == CHECKED)).sum()))
         if not _clearly_larger(len(rows), checked[code], len(failed), of):
             continue
         about = {
-            "kind": "made", "rule": code, "name": findings[0].name, "says": findings[0].message,
-            "fields": sorted({name for f in findings for name in f.fields}), "severity": findings[0].severity.value,
-            "failed": len(failed), "of": of,
-        }  # fmt: skip
+            "kind": "made",
+            "rule": code,
+            "name": findings[0].name,
+            "says": findings[0].message,
+            "fields": sorted({name for f in findings for name in f.fields}),
+            "severity": findings[0].severity.value,
+            "failed": len(failed),
+            "of": of,
+        }
         for row in rows:
             yield Note(CONTRACT, keys[row], "", about=about)
 
@@ -204,7 +238,11 @@ def length_notes(length: int, split: str, files: ScanRun, schema: Schema) -> tup
     where, unit, count = min(enough, key=lambda found: found[2]) if enough else ("", "", 0)
     if not enough or count - length > _DROPPED_MOST * count:
         said = ", ".join(f"{count:,} {unit}{where}" for where, unit, count in counts[:4])
-        return [], f"whether every sample of the files is served: the loader has {length:,}, the files {said}"
+        return (
+            [],
+            f"whether every sample of the files is served: the loader has {length:,}, the files "
+            f"{said}",
+        )
     reasons = _reasons(files, split or where.removeprefix(" of "), schema)
     why = [words for words, number in reasons.items() if number == count - length]
     return [_dataset("dropped", length=length, count=count, unit=unit, where=where, why=why)], ""
@@ -214,16 +252,21 @@ def _counts(table: Table, split: str, schema: Schema) -> list[tuple[str, str, in
     """Return (which split, of what, how many) that a loader may serve."""
     splits = Counter(table.splits)
     wanted = [split] if split else [*sorted(name for name in splits if name), ""]
-    counts = [(_of(name, splits), "samples", splits[name] if name else len(table)) for name in wanted]
+    counts = [
+        (_of(name, splits), "samples", splits[name] if name else len(table)) for name in wanted
+    ]
     steps = _steps(table, schema)
     if schema.windows is None or steps is None:
         return counts
     said = schema.windows
     windows = Windows(said.length, said.stride, said.pad, said.short).counts(steps)
     of_split = {
-        name: np.array([s == name for s in table.splits]) if name else np.ones(len(table), bool) for name in wanted
+        name: np.array([s == name for s in table.splits]) if name else np.ones(len(table), bool)
+        for name in wanted
     }
-    return counts + [(_of(name, splits), "windows", int(windows[of_split[name]].sum())) for name in wanted]
+    return counts + [
+        (_of(name, splits), "windows", int(windows[of_split[name]].sum())) for name in wanted
+    ]
 
 
 def _of(name: str, splits: Mapping[str, int]) -> str:
@@ -243,7 +286,9 @@ def _steps(table: Table, schema: Schema) -> Array | None:
 def _reasons(files: ScanRun, split: str, schema: Schema) -> dict[str, int]:
     """Return what may explain missing samples, and how many of the files' samples it concerns."""
     table = files.table
-    mine = np.array([not split or split == "in all" or s == split for s in table.splits], dtype=bool)
+    mine = np.array(
+        [not split or split == "in all" or s == split for s in table.splits], dtype=bool
+    )
     counts = {
         "as many as cannot be read": int((mine & (table.status == UNREADABLE)).sum()),
         "as many as the scan of the files calls unfit": int((mine & ~files.valid).sum()),
@@ -251,11 +296,15 @@ def _reasons(files: ScanRun, split: str, schema: Schema) -> dict[str, int]:
     steps = _steps(table, schema)
     if schema.windows is not None and steps is not None:
         short = (steps > 0) & (steps < schema.windows.length)
-        counts[f"as many as are shorter than {schema.windows.length} steps"] = int((mine & short).sum())
+        counts[f"as many as are shorter than {schema.windows.length} steps"] = int(
+            (mine & short).sum()
+        )
         said = schema.windows
         padded = Windows(said.length, said.stride, said.pad, said.short).counts(steps[mine]).sum()
         inside = Windows(said.length, said.stride).counts(steps[mine]).sum()
-        words = f"as many as the windows that reach beyond the end of their episode (pad: {said.pad})"
+        words = (
+            f"as many as the windows that reach beyond the end of their episode (pad: {said.pad})"
+        )
         counts[words] = int(padded - inside)
     return {words: count for words, count in counts.items() if count}
 
@@ -272,7 +321,8 @@ class Audit:
 
     Args:
         factory: ``module:function``; called without arguments it returns a map-style dataset.
-        files: the schema of the files that it reads (they are `Request.data`), None where they are not scanned.
+        files: the schema of the files that it reads (they are `Request.data`), None where they are
+            not scanned.
         split: the split that it serves, "" where there is one only.
         compared: how many samples are read a second time.
     """
@@ -283,7 +333,9 @@ class Audit:
     compared: int = COMPARED
 
 
-def run_audit(schema: Schema, audit: Audit, request: Request, progress: Progress | None = None) -> ScanRun:
+def run_audit(
+    schema: Schema, audit: Audit, request: Request, progress: Progress | None = None
+) -> ScanRun:
     """Scan what a loader returns and write the run's files.
 
     Args:
@@ -303,13 +355,19 @@ def run_audit(schema: Schema, audit: Audit, request: Request, progress: Progress
     files = None if audit.files is None else run_scan(audit.files, of_files, progress)
     began = time.time()
     root = Path.cwd() if audit.files is None else request.data
-    told = with_label_table(with_stats(schema.placed((), root), root, request.roots)[0], root, request.roots)[0]
+    told = with_label_table(
+        with_stats(schema.placed((), root), root, request.roots)[0], root, request.roots
+    )[0]
     placed = served(told.for_split(audit.split))
     baseline = None if request.baseline is None else read_baseline(request.baseline)
     reference = None if request.reference is None else read_reference(request.reference, schema)
     add_module_folders(request.paths)
-    choices = [for_loader(choice) for choice in choose_rules(placed, rules_for(placed), _level(request))]
-    place = run_dir.run_location(schema, Path(audit.factory), audit.split or "loader", {}, request.output)
+    choices = [
+        for_loader(choice) for choice in choose_rules(placed, rules_for(placed), _level(request))
+    ]
+    place = run_dir.run_location(
+        schema, Path(audit.factory), audit.split or "loader", {}, request.output
+    )
     seen = _FirstPass(placed, audit, request, choices, progress)
     seen.read()
     notes, unseen = _contract(seen, audit, files)
@@ -320,7 +378,9 @@ def run_audit(schema: Schema, audit: Audit, request: Request, progress: Progress
         choices = [_suppressed_by_contract(choice, codes) for choice in choices]
         judged = judge(seen.table, placed, choices, notes, seen.crashes, reference)
     judged = replace(judged, findings=[_with_loader_fix(finding) for finding in judged.findings])
-    judged, silenced = (judged, []) if baseline is None else apply_baseline(baseline, judged, seen.table)
+    judged, silenced = (
+        (judged, []) if baseline is None else apply_baseline(baseline, judged, seen.table)
+    )
     state = _state(audit, seen)
     report = _report(schema, state, request, seen, judged, began, [*unseen, *silenced])
     journal = run_dir.Journal(place, "")
@@ -333,13 +393,17 @@ def run_audit(schema: Schema, audit: Audit, request: Request, progress: Progress
 # ------------------------------------------------------------------------------------------ rules
 
 
-def _without_nondeterminism(choices: Sequence[Choice], notes: Sequence[Note], seen: _FirstPass) -> list[Choice]:
+def _without_nondeterminism(
+    choices: Sequence[Choice], notes: Sequence[Note], seen: _FirstPass
+) -> list[Choice]:
     """Return the choices; where nothing was compared, or the index decides nothing, bytes that differ say nothing."""
     why = "" if seen.probed_indices() else "no sample was read a second time"
     if any(n.code == CONTRACT and n.about["kind"] in {"index-ignored", "constant"} for n in notes):
         why = f"{CONTRACT}: the index that is asked for is not the one that is served"
     return [
-        replace(c, verdict=Verdict.SKIP, why=why) if why and c.rule.code == NONDETERMINISM and not c.verdict else c
+        replace(c, verdict=Verdict.SKIP, why=why)
+        if why and c.rule.code == NONDETERMINISM and not c.verdict
+        else c
         for c in choices
     ]
 
@@ -347,23 +411,33 @@ def _without_nondeterminism(choices: Sequence[Choice], notes: Sequence[Note], se
 def _with_loader_fix(finding: Finding) -> Finding:
     if finding.code != _UNREADABLE:
         return finding
-    return replace(finding, fix="Mend the loader or the data that it reads, or leave these samples out.")
+    return replace(
+        finding, fix="Mend the loader or the data that it reads, or leave these samples out."
+    )
 
 
 def _caused_rules(notes: Sequence[Note]) -> set[str]:
     """Return the rules that fail because of the loader: they do not judge the samples that it made."""
     kinds = {note.about["kind"] for note in notes if note.code == CONTRACT}
-    made = {note.about["rule"] for note in notes if note.code == CONTRACT and note.about["kind"] == "made"}
+    made = {
+        note.about["rule"]
+        for note in notes
+        if note.code == CONTRACT and note.about["kind"] == "made"
+    }
     return made | ({_DUPLICATE} if "substituted" in kinds else set())
 
 
 def _suppressed_by_contract(choice: Choice, codes: set[str]) -> Choice:
     rule = choice.rule
     follows = rule.code in codes or not codes.isdisjoint(rule.suppressed_by)
-    return replace(choice, rule=replace(rule, suppressed_by=(*rule.suppressed_by, CONTRACT))) if follows else choice
+    return (
+        replace(choice, rule=replace(rule, suppressed_by=(*rule.suppressed_by, CONTRACT)))
+        if follows
+        else choice
+    )
 
 
-# ------------------------------------------------------------------------------------------ the first pass
+# ----------------------------------------------------------------------------------- the first pass
 
 
 @dataclass(eq=False)
@@ -387,7 +461,12 @@ class _FirstPass:
     """The first pass: every sample read once, in order, in one process; what rules and later passes need of it."""
 
     def __init__(
-        self, schema: Schema, audit: Audit, request: Request, choices: Sequence[Choice], progress: Progress | None
+        self,
+        schema: Schema,
+        audit: Audit,
+        request: Request,
+        choices: Sequence[Choice],
+        progress: Progress | None,
     ) -> None:
         self.audit, self.request = audit, request
         self.whole = whole_fields(schema)
@@ -480,18 +559,25 @@ class _FirstPass:
         readable = int(np.count_nonzero(self.digests))
         if 0 < len(self._fields) < readable:
             yield (
-                f"{readable - len(self._fields):,} of {readable:,} samples were read once: a second pass compares "
+                f"{readable - len(self._fields):,} of {readable:,} samples were read once: a "
+                f"second pass compares "
                 f"{len(self._fields):,}, evenly spread (--compare)"
             )
 
 
-def _contract(seen: _FirstPass, audit: Audit, files: ScanRun | None) -> tuple[list[Note], list[str]]:
+def _contract(
+    seen: _FirstPass, audit: Audit, files: ScanRun | None
+) -> tuple[list[Note], list[str]]:
     """Return the notes about determinism and contract, and what could not be looked at."""
     unseen = list(seen.coverage_notes())
     loader = Loader(audit.factory, seen.whole, seen.request.limits)
     try:
         answers = probe_repeatedly(loader, seen.probed_indices())
-        notes = list(index_notes(seen.served, [(index, sample_digest(digests)) for index, digests in answers]))
+        notes = list(
+            index_notes(
+                seen.served, [(index, sample_digest(digests)) for index, digests in answers]
+            )
+        )
         notes += past_end_notes(loader, seen.served)
     finally:
         loader.close()
@@ -517,7 +603,9 @@ def _file_finding_notes(report: Report) -> Iterator[str]:
 def _state(audit: Audit, seen: _FirstPass) -> PreviousRun:
     listing = Listing(Path(audit.factory), Entries.of([]))
     undeclared = sorted(seen.undeclared)
-    return PreviousRun(listing, "", Slots([], [], {}), seen.table, undeclared=undeclared, deaths=seen.deaths)
+    return PreviousRun(
+        listing, "", Slots([], [], {}), seen.table, undeclared=undeclared, deaths=seen.deaths
+    )
 
 
 def _report(

@@ -57,18 +57,27 @@ class Loader(Child):
         how: what may decide the samples.
     """
 
-    def __init__(self, factory: str, whole: Sequence[str], limits: Limits, how: ProcessSettings | None = None) -> None:
+    def __init__(
+        self, factory: str, whole: Sequence[str], limits: Limits, how: ProcessSettings | None = None
+    ) -> None:
         how = how or ProcessSettings()
         environment = {"PYTHONHASHSEED": str(how.hash_seed)}
-        super().__init__(limits, ChildSpec("the loader", environment, limited=False, beside=True, doubted=False))
+        super().__init__(
+            limits, ChildSpec("the loader", environment, limited=False, beside=True, doubted=False)
+        )
         self._said = {
-            "factory": factory, "whole": list(whole), "memory_b": limits.memory_b, "seed": how.seed,
+            "factory": factory,
+            "whole": list(whole),
+            "memory_b": limits.memory_b,
+            "seed": how.seed,
             "listing": how.listing,
-        }  # fmt: skip
+        }
         self.length = 0
         self.torch = False
 
-    def run(self, function: str, task: dict[str, Json], patience: float = 0.0) -> tuple[Json, Death | None]:
+    def run(
+        self, function: str, task: dict[str, Json], patience: float = 0.0
+    ) -> tuple[Json, Death | None]:
         """Run a function of the audit in the child, in which the dataset has been built.
 
         Raises:
@@ -82,7 +91,8 @@ class Loader(Child):
         """Build the dataset in a new process.
 
         Raises:
-            UsageError: there is no such factory, it raises or dies, or what it returns is no map-style dataset.
+            UsageError: there is no such factory, it raises or dies, or what it returns is no
+                map-style dataset.
         """
         said, death = super().run("datacheck.torch.audit:open_dataset", self._said, _BUILD_S)
         if death is not None:
@@ -96,7 +106,8 @@ def read_all(loader: Loader) -> Iterator[Answer]:
     """Yield the dataset's answer to every index, in order: index, values, digests, instead; or error and where.
 
     Notes:
-        What is under way is bounded. An index that kills or hangs the child is an error; ``crash`` marks one of ours.
+        What is under way is bounded. An index that kills or hangs the child is an error; ``crash``
+        marks one of ours.
     """
     start, size = 0, 1
     while start < loader.length:
@@ -105,7 +116,11 @@ def read_all(loader: Loader) -> Iterator[Answer]:
         answers = {said["index"]: said for payload in outcome.payloads for said in payload}
         answers |= {death.item: _death_answer(death) for death in outcome.deaths}
         yield from (answers[index] for index in items)
-        nbytes = sum(value_bytes(value) for said in answers.values() for value in said.get("values", {}).values())
+        nbytes = sum(
+            value_bytes(value)
+            for said in answers.values()
+            for value in said.get("values", {}).values()
+        )
         start += size
         size = max(1, min(BATCH_SAMPLES, 4 * size, size * BATCH_BYTES // max(1, nbytes)))
 
@@ -116,7 +131,7 @@ def _death_answer(death: Death) -> Answer:
     return {"index": death.item, "error": death.how, "where": ""}
 
 
-# ------------------------------------------------------------------------------------------ schema, samples
+# ---------------------------------------------------------------------------------- schema, samples
 
 
 def whole_fields(schema: Schema) -> list[str]:
@@ -147,10 +162,14 @@ class PieceBuilder:
 
     def __init__(self, schema: Schema, factory: str) -> None:
         self._map, self._factory = FieldMap(schema.model_copy(update={"columns": None})), factory
-        self._table = FieldMap(schema)  # for a loader that returns the one array that the schema cuts into columns
+        self._table = FieldMap(
+            schema
+        )  # for a loader that returns the one array that the schema cuts into columns
         self._id = next((name for name, _ in schema.of_role("id")), "")
         group = schema.samples.group
-        self._group: Template | None = None if group is None else parse(group, "samples.group", path=False)
+        self._group: Template | None = (
+            None if group is None else parse(group, "samples.group", path=False)
+        )
         self.keys: list[str] = []
         self._known: set[str] = set()
 
@@ -163,7 +182,9 @@ class PieceBuilder:
             last = str(answer["error"]).strip().splitlines()[-1]
             where = f" ({answer['where']})" if answer["where"] else ""
             return Unread(
-                self.keys[-1], "DC101", f"datacheck failed on it: {last}" if "crash" in answer else last + where
+                self.keys[-1],
+                "DC101",
+                f"datacheck failed on it: {last}" if "crash" in answer else last + where,
             )
         try:
             fields = self._table if len(answer["values"]) == 1 else self._map
@@ -175,7 +196,13 @@ class PieceBuilder:
         key = self._new(name or number, number)
         self.keys.append(key)
         size = np.asarray(sum(map(value_bytes, values.values())), dtype=np.int64)
-        return Piece(key, values, Origin(self._factory, number), self._of_group(values), {"id": key, "size": size})
+        return Piece(
+            key,
+            values,
+            Origin(self._factory, number),
+            self._of_group(values),
+            {"id": key, "size": size},
+        )
 
     def _new(self, key: str, number: str = "") -> str:
         key = key.encode("utf-8", "backslashreplace").decode()
@@ -213,7 +240,8 @@ class PassSettings:
     Args:
         how: of the process.
         backwards: the last index first.
-        reseed: the global random numbers are seeded before each index with this and the index; None: never.
+        reseed: the global random numbers are seeded before each index with this and the index;
+            None: never.
         twice: each index is asked for twice, the second answer counts.
         workers: worker processes; 0: none.
         start: their start method.
@@ -228,7 +256,10 @@ class PassSettings:
 
 
 SECOND = PassSettings(
-    ProcessSettings(seed=1, listing="reversed", hash_seed=1), backwards=True, reseed=None, workers=_WORKERS
+    ProcessSettings(seed=1, listing="reversed", hash_seed=1),
+    backwards=True,
+    reseed=None,
+    workers=_WORKERS,
 )
 _BASE_PASS = PassSettings()
 _FACTOR_PASSES: dict[str, PassSettings] = {
@@ -267,9 +298,20 @@ class DeterminismPasses:
     """
 
     def __init__(
-        self, factory: str, whole: Sequence[str], limits: Limits, first: FirstPassDigests, tell: Callable[[], None]
+        self,
+        factory: str,
+        whole: Sequence[str],
+        limits: Limits,
+        first: FirstPassDigests,
+        tell: Callable[[], None],
     ) -> None:
-        self._factory, self._whole, self._limits, self._first, self._tell = factory, whole, limits, first, tell
+        self._factory, self._whole, self._limits, self._first, self._tell = (
+            factory,
+            whole,
+            limits,
+            first,
+            tell,
+        )
 
     def notes(self, asked: Sequence[tuple[int, Mapping[str, int]]]) -> list[Note]:
         """Return a note for every cause that makes samples differ; none where a second pass gives the same bytes.
@@ -278,15 +320,19 @@ class DeterminismPasses:
             asked: what came of asking for some indices again and again in one process.
 
         Notes:
-            What a note is about: kind, fields, samples (how many differ by this cause), compared, tried, indices (the
-            first few), difference (largest, absolute), drew (global generators that were used), error.
+            What a note is about: kind, fields, samples (how many differ by this cause), compared,
+                tried, indices (the
+            first few), difference (largest, absolute), drew (global generators that were used),
+            error.
         """
         items = sorted(self._first.digests)
         if not items:
             return []
         seen = self._run_pass(SECOND, items)
         if isinstance(seen, Death):
-            words = re.sub(r" ?\(pid\S*[^)]*\)", "", seen.how.strip().splitlines()[-1])  # another one in every run
+            words = re.sub(
+                r" ?\(pid\S*[^)]*\)", "", seen.how.strip().splitlines()[-1]
+            )  # another one in every run
             return [self._note("died", set(), 0, {"error": words})]
         changed = _differing(self._first.digests, _digests(seen))
         for index, found in asked:
@@ -296,26 +342,45 @@ class DeterminismPasses:
         tried = _spread(sorted({index for index, _ in changed}), _MOST_RETRIED)
         notes = []
         for kind, (places, about) in self._causes(tried).items():
-            whole = {index for index, _ in places} >= set(tried)  # as it is with those tried it is with the others
-            alike = {(i, name) for i, name in changed if name in {n for _, n in places}} if whole else places
+            whole = {index for index, _ in places} >= set(
+                tried
+            )  # as it is with those tried it is with the others
+            alike = (
+                {(i, name) for i, name in changed if name in {n for _, n in places}}
+                if whole
+                else places
+            )
             notes.append(self._note(kind, alike or places, len(tried), about))
         return notes or [self._note("unknown", changed, len(tried), {})]
 
     def _note(self, kind: str, places: Places, tried: int, about: Mapping[str, Any]) -> Note:
         indices = sorted({index for index, _ in places})
         said = {
-            "kind": kind, "fields": sorted({name for _, name in places}), "samples": len(indices), "tried": tried,
-            "compared": len(self._first.digests), "indices": indices[:10], **about,
-        }  # fmt: skip
-        return Note(NONDETERMINISM, self._first.keys[indices[0]] if indices else "", kind, about=said)
+            "kind": kind,
+            "fields": sorted({name for _, name in places}),
+            "samples": len(indices),
+            "tried": tried,
+            "compared": len(self._first.digests),
+            "indices": indices[:10],
+            **about,
+        }
+        return Note(
+            NONDETERMINISM, self._first.keys[indices[0]] if indices else "", kind, about=said
+        )
 
-    def _run_pass(self, look: PassSettings, items: Sequence[int], keep: Sequence[int] = ()) -> list[Answer] | Death:
+    def _run_pass(
+        self, look: PassSettings, items: Sequence[int], keep: Sequence[int] = ()
+    ) -> list[Answer] | Death:
         self._tell()
         loader = Loader(self._factory, self._whole, self._limits, look.how)
         task = {
-            "items": list(items[::-1] if look.backwards else items), "keep": list(keep), "reseed": look.reseed,
-            "twice": look.twice, "workers": look.workers, "start": look.start,
-        }  # fmt: skip
+            "items": list(items[::-1] if look.backwards else items),
+            "keep": list(keep),
+            "reseed": look.reseed,
+            "twice": look.twice,
+            "workers": look.workers,
+            "start": look.start,
+        }
         try:
             said, death = loader.run("look", task)
         except UsageError as error:  # it could be built the first time
@@ -342,7 +407,10 @@ class DeterminismPasses:
         for kind, places in _attributed(found).items():
             far = apart["fork" if kind == "workers" else kind]
             names = {name for _, name in places}
-            causes[kind] = places, {"drew": drew, "difference": max(far.get(name, 0.0) for name in names)}
+            causes[kind] = (
+                places,
+                {"drew": drew, "difference": max(far.get(name, 0.0) for name in names)},
+            )
         return causes
 
 
@@ -351,7 +419,9 @@ def _attributed(found: dict[str, Places]) -> dict[str, Places]:
     repeat = found["repeat"]
     causes = {kind: places - repeat for kind, places in found.items()}
     causes["repeat"] = repeat
-    causes["again"] -= causes["order"]  # a generator or a cursor of its own; what is left is changed by reading
+    causes["again"] -= causes[
+        "order"
+    ]  # a generator or a cursor of its own; what is left is changed by reading
     state = causes["order"] | causes["again"]
     fork, spawn = causes.pop("fork") - state, causes.pop("spawn") - state
     causes |= {"workers": fork & spawn, "fork": fork - spawn, "spawn": spawn - fork}
@@ -362,7 +432,9 @@ def _digests(seen: Sequence[Answer]) -> dict[int, Mapping[str, int]]:
     return {said["index"]: said.get("digests", {_RAISED: 0}) for said in seen}
 
 
-def _differing(expected: Mapping[int, Mapping[str, int]], seen: Mapping[int, Mapping[str, int]]) -> Places:
+def _differing(
+    expected: Mapping[int, Mapping[str, int]], seen: Mapping[int, Mapping[str, int]]
+) -> Places:
     """Return index and field of every value that is not the same in both; of those that one has and the other not."""
     return {
         (index, name)
@@ -381,7 +453,11 @@ def _difference(base: Sequence[Answer], seen: Sequence[Answer]) -> dict[str, flo
         before = first.get(said["index"], {})
         for name, value in said.get("values", {}).items():
             other = before.get(name)
-            if isinstance(value, np.ndarray) and isinstance(other, np.ndarray) and value.shape == other.shape:
+            if (
+                isinstance(value, np.ndarray)
+                and isinstance(other, np.ndarray)
+                and value.shape == other.shape
+            ):
                 with np.errstate(all="ignore"):
                     apart = np.abs(value.astype(np.float64) - other.astype(np.float64))
                 far = float(apart[np.isfinite(apart)].max(initial=0.0))

@@ -1,7 +1,7 @@
 """Large files that several tasks read, each a part: they are cut here, and what comes of the parts is put together.
 
-Of a packed file each part is unpacked from the start of the file, or read on from where the child's last one ended: the
-parts of such a file come as a few series, each for one child.
+Of a packed file each part is unpacked from the start of the file, or read on from where the child's
+last one ended: the parts of such a file come as a few series, each for one child.
 """
 
 from __future__ import annotations
@@ -74,18 +74,24 @@ class FileCutter:
         workers: how many children there are; None: those of a cluster.
     """
 
-    def __init__(self, source: Source, root: Path, roots: Mapping[str, Path], workers: int | None) -> None:
+    def __init__(
+        self, source: Source, root: Path, roots: Mapping[str, Path], workers: int | None
+    ) -> None:
         self._source, self._root, self._roots = source, root, roots
         self._series = min(workers or _SERIES, _SERIES)
         self._files: dict[Slot, _FileParts] = {}
-        self._told: deque[Item | list[Item]] = deque()  # the other parts of a file, as its first one has told
+        self._told: deque[Item | list[Item]] = (
+            deque()
+        )  # the other parts of a file, as its first one has told
 
     def items(self, items: Iterable[Item]) -> Iterator[Item | list[Item] | None]:
         """Yield the items, the parts of a large file of lines in its place, in order; a part as soon as it is cut.
 
         Notes:
-            Of a large file of rows, and of a packed one, the first part comes in its place. Only whoever reads it knows
-            how many there are: the others come as soon as `whole` was told, those of a packed file as lists, each for
+            Of a large file of rows, and of a packed one, the first part comes in its place. Only
+            whoever reads it knows
+            how many there are: the others come as soon as `whole` was told, those of a packed file
+                as lists, each for
             one child; and None where no item is left but for these.
         """
         for item in items:
@@ -102,7 +108,9 @@ class FileCutter:
                 yield self._told.popleft()
 
     def _first_part(self, item: Item) -> Item:
-        self._files[item.path, item.split] = _FileParts(stat_entry(self._root, item.path, self._roots), of_rows=True)
+        self._files[item.path, item.split] = _FileParts(
+            stat_entry(self._root, item.path, self._roots), of_rows=True
+        )
         return replace(item, rows=(0, -1))
 
     def _parts(self, item: Item, cut: Iterator[tuple[tuple[int, int, int], str]]) -> Iterator[Item]:
@@ -133,7 +141,9 @@ class FileCutter:
             starts = range(step, total, step) if step else ()
             file.parts = 1 + len(starts)
             others = [replace(item, rows=(start, min(start + step, total))) for start in starts]
-            self._told += _cut_series(others, self._series) if self._source.is_packed(item) else others
+            self._told += (
+                _cut_series(others, self._series) if self._source.is_packed(item) else others
+            )
         if file.done == file.parts:
             del self._files[item.path, item.split]
             yield _merged_payloads(item.path, item.split, file)
@@ -157,8 +167,15 @@ def _merged_payloads(path: str, split: str, file: _FileParts) -> list[Payload]:
     for payload in file.payloads:
         for name in ("crashes", "undeclared", "deaths"):
             said[name] += payload.get(name, [])
-    if not file.parts or not all(_is_same_file(payload, path, file.seen) for payload in file.payloads):
-        keys = [key for payload in file.payloads for key in Table.from_wire(payload["table"]).keys if key != path]
+    if not file.parts or not all(
+        _is_same_file(payload, path, file.seen) for payload in file.payloads
+    ):
+        keys = [
+            key
+            for payload in file.payloads
+            for key in Table.from_wire(payload["table"]).keys
+            if key != path
+        ]
         unread = [Unread(key, "DC101", _CHANGED) for key in keys or [path]]
         return [said | {"table": unread_rows(unread, path, split).as_wire()}]
     if all(payload["items"] for payload in file.payloads):
@@ -167,12 +184,17 @@ def _merged_payloads(path: str, split: str, file: _FileParts) -> list[Payload]:
     tables = _tables(path, file)
     if not tables:
         tables = [unread_rows([Unread(path, "DC101", "holds no line")], path, split).as_wire()]
-    return [said | {"table": tables[0]}, *({name: [] for name in _LISTS} | {"table": table} for table in tables[1:])]
+    return [
+        said | {"table": tables[0]},
+        *({name: [] for name in _LISTS} | {"table": table} for table in tables[1:]),
+    ]
 
 
 def _entries(path: str, file: _FileParts) -> list[Any]:
     """Return the entries of a file and its companions; its digest has who cut it, or who read its first part."""
-    entries = {entry[0]: entry for payload in reversed(file.payloads) for entry in payload["entries"]}
+    entries = {
+        entry[0]: entry for payload in reversed(file.payloads) for entry in payload["entries"]
+    }
     if path in entries and not file.of_rows:
         entries[path] = list(Entry(*entries[path])._replace(digest=file.digest))
     return list(entries.values())
@@ -182,7 +204,8 @@ def _tables(path: str, file: _FileParts) -> list[Any]:
     """Return the rows of a file's parts; of those that cannot be read one row says it.
 
     Notes:
-        A broken line leaves the others whole. An array that cannot be read in one place cannot be read.
+        A broken line leaves the others whole. An array that cannot be read in one place cannot be
+        read.
     """
     tables = [payload["table"] for payload in file.payloads if len(payload["table"]["status"])]
     dead = [table for table in tables if table["texts"]["keys"][0] == [path]]
@@ -195,7 +218,9 @@ def _is_same_file(payload: Payload, path: str, seen: Entry | None) -> bool:
     """Tell whether a part was read of the file that was cut."""
     if payload.get("deaths"):
         return True  # our own code failed: nobody looked at the file behind it
-    return seen is not None and any(e[0] == path and tuple(e[1:5]) == seen[1:5] for e in payload["entries"])
+    return seen is not None and any(
+        e[0] == path and tuple(e[1:5]) == seen[1:5] for e in payload["entries"]
+    )
 
 
 Array = np.ndarray[Any, Any]
@@ -267,9 +292,14 @@ class MeasureResult:
 
 
 def measure(
-    job: ScanJob, source: Source, listing: Listing, items: Sequence[Item], journal: Journal,
-    progress: Progress | None, kept: int,
-) -> MeasureResult:  # fmt: skip
+    job: ScanJob,
+    source: Source,
+    listing: Listing,
+    items: Sequence[Item],
+    journal: Journal,
+    progress: Progress | None,
+    kept: int,
+) -> MeasureResult:
     """Measure items in expendable children.
 
     Args:
@@ -302,14 +332,22 @@ def measure(
     groups = batches(cuts.items(items))
     tasks = (_tasks_of(job, group, plain=plain) for group in groups)
     limits = replace(job.limits, own_code=bool(job.schema.checks))
-    places = {name: path.absolute() for name, path in job.roots.items()}  # workers of a cluster work in other folders
+    places = {
+        name: path.absolute() for name, path in job.roots.items()
+    }  # workers of a cluster work in other folders
     alike = partial(
         item_bytes, open_source(job.schema, job.root.absolute(), places)
     )  # its own source: other threads ask
     outcomes = ordered_map(
-        _MEASURE, tasks, workers=workers, scheduler=job.scheduler, limits=limits, sandbox=job.sandbox, same=alike,
+        _MEASURE,
+        tasks,
+        workers=workers,
+        scheduler=job.scheduler,
+        limits=limits,
+        sandbox=job.sandbox,
+        same=alike,
         told=tell,
-    )  # fmt: skip
+    )
     try:
         with closing(outcomes):  # type: ignore[type-var]
             for outcome in outcomes:
@@ -317,15 +355,22 @@ def measure(
                     _check_visible(job, outcome, listing)
                 read = [Item.from_dict(said) for said in outcome.task["items"]]
                 whole = list(cuts.whole(read[0], list(_parts(job, source, outcome))))
-                samples += sum(_store_payloads(done, parts, listing, journal, items) for parts in whole)
+                samples += sum(
+                    _store_payloads(done, parts, listing, journal, items) for parts in whole
+                )
                 files += len(read) if read[0].whole else len(whole)
-                nbytes += sum(item.nbytes for item in read if item.whole or (item.rows is not None and whole))
+                nbytes += sum(
+                    item.nbytes for item in read if item.whole or (item.rows is not None and whole)
+                )
                 nbytes += sum(item.part[1] - item.part[0] for item in read if item.part is not None)
                 tell()
         for parts in cuts.rest():
             samples += _store_payloads(done, parts, listing, journal, items)
     except KeyboardInterrupt as stop:
-        stop.add_note(f"{files + kept:,} of {len(items) + kept:,} files are done and kept: the same command goes on.")
+        stop.add_note(
+            f"{files + kept:,} of {len(items) + kept:,} files are done and kept: the same command "
+            f"goes on."
+        )
         raise
     return done
 
@@ -340,7 +385,9 @@ def item_bytes(source: Source, said: dict[str, Any]) -> Hashable:
     item, found = Item.from_dict(said), list[Hashable]()
     for path in source.files(item):
         entry, form = stat_entry(source.root, path, source.roots), format_of(path)
-        found.append((form and form.name, path if entry is None else entry[1:5]))  # what is not seen is like nothing
+        found.append(
+            (form and form.name, path if entry is None else entry[1:5])
+        )  # what is not seen is like nothing
     return item.split, item.part, item.rows, tuple(found)
 
 
@@ -356,8 +403,10 @@ def _check_visible(job: ScanJob, outcome: TaskResult, listing: Listing) -> None:
             place, here = listing.entries.find(file), stat_entry(job.root, file, job.roots)
             if place >= 0 and here is not None and here[1:3] == listing.entries[place][1:3]:
                 msg = (
-                    f"{(job.root / file).absolute()}: is there, but not on {part['host']}, or another one. "
-                    "Every worker must see the data under the path that this command sees: in a folder that is shared."
+                    f"{(job.root / file).absolute()}: is there, but not on {part['host']}, or "
+                    f"another one. "
+                    "Every worker must see the data under the path that this command sees: in a "
+                    "folder that is shared."
                 )
                 raise StorageError(msg)
 
@@ -420,7 +469,9 @@ def _without_tokenizer(schema: Schema) -> dict[str, Any]:
 
 def _workers(asked: int | None, nbytes: int, items: int, tasks: int) -> int:
     if asked is None:
-        small = nbytes < SMALL_BYTES and items < SMALL_ITEMS  # sooner done than a cluster has started
+        small = (
+            nbytes < SMALL_BYTES and items < SMALL_ITEMS
+        )  # sooner done than a cluster has started
         asked = 1 if small else usable_cpus()
     return max(1, min(asked, tasks))
 
@@ -434,14 +485,22 @@ def _parts(job: ScanJob, source: Source, outcome: TaskResult) -> Iterator[dict[s
 def _dead(job: ScanJob, source: Source, death: Death) -> dict[str, Any]:
     """Return the part of an item that killed its child; it is tried again next time, as the machine may be to blame."""
     item = Item.from_dict(death.item)
-    part: dict[str, Any] = {"items": [], "entries": [], "crashes": [], "undeclared": [], "deaths": []}
+    part: dict[str, Any] = {
+        "items": [],
+        "entries": [],
+        "crashes": [],
+        "undeclared": [],
+        "deaths": [],
+    }
     reason = f"{NOT_HERE}: {death.how}" if death.machine else death.how
     if death.crash:
         part["deaths"] = [{"rule": "", "at": item.path, "traceback": death.how}]
         reason = "datacheck failed on it: " + death.how.strip().splitlines()[-1]
     else:
         part["entries"] = _undigested_entries(job, source.files(item))
-    return part | {"table": unread_rows([Unread(item.path, "DC101", reason)], item.path, item.split).as_wire()}
+    return part | {
+        "table": unread_rows([Unread(item.path, "DC101", reason)], item.path, item.split).as_wire()
+    }
 
 
 def _undigested_entries(job: ScanJob, files: Sequence[str]) -> list[list[Any]]:
@@ -451,7 +510,11 @@ def _undigested_entries(job: ScanJob, files: Sequence[str]) -> list[list[Any]]:
 
 
 def _store_payloads(
-    done: MeasureResult, parts: Sequence[Mapping[str, Any]], listing: Listing, journal: Journal, items: Sequence[Item]
+    done: MeasureResult,
+    parts: Sequence[Mapping[str, Any]],
+    listing: Listing,
+    journal: Journal,
+    items: Sequence[Item],
 ) -> int:
     """Take what came of one task, or of all tasks that read one file: the first part speaks, the others bring rows."""
     part, entries = parts[0], listing.entries
@@ -466,13 +529,17 @@ def _store_payloads(
         done.done[place] = True
         if len(files) > 1:
             where = [(file, entries.find(file)) for file in files]
-            done.companions[place] = tuple(entries.paths[i] if i >= 0 else file for file, i in where)
+            done.companions[place] = tuple(
+                entries.paths[i] if i >= 0 else file for file, i in where
+            )
     for said in part["entries"]:
         entry, place = Entry(*said), entries.find(said[0])
         if place >= 0:
             done.entries.numbers[place] = entry[1:6]
             done.entries.digests[place] = encoded_digest(entry.digest)
-    done.undeclared = set(sorted(done.undeclared.union(part["undeclared"]))[:_UNDECLARED_KEPT])  # whichever came first
+    done.undeclared = set(
+        sorted(done.undeclared.union(part["undeclared"]))[:_UNDECLARED_KEPT]
+    )  # whichever came first
     done.deaths += part.get("deaths", [])
     for crash in part["crashes"]:
         done.crashes.setdefault(crash["measure"], crash)

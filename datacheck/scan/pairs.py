@@ -1,7 +1,7 @@
 """The second read: samples that a rule names in pairs are read again in expendable children and compared.
 
-A task is a batch of pairs in file order, so that a file is opened once for all its samples of the batch; memory is
-bounded by the samples' sizes, which the first read has told.
+A task is a batch of pairs in file order, so that a file is opened once for all its samples of the
+batch; memory is bounded by the samples' sizes, which the first read has told.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ class CachedSecondRead:
         """Whether anything had to be read."""
         return not self.answers.keys() <= self._known.keys()
 
-    def __call__(self, rule: Rule, case: RuleContext, split: str, rows: Rows, pairs: Array) -> Mapping[str, Array]:
+    def __call__(
+        self, rule: Rule, case: RuleContext, split: str, rows: Rows, pairs: Array
+    ) -> Mapping[str, Array]:
         """Return what `Rule.compare` says of each pair."""
         options = {name: repr(value) for name, value in case.options.items()}
         schema = {key: value for key, value in case.schema.as_dict().items() if key != "rules"}
@@ -75,7 +77,9 @@ class CachedSecondRead:
         question = digest_value([rule.code, case.name, split, options, schema, keys])
         if question not in self.answers:
             found = self._known.get(question)
-            self.answers[question] = self._read(rule, case, split, rows, pairs) if found is None else found
+            self.answers[question] = (
+                self._read(rule, case, split, rows, pairs) if found is None else found
+            )
         return self.answers[question]
 
 
@@ -88,7 +92,9 @@ class Rereader:
         progress: called with what is to be told meanwhile.
     """
 
-    def __init__(self, job: ScanJob, planned: Callable[[], Sequence[Item]], progress: Progress | None = None) -> None:
+    def __init__(
+        self, job: ScanJob, planned: Callable[[], Sequence[Item]], progress: Progress | None = None
+    ) -> None:
         self._job = job
         self._planned = planned
         self._told = note_reporter(progress, Tick(0, 0, 0, 0, 0, 0, "comparing"))
@@ -97,7 +103,9 @@ class Rereader:
     def _items(self) -> dict[Slot, Item]:
         return {(item.path, item.split): item for item in self._planned()}
 
-    def __call__(self, rule: Rule, case: RuleContext, split: str, rows: Rows, pairs: Array) -> dict[str, Array]:
+    def __call__(
+        self, rule: Rule, case: RuleContext, split: str, rows: Rows, pairs: Array
+    ) -> dict[str, Array]:
         """Return what `Rule.compare` says of each pair; a sample that cannot be read again gives NaN.
 
         Raises:
@@ -105,10 +113,14 @@ class Rereader:
         """
         job = self._job
         task = {
-            "schema": job.schema.as_dict(), "root": str(job.root.absolute()),
+            "schema": job.schema.as_dict(),
+            "root": str(job.root.absolute()),
             "roots": {name: str(path.absolute()) for name, path in job.roots.items()},
-            "rule": rule.code, "name": case.name, "split": split, "options": dict(case.options),
-        }  # fmt: skip
+            "rule": rule.code,
+            "name": case.name,
+            "split": split,
+            "options": dict(case.options),
+        }
         tasks = [task | {"items": batch} for batch in self._batches(rows, pairs)]
         asked = job.workers or (1 if len(tasks) <= _FEW_TASKS else usable_cpus())
         workers = max(1, min(asked, len(tasks)))
@@ -126,7 +138,9 @@ class Rereader:
         """Yield pairs in file order, in batches whose samples fit into memory together."""
         table = rows.table
         places = rows.index[pairs]
-        slots = [tuple((table.files[int(i)], table.splits[int(i)]) for i in pair) for pair in places]
+        slots = [
+            tuple((table.files[int(i)], table.splits[int(i)]) for i in pair) for pair in places
+        ]
         batch: list[dict[str, Any]] = []
         held: set[int] = set()
         size = 0
@@ -159,33 +173,41 @@ def _pair_values(outcomes: Iterator[TaskResult]) -> Iterator[tuple[int, Mapping[
             yield from payload["values"]
 
 
-# ------------------------------------------------------------------------------------------------ child
+# -------------------------------------------------------------------------------------------- child
 
 
 def _answers_pairs(answer: Mapping[str, Any], task: Mapping[str, Any]) -> bool:
-    return {pair["number"] for pair in task["items"]}.issuperset(number for number, _ in answer["values"])
+    return {pair["number"] for pair in task["items"]}.issuperset(
+        number for number, _ in answer["values"]
+    )
 
 
 @answers(
-    {"values": [(int64, {str: float})], "crash": text}, _answers_pairs, raises=(UsageError, MissingDependencyError)
+    {"values": [(int64, {str: float})], "crash": text},
+    _answers_pairs,
+    raises=(UsageError, MissingDependencyError),
 )
 def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
     """Read the samples of pairs and compare them (see `parallel.run_task`).
 
     Args:
-        task: schema (`Schema.as_dict`), root, roots, rule (code), name (field), split (of the judged rows), options,
-            items (number of the pair, its two sides as `Item.as_dict` with one key each).
+        task: schema (`Schema.as_dict`), root, roots, rule (code), name (field), split (of the
+            judged rows), options, items (number of the pair, its two sides as `Item.as_dict` with
+            one key each).
         beat: called with a pair's place before its samples are touched.
 
     Returns:
-        values: (number, values by name) of the pairs whose samples could be read; crash: traceback, or "".
+        values: (number, values by name) of the pairs whose samples could be read; crash: traceback,
+            or "".
     """
     schema, rule = Schema.model_validate(task["schema"]), catalogue()[task["rule"]]
     assert rule.compare is not None
     judged = schema.for_split(task["split"]) if task["split"] else schema
     case = RuleContext(judged, task["name"], judged.spec(task["name"]), task["options"])
     roots = {name: Path(path) for name, path in task["roots"].items()}
-    source = open_source(schema, Path(task["root"]), roots, fields=frozenset({case.name}) if case.name else None)
+    source = open_source(
+        schema, Path(task["root"]), roots, fields=frozenset({case.name}) if case.name else None
+    )
     samples: dict[tuple[Slot, str], Sample] = {}
     for place, item in _items_of_pairs(task["items"]):
         beat(place)
@@ -195,7 +217,9 @@ def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
     values: list[tuple[int, dict[str, float]]] = []
     for place, pair in enumerate(task["items"]):
         beat(place)
-        sides = [samples.get(((side["path"], side["split"]), side["keys"][0])) for side in pair["sides"]]
+        sides = [
+            samples.get(((side["path"], side["split"]), side["keys"][0])) for side in pair["sides"]
+        ]
         if sides[0] is None or sides[1] is None:
             continue
         try:

@@ -55,7 +55,9 @@ class Slots(Mapping[Slot, tuple[str, ...]]):
         companions: by place, all files of an item that is more than one file.
     """
 
-    def __init__(self, paths: Sequence[str], splits: Sequence[str], companions: Mapping[int, tuple[str, ...]]) -> None:
+    def __init__(
+        self, paths: Sequence[str], splits: Sequence[str], companions: Mapping[int, tuple[str, ...]]
+    ) -> None:
         self.paths = paths
         self.splits = Texts.of(splits)
         self.companions = companions
@@ -104,7 +106,8 @@ class PreviousRun:
         notes: what the listing said, and what had changed since the run before.
         compared: there was a run before.
         unclaimed: files that no sample uses.
-        whole: every sample is there, read, and from files with known digests: of unchanged data nothing is missing.
+        whole: every sample is there, read, and from files with known digests: of unchanged data
+            nothing is missing.
         crashes, deaths: measurements and items on which our own code failed.
         pairs: what a second read found of pairs of samples, by what was asked.
         only: the one file that was scanned, None for a folder.
@@ -140,13 +143,22 @@ def state_bytes(past: PreviousRun) -> memoryview:
     listing, items = past.listing, past.items
     entries = listing.entries
     head = {
-        "format": FORMAT, "key": past.key, "measured": list(past.measured), "root": str(listing.root.absolute()),
-        "roots": {name: str(path.absolute()) for name, path in sorted(listing.roots.items())}, "only": past.only,
-        "skipped": [list(pair) for pair in listing.skipped], "undeclared": list(past.undeclared),
-        "splits": list(items.splits.words), "notes": [_note_json(note) for note in past.notes], "compared": past.compared,
-        "whole": past.whole, "crashes": list(past.crashes), "deaths": list(past.deaths),
+        "format": FORMAT,
+        "key": past.key,
+        "measured": list(past.measured),
+        "root": str(listing.root.absolute()),
+        "roots": {name: str(path.absolute()) for name, path in sorted(listing.roots.items())},
+        "only": past.only,
+        "skipped": [list(pair) for pair in listing.skipped],
+        "undeclared": list(past.undeclared),
+        "splits": list(items.splits.words),
+        "notes": [_note_json(note) for note in past.notes],
+        "compared": past.compared,
+        "whole": past.whole,
+        "crashes": list(past.crashes),
+        "deaths": list(past.deaths),
         "pairs": {asked: sorted(found) for asked, found in sorted(past.pairs.items())},
-    }  # fmt: skip
+    }
     known = dict(zip(entries.paths, range(len(entries)), strict=True))
     several = sorted(items.companions)
     arrays: dict[str, Any] = {
@@ -158,14 +170,20 @@ def state_bytes(past: PreviousRun) -> memoryview:
         "splits": items.splits.rows,
         "several": np.array(several, np.int32),
         "counts": np.array([len(items.companions[place]) for place in several], np.int32),
-        "files": np.array([known[file] for place in several for file in items.companions[place]], np.int32),
+        "files": np.array(
+            [known[file] for place in several for file in items.companions[place]], np.int32
+        ),
         "unclaimed": np.array([known[path] for path in past.unclaimed], np.int32),
     }
-    marks = {path: some for path, some in sorted(listing.marks.items()) if len(some) and path in known}
+    marks = {
+        path: some for path, some in sorted(listing.marks.items()) if len(some) and path in known
+    }
     arrays["marked"] = np.array([known[path] for path in marks], np.int32)
     arrays |= {f"marks/{number}": some for number, some in enumerate(marks.values())}
     for asked, found in past.pairs.items():
-        arrays |= {f"pairs/{asked}/{number}": found[name] for number, name in enumerate(sorted(found))}
+        arrays |= {
+            f"pairs/{asked}/{number}": found[name] for number, name in enumerate(sorted(found))
+        }
     file = io.BytesIO()
     np.savez(file, allow_pickle=False, **arrays)
     return file.getbuffer()
@@ -183,27 +201,44 @@ def read_state(folder: Path) -> PreviousRun:
     """
     table = read_table(folder / SAMPLES)
     with Arrays(folder / LISTING, LISTING_BYTES, links=False) as arrays:
-        head = parse_head(arrays["head"].tobytes(), len(table) + len(arrays) + len(arrays["digests"]))
+        head = parse_head(
+            arrays["head"].tobytes(), len(table) + len(arrays) + len(arrays["digests"])
+        )
         if head["format"] != FORMAT:
             msg = f"{folder / LISTING}: {head['format']}"
             raise ValueError(msg)
         entries = _entries(arrays)
         listing = Listing(
-            Path(head["root"]), entries, [(path, reason) for path, reason in head["skipped"]],
-            {name: Path(path) for name, path in head["roots"].items()}, marks=_marks(arrays, entries),
-        )  # fmt: skip
+            Path(head["root"]),
+            entries,
+            [(path, reason) for path, reason in head["skipped"]],
+            {name: Path(path) for name, path in head["roots"].items()},
+            marks=_marks(arrays, entries),
+        )
         unclaimed = _places(arrays, "unclaimed", len(entries))
         pairs = {
             asked: {name: arrays[f"pairs/{asked}/{number}"] for number, name in enumerate(found)}
             for asked, found in head["pairs"].items()
         }
         return PreviousRun(
-            listing=listing, key=head["key"], items=_slots(arrays, entries.paths, head["splits"]), table=table,
-            undeclared=head["undeclared"], when=read_started(folder), measured=head["measured"],
-            notes=[Note(*said) for said in head["notes"]], compared=head["compared"],
-            unclaimed=[entries.paths[i] for i in unclaimed.tolist()], whole=head["whole"],
-            crashes=head["crashes"], deaths=head["deaths"], pairs=pairs, only=head["only"], folder=folder, written=True,
-        )  # fmt: skip
+            listing=listing,
+            key=head["key"],
+            items=_slots(arrays, entries.paths, head["splits"]),
+            table=table,
+            undeclared=head["undeclared"],
+            when=read_started(folder),
+            measured=head["measured"],
+            notes=[Note(*said) for said in head["notes"]],
+            compared=head["compared"],
+            unclaimed=[entries.paths[i] for i in unclaimed.tolist()],
+            whole=head["whole"],
+            crashes=head["crashes"],
+            deaths=head["deaths"],
+            pairs=pairs,
+            only=head["only"],
+            folder=folder,
+            written=True,
+        )
 
 
 def _entries(arrays: Arrays) -> Entries:
@@ -215,7 +250,10 @@ def _entries(arrays: Arrays) -> Entries:
     numbers, digests, octets = arrays["numbers"], arrays["digests"], arrays["paths"].tobytes()
     count = octets.count(b"\0") + 1 if len(numbers) else 0  # before they become texts
     if numbers.dtype != np.int64 or numbers.shape != (count, STAMPS) or digests.shape != (count,):
-        msg = f"{LISTING} is damaged: {count:,} paths, {numbers.shape} numbers, {digests.shape} digests"
+        msg = (
+            f"{LISTING} is damaged: {count:,} paths, {numbers.shape} numbers, {digests.shape} "
+            f"digests"
+        )
         raise ValueError(msg)
     if digests.dtype != "S32" and count:
         msg = f"{LISTING} is damaged: digests of type {digests.dtype.str}"
@@ -234,10 +272,17 @@ def _marks(arrays: Arrays, entries: Entries) -> dict[str, Array]:
         ValueError: they cannot be lines of these files.
     """
     found = {}
-    for number, place in enumerate(_places(arrays, "marked", len(entries)).tolist() if "marked" in arrays else ()):
+    for number, place in enumerate(
+        _places(arrays, "marked", len(entries)).tolist() if "marked" in arrays else ()
+    ):
         marks = found[entries.paths[place]] = arrays[f"marks/{number}"]
         sound = marks.dtype == np.int64 and marks.ndim == 2 and marks.shape[1] == 2 and len(marks)
-        if not sound or marks.min() <= 0 or (np.diff(marks, axis=0) <= 0).any() or marks[-1, 0] > entries.sizes[place]:
+        if (
+            not sound
+            or marks.min() <= 0
+            or (np.diff(marks, axis=0) <= 0).any()
+            or marks[-1, 0] > entries.sizes[place]
+        ):
             msg = f"{LISTING} is damaged: no lines begin at the bytes that it says"
             raise ValueError(msg)
     return found
@@ -250,7 +295,11 @@ def _places(arrays: Arrays, name: str, most: int) -> Array:
         ValueError: there are others.
     """
     found = arrays[name]
-    if found.dtype != np.int32 or found.ndim != 1 or (len(found) and not 0 <= found.min() <= found.max() < most):
+    if (
+        found.dtype != np.int32
+        or found.ndim != 1
+        or (len(found) and not 0 <= found.min() <= found.max() < most)
+    ):
         msg = f"{LISTING} is damaged: {name!r} holds other than whole numbers below {most:,}"
         raise ValueError(msg)
     return found
@@ -263,7 +312,10 @@ def _slots(arrays: Arrays, paths: Sequence[str], splits: Sequence[str]) -> Slots
         ValueError: they do not fit its files.
     """
     items, words = _places(arrays, "items", len(paths)), _places(arrays, "splits", len(splits))
-    several, counts = _places(arrays, "several", len(items)), _places(arrays, "counts", len(arrays["files"]) + 1)
+    several, counts = (
+        _places(arrays, "several", len(items)),
+        _places(arrays, "counts", len(arrays["files"]) + 1),
+    )
     files = _places(arrays, "files", len(paths))
     if len(words) != len(items) or len(counts) != len(several) or counts.sum() != len(files):
         msg = f"{LISTING} is damaged: its items, splits and files are not as many"
@@ -279,40 +331,58 @@ def _slots(arrays: Arrays, paths: Sequence[str], splits: Sequence[str]) -> Slots
 def last_finished(folders: Sequence[Path]) -> PreviousRun | None:
     """Return the first of these runs whose files can be read, or None."""
     for folder in folders:
-        with contextlib.suppress(Exception):  # whatever is wrong with it: a damaged run is as good as none
+        with contextlib.suppress(
+            Exception
+        ):  # whatever is wrong with it: a damaged run is as good as none
             return read_state(folder)
     return None
 
 
 CHANGED = "DC108"
 _TABLE_VERSION = 3
-_READING = ("at", "file", "columns", "shape", "dtype", "absent")  # what of a declaration decides how files are read
+_READING = (
+    "at",
+    "file",
+    "columns",
+    "shape",
+    "dtype",
+    "absent",
+)  # what of a declaration decides how files are read
 
 
-def measured(schema: Schema, measures: Sequence[Measure], level: Depth = "deep", *, outside: bool = True) -> list[Any]:
+def measured(
+    schema: Schema, measures: Sequence[Measure], level: Depth = "deep", *, outside: bool = True
+) -> list[Any]:
     """Return everything besides the files' bytes that decides what rows hold, as JSON values; no thresholds.
 
     Args:
         schema: the schema in force.
         measures: what is measured.
-        level: how deep the scan reads; it counts only where another level would read something else.
+        level: how deep the scan reads; it counts only where another level would read something
+            else.
         outside: as of `Measure.settings`.
 
     Returns:
-        versions, what decides which files are read, then per variant of the schema: how its fields are read, and the
-        settings of each measurement.
+        versions, what decides which files are read, then per variant of the schema: how its fields
+        are read, and the settings of each measurement.
     """
     said = schema.as_dict()
     versions = {
-        "version": __version__, "table": _TABLE_VERSION,
+        "version": __version__,
+        "table": _TABLE_VERSION,
         "formats": {name: list(kind.suffixes) for name, kind in sorted(formats().items())},
-    }  # fmt: skip
+    }
     every = variants(schema)
-    alike = level != "structure" and all(v.stored and ANY not in v.fields and not pixels(v) for v in every)
+    alike = level != "structure" and all(
+        v.stored and ANY not in v.fields and not pixels(v) for v in every
+    )
     files = {key: said.get(key) for key in ("samples", "near_names", "columns", "attrs", "splits")}
     if schema.reads_unlisted:
         files["fields that the schema does not list"] = True
-    parts: list[Any] = [versions, files | {"when": sorted(schema.when), "level": "" if alike else level}]
+    parts: list[Any] = [
+        versions,
+        files | {"when": sorted(schema.when), "level": "" if alike else level},
+    ]
     for variant in every:
         fields = {
             name: {key: value for key, value in spec.items() if key in _READING}
@@ -375,17 +445,23 @@ def reuse_rows(
         pasts: newest first.
 
     Notes:
-        A companion that has come or gone since is a change. Samples that were not looked at (an absent library) are
-        looked at again.
+        A companion that has come or gone since is a change. Samples that were not looked at (an
+        absent library) are looked at again.
     """
     kept = ReusedRows(listing, np.zeros(len(items), bool))
     for past in pasts:
         digests = carried_digests(listing, past.listing)
         known = digests != b""
         places = {path: listing.entries.find(path) for path in past.listing.marks}
-        marks = {path: past.listing.marks[path] for path, place in places.items() if place >= 0 and known[place]}
+        marks = {
+            path: past.listing.marks[path]
+            for path, place in places.items()
+            if place >= 0 and known[place]
+        }
         kept.listing = replace(kept.listing, marks=marks | dict(kept.listing.marks))
-        kept.listing = kept.listing.with_digests(np.where(known, digests, kept.listing.entries.digests))
+        kept.listing = kept.listing.with_digests(
+            np.where(known, digests, kept.listing.entries.digests)
+        )
         if past.key != key:
             continue
         mine: set[Slot] = set()
@@ -410,12 +486,16 @@ def reuse_rows(
 
 
 def _skipped(table: Table) -> set[Slot]:
-    return {(table.files[i], table.splits[i]) for i in np.flatnonzero(table.status == SKIPPED).tolist()}
+    return {
+        (table.files[i], table.splits[i]) for i in np.flatnonzero(table.status == SKIPPED).tolist()
+    }
 
 
 def _rows_of(table: Table, slots: Collection[Slot]) -> Table:
     mask = np.fromiter(
-        (slot in slots for slot in zip(table.files, table.splits, strict=True)), dtype=bool, count=len(table)
+        (slot in slots for slot in zip(table.files, table.splits, strict=True)),
+        dtype=bool,
+        count=len(table),
     )
     return table if mask.all() else table.take(np.flatnonzero(mask))
 
@@ -426,7 +506,9 @@ def share_keys(table: Table, listing: Listing) -> None:
     if table.files is table.keys:
         places = [entries.find(key) for key in table.keys]
         pairs = zip(places, table.keys, strict=True)
-        table.keys = table.files = [entries.paths[place] if place >= 0 else key for place, key in pairs]
+        table.keys = table.files = [
+            entries.paths[place] if place >= 0 else key for place, key in pairs
+        ]
 
 
 def changed_only(past: PreviousRun, listing: Listing) -> PreviousRun:
@@ -436,14 +518,20 @@ def changed_only(past: PreviousRun, listing: Listing) -> PreviousRun:
     other = places >= 0
     other[other] = before.digests[other] != now.digests[places[other]]
     rest = replace(past.listing, entries=before.take(np.flatnonzero(other)))
-    return PreviousRun(rest, past.key, Slots([], [], {}), Table(), when=past.when, folder=past.folder)
+    return PreviousRun(
+        rest, past.key, Slots([], [], {}), Table(), when=past.when, folder=past.folder
+    )
 
 
 def comparable(choice: Choice, *, compared: bool) -> Choice:
     """Return the choice, out of play where its rule compares with an earlier scan and there is none."""
     if choice.rule.code != CHANGED or compared or choice.verdict is not None:
         return choice
-    return replace(choice, verdict=Verdict.NOT_APPLICABLE, why="there is no earlier scan of these data to compare with")
+    return replace(
+        choice,
+        verdict=Verdict.NOT_APPLICABLE,
+        why="there is no earlier scan of these data to compare with",
+    )
 
 
 def changes(listing: Listing, past: PreviousRun | None, items: Sequence[Item]) -> list[Note]:
@@ -461,7 +549,9 @@ def changes(listing: Listing, past: PreviousRun | None, items: Sequence[Item]) -
     for old in past.listing.entries:
         entry = listing.by_path.get(old.path)
         if entry is not None and old.digest and entry.digest and old.digest != entry.digest:
-            size = f"{old.size:,} bytes" + ("" if old.size == entry.size else f", now {entry.size:,}")
+            size = f"{old.size:,} bytes" + (
+                "" if old.size == entry.size else f", now {entry.size:,}"
+            )
             said = f"its content has changed since the scan of {past.when} ({size})"
             notes.append(Note(CHANGED, entry.path, said, split=split.get(entry.path, "")))
     return notes
@@ -482,16 +572,18 @@ def _folders(listing: Listing) -> tuple[Path, dict[str, Path]]:
 
 
 def changes_since(report: Report, folder: Path | None) -> dict[str, Any]:
-    """Return ``changes_since`` of a report's run: errors and warnings that the run before had not told, and what it alone told.
+    """Return ``changes_since`` of a run: errors and warnings that are new, and those that are gone.
 
     Args:
         report: of a scan.
-        folder: of the run before it. Nothing is said where there is none, it cannot be read, or it lacks findings for
-            want of room.
+        folder: of the run before it. Nothing is said where there is none, it cannot be read, or it
+            lacks findings for want of room.
 
     Notes:
-        What a baseline knows is told, too. What a rule told that has judged nothing this time is not gone. ``other``
-        names what besides the data is another: findings may come and go with it. DC108 says itself what changed.
+        What a baseline knows is told, too. What a rule told that has judged nothing this time is
+        not gone. ``other``
+        names what besides the data is another: findings may come and go with it. DC108 says itself
+            what changed.
     """
     if folder is None:
         return {}
@@ -505,22 +597,32 @@ def changes_since(report: Report, folder: Path | None) -> dict[str, Any]:
 
 def _finding_changes(report: Report, before: dict[str, Any]) -> dict[str, Any]:
     then, run = before["run"], report.run
-    judged = {v.code for v in report.verdicts if v.verdict in {Verdict.PASS, Verdict.FAIL}} - {CHANGED}
-    told = [one for one in [*before["findings"], *before.get("suppressed", [])] if one["severity"] != "info"]
+    judged = {v.code for v in report.verdicts if v.verdict in {Verdict.PASS, Verdict.FAIL}} - {
+        CHANGED
+    }
+    told = [
+        one
+        for one in [*before["findings"], *before.get("suppressed", [])]
+        if one["severity"] != "info"
+    ]
     known = {one["id"] for one in told}
     ids = {f.id for f in [*report.findings, *report.suppressed] if f.severity is not Severity.INFO}
     fresh = {f.id for f in report.findings if f.code != CHANGED} & ids - known
     pairs = {
-        "schema": (before["schema"]["digest"], report.schema["digest"]), "version": (then["version"], run["version"]),
+        "schema": (before["schema"]["digest"], report.schema["digest"]),
+        "version": (then["version"], run["version"]),
         "depth": (then["level"], run["level"]),
         "reference": tuple(one.get("reference", {}).get("run") for one in (then, run)),
-    }  # fmt: skip
+    }
     return {
-        "run": str(then["id"]), "started": str(then["started"]),
+        "run": str(then["id"]),
+        "started": str(then["started"]),
         "new": _count_and_ids(finding.id for finding in report.findings if finding.id in fresh),
-        "gone": _count_and_ids(one["id"] for one in told if one["id"] not in ids and one["rule"] in judged),
+        "gone": _count_and_ids(
+            one["id"] for one in told if one["id"] not in ids and one["rule"] in judged
+        ),
         "other": [what for what, (one, other) in pairs.items() if one != other],
-    }  # fmt: skip
+    }
 
 
 def _count_and_ids(names: Iterable[str]) -> dict[str, Any]:
@@ -542,11 +644,15 @@ def read_reference(folder: Path, schema: Schema) -> Table:
         schema: the schema in force; another one measures other things.
 
     Raises:
-        UsageError: there is no finished run, it cannot be read, or it was made with a schema of another name.
+        UsageError: there is no finished run, it cannot be read, or it was made with a schema of
+            another name.
     """
     place = run_documents.run_in(folder)
     if place is None:
-        msg = f"{folder}: is no finished run. --reference names the folder of one, for example .datacheck/latest"
+        msg = (
+            f"{folder}: is no finished run. --reference names the folder of one, for example "
+            f".datacheck/latest"
+        )
         raise UsageError(msg)
     try:
         name = read_result(place)["schema"]["name"]
@@ -557,7 +663,10 @@ def read_reference(folder: Path, schema: Schema) -> Table:
     except Exception as error:
         raise run_documents.unread(folder, error) from error
     if table is None:
-        msg = f"{folder}: was made with schema {name}, not {schema.name}: their rows cannot be compared."
+        msg = (
+            f"{folder}: was made with schema {name}, not {schema.name}: their rows cannot be "
+            f"compared."
+        )
         raise UsageError(msg)
     return table
 
@@ -566,7 +675,8 @@ def named_reference(folder: Path | None) -> dict[str, dict[str, str]]:
     """Return ``reference`` of a report's run: id and folder (relative to the working folder); nothing without one.
 
     Notes:
-        ``.datacheck/latest`` is another run as soon as this one has its name, so the folder is that behind the link.
+        ``.datacheck/latest`` is another run as soon as this one has its name, so the folder is that
+        behind the link.
     """
     place = None if folder is None else run_documents.run_in(folder)
     if place is None:

@@ -28,7 +28,13 @@ from datacheck.scan.previous_runs import PreviousRun, named_reference, read_refe
 from datacheck.scan.run import FailOn, ScanRun, publish
 from datacheck.scan.run_dir import read_run
 from datacheck.scan.run_documents import read_schema
-from datacheck.scan.summary import RunContext, coverage, notes_with_unread, report_of, without_unread_rule
+from datacheck.scan.summary import (
+    RunContext,
+    coverage,
+    notes_with_unread,
+    report_of,
+    without_unread_rule,
+)
 from datacheck.schema.model import Schema
 from datacheck.sources import with_label_table, with_rate, with_stats
 from datacheck.sources.indexes import StepRates
@@ -70,45 +76,64 @@ def rescore(request: Rescore, schema: Schema | None = None) -> ScanRun:
 
     Args:
         request: which run, and how.
-        schema: other thresholds; None: the run's own, without its own checks (see `without_checks`).
+        schema: other thresholds; None: the run's own, without its own checks (see
+            `without_checks`).
 
     Raises:
-        UsageError: there is no such run, the schema needs measurements that it has not made, an option, a waiver, the
-            reference or the baseline is wrong.
+        UsageError: there is no such run, the schema needs measurements that it has not made, an
+            option, a waiver, the reference or the baseline is wrong.
         OutOfSpaceError: the results do not fit on the disk.
         StorageError: the disk refuses.
 
     Notes:
-        The findings are those of a fresh scan of the same data with that schema, and what the run said of changes since
-        the run before it.
+        The findings are those of a fresh scan of the same data with that schema, and what the run
+        said of changes since the run before it.
     """
     began = time.time()
     past, said, own = _finished(request.run)
-    request = replace(request, allow_unread=request.allow_unread or said["run"].get("allow_unread", False))
+    request = replace(
+        request, allow_unread=request.allow_unread or said["run"].get("allow_unread", False)
+    )
     declared, trusted = (own, False) if schema is None else (schema, True)
     baseline = None if request.baseline is None else read_baseline(request.baseline)
     past, rated = _with_rate(_in_place(declared, past, trusted=trusted), past)
     schema = rated.schema
-    place = run_dir.run_location(schema, past.listing.root, past.only, past.listing.roots, request.output)
+    place = run_dir.run_location(
+        schema, past.listing.root, past.only, past.listing.roots, request.output
+    )
     journal = run_dir.Journal(place, past.key, "-rescore")
     level: Depth = said["run"].get("level", "numeric")
     with journal.held(), run_documents.reading(request.run):
         judged = _judged(request, past, rated, level, trusted=trusted)
-        judged, silenced = (judged, []) if baseline is None else apply_baseline(baseline, judged, past.table)
+        judged, silenced = (
+            (judged, []) if baseline is None else apply_baseline(baseline, judged, past.table)
+        )
         data = Path(said["dataset"]["root"])
-        silenced = [*silenced, *([] if trusted else not_run(declared, f"datacheck rescore {request.run}"))]
+        silenced = [
+            *silenced,
+            *([] if trusted else not_run(declared, f"datacheck rescore {request.run}")),
+        ]
         seen = coverage(past, schema, level)
-        facts = RunContext(declared, data, past, began, len(past.items), len(past.table), level, silenced, seen)
+        facts = RunContext(
+            declared, data, past, began, len(past.items), len(past.table), level, silenced, seen
+        )
         report = report_of(facts, request.command, request.fail_on, judged)
-        report = replace(report, run=report.run | {"rescored": said["run"]["id"]} | named_reference(request.reference))
+        report = replace(
+            report,
+            run=report.run | {"rescored": said["run"]["id"]} | named_reference(request.reference),
+        )
         if request.allow_unread:
             report = replace(report, run=report.run | {"allow_unread": True})
         folder = publish(report, declared, judged, past, past.pairs, place, journal)
     report = replace(report, folder=str(folder))
-    return ScanRun(report, past.table, past.listing, judged.valid, judged.codes, rated.of_all(schema))
+    return ScanRun(
+        report, past.table, past.listing, judged.valid, judged.codes, rated.of_all(schema)
+    )
 
 
-def baseline_of(request: Rescore, reason: str, schema: Schema | None = None) -> tuple[bytes, int, int, list[str]]:
+def baseline_of(
+    request: Rescore, reason: str, schema: Schema | None = None
+) -> tuple[bytes, int, int, list[str]]:
     """Return a baseline of a finished run: its bytes, how many findings it holds, of how many samples, and notes.
 
     Args:
@@ -152,19 +177,28 @@ def _in_place(schema: Schema, past: PreviousRun, *, trusted: bool) -> Schema:
 
     Args:
         schema, past: of a run.
-        trusted: the caller named the schema. Else such a file must be as it was scanned: who shared a run may name any
-            folder in it.
+        trusted: the caller named the schema. Else such a file must be as it was scanned: who shared
+            a run may name any folder in it.
 
     Raises:
         UsageError: it is not, or it holds no statistics.
     """
     root, roots = past.listing.root, past.listing.roots
     loader = schema.loader.get("keep_classes") if schema.loader is not None else None
-    named = [path_of(spec.stats, roots) for spec in schema.fields.values() if spec.stats and spec.stats.file]
+    named = [
+        path_of(spec.stats, roots)
+        for spec in schema.fields.values()
+        if spec.stats and spec.stats.file
+    ]
     for path in [*named, *([loader] if isinstance(loader, str) else [])]:
-        if not trusted and stat_entry(root, path, roots) is not None and not past.listing.holds(path):
+        if (
+            not trusted
+            and stat_entry(root, path, roots) is not None
+            and not past.listing.holds(path)
+        ):
             msg = (
-                f"{path}: the schema of the run names it, but it is not what was scanned. Scan the data again, or name "
+                f"{path}: the schema of the run names it, but it is not what was scanned. Scan the "
+                f"data again, or name "
                 "the schema (--schema FILE)"
             )
             raise UsageError(msg)
@@ -178,7 +212,9 @@ def _with_rate(schema: Schema, past: PreviousRun) -> tuple[PreviousRun, StepRate
     return replace(past, notes=[*past.notes, *more], written=past.written and not more), rated
 
 
-def _judged(request: Rescore, past: PreviousRun, rated: StepRates, level: Depth, *, trusted: bool) -> RuleResults:
+def _judged(
+    request: Rescore, past: PreviousRun, rated: StepRates, level: Depth, *, trusted: bool
+) -> RuleResults:
     """Judge all rows by a schema.
 
     Args:
@@ -188,7 +224,8 @@ def _judged(request: Rescore, past: PreviousRun, rated: StepRates, level: Depth,
         trusted: the caller named the schema; else nothing that it names is imported or opened.
 
     Raises:
-        UsageError: it needs measurements that the run has not made, or an option, a waiver or the reference is wrong.
+        UsageError: it needs measurements that the run has not made, or an option, a waiver or the
+            reference is wrong.
     """
     schema = rated.schema
     reference = None if request.reference is None else read_reference(request.reference, schema)
@@ -205,22 +242,32 @@ def _judged(request: Rescore, past: PreviousRun, rated: StepRates, level: Depth,
         raise run_documents.unread(request.run, error) from error
     _check(request.run, past, missing)
     second = _NoSecondRead()
-    choices = [for_files(previous_runs.comparable(choice, compared=past.compared)) for choice in choices]
+    choices = [
+        for_files(previous_runs.comparable(choice, compared=past.compared)) for choice in choices
+    ]
     choices = without_unread_rule(choices, unread=request.allow_unread)
     notes = notes_with_unread(past.notes, coverage(past, schema, level))
     remembering, rates = CachedSecondRead(second, past.pairs), rated.of(past.table.files)
     judged = judge(past.table, schema, choices, notes, past.crashes, reference, remembering, rates)
     run_documents.check_crashes(judged.crashes, past.crashes, request.run)
-    _check(request.run, past, [f"rule {code} compares samples in pairs" for code in sorted(second.rule_codes)])
+    _check(
+        request.run,
+        past,
+        [f"rule {code} compares samples in pairs" for code in sorted(second.rule_codes)],
+    )
     return judged
 
 
 def _finished(folder: Path) -> tuple[PreviousRun, dict[str, Any], Schema]:
-    past, said, schema = read_run(folder, lambda place, said: (read_state(place), said, read_schema(place)))
+    past, said, schema = read_run(
+        folder, lambda place, said: (read_state(place), said, read_schema(place))
+    )
     if not past.measured:
         msg = (
-            f"{folder}: is of a loader, and its samples must be read to be judged, since nothing tells whether its "
-            f"code has changed. Scan it again: --loader {said['dataset']['root']}; datacheck report {folder} prints "
+            f"{folder}: is of a loader, and its samples must be read to be judged, since nothing "
+            f"tells whether its "
+            f"code has changed. Scan it again: --loader {said['dataset']['root']}; datacheck "
+            f"report {folder} prints "
             "what it found"
         )
         raise UsageError(msg)
@@ -231,7 +278,8 @@ def _check(run: Path, past: PreviousRun, missing: Sequence[str]) -> None:
     if missing:
         more = f"; and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
         msg = (
-            f"{run}: these rows cannot answer that, the data must be read: {'; '.join(missing[:_NAMED])}{more}. "
+            f"{run}: these rows cannot answer that, the data must be read: "
+            f"{'; '.join(missing[:_NAMED])}{more}. "
             f"Scan {past.listing.root} with that schema."
         )
         raise UsageError(msg)
@@ -243,16 +291,20 @@ class _NoSecondRead:
     def __init__(self) -> None:
         self.rule_codes: set[str] = set()
 
-    def __call__(self, rule: Rule, case: RuleContext, split: str, rows: Rows, pairs: Array) -> Mapping[str, Array]:
+    def __call__(
+        self, rule: Rule, case: RuleContext, split: str, rows: Rows, pairs: Array
+    ) -> Mapping[str, Array]:
         del case, split, rows, pairs
         self.rule_codes.add(rule.code)
         return {}
 
 
-# ----------------------------------------------------------------------------------------------- what is lacking
+# ---------------------------------------------------------------------------------- what is lacking
 
 
-def missing_measurements(have: Sequence[Any], want: Sequence[Any], measures: Sequence[Measure]) -> Iterator[str]:
+def missing_measurements(
+    have: Sequence[Any], want: Sequence[Any], measures: Sequence[Measure]
+) -> Iterator[str]:
     """Yield why rows that were measured as `have` says cannot be judged as `want` says, a phrase each.
 
     Args:
@@ -260,12 +312,20 @@ def missing_measurements(have: Sequence[Any], want: Sequence[Any], measures: Seq
         measures: the measurements of `want`.
     """
     if have[0] != want[0]:
-        yield f"the run was made by another version of datacheck or other plug-ins ({have[0].get('version')})"
+        yield (
+            f"the run was made by another version of datacheck or other plug-ins "
+            f"({have[0].get('version')})"
+        )
         return
     others = [key for key, value in want[1].items() if value != have[1].get(key)]
-    yield from (f"{key!r} decides which samples there are and what is known of them, and is another" for key in others)
+    yield from (
+        f"{key!r} decides which samples there are and what is known of them, and is another"
+        for key in others
+    )
     if len(have) == len(want):
-        yield from _causes(have[2:], want[2:], {measure.name for measure in measures if measure.per == "field"})
+        yield from _causes(
+            have[2:], want[2:], {measure.name for measure in measures if measure.per == "field"}
+        )
 
 
 def _causes(have: Sequence[Any], want: Sequence[Any], per_field: set[str]) -> Iterator[str]:
@@ -289,26 +349,39 @@ def _read_otherwise(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterat
                 yield f"field {name!r} is read otherwise: another {key!r}"
 
 
-def _unmeasured(before: Sequence[Any], now: Sequence[Any], per_field: set[str]) -> Iterator[tuple[str, str]]:
+def _unmeasured(
+    before: Sequence[Any], now: Sequence[Any], per_field: set[str]
+) -> Iterator[tuple[str, str]]:
     """Yield (what has changed, the measurement that it changes)."""
     known = {said["name"]: said for said in before}
     for said in now:
         name, old = said["name"], known.get(said["name"])
         if old is None:
             yield "what no rule of the run has asked for", name
-        elif said["version"] != old["version"] or said.get("outside", old["outside"]) != old["outside"]:
+        elif (
+            said["version"] != old["version"]
+            or said.get("outside", old["outside"]) != old["outside"]
+        ):
             yield "a tokenizer, or a check of your own, that has changed", name
         else:
             for phrase in _used_otherwise(old["uses"], said["uses"], per_field=name in per_field):
                 yield phrase, name
 
 
-def _used_otherwise(before: Mapping[str, Any], now: Mapping[str, Any], *, per_field: bool) -> Iterator[str]:
+def _used_otherwise(
+    before: Mapping[str, Any], now: Mapping[str, Any], *, per_field: bool
+) -> Iterator[str]:
     for key, values in now.items():
         old = before.get(key)
-        if key == "fields":  # a field of which nothing is asked any more is no hindrance, unless all are seen at once
+        if (
+            key == "fields"
+        ):  # a field of which nothing is asked any more is no hindrance, unless all are seen at once
             gone = set() if per_field else set(old or ()) - set(values)
-            yield from (f"field {name!r}, which was not measured" for name in values if name not in (old or ()))
+            yield from (
+                f"field {name!r}, which was not measured"
+                for name in values
+                if name not in (old or ())
+            )
             yield from (f"without field {name!r}" for name in sorted(gone))
         elif per_field or key.startswith("fields."):
             for name in now["fields"]:

@@ -112,9 +112,10 @@ class Request:
         limits: of each item.
         reference: folder of a finished run to compare with.
         baseline: file of known findings, which are not told again.
-        paths: folders in which the schema's own checks are found (that of the schema's file, the working folder).
-        level: how deep to read: "structure" headers only, "numeric" all values but pixels, "deep" everything; None:
-            "deep" where the files come to at most `SMALL` bytes, else "numeric".
+        paths: folders in which the schema's own checks are found (that of the schema's file, the
+            working folder).
+        level: how deep to read: "structure" headers only, "numeric" all values but pixels, "deep"
+            everything; None: "deep" where the files come to at most `SMALL` bytes, else "numeric".
         allow_unread: most of the bytes may be in files that are not opened (DC113 is off).
     """
 
@@ -143,15 +144,15 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
         progress: called after each task.
 
     Raises:
-        UsageError: the data are missing or empty, the schema fits none of them, an option, a waiver or the reference
-            is wrong.
+        UsageError: the data are missing or empty, the schema fits none of them, an option, a waiver
+            or the reference is wrong.
         OutOfSpaceError: the results do not fit on the disk.
         StorageError: the disk or the Dask cluster refuses.
         KeyboardInterrupt: the user stopped it; finished parts are kept, and its notes say so.
 
     Notes:
-        Rows depend on the data and the schema only, never on workers, order or interruptions. Where what an earlier
-        scan left behind turns out to be damaged, every file is read again.
+        Rows depend on the data and the schema only, never on workers, order or interruptions. Where
+        what an earlier scan left behind turns out to be damaged, every file is read again.
     """
     try:
         return _scan(schema, request, progress)
@@ -180,33 +181,63 @@ def _scan(schema: Schema, request: Request, progress: Progress | None) -> ScanRu
     measures = measures_of(choices, level)
     place = run_dir.run_location(schema, root, only, request.roots, request.output)
     job = ScanJob(
-        schema, root, request.roots, [m.name for m in measures], level, request.workers, request.scheduler,
-        request.limits, request.paths,
-    )  # fmt: skip
+        schema,
+        root,
+        request.roots,
+        [m.name for m in measures],
+        level,
+        request.workers,
+        request.scheduler,
+        request.limits,
+        request.paths,
+    )
     measured = previous_runs.measured(schema, measures, level)
     journal = run_dir.Journal(place, digest_value(measured))
     with journal.held():
         gathered = _gather(job, listing, request, measured, place, journal, progress, notes)
         state, table = gathered.state, gathered.state.table
         run = partial(ScanRun, table=table, listing=state.listing, schema=rated.of_all(schema))
-        second = CachedSecondRead(Rereader(job, lambda: plan_work(schema, listing).items, progress), state.pairs)
-        choices = [for_files(previous_runs.comparable(choice, compared=state.compared)) for choice in choices]
+        second = CachedSecondRead(
+            Rereader(job, lambda: plan_work(schema, listing).items, progress), state.pairs
+        )
+        choices = [
+            for_files(previous_runs.comparable(choice, compared=state.compared))
+            for choice in choices
+        ]
         choices = without_unread_rule(choices, unread=request.allow_unread)
         seen = coverage(state, schema, level)
         rates = rated.of(table.files)
         judged = judge(
-            table, schema, choices, notes_with_unread(state.notes, seen), state.crashes, reference, second, rates
+            table,
+            schema,
+            choices,
+            notes_with_unread(state.notes, seen),
+            state.crashes,
+            reference,
+            second,
+            rates,
         )
         if gathered.kept_samples:
             run_documents.check_crashes(judged.crashes, state.crashes, state.folder)
-        judged, silenced = (judged, []) if baseline is None else apply_baseline(baseline, judged, table)
+        judged, silenced = (
+            (judged, []) if baseline is None else apply_baseline(baseline, judged, table)
+        )
         facts = RunContext(
-            declared, request.data, state, began, gathered.kept_files, gathered.kept_samples, level, silenced,
+            declared,
+            request.data,
+            state,
+            began,
+            gathered.kept_files,
+            gathered.kept_samples,
+            level,
+            silenced,
             seen,
-        )  # fmt: skip
+        )
         report = report_of(facts, request.command, request.fail_on, judged)
         boxed = "off (own checks)" if job.sandbox is None else sandbox.sandbox_parts()
-        report = replace(report, run=report.run | {"sandbox": boxed} | named_reference(request.reference))
+        report = replace(
+            report, run=report.run | {"sandbox": boxed} | named_reference(request.reference)
+        )
         if request.allow_unread:
             report = replace(report, run=report.run | {"allow_unread": True})
         report = replace(report, run=report.run | changes_since(report, gathered.last))
@@ -215,20 +246,32 @@ def _scan(schema: Schema, request: Request, progress: Progress | None) -> ScanRu
 
 
 def _gather(
-    job: ScanJob, listing: Listing, request: Request, measured: Sequence[Any], place: run_dir.RunLocation,
-    journal: run_dir.Journal, progress: Progress | None, notes: Sequence[Note],
-) -> ScanState:  # fmt: skip
+    job: ScanJob,
+    listing: Listing,
+    request: Request,
+    measured: Sequence[Any],
+    place: run_dir.RunLocation,
+    journal: run_dir.Journal,
+    progress: Progress | None,
+    notes: Sequence[Note],
+) -> ScanState:
     key = digest_value(measured)
     last = last_finished(place.finished())
     before = same_data_run(last, listing, target(request.data)[1])
     parts = None if request.rehash else journal.parts(job.root, job.schema)
-    if last is not None and parts is None and not request.rehash and previous_runs.unchanged(listing, key, last):
+    if (
+        last is not None
+        and parts is None
+        and not request.rehash
+        and previous_runs.unchanged(listing, key, last)
+    ):
         return replace(reuse_all(last, listing), last=before)
     pasts = [] if request.rehash else [past for past in (parts, last) if past is not None]
     work, only = _planned(job.schema, listing, request.data), target(request.data)[1]
     work = replace(work, notes=[*work.notes, *notes])
     return replace(
-        measure_changed(job, listing, work, measured, key, pasts, last, journal, progress, only), last=before
+        measure_changed(job, listing, work, measured, key, pasts, last, journal, progress, only),
+        last=before,
     )
 
 
@@ -242,7 +285,11 @@ def list_dataset(data: Path, roots: Mapping[str, Path] | None = None) -> Listing
     listing = list_files(root, roots, only)
     if not listing.entries:
         path, reason = listing.skipped[0] if listing.skipped else ("", "")
-        left_out = f" that can be scanned ({len(listing.skipped):,} left out; {path}: {reason})" if path else ""
+        left_out = (
+            f" that can be scanned ({len(listing.skipped):,} left out; {path}: {reason})"
+            if path
+            else ""
+        )
         msg = f"{data}: holds no files{left_out}. Check the path."
         raise UsageError(msg)
     return listing
@@ -259,24 +306,39 @@ def _mismatch_error(schema: Schema, listing: Listing, data: Path) -> str:
     count, fitting = len(listing.entries), matches(schema, listing)
     if fitting:
         those = f"{fitting:,} of its {count:,} files fit schema {schema.name}"
-        return f"{data}: {those}, but the lists of samples (samples.list) name none. Mend the lists."
+        return (
+            f"{data}: {those}, but the lists of samples (samples.list) name none. Mend the lists."
+        )
     none = f"none of its {count:,} files fits" if count > 1 else "its only file does not fit"
     patterns, first = ", ".join(schema.samples.files), listing.entries[0].path
-    first = first if first.isprintable() else repr(first)  # lines of advice follow: a name may not pass for one
+    first = (
+        first if first.isprintable() else repr(first)
+    )  # lines of advice follow: a name may not pass for one
     said = f"{data}: {none} schema {schema.name} (samples.files: {patterns}); the first is {first}."
     if schema.name == "files":
         lines = [f"{said} No format reads them; known are {', '.join(sorted(formats()))}."]
-        return ManyLines.of([*lines, *(f"    {line}" for line in foreign_lines(listing) if line.isprintable())])
+        return ManyLines.of(
+            [*lines, *(f"    {line}" for line in foreign_lines(listing) if line.isprintable())]
+        )
     from datacheck.scan.suggest import advice, unreadable  # noqa: PLC0415  it reads all built-in schemas
 
-    other = "" if unreadable(data, listing) else " Choose another schema; --schema files takes any folder"
+    other = (
+        ""
+        if unreadable(data, listing)
+        else " Choose another schema; --schema files takes any folder"
+    )
     return ManyLines.of([f"{said}{other}", *advice(data, listing, schema)])
 
 
 def publish(
-    report: Report, schema: Schema, judged: RuleResults, state: PreviousRun, pairs: Mapping[str, Mapping[str, Array]],
-    place: run_dir.RunLocation, journal: run_dir.Journal,
-) -> Path:  # fmt: skip
+    report: Report,
+    schema: Schema,
+    judged: RuleResults,
+    state: PreviousRun,
+    pairs: Mapping[str, Mapping[str, Array]],
+    place: run_dir.RunLocation,
+    journal: run_dir.Journal,
+) -> Path:
     """Write the files of a run and give its folder its name; what an earlier run has written already is linked.
 
     Args:
@@ -288,30 +350,49 @@ def publish(
     """
     try:
         staged = _write(journal, report, schema, judged, state, pairs)
-    except (FileNotFoundError, StorageError) as error:  # another scan may have replaced the earlier run just now
+    except (
+        FileNotFoundError,
+        StorageError,
+    ) as error:  # another scan may have replaced the earlier run just now
         if state.folder == Path() or not isinstance(error.__cause__ or error, FileNotFoundError):
             raise
-        staged = _write(journal, report, schema, judged, replace(state, folder=Path(), written=False), pairs)
+        staged = _write(
+            journal, report, schema, judged, replace(state, folder=Path(), written=False), pairs
+        )
     folder = place.publish(staged, report.run["id"])
     journal.clear()
     return folder
 
 
 def _write(
-    journal: run_dir.Journal, report: Report, schema: Schema, judged: RuleResults, state: PreviousRun,
+    journal: run_dir.Journal,
+    report: Report,
+    schema: Schema,
+    judged: RuleResults,
+    state: PreviousRun,
     pairs: Mapping[str, Mapping[str, Array]],
-) -> Path:  # fmt: skip
+) -> Path:
     from datacheck.schema.load import dump_schema  # noqa: PLC0415  YAML is not needed before
 
     old = state.folder
-    same_rows = old != Path() and read_codes(old / run_documents.SAMPLES) == codes_digest(judged.failing)
+    same_rows = old != Path() and read_codes(old / run_documents.SAMPLES) == codes_digest(
+        judged.failing
+    )
     same_state = state.written and pairs.keys() == state.pairs.keys()
     files: dict[str, bytes | memoryview | Path] = {
         run_documents.RESULT: run_documents.dump_json(run_documents.result(report)),
-        run_documents.SAMPLES: old / run_documents.SAMPLES if same_rows else table_bytes(state.table, judged.failing),
-        run_documents.VALID: run_documents.dump_json(run_documents.valid(report, state.table, judged.codes)),
-        run_documents.LISTING: old / run_documents.LISTING if same_state else state_bytes(replace(state, pairs=pairs)),
-        run_documents.SCHEMA: dump_schema(schema).encode(),  # never that of the old run: people edit it
+        run_documents.SAMPLES: old / run_documents.SAMPLES
+        if same_rows
+        else table_bytes(state.table, judged.failing),
+        run_documents.VALID: run_documents.dump_json(
+            run_documents.valid(report, state.table, judged.codes)
+        ),
+        run_documents.LISTING: old / run_documents.LISTING
+        if same_state
+        else state_bytes(replace(state, pairs=pairs)),
+        run_documents.SCHEMA: dump_schema(
+            schema
+        ).encode(),  # never that of the old run: people edit it
     }
     return journal.stage(files)
 
@@ -339,7 +420,13 @@ def reuse_all(past: PreviousRun, listing: Listing) -> ScanState:
         past: that scan; `history.unchanged` holds.
         listing: the new listing.
     """
-    same = replace(past.listing, root=listing.root, roots=listing.roots, refused=listing.refused, alone=listing.alone)
+    same = replace(
+        past.listing,
+        root=listing.root,
+        roots=listing.roots,
+        refused=listing.refused,
+        alone=listing.alone,
+    )
     notes = [note for note in past.notes if note.code != previous_runs.CHANGED]
     written = past.compared and len(notes) == len(past.notes)
     state = replace(past, listing=same, notes=notes, compared=True, written=written)
@@ -347,9 +434,17 @@ def reuse_all(past: PreviousRun, listing: Listing) -> ScanState:
 
 
 def measure_changed(
-    job: ScanJob, listing: Listing, work: Work, measured: Sequence[Any], key: str, pasts: Sequence[PreviousRun],
-    last: PreviousRun | None, journal: Journal, progress: Progress | None, only: str | None = None,
-) -> ScanState:  # fmt: skip
+    job: ScanJob,
+    listing: Listing,
+    work: Work,
+    measured: Sequence[Any],
+    key: str,
+    pasts: Sequence[PreviousRun],
+    last: PreviousRun | None,
+    journal: Journal,
+    progress: Progress | None,
+    only: str | None = None,
+) -> ScanState:
     """Return the rows of all samples; files that have changed since the past scans are read.
 
     Args:
@@ -380,7 +475,9 @@ def measure_changed(
         return measure_changed(job, listing, work, measured, key, (), last, journal, progress, only)
     table = concatenate(rows.tables())
     whole = bool(
-        kept.done.all() and (listing.entries.digests[used] != b"").all() and not (table.status == SKIPPED).any()
+        kept.done.all()
+        and (listing.entries.digests[used] != b"").all()
+        and not (table.status == SKIPPED).any()
     )
     notes = [
         *work.notes,
@@ -388,11 +485,20 @@ def measure_changed(
         *first_bytes_notes(listing, work.unclaimed),
     ]
     state = PreviousRun(
-        only=only, listing=listing, key=key, items=_slots(work.items, kept), table=table,
-        undeclared=sorted(rows.named(kept.undeclared | fresh.rows.named(fresh.undeclared))), measured=measured,
-        notes=notes, compared=last is not None,
-        unclaimed=work.unclaimed, whole=whole, crashes=list(fresh.crashes.values()), deaths=fresh.deaths,
-    )  # fmt: skip
+        only=only,
+        listing=listing,
+        key=key,
+        items=_slots(work.items, kept),
+        table=table,
+        undeclared=sorted(rows.named(kept.undeclared | fresh.rows.named(fresh.undeclared))),
+        measured=measured,
+        notes=notes,
+        compared=last is not None,
+        unclaimed=work.unclaimed,
+        whole=whole,
+        crashes=list(fresh.crashes.values()),
+        deaths=fresh.deaths,
+    )
     return ScanState(state, *before)
 
 
@@ -400,7 +506,8 @@ def _used_files(items: Sequence[Item], kept: previous_runs.ReusedRows, listing: 
     """Return bool (files): those that some item's rows came from.
 
     Notes:
-        An item with a file that is not listed (DATA was one file) is then taken out of what is kept.
+        An item with a file that is not listed (DATA was one file) is then taken out of what is
+        kept.
     """
     find: Callable[[str], int] = listing.entries.find
     used = np.zeros(len(listing.entries), bool)
@@ -418,7 +525,11 @@ def _slots(items: Sequence[Item], kept: previous_runs.ReusedRows) -> Slots:
     return Slots(
         [items[place].path for place in places],
         [items[place].split for place in places],
-        {number: kept.companions[place] for number, place in enumerate(places) if place in kept.companions},
+        {
+            number: kept.companions[place]
+            for number, place in enumerate(places)
+            if place in kept.companions
+        },
     )
 
 

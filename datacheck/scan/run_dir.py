@@ -1,7 +1,8 @@
 """Where runs lie: ``.datacheck/<run>/``, beside them ``.work-<dataset>.<random>/``, the parts of an unfinished scan.
 
-A working folder is made for one user with a name that nobody can foresee, and says in its file `lock` whose it is. It
-is found, locked, written and emptied by handle: what somebody puts in its place, such as a link, is left alone.
+A working folder is made for one user with a name that nobody can foresee, and says in its file
+`lock` whose it is. It is found, locked, written and emptied by handle: what somebody puts in its
+place, such as a link, is left alone.
 """
 
 from __future__ import annotations
@@ -41,8 +42,10 @@ _TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
 _LOCK, _MARK = "lock", b"datacheck: the parts of an unfinished scan\n"
 PART_BYTES, PARTS_BYTES = 256 << 20, 1 << 30  # of a part, and of all parts
 _PART = {  # what a part says beside its tables
-    "items": [(text, text, [text])], "entries": [(text, *[int64] * 5, str | None)], "undeclared": [text],
-}  # fmt: skip
+    "items": [(text, text, [text])],
+    "entries": [(text, *[int64] * 5, str | None)],
+    "undeclared": [text],
+}
 _TRIES = 100  # each of which met the end of another scan
 _RESULT_BYTES = 16 << 20
 
@@ -69,13 +72,23 @@ class RunLocation:
     @property
     def work(self) -> str:
         """What the names of its working folders begin with."""
-        return f".work-{self.slot}" if self.output is None else f".{self.output.absolute().name}.work"
+        return (
+            f".work-{self.slot}" if self.output is None else f".{self.output.absolute().name}.work"
+        )
 
     def finished(self) -> list[Path]:
         """Return folders of finished scans of this dataset, newest first; what is a link or holds one is none."""
-        runs = sorted(self.base.glob(f"*-{self.slot}*/{RESULT}"), reverse=True) if folders.is_real(self.base) else []
+        runs = (
+            sorted(self.base.glob(f"*-{self.slot}*/{RESULT}"), reverse=True)
+            if folders.is_real(self.base)
+            else []
+        )
         mine = [] if self.output is None else [self.output / RESULT]
-        found = [path.parent for path in [*mine, *runs] if folders.is_real(path.parent) and path.is_file()]
+        found = [
+            path.parent
+            for path in [*mine, *runs]
+            if folders.is_real(path.parent) and path.is_file()
+        ]
         return [run for run in found if not any((run / name).is_symlink() for name in NAMES)]
 
     def publish(self, staged: Path, name: str) -> Path:
@@ -107,7 +120,9 @@ def _replace(staged: Path, target: Path, work: int, beside: int) -> None:
         _check_run(target, target, beside)
         with contextlib.suppress(FileNotFoundError):  # another scan took it away: look again
             if fsops.exchange(staged, target, work, beside):
-                _check_moved(staged, target, work, lambda: fsops.exchange(staged, target, work, beside))
+                _check_moved(
+                    staged, target, work, lambda: fsops.exchange(staged, target, work, beside)
+                )
                 folders.remove_tree(staged, within=work)
                 return
         folders.remove_tree(old, within=work)
@@ -136,7 +151,9 @@ def _link_to(link: Path, name: str, folder: int) -> None:
         fsops.rename(temporary, link, folder, folder)
 
 
-def _rename(source: Path, target: Path, folder: int, to: int, other: AbstractSet[int] = _TAKEN) -> bool:
+def _rename(
+    source: Path, target: Path, folder: int, to: int, other: AbstractSet[int] = _TAKEN
+) -> bool:
     """Rename a folder; return False where another scan may have been faster: an error of `other`."""
     try:
         fsops.rename(source, target, folder, to)
@@ -155,7 +172,12 @@ def run_location(
     Raises:
         UsageError: `output` holds something that no scan has written, or is the data folder.
     """
-    said = [str(root.resolve()), only, {name: str(path.resolve()) for name, path in roots.items()}, schema.name]
+    said = [
+        str(root.resolve()),
+        only,
+        {name: str(path.resolve()) for name, path in roots.items()},
+        schema.name,
+    ]
     words = re.sub(r"[^A-Za-z0-9_.]+", "-", schema.name).strip("-.") or "schema"
     if output is not None:
         _check_output(output, root)
@@ -165,14 +187,23 @@ def run_location(
 def _check_output(output: Path, root: Path) -> None:
     check_name(output)
     if output.is_symlink():
-        msg = f"{output}: is a link, and --output replaces what is there. Name the folder itself, or a new one."
+        msg = (
+            f"{output}: is a link, and --output replaces what is there. Name the folder itself, "
+            f"or a new one."
+        )
         raise UsageError(msg)
     if output.exists() and not output.is_dir():
         msg = f"{output}: is a file. --output names a folder for the results."
         raise UsageError(msg)
-    here, data = (Path(os.path.realpath(path)) for path in (output, root))  # `resolve` raises of links in a circle
+    here, data = (
+        Path(os.path.realpath(path)) for path in (output, root)
+    )  # `resolve` raises of links in a circle
     if data.is_relative_to(here) or here.is_relative_to(data):
-        how = "holds the data" if data.is_relative_to(here) else "lies in the data, and the next scan would read it"
+        how = (
+            "holds the data"
+            if data.is_relative_to(here)
+            else "lies in the data, and the next scan would read it"
+        )
         msg = f"{output}: {how}. --output names a folder of its own for the results."
         raise UsageError(msg)
     if output.is_dir():
@@ -195,7 +226,13 @@ def _check_run(path: Path, output: Path, within: int | None = None) -> None:
         with folders.open_folder(path, within) as folder:
             names = folders.names(folder)
             strange = [name for name in names if name not in {*NAMES, PAGE, PREVIEWS}]
-            what = f"{strange[0]!r}, which no scan has written" if strange else _result_problem(folder) if names else ""
+            what = (
+                f"{strange[0]!r}, which no scan has written"
+                if strange
+                else _result_problem(folder)
+                if names
+                else ""
+            )
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -215,10 +252,14 @@ def _result_problem(folder: int) -> str:
     except (OSError, ValueError):
         said = None
     found = said.get("format") if isinstance(said, dict) else None
-    return "" if str(found).startswith(run_documents.RESULT_FAMILY) else f"no {RESULT} that a scan has written"
+    return (
+        ""
+        if str(found).startswith(run_documents.RESULT_FAMILY)
+        else f"no {RESULT} that a scan has written"
+    )
 
 
-# ---------------------------------------------------------------------------------------------- journal
+# ------------------------------------------------------------------------------------------ journal
 
 
 class Journal:
@@ -244,7 +285,9 @@ class Journal:
         fsops.make_directory(self._beside)
         with contextlib.ExitStack() as held:
             with fsops.guarded(self._beside):
-                self._within = held.enter_context(folders.open_folder(Path(os.path.realpath(self._beside))))
+                self._within = held.enter_context(
+                    folders.open_folder(Path(os.path.realpath(self._beside)))
+                )
             self._find(held)
             yield
 
@@ -254,14 +297,19 @@ class Journal:
             new = self._beside / f"{self._stem}.{os.urandom(6).hex()}"
             with fsops.guarded(new):
                 fsops.SYSTEM.mkdir(new, 0o700, self._within)
-                with contextlib.suppress(FileNotFoundError):  # another scan took it, and has removed it
+                with contextlib.suppress(
+                    FileNotFoundError
+                ):  # another scan took it, and has removed it
                     owner = os.stat(new.name, dir_fd=self._within, follow_symlinks=False).st_uid
                     for folder in [*self._left(new), new]:
                         if self._locked(folder, owner, held, new=folder == new):
                             if folder != new:
                                 fsops.remove_empty(new, self._within)
                             return
-        msg = f"{self._beside}: {_TRIES} working folders went as soon as they were made. Run the same command again."
+        msg = (
+            f"{self._beside}: {_TRIES} working folders went as soon as they were made. Run the "
+            f"same command again."
+        )
         raise StorageError(msg)
 
     def _left(self, new: Path) -> list[Path]:
@@ -270,7 +318,10 @@ class Journal:
         found = []
         for name in folders.names(self._within):
             if ours.fullmatch(name) and name != new.name:
-                for path in (f"{name}/{_LOCK}", name):  # a scan that was killed at once has made no lock
+                for path in (
+                    f"{name}/{_LOCK}",
+                    name,
+                ):  # a scan that was killed at once has made no lock
                     with contextlib.suppress(OSError):
                         status = os.stat(path, dir_fd=self._within, follow_symlinks=False)
                         found.append((status.st_mtime_ns, name))
@@ -303,7 +354,9 @@ class Journal:
             except OSError as error:
                 if isinstance(error, BlockingIOError) or not new:
                     return False
-            if not os.fstat(lock).st_nlink or not self._marked(lock):  # removed between the two calls, or not ours
+            if not os.fstat(lock).st_nlink or not self._marked(
+                lock
+            ):  # removed between the two calls, or not ours
                 return False
             held.enter_context(own.pop_all())
         return True
@@ -344,7 +397,9 @@ class Journal:
         left = PARTS_BYTES
         for name in (name for name in folders.names(self._here) if name.startswith("part-")):
             self._number += 1
-            with contextlib.suppress(Exception):  # whatever is wrong with it: a damaged part is as good as none
+            with contextlib.suppress(
+                Exception
+            ):  # whatever is wrong with it: a damaged part is as good as none
                 data = beneath.read_in(self._here, name, min(left, PART_BYTES))
                 left -= len(data)
                 head, _ = FRAME.unpack_from(data)
@@ -356,21 +411,27 @@ class Journal:
                     read = {entry[0]: Entry(*entry) for entry in part["entries"]}
                     done = {(path, split): files for path, split, files in part["items"]}
                     undeclared |= set(part["undeclared"])
-                    for table in rows:  # nothing can fail any more: rows without their items would come twice
+                    for table in (
+                        rows
+                    ):  # nothing can fail any more: rows without their items would come twice
                         kept.add(table)
                     entries |= read
                     items |= done
         if not items:
             return None
         listing = Listing(root, Entries.of(entries.values()))
-        return PreviousRun(listing, self._key, Slots.of(items), concatenate(kept.tables()), sorted(undeclared))
+        return PreviousRun(
+            listing, self._key, Slots.of(items), concatenate(kept.tables()), sorted(undeclared)
+        )
 
     def add(self, part: Mapping[str, Any], more: Sequence[Any] = ()) -> None:
         """Keep one finished part: table, items, entries, undeclared; and more tables of the same items."""
         said = {"key": self._key, "tables": [part["table"], *more]}
         said |= {name: part[name] for name in ("items", "entries", "undeclared")}
         data = b"".join(encode(said))  # most of its pieces are a few bytes
-        fsops.write_file(self.folder / f"part-{self._number:08d}", data, mode=0o666, folder=self._here)
+        fsops.write_file(
+            self.folder / f"part-{self._number:08d}", data, mode=0o666, folder=self._here
+        )
         self._number += 1
 
     def stage(self, files: Mapping[str, bytes | memoryview | Path]) -> Path:
@@ -391,13 +452,19 @@ class Journal:
     def clear(self) -> None:
         """Forget all parts: the scan is finished."""
         folders.empty(self.folder, self._here, keep=_LOCK)
-        fsops.remove_file(self.folder / _LOCK, self._here)  # from here on the folder may be another scan's
+        fsops.remove_file(
+            self.folder / _LOCK, self._here
+        )  # from here on the folder may be another scan's
         fsops.remove_empty(self.folder, self._within)
 
 
 Read = TypeVar("Read")
 
-_LEFT_OUT = {"findings": "more finding", "suppressed": "more known finding", "unchecked": "more sentence"}
+_LEFT_OUT = {
+    "findings": "more finding",
+    "suppressed": "more known finding",
+    "unchecked": "more sentence",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -439,7 +506,9 @@ def finished(folder: Path, read: Callable[[Report, PreviousRun], Read]) -> Read:
         UsageError: there is no such run, or it cannot be read.
         StorageError: this user may not read it.
     """
-    return read_run(folder, lambda place, said: read(_report(said, place.resolve()), read_state(place)))
+    return read_run(
+        folder, lambda place, said: read(_report(said, place.resolve()), read_state(place))
+    )
 
 
 def read_run(folder: Path, read: Callable[[Path, dict[str, Any]], Read]) -> Read:
@@ -464,28 +533,65 @@ def read_run(folder: Path, read: Callable[[Path, dict[str, Any]], Read]) -> Read
 
 
 def _report(said: Mapping[str, Any], place: Path) -> Report:
-    counts = [(many, _LEFT_OUT[name]) for name, many in said.get("left_out", {}).items() if name in _LEFT_OUT]
-    left_out = [f"{pluralize(many, what)}, for which result.json has no room" for many, what in counts]
+    counts = [
+        (many, _LEFT_OUT[name])
+        for name, many in said.get("left_out", {}).items()
+        if name in _LEFT_OUT
+    ]
+    left_out = [
+        f"{pluralize(many, what)}, for which result.json has no room" for many, what in counts
+    ]
     return _StoredReport(
-        said["run"], said["dataset"], said["schema"], [_verdict(code, rule) for code, rule in said["rules"].items()],
-        [_finding(one) for one in said["findings"]], said["verdict"]["valid"], [*said["unchecked"], *left_out],
-        said["crashes"], str(place), [_finding(one) for one in said.get("suppressed", [])], verdict=said["verdict"],
-    )  # fmt: skip
+        said["run"],
+        said["dataset"],
+        said["schema"],
+        [_verdict(code, rule) for code, rule in said["rules"].items()],
+        [_finding(one) for one in said["findings"]],
+        said["verdict"]["valid"],
+        [*said["unchecked"], *left_out],
+        said["crashes"],
+        str(place),
+        [_finding(one) for one in said.get("suppressed", [])],
+        verdict=said["verdict"],
+    )
 
 
 def _verdict(code: str, rule: Mapping[str, Any]) -> RuleVerdict:
     return RuleVerdict(
-        code, rule["name"], Verdict(rule["status"]), Severity(rule["severity"]), Level(rule["level"]),
-        rule.get("checked", 0), rule.get("failed", 0), rule.get("skipped", {}), tuple(rule.get("unseen", ())),
-        rule.get("why", ""), rule["options"], rule.get("compared", {}),
-    )  # fmt: skip
+        code,
+        rule["name"],
+        Verdict(rule["status"]),
+        Severity(rule["severity"]),
+        Level(rule["level"]),
+        rule.get("checked", 0),
+        rule.get("failed", 0),
+        rule.get("skipped", {}),
+        tuple(rule.get("unseen", ())),
+        rule.get("why", ""),
+        rule["options"],
+        rule.get("compared", {}),
+    )
 
 
 def _finding(said: Mapping[str, Any]) -> Finding:
     cause = said["cause"]
     return _StoredFinding(
-        said["rule"], said["name"], Severity(said["severity"]), Level(said["level"]), tuple(said["fields"]),
-        said["message"], np.zeros(0, np.int64), said["of"], tuple(said["examples"]), said["measured"],
-        said["expected"], cause and Cause(**cause | {"alternatives": tuple(cause["alternatives"])}), said["fix"],
-        said["kind"], said["hides"], said["split"], said.get("suppressed", ""), count=said["failed"],
-    )  # fmt: skip
+        said["rule"],
+        said["name"],
+        Severity(said["severity"]),
+        Level(said["level"]),
+        tuple(said["fields"]),
+        said["message"],
+        np.zeros(0, np.int64),
+        said["of"],
+        tuple(said["examples"]),
+        said["measured"],
+        said["expected"],
+        cause and Cause(**cause | {"alternatives": tuple(cause["alternatives"])}),
+        said["fix"],
+        said["kind"],
+        said["hides"],
+        said["split"],
+        said.get("suppressed", ""),
+        count=said["failed"],
+    )

@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired
 
 import orjson
-from pydantic import AfterValidator, ConfigDict, Field, StrictBool, TypeAdapter, ValidationError, with_config
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    TypeAdapter,
+    ValidationError,
+    with_config,
+)
 from typing_extensions import TypedDict
 
 from datacheck.errors import DamagedRunError, DatacheckError, UsageError
@@ -23,7 +31,11 @@ from datacheck.schema.model import Schema
 
 MOST_BYTES = 900_000
 
-_TEXT, _NAME, _TRACE = 1_000, 4_200, 4_000  # characters of a sentence; of a path, which is no use when it is cut
+_TEXT, _NAME, _TRACE = (
+    1_000,
+    4_200,
+    4_000,
+)  # characters of a sentence; of a path, which is no use when it is cut
 _SHORT = 300  # of a sentence about a rule, of a name
 _LIST = 128  # numbers, names or options kept of a list
 _FINDING = 40_000  # bytes; of a larger one the numbers behind it are left out
@@ -40,8 +52,8 @@ def truncated(said: Mapping[str, Any], size: Callable[[Any], int]) -> dict[str, 
         size: bytes of a value as it will be written.
 
     Notes:
-        ``left_out`` says how many findings, sentences, crashes and splits are not in the file, where there are any;
-        findings that a baseline knows come after all others.
+        ``left_out`` says how many findings, sentences, crashes and splits are not in the file,
+        where there are any; findings that a baseline knows come after all others.
     """
     full = dict(said)
     dataset, splits = dict(full["dataset"]), full["dataset"]["splits"]
@@ -49,13 +61,23 @@ def truncated(said: Mapping[str, Any], size: Callable[[Any], int]) -> dict[str, 
     crashes = [_crash(crash) for crash in full["crashes"][:_CRASHES]]
     rules = {code: _truncated_rule(rule, size) for code, rule in full["rules"].items()}
     unchecked = [_cut(text, _TEXT) for text in full["unchecked"][:_UNCHECKED]]
-    full |= {"dataset": dataset, "rules": rules, "unchecked": unchecked, "crashes": crashes, "findings": []}
-    full["run"] = {name: _cut(v, _NAME) if isinstance(v, str) else v for name, v in full["run"].items()}
+    full |= {
+        "dataset": dataset,
+        "rules": rules,
+        "unchecked": unchecked,
+        "crashes": crashes,
+        "findings": [],
+    }
+    full["run"] = {
+        name: _cut(v, _NAME) if isinstance(v, str) else v for name, v in full["run"].items()
+    }
     known = said.get("suppressed", [])
     full |= {"suppressed": []} if known else {}
     room = MOST_BYTES - size(full)
     for number, finding in enumerate([*said["findings"], *known]):
-        short = _truncated_value(finding, _TEXT) | {"examples": [_cut(key, _NAME) for key in finding["examples"]]}
+        short = _truncated_value(finding, _TEXT) | {
+            "examples": [_cut(key, _NAME) for key in finding["examples"]]
+        }
         if size(short) > _FINDING:
             short |= {"measured": {}, "expected": {}}
         room -= size({"findings": [short]})
@@ -65,12 +87,14 @@ def truncated(said: Mapping[str, Any], size: Callable[[Any], int]) -> dict[str, 
     left_out = {
         name: len(before) - len(after)
         for name, before, after in (
-            ("findings", said["findings"], full["findings"]), ("suppressed", known, full.get("suppressed", [])),
-            ("unchecked", said["unchecked"], unchecked), ("crashes", said["crashes"], crashes),
+            ("findings", said["findings"], full["findings"]),
+            ("suppressed", known, full.get("suppressed", [])),
+            ("unchecked", said["unchecked"], unchecked),
+            ("crashes", said["crashes"], crashes),
             ("splits", splits, dataset["splits"]),
         )
         if len(after) < len(before)
-    }  # fmt: skip
+    }
     return full | ({"left_out": left_out} if left_out else {})
 
 
@@ -81,7 +105,9 @@ def _cut(text: str, most: int) -> str:
 def _crash(crash: Mapping[str, str]) -> dict[str, str]:
     trace = crash["traceback"]
     return {name: _cut(text, _SHORT) for name, text in crash.items()} | {
-        "traceback": trace if len(trace) <= _TRACE else f"… {trace[2 - _TRACE :]}"  # the end says what happened
+        "traceback": trace
+        if len(trace) <= _TRACE
+        else f"… {trace[2 - _TRACE :]}"  # the end says what happened
     }
 
 
@@ -100,15 +126,24 @@ def _truncated_value(value: Any, text: int, depth: int = 0) -> Any:
         return _cut(value, text)
     if isinstance(value, Mapping):
         kept = list(value.items())[:_LIST] if depth < _BOUND_DEPTH else []
-        return {_cut(str(name), _SHORT): _truncated_value(item, text, depth + 1) for name, item in kept}
+        return {
+            _cut(str(name), _SHORT): _truncated_value(item, text, depth + 1) for name, item in kept
+        }
     if isinstance(value, Sequence):
-        return [_truncated_value(item, text, depth + 1) for item in value[:_LIST]] if depth < _BOUND_DEPTH else []
+        return (
+            [_truncated_value(item, text, depth + 1) for item in value[:_LIST]]
+            if depth < _BOUND_DEPTH
+            else []
+        )
     return value
 
 
 RESULT, SAMPLES, VALID, LISTING = "result.json", "samples.parquet", "valid.json", "listing.npz"
 SCHEMA = "schema.yaml"
-RUNS, LATEST = ".datacheck", "latest"  # the folder of all runs; in it the link that says the name of the newest
+RUNS, LATEST = (
+    ".datacheck",
+    "latest",
+)  # the folder of all runs; in it the link that says the name of the newest
 RESULT_FAMILY = "datacheck.result/"
 RESULT_FORMAT = f"{RESULT_FAMILY}1"
 PAGE = "report.html"  # of `report/`, which writes it into the finished folder
@@ -120,10 +155,12 @@ _REPORT = "; if nobody has changed the run, please report this"  # then the faul
 
 def dump_json(value: object) -> bytes:
     """Return JSON for people and programs: indented, keys in the order given, ends with a line feed."""
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY)
+    return orjson.dumps(
+        value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
+    )
 
 
-# ------------------------------------------------------------------------------------------ result.json
+# -------------------------------------------------------------------------------------- result.json
 
 
 def result(report: Report) -> dict[str, Any]:
@@ -134,7 +171,10 @@ def result(report: Report) -> dict[str, Any]:
         "dataset": report.dataset,
         "schema": report.schema,
         "verdict": {
-            "status": _status(report), "exit_code": report.exit_code, "counts": report.counts(), "valid": report.valid,
+            "status": _status(report),
+            "exit_code": report.exit_code,
+            "counts": report.counts(),
+            "valid": report.valid,
         },
         "rules": {v.code: _rule_json(v) for v in report.verdicts},
         "findings": [_finding(f) for f in report.findings],
@@ -142,7 +182,7 @@ def result(report: Report) -> dict[str, Any]:
         "unchecked": report.unchecked,
         "crashes": report.crashes,
         "files": {"samples": SAMPLES, "valid": VALID, "listing": LISTING, "schema": SCHEMA},
-    }  # fmt: skip
+    }
     return truncated(said, lambda value: len(dump_json(value)))
 
 
@@ -152,13 +192,17 @@ def _status(report: Report) -> str:
 
 def _rule_json(verdict: RuleVerdict) -> dict[str, Any]:
     said: dict[str, Any] = {
-        "name": verdict.name, "status": verdict.verdict.value, "level": verdict.level.value,
+        "name": verdict.name,
+        "status": verdict.verdict.value,
+        "level": verdict.level.value,
         "severity": verdict.severity.value,
-    }  # fmt: skip
+    }
     if verdict.verdict not in {Verdict.NOT_APPLICABLE, Verdict.OFF}:
         said |= {"checked": verdict.checked, "failed": verdict.failed, "skipped": verdict.skipped}
         said |= {"unseen": list(verdict.unseen)} if verdict.unseen else {}
-    said |= ({"why": verdict.why} if verdict.why else {}) | {"options": _with_lists(verdict.options)}
+    said |= ({"why": verdict.why} if verdict.why else {}) | {
+        "options": _with_lists(verdict.options)
+    }
     return said | ({"compared": dict(verdict.compared)} if verdict.compared else {})
 
 
@@ -192,13 +236,18 @@ def _cause(cause: Cause | None) -> dict[str, Any] | None:
     if cause is None:
         return None
     return {
-        "text": cause.text, "kind": cause.kind, "factor": cause.factor, "explains": cause.explains,
+        "text": cause.text,
+        "kind": cause.kind,
+        "factor": cause.factor,
+        "explains": cause.explains,
         "alternatives": list(cause.alternatives),
-    }  # fmt: skip
+    }
 
 
 def _with_lists(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: list(v) if isinstance(v, set | frozenset | tuple) else v for name, v in values.items()}
+    return {
+        name: list(v) if isinstance(v, set | frozenset | tuple) else v for name, v in values.items()
+    }
 
 
 def valid(report: Report, table: Table, codes: Sequence[tuple[str, ...]]) -> dict[str, Any]:
@@ -211,7 +260,8 @@ def valid(report: Report, table: Table, codes: Sequence[tuple[str, ...]]) -> dic
         "valid": report.valid,
         "excluded": {table.keys[i]: list(codes[i]) for i in compress(range(len(codes)), codes)},
         "ranges": {
-            table.keys[row]: kept for row, kept in sorted(ranges([*report.findings, *report.suppressed]).items())
+            table.keys[row]: kept
+            for row, kept in sorted(ranges([*report.findings, *report.suppressed]).items())
         },
     }
 
@@ -232,7 +282,7 @@ def ranges(findings: Iterable[Finding]) -> dict[int, list[list[int]]]:
     return found
 
 
-# ------------------------------------------------------------------------------------------------ folder
+# ------------------------------------------------------------------------------------------- folder
 
 
 def run_in(folder: Path) -> Path | None:
@@ -240,20 +290,26 @@ def run_in(folder: Path) -> Path | None:
 
     Raises:
         StorageError: nobody may look into it.
-        UsageError: there is none but behind a link that no scan has made: who hands over a folder of runs would choose
-            what is read, and where a page is written.
+        UsageError: there is none but behind a link that no scan has made: who hands over a folder
+            of runs would choose what is read, and where a page is written.
 
     Notes:
-        A folder that is named may be a link. One in a folder ``.datacheck`` is taken as those that scans make there.
+        A folder that is named may be a link. One in a folder ``.datacheck`` is taken as those that
+        scans make there.
     """
     elsewhere = None
     for place in (folder / LATEST, folder):
         if _is_file(place / RESULT, folder) and _is_file(place / SAMPLES, folder):
-            if (place == folder and place.absolute().parent.name != RUNS) or _is_sibling_link(place):
+            if (place == folder and place.absolute().parent.name != RUNS) or _is_sibling_link(
+                place
+            ):
                 return place
             elsewhere = elsewhere or place
     if elsewhere is not None:
-        msg = f"{elsewhere}: is a link, but to no run beside it, as scans make them. Name the folder that it leads to."
+        msg = (
+            f"{elsewhere}: is a link, but to no run beside it, as scans make them. Name the "
+            f"folder that it leads to."
+        )
         raise UsageError(msg)
     return None
 
@@ -289,11 +345,16 @@ def unread(folder: Path, error: Exception) -> DatacheckError:
         return fsops.as_storage_error(error, error.filename or folder)
     plain = isinstance(error, OSError | ValueError)
     why = str(error) if plain else f"{type(error).__name__}: {error}"
-    msg = f"{folder}: this run cannot be read ({why[:200]}). Scan the data again{'' if plain else _REPORT}."
+    msg = (
+        f"{folder}: this run cannot be read ({why[:200]}). Scan the data "
+        f"again{'' if plain else _REPORT}."
+    )
     return DamagedRunError(msg)
 
 
-def check_crashes(crashes: Sequence[Mapping[str, str]], known: Sequence[Mapping[str, str]], folder: Path) -> None:
+def check_crashes(
+    crashes: Sequence[Mapping[str, str]], known: Sequence[Mapping[str, str]], folder: Path
+) -> None:
     """Refuse the rows of an earlier run on which a rule fails: no scan writes such rows.
 
     Args:
@@ -305,10 +366,15 @@ def check_crashes(crashes: Sequence[Mapping[str, str]], known: Sequence[Mapping[
         DamagedRunError: a built-in rule failed.
     """
     told = {crash["traceback"] for crash in known}
-    fresh = [c for c in crashes if ":" not in c["rule"] and c["traceback"] not in told]  # an own check may raise
+    fresh = [
+        c for c in crashes if ":" not in c["rule"] and c["traceback"] not in told
+    ]  # an own check may raise
     if fresh:
         why = fresh[0]["traceback"].strip().splitlines()[-1][:200]
-        msg = f"{folder}: rule {fresh[0]['rule']} fails on the rows of this run ({why}). Scan the data again{_REPORT}."
+        msg = (
+            f"{folder}: rule {fresh[0]['rule']} fails on the rows of this run ({why}). Scan the "
+            f"data again{_REPORT}."
+        )
         raise DamagedRunError(msg)
 
 
@@ -331,7 +397,9 @@ def reading(folder: Path) -> Iterator[None]:
         raise unread(folder, error) from error
 
 
-def write_run(folder: Path, files: Mapping[str, bytes | memoryview | Path], descriptor: int) -> None:
+def write_run(
+    folder: Path, files: Mapping[str, bytes | memoryview | Path], descriptor: int
+) -> None:
     """Write a run's files into a new folder; of a path a hard link to that file, or a copy.
 
     Args:
@@ -666,7 +734,9 @@ class Previews(TypedDict):
 
 
 Pair = Annotated[list[str], Field(min_length=2, max_length=2)]
-Noted = Annotated[tuple[str, str, str, StrictBool, str, ShallowDict], Field(strict=False)]  # JSON has no tuples
+Noted = Annotated[
+    tuple[str, str, str, StrictBool, str, ShallowDict], Field(strict=False)
+]  # JSON has no tuples
 
 
 @_LAX
@@ -735,7 +805,9 @@ def read_result(folder: Path) -> dict[str, Any]:
     said = read_json(folder / RESULT, RESULT_BYTES, links=False)
     found = said.get("format") if isinstance(said, dict) else None
     if found != RESULT_FORMAT:
-        msg = f"{RESULT} is of format {str(found)[:40]!r}, and this datacheck reads {RESULT_FORMAT!r}"
+        msg = (
+            f"{RESULT} is of format {str(found)[:40]!r}, and this datacheck reads {RESULT_FORMAT!r}"
+        )
         raise ValueError(msg)
     result: dict[str, Any] = _checked(Result, said, RESULT)
     verdict = result["verdict"]
@@ -743,7 +815,10 @@ def read_result(folder: Path) -> dict[str, Any]:
     if {"pass": 0, "fail": 1, "crash": 4}[verdict["status"]] != verdict["exit_code"] or crashed != (
         verdict["status"] == "crash"
     ):
-        msg = f"{RESULT} is damaged: verdict.status, verdict.exit_code and crashes contradict one another"
+        msg = (
+            f"{RESULT} is damaged: verdict.status, verdict.exit_code and crashes contradict one "
+            f"another"
+        )
         raise ValueError(msg)
     return result
 
@@ -803,5 +878,7 @@ def parse_head(data: bytes, rows: int) -> dict[str, Any]:
     if len(data) > limit:
         msg = f"the head of {LISTING} has {len(data):,} bytes; at most {limit:,} are read"
         raise ValueError(msg)
-    said: dict[str, Any] = _checked(Head, parse_json(data, VALUES + _VALUES_EACH * rows), f"the head of {LISTING}")
+    said: dict[str, Any] = _checked(
+        Head, parse_json(data, VALUES + _VALUES_EACH * rows), f"the head of {LISTING}"
+    )
     return said

@@ -1,10 +1,11 @@
 """What a samples.parquet says of itself, checked before Arrow reads it: rows, sizes of columns, sizes of pages.
 
-Arrow believes these numbers: it allocates what they say, and of some it ends the process. The footer and the headers of
-pages are Thrift structs in the compact protocol.
+Arrow believes these numbers: it allocates what they say, and of some it ends the process. The
+footer and the headers of pages are Thrift structs in the compact protocol.
 
 Reference:
-    https://github.com/apache/parquet-format: parquet.thrift; https://github.com/apache/thrift: compact protocol
+    https://github.com/apache/parquet-format: parquet.thrift; https://github.com/apache/thrift:
+    compact protocol
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from datacheck.runtime.documents import open_document
 from datacheck.runtime.hashing import digest64
 from datacheck.schema.model import MOST_FIELDS
 
-# Of all columns in memory: so many, and so many for each byte of the file and for each row, whose key is a path.
+# Of all columns in memory: so many, and so many for each byte of the file and for each row, whose
+# key is a path.
 MOST_BYTES, MOST_RATIO, MOST_EACH = 192 << 20, 80, 4096
 FOOTER_BYTES = 16 << 20
 ROW_GROUP = 65_536
@@ -39,14 +41,27 @@ _DICTIONARY = 2  # type of a page
 _KEYS = b"key"  # the one column of texts that is not read as a dictionary
 _TEXT, _FIXED_BYTES, _KEY = 6, 7, 64  # types; bytes of a key as text, besides its letters
 _SMALL = 1 << 16  # bytes of a column: LZ4 makes 16 MB of them at most
-_WIDTH = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8, 6: 4, 7: 8}  # bytes of a value in memory, by type; of a text its number
+_WIDTH = {
+    0: 1,
+    1: 4,
+    2: 8,
+    3: 12,
+    4: 4,
+    5: 8,
+    6: 4,
+    7: 8,
+}  # bytes of a value in memory, by type; of a text its number
 
 
 _Wanted = Mapping[int, Any]  # fields of a struct by number, and those of the structs in each
 _ALL: Final[_Wanted] = {}
 _NOTHING: Final[_Wanted] = {}  # told from the other by identity
 _COLUMN = dict.fromkeys((1, 2, 3, 4, 5, 6, 7, 9, 11), _ALL)
-_FOOTER = {2: dict.fromkeys((1, 2, 4, 5), _ALL), 3: _ALL, 4: {1: {3: _COLUMN}, 3: _ALL}}  # what is looked at here
+_FOOTER = {
+    2: dict.fromkeys((1, 2, 4, 5), _ALL),
+    3: _ALL,
+    4: {1: {3: _COLUMN}, 3: _ALL},
+}  # what is looked at here
 
 
 class _Thrift:
@@ -56,8 +71,8 @@ class _Thrift:
         data: bytes that begin with a struct.
 
     Notes:
-        A struct or list in memory takes a hundred times its bytes: of those that are kept there is at most one for each
-        8 bytes, of which those that Arrow writes take twice as many.
+        A struct or list in memory takes a hundred times its bytes: of those that are kept there is
+        at most one for each 8 bytes, of which those that Arrow writes take twice as many.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -65,10 +80,18 @@ class _Thrift:
         self.at = 0
         self._left = 1000 + len(data) // 8  # structs and lists
         self._kinds: dict[int, Callable[[int, _Wanted], Any]] = {
-            1: lambda deep, wanted: True, 2: lambda deep, wanted: False, 3: lambda deep, wanted: self._byte(),
-            4: self._number, 5: self._number, 6: self._number, 7: lambda deep, wanted: self._bytes(8),
-            8: lambda deep, wanted: self._bytes(self._varint()), 9: self._list, 10: self._list, 12: self.struct,
-        }  # fmt: skip
+            1: lambda deep, wanted: True,
+            2: lambda deep, wanted: False,
+            3: lambda deep, wanted: self._byte(),
+            4: self._number,
+            5: self._number,
+            6: self._number,
+            7: lambda deep, wanted: self._bytes(8),
+            8: lambda deep, wanted: self._bytes(self._varint()),
+            9: self._list,
+            10: self._list,
+            12: self.struct,
+        }
 
     def _byte(self) -> int:
         self.at += 1
@@ -103,7 +126,9 @@ class _Thrift:
         field = 0
         while head := self._byte():
             field = field + (head >> 4) if head >> 4 else self._number()
-            if field in seen or not 0 <= field < 1 << 15:  # other readers take another one of two, or 16 bits of it
+            if (
+                field in seen or not 0 <= field < 1 << 15
+            ):  # other readers take another one of two, or 16 bits of it
                 msg = f"field {field} of a struct stands twice, or has an unknown number"
                 raise ValueError(msg)
             seen.add(field)
@@ -152,7 +177,9 @@ def check(file: BinaryIO) -> int:
         groups = said[4]
         memory = _check_groups(said, size)
         names = [part[4] for part in _leaves(said)]
-        for chunk, name in ((c[3], n) for group in groups if group[3] for c, n in zip(group[1], names, strict=True)):
+        for chunk, name in (
+            (c[3], n) for group in groups if group[3] for c, n in zip(group[1], names, strict=True)
+        ):
             if chunk[1] == _TEXT or chunk[7] > _SMALL:
                 _check_pages(file, chunk, plain=name == _KEYS)
     except (LookupError, TypeError, AttributeError) as error:
@@ -169,7 +196,10 @@ def check_memory(memory: int, size: int, rows: int) -> None:
         ValueError: they do.
     """
     if memory > (most := MOST_BYTES + MOST_RATIO * size + MOST_EACH * rows):
-        msg = f"its columns take {memory:,} bytes of memory; at most {most:,} are allowed for a file of {size:,}"
+        msg = (
+            f"its columns take {memory:,} bytes of memory; at most {most:,} are allowed for a "
+            f"file of {size:,}"
+        )
         raise ValueError(msg)
 
 
@@ -181,7 +211,10 @@ def _check_groups(said: dict[int, Any], size: int) -> int:
     rows, groups = said[3], said[4]
     names = _leaves(said)
     if rows < 0 or sum(group[3] for group in groups) != rows or len(names) > _COLUMNS:
-        msg = f"{rows:,} rows and {len(names):,} columns are declared, its row groups have others, or too many"
+        msg = (
+            f"{rows:,} rows and {len(names):,} columns are declared, its row groups have others, "
+            f"or too many"
+        )
         raise ValueError(msg)
     if any(part.get(2, 0) > _WIDTH[_FIXED_BYTES] for part in names):
         msg = "a column of wide values"
@@ -245,8 +278,8 @@ def _check_pages(file: BinaryIO, chunk: dict[int, Any], *, plain: bool) -> None:
     Args:
         file: open.
         chunk: what the footer says of the column.
-        plain: whether every text must be there in full: a dictionary, or what each shares with the one before, makes
-            a gigabyte of a few bytes where texts are not read as a dictionary.
+        plain: whether every text must be there in full: a dictionary, or what each shares with the
+            one before, makes a gigabyte of a few bytes where texts are not read as a dictionary.
     """
     place, large = _first(chunk), chunk[6]
     stop = place + chunk[7]
@@ -298,11 +331,19 @@ def table_bytes(table: Table, failing: Texts | None = None) -> memoryview:
         batch = _arrow(table, failing, slice(start, start + _ROW_GROUP))
         if writer is None:
             schema = batch.schema.with_metadata({_HEAD: orjson.dumps(head)})
-            texts = [column.name for column in schema if pa.types.is_string(column.type) and column.name != "key"]
+            texts = [
+                column.name
+                for column in schema
+                if pa.types.is_string(column.type) and column.name != "key"
+            ]
             writer = pq.ParquetWriter(
-                sink, schema, compression="lz4", use_dictionary=texts, write_batch_size=_ROW_GROUP,
+                sink,
+                schema,
+                compression="lz4",
+                use_dictionary=texts,
+                write_batch_size=_ROW_GROUP,
                 write_statistics=False,  # nobody asks for them, and they take as long as a quarter of the rows
-            )  # fmt: skip
+            )
         writer.write_table(batch.replace_schema_metadata(schema.metadata))
     writer.close()
     pa.default_memory_pool().release_unused()
@@ -312,7 +353,9 @@ def table_bytes(table: Table, failing: Texts | None = None) -> memoryview:
 def codes_digest(failing: Texts) -> str:
     """Return the digest of the column `codes`: whether rows fail what they failed in another run."""
     words = failing.present()
-    numbers = {word: number for number, word in enumerate(words)}  # without regard to words twice, or in no row
+    numbers = {
+        word: number for number, word in enumerate(words)
+    }  # without regard to words twice, or in no row
     rows = np.array([numbers.get(word, -1) for word in failing.words], np.int32)[failing.rows]
     return f"{digest64(chr(0).join(words).encode()):016x}{digest64(rows.data):016x}"
 
@@ -322,11 +365,19 @@ def _arrow(table: Table, failing: Texts, rows: slice) -> Any:
 
     status = Texts(list(_STATUS.values()), table.status.astype(np.int32))
     texts: dict[str, Sequence[str]] = {
-        "key": table.keys, "file": table.files, "inner": table.inner, "split": table.splits, "group": table.groups,
-        "status": status, "reason": table.reasons, CODES: failing,
-    }  # fmt: skip
+        "key": table.keys,
+        "file": table.files,
+        "inner": table.inner,
+        "split": table.splits,
+        "group": table.groups,
+        "status": status,
+        "reason": table.reasons,
+        CODES: failing,
+    }
     columns = {
-        name: _numbers(pa, table.nbytes[rows]) if name == "nbytes" else _arrow_texts(pa, texts[name][rows])
+        name: _numbers(pa, table.nbytes[rows])
+        if name == "nbytes"
+        else _arrow_texts(pa, texts[name][rows])
         for name in _FIXED
     }
     for name, column in sorted(table.columns.items()):
@@ -335,11 +386,15 @@ def _arrow(table: Table, failing: Texts, rows: slice) -> Any:
 
 
 def _arrow_texts(pa: Any, texts: Sequence[str]) -> Any:
-    if isinstance(texts, Texts) and len(texts.words) <= len(texts):  # else most words are in rows of other groups
+    if isinstance(texts, Texts) and len(texts.words) <= len(
+        texts
+    ):  # else most words are in rows of other groups
         words, rows = [word.encode() for word in texts.words], texts.rows
         lengths = np.array([*map(len, words), 0])[rows]
         alike = len(rows) and rows.min() == rows.max()
-        octets = words[rows[0]] * len(rows) if alike else b"".join([words[row] for row in rows.tolist()])
+        octets = (
+            words[rows[0]] * len(rows) if alike else b"".join([words[row] for row in rows.tolist()])
+        )
         return _strings(pa, octets, lengths)
     if isinstance(texts, NumberedKeys):
         octets, stops = texts.octets()
@@ -360,7 +415,9 @@ def _strings(pa: Any, octets: Any, lengths: Array, present: Array | None = None)
     ends, octets = np.concatenate([[0], np.cumsum(lengths)]), pa.py_buffer(octets)
     bits = _validity(pa, present)
     if ends[-1] <= _OCTETS:
-        return pa.StringArray.from_buffers(len(lengths), pa.py_buffer(ends.astype(np.int32)), octets, bits)
+        return pa.StringArray.from_buffers(
+            len(lengths), pa.py_buffer(ends.astype(np.int32)), octets, bits
+        )
     every = pa.LargeStringArray.from_buffers(len(lengths), pa.py_buffer(ends), octets, bits)
     return pa.chunked_array([every[row : row + 1].cast(pa.string()) for row in range(len(lengths))])
 
@@ -379,7 +436,9 @@ def _arrow_column(pa: Any, values: Array, present: Array) -> Any:
         return _numbers(pa, values, known)
     flat = _numbers(pa, values.reshape(-1))
     kind = pa.list_(flat.type, values.shape[1])
-    return pa.FixedSizeListArray.from_buffers(kind, len(values), [_validity(pa, known)], children=[flat])
+    return pa.FixedSizeListArray.from_buffers(
+        kind, len(values), [_validity(pa, known)], children=[flat]
+    )
 
 
 def _numbers(pa: Any, values: Array, present: Array | None = None) -> Any:
@@ -390,7 +449,7 @@ def _numbers(pa: Any, values: Array, present: Array | None = None) -> Any:
     )
 
 
-# ------------------------------------------------------------------------------------------------ reading
+# ------------------------------------------------------------------------------------------ reading
 
 
 class _StoredKeys(Sequence[str]):
@@ -412,7 +471,12 @@ class _StoredKeys(Sequence[str]):
     def __getitem__(self, place: slice) -> list[str]: ...
     def __getitem__(self, place: int | slice) -> str | list[str]:
         """Return one text, or some of them."""
-        if self._texts is None and isinstance(place, int) and 0 <= place < len(self) and self._asked < _FEW:
+        if (
+            self._texts is None
+            and isinstance(place, int)
+            and 0 <= place < len(self)
+            and self._asked < _FEW
+        ):
             self._asked += 1
             return self._file.key(place)
         return self._all()[place]
@@ -461,7 +525,10 @@ class _StoredColumns(MutableMapping[str, Measured]):
         return len(self._known)
 
 
-_checked: tuple[tuple[int, ...], int] = (), 0  # the last file, and its memory: a command opens one several times
+_checked: tuple[tuple[int, ...], int] = (
+    (),
+    0,
+)  # the last file, and its memory: a command opens one several times
 
 
 def _check(path: Path) -> int:
@@ -498,14 +565,20 @@ class _SamplesFile:
         import pyarrow.parquet as pq  # noqa: PLC0415
 
         self._pa, self._path = pa, path
-        self._memory, self._size = _check(path), path.stat().st_size  # of lists only those that were read
+        self._memory, self._size = (
+            _check(path),
+            path.stat().st_size,
+        )  # of lists only those that were read
         plain = pq.ParquetFile(path, memory_map=True)
         self._widths = {column.name: _width(pa, column.type) for column in plain.schema_arrow}
         self.names: list[str] = plain.schema_arrow.names
         self.head: dict[str, Any] = orjson.loads(plain.schema_arrow.metadata[_HEAD])
         texts = [column.name for column in plain.schema_arrow if pa.types.is_string(column.type)]
         self._file = pq.ParquetFile(
-            path, memory_map=True, metadata=plain.metadata, read_dictionary=[t for t in texts if t != "key"]
+            path,
+            memory_map=True,
+            metadata=plain.metadata,
+            read_dictionary=[t for t in texts if t != "key"],
         )
         self.count: int = plain.metadata.num_rows
         self._groups: dict[int, Any] = {}  # of keys
@@ -520,7 +593,9 @@ class _SamplesFile:
             self._memory += _NUMBER * self._widths.pop(name, 0) * self.count
             check_memory(self._memory, self._size, self.count)
             chunks: list[Any] = self._file.read(columns=[name], use_threads=False)[name].chunks
-            self._memory += sum(_wide(chunk.dictionary) for chunk in chunks if hasattr(chunk, "dictionary"))
+            self._memory += sum(
+                _wide(chunk.dictionary) for chunk in chunks if hasattr(chunk, "dictionary")
+            )
             check_memory(self._memory, self._size, self.count)
         if (found := sum(map(len, chunks))) != self.count:
             raise self._damaged(name, f"{found:,} rows for {self.count:,}")
@@ -534,14 +609,18 @@ class _SamplesFile:
             raise self._damaged(name, f"{type(error).__name__}: {str(error)[:200]}") from error
 
     def _damaged(self, name: str, why: str) -> DamagedRunError:
-        return DamagedRunError(f"{self._path}: the column {name[:80]!r} cannot be read ({why}). Scan the data again.")
+        return DamagedRunError(
+            f"{self._path}: the column {name[:80]!r} cannot be read ({why}). Scan the data again."
+        )
 
     def key(self, row: int) -> str:
         """Return one key; its row group is read."""
         group, place = divmod(row, _ROW_GROUP)
         with self._reading("key"):
             if group not in self._groups:
-                self._groups[group] = self._file.read_row_group(group, columns=["key"], use_threads=False)["key"]
+                self._groups[group] = self._file.read_row_group(
+                    group, columns=["key"], use_threads=False
+                )["key"]
             return str(self._groups[group][place])
 
     def keys(self) -> list[str]:
@@ -560,7 +639,9 @@ class _SamplesFile:
         chunks = self.chunks(name)
         with self._reading(name):
             for chunk in chunks:
-                every = chunk.dictionary.to_pylist()  # `to_numpy` would import pandas, where there is one
+                every = (
+                    chunk.dictionary.to_pylist()
+                )  # `to_numpy` would import pandas, where there is one
                 words = [numbers.setdefault(word, len(numbers)) for word in every]
                 places = np.array([*words, 0], np.int32)
                 rows.append(places[np.where(_present(chunk), _plain(chunk.indices), len(words))])
@@ -600,7 +681,9 @@ def _values(chunk: Any) -> Array:
     width = getattr(chunk.type, "list_size", None)
     if width is None:
         return _plain(chunk)
-    return _plain(chunk.values)[chunk.offset * width : (chunk.offset + len(chunk)) * width].reshape(len(chunk), width)
+    return _plain(chunk.values)[chunk.offset * width : (chunk.offset + len(chunk)) * width].reshape(
+        len(chunk), width
+    )
 
 
 def _words(chunk: Any) -> Array:

@@ -1,7 +1,8 @@
 """Split lists that keep together what belongs together: the same for the same data, whatever order they come in.
 
-Groups are put in the order of a hash of their name and the seed, and laid out on a line as long as there are samples;
-each goes to the split in whose part its middle lies. New groups move others only where a boundary passes them.
+Groups are put in the order of a hash of their name and the seed, and laid out on a line as long as
+there are samples; each goes to the split in whose part its middle lies. New groups move others only
+where a boundary passes them.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ def units(table: Table, by: str, schema: Schema | None) -> list[str]:
 
     Args:
         table: the rows of a run.
-        by: ``group``, ``file``, ``key`` (each sample on its own), ``split_key`` (what the schema's ``splits``
-            names), or a placeholder of the schema's file patterns.
+        by: ``group``, ``file``, ``key`` (each sample on its own), ``split_key`` (what the schema's
+            ``splits`` names), or a placeholder of the schema's file patterns.
         schema: tells the placeholders; without one there are none.
 
     Raises:
@@ -85,8 +86,16 @@ def _placeholder(table: Table, by: str, schema: Schema | None) -> list[str]:
 
 def _known(table: Table, schema: Schema | None) -> list[str]:
     own = [name for name in _COLUMNS if name != "group" or any(table.groups)]
-    said = ["split_key"] if ":split_key" in table.columns and any(table.columns[":split_key"].values) else []
-    inside = [name for template in (file_templates(schema) if schema is not None else []) for name in template.names]
+    said = (
+        ["split_key"]
+        if ":split_key" in table.columns and any(table.columns[":split_key"].values)
+        else []
+    )
+    inside = [
+        name
+        for template in (file_templates(schema) if schema is not None else [])
+        for name in template.names
+    ]
     return list(dict.fromkeys([*own, *said, *inside]))
 
 
@@ -94,7 +103,9 @@ def _names(table: Table, templates: Sequence[Any]) -> list[dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for file in table.files:
         if file not in found:
-            found[file] = next((names for t in templates if (names := t.match(file)) is not None), {})
+            found[file] = next(
+                (names for t in templates if (names := t.match(file)) is not None), {}
+            )
     return [found[file] for file in table.files]
 
 
@@ -126,7 +137,9 @@ def merged_units(table: Table, names: Sequence[str]) -> Array:
     return found
 
 
-def assign_splits(names: Sequence[str], unit: Array, shares: Mapping[str, float], seed: int) -> list[str]:
+def assign_splits(
+    names: Sequence[str], unit: Array, shares: Mapping[str, float], seed: int
+) -> list[str]:
     """Return the split of each sample.
 
     Args:
@@ -151,7 +164,8 @@ def assign_splits(names: Sequence[str], unit: Array, shares: Mapping[str, float]
     empty = [split for place, split in enumerate(wanted) if not (chosen == place).any()]
     if empty:
         msg = (
-            f"{empty[0]} would be empty: {pluralize(len(order), 'group')}, the largest with {int(sizes.max()):,} of "
+            f"{empty[0]} would be empty: {pluralize(len(order), 'group')}, the largest with "
+            f"{int(sizes.max()):,} of "
             f"{len(unit):,} samples. Choose a finer --by, another share, or another --seed."
         )
         raise UsageError(msg)
@@ -169,7 +183,9 @@ def list_lines(table: Table, schema: Schema | None) -> list[str]:
     free = [[name for name in template.names if name not in own] for template in templates]
     found = []
     for file, names in zip(table.files, _names(table, templates), strict=True):
-        parts = next((part for t, part in zip(templates, free, strict=True) if t.match(file) is not None), [])
+        parts = next(
+            (part for t, part in zip(templates, free, strict=True) if t.match(file) is not None), []
+        )
         found.append("/".join(names[name] for name in parts) or file)
     return found
 
@@ -188,7 +204,10 @@ def write_lists(folder: Path, lists: Mapping[str, Sequence[str]]) -> dict[str, P
     """
     paths = {split: folder / f"{split}.txt" for split in lists}
     if folder.is_symlink():
-        msg = f"{folder}: is a link, and nothing is written through one. Name the folder itself: --to DIR."
+        msg = (
+            f"{folder}: is a link, and nothing is written through one. Name the folder itself: "
+            f"--to DIR."
+        )
         raise UsageError(msg)
     taken = [path for path in paths.values() if path.exists() or path.is_symlink()]
     if taken:

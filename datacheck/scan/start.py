@@ -19,14 +19,27 @@ from datacheck.sources.groups import NO_GROUP
 from datacheck.sources.listing import Listing
 
 __all__ = [
-    "FailOn", "Progress", "Request", "ScanRun", "fitting", "paths_of", "run_scan", "scan", "scan_loader", "schema_for",
-]  # fmt: skip
+    "FailOn",
+    "Progress",
+    "Request",
+    "ScanRun",
+    "fitting",
+    "paths_of",
+    "run_scan",
+    "scan",
+    "scan_loader",
+    "schema_for",
+]
 
 
 def scan(
-    data: str | Path, schema: Schema | str | Path | None = None, *, roots: Mapping[str, str | Path] | None = None,
-    progress: Progress | None = None, **options: Any,
-) -> ScanRun:  # fmt: skip
+    data: str | Path,
+    schema: Schema | str | Path | None = None,
+    *,
+    roots: Mapping[str, str | Path] | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> ScanRun:
     """Scan a dataset; what ``datacheck scan`` does, without printing.
 
     Args:
@@ -37,12 +50,15 @@ def scan(
         options: see `Request`.
 
     Raises:
-        UsageError: the data are missing or empty, no schema or several fit, an option or a waiver is wrong.
+        UsageError: the data are missing or empty, no schema or several fit, an option or a waiver
+            is wrong.
         StorageError: the results cannot be written, or the Dask cluster refuses.
     """
     folders = {name: Path(folder) for name, folder in (roots or {}).items()}
     chosen = schema if isinstance(schema, Schema) else schema_for(Path(data), schema)
-    paths = options.pop("paths", None) or paths_of(chosen, None if isinstance(schema, Schema) else schema)
+    paths = options.pop("paths", None) or paths_of(
+        chosen, None if isinstance(schema, Schema) else schema
+    )
     run = run_scan(chosen, Request(Path(data), folders, paths=paths, **options), progress)
     if schema is None:
         check_layout(run, Path(data))
@@ -62,24 +78,34 @@ def check_layout(run: ScanRun, data: Path) -> None:
 
     wanted = reasons[0].removeprefix(f"DC101 {NO_GROUP} ")
     msg = (
-        f"{data}: no built-in schema fits. Its files are called as those of {run.schema.name}, but none holds a group "
+        f"{data}: no built-in schema fits. Its files are called as those of {run.schema.name}, but "
+        f"none holds a group "
         f"like {wanted}: datacheck init {typed(data)} drafts a schema from what is in them"
     )
     raise UsageError(msg)
 
 
 def scan_loader(
-    factory: str, schema: Schema | str | Path | None = None, data: str | Path | None = None, *,
-    files_schema: Schema | str | Path | None = None, roots: Mapping[str, str | Path] | None = None,
-    split: str = "", compare: int | None = None, progress: Progress | None = None, **options: Any,
-) -> ScanRun:  # fmt: skip
+    factory: str,
+    schema: Schema | str | Path | None = None,
+    data: str | Path | None = None,
+    *,
+    files_schema: Schema | str | Path | None = None,
+    roots: Mapping[str, str | Path] | None = None,
+    split: str = "",
+    compare: int | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> ScanRun:
     """Scan what a loader returns; what ``datacheck scan --loader`` does, without printing.
 
     Args:
         factory: ``module:function``; called without arguments it returns a map-style dataset.
         schema: what its samples promise; None: only what is wrong in any dataset is judged.
-        data: the files that it reads, which are then scanned too and held against what it makes of them.
-        files_schema: what these promise; None: `schema` where its file patterns fit, else the built-in one that fits.
+        data: the files that it reads, which are then scanned too and held against what it makes of
+            them.
+        files_schema: what these promise; None: `schema` where its file patterns fit, else the
+            built-in one that fits.
         roots: extra folders of the files by name.
         split: the split that it serves, "" where there is one only.
         compare: how many samples are read a second time; None: 2,000.
@@ -93,11 +119,18 @@ def scan_loader(
     from datacheck.scan.loader_audit import COMPARED, Audit, run_audit  # noqa: PLC0415  a scan of files needs no PyTorch side
 
     chosen = schema if isinstance(schema, Schema) else schema_for(Path(), schema or "files")
-    paths = options.pop("paths", None) or paths_of(chosen, None if isinstance(schema, Schema) else schema)
+    paths = options.pop("paths", None) or paths_of(
+        chosen, None if isinstance(schema, Schema) else schema
+    )
     files = None if data is None else _schema_of_files(Path(data), chosen, files_schema)
     folders = {name: Path(folder) for name, folder in (roots or {}).items()}
     request = Request(Path(factory if data is None else data), folders, paths=paths, **options)
-    return run_audit(chosen, Audit(factory, files, split, COMPARED if compare is None else compare), request, progress)
+    return run_audit(
+        chosen,
+        Audit(factory, files, split, COMPARED if compare is None else compare),
+        request,
+        progress,
+    )
 
 
 def _schema_of_files(data: Path, schema: Schema, named: Schema | str | Path | None) -> Schema:
@@ -109,7 +142,9 @@ def _schema_of_files(data: Path, schema: Schema, named: Schema | str | Path | No
     if named is not None:
         return named if isinstance(named, Schema) else schema_for(data, named)
     listing = list_dataset(data)
-    if any(set(pattern) - {"*", "/"} for pattern in schema.samples.files) and matches(schema, listing):
+    if any(set(pattern) - {"*", "/"} for pattern in schema.samples.files) and matches(
+        schema, listing
+    ):
         return schema
     try:
         return schema_for(data, None)
@@ -122,8 +157,8 @@ def paths_of(schema: Schema, named: str | Path | None) -> list[str]:
 
     Args:
         schema: what was loaded.
-        named: the file that it was loaded from: its folder; None for a schema that was made in Python: the working
-            folder.
+        named: the file that it was loaded from: its folder; None for a schema that was made in
+            Python: the working folder.
     """
     if not schema.checks:
         return []

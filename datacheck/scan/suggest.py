@@ -20,10 +20,25 @@ from datacheck.sources import matches
 from datacheck.sources.base import file_templates
 from datacheck.sources.listing import Listing, target
 
-SPLITS = frozenset({"train", "training", "val", "valid", "validation", "test", "testing", "eval", "evaluation", "dev"})
+SPLITS = frozenset(
+    {
+        "train",
+        "training",
+        "val",
+        "valid",
+        "validation",
+        "test",
+        "testing",
+        "eval",
+        "evaluation",
+        "dev",
+    }
+)
 NUMBER = "-{shard}"  # how an ending goes on behind which the number of a shard stands
 _READ = re.compile(r"[{}*\\]")  # what stands for itself in no pattern
-_IN_SHARDS = re.compile(r"[^-]+-[0-9]+-of-[0-9]+(?:-[0-9a-f]+)?")  # the digits at the end are those of a digest
+_IN_SHARDS = re.compile(
+    r"[^-]+-[0-9]+-of-[0-9]+(?:-[0-9a-f]+)?"
+)  # the digits at the end are those of a digest
 
 
 def patterns(files: Sequence[tuple[Sequence[str], str]]) -> list[str]:
@@ -33,14 +48,17 @@ def patterns(files: Sequence[tuple[Sequence[str], str]]) -> list[str]:
         files: the paths of each kind, and how they end.
 
     Returns:
-        [] where there are several kinds, and no placeholders tell which file of one belongs to which of another.
+        [] where there are several kinds, and no placeholders tell which file of one belongs to
+        which of another.
     """
     kinds = [[path.split("/") for path in paths] for paths, _ in files]
     endings = [ending for _, ending in files]
     depths = {len(path) for kind in kinds for path in kind}
     if len(depths) > 1 and len(files) == 1:
         return [f"**/*{endings[0]}"]
-    rooted = any(path[0].startswith("@") for kind in kinds for path in kind)  # as files of --root are
+    rooted = any(
+        path[0].startswith("@") for kind in kinds for path in kind
+    )  # as files of --root are
     if len(depths) > 1 or (len(files) > 1 and (rooted or any(map(_READ.search, endings)))):
         return []
     levels: list[list[str]] = []
@@ -48,7 +66,9 @@ def patterns(files: Sequence[tuple[Sequence[str], str]]) -> list[str]:
         levels.append(_folders([{path[level] for path in kind} for kind in kinds], level, levels))
         if not levels[-1]:
             return []
-    stems = {_stem(path[-1], end) for kind, end in zip(kinds, endings, strict=True) for path in kind}
+    stems = {
+        _stem(path[-1], end) for kind, end in zip(kinds, endings, strict=True) for path in kind
+    }
     if [len(kind) for kind in kinds] == [1] and not _READ.search("".join(stems)):
         stem = stems.pop()
     else:
@@ -58,12 +78,20 @@ def patterns(files: Sequence[tuple[Sequence[str], str]]) -> list[str]:
         if stem == "{id}" and endings[0].endswith(NUMBER) and _splits(last, levels):
             stem = "{id}-{split}"  # as TensorFlow Datasets names its files: bridge-train.tfrecord-00000-of-00512
         elif stem == "{id}" and _splits(first, levels) and all(map(_IN_SHARDS.fullmatch, stems)):
-            stem = "{split}-{shard}-of-{shards}"  # as Hugging Face does: train-00000-of-00003.parquet
-    return ["/".join([*(level[n] for level in levels), stem + end]) for n, end in enumerate(endings)]
+            stem = (
+                "{split}-{shard}-of-{shards}"  # as Hugging Face does: train-00000-of-00003.parquet
+            )
+    return [
+        "/".join([*(level[n] for level in levels), stem + end]) for n, end in enumerate(endings)
+    ]
 
 
 def _stem(name: str, ending: str) -> str:
-    return name[: name.rindex(ending.removesuffix(NUMBER))] if ending.endswith(NUMBER) else name[: -len(ending) or None]
+    return (
+        name[: name.rindex(ending.removesuffix(NUMBER))]
+        if ending.endswith(NUMBER)
+        else name[: -len(ending) or None]
+    )
 
 
 def _folders(values: Sequence[set[str]], level: int, above: Sequence[Sequence[str]]) -> list[str]:
@@ -83,14 +111,22 @@ def _splits(names: set[str], above: Sequence[Sequence[str]]) -> bool:
 
 
 _ISO_639_1 = (
-    "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en "
-    "eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv "
-    "ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne "
-    "ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st "
-    "su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu"
+    "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy "
+    "da de dv dz ee el en "
+    "eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii "
+    "ik io is it iu ja jv "
+    "ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr "
+    "ms mt my na nb nd ne "
+    "ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl "
+    "sm sn so sq sr ss st "
+    "su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh "
+    "zu"
 ).replace(" ", "|")
-_SIDE = re.compile(rf"(?:(?:{_ISO_639_1})(?:[_-][A-Z]\w{{1,9}})?|[a-z]{{3}}_[A-Z][a-z]{{3}}|src|tgt|source|target)")
-# parts of one split (train-00001-of-00002, train.part1, train-aa); train.clean and train.noisy may be two
+_SIDE = re.compile(
+    rf"(?:(?:{_ISO_639_1})(?:[_-][A-Z]\w{{1,9}})?|[a-z]{{3}}_[A-Z][a-z]{{3}}|src|tgt|source|target)"
+)
+# parts of one split (train-00001-of-00002, train.part1, train-aa); train.clean and train.noisy may
+# be two
 _SHARD = re.compile(r"train(?:ing)?(?:[^a-z]|of|part|shard|chunk|split|file)*(?:[^a-z][a-z]{2})?")
 _NEARLY_ALL = 0.8  # corpora of which the others rather lack a file that they should have
 _EQUAL = 0.01  # share of the lines by which two files may differ that should have as many
@@ -135,7 +171,8 @@ def corpus_of(paths: Sequence[str], count: LineCounter) -> Corpus | None:
         count: returns how many lines files have, without those that are no text.
 
     Notes:
-        The endings are languages, or source and target, and at least half of the files have as many lines as the first
+        The endings are languages, or source and target, and at least half of the files have as many
+        lines as the first
         one of their name: code in several programming languages has not.
     """
     texts = texts_by_language(paths)
@@ -146,13 +183,23 @@ def corpus_of(paths: Sequence[str], count: LineCounter) -> Corpus | None:
     texts = {stem: found for stem, found in texts.items() if first in found}
     stems = list(texts)[:: max(1, len(texts) // _LOOKED)][:_LOOKED]
     lines = count([path for stem in stems for path in texts[stem].values()])
-    pairs = [(lines.get(texts[stem][first], 0), lines.get(path, -1)) for stem in stems
-             for side, path in texts[stem].items() if side != first]  # fmt: skip
+    pairs = [
+        (lines.get(texts[stem][first], 0), lines.get(path, -1))
+        for stem in stems
+        for side, path in texts[stem].items()
+        if side != first
+    ]
     if 2 * sum(abs(one - two) <= _EQUAL * max(one, two) for one, two in pairs) < len(pairs):
         return None
-    sides = sorted({side for found in texts.values() for side in found}, key=lambda side: (side != first, side))
+    sides = sorted(
+        {side for found in texts.values() for side in found}, key=lambda side: (side != first, side)
+    )
     found = _patterns(texts, sides)
-    optional = {side for side in sides if sum(side in found for found in texts.values()) < _NEARLY_ALL * len(texts)}
+    optional = {
+        side
+        for side in sides
+        if sum(side in found for found in texts.values()) < _NEARLY_ALL * len(texts)
+    }
     every = tuple(sorted(path for found in texts.values() for path in found.values()))
     counted = sum(lines.get(texts[stem][first], 0) for stem in stems)
     if not found or not counted:
@@ -164,7 +211,10 @@ def _patterns(texts: Mapping[str, Mapping[str, str]], sides: Sequence[str]) -> l
     """Return the pattern of each language; ``{split}`` where all names begin as those of splits do."""
     names = [stem.rpartition("/")[2] for stem in texts]
     tail = _tail(names)
-    kinds = [([found[side] for found in texts.values() if side in found], f"{tail}.{side}") for side in sides]
+    kinds = [
+        ([found[side] for found in texts.values() if side in found], f"{tail}.{side}")
+        for side in sides
+    ]
     found = patterns(kinds)
     words = Counter(re.split(r"[^a-z]", name, maxsplit=1)[0] for name in set(names))
     shards = sum(_SHARD.fullmatch(name.removesuffix(tail)) is not None for name in set(names))
@@ -199,24 +249,32 @@ def advice(data: Path, listing: Listing, wanted: Schema | None = None) -> list[s
         wanted: the schema that fits none of them; None: no built-in one does.
 
     Notes:
-        Only names are looked at. Of a large folder some of them decide. A line with a name that cannot be typed as it
-        is shown (a line break, a command to the terminal) is left out.
+        Only names are looked at. Of a large folder some of them decide. A line with a name that
+        cannot be typed as it is shown (a line break, a command to the terminal) is left out.
     """
     known = {name: load_schema(name) for name in builtin() if name not in {FILES, *WHOLE}}
     if wanted is None:
         lines = [*_elsewhere(data, listing, known), *_other_names(listing, known)]
     else:
-        here = {name: count for name, schema in known.items() if (count := matches(schema, listing))}
+        here = {
+            name: count for name, schema in known.items() if (count := matches(schema, listing))
+        }
         mine = {wanted.name: wanted} if known.get(wanted.name) == wanted else {}
-        lines = [f"schema {name} fits {count:,} of them: --schema {name}" for name, count in here.items()]
+        lines = [
+            f"schema {name} fits {count:,} of them: --schema {name}" for name, count in here.items()
+        ]
         lines += [*_elsewhere(data, listing, mine), *_other_names(listing, mine)]
     lines += foreign_lines(listing)
     held = _bytes_by_ending(listing)
-    sides = {path for text in texts_by_language(listing.entries.paths).values() for path in text.values()}
+    sides = {
+        path for text in texts_by_language(listing.entries.paths).values() for path in text.values()
+    }
     readable = [ending for ending in held if format_of(f"x{ending}") is not None]
     if 2 * sum(held[ending] for ending in readable) <= held.total():
         unknown = [
-            path for path in listing.entries.paths if format_of(path) is None and unsupported_format(path) is None
+            path
+            for path in listing.entries.paths
+            if format_of(path) is None and unsupported_format(path) is None
         ]
         unknown = sorted(set(unknown) - sides)
         lines += [f"no format reads {by_ending(unknown)}: {_OWN_CODE}"] if unknown else []
@@ -229,10 +287,15 @@ def unreadable(data: Path, listing: Listing) -> str:
     """Return what to say of data of which no file is of a known format; "" where one is."""
     if any(format_of(path) is not None for path in listing.entries.paths):
         return ""
-    none = f"{data}: no format reads any of its {len(listing.entries):,} files: {by_ending(listing.entries.paths)}"
+    none = (
+        f"{data}: no format reads any of its {len(listing.entries):,} files: "
+        f"{by_ending(listing.entries.paths)}"
+    )
     known = sorted(suffix for one in formats().values() for suffix in one.suffixes)
     first = f"{none}. Read are {' '.join(known)}. Convert the data to one of these, or {_OWN_CODE}"
-    return ManyLines.of([first, *(f"    {line}" for line in foreign_lines(listing) if line.isprintable())])
+    return ManyLines.of(
+        [first, *(f"    {line}" for line in foreign_lines(listing) if line.isprintable())]
+    )
 
 
 def by_ending(paths: Iterable[str]) -> str:
@@ -250,7 +313,10 @@ def _elsewhere(data: Path, listing: Listing, schemas: Mapping[str, Schema]) -> I
     for name, schema in schemas.items():
         folder = _above(schema, root, paths) or _below(schema, root, paths)
         if folder is not None:
-            yield f"schema {name} fits the folder {folder}: datacheck scan {typed(folder)} --schema {name}"
+            yield (
+                f"schema {name} fits the folder {folder}: datacheck scan {typed(folder)} "
+                f"--schema {name}"
+            )
 
 
 def _above(schema: Schema, root: Path, paths: list[str]) -> Path | None:
@@ -291,27 +357,39 @@ def _bytes_by_ending(listing: Listing) -> Counter[str]:
     """Return the bytes of some files by the ending of their names."""
     step = _step(listing)
     held: Counter[str] = Counter()
-    for path, nbytes in zip(listing.entries.paths[::step], listing.entries.sizes[::step].tolist(), strict=True):
+    for path, nbytes in zip(
+        listing.entries.paths[::step], listing.entries.sizes[::step].tolist(), strict=True
+    ):
         held[PurePosixPath(path).suffix] += nbytes
     return held
 
 
 def _fits(schema: Schema, path: str) -> bool:
-    return any(template.tail and template.match(path) is not None for template in file_templates(schema))
+    return any(
+        template.tail and template.match(path) is not None for template in file_templates(schema)
+    )
 
 
 def _other_names(listing: Listing, schemas: Mapping[str, Schema]) -> Iterator[str]:
     """Yield how a schema of one line takes the fields of a built-in one for files of other names."""
     held = _bytes_by_ending(listing)  # what the data are; notes beside them are not
-    ending = max((one for one in held if format_of(f"x{one}") is not None), key=lambda one: held[one], default="")
+    ending = max(
+        (one for one in held if format_of(f"x{one}") is not None),
+        key=lambda one: held[one],
+        default="",
+    )
     alike = [
         name
         for name, schema in schemas.items()
         if ending
         and ending != _NO_HEADER
-        and all(t.text.startswith(_ANYWHERE) and t.tail.endswith(ending) for t in file_templates(schema))
+        and all(
+            t.text.startswith(_ANYWHERE) and t.tail.endswith(ending) for t in file_templates(schema)
+        )
     ]
     if alike:
-        name, which = (alike[0], "") if len(alike) == 1 else ("NAME", f" (NAME is {' or '.join(alike)})")
+        name, which = (
+            (alike[0], "") if len(alike) == 1 else ("NAME", f" (NAME is {' or '.join(alike)})")
+        )
         own = f'{{datacheck: 1, name: mine, extends: {name}, samples: {{files: "**/*{ending}"}}}}'
         yield f"the same layout, other file names: --schema mine.yaml with the line {own}{which}"

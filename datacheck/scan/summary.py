@@ -18,7 +18,13 @@ import numpy as np
 from datacheck import __version__
 from datacheck.errors import FormatError
 from datacheck.formats.base import format_of
-from datacheck.formats.foreign import HEAD_BYTES, UNSUPPORTED, UnsupportedFormat, is_ancillary, unsupported_format
+from datacheck.formats.foreign import (
+    HEAD_BYTES,
+    UNSUPPORTED,
+    UnsupportedFormat,
+    is_ancillary,
+    unsupported_format,
+)
 from datacheck.model.finding import Report, Verdict
 from datacheck.model.sample import Depth
 from datacheck.model.table import CHECKED, SKIPPED, UNREADABLE, Note, Table, Texts
@@ -35,9 +41,15 @@ from datacheck.sources.roots import NOT_WHOLE, Roots, encoded_digest, root_of
 UNREAD = "DC113"
 _MOST_LISTED = 2  # formats without a reader that an error names
 _PEEKED = 16  # kinds of files without a known ending whose first bytes are read
-_DESCRIBE = "describe them in the schema, or scan them with one of their own (--schema files reads every file)"
+_DESCRIBE = (
+    "describe them in the schema, or scan them with one of their own (--schema files reads "
+    "every file)"
+)
 _UNTYPED = ".bin"  # all other files of this ending are read whole at each level that reads values
-_DECLARE = "declare the field with its dtype and shape, or scan what your loader returns (--loader MODULE:FUNCTION)"
+_DECLARE = (
+    "declare the field with its dtype and shape, or scan what your loader returns (--loader "
+    "MODULE:FUNCTION)"
+)
 _SKIPPED = "a library that reads it is not installed"
 
 
@@ -68,13 +80,17 @@ class ReadCoverage:
     Args:
         nbytes: of all files that count.
         opened: of those that samples were read from.
-        partly: of those that were opened, the ones of which not all values were read: pixels, at most levels.
-        left: of those that were not opened, the ones that need not be: companions (``samples.companions``) in which no
-            field lies, and what the schema names in `not_read` of DC113.
+        partly: of those that were opened, the ones of which not all values were read: pixels, at
+            most levels.
+        left: of those that were not opened, the ones that need not be: companions
+            (``samples.companions``) in which no field lies, and what the schema names in `not_read`
+            of DC113.
         fields: how many were met, listed or not.
         fields_read: those of which the values were read, not only the header.
-        kinds: the files that were not opened and that the schema does not speak of, those with most bytes first.
-        patterns_guessed: nobody chose the schema's patterns (`left_out` of DC113), so what they leave out counts.
+        kinds: the files that were not opened and that the schema does not speak of, those with most
+            bytes first.
+        patterns_guessed: nobody chose the schema's patterns (`left_out` of DC113), so what they
+            leave out counts.
     """
 
     nbytes: int
@@ -89,13 +105,22 @@ class ReadCoverage:
     def as_dict(self) -> dict[str, Any]:
         """Return what ``result.json`` says of it."""
         return {
-            "bytes": self.nbytes, "opened": self.opened, "partly": self.partly, "left": self.left,
-            "fields": self.fields, "fields_read": self.fields_read,
+            "bytes": self.nbytes,
+            "opened": self.opened,
+            "partly": self.partly,
+            "left": self.left,
+            "fields": self.fields,
+            "fields_read": self.fields_read,
             "unread": [
-                {"format": kind.name, "files": kind.files, "bytes": kind.nbytes, "first": kind.first}
+                {
+                    "format": kind.name,
+                    "files": kind.files,
+                    "bytes": kind.nbytes,
+                    "first": kind.first,
+                }
                 for kind in self.kinds
             ],
-        }  # fmt: skip
+        }
 
     def notes(self) -> list[Note]:
         """Return what the rule about unread data judges: a note for each kind."""
@@ -104,14 +129,18 @@ class ReadCoverage:
         counted = self.nbytes - self.left - passed
         return [
             Note(
-                UNREAD, kind.first, kind.name,
+                UNREAD,
+                kind.first,
+                kind.name,
                 about={
-                    "files": kind.files, "bytes": kind.nbytes, "of": counted,
+                    "files": kind.files,
+                    "bytes": kind.nbytes,
+                    "of": counted,
                     "way": _DESCRIBE if kind.chosen else kind.way,
                 },
             )
             for kind in kinds
-        ]  # fmt: skip
+        ]
 
 
 def coverage(past: PreviousRun, schema: Schema, level: Depth) -> ReadCoverage:
@@ -124,7 +153,9 @@ def coverage(past: PreviousRun, schema: Schema, level: Depth) -> ReadCoverage:
     """
     entries = past.listing.entries
     sizes = entries.sizes
-    lacking = {path for path in Texts.of(past.table.files).take(past.table.status == SKIPPED) if path}
+    lacking = {
+        path for path in Texts.of(past.table.files).take(past.table.status == SKIPPED) if path
+    }
     unopened = [path for path in past.unclaimed if not is_ancillary(path)]
     beside = _bytes(past.listing, [path for path in past.unclaimed if is_ancillary(path)])
     own = np.array([not root_of(past.listing.roots, path)[0] for path in entries.paths], bool)
@@ -138,7 +169,11 @@ def coverage(past: PreviousRun, schema: Schema, level: Depth) -> ReadCoverage:
     rest += [(path, (_name(path), _SKIPPED)) for path in sorted(lacking)]
     whole = own & (entries.digests == encoded_digest(NOT_WHOLE))
     if level != "structure":
-        untyped = [entries.paths[at] for at in np.flatnonzero(whole) if entries.paths[at].lower().endswith(_UNTYPED)]
+        untyped = [
+            entries.paths[at]
+            for at in np.flatnonzero(whole)
+            if entries.paths[at].lower().endswith(_UNTYPED)
+        ]
         rest += [(path, (f"{_UNTYPED} of a type that nothing says", _DECLARE)) for path in untyped]
     kinds = _kinds(past.listing, rest)
     passed = _bytes(past.listing, left)
@@ -151,11 +186,13 @@ def coverage(past: PreviousRun, schema: Schema, level: Depth) -> ReadCoverage:
 
 def _fields(past: PreviousRun, schema: Schema, level: Depth) -> tuple[int, int]:
     """Return how many fields were met, and of how many the values were read."""
-    met = {name.removesuffix(":ndim") for name in past.table.columns if name.endswith(":ndim")} - {""}
+    met = {name.removesuffix(":ndim") for name in past.table.columns if name.endswith(":ndim")} - {
+        ""
+    }
     met = {name for name in met if schema.part_of(name) is None}
     headers = {"deep": set(), "numeric": met & pixels(schema), "structure": met}[level]
-    # of fields that the schema does not list rows hold what was measured of all of them together; one that was read in
-    # some samples and passed over in others has both names
+    # of fields that the schema does not list rows hold what was measured of all of them together;
+    # one that was read in some samples and passed over in others has both names
     said = met.union(name for name in past.undeclared if not name.endswith(NOT_READ))
     passed = {name.removesuffix(NOT_READ) for name in past.undeclared} - said
     return len(said) + len(passed), len(said) - len(headers)
@@ -190,7 +227,12 @@ def _kinds(listing: Listing, files: Iterable[tuple[str, tuple[str, str]]]) -> li
         grouped.setdefault(kind, []).append(path)
     found = [
         UnreadKind(
-            name, way, len(paths), _bytes(listing, paths), min(paths), not way and format_of(paths[0]) is not None
+            name,
+            way,
+            len(paths),
+            _bytes(listing, paths),
+            min(paths),
+            not way and format_of(paths[0]) is not None,
         )
         for (name, way), paths in grouped.items()
     ]
@@ -240,7 +282,8 @@ def foreign_lines(listing: Listing) -> list[str]:
             held[found] += nbytes
             firsts.setdefault(found, path)
     return [
-        f"no format reads {found.name} ({firsts[found]}): {found.way}" for found, _ in held.most_common(_MOST_LISTED)
+        f"no format reads {found.name} ({firsts[found]}): {found.way}"
+        for found, _ in held.most_common(_MOST_LISTED)
     ]
 
 
@@ -278,7 +321,11 @@ class RunContext:
 
 def report_of(facts: RunContext, command: str, fail_on: str, judged: RuleResults) -> Report:
     """Return the report of a scan; its folder is not known yet."""
-    began, table, listing = datetime.fromtimestamp(facts.began, UTC), facts.state.table, facts.state.listing
+    began, table, listing = (
+        datetime.fromtimestamp(facts.began, UTC),
+        facts.state.table,
+        facts.state.listing,
+    )
     run = {
         "id": began.strftime("%Y%m%dT%H%M%SZ"),
         "started": began.strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -290,7 +337,9 @@ def report_of(facts: RunContext, command: str, fail_on: str, judged: RuleResults
         "kept_files": facts.kept_files,
         "kept_samples": facts.kept_samples,
         "tokenized": _tokenized(table),
-        "rule_seconds": {code: round(s, 3) for code, s in judged.seconds.items() if s >= _LEAST_SECONDS},
+        "rule_seconds": {
+            code: round(s, 3) for code, s in judged.seconds.items() if s >= _LEAST_SECONDS
+        },
     }
     counts = {
         "listed": len(table),
@@ -316,9 +365,16 @@ def report_of(facts: RunContext, command: str, fail_on: str, judged: RuleResults
     schema = {"name": facts.schema.name, "digest": facts.schema.digest}
     crashes = [*judged.crashes, *facts.state.deaths]
     return Report(
-        run, dataset, schema, judged.verdicts, judged.findings, int(judged.valid.sum()),
-        list(_unchecked(facts, judged)), crashes, suppressed=judged.suppressed,
-    )  # fmt: skip
+        run,
+        dataset,
+        schema,
+        judged.verdicts,
+        judged.findings,
+        int(judged.valid.sum()),
+        list(_unchecked(facts, judged)),
+        crashes,
+        suppressed=judged.suppressed,
+    )
 
 
 def _tokenized(table: Table) -> int:
@@ -343,9 +399,14 @@ def _unchecked(facts: RunContext, judged: RuleResults) -> Iterable[str]:
     for why, rules in unseen.items():
         some = rules if len(rules) <= _RULES else [rule.partition(" ")[0] for rule in rules]
         yield f"{', '.join(some)}: {why}"
-    unread = [name for name in sorted(pixels(facts.schema)) if f"{name}:ndim" in state.table.columns]
+    unread = [
+        name for name in sorted(pixels(facts.schema)) if f"{name}:ndim" in state.table.columns
+    ]
     if unread and facts.level == "numeric":
-        yield f"pixels of {', '.join(unread)}: only shape and dtype were read; --level deep also compares by them"
+        yield (
+            f"pixels of {', '.join(unread)}: only shape and dtype were read; --level deep also "
+            f"compares by them"
+        )
     passed = [name.removesuffix(NOT_READ) for name in state.undeclared if name.endswith(NOT_READ)]
     met = [name for name in state.undeclared if not name.endswith(NOT_READ)]
     if met and ANY not in facts.schema.fields:
@@ -355,13 +416,18 @@ def _unchecked(facts: RunContext, judged: RuleResults) -> Iterable[str]:
     yield from _unopened(state.unclaimed, facts.coverage)
     if listing.skipped:
         named = "; ".join(f"{path}: {reason}" for path, reason in listing.skipped[:_NAMED])
-        yield f"{_count(len(listing.skipped), 'name')} left out ({named}{_more(len(listing.skipped))})"
+        yield (
+            f"{_count(len(listing.skipped), 'name')} left out "
+            f"({named}{_more(len(listing.skipped))})"
+        )
 
 
 def _without_rate(notes: Sequence[Note]) -> Iterable[str]:
     for note in notes:
         if note.code == _RATE:
-            yield f"{note.key}: {note.reason}, so what needs the steps a second was not judged there"
+            yield (
+                f"{note.key}: {note.reason}, so what needs the steps a second was not judged there"
+            )
 
 
 def _skipped_samples(table: Table) -> Iterable[str]:
@@ -371,19 +437,29 @@ def _skipped_samples(table: Table) -> Iterable[str]:
 
 
 def _undeclared(names: Sequence[str], what: str) -> str:
-    shown = ", ".join(name or "''" for name in names[:8]) + ("" if len(names) <= 8 else f" … {len(names) - 8} more")
+    shown = ", ".join(name or "''" for name in names[:8]) + (
+        "" if len(names) <= 8 else f" … {len(names) - 8} more"
+    )
     return f"{_count(len(names), 'field')} that the schema does not list, {what}: {shown}"
 
 
 def _unopened(paths: Sequence[str], found: ReadCoverage | None) -> Iterable[str]:
     if paths:
         kinds = Counter(PurePosixPath(path).suffix or "no suffix" for path in paths)
-        shown = ", ".join(f"{kind} {count:,}" for kind, count in sorted(kinds.items(), key=lambda k: (-k[1], k[0]))[:6])
+        shown = ", ".join(
+            f"{kind} {count:,}"
+            for kind, count in sorted(kinds.items(), key=lambda k: (-k[1], k[0]))[:6]
+        )
         more = " …" if len(kinds) > 6 else ""
-        yield f"{_count(len(paths), 'file')} that no sample uses ({shown}{more}), such as {paths[0]}"
+        yield (
+            f"{_count(len(paths), 'file')} that no sample uses ({shown}{more}), such as {paths[0]}"
+        )
     named = [] if found is None else [kind for kind in found.kinds if kind.way]
     for kind in named[:_NAMED]:
-        yield f"{kind.name} ({_count(kind.files, 'file')}, such as {kind.first}) was not read: {kind.way}"
+        yield (
+            f"{kind.name} ({_count(kind.files, 'file')}, such as {kind.first}) was not read: "
+            f"{kind.way}"
+        )
 
 
 def _count(number: int, what: str) -> str:

@@ -34,13 +34,16 @@ class _FittingNames:
     """The first names by order that fit into a room, when each takes some bytes of every row.
 
     Notes:
-        Rows, widths and names only ever become more, and the room of a row less: a name that does not fit now would not
-        fit later. So the names that are left do not depend on the order in which tables come.
+        Rows, widths and names only ever become more, and the room of a row less: a name that does
+        not fit now would not fit later. So the names that are left do not depend on the order in
+        which tables come.
     """
 
     def __init__(self, room: MemoryLimit) -> None:
         self._room = room
-        self._names: dict[str, dict[str, int]] = {}  # bytes of a row: by name that fits, and by column
+        self._names: dict[
+            str, dict[str, int]
+        ] = {}  # bytes of a row: by name that fits, and by column
         self._end = ""  # no name from this one on fits; "" while all do
 
     def holds(self, name: str) -> bool:
@@ -68,7 +71,9 @@ class _FittingNames:
         """Leave out the names that do not fit any more."""
         left = min(self._room.most, self._room.few + self._room.row * rows)
         for place, (name, widths) in enumerate(sorted(self._names.items())):
-            left -= rows * max(sum(widths.values()) - widths.get(LEFT_OUT, 0), widths.get(LEFT_OUT, 0))
+            left -= rows * max(
+                sum(widths.values()) - widths.get(LEFT_OUT, 0), widths.get(LEFT_OUT, 0)
+            )
             if left < 0 or place == self._room.names:
                 self.end_at(name)
                 return
@@ -82,15 +87,19 @@ class BoundedTables:
         tables: the first ones.
 
     Notes:
-        All rows of all tables will have all columns, so a field costs the widest of its rows, times all rows. What is
-        kept does not depend on the order in which tables come, nor on what was cut to tables before. Rows say what of
-        them was left out, so that a later scan of fewer samples does not judge the others alone: of wide columns how
-        much they would take, of unlisted fields the first name, from which on there is none.
+        All rows of all tables will have all columns, so a field costs the widest of its rows, times
+        all rows. What is kept does not depend on the order in which tables come, nor on what was
+        cut to tables before. Rows say what of them was left out, so that a later scan of fewer
+        samples does not judge the others alone: of wide columns how much they would take, of
+            unlisted fields the first name, from which on there is none.
     """
 
     def __init__(self, schema: Schema, tables: Iterable[Table] = ()) -> None:
         self._schema = schema
-        self._listed = {*schema.fields, *(name for fields in schema.when.values() for name in fields)}
+        self._listed = {
+            *schema.fields,
+            *(name for fields in schema.when.values() for name in fields),
+        }
         self._tables: list[Table] = []
         self._rows = 0
         self._unlisted, self._wide = _FittingNames(UNLISTED), _FittingNames(WIDE)
@@ -128,13 +137,17 @@ class BoundedTables:
 
     def named(self, names: Iterable[str]) -> set[str]:
         """Return names of unlisted fields; those of which nothing is kept are said not to be read."""
-        return {name if self.holds(name) or name.endswith(NOT_READ) else name + NOT_READ for name in names}
+        return {
+            name if self.holds(name) or name.endswith(NOT_READ) else name + NOT_READ
+            for name in names
+        }
 
     def lack(self, *, partly: bool = False) -> bool:
         """Tell whether rows of an earlier scan lack what fits now, or may fit: their files must be read again.
 
         Args:
-            partly: not all rows of that scan are here; where all are, what did not fit then does not fit now.
+            partly: not all rows of that scan are here; where all are, what did not fit then does
+                not fit now.
         """
         return (partly and self._unlisted.end != "") or any(
             stat == LEFT_OUT and fitting.holds(name)
@@ -148,7 +161,9 @@ class BoundedTables:
             name, _, stat = column.rpartition(":")
             if name in unlisted or (stat == LEFT_OUT and name not in self._listed):
                 yield self._unlisted, name, stat, measured
-            elif stat == LEFT_OUT or (measured.values.ndim == 2 and measured.values.shape[1] > MOST_COMPONENTS):
+            elif stat == LEFT_OUT or (
+                measured.values.ndim == 2 and measured.values.shape[1] > MOST_COMPONENTS
+            ):
                 yield self._wide, name, stat, measured
 
     def _without(self, table: Table) -> Table:
@@ -159,9 +174,14 @@ class BoundedTables:
             elif stat != LEFT_OUT and not fitting.holds(name):
                 del columns[f"{name}:{stat}"]
                 if fitting is self._wide:
-                    before, mark = measured._replace(values=np.zeros(len(table), np.int32)), f"{name}:{LEFT_OUT}"
+                    before, mark = (
+                        measured._replace(values=np.zeros(len(table), np.int32)),
+                        f"{name}:{LEFT_OUT}",
+                    )
                     before = columns.get(mark, before)
-                    columns[mark] = before._replace(values=before.values + np.int32(_counted(measured)))
+                    columns[mark] = before._replace(
+                        values=before.values + np.int32(_counted(measured))
+                    )
         if end := self._unlisted.end:
             none = np.broadcast_to(np.int32(0), len(table))
             columns[f"{end}:{LEFT_OUT}"] = Measured(none, np.broadcast_to(np.True_, len(table)))

@@ -17,7 +17,16 @@ from datacheck.errors import FormatError, MissingDependencyError, UsageError
 from datacheck.formats.limits import SAMPLES
 from datacheck.model.row_keys import storable, storable_keys
 from datacheck.model.sample import Block, Origins
-from datacheck.model.table import CHECKED, FAULT, SKIPPED, UNREADABLE, Measured, Table, Texts, concatenate
+from datacheck.model.table import (
+    CHECKED,
+    FAULT,
+    SKIPPED,
+    UNREADABLE,
+    Measured,
+    Table,
+    Texts,
+    concatenate,
+)
 from datacheck.plugins import add_module_folders
 from datacheck.rules import rules_for
 from datacheck.rules.base import Measure
@@ -54,7 +63,11 @@ def _path(value: Any) -> bool:
 
 
 def _digest_or_none(value: Any) -> bool:
-    return value is None or value == NOT_WHOLE or (isinstance(value, str) and bool(_DIGEST.fullmatch(value)))
+    return (
+        value is None
+        or value == NOT_WHOLE
+        or (isinstance(value, str) and bool(_DIGEST.fullmatch(value)))
+    )
 
 
 def _of_task(answer: Mapping[str, Any], task: Mapping[str, Any]) -> bool:
@@ -84,34 +97,43 @@ def _covers_items(items: set[tuple[str, str]], whole: set[tuple[str, str]], tabl
         The words first, so that there are not too many pairs to look at.
     """
     files, splits = ({item[i] for item in items} for i in (0, 1))
-    known = files.issuperset(Texts.of(table.files).words) and splits.issuperset(Texts.of(table.splits).words)
+    known = files.issuperset(Texts.of(table.files).words) and splits.issuperset(
+        Texts.of(table.splits).words
+    )
     return known and items >= _slots(table) >= whole
 
 
 @answers(
     {
-        "table": dict, "items": [(text, text, [_path])],
+        "table": dict,
+        "items": [(text, text, [_path])],
         "entries": [(text, natural, *[int64] * 4, _digest_or_none)],
-        "crashes": [{"measure": str, "key": text, "traceback": text}], "undeclared": [text], "host": text,
+        "crashes": [{"measure": str, "key": text, "traceback": text}],
+        "undeclared": [text],
+        "host": text,
         "cut": (natural, natural),
     },
-    _of_task, raises=(UsageError, MissingDependencyError),
-)  # fmt: skip
+    _of_task,
+    raises=(UsageError, MissingDependencyError),
+)
 def measure_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
     """Read and measure items (see `parallel.run_task`).
 
     Args:
-        task: schema (`Schema.as_dict`), root, roots, level, items (`Item.as_dict`), measures (names), paths (of
-            a user's own modules).
+        task: schema (`Schema.as_dict`), root, roots, level, items (`Item.as_dict`), measures
+            (names), paths (of a user's own modules).
         beat: called with an item's number before it is touched and after each of its blocks.
 
     Returns:
-        table (`Table.as_wire`), items (path, split, files that reading opens), entries (`Entry` of each file, with its
-        digest), crashes (measure, key, traceback), undeclared (fields that the schema does not list), host,
-        cut (of a first part: how many samples the file has, and how many make a part; else 0, 0).
+        table (`Table.as_wire`), items (path, split, files that reading opens), entries (`Entry` of
+        each file, with its digest), crashes (measure, key, traceback), undeclared (fields that the
+        schema does not list), host, cut (of a first part: how many samples the file has, and how
+        many make a part; else 0, 0).
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # once: formats silence their libraries at every value otherwise
+        warnings.simplefilter(
+            "ignore"
+        )  # once: formats silence their libraries at every value otherwise
         return _measured(task, beat)
 
 
@@ -132,10 +154,18 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
         nonlocal place, waiting
         place = number
         beat(number)
-        before.update(_current_entries(source, [file for file in files[number] if file not in before]))
+        before.update(
+            _current_entries(source, [file for file in files[number] if file not in before])
+        )
         part = todo[number].part
-        waiting += sum(size_in(source.folders, entry) for file in files[number] if (entry := before[file]) is not None)
-        if isinstance(beat, Pulse) and not schema.checks:  # what a user's own check takes is not the file's fault
+        waiting += sum(
+            size_in(source.folders, entry)
+            for file in files[number]
+            if (entry := before[file]) is not None
+        )
+        if (
+            isinstance(beat, Pulse) and not schema.checks
+        ):  # what a user's own check takes is not the file's fault
             beat.files(waiting if part is None else part[1] - part[0])
 
     rows = BoundedTables(schema)
@@ -146,7 +176,9 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
         if isinstance(got, Unread):
             unread.setdefault(place, []).append(got)
             if got.alone:
-                tables = [table for table in rows.tables() if Texts.of(table.files).words != [got.key]]
+                tables = [
+                    table for table in rows.tables() if Texts.of(table.files).words != [got.key]
+                ]
                 rows = BoundedTables(schema, tables)
         else:
             for table in _rows(bench, got, unlisted=source.unlisted):
@@ -154,18 +186,30 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
     for number, found in unread.items():
         rows.add(unread_rows(found, todo[number].path, todo[number].split))
     table = concatenate(rows.tables())
-    spoiled = {file for file, entry in before.items() if _stamp(stat_entry(root, file, roots)) != _stamp(entry)}
+    spoiled = {
+        file
+        for file, entry in before.items()
+        if _stamp(stat_entry(root, file, roots)) != _stamp(entry)
+    }
     spoiled.update(item.path for item in todo if _was_written(item, before.get(item.path)))
     table = _complete_rows(table, schema, list(zip(todo, files, strict=True)), spoiled)
-    entries = [entry for file, entry in sorted(before.items()) if entry is not None and file not in spoiled]
+    entries = [
+        entry for file, entry in sorted(before.items()) if entry is not None and file not in spoiled
+    ]
     # whoever cut the file has its digest, or whoever read its first part
     parts = {item.path for item in todo if not item.whole and not item.is_first}
     return {
         "table": table.as_wire(),
-        "items": [[i.path, i.split, f] for i, f in zip(todo, files, strict=True) if i.path not in bench.failed],
+        "items": [
+            [i.path, i.split, f]
+            for i, f in zip(todo, files, strict=True)
+            if i.path not in bench.failed
+        ],
         "entries": [list(_with_digest(source, root, roots, entry, parts)) for entry in entries],
         "crashes": list(bench.crashes.values()),
-        "undeclared": sorted(rows.named(bench.undeclared) | {name + NOT_READ for name in source.passed})[:_NAMES],
+        "undeclared": sorted(
+            rows.named(bench.undeclared) | {name + NOT_READ for name in source.passed}
+        )[:_NAMES],
         "host": socket.gethostname(),
         "cut": list(next(iter(source.cuts.values()), (0, 0))),
     }
@@ -182,17 +226,23 @@ def _rows(bench: MeasurementRunner, block: Block, *, unlisted: bool) -> Iterator
         return
     for i, why in failing.items():
         group, origin = block.groups[i] if block.groups else "", block.origins[i]
-        yield unread_rows([Unread(block.keys[i], "DC101", f"{why}, {FAULT}", group)], origin.file, block.split)
+        yield unread_rows(
+            [Unread(block.keys[i], "DC101", f"{why}, {FAULT}", group)], origin.file, block.split
+        )
     if rest := [i for i in range(len(block)) if i not in failing]:
         yield _measured_rows(bench, block.take(rest), unlisted=unlisted, strict=False)
 
 
-def _measured_rows(bench: MeasurementRunner, block: Block, *, unlisted: bool, strict: bool) -> Table:
+def _measured_rows(
+    bench: MeasurementRunner, block: Block, *, unlisted: bool, strict: bool
+) -> Table:
     """Return the rows of a block; fields that the schema does not list are measured, and no part of its samples."""
     if not unlisted:
         return checked_rows(block, bench.measure(block, strict=strict))
     listed, others = bench.parted(block)
-    return checked_rows(listed, bench.measure(listed, strict=strict) | bench.measure_unlisted(others))
+    return checked_rows(
+        listed, bench.measure(listed, strict=strict) | bench.measure_unlisted(others)
+    )
 
 
 def _failure(bench: MeasurementRunner, block: Block) -> str:
@@ -209,7 +259,9 @@ def _failure(bench: MeasurementRunner, block: Block) -> str:
 def _current_entries(source: Source, files: Sequence[str]) -> dict[str, Entry | None]:
     """Return what files are now, and let the source open nothing else in their places."""
     found = {file: stat_entry(source.root, file, source.roots) for file in files}
-    source.folders.expected.update((file, entry[1:5]) for file, entry in found.items() if entry is not None)
+    source.folders.expected.update(
+        (file, entry[1:5]) for file, entry in found.items() if entry is not None
+    )
     return found
 
 
@@ -222,7 +274,9 @@ def _was_written(item: Item, entry: Entry | None) -> bool:
     return entry is not None and item.nbytes not in (0, entry.size)
 
 
-def _with_digest(source: Source, root: Path, roots: Mapping[str, Path], entry: Entry, parts: Collection[str]) -> Entry:
+def _with_digest(
+    source: Source, root: Path, roots: Mapping[str, Path], entry: Entry, parts: Collection[str]
+) -> Entry:
     """Return the entry with what is known of the file's bytes: reading may have told it already."""
     if entry.path in source.partly:
         return entry._replace(digest=NOT_WHOLE)
@@ -231,18 +285,24 @@ def _with_digest(source: Source, root: Path, roots: Mapping[str, Path], entry: E
     return digested(root, roots, entry, parts)
 
 
-def digested(root: Path, roots: Mapping[str, Path], entry: Entry, others: Collection[str] = ()) -> Entry:
+def digested(
+    root: Path, roots: Mapping[str, Path], entry: Entry, others: Collection[str] = ()
+) -> Entry:
     """Return the entry with the digest of its file; without one for `others`, and where it cannot be read."""
     if entry.path in others:
         return entry
     try:
-        return entry._replace(digest=_digest(str(root), tuple(sorted(roots.items())), entry.path, entry[1:5]))
+        return entry._replace(
+            digest=_digest(str(root), tuple(sorted(roots.items())), entry.path, entry[1:5])
+        )
     except FormatError:  # reading it has already said why
         return entry
 
 
 @lru_cache(maxsize=4096)
-def _digest(root: str, roots: tuple[tuple[str, Path], ...], path: str, stamp: tuple[int, ...]) -> str:
+def _digest(
+    root: str, roots: tuple[tuple[str, Path], ...], path: str, stamp: tuple[int, ...]
+) -> str:
     """Digest a file once, however many samples it is a companion of."""
     del stamp  # part of the key: another content is another call
     return digest_entry(Path(root), path, dict(roots))
@@ -272,26 +332,42 @@ def _complete_rows(
         if slot in keys:
             keys[slot].append(key)
     for slot, file in changed.items():
-        said = f"{'it' if file == slot[0] else file} changed while it was read; scan again when nothing writes to it"
-        extra.append(unread_rows([Unread(key, "DC101", said) for key in keys[slot] or [slot[0]]], *slot))
-    return concatenate([table.take(np.flatnonzero([slot not in changed for slot in slots])), *extra])
+        said = (
+            f"{'it' if file == slot[0] else file} changed while it was read; scan again when "
+            f"nothing writes to it"
+        )
+        extra.append(
+            unread_rows([Unread(key, "DC101", said) for key in keys[slot] or [slot[0]]], *slot)
+        )
+    return concatenate(
+        [table.take(np.flatnonzero([slot not in changed for slot in slots])), *extra]
+    )
 
 
 def _slots(table: Table) -> set[tuple[str, str]]:
     """Return every (file, split) that some row is of."""
     files, splits = Texts.of(table.files), Texts.of(table.splits)
-    pairs = np.flatnonzero(np.bincount(files.rows * np.int64(max(1, len(splits.words))) + splits.rows))
-    return {(files.words[pair // len(splits.words)], splits.words[pair % len(splits.words)]) for pair in pairs.tolist()}
+    pairs = np.flatnonzero(
+        np.bincount(files.rows * np.int64(max(1, len(splits.words))) + splits.rows)
+    )
+    return {
+        (files.words[pair // len(splits.words)], splits.words[pair % len(splits.words)])
+        for pair in pairs.tolist()
+    }
 
 
 def _no_sample(schema: Schema, item: Item) -> Unread:
     each = schema.samples.each
     if not item.nbytes:
         return Unread(item.path, "DC103", "the file is empty (0 bytes)")
-    return Unread(item.path, "DC101", f"holds no sample (samples.each: {each})" if each else "holds no sample")
+    return Unread(
+        item.path, "DC101", f"holds no sample (samples.each: {each})" if each else "holds no sample"
+    )
 
 
-def unread_rows(unread: Sequence[Unread], file: str | Sequence[str], split: str | Sequence[str]) -> Table:
+def unread_rows(
+    unread: Sequence[Unread], file: str | Sequence[str], split: str | Sequence[str]
+) -> Table:
     """Return the rows of samples that could not be made.
 
     Args:

@@ -45,7 +45,11 @@ def parse_count(value: object) -> Dim:
     Raises:
         ValueError: it is none of these.
     """
-    if isinstance(value, str) and value.startswith(SUM) and _is_dim(axis := value.removeprefix(SUM).strip()):
+    if (
+        isinstance(value, str)
+        and value.startswith(SUM)
+        and _is_dim(axis := value.removeprefix(SUM).strip())
+    ):
         return SUM + axis
     try:
         return parse_dim(value)
@@ -58,16 +62,24 @@ def parse_shape(value: object) -> object:
     """Return a list of axes as a tuple; what is not a list passes through to the type check.
 
     Raises:
-        ValueError: an item is no axis; the message shows the whole shape and, for ``4x4``, what was meant.
+        ValueError: an item is no axis; the message shows the whole shape and, for ``4x4``, what was
+            meant.
     """
     if not isinstance(value, list | tuple):
         return value
     for item in value:
         if not _is_dim(item):
-            msg = f"cannot read axis {item!r} in {format_shape(value)}; axes are names or integers of 0 or more"
+            msg = (
+                f"cannot read axis {item!r} in {format_shape(value)}; axes are names or integers "
+                f"of 0 or more"
+            )
             meant = [_PRODUCT.fullmatch(v) if isinstance(v, str) else None for v in value]
             if isinstance(item, str) and _PRODUCT.fullmatch(item):
-                sizes = [s for v, m in zip(value, meant, strict=True) for s in ([m[1], m[2]] if m else [v])]
+                sizes = [
+                    s
+                    for v, m in zip(value, meant, strict=True)
+                    for s in ([m[1], m[2]] if m else [v])
+                ]
                 msg += f". Did you mean {format_shape(sizes)}?"
             raise ValueError(msg)
     return tuple(value)
@@ -96,20 +108,48 @@ SKELETONS: frozenset[str] = frozenset(
 ROBOTS: frozenset[str] = frozenset({"panda", "leap"})  # their joint limits are known to the rules
 
 SPATIAL_ROLES: frozenset[str] = frozenset({"points", "joints", "position"})
-JOINT_NAMES, JOINT_COUNTS = r"joint|keypoint|landmark|kpt|skelet", range(14, 71)  # what skeletons are called, and have
+JOINT_NAMES, JOINT_COUNTS = (
+    r"joint|keypoint|landmark|kpt|skelet",
+    range(14, 71),
+)  # what skeletons are called, and have
 POINT_NAMES = r"point|xyz|cloud|^pc|_pc|coord|vert|scan"
-RATE_NAMES = (
-    r"(?:^|_|q)(?:vel(?:$|_|oc)|acc(?:$|_|el)|torque|effort|force|wrench)|_(?:cos|sin)$"  # of joints, and no places
-)
-PACE_NAMES = (
-    r"(?:^|[./])(?:(?:sampl\w*_?|frame_?)?(?:rate|freq(?:uency)?)|fps|hz|sr|dt|frame_?time)$"  # of a whole recording
-)
+RATE_NAMES = r"(?:^|_|q)(?:vel(?:$|_|oc)|acc(?:$|_|el)|torque|effort|force|wrench)|_(?:cos|sin)$"  # of joints
+PACE_NAMES = r"(?:^|[./])(?:(?:sampl\w*_?|frame_?)?(?:rate|freq(?:uency)?)|fps|hz|sr|dt|frame_?time)$"  # of a recording
 
 ROLES: frozenset[str] = SPATIAL_ROLES | {
-    "pose", "rotvec", "quaternion", "transform", "action", "joint_angle", "image", "depth", "color", "normal",
-    "segment", "class", "instance", "mask", "flag", "intrinsics", "text", "chat", "tokens", "labels", "faces",
-    "shape", "timestamp", "reward", "value", "captions", "id", "gripper", "done", "boxes", "video", "ground_truth",
-}  # fmt: skip
+    "pose",
+    "rotvec",
+    "quaternion",
+    "transform",
+    "action",
+    "joint_angle",
+    "image",
+    "depth",
+    "color",
+    "normal",
+    "segment",
+    "class",
+    "instance",
+    "mask",
+    "flag",
+    "intrinsics",
+    "text",
+    "chat",
+    "tokens",
+    "labels",
+    "faces",
+    "shape",
+    "timestamp",
+    "reward",
+    "value",
+    "captions",
+    "id",
+    "gripper",
+    "done",
+    "boxes",
+    "video",
+    "ground_truth",
+}
 
 
 def factor(unit: str) -> float:
@@ -126,18 +166,26 @@ DTYPES: frozenset[str] = frozenset(
 )
 
 
-_LONGEST, _MOST = 40, 400  # characters of a word, and words, among which one is looked for that was meant
+_LONGEST, _MOST = (
+    40,
+    400,
+)  # characters of a word, and words, among which one is looked for that was meant
 
 
 def suggestion(word: object, known: Iterable[str]) -> str:
     """Return `` Did you mean 'x'?`` for the nearest known word, or "" where none is near.
 
     Notes:
-        Ties go to the last in sorted order. Of long words, and of many, none is near: comparing takes quadratic time.
+        Ties go to the last in sorted order. Of long words, and of many, none is near: comparing
+        takes quadratic time.
     """
     lowered = {k.lower(): k for k in sorted(k for k in known if len(k) <= _LONGEST)[:_MOST]}
     text = str(word).lower()
-    near = difflib.get_close_matches(text, list(lowered), n=1, cutoff=0.6) if len(text) <= _LONGEST else []
+    near = (
+        difflib.get_close_matches(text, list(lowered), n=1, cutoff=0.6)
+        if len(text) <= _LONGEST
+        else []
+    )
     return f". Did you mean {lowered[near[0]]!r}?" if near else ""
 
 
@@ -153,7 +201,13 @@ class Range(BaseModel):
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else repr(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(value)
+    return (
+        ""
+        if value is None
+        else repr(int(value))
+        if float(value).is_integer() and abs(value) < 1e15
+        else repr(value)
+    )
 
 
 def _end(text: str, whole: str) -> float | None:
@@ -204,7 +258,9 @@ def one_of(known: frozenset[str], what: str) -> BeforeValidator:
         if value is None or (isinstance(value, str) and value in known):
             return value
         near = suggestion(value, known)
-        msg = f"{value!r} is not a known {what}" + (near or f"; known are {', '.join(sorted(known))}")
+        msg = f"{value!r} is not a known {what}" + (
+            near or f"; known are {', '.join(sorted(known))}"
+        )
         raise ValueError(msg)
 
     return BeforeValidator(check)
@@ -221,7 +277,9 @@ def word_no(value: object) -> object:
 
 
 def _strings(value: object) -> object:
-    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+    return (
+        (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+    )
 
 
 def as_tuple(value: object) -> object:
@@ -247,7 +305,13 @@ def _classes(value: object) -> int | Range | tuple[int, ...] | None:
 
 
 def _shows_classes(value: Any) -> Any:
-    return str(value) if isinstance(value, Range) else list(value) if isinstance(value, tuple) else value
+    return (
+        str(value)
+        if isinstance(value, Range)
+        else list(value)
+        if isinstance(value, tuple)
+        else value
+    )
 
 
 def _must_be(value: object) -> object:
@@ -262,7 +326,8 @@ def _lists(value: object) -> object:
     if value is None or (paths and all(isinstance(part, str) for pair in paths for part in pair)):
         return value
     msg = (
-        f"{value!r} names no lists; write a pattern ('{{split}}.txt') or a file for each split ({{val: val_list.txt}})"
+        f"{value!r} names no lists; write a pattern ('{{split}}.txt') or a file for each split "
+        f"({{val: val_list.txt}})"
     )
     raise ValueError(msg)
 
@@ -304,7 +369,10 @@ def parse_columns(text: str) -> dict[str, tuple[int, int]]:
     for word in text.split():
         match = _PART.match(word)
         if match is None:
-            msg = f"cannot read {word!r} in {text!r}; columns are written name or name:count, for example pos:3 quat:4"
+            msg = (
+                f"cannot read {word!r} in {text!r}; columns are written name or name:count, for "
+                f"example pos:3 quat:4"
+            )
             raise ValueError(msg)
         if match[1] in parts:
             msg = f"{match[1]!r} stands twice in {text!r}; each column needs a name of its own"
@@ -332,7 +400,9 @@ Strings = Annotated[tuple[str, ...], BeforeValidator(_strings)]
 File = Annotated[str, AfterValidator(_file)]
 Files = Annotated[tuple[File, ...], BeforeValidator(_strings)]
 Classes = Annotated[
-    int | Range | tuple[int, ...], BeforeValidator(_classes), PlainSerializer(_shows_classes, return_type=Any)
+    int | Range | tuple[int, ...],
+    BeforeValidator(_classes),
+    PlainSerializer(_shows_classes, return_type=Any),
 ]
 MustBe = Annotated[bool | int, BeforeValidator(_must_be)]
 Lists = Annotated[str | dict[str, str], BeforeValidator(_lists), AfterValidator(_list_files)]

@@ -1,7 +1,8 @@
 """From YAML to a schema: `load_schema`, `parse_schema`; and which schema a folder looks like.
 
-YAML is read event by event: every key keeps its line, nothing but plain values can come out, and what YAML 1.1 would
-quietly turn into something else (``0777``, ``1:30``, dates) is refused with its line.
+YAML is read event by event: every key keeps its line, nothing but plain values can come out, and
+what YAML 1.1 would quietly turn into something else (``0777``, ``1:30``, dates) is refused with its
+line.
 """
 
 from __future__ import annotations
@@ -20,9 +21,25 @@ from datacheck.errors import ManyLines, SchemaError, StorageError, UsageError
 from datacheck.runtime.beneath import read_file
 from datacheck.schema.grammar import suggestion
 from datacheck.schema.model import Schema
-from datacheck.schema.validate import Complaint, FileLine, Lines, Where, check, raise_complaints, to_model
+from datacheck.schema.validate import (
+    Complaint,
+    FileLine,
+    Lines,
+    Where,
+    check,
+    raise_complaints,
+    to_model,
+)
 
-__all__ = ["builtin", "builtin_folder", "choose_schema", "load_schema", "parse_schema", "read_yaml", "to_model"]
+__all__ = [
+    "builtin",
+    "builtin_folder",
+    "choose_schema",
+    "load_schema",
+    "parse_schema",
+    "read_yaml",
+    "to_model",
+]
 
 Kind = Literal["schemas", "pipelines"]
 ExtraChecks = Callable[[Schema], Iterable[Complaint]]
@@ -33,8 +50,8 @@ MAX_DEPTH = 12
 MAX_EXTENDS = 8
 
 FILES = "files"  # the schema for any folder; it is never chosen by itself
-# the schema of a folder that holds several of these at once; it is chosen where at least two of them fit, or where one
-# fits and some of its files are held out: only the whole knows splits
+# the schema of a folder that holds several of these at once; it is chosen where at least two of
+# them fit, or where one fits and some of its files are held out: only the whole knows splits
 WHOLE = {"minimind": frozenset({"minimind_dpo", "minimind_pretrain", "minimind_sft"})}
 
 
@@ -62,23 +79,30 @@ def load_schema(name_or_path: str | Path, also: ExtraChecks = lambda schema: ())
 
     Args:
         name_or_path: of the schema.
-        also: what else is wrong with a schema, for those who know more than the language (which rules there are).
+        also: what else is wrong with a schema, for those who know more than the language (which
+            rules there are).
 
     Raises:
-        SchemaError: no such name or file, or the file is wrong: every fault with line, key and what is allowed.
+        SchemaError: no such name or file, or the file is wrong: every fault with line, key and what
+            is allowed.
     """
     path = find(str(name_or_path), "schemas")
     return parse_schema(read_text(path), str(path), also)
 
 
 def parse_schema(
-    text: str, origin: str = "<schema>", also: ExtraChecks = lambda schema: (), *, files: bool = True
+    text: str,
+    origin: str = "<schema>",
+    also: ExtraChecks = lambda schema: (),
+    *,
+    files: bool = True,
 ) -> Schema:
     """Return the schema written in `text`.
 
     Args:
         text: YAML.
-        origin: the file's path: it stands in messages, and ``extends:`` paths are relative to its folder.
+        origin: the file's path: it stands in messages, and ``extends:`` paths are relative to its
+            folder.
         also: as of `load_schema`.
         files: ``extends:`` may name a file; else built-in schemas only.
 
@@ -91,7 +115,9 @@ def parse_schema(
     return schema
 
 
-def choose_schema(matches: Callable[[Schema], int], advice: Callable[[], list[str]] = list) -> Schema:
+def choose_schema(
+    matches: Callable[[Schema], int], advice: Callable[[], list[str]] = list
+) -> Schema:
     """Return the built-in schema whose file patterns fit a folder.
 
     Args:
@@ -99,9 +125,12 @@ def choose_schema(matches: Callable[[Schema], int], advice: Callable[[], list[st
         advice: what else to say where none fits, a line each.
 
     Raises:
-        UsageError: none fits, or several do; the message lists the candidates and says what to type.
+        UsageError: none fits, or several do; the message lists the candidates and says what to
+            type.
     """
-    counted = [(load_schema(name), name) for name in builtin() if name != FILES and name not in WHOLE]
+    counted = [
+        (load_schema(name), name) for name in builtin() if name != FILES and name not in WHOLE
+    ]
     fitting = [(count, name, schema) for schema, name in counted if (count := matches(schema))]
     names = {name for _, name, _ in fitting}
     for whole in (load_schema(name) for name, parts in WHOLE.items() if names and names <= parts):
@@ -115,16 +144,28 @@ def choose_schema(matches: Callable[[Schema], int], advice: Callable[[], list[st
             f"(built in are {', '.join(builtin())}); --schema {FILES} checks any folder"
         )
         raise UsageError(ManyLines.of([msg, *advice()]))
-    listed = ", ".join(f"{name} ({count} file{'s' if count > 1 else ''})" for count, name, _ in fitting)
+    listed = ", ".join(
+        f"{name} ({count} file{'s' if count > 1 else ''})" for count, name, _ in fitting
+    )
     # no advice by the number of files: who may add small ones would choose
-    msg = f"several built-in schemas fit the files found here: {listed}. Say what the data are: --schema NAME|FILE"
+    msg = (
+        f"several built-in schemas fit the files found here: {listed}. Say what the data are: "
+        f"--schema NAME|FILE"
+    )
     raise UsageError(msg)
 
 
 def _held_out(schema: Schema) -> Schema:
     """Return the schema for the files of its evaluation splits alone."""
-    patterns = [text for split, texts in schema.samples.split.items() if split.endswith("_eval") for text in texts]
-    return schema.model_copy(update={"samples": schema.samples.model_copy(update={"files": tuple(patterns)})})
+    patterns = [
+        text
+        for split, texts in schema.samples.split.items()
+        if split.endswith("_eval")
+        for text in texts
+    ]
+    return schema.model_copy(
+        update={"samples": schema.samples.model_copy(update={"files": tuple(patterns)})}
+    )
 
 
 def find(name: str, kind: Kind) -> Path:
@@ -145,7 +186,10 @@ def find(name: str, kind: Kind) -> Path:
         msg = f"{name}: {state}; a {what} is a YAML file or one of {', '.join(known)}"
         raise SchemaError(msg)
     near = suggestion(name, known)
-    msg = f"no {what} is called {name!r}; built in are {', '.join(known)}, a file is named by its path{near}"
+    msg = (
+        f"no {what} is called {name!r}; built in are {', '.join(known)}, a file is named by its "
+        f"path{near}"
+    )
     raise SchemaError(msg)
 
 
@@ -186,19 +230,32 @@ def _extended(
         raise_complaints([(("extends",), "one name or path is allowed, as text")], lines)
     if not files and base not in builtin():
         raise_complaints(
-            [(("extends",), f"{base!r} is not built in, and no other file is read for the schema of a run")], lines
+            [
+                (
+                    ("extends",),
+                    f"{base!r} is not built in, and no other file is read for the schema of a run",
+                )
+            ],
+            lines,
         )
     chain = (*chain, str(Path(origin).resolve()))
     try:
         path = find(base if base in builtin() else str(Path(origin).parent / base), "schemas")
     except SchemaError:
-        message = f"no schema {base!r}: neither built in nor a file beside this one{suggestion(base, builtin())}"
+        message = (
+            f"no schema {base!r}: neither built in nor a file beside this "
+            f"one{suggestion(base, builtin())}"
+        )
         raise_complaints([(("extends",), message)], lines)
         raise
     if str(path.resolve()) in chain:
-        raise_complaints([(("extends",), f"{base!r} extends itself: {' -> '.join([*chain, str(path)])}")], lines)
+        raise_complaints(
+            [(("extends",), f"{base!r} extends itself: {' -> '.join([*chain, str(path)])}")], lines
+        )
     if len(chain) >= MAX_EXTENDS:
-        raise_complaints([(("extends",), f"more than {MAX_EXTENDS} schemas extend one another")], lines)
+        raise_complaints(
+            [(("extends",), f"more than {MAX_EXTENDS} schemas extend one another")], lines
+        )
     below, below_lines = _extended(*read_yaml(read_text(path), str(path)), str(path), chain)
     for own in ("datacheck", "name"):
         below.pop(own, None)
@@ -211,7 +268,8 @@ def _merge(
 ) -> dict[str, Any]:
     """Lay `above` over `below`: mappings key by key, everything else replaced, an empty value removes.
 
-    The steps of a loader are an ordered whole and are replaced together. Lines of what is replaced leave `kept`.
+    The steps of a loader are an ordered whole and are replaced together. Lines of what is replaced
+    leave `kept`.
     """
     merged = dict(below)
     for key, value in above.items():
@@ -234,13 +292,14 @@ def read_yaml(text: str, origin: str) -> tuple[dict[str, Any], Lines]:
         origin: the file's path, for messages.
 
     Returns:
-        (data, lines): plain values only (dict, list, str, int, float, bool, None); lines by path, ("fields", "xyz")
-        or ("samples", "files", 0).
+        (data, lines): plain values only (dict, list, str, int, float, bool, None); lines by path,
+        ("fields", "xyz") or ("samples", "files", 0).
 
     Raises:
-        SchemaError: a syntax error, a duplicate or non-text key, a tag, a merge key, a second document, more than
-            10,000 values (aliases counted as often as they are used), more than 12 levels, or a value that YAML 1.1
-            reads as something else than it looks (0777, 0x1F, 1:30, 1_000, 2024-01-01, .inf); all with their line.
+        SchemaError: a syntax error, a duplicate or non-text key, a tag, a merge key, a second
+            document, more than 10,000 values (aliases counted as often as they are used), more than
+            12 levels, or a value that YAML 1.1 reads as something else than it looks (0777, 0x1F,
+            1:30, 1_000, 2024-01-01, .inf); all with their line.
     """
     reader = _YamlReader(text, origin)
     try:
@@ -339,7 +398,9 @@ class _YamlReader:
     def _count(self, nodes: int, where: Where) -> None:
         self.nodes += nodes
         if self.nodes > MAX_NODES:
-            self._stop(where, f"more than {MAX_NODES} values; aliases count as often as they are used")
+            self._stop(
+                where, f"more than {MAX_NODES} values; aliases count as often as they are used"
+            )
 
     def _alias(self, anchor: str, where: Where) -> Any:
         if anchor not in self.anchors:
@@ -360,7 +421,10 @@ class _YamlReader:
             key = self._key(event, where)
             line = self.line
             if key in found:
-                self._note((*where, key), f"this key stands twice, first on line {self.lines[*where, key].line}")
+                self._note(
+                    (*where, key),
+                    f"this key stands twice, first on line {self.lines[*where, key].line}",
+                )
             else:
                 self.lines[*where, key] = FileLine(self.origin, line)
             found[key] = self._value(self._next(), (*where, key))
@@ -369,14 +433,21 @@ class _YamlReader:
     def _key(self, event: Any, where: Where) -> str:
         if not isinstance(event, yaml.ScalarEvent):
             self._stop(
-                where, "a key is text; found a list, a mapping or an alias as key. Text with braces stands in quotes"
+                where,
+                "a key is text; found a list, a mapping or an alias as key. Text with braces "
+                "stands in quotes",
             )
         text: str = event.value
         if event.implicit[0] and event.tag is None:
             if text == "<<":
-                self._note(where, "merge keys (<<) are not supported; repeat the keys, or use extends")
+                self._note(
+                    where, "merge keys (<<) are not supported; repeat the keys, or use extends"
+                )
             elif self._kind(text) not in {"str", "value"}:
-                self._note((*where, text), f"YAML does not read the key {text} as text; put it in quotes: '{text}'")
+                self._note(
+                    (*where, text),
+                    f"YAML does not read the key {text} as text; put it in quotes: '{text}'",
+                )
         return text
 
     def _kind(self, text: str) -> str:
@@ -396,7 +467,11 @@ class _YamlReader:
             return int(text)
         if kind == "float" and _FLOAT.fullmatch(text) and math.isfinite(float(text)):
             return float(text)
-        self._note(where, f"YAML reads {text} as {_surprise(kind, text)}; write a decimal number, or quotes for text")
+        self._note(
+            where,
+            f"YAML reads {text} as {_surprise(kind, text)}; write a decimal number, or quotes for "
+            f"text",
+        )
         return text
 
 
@@ -411,7 +486,11 @@ def _surprise(kind: str, text: str) -> str:
         return "a number without the _"
     if kind == "float":
         return "a number that is not finite"
-    return "an octal, binary or hexadecimal number" if re.match(r"[-+]?0", text) else "a number of more than 18 digits"
+    return (
+        "an octal, binary or hexadecimal number"
+        if re.match(r"[-+]?0", text)
+        else "a number of more than 18 digits"
+    )
 
 
 class _CompactDumper(yaml.SafeDumper):
@@ -422,13 +501,17 @@ class _CompactDumper(yaml.SafeDumper):
     def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> Any:  # noqa: FBT001
         self.depth += 1
         nested = any(isinstance(value, dict) for value in mapping.values())
-        node = super().represent_mapping(tag, mapping, flow_style=not (self.depth == 1 or (self.depth == 2 and nested)))
+        node = super().represent_mapping(
+            tag, mapping, flow_style=not (self.depth == 1 or (self.depth == 2 and nested))
+        )
         self.depth -= 1
         return node
 
     def represent_str(self, data: str) -> Any:
         """Return a text as one line: whoever adds a comment to a line finds the value whole."""
-        return self.represent_scalar("tag:yaml.org,2002:str", data, style='"' if "\n" in data or "\r" in data else None)
+        return self.represent_scalar(
+            "tag:yaml.org,2002:str", data, style='"' if "\n" in data or "\r" in data else None
+        )
 
     def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> Any:  # noqa: FBT001
         del flow_style
@@ -445,9 +528,16 @@ def dump_schema(schema: Schema) -> str:
         Lossless: ``parse_schema(dump_schema(schema)) == schema``.
     """
     said, text = schema.as_dict(), ""
-    for unescaped in (True, False):  # PyYAML folds some characters (U+0085) away unless they are escaped
-        text = yaml.dump(said, Dumper=_CompactDumper, sort_keys=False, allow_unicode=unescaped, width=1 << 20)
-        seen = all(line.isprintable() for line in text.split("\n"))  # and some turn the text around them
+    for unescaped in (
+        True,
+        False,
+    ):  # PyYAML folds some characters (U+0085) away unless they are escaped
+        text = yaml.dump(
+            said, Dumper=_CompactDumper, sort_keys=False, allow_unicode=unescaped, width=1 << 20
+        )
+        seen = all(
+            line.isprintable() for line in text.split("\n")
+        )  # and some turn the text around them
         if seen and read_yaml(text, "")[0] == said:
             break
     return text

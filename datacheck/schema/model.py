@@ -1,6 +1,7 @@
 """What a dataset promises: the schema, as frozen models.
 
-The language is described for people in ``schemas/README.md``; every key there is one attribute here.
+The language is described for people in ``schemas/README.md``; every key there is one attribute
+here.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ Pair = Annotated[tuple[str, str], BeforeValidator(as_tuple)]
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, populate_by_name=True, allow_inf_nan=False
+    )
 
 
 class StatsSpec(_Model):
@@ -203,7 +206,8 @@ def _loader_step(name: object, value: object) -> None:
         "voxel": ("an edge above 0 in the unit of the points", _above_0(value, int, float)),
         "drop_classes": ("a list of class numbers", _class_numbers(value)),
         "keep_classes": (
-            "a list of class numbers, or the file of the table that holds them, below the data folder",
+            "a list of class numbers, or the file of the table that holds them, below the data "
+            "folder",
             _class_numbers(value) or (isinstance(value, str) and _inside(value)),
         ),
         "min_points": ("a whole number of points above 0", _above_0(value, int)),
@@ -225,19 +229,26 @@ def _class_numbers(value: object) -> bool:
 
 
 def _inside(path: str) -> bool:
-    return bool(path) and "\0" not in path and not Path(path).is_absolute() and ".." not in Path(path).parts
+    return (
+        bool(path)
+        and "\0" not in path
+        and not Path(path).is_absolute()
+        and ".." not in Path(path).parts
+    )
 
 
 def _above_0(value: Any, *kinds: type) -> bool:
-    return type(value) in kinds and bool(0 < value < float("inf"))  # type(), not isinstance: True is no number
+    return type(value) in kinds and bool(
+        0 < value < float("inf")
+    )  # type(), not isinstance: True is no number
 
 
 class LoaderSpec(RootModel[Annotated[dict[str, Any], BeforeValidator(_loader_steps)]]):
     """What the training loader does to instances, in the order written: they are counted after these steps.
 
-    Steps: ``clip`` (keep so many random points), ``voxel`` (edge in the unit of the points), ``drop_classes``,
-    ``keep_classes`` (points of others lose their label), ``min_points`` (of an instance), ``captions`` (the field whose
-    ids an instance must have).
+    Steps: ``clip`` (keep so many random points), ``voxel`` (edge in the unit of the points),
+    ``drop_classes``, ``keep_classes`` (points of others lose their label), ``min_points`` (of an
+    instance), ``captions`` (the field whose ids an instance must have).
     """
 
     model_config = ConfigDict(frozen=True)
@@ -304,7 +315,10 @@ def _change(value: object) -> object:
         return {"absent": True}
     if isinstance(value, dict | FieldSpec):
         return value
-    msg = f"found {value!r}; write absent, or the keys of the field that differ, for example {{shape: [3]}}"
+    msg = (
+        f"found {value!r}; write absent, or the keys of the field that differ, for example "
+        f"{{shape: [3]}}"
+    )
     raise ValueError(msg)
 
 
@@ -314,7 +328,9 @@ def _explicit_values(change: FieldSpec) -> dict[str, Any]:
 
 def _name(value: str) -> str:
     if re.fullmatch(r"[^\W_][\w.-]{0,99}", value) is None:
-        msg = f"{value!r} cannot name a folder; write letters, digits, '-', '_' and '.', at most 100"
+        msg = (
+            f"{value!r} cannot name a folder; write letters, digits, '-', '_' and '.', at most 100"
+        )
         raise ValueError(msg)
     return value
 
@@ -323,8 +339,10 @@ def _holds(folder: str, root: str, templates: Sequence[Template]) -> bool:
     """Tell whether a folder holds a file that a pattern names, in folders of its own first, then behind links.
 
     Notes:
-        Links to folders are followed within `root`, in the order of their names, but for those to a folder that holds
-        the link, and to `_LINKED` folders in all: two folders that link to one another have paths without end.
+        Links to folders are followed within `root`, in the order of their names, but for those to a
+        folder that holds
+        the link, and to `_LINKED` folders in all: two folders that link to one another have paths
+        without end.
     """
     waiting, linked, left, within = [""], deque[str](), _LINKED, f"{root.rstrip('/')}/"
     while templates and (waiting or (linked and left)):
@@ -332,12 +350,20 @@ def _holds(folder: str, root: str, templates: Sequence[Template]) -> bool:
         left -= behind
         head = linked.popleft() if behind else waiting.pop()
         folders, links, files = _listed(f"{folder}/{head}")
-        paths = (head + name for name in files if any(t.match(head + name) is not None for t in templates))
+        paths = (
+            head + name
+            for name in files
+            if any(t.match(head + name) is not None for t in templates)
+        )
         if any(os.path.isfile(f"{folder}/{path}") for path in paths):  # noqa: PTH113  else it raises
             return True
         here = f"{os.path.realpath(f'{folder}/{head}')}/" if links else ""
         goals = ((name, f"{os.path.realpath(f'{folder}/{head}{name}')}/") for name in links)
-        linked += [f"{head}{name}/" for name, goal in goals if goal.startswith(within) and not here.startswith(goal)]
+        linked += [
+            f"{head}{name}/"
+            for name, goal in goals
+            if goal.startswith(within) and not here.startswith(goal)
+        ]
         (linked if behind else waiting).extend(f"{head}{name}/" for name in folders)
         while len(linked) > _LINKED:
             linked.pop()
@@ -366,12 +392,19 @@ def _replaced(text: str, heads: Mapping[str, str]) -> str:
 
 
 # what a split changes of a field: also a key that it sets back to its default
-Change = Annotated[FieldSpec, BeforeValidator(_change), PlainSerializer(_explicit_values, return_type=dict[str, Any])]
+Change = Annotated[
+    FieldSpec,
+    BeforeValidator(_change),
+    PlainSerializer(_explicit_values, return_type=dict[str, Any]),
+]
 _NOTHING = FieldSpec()
 _LINKED = 1_000  # folders behind links that the search for the place of an extra folder looks into
 
 
-MOST_FIELDS, _NAME_BYTES = 1_000, 100_000  # each has up to some tens of measured columns, with its name in each
+MOST_FIELDS, _NAME_BYTES = (
+    1_000,
+    100_000,
+)  # each has up to some tens of measured columns, with its name in each
 _MOST_PLACES = 20_000  # fields for each split that `when` names: a scan unfolds them all
 
 
@@ -389,7 +422,10 @@ def exceeded_limit(names: Collection[str]) -> str:
         return f"{len(names):,} fields; a schema declares at most {MOST_FIELDS:,}"
     nbytes = sum(len(name.encode("utf-8", "surrogatepass")) for name in names)
     if nbytes > _NAME_BYTES:
-        return f"{len(names):,} fields with names of {nbytes:,} bytes in all; a schema declares at most {_NAME_BYTES:,}"
+        return (
+            f"{len(names):,} fields with names of {nbytes:,} bytes in all; a schema declares at "
+            f"most {_NAME_BYTES:,}"
+        )
     return ""
 
 
@@ -398,7 +434,9 @@ class Schema(_Model):
 
     datacheck: Literal[1]
     name: Annotated[str, AfterValidator(_name)]
-    roots: dict[str, Annotated[File | tuple[File, ...], BeforeValidator(as_tuple)]] = Field(default_factory=dict)
+    roots: dict[str, Annotated[File | tuple[File, ...], BeforeValidator(as_tuple)]] = Field(
+        default_factory=dict
+    )
     samples: SamplesSpec
     near_names: bool = False
     columns: Columns | None = None
@@ -418,19 +456,30 @@ class Schema(_Model):
     def _check_field_count(self) -> Schema:
         names = self.fields.keys() | {name for changes in self.when.values() for name in changes}
         if exceeded := exceeded_limit(names):
-            msg = f'{exceeded}, those of when included. Declare the fields that are used, and "*" for all others'
+            msg = (
+                f'{exceeded}, those of when included. Declare the fields that are used, and "*" '
+                f"for all others"
+            )
             raise ValueError(msg)
         if (places := len(names) * (1 + len(self.when))) > _MOST_PLACES:
-            said = f"{len(names):,} fields for {len(self.when):,} splits of when are {places:,} declarations"
+            said = (
+                f"{len(names):,} fields for {len(self.when):,} splits of when are {places:,} "
+                f"declarations"
+            )
             msg = f"{said}; at most {_MOST_PLACES:,} are allowed. Declare fewer of either"
             raise ValueError(msg)
         return self
 
     @model_validator(mode="after")
     def _check_pattern_count(self) -> Schema:
-        patterns = sum(is_pattern(entry) for settings in self.rules.values() for entry in settings.ignore)
+        patterns = sum(
+            is_pattern(entry) for settings in self.rules.values() for entry in settings.ignore
+        )
         if patterns > _MOST_PATTERNS:
-            msg = f"rules: {patterns:,} entries of ignore hold *, ? or [; at most {_MOST_PATTERNS:,} may. "
+            msg = (
+                f"rules: {patterns:,} entries of ignore hold *, ? or [; at most "
+                f"{_MOST_PATTERNS:,} may. "
+            )
             msg += "Write keys in full ([ as [[]), fewer patterns that mean more of them, or allow"
             raise ValueError(msg)
         return self
@@ -473,7 +522,9 @@ class Schema(_Model):
             UsageError: several of them hold files that the schema's patterns name.
         """
         several = {
-            name: places for name, places in self.roots.items() if isinstance(places, tuple) and name not in given
+            name: places
+            for name, places in self.roots.items()
+            if isinstance(places, tuple) and name not in given
         }
         if not several:
             return self
@@ -484,12 +535,20 @@ class Schema(_Model):
         head = f"{{{name}}}/"
         texts = [text.removeprefix(head) for text in self._companions() if text.startswith(head)]
         templates = [parse(text, f"{self.name}, roots.{name}") for text in dict.fromkeys(texts)]
-        root, there = os.path.realpath(data), {place: os.path.realpath(f"{data}/{place}") for place in places}
-        inside = [place for place in places if f"{there[place]}/".startswith(f"{root.rstrip('/')}/")]
+        root, there = (
+            os.path.realpath(data),
+            {place: os.path.realpath(f"{data}/{place}") for place in places},
+        )
+        inside = [
+            place for place in places if f"{there[place]}/".startswith(f"{root.rstrip('/')}/")
+        ]
         holding = [place for place in inside if _holds(there[place], root, templates)]
-        if len({there[place] for place in holding}) > 1:  # what one of them holds must hide nothing in another
+        if (
+            len({there[place] for place in holding}) > 1
+        ):  # what one of them holds must hide nothing in another
             msg = (
-                f"schema {self.name}: {' and '.join(holding)} hold files of {name}. Say which counts (--root "
+                f"schema {self.name}: {' and '.join(holding)} hold files of {name}. Say which "
+                f"counts (--root "
                 f"{name}=DIR), or remove the others."
             )
             raise UsageError(msg)
@@ -507,8 +566,9 @@ class Schema(_Model):
 
         Args:
             given: names of the extra folders that the user gave (``--root objects=DIR``).
-            data: the data folder; where it is said, a relative tokenizer path becomes an absolute one, and of several
-                default places of a folder the one counts that is there. Else the first does.
+            data: the data folder; where it is said, a relative tokenizer path becomes an absolute
+                one, and of several default places of a folder the one counts that is there. Else
+                the first does.
 
         Raises:
             UsageError: the schema knows no extra folder of that name.
@@ -518,16 +578,22 @@ class Schema(_Model):
         """
         for name in sorted(given):
             if name not in self.roots:
-                known = suggestion(name, self.roots) or f"; it has {', '.join(self.roots) or 'none'}"
+                known = (
+                    suggestion(name, self.roots) or f"; it has {', '.join(self.roots) or 'none'}"
+                )
                 msg = f"schema {self.name} has no extra folder called {name!r}{known}"
                 raise UsageError(msg)
         places = (self if data is None else self.located(data, given)).roots.items()
         first = {name: path[0] if isinstance(path, tuple) else path for name, path in places}
-        here = {f"{{{name}}}/": f"{path}/" for name, path in first.items() if path and name not in given}
+        here = {
+            f"{{{name}}}/": f"{path}/" for name, path in first.items() if path and name not in given
+        }
         moved = self._with_files(here) if here else self
         if data is None or moved.tokenizer is None or moved.tokenizer.path is None:
             return moved
-        tokenizer = moved.tokenizer.model_copy(update={"path": tokenization.located(data, moved.tokenizer.path)})
+        tokenizer = moved.tokenizer.model_copy(
+            update={"path": tokenization.located(data, moved.tokenizer.path)}
+        )
         return moved.model_copy(update={"tokenizer": tokenizer})
 
     def _with_files(self, here: Mapping[str, str]) -> Schema:
@@ -555,18 +621,28 @@ class Schema(_Model):
     @property
     def needed_attrs(self) -> list[str]:
         """Names of the attributes that every sample must have; those that count what a file holds may be missing."""
-        return sorted(n for n, what in self.attrs.items() if what != SAMPLES and not str(what).startswith(SUM))
+        return sorted(
+            n for n, what in self.attrs.items() if what != SAMPLES and not str(what).startswith(SUM)
+        )
 
     @property
     def reads_unlisted(self) -> bool:
         """Whether a scan reads fields of numbers that the schema does not list, beside those that it does."""
         rule = self.rules.get(UNLISTED)
-        return bool(self.stored) and ANY not in self.fields and (rule is None or rule.severity != "off")
+        return (
+            bool(self.stored)
+            and ANY not in self.fields
+            and (rule is None or rule.severity != "off")
+        )
 
     @property
     def stored(self) -> dict[str, FieldSpec]:
         """The entries that are values of their own: neither parts of a field nor ``"*"``."""
-        return {name: spec for name, spec in self.fields.items() if name != ANY and self.part_of(name) is None}
+        return {
+            name: spec
+            for name, spec in self.fields.items()
+            if name != ANY and self.part_of(name) is None
+        }
 
     def spec(self, name: str) -> FieldSpec:
         """Return what is declared of a field or part: of an unlisted one the ``"*"`` entry, else nothing."""
@@ -589,7 +665,9 @@ def pixels(schema: Schema) -> frozenset[str]:
     for name, spec in schema.stored.items():
         files = (spec.file,) if spec.file is not None else schema.samples.files
         as_images = spec.role == "depth" and all(file.lower().endswith(_IMAGES) for file in files)
-        as_array = spec.role == "video" and not all(file.lower().endswith(_VIDEOS) for file in files)
+        as_array = spec.role == "video" and not all(
+            file.lower().endswith(_VIDEOS) for file in files
+        )
         if spec.role == "image" or as_images or as_array:
             found.add(name)
     return frozenset(found)

@@ -1,7 +1,8 @@
 """Regular expressions of schemas in linear time: no pattern and no name makes a search take for ever.
 
-Python's `re` tries one way after the other, which takes exponential time for ``(x+x+)+y``. It is used where the number
-of ways is small; else a matcher that tries them in the same order, but none twice from the same place.
+Python's `re` tries one way after the other, which takes exponential time for ``(x+x+)+y``. It is
+used where the number of ways is small; else a matcher that tries them in the same order, but none
+twice from the same place.
 """
 
 from __future__ import annotations
@@ -24,17 +25,27 @@ _AHEAD = 100  # characters that a look-ahead may see: it is tried at every place
 _STATES = 100_000  # of an expression with a name that stands twice
 _FLAGS = re.IGNORECASE | re.DOTALL | re.MULTILINE | re.ASCII
 _REFUSED = {
-    "GROUPREF": "a back-reference", "GROUPREF_EXISTS": "a conditional group", "ATOMIC_GROUP": "an atomic group",
+    "GROUPREF": "a back-reference",
+    "GROUPREF_EXISTS": "a conditional group",
+    "ATOMIC_GROUP": "an atomic group",
     "POSSESSIVE_REPEAT": "a possessive repeat",
-}  # fmt: skip
+}
 _ANCHORS = {
-    op.AT_BEGINNING: "^", op.AT_BEGINNING_STRING: r"\A", op.AT_BOUNDARY: r"\b", op.AT_NON_BOUNDARY: r"\B",
-    op.AT_END: "$", op.AT_END_STRING: r"\Z",
-}  # fmt: skip
+    op.AT_BEGINNING: "^",
+    op.AT_BEGINNING_STRING: r"\A",
+    op.AT_BOUNDARY: r"\b",
+    op.AT_NON_BOUNDARY: r"\B",
+    op.AT_END: "$",
+    op.AT_END_STRING: r"\Z",
+}
 _CLASSES = {
-    op.CATEGORY_DIGIT: r"\d", op.CATEGORY_NOT_DIGIT: r"\D", op.CATEGORY_SPACE: r"\s", op.CATEGORY_NOT_SPACE: r"\S",
-    op.CATEGORY_WORD: r"\w", op.CATEGORY_NOT_WORD: r"\W",
-}  # fmt: skip
+    op.CATEGORY_DIGIT: r"\d",
+    op.CATEGORY_NOT_DIGIT: r"\D",
+    op.CATEGORY_SPACE: r"\s",
+    op.CATEGORY_NOT_SPACE: r"\S",
+    op.CATEGORY_WORD: r"\w",
+    op.CATEGORY_NOT_WORD: r"\W",
+}
 
 Nodes = Iterable[tuple[Any, Any]]
 _Step = tuple[str, Any, Any]  # what is done, and with what
@@ -61,7 +72,8 @@ def parsed(expression: str) -> Any:
     """Return the tree of an expression.
 
     Raises:
-        ValueError: it is malformed, or of a kind that cannot be matched in linear time; how a sentence about it ends.
+        ValueError: it is malformed, or of a kind that cannot be matched in linear time; how a
+            sentence about it ends.
     """
     try:
         tree = _parser.parse(expression)
@@ -114,7 +126,9 @@ def _size(nodes: Nodes) -> int:
 def may_match(nodes: Nodes, char: str) -> bool:
     """Tell whether a character can be part of what an expression matches."""
     single = {op.ANY, op.IN, op.LITERAL, op.NOT_LITERAL}
-    return any(kind in single and _test(kind, value, 0)(char) is not None for kind, value in _every(nodes))
+    return any(
+        kind in single and _test(kind, value, 0)(char) is not None for kind, value in _every(nodes)
+    )
 
 
 def growth(nodes: Nodes) -> Growth:
@@ -123,7 +137,9 @@ def growth(nodes: Nodes) -> Growth:
     for kind, value in nodes:
         inside = [growth(part) for part in _inside(kind, value)]
         if kind is op.BRANCH:
-            total = total.and_then(Growth(max(part.loops for part in inside), sum(part.ways for part in inside)))
+            total = total.and_then(
+                Growth(max(part.loops for part in inside), sum(part.ways for part in inside))
+            )
         elif kind in {op.MAX_REPEAT, op.MIN_REPEAT}:
             nested = int(value[1]) > 1 and inside[0] != Growth()
             total = total.and_then(Growth(0, WAYS + 1) if nested else inside[0])
@@ -193,7 +209,9 @@ class Program:
         for _ in range(low):
             self._add(body, flags, steps)
         splits, ends = [], []
-        empty = greedy and body.getwidth()[0] == 0  # one that takes no character is the last, as of `re`
+        empty = (
+            greedy and body.getwidth()[0] == 0
+        )  # one that takes no character is the last, as of `re`
         for _ in range(1 if high is op.MAXREPEAT else high - low):
             splits.append(len(steps))
             steps += [_OPEN, ("save", -1 - len(steps), None)] if empty else [_OPEN]
@@ -208,7 +226,9 @@ class Program:
         for at, slot in ends:
             steps[at] = ("last", len(steps), slot)
 
-    def spans(self, text: str, starts: Iterable[int], *, whole: bool) -> dict[int, tuple[int, int]] | None:
+    def spans(
+        self, text: str, starts: Iterable[int], *, whole: bool
+    ) -> dict[int, tuple[int, int]] | None:
         """Return where the groups match, None where the expression does not.
 
         Args:
@@ -229,7 +249,9 @@ class Program:
                     places.setdefault(saved[0], saved[1])
                     saved = saved[2]
                 inner = {
-                    slot // 2: (at, places[slot + 1]) for slot, at in places.items() if slot >= 0 and slot % 2 == 0
+                    slot // 2: (at, places[slot + 1])
+                    for slot, at in places.items()
+                    if slot >= 0 and slot % 2 == 0
                 }
                 return {0: (start, end)} | inner
         return None
@@ -238,7 +260,9 @@ class Program:
 class _MatchState:
     """A program on its way through one text; where it was before, whatever came before, it goes no second time."""
 
-    def __init__(self, steps: Sequence[_Step], refs: Sequence[int], text: str, *, whole: bool) -> None:
+    def __init__(
+        self, steps: Sequence[_Step], refs: Sequence[int], text: str, *, whole: bool
+    ) -> None:
         self._steps, self._refs, self._text, self._whole = steps, refs, text, whole
         self._seen: set[Any] = set()
         self._waiting: list[tuple[int, int, _Saved]] = []
@@ -265,7 +289,11 @@ class _MatchState:
                 state = (
                     at,
                     place,
-                    *(_place(saved, slot) for group in self._refs for slot in (2 * group, 2 * group + 1)),
+                    *(
+                        _place(saved, slot)
+                        for group in self._refs
+                        for slot in (2 * group, 2 * group + 1)
+                    ),
                 )
                 known = state in self._seen
                 if not known:
@@ -296,7 +324,10 @@ class _MatchState:
             fits = 0 <= start <= end and self._text.startswith(self._text[start:end], place)
         else:
             back, wanted = other
-            found = place >= back and _MatchState(value, (), self._text, whole=False).start(place - back) is not None
+            found = (
+                place >= back
+                and _MatchState(value, (), self._text, whole=False).start(place - back) is not None
+            )
             fits = found == wanted
         return (at + 1 if fits else -1), place + length, saved
 
@@ -367,7 +398,9 @@ class Expression:
         return text[start:end]
 
 
-_FORMAT_SPEC = re.compile(r"0?\d*[ds]")  # {frame:04d}: how Python prints, not what a name looks like
+_FORMAT_SPEC = re.compile(
+    r"0?\d*[ds]"
+)  # {frame:04d}: how Python prints, not what a name looks like
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,14 +476,19 @@ class Template:
 
     def allows(self, name: str, value: str) -> bool | None:
         """Tell whether the constraint of a placeholder allows `value`; None where it has none."""
-        rules = [part.rule for part in self.parts if isinstance(part, _Name) and part.name == name and part.rule]
+        rules = [
+            part.rule
+            for part in self.parts
+            if isinstance(part, _Name) and part.name == name and part.rule
+        ]
         return Expression(rules[0]).fits(value) if rules else None
 
     def match(self, path: str) -> dict[str, str] | None:
         """Return what the placeholders stand for in `path`, or None where it does not match.
 
         Notes:
-            A placeholder and ``*`` never cross "/". Of several ways to match, earlier placeholders are shortest.
+            A placeholder and ``*`` never cross "/". Of several ways to match, earlier placeholders
+            are shortest.
 
         Raises:
             SchemaError: names that stand twice can be too many things.
@@ -478,7 +516,10 @@ class Template:
         try:
             spans = self._program.spans(path, [0], whole=True)
         except OverflowError as error:
-            why = f"{path[:80]!r} can be read in too many ways; say what its names look like: {{name:\\d+}}"
+            why = (
+                f"{path[:80]!r} can be read in too many ways; say what its names look like: "
+                f"{{name:\\d+}}"
+            )
             raise _pattern_error(self.text, self.where, why) from error
         if spans is None:
             return None
@@ -486,7 +527,9 @@ class Template:
 
     def given(self, names: Mapping[str, str]) -> Template:
         """Return the pattern of those paths in which placeholders have these values."""
-        parts = (names.get(part.name, part) if isinstance(part, _Name) else part for part in self.parts)
+        parts = (
+            names.get(part.name, part) if isinstance(part, _Name) else part for part in self.parts
+        )
         return _compiled(self.text, self.where, tuple(parts))
 
     def fill(self, names: Mapping[str, str]) -> str:
@@ -509,7 +552,10 @@ class Template:
     @cached_property
     def _form(self) -> str:
         """The text with ``%(name)s`` in the place of each name: files are as many as samples."""
-        return "".join(f"%({p.name})s" if isinstance(p, _Name) else _shown(p).replace("%", "%%") for p in self.parts)
+        return "".join(
+            f"%({p.name})s" if isinstance(p, _Name) else _shown(p).replace("%", "%%")
+            for p in self.parts
+        )
 
 
 def _shown(part: _Wildcard | str) -> str:
@@ -521,8 +567,9 @@ def parse(text: str, where: str, *, path: bool = True) -> Template:
     """Return the pattern of `text`.
 
     Args:
-        text: ``{name}`` is one or more characters without "/", ``{name:regex}`` what the expression matches, ``*`` any
-            characters without "/", ``**/`` any number of folders; everything else stands for itself.
+        text: ``{name}`` is one or more characters without "/", ``{name:regex}`` what the expression
+            matches, ``*`` any characters without "/", ``**/`` any number of folders; everything
+            else stands for itself.
         where: the schema key, for messages.
         path: the pattern is of paths: relative, without "." and "..".
 
@@ -543,18 +590,26 @@ def _compiled(text: str, where: str, parts: tuple[_Part, ...]) -> Template:
     trees = _trees(text, where, parts)
     levels = [_level(level, parts, trees) for level in _levels(parts)]
     seen: set[str] = set()
-    source = "".join(_joined(level, seen, once=alone and growth != Growth(1)) for level, growth, alone in levels)
+    source = "".join(
+        _joined(level, seen, once=alone and growth != Growth(1)) for level, growth, alone in levels
+    )
     try:
         regex = re.compile(source)
     except (re.error, OverflowError, RecursionError) as error:
-        raise _pattern_error(text, where, f"its regular expression is malformed: {error}") from error
+        raise _pattern_error(
+            text, where, f"its regular expression is malformed: {error}"
+        ) from error
     if set(regex.groupindex) != set(names):
-        raise _pattern_error(text, where, "a constraint may not name groups of its own: write (?:...)")
+        raise _pattern_error(
+            text, where, "a constraint may not name groups of its own: write (?:...)"
+        )
     others = Growth()
     for _, growth, alone in levels:
         others = others if alone else others.and_then(growth)
     ways = _PathGrowth(
-        sum(part == _FOLDERS for part in parts), tuple(growth for _, growth, alone in levels if alone), others
+        sum(part == _FOLDERS for part in parts),
+        tuple(growth for _, growth, alone in levels if alone),
+        others,
     )
     return Template(text, where, parts, names, regex, ways)
 
@@ -592,7 +647,9 @@ def _levels(parts: Sequence[_Part]) -> Iterator[list[_Part]]:
     yield level
 
 
-def _level(level: list[_Part], parts: Sequence[_Part], trees: Mapping[str, Any]) -> tuple[list[_Part], Growth, bool]:
+def _level(
+    level: list[_Part], parts: Sequence[_Part], trees: Mapping[str, Any]
+) -> tuple[list[_Part], Growth, bool]:
     """Return a level, how its ways grow, and whether it is matched on its own: once, in the first way that fits."""
     whole, names = Growth(), [part.name for part in parts if isinstance(part, _Name)]
     alone = True
@@ -618,7 +675,9 @@ def _joined(level: Sequence[_Part], seen: set[str], *, once: bool) -> str:
 
 def _pattern_error(text: str, where: str, why: str) -> SchemaError:
     place = f"{where}: " if where else ""
-    return SchemaError(f"{place}cannot read {text!r}: {why}. Patterns look like '{{split}}/{{id}}.npy'.")
+    return SchemaError(
+        f"{place}cannot read {text!r}: {why}. Patterns look like '{{split}}/{{id}}.npy'."
+    )
 
 
 def _split(text: str, where: str) -> list[_Part]:
@@ -654,14 +713,20 @@ def _closing(text: str, start: int, where: str) -> int:
 def _named(inner: str, text: str, where: str) -> _Name:
     name, colon, rule = inner.partition(":")
     if not name.isidentifier() or not name.isascii():
-        raise _pattern_error(text, where, f"{{{inner}}} is no name; write {{name}} or {{name:regular expression}}")
+        raise _pattern_error(
+            text, where, f"{{{inner}}} is no name; write {{name}} or {{name:regular expression}}"
+        )
     if colon and _FORMAT_SPEC.fullmatch(rule):
         raise _pattern_error(
-            text, where, f"{{{inner}}} is a print format; write {{{name}:\\d+}} or {{{name}:\\d{{4}}}}"
+            text,
+            where,
+            f"{{{inner}}} is a print format; write {{{name}:\\d+}} or {{{name}:\\d{{4}}}}",
         )
     if colon and (not rule or "/" in rule):
         raise _pattern_error(
-            text, where, f"the constraint of {{{name}}} is empty or holds '/'; a name never crosses folders"
+            text,
+            where,
+            f"the constraint of {{{name}}} is empty or holds '/'; a name never crosses folders",
         )
     return _Name(name, rule)
 
@@ -678,12 +743,16 @@ def _expression(part: _Part, seen: set[str]) -> str:
 
 
 def _check_path(text: str, where: str, parts: tuple[_Part, ...]) -> None:
-    plain = "".join("x" if isinstance(p, _Name) else p.text if isinstance(p, _Wildcard) else p for p in parts)
+    plain = "".join(
+        "x" if isinstance(p, _Name) else p.text if isinstance(p, _Wildcard) else p for p in parts
+    )
     levels = plain.split("/")
     if "\\" in plain:
         raise _pattern_error(text, where, "folders are separated by '/'")
     if plain.startswith("/") or any(level in {"", ".", ".."} for level in levels):
-        raise _pattern_error(text, where, "paths are relative to the data folder, without '.', '..' or empty parts")
+        raise _pattern_error(
+            text, where, "paths are relative to the data folder, without '.', '..' or empty parts"
+        )
     if any("**" in level and level != "**" for level in levels):
         raise _pattern_error(text, where, "'**' stands for whole folders: write '**/'")
 
@@ -691,5 +760,8 @@ def _check_path(text: str, where: str, parts: tuple[_Part, ...]) -> None:
 def _check_neighbours(text: str, where: str, parts: tuple[_Part, ...]) -> None:
     for left, right in pairwise(parts):
         if isinstance(left, _Name) and not left.rule and isinstance(right, _Name | _Wildcard):
-            why = f"where {{{left.name}}} ends is open; say what it looks like: {{{left.name}:train|val}}"
+            why = (
+                f"where {{{left.name}}} ends is open; say what it looks like: "
+                f"{{{left.name}:train|val}}"
+            )
             raise _pattern_error(text, where, why)

@@ -38,14 +38,21 @@ def raise_complaints(complaints: Iterable[Complaint], lines: Lines) -> None:
     """Raise one error that lists all complaints in line order, one per line; nothing happens where there are none.
 
     Args:
-        complaints: (key path, message); a path that no line is known for is placed at its nearest known ancestor.
+        complaints: (key path, message); a path that no line is known for is placed at its nearest
+            known ancestor.
         lines: as `datacheck.schema.load.read_yaml` returns them.
 
     Raises:
         SchemaError: there is a complaint.
     """
-    placed = sorted((_place(where, lines), _dotted(where), message) for where, message in complaints)
-    said = list(dict.fromkeys(f"{place}{', ' + key if key else ''}: {message}" for place, key, message in placed))
+    placed = sorted(
+        (_place(where, lines), _dotted(where), message) for where, message in complaints
+    )
+    said = list(
+        dict.fromkeys(
+            f"{place}{', ' + key if key else ''}: {message}" for place, key, message in placed
+        )
+    )
     if said:
         raise SchemaError(ManyLines.of(said))
 
@@ -56,16 +63,22 @@ def to_model(model: type[Model], data: object, lines: Lines, also: Sequence[str]
     Args:
         model: a pydantic model that forbids unknown keys.
         data, lines: as `datacheck.schema.load.read_yaml` returns them.
-        also: top-level keys that the file may have and the model does not (they are suggested for misspellings).
+        also: top-level keys that the file may have and the model does not (they are suggested for
+            misspellings).
 
     Raises:
-        SchemaError: it does not fit; every fault is listed with its line, what is allowed, and the nearest known word.
+        SchemaError: it does not fit; every fault is listed with its line, what is allowed, and the
+            nearest known word.
     """
     try:
         return model.model_validate(data)
     except ValidationError as error:
         raise_complaints(
-            [_translate(dict(detail), model, data, also) for detail in error.errors(include_url=False)], lines
+            [
+                _translate(dict(detail), model, data, also)
+                for detail in error.errors(include_url=False)
+            ],
+            lines,
         )
         raise  # refuse always raises here: an error without details does not exist
 
@@ -98,7 +111,9 @@ def _dotted(where: Where) -> str:
     return said
 
 
-def _translate(detail: dict[str, Any], model: type[BaseModel], data: object, also: Sequence[str]) -> Complaint:
+def _translate(
+    detail: dict[str, Any], model: type[BaseModel], data: object, also: Sequence[str]
+) -> Complaint:
     where, value = _known_part(detail["loc"], data)
     kind, context = detail["type"], detail.get("ctx", {})
     if kind == "extra_forbidden":
@@ -108,7 +123,10 @@ def _translate(detail: dict[str, Any], model: type[BaseModel], data: object, als
         return where, f"{detail['loc'][-1]} is missing; it is required"
     if kind == "value_error":
         return where, str(context["error"])
-    return where, f"found {describe(value)}; {_allowed(kind, context, value) or _lowered(detail['msg'])}"
+    return (
+        where,
+        f"found {describe(value)}; {_allowed(kind, context, value) or _lowered(detail['msg'])}",
+    )
 
 
 def _lowered(text: str) -> str:
@@ -151,7 +169,11 @@ def _hint(kind: str, value: object) -> str:
     if value is None:
         return "; write {} for one without keys" if kind.startswith(("dict", "model")) else ""
     if kind.startswith("string"):
-        return ". Text with braces stands in quotes" if isinstance(value, Mapping) else ": put it in quotes"
+        return (
+            ". Text with braces stands in quotes"
+            if isinstance(value, Mapping)
+            else ": put it in quotes"
+        )
     meant_value = ""
     if kind.startswith("bool"):
         meant_value = _TRUTH.get(str(value).lower(), "")
@@ -162,7 +184,14 @@ def _hint(kind: str, value: object) -> str:
     return f". Did you mean {meant_value}?" if meant_value else ""
 
 
-_TRUTH = {"true": "true", "yes": "true", "on": "true", "false": "false", "no": "false", "off": "false"}
+_TRUTH = {
+    "true": "true",
+    "yes": "true",
+    "on": "true",
+    "false": "false",
+    "no": "false",
+    "off": "false",
+}
 
 
 def _as_number(value: object) -> str:
@@ -192,7 +221,9 @@ def _known_part(loc: tuple[Any, ...], data: object) -> tuple[Where, object]:
 
 
 def _unknown_key(key: str, known: Sequence[str]) -> str:
-    return f"unknown key {key!r}" + (suggestion(key, known) or f"; known are {', '.join(known) or 'none'}")
+    return f"unknown key {key!r}" + (
+        suggestion(key, known) or f"; known are {', '.join(known) or 'none'}"
+    )
 
 
 def _keys_at(model: type[BaseModel], where: Where) -> list[str]:
@@ -200,11 +231,16 @@ def _keys_at(model: type[BaseModel], where: Where) -> list[str]:
     kind: Any = model
     for part in where:
         members = _classes_of(kind)
-        fields = next((m.model_fields for m in members if isinstance(m, type) and issubclass(m, BaseModel)), {})
+        fields = next(
+            (m.model_fields for m in members if isinstance(m, type) and issubclass(m, BaseModel)),
+            {},
+        )
         if part in fields:
             kind = fields[str(part)].annotation
         else:
-            kind = next((typing.get_args(m)[-1] for m in members if typing.get_origin(m) is dict), None)
+            kind = next(
+                (typing.get_args(m)[-1] for m in members if typing.get_origin(m) is dict), None
+            )
     for member in _classes_of(kind):
         if isinstance(member, type) and issubclass(member, BaseModel):
             return sorted(member.model_fields)
@@ -266,7 +302,11 @@ READ_BY: Mapping[str, frozenset[str]] = {
     "min_trained_tokens": frozenset({"chat", "text", "tokens", "labels"}),
 }
 _NUMERIC = ("unit", "range", "sentinels", "columns")
-_UNIT_KINDS: Mapping[str, Mapping[str, float]] = {"a length": LENGTH, "an angle": ANGLE, "a time": TIME}
+_UNIT_KINDS: Mapping[str, Mapping[str, float]] = {
+    "a length": LENGTH,
+    "an angle": ANGLE,
+    "a time": TIME,
+}
 _UNIT_OF: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(SPATIAL_ROLES, ("a length",)),
     "depth": ("a length",),
@@ -296,7 +336,9 @@ def _names(schema: Schema) -> list[str]:
     return list(dict.fromkeys(name for pattern in patterns for name in _placeholders(pattern)))
 
 
-def _template(text: str, where: Where, allowed: Iterable[str], *, path: bool = True) -> Iterator[Complaint]:
+def _template(
+    text: str, where: Where, allowed: Iterable[str], *, path: bool = True
+) -> Iterator[Complaint]:
     known = list(dict.fromkeys(allowed))
     try:
         used = parse(text, "", path=path).names
@@ -319,14 +361,19 @@ def _samples(schema: Schema, names: list[str]) -> Iterator[Complaint]:
     yield from _counts(samples.records or samples.list or "") if samples.counts else ()
     yield from _records(samples.records, names) if samples.records is not None else ()
     yield from _companions(schema)
-    for split, pattern in ((split, pattern) for split, patterns in samples.split.items() for pattern in patterns):
+    for split, pattern in (
+        (split, pattern) for split, patterns in samples.split.items() for pattern in patterns
+    ):
         yield from _template(pattern, ("samples", "split", split), _placeholders(pattern))
     if samples.group is not None:
         yield from _template(samples.group, ("samples", "group"), [*names, "file"], path=False)
     yield from _each(samples.each, names)
     for root in schema.roots:
         if root in names or not re.fullmatch(r"[A-Za-z_]\w*", root):
-            yield ("roots", root), f"a root needs a name of its own, of letters, digits and _; found {root!r}"
+            yield (
+                ("roots", root),
+                f"a root needs a name of its own, of letters, digits and _; found {root!r}",
+            )
         for place in _places_of(schema.roots[root]):
             yield from _template(place, ("roots", root), ())
 
@@ -350,7 +397,10 @@ def _companions(schema: Schema) -> Iterator[Complaint]:
 def _counts(lists: str | dict[str, str]) -> Iterator[Complaint]:
     paths = lists.values() if isinstance(lists, dict) else [lists]
     if not any(path.lower().endswith(RECORDS) for path in paths):
-        yield ("samples", "counts"), f"only the entries of a YAML or JSON list state numbers ({', '.join(RECORDS)})"
+        yield (
+            ("samples", "counts"),
+            f"only the entries of a YAML or JSON list state numbers ({', '.join(RECORDS)})",
+        )
 
 
 def _records(records: str, names: list[str]) -> Iterator[Complaint]:
@@ -368,7 +418,11 @@ def _each(each: str | None, names: list[str]) -> Iterator[Complaint]:
         yield from _template(each.strip("/"), where, names)
         return
     near = suggestion(each, ["line", "row", "key", "episode"])
-    yield where, f"cannot read {each!r}; allowed are line, row, key, episode, /group/pattern_* and ends:path{near}"
+    yield (
+        where,
+        f"cannot read {each!r}; allowed are line, row, key, episode, /group/pattern_* and "
+        f"ends:path{near}",
+    )
 
 
 def _allows(pattern: str, split: str) -> bool:
@@ -378,7 +432,9 @@ def _allows(pattern: str, split: str) -> bool:
         return True  # it has its own complaint
 
 
-def _list(lists: str | dict[str, str], files: Iterable[str], names: list[str]) -> Iterator[Complaint]:
+def _list(
+    lists: str | dict[str, str], files: Iterable[str], names: list[str]
+) -> Iterator[Complaint]:
     where: Where = ("samples", "list")
     if isinstance(lists, str):
         yield from _template(lists, where, [*names, "split"])
@@ -390,7 +446,10 @@ def _list(lists: str | dict[str, str], files: Iterable[str], names: list[str]) -
                 yield (*where, split), f"no pattern of files allows a split called {split!r}"
         used = {"split"}
     if not set(names) - used:
-        yield where, "its lines fill placeholders of files that its own name does not use, and there is none"
+        yield (
+            where,
+            "its lines fill placeholders of files that its own name does not use, and there is none",
+        )
 
 
 def _placeholders(pattern: str) -> tuple[str, ...]:
@@ -410,12 +469,15 @@ def _columns(schema: Schema) -> Iterator[Complaint]:
         if isinstance(declared, int) and declared != stop - start:
             yield (
                 ("fields", name, "shape"),
-                f"{declared} column{'s' * (declared != 1)} in the shape, {stop - start} in columns: "
+                f"{declared} column{'s' * (declared != 1)} in the shape, {stop - start} in "
+                f"columns: "
                 f"write {name}:{declared} there or another shape here",
             )
 
 
-def _fields(schema: Schema, fields: Mapping[str, FieldSpec], base: Where, names: list[str]) -> Iterator[Complaint]:
+def _fields(
+    schema: Schema, fields: Mapping[str, FieldSpec], base: Where, names: list[str]
+) -> Iterator[Complaint]:
     for name, spec in fields.items():
         where = (*base, name)
         yield from _roles(spec, where)
@@ -444,7 +506,10 @@ def _roles(spec: FieldSpec, where: Where) -> Iterator[Complaint]:
     if spec.dtype in {"text", "json"} and spec.role not in {None, "id", "value", *_WORDS}:
         yield (*where, "dtype"), f"role {spec.role} is numbers, not {spec.dtype}"
     if spec.role == "depth" and (spec.near is None) != (spec.distance is None):
-        yield (*where, "near" if spec.distance is None else "distance"), "a depth map needs both near and distance"
+        yield (
+            (*where, "near" if spec.distance is None else "distance"),
+            "a depth map needs both near and distance",
+        )
     yield from _unit(spec, where)
 
 
@@ -456,11 +521,16 @@ def _unit(spec: FieldSpec, where: Where) -> Iterator[Complaint]:
         allowed = ", ".join(unit for kind in kinds for unit in _UNIT_KINDS[kind])
         yield (
             (*where, "unit"),
-            f"{spec.unit} is not {' or '.join(kinds)}, as role {spec.role} needs; allowed are {allowed}",
+            f"{spec.unit} is not {' or '.join(kinds)}, as role {spec.role} needs; allowed are "
+            f"{allowed}",
         )
 
 
-_LAST: Mapping[str, tuple[int, ...]] = {"quaternion": (4,), "intrinsics": (3, 4), "transform": (3, 4)}
+_LAST: Mapping[str, tuple[int, ...]] = {
+    "quaternion": (4,),
+    "intrinsics": (3, 4),
+    "transform": (3, 4),
+}
 
 
 def _shapes(spec: FieldSpec, where: Where) -> Iterator[Complaint]:
@@ -469,11 +539,17 @@ def _shapes(spec: FieldSpec, where: Where) -> Iterator[Complaint]:
         return
     allowed = _LAST.get(spec.role or "")
     if allowed and last not in allowed:
-        yield (*where, "shape"), f"the last axis of a {spec.role} is {' or '.join(map(str, allowed))}; found {last}"
+        yield (
+            (*where, "shape"),
+            f"the last axis of a {spec.role} is {' or '.join(map(str, allowed))}; found {last}",
+        )
     if spec.columns:
         width = max(stop for _, stop in parse_columns(spec.columns).values())
         if width != last:
-            yield (*where, "columns"), f"{width} columns are named, but the last axis of the shape is {last}"
+            yield (
+                (*where, "columns"),
+                f"{width} columns are named, but the last axis of the shape is {last}",
+            )
 
 
 _NAMES_FIELD: Mapping[str, frozenset[str]] = {
@@ -499,11 +575,15 @@ def _references(schema: Schema, name: str, spec: FieldSpec, where: Where) -> Ite
             continue
         known = [n for n in schema.fields if n not in {name, ANY}]
         if other not in known:
-            yield (*where, key), f"no other field is called {other!r}{suggestion(other, known) or _listed(known)}"
+            yield (
+                (*where, key),
+                f"no other field is called {other!r}{suggestion(other, known) or _listed(known)}",
+            )
         elif schema.fields[other].role not in roles:
             yield (
                 (*where, key),
-                f"{other} has no role that fits; {key} names a field of role {', '.join(sorted(roles))}",
+                f"{other} has no role that fits; {key} names a field of role "
+                f"{', '.join(sorted(roles))}",
             )
 
 
@@ -522,12 +602,18 @@ def _attribute(schema: Schema, spec: FieldSpec, where: Where) -> Iterator[Compla
     if spec.file is not None and spec.file.lower().endswith(".xml"):
         return  # an attribute of an element is a value of its file, of this name
     if spec.file is not None:
-        yield (*where, "at"), f"{spec.at} names an attribute of the sample itself; a field with file has none"
+        yield (
+            (*where, "at"),
+            f"{spec.at} names an attribute of the sample itself; a field with file has none",
+        )
     elif each == "episode":
         if spec.at not in _OF_EPISODES:
             yield (*where, "at"), f"{spec.at} is no attribute of an episode{_listed(_OF_EPISODES)}"
     elif each is not None and not each.startswith("/"):
-        yield (*where, "at"), f"{spec.at} names an attribute; samples that are cut by {each} have none"
+        yield (
+            (*where, "at"),
+            f"{spec.at} names an attribute; samples that are cut by {each} have none",
+        )
 
 
 def _places(schema: Schema, name: str, spec: FieldSpec, where: Where) -> Iterator[Complaint]:
@@ -545,16 +631,27 @@ def _places(schema: Schema, name: str, spec: FieldSpec, where: Where) -> Iterato
 
 
 def _sections(schema: Schema, names: list[str]) -> Iterator[Complaint]:
-    axes = {axis for spec in schema.fields.values() for axis in spec.shape or () if isinstance(axis, str)}
+    axes = {
+        axis
+        for spec in schema.fields.values()
+        for axis in spec.shape or ()
+        if isinstance(axis, str)
+    }
     timed = any((spec.ragged or "").startswith("T") for spec in schema.fields.values())
     for key in ("episode", "windows"):
         if getattr(schema, key) is not None and not timed:
             yield (key,), f"{key} needs a field whose first axis is time: shape: [T, ...]"
-    for where, counts in ((("attrs",), schema.attrs), (("samples", "counts"), schema.samples.counts)):
+    for where, counts in (
+        (("attrs",), schema.attrs),
+        (("samples", "counts"), schema.samples.counts),
+    ):
         for name, axis in counts.items():
             axis = axis.removeprefix(SUM) if isinstance(axis, str) else axis
             if isinstance(axis, str) and axis not in {*axes, SAMPLES}:
-                yield (*where, name), f"no field has an axis {axis}{suggestion(axis, axes) or _listed(sorted(axes))}"
+                yield (
+                    (*where, name),
+                    f"no field has an axis {axis}{suggestion(axis, axes) or _listed(sorted(axes))}",
+                )
     yield from _loader(schema)
     yield from _splits(schema, names)
 
@@ -563,16 +660,22 @@ def _loader(schema: Schema) -> Iterator[Complaint]:
     if schema.loader is None:
         return
     if not any(True for _ in schema.of_role("instance")):
-        yield ("loader",), "its steps count instances; declare the field that holds them with role: instance"
+        yield (
+            ("loader",),
+            "its steps count instances; declare the field that holds them with role: instance",
+        )
     for step, role in (("voxel", "points"), ("drop_classes", "class"), ("keep_classes", "class")):
         if schema.loader.get(step) is not None and not any(True for _ in schema.of_role(role)):
             yield ("loader", step), f"this step needs a field of role {role}"
     captions = schema.loader.get("captions")
-    if captions is not None and (captions not in schema.fields or schema.fields[captions].role != "captions"):
+    if captions is not None and (
+        captions not in schema.fields or schema.fields[captions].role != "captions"
+    ):
         known = [name for name, _ in schema.of_role("captions")]
         yield (
             ("loader", "captions"),
-            f"{captions!r} is no field of role captions{suggestion(captions, known) or _listed(known)}",
+            f"{captions!r} is no field of role "
+            f"captions{suggestion(captions, known) or _listed(known)}",
         )
 
 
@@ -583,7 +686,10 @@ def _splits(schema: Schema, names: list[str]) -> Iterator[Complaint]:
     known = [*names, "file", *(["group"] if schema.samples.group else []), *schema.stored]
     if splits.key not in known:
         near = suggestion(splits.key, known) or f"; known are {', '.join(known)}"
-        yield ("splits", "key"), f"{splits.key!r} is neither a placeholder of files, nor file, group or a field{near}"
+        yield (
+            ("splits", "key"),
+            f"{splits.key!r} is neither a placeholder of files, nor file, group or a field{near}",
+        )
     if splits.disjoint and not _has_splits(schema, names):
         yield ("splits", "disjoint"), f"there are no splits to compare: {_NO_SPLIT}"
 
@@ -593,16 +699,26 @@ def _when(schema: Schema, names: list[str]) -> Iterator[Complaint]:
         where: Where = ("when", key)
         match = re.fullmatch(r"split=(\S+)", key)
         if match is None:
-            yield where, f"cannot read {key!r}; a condition is written split=name, for example split=evaluation"
+            yield (
+                where,
+                f"cannot read {key!r}; a condition is written split=name, for example "
+                f"split=evaluation",
+            )
             continue
         if not _has_splits(schema, names):
             yield where, f"no sample has a split: {_NO_SPLIT}"
-        unknown = [n for n, change in changes.items() if n not in schema.fields and not _is_new_field(change)]
+        unknown = [
+            n
+            for n, change in changes.items()
+            if n not in schema.fields and not _is_new_field(change)
+        ]
         for name in unknown:
             near = suggestion(name, schema.fields) or _listed(schema.fields)
             yield (*where, name), f"no field is called {name!r}{near}"
         changed = schema.for_split(match[1]) if not unknown else schema
-        yield from _fields(changed, {n: changed.fields[n] for n in changes if n in changed.fields}, where, names)
+        yield from _fields(
+            changed, {n: changed.fields[n] for n in changes if n in changed.fields}, where, names
+        )
 
 
 _NO_SPLIT = "neither samples.files nor samples.list has a {split} placeholder"
@@ -622,7 +738,10 @@ def _is_new_field(change: FieldSpec) -> bool:
 def _rules(schema: Schema) -> Iterator[Complaint]:
     for code in schema.rules:
         if not re.fullmatch(r"[A-Z]{2,8}\d{3}", code) and code not in schema.checks:
-            yield ("rules", code), f"cannot read {code!r}; a rule is named by its code, for example DC221"
+            yield (
+                ("rules", code),
+                f"cannot read {code!r}; a rule is named by its code, for example DC221",
+            )
     for name in schema.checks:
         if not re.fullmatch(r"[^\W\d][\w.]*:[^\W\d]\w*", name):
             yield ("checks",), f"cannot read {name!r}; a check is written package.module:function"

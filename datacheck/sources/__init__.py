@@ -28,9 +28,23 @@ _HOME = {
 }
 
 __all__ = [
-    "Entries", "Entry", "Item", "Listing", "Source", "Unread", "Work", "check_alone", "list_files", "matches",
-    "open_source", "plan_work", "with_indexes", "with_label_table", "with_rate", "with_stats",
-]  # fmt: skip
+    "Entries",
+    "Entry",
+    "Item",
+    "Listing",
+    "Source",
+    "Unread",
+    "Work",
+    "check_alone",
+    "list_files",
+    "matches",
+    "open_source",
+    "plan_work",
+    "with_indexes",
+    "with_label_table",
+    "with_rate",
+    "with_stats",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -36,7 +36,9 @@ from datacheck.workers.child import Pulse
 
 _ANY = FieldSpec()
 _LONGEST = 1000  # characters of a label
-_CONVENTION = "macros_image_convention"  # as robosuite calls it, of a sample's group or the one above
+_CONVENTION = (
+    "macros_image_convention"  # as robosuite calls it, of a sample's group or the one above
+)
 
 
 @dataclass(frozen=True)
@@ -74,15 +76,23 @@ class Facts:
         known = {*placeholders, "file"}
         self._unique = unique
         self._attrs = sorted(schema.attrs)
-        self.oriented = any(spec.origin for spec in schema.fields.values())  # ask how images were written
+        self.oriented = any(
+            spec.origin for spec in schema.fields.values()
+        )  # ask how images were written
         self._group = _group(schema, known)
         self._inner = schema.samples.each is not None and schema.samples.each.startswith("/")
-        self._last = ("", "")  # all samples of a file have one group, unless groups inside it have names
+        self._last = (
+            "",
+            "",
+        )  # all samples of a file have one group, unless groups inside it have names
         self._key = schema.splits.key if schema.splits else ""
-        self._match = Expression(schema.splits.match) if schema.splits and schema.splits.match else None
+        self._match = (
+            Expression(schema.splits.match) if schema.splits and schema.splits.match else None
+        )
         if self._key and self._key not in known | {"group"} | set(schema.stored):
             msg = (
-                f"{schema.name}, splits.key: found {self._key!r}; allowed are a placeholder of samples.files "
+                f"{schema.name}, splits.key: found {self._key!r}; allowed are a placeholder of "
+                f"samples.files "
                 f"({', '.join(sorted(known - {'file'})) or 'it has none'}), file, group, or a field"
             )
             raise SchemaError(msg)
@@ -93,11 +103,15 @@ class Facts:
             return ""
         if about.file != self._last[0] or self._inner:
             names = {"file": about.file, **about.names}
-            filled = self._group.substitute({name: names.get(name, "") for name in self._group.names})
+            filled = self._group.substitute(
+                {name: names.get(name, "") for name in self._group.names}
+            )
             self._last = about.file, filled
         return self._last[1]
 
-    def of(self, about: SampleLocation, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    def of(
+        self, about: SampleLocation, values: Mapping[str, Any], attrs: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Return the facts of one sample.
 
         Args:
@@ -122,7 +136,9 @@ class Facts:
             facts["image_convention"] = _short(convention)
         return facts
 
-    def columns(self, about: SampleLocation, keys: Sequence[str], fields: Mapping[str, Column]) -> dict[str, Column]:
+    def columns(
+        self, about: SampleLocation, keys: Sequence[str], fields: Mapping[str, Column]
+    ) -> dict[str, Column]:
         """Return the facts of many numbered samples of one file.
 
         Args:
@@ -167,7 +183,10 @@ def _group(schema: Schema, known: set[str]) -> Template | None:
     template = parse(schema.samples.group, where, path=False)
     unknown = [name for name in template.names if name not in known]
     if unknown or template.wild:
-        msg = f"{where}: found {schema.samples.group!r}; allowed are the placeholders {', '.join(sorted(known))}"
+        msg = (
+            f"{where}: found {schema.samples.group!r}; allowed are the placeholders "
+            f"{', '.join(sorted(known))}"
+        )
         raise SchemaError(msg)
     return template
 
@@ -212,8 +231,12 @@ def _attribute(name: str, value: Any) -> Any:
 Array = np.ndarray[Any, Any]
 
 BLOCK_BYTES = 64 << 20
-SCAN_BYTES = 4 << 20  # a scan goes over a block again and again: it should stay in the cache of a core
-COLUMN_BYTES = 6 << 20  # of large tables no cache holds one: so many bytes of each column that blocks cost little
+SCAN_BYTES = (
+    4 << 20
+)  # a scan goes over a block again and again: it should stay in the cache of a core
+COLUMN_BYTES = (
+    6 << 20
+)  # of large tables no cache holds one: so many bytes of each column that blocks cost little
 TABLE_BYTES = 128 << 20  # however many columns a table has
 BLOCK_SAMPLES = 4096
 
@@ -225,12 +248,14 @@ class Item:
     Args:
         path: relative POSIX path of the main file.
         split: the split it belongs to, or "".
-        names: what the placeholders of the file pattern stand for ({"seq": "ABF10", "frame": "0000"}).
+        names: what the placeholders of the file pattern stand for ({"seq": "ABF10", "frame":
+            "0000"}).
         keys: read only these samples, in this order (a build); None reads all (a scan).
         nbytes: size of the file, for planning.
-        part: read only these bytes [start, stop), to the file's end where the stop is -1; the third number is that of
-            the line they begin with. Of an item with keys these lie in the part.
-        rows: read only these samples [start, stop) of rows; a stop of -1: the first ones, see `Source.cuts`.
+        part: read only these bytes [start, stop), to the file's end where the stop is -1; the third
+            number is that of the line they begin with. Of an item with keys these lie in the part.
+        rows: read only these samples [start, stop) of rows; a stop of -1: the first ones, see
+            `Source.cuts`.
         even: fields that a scan of this file has found to be arrays, see `Container.take_as_even`.
     """
 
@@ -256,20 +281,33 @@ class Item:
     def as_dict(self) -> dict[str, Any]:
         """Return the item as JSON values."""
         keys = None if self.keys is None else list(self.keys)
-        said = {"path": self.path, "split": self.split, "names": self.names, "keys": keys, "nbytes": self.nbytes}
+        said = {
+            "path": self.path,
+            "split": self.split,
+            "names": self.names,
+            "keys": keys,
+            "nbytes": self.nbytes,
+        }
         parts = {"part": self.part, "rows": self.rows, "even": self.even or None}
         return said | {name: list(part) for name, part in parts.items() if part is not None}
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Item:
         """Return the item of `as_dict`, also where its keys are `as_runs`."""
-        lists = {name: tuple(data[name]) for name in ("part", "rows", "even") if data.get(name) is not None}
+        lists = {
+            name: tuple(data[name])
+            for name in ("part", "rows", "even")
+            if data.get(name) is not None
+        }
         if data.get("keys") is not None:
             lists["keys"] = tuple(keys_from_runs(data["keys"]))
         return Item(**(data | lists))
 
 
-_KEY, _REASON = 32_768, 1_000  # bytes of a key in JSON, characters of a reason; a path is never so long
+_KEY, _REASON = (
+    32_768,
+    1_000,
+)  # bytes of a key in JSON, characters of a reason; a path is never so long
 
 
 @dataclass(frozen=True)
@@ -311,13 +349,15 @@ class Source(ABC):
         level: how deep a scan reads, see `FieldMap`.
 
     Attributes:
-        partly: listing paths of files whose values were not all read for that reason, or of which nothing says what
-            their bytes are.
+        partly: listing paths of files whose values were not all read for that reason, or of which
+            nothing says what their bytes are.
         passed: names of what the schema asks for with ``"*"`` and is of a kind that is not read.
-        marks: of files that `cut` has cut, by path: bytes at which some of its lines begin, and their numbers.
-        cuts: of files of which a first part was read, by path and split: how many samples each has, and how many make
-            a part.
-        unlisted: also give the numbers of a sample that the schema does not list, as fields under their own names.
+        marks: of files that `cut` has cut, by path: bytes at which some of its lines begin, and
+            their numbers.
+        cuts: of files of which a first part was read, by path and split: how many samples each has,
+            and how many make a part.
+        unlisted: also give the numbers of a sample that the schema does not list, as fields under
+            their own names.
 
     Raises:
         SchemaError: the schema's patterns do not fit together.
@@ -325,9 +365,13 @@ class Source(ABC):
     """
 
     def __init__(
-        self, schema: Schema, root: Path, roots: Mapping[str, Path], fields: frozenset[str] | None = None,
+        self,
+        schema: Schema,
+        root: Path,
+        roots: Mapping[str, Path],
+        fields: frozenset[str] | None = None,
         level: Depth | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.schema = schema.located(root, roots).placed(roots)
         self.root = root
         self.roots = dict(roots)
@@ -366,13 +410,13 @@ class Source(ABC):
             self._maps[split] = FieldMap(schema, self._fields, self._level), facts
         return self._maps[split]
 
-    # ------------------------------------------------------------------------------------------ reading
+    # -------------------------------------------------------------------------------------- reading
 
     def read(self, item: Item) -> Iterator[Block | Unread]:
         """Yield the item's samples as blocks of one signature, and those that cannot be made.
 
-        Blocks hold at most 64 MB (of a scan 4 MB, of tables 6 MB a column and 128 MB in all) or 4,096 samples; every
-        field of the schema that the file has, by schema name.
+        Blocks hold at most 64 MB (of a scan 4 MB, of tables 6 MB a column and 128 MB in all) or
+        4,096 samples; every field of the schema that the file has, by schema name.
 
         Raises:
             FormatError: the file as a whole cannot be read.
@@ -380,7 +424,9 @@ class Source(ABC):
         with Shelf(self._opener) as shelf:
             yield from blocks(self._parts(item, shelf), item.split, self._block_bytes(item.split))
 
-    def read_all(self, items: Sequence[Item], beat: Callable[[int], None]) -> Iterator[Block | Unread]:
+    def read_all(
+        self, items: Sequence[Item], beat: Callable[[int], None]
+    ) -> Iterator[Block | Unread]:
         """Yield the samples of many items; samples of small files share blocks.
 
         Args:
@@ -388,12 +434,14 @@ class Source(ABC):
             beat: called with an item's number before the item is touched.
 
         Notes:
-            A file that cannot be read as a whole is one `Unread` with the file's path for key, or one for every sample
-            that its item asks for.
+            A file that cannot be read as a whole is one `Unread` with the file's path for key, or
+            one for every sample that its item asks for.
         """
         with Shelf(self._opener) as shelf:
             for split, run in groupby(enumerate(items), key=lambda pair: pair[1].split):
-                yield from blocks(self._item_parts(run, shelf, beat), split, self._block_bytes(split))
+                yield from blocks(
+                    self._item_parts(run, shelf, beat), split, self._block_bytes(split)
+                )
 
     def _block_bytes(self, split: str) -> int:
         """Return how many bytes of fields make a block."""
@@ -401,7 +449,9 @@ class Source(ABC):
             return BLOCK_BYTES
         return min(COLUMN_BYTES * self.way(split)[0].width_read, TABLE_BYTES) or SCAN_BYTES
 
-    def _item_parts(self, run: Iterable[tuple[int, Item]], shelf: Shelf, beat: Callable[[int], None]) -> Iterator[Part]:
+    def _item_parts(
+        self, run: Iterable[tuple[int, Item]], shelf: Shelf, beat: Callable[[int], None]
+    ) -> Iterator[Part]:
         for number, item in run:
             beat(number)
             answered: set[str] = set()
@@ -412,8 +462,14 @@ class Source(ABC):
                         answered.update(part.keys if isinstance(part, Block) else [part.key])
                     yield part
             except FormatError as error:
-                for key in [item.path] if item.keys is None else [k for k in item.keys if k not in answered]:
-                    yield Unread(key, error.code, str(error), alone=isinstance(error, TooManySamplesError))
+                for key in (
+                    [item.path]
+                    if item.keys is None
+                    else [k for k in item.keys if k not in answered]
+                ):
+                    yield Unread(
+                        key, error.code, str(error), alone=isinstance(error, TooManySamplesError)
+                    )
 
     def _parts(self, item: Item, shelf: Shelf) -> Iterator[Part]:
         try:
@@ -464,7 +520,8 @@ class Source(ABC):
         """Return the numbers of the samples at which reading of a large file can begin, ascending from 0.
 
         Returns:
-            int64 (points), or None where it can begin at any sample, or each time all of the file is read.
+            int64 (points), or None where it can begin at any sample, or each time all of the file
+            is read.
 
         Raises:
             FormatError: the file cannot be read.
@@ -492,7 +549,9 @@ class Source(ABC):
         for place in self.way(item.split)[0].companions:
             assert place.file is not None
             if set(place.file.names) <= item.names.keys():
-                with suppress(FormatError, OSError):  # names that make no path, or one too long: there is no such file
+                with suppress(
+                    FormatError, OSError
+                ):  # names that make no path, or one too long: there is no such file
                     path = place.file.fill(item.names)
                     paths += [path] if self._inside(path) else []
             else:
@@ -509,7 +568,9 @@ class Source(ABC):
         pattern = template.substitute({name: names.get(name, HOLE) for name in template.names})
         if pattern not in self._matching:
             found = self.folders.matching(pattern, LINKED)
-            self._matching[pattern] = [path for path in found if template.match(path) and self._inside(path)]
+            self._matching[pattern] = [
+                path for path in found if template.match(path) and self._inside(path)
+            ]
         return self._matching[pattern]
 
     def _inside(self, path: str) -> bool:
@@ -519,7 +580,7 @@ class Source(ABC):
             return False  # by a link out of the folder, whose names are nobody's business
         return True
 
-    # ------------------------------------------------------------------------------------------ for subclasses
+    # ------------------------------------------------------------------------------- for subclasses
 
     @property
     def folders(self) -> Roots:
@@ -531,13 +592,16 @@ class Source(ABC):
         return self._opener.file(path)
 
     @contextmanager
-    def opened(self, item: Item, hint: Hint | None = None, *, whole: bool = True) -> Iterator[Container]:
+    def opened(
+        self, item: Item, hint: Hint | None = None, *, whole: bool = True
+    ) -> Iterator[Container]:
         """Open an item's file, and see that it is the listed one and stays the same meanwhile.
 
         Args:
             item: it says which.
             hint: what the schema expects.
-            whole: a file of ordinary size may be read at once; else it stays open for whoever reads its next part.
+            whole: a file of ordinary size may be read at once; else it stays open for whoever reads
+                its next part.
 
         Raises:
             FormatError: it cannot be opened, or it changed.
@@ -567,7 +631,9 @@ class Source(ABC):
             if self.unlisted or self.way(item.split)[0].everything:
                 self.passed.update(storable(list(container.passed)))
 
-    def with_companions(self, values: Values, item: Item, names: Mapping[str, str], shelf: Shelf) -> dict[str, str]:
+    def with_companions(
+        self, values: Values, item: Item, names: Mapping[str, str], shelf: Shelf
+    ) -> dict[str, str]:
         """Add companion fields to `values`; return the facts about missing ones."""
         missing = {}
         for place in self.way(item.split)[0].companions:
@@ -594,7 +660,12 @@ class Source(ABC):
         return self.folders.written(path)
 
     def others(
-        self, item: Item, container: Container, values: Values, prefix: str = "", known: ContainerNames | None = None
+        self,
+        item: Item,
+        container: Container,
+        values: Values,
+        prefix: str = "",
+        known: ContainerNames | None = None,
     ) -> Values:
         """Return the numbers of a sample that the schema does not list, where they are asked for."""
         if not self.unlisted:
@@ -606,11 +677,17 @@ class Source(ABC):
 
     def left_out(self, path: str, values: Values) -> None:
         """Note a file some of whose values were only peeked at."""
-        if self._level not in {None, "deep"} and any(isinstance(value, Peeked) for value in values.values()):
+        if self._level not in {None, "deep"} and any(
+            isinstance(value, Peeked) for value in values.values()
+        ):
             self.partly.add(path)
 
     def facts(
-        self, item: Item, about: SampleLocation, values: Values, attrs: Mapping[str, Any] | None = None
+        self,
+        item: Item,
+        about: SampleLocation,
+        values: Values,
+        attrs: Mapping[str, Any] | None = None,
     ) -> tuple[dict[str, Any], str]:
         """Return (facts, group) of one sample."""
         facts = self.way(item.split)[1]
@@ -655,8 +732,8 @@ class _OpenLargeFile:
     """The large file that this process has read in part: whoever reads its next part goes on with it.
 
     Notes:
-        What is packed, or in one row group, cannot be entered in the middle. The parts of a file are often read by
-        several tasks of one process.
+        What is packed, or in one row group, cannot be entered in the middle. The parts of a file
+        are often read by several tasks of one process.
     """
 
     def __init__(self) -> None:
@@ -740,7 +817,9 @@ def blocks(parts: Iterable[Part], split: str, most: int = BLOCK_BYTES) -> Iterat
             yield part
             continue
         weight = 0 if isinstance(part, Block) else sum(map(value_bytes, part.fields.values()))
-        if waiting and (isinstance(part, Block) or nbytes + weight > most or len(waiting) >= BLOCK_SAMPLES):
+        if waiting and (
+            isinstance(part, Block) or nbytes + weight > most or len(waiting) >= BLOCK_SAMPLES
+        ):
             yield from stack(waiting, split)
             waiting, nbytes = [], 0
         if isinstance(part, Block):
@@ -753,7 +832,9 @@ def blocks(parts: Iterable[Part], split: str, most: int = BLOCK_BYTES) -> Iterat
 
 def size_in(folders: Roots, entry: Entry) -> int:
     """Return the bytes for which a file justifies memory: those that are no holes, where it is large."""
-    return entry.size if entry.size <= SMALL_BYTES else max(SMALL_BYTES, folders.written(entry.path))
+    return (
+        entry.size if entry.size <= SMALL_BYTES else max(SMALL_BYTES, folders.written(entry.path))
+    )
 
 
 def size_of(root: Path, roots: Mapping[str, Path], path: str) -> int:
@@ -768,7 +849,9 @@ def limit_item(beat: Callable[[int], None], source: Source, item: Item) -> None:
         beat.files(_bytes(source, item))
 
 
-def read_limited(beat: Callable[[int], None], source: Source, items: Sequence[Item]) -> Iterator[Block | Unread]:
+def read_limited(
+    beat: Callable[[int], None], source: Source, items: Sequence[Item]
+) -> Iterator[Block | Unread]:
     """Yield what `Source.read_all` reads, under limits by the size of the files that are read and not yielded yet."""
     place = waiting = 0
 
@@ -777,7 +860,9 @@ def read_limited(beat: Callable[[int], None], source: Source, items: Sequence[It
         place = number
         beat(number)
         waiting += _bytes(source, items[number])
-        if isinstance(beat, Pulse) and not source.schema.checks:  # a scan with checks of the user sets no limit either
+        if (
+            isinstance(beat, Pulse) and not source.schema.checks
+        ):  # a scan with checks of the user sets no limit either
             beat.files(waiting)
 
     for found in source.read_all(items, at):
@@ -790,7 +875,9 @@ def _bytes(source: Source, item: Item) -> int:
     return sum(size_of(source.root, source.roots, path) for path in source.files(item))
 
 
-def limit_files(beat: Callable[[int], None], paths: Iterable[str], root: str, roots: Mapping[str, str]) -> None:
+def limit_files(
+    beat: Callable[[int], None], paths: Iterable[str], root: str, roots: Mapping[str, str]
+) -> None:
     """Limit what the item that `beat` is at may take, by the size of these files."""
     if isinstance(beat, Pulse):
         places = {name: Path(path) for name, path in roots.items()}

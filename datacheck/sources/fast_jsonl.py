@@ -1,7 +1,8 @@
 """Lines of JSON that are all alike, cut at their quotes: a few passes over the bytes prove what each line holds.
 
-A parser looks at every byte and asks what it may be. Where programs have written the lines, all that differs is what
-stands between quotes; the rest is told at once for all lines. What is not proven here is left to a parser.
+A parser looks at every byte and asks what it may be. Where programs have written the lines, all
+that differs is what stands between quotes; the rest is told at once for all lines. What is not
+proven here is left to a parser.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ _UNESCAPED = np.zeros(256, np.uint8)
 _UNESCAPED[[*b'"\\/bfnrt']] = [*b'"\\/\b\f\n\r\t']
 
 
-_SPACING = ((b", ", b": "), (b",", b":"))  # as Python's json writes by default, and as most others do
+_SPACING = (
+    (b", ", b": "),
+    (b",", b":"),
+)  # as Python's json writes by default, and as most others do
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +45,8 @@ class Strings:
         eight: as of `eights`
 
     Args:
-        octets: the bytes of the lines; behind a backslash stands what it means, in its own place 0xFF.
+        octets: the bytes of the lines; behind a backslash stands what it means, in its own place
+            0xFF.
         gone: where these are: int64, ascending.
     """
 
@@ -53,7 +58,9 @@ class Strings:
 
     def eight_bytes(self, at: int) -> Array:
         """Return the bytes [at, at + 8) of each as one number, 0 for those behind its end: uint64 (strings)."""
-        found: Array = self.eight[self.begins + at] & _MASKS[np.clip(self.ends - self.begins - at, 0, _EIGHT)]
+        found: Array = (
+            self.eight[self.begins + at] & _MASKS[np.clip(self.ends - self.begins - at, 0, _EIGHT)]
+        )
         return found
 
     def array(self) -> Any:
@@ -66,8 +73,13 @@ class Strings:
             inside = (owners >= 0) & (self.gone < ends[owners])
             gone = self.gone[inside]
             lengths = lengths - np.bincount(owners[inside], minlength=len(begins))
-            begins, ends = (np.sort(np.concatenate(both), kind="stable") for both in ((begins, gone + 1), (ends, gone)))
-        places = np.zeros(2 * len(begins) + 1, np.int32)  # every second piece lies between two that are kept
+            begins, ends = (
+                np.sort(np.concatenate(both), kind="stable")
+                for both in ((begins, gone + 1), (ends, gone))
+            )
+        places = np.zeros(
+            2 * len(begins) + 1, np.int32
+        )  # every second piece lies between two that are kept
         places[1::2], places[2::2] = begins, ends
         pieces = _binary(pa, places, pa.py_buffer(self.octets))
         kept = _kernel()("array_take", [pieces, pa.array(np.arange(1, len(pieces), 2))])
@@ -85,7 +97,9 @@ def _kernel() -> Any:
 
 
 def _binary(pa: Any, places: Array, octets: Any) -> Any:
-    return pa.BinaryArray.from_buffers(pa.binary(), len(places) - 1, [None, pa.py_buffer(places), octets])
+    return pa.BinaryArray.from_buffers(
+        pa.binary(), len(places) - 1, [None, pa.py_buffer(places), octets]
+    )
 
 
 def text_strings(data: bytes, count: int, names: Sequence[str]) -> dict[str, Strings] | None:
@@ -97,7 +111,8 @@ def text_strings(data: bytes, count: int, names: Sequence[str]) -> dict[str, Str
         names: the keys of a line.
 
     Returns:
-        By key the texts of the lines; None where the lines are not proven to be such, or are no JSON.
+        By key the texts of the lines; None where the lines are not proven to be such, or are no
+        JSON.
     """
     lines = _QuotedLines.of(data, count, names)
     if lines is None or len(lines.quotes) != 4 * len(names) * count:
@@ -110,13 +125,18 @@ def text_strings(data: bytes, count: int, names: Sequence[str]) -> dict[str, Str
     colon, comma = lines.colon, lines.comma
     first = b'{"' + keys[0] + b'"' + colon + b'"'
     alike = all(
-        lines.between(ends[:, place - 1], begins[:, place], b'"' + comma + b'"' + key + b'"' + colon + b'"')
-        for place, key in enumerate(keys) if place
-    )  # fmt: skip
+        lines.between(
+            ends[:, place - 1], begins[:, place], b'"' + comma + b'"' + key + b'"' + colon + b'"'
+        )
+        for place, key in enumerate(keys)
+        if place
+    )
     alike = alike and lines.between(ends[:-1, -1], begins[1:, 0], b'"}\n' + first)
     if not (alike and data.startswith(first) and lines.ends_with(b'"}')):
         return None
-    found = {key: lines.strings(begins[:, place] + 1, ends[:, place]) for place, key in enumerate(keys)}
+    found = {
+        key: lines.strings(begins[:, place] + 1, ends[:, place]) for place, key in enumerate(keys)
+    }
     return {name: found[_encoded(name)] for name in names}
 
 
@@ -139,12 +159,21 @@ def chat_strings(data: bytes, count: int, name: str) -> tuple[Array, Strings, St
     colon, comma = lines.colon, lines.comma
     role = b'{"role"' + colon + b'"'
     first = b'{"' + _encoded(name) + b'"' + colon + b"[" + role
-    stops = np.flatnonzero(lines.octets[np.minimum(lines.quotes[1::2] + 2, len(data) - 1)] == ord("]")) + 1  # strings
+    stops = (
+        np.flatnonzero(lines.octets[np.minimum(lines.quotes[1::2] + 2, len(data) - 1)] == ord("]"))
+        + 1
+    )  # strings
     sizes = np.diff(stops, prepend=0)
-    if len(stops) != count or 2 * stops[-1] != len(lines.quotes) or not bool(((sizes % 4 == 1) & (sizes > 1)).all()):
+    if (
+        len(stops) != count
+        or 2 * stops[-1] != len(lines.quotes)
+        or not bool(((sizes % 4 == 1) & (sizes > 1)).all())
+    ):
         return None
     counts = sizes // 4
-    place = 8 * np.arange(int(counts.sum())) + 2 * np.repeat(np.arange(count), counts)  # of the quote of each key
+    place = 8 * np.arange(int(counts.sum())) + 2 * np.repeat(
+        np.arange(count), counts
+    )  # of the quote of each key
     roles, contents = ((lines.quotes[place + at], lines.quotes[place + at + 1]) for at in (4, 8))
     begins = np.cumsum(counts) - counts
     inner = np.ones(len(place), bool)
@@ -157,7 +186,11 @@ def chat_strings(data: bytes, count: int, name: str) -> tuple[Array, Strings, St
     )
     if not (alike and data.startswith(first) and lines.ends_with(b'"}]}')):
         return None
-    return counts, lines.strings(roles[0] + 1, roles[1]), lines.strings(contents[0] + 1, contents[1])
+    return (
+        counts,
+        lines.strings(roles[0] + 1, roles[1]),
+        lines.strings(contents[0] + 1, contents[1]),
+    )
 
 
 def _encoded(name: str) -> bytes:
@@ -189,16 +222,21 @@ class _QuotedLines:
         """Return lines cut at their quotes, None of what is no JSON, or not as it is mostly written.
 
         Notes:
-            Line feeds and other control characters: as many as there are lines, so that none is in a string, if only
+            Line feeds and other control characters: as many as there are lines, so that none is in
+                a string, if only
             each line ends with one.
         """
         spacing = next((two for two in _SPACING if _head(data).startswith(two[1] + b'"', 1)), None)
-        spacing = spacing or next((two for two in _SPACING if _head(data).startswith(two[1] + b"[", 1)), None)
+        spacing = spacing or next(
+            (two for two in _SPACING if _head(data).startswith(two[1] + b"[", 1)), None
+        )
         if spacing is None or any(character in '"\\' for name in names for character in name):
             return None
         around = _zero_padded(data)
         octets, padded = around[_THREE : _THREE + len(data)], around[_THREE:]
-        if np.count_nonzero(octets < _SPACE) != count - (not data.endswith(b"\n")) or not _is_utf8(around, data):
+        if np.count_nonzero(octets < _SPACE) != count - (not data.endswith(b"\n")) or not _is_utf8(
+            around, data
+        ):
             return None
         gone = np.zeros(0, np.int64)
         if b"\\" in data:
@@ -206,11 +244,18 @@ class _QuotedLines:
             if found is None:
                 return None
             gone, meant = found
-            padded[gone], padded[gone + 1] = _GONE, _SPACE  # a quote behind a backslash ends nothing
+            padded[gone], padded[gone + 1] = (
+                _GONE,
+                _SPACE,
+            )  # a quote behind a backslash ends nothing
         quotes = np.flatnonzero(octets == _QUOTE)
         if len(gone):
             padded[gone + 1] = meant
-        return None if len(quotes) % 2 else _QuotedLines(data, octets, eights(padded), gone, quotes, *spacing)
+        return (
+            None
+            if len(quotes) % 2
+            else _QuotedLines(data, octets, eights(padded), gone, quotes, *spacing)
+        )
 
     def strings(self, begins: Array, ends: Array) -> Strings:
         """Return what stands in these places."""
@@ -222,7 +267,12 @@ class _QuotedLines:
             return False
         pieces = ((at, word[at : at + _EIGHT]) for at in range(0, len(word), _EIGHT))
         return all(
-            bool((self.eight[ends + at] & _MASKS[len(piece)] == np.uint64(int.from_bytes(piece, "little"))).all())
+            bool(
+                (
+                    self.eight[ends + at] & _MASKS[len(piece)]
+                    == np.uint64(int.from_bytes(piece, "little"))
+                ).all()
+            )
             for at, piece in pieces
         )
 
@@ -241,7 +291,8 @@ def _escapes(octets: Array) -> tuple[Array, Array] | None:
     r"""Return where the backslashes are that say something of the byte behind them, and what is meant by it.
 
     Returns:
-        int64 (escapes); uint8 (escapes). None where one is no JSON, or the number of a character (``\u0041``).
+        int64 (escapes); uint8 (escapes). None where one is no JSON, or the number of a character
+        (``\u0041``).
     """
     places = np.flatnonzero(octets == _BACKSLASH)
     beside = np.diff(places) == 1
@@ -278,7 +329,10 @@ def _is_utf8(around: Array, data: bytes) -> bool:
     top = int(octets.max())
     if top > 0xF4 or b"\xc0" in data or b"\xc1" in data:
         return False
-    wanted, part = octets[2:-1] >= 0xC0, octets[1:-2] >= 0xE0  # every byte behind such a one is 0x80 to 0xBF
+    wanted, part = (
+        octets[2:-1] >= 0xC0,
+        octets[1:-2] >= 0xE0,
+    )  # every byte behind such a one is 0x80 to 0xBF
     np.logical_or(wanted, part, out=wanted)
     if top >= 0xF0:
         np.logical_or(wanted, np.greater_equal(octets[:-3], 0xF0, out=part), out=wanted)
@@ -310,10 +364,23 @@ class BulkParser:
 
     def __init__(self, fields: FieldMap) -> None:
         own = {place.at: place for place in fields.own}
-        known = all("/" not in at and place.spec.role in {"text", "chat"} for at, place in own.items())
+        known = all(
+            "/" not in at and place.spec.role in {"text", "chat"} for at, place in own.items()
+        )
         alone = len(own) == len(fields.own)  # two fields may have one key
-        fits = own and known and alone and not fields.everything and not fields.columns and not fields.noted
-        self._names = {at: (place.name, place.spec.role == "chat") for at, place in own.items()} if fits else {}
+        fits = (
+            own
+            and known
+            and alone
+            and not fields.everything
+            and not fields.columns
+            and not fields.noted
+        )
+        self._names = (
+            {at: (place.name, place.spec.role == "chat") for at, place in own.items()}
+            if fits
+            else {}
+        )
         self._chats = [at for at, (_, chat) in self._names.items() if chat]
         self._tries = _TRIES if fits else 0
         self._cuts = _TRIES if fits and (not self._chats or len(self._names) == 1) else 0
@@ -333,7 +400,9 @@ class BulkParser:
         if not self._chats:
             texts = text_strings(data, count, list(self._names))
             if texts is not None:
-                columns = {self._names[at][0]: column_of(strings.array()) for at, strings in texts.items()}
+                columns = {
+                    self._names[at][0]: column_of(strings.array()) for at, strings in texts.items()
+                }
         elif (chats := chat_strings(data, count, self._chats[0])) is not None:
             counts, roles, contents = chats
             words = _words(roles)
@@ -347,7 +416,11 @@ class BulkParser:
 
     def _columns(self, data: bytes, count: int) -> dict[str, Column] | None:
         table = _parsed(data, self._names)
-        if table is None or table.num_rows != count or any(column.num_chunks != 1 for column in table.columns):
+        if (
+            table is None
+            or table.num_rows != count
+            or any(column.num_chunks != 1 for column in table.columns)
+        ):
             return None
         columns: dict[str, Column] = {}
         for at, (name, chat) in self._names.items():
@@ -363,8 +436,8 @@ def _objects(data: bytes, count: int) -> bool:
     """Tell whether each line begins and ends as an object does.
 
     Notes:
-        Between ``}`` at the end of a line and ``{`` at the begin of the next no object can go on: JSON has a comma
-        there. So as many objects as lines are one on each line.
+        Between ``}`` at the end of a line and ``{`` at the begin of the next no object can go on:
+        JSON has a comma there. So as many objects as lines are one on each line.
     """
     if b"\r" in data:  # which a line may end with, and not hold
         return False
@@ -383,8 +456,12 @@ def _parsed(data: bytes, names: dict[str, tuple[str, bool]]) -> Any:
     import pyarrow.json as pj  # noqa: PLC0415
 
     chat = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
-    schema = pa.schema([(at, chat if is_chat else pa.string()) for at, (_, is_chat) in names.items()])
-    how = pj.ParseOptions(explicit_schema=schema, newlines_in_values=False, unexpected_field_behavior="error")
+    schema = pa.schema(
+        [(at, chat if is_chat else pa.string()) for at, (_, is_chat) in names.items()]
+    )
+    how = pj.ParseOptions(
+        explicit_schema=schema, newlines_in_values=False, unexpected_field_behavior="error"
+    )
     all_at_once = pj.ReadOptions(use_threads=False, block_size=len(data) + 1)
     try:
         table = pj.read_json(pa.BufferReader(data), read_options=all_at_once, parse_options=how)
@@ -395,7 +472,9 @@ def _parsed(data: bytes, names: dict[str, tuple[str, bool]]) -> Any:
 
 
 def _chats(array: Any) -> Column | None:
-    begins = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
+    begins = np.frombuffer(array.buffers()[1], np.int32)[
+        array.offset : array.offset + len(array) + 1
+    ]
     messages = array.values
     role, content = messages.field(0), messages.field(1)
     whole = not (messages.null_count or role.null_count or content.null_count or messages.offset)
@@ -404,7 +483,11 @@ def _chats(array: Any) -> Column | None:
     places, octets = strings_of(role)
     padded = np.concatenate([octets, np.zeros(_ROLES, np.uint8)])
     roles = _words(Strings(padded, eights(padded), places[:-1], places[1:], places[:0]))
-    return None if roles is None else Messages(np.diff(begins).astype(np.int64), *roles, column_of(content))
+    return (
+        None
+        if roles is None
+        else Messages(np.diff(begins).astype(np.int64), *roles, column_of(content))
+    )
 
 
 def _words(roles: Strings) -> tuple[list[str], Array] | None:
@@ -420,6 +503,8 @@ def _words(roles: Strings) -> tuple[list[str], Array] | None:
         word = roles.octets[roles.begins[one] : roles.ends[one]].tobytes().decode("latin-1")
         if len(words) == _ROLES or not _ROLE.fullmatch(word):
             return None
-        codes[(first == first[one]) & (second == second[one]) & (lengths == lengths[one])] = len(words)
+        codes[(first == first[one]) & (second == second[one]) & (lengths == lengths[one])] = len(
+            words
+        )
         words.append(word)
     return words, codes

@@ -16,7 +16,13 @@ import numpy as np
 
 from datacheck.errors import FormatError, MissingDependencyError, SchemaError, UsageError
 from datacheck.formats.base import Hint
-from datacheck.formats.limits import FIELDS, CountedContainer, check_fields, check_longest, check_names
+from datacheck.formats.limits import (
+    FIELDS,
+    CountedContainer,
+    check_fields,
+    check_longest,
+    check_names,
+)
 from datacheck.formats.parsed import parse_json
 from datacheck.model.row_keys import storable_names
 from datacheck.model.sample import Container, Depth, Peeked
@@ -70,7 +76,9 @@ class ContainerNames:
         if not prefix:
             return self._found
         start = bisect_left(self._found, prefix)
-        return self._found[start : bisect_left(self._found, f"{prefix[:-1]}0", lo=start)]  # "0" comes behind "/"
+        return self._found[
+            start : bisect_left(self._found, f"{prefix[:-1]}0", lo=start)
+        ]  # "0" comes behind "/"
 
 
 _OUTER = frozenset({"data", "obs", "observation", "observations"})
@@ -80,7 +88,10 @@ def folded(name: str) -> str:
     """Return a name without what near names differ in: case, plural, ``-`` and ``_``, groups of observations."""
     levels = [level for level in re.split(r"[./]", name.lower().replace("-", "_")) if level]
     levels = [level for level in levels[:-1] if level not in _OUTER] + levels[-1:]
-    return "/".join("_".join(re.sub(r"(?<=[^s])s$", "", word) for word in level.split("_") if word) for level in levels)
+    return "/".join(
+        "_".join(re.sub(r"(?<=[^s])s$", "", word) for word in level.split("_") if word)
+        for level in levels
+    )
 
 
 def near_name(wanted: str, names: Iterable[str]) -> str:
@@ -106,7 +117,9 @@ def fits(shape: Iterable[int], spec: FieldSpec) -> bool:
     if wanted is None:
         return True
     alike = zip(wanted, sizes, strict=False)
-    return len(wanted) == len(sizes) and all(axis == size for axis, size in alike if isinstance(axis, int))
+    return len(wanted) == len(sizes) and all(
+        axis == size for axis, size in alike if isinstance(axis, int)
+    )
 
 
 MARK = "@"  # what ``at:`` begins with where a field is an attribute
@@ -165,7 +178,8 @@ Later = Callable[[str, Peeked], bool]
 
 _JSON = FieldSpec(dtype="json")
 _CELLS = 20_000_000  # of records by names
-# Of fields that the schema does not list so many of a sample are read, and so many bytes however small its own are.
+# Of fields that the schema does not list so many of a sample are read, and so many bytes however
+# small its own are.
 _UNLISTED, _SMALL, _LONGEST = 64, 1 << 20, 200
 
 
@@ -206,24 +220,35 @@ class FieldMap:
     Args:
         schema: with the split's ``when:`` block applied.
         only: read just these fields; None reads all.
-        level: how deep a scan reads: "structure" only headers where the format has them, "numeric" no pixels; None for
-            a build, which needs everything as it is.
+        level: how deep a scan reads: "structure" only headers where the format has them, "numeric"
+            no pixels; None for a build, which needs everything as it is.
     """
 
-    def __init__(self, schema: Schema, only: frozenset[str] | None = None, level: Depth | None = None) -> None:
+    def __init__(
+        self, schema: Schema, only: frozenset[str] | None = None, level: Depth | None = None
+    ) -> None:
         self.schema = schema
         self.only = only
         self.level = level
         self._pixels = pixels(schema)
         self.declared = schema.stored
         self.taken: dict[str, str] = {}  # what was read last: a near name by field
-        self.everything = not self.declared or ANY in schema.fields  # values that the schema does not list, too
-        places = [place for name in sorted(self.declared) if (place := self._place(name)) is not None]
+        self.everything = (
+            not self.declared or ANY in schema.fields
+        )  # values that the schema does not list, too
+        places = [
+            place for name in sorted(self.declared) if (place := self._place(name)) is not None
+        ]
         self.companions = [place for place in places if place.file is not None]
-        # a value that is called "@q" in its file is no attribute: only where at: says so is one meant
-        self.noted = [p for p in places if p.file is None and p.spec.at is not None and p.at.startswith(MARK)]
+        # a value that is called "@q" in its file is no attribute: only where at: says so is one
+        # meant
+        self.noted = [
+            p for p in places if p.file is None and p.spec.at is not None and p.at.startswith(MARK)
+        ]
         taken = {place.name for place in self.noted}
-        self.own = [p for p in places if p.file is None and p.at not in self.columns and p.name not in taken]
+        self.own = [
+            p for p in places if p.file is None and p.at not in self.columns and p.name not in taken
+        ]
 
     def _place(self, name: str) -> FieldLocation | None:
         spec = self.schema.fields[name]
@@ -233,11 +258,19 @@ class FieldMap:
         if file is not None and spec.at:
             parse(spec.at, f"{self.schema.name}, fields.{name}.at", path=False)
         return FieldLocation(
-            name, spec, spec.at if spec.at is not None else "" if file else name, file, self.look(name)
+            name,
+            spec,
+            spec.at if spec.at is not None else "" if file else name,
+            file,
+            self.look(name),
         )
 
     def _is_selected(self, name: str) -> bool:
-        return self.only is None or name in self.only or name == (self.schema.splits and self.schema.splits.key)
+        return (
+            self.only is None
+            or name in self.only
+            or name == (self.schema.splits and self.schema.splits.key)
+        )
 
     def look(self, name: str) -> HeaderTest | None:
         """Return whether a field's header is enough at this level, None where its values are needed.
@@ -258,7 +291,9 @@ class FieldMap:
 
     def _wanted(self, name: str) -> bool:
         declared = self.schema.fields.get(name)
-        return self._is_selected(name) and (self.everything if declared is None else not declared.absent)
+        return self._is_selected(name) and (
+            self.everything if declared is None else not declared.absent
+        )
 
     @cached_property
     def width(self) -> int:
@@ -268,11 +303,15 @@ class FieldMap:
     @cached_property
     def width_read(self) -> int:
         """How many of these columns are read."""
-        return sum(stop - start for name, (start, stop) in self.columns.items() if self._wanted(name))
+        return sum(
+            stop - start for name, (start, stop) in self.columns.items() if self._wanted(name)
+        )
 
     @cached_property
     def _sole(self) -> str | None:
-        plain_ones = [n for n, s in self.declared.items() if s.at is None and s.file is None and not s.absent]
+        plain_ones = [
+            n for n, s in self.declared.items() if s.at is None and s.file is None and not s.absent
+        ]
         return plain_ones[0] if len(plain_ones) == 1 else None
 
     @property
@@ -283,7 +322,7 @@ class FieldMap:
             return Hint((dtypes.pop() if len(dtypes) == 1 else None) or "", (self.width,))
         return self.own[0].hint if len(self.own) == 1 else Hint()
 
-    # ------------------------------------------------------------------------------------------ one file
+    # ------------------------------------------------------------------------------------- one file
 
     def found(
         self, container: Container, prefix: str = "", known: ContainerNames | None = None
@@ -295,20 +334,32 @@ class FieldMap:
             prefix: "" or the sample's group with a "/" at its end.
             known: the container's names, where more than this sample is read of it.
         """
-        escaped = any("\\ud" in place.at for place in self.own)  # a field may be declared by its `storable` name
+        escaped = any(
+            "\\ud" in place.at for place in self.own
+        )  # a field may be declared by its `storable` name
         names: Sequence[str] = ()
         sole = self._sole is not None and not prefix
         if self.everything:
             names = self._names(container, prefix, known)
             check_names(names)
-        elif escaped or (sole and not (isinstance(container, CountedContainer) and container.least() > FIELDS)):
+        elif escaped or (
+            sole and not (isinstance(container, CountedContainer) and container.least() > FIELDS)
+        ):
             names = (known or ContainerNames(container)).below(prefix)
         inside = storable_names(name.removeprefix(prefix) for name in names)
         taken = set(self.declared)
         for place in self.own:
-            at = next(iter(inside)) if place.name == self._sole and len(inside) == 1 and not prefix else place.at
+            at = (
+                next(iter(inside))
+                if place.name == self._sole and len(inside) == 1 and not prefix
+                else place.at
+            )
             taken.add(at)
-            yield place.name, place.spec, at[1:] if at.startswith("/") else prefix + inside.get(at, at)
+            yield (
+                place.name,
+                place.spec,
+                at[1:] if at.startswith("/") else prefix + inside.get(at, at),
+            )
         if self.everything:
             for name, at in inside.items():
                 if name not in taken and self._is_selected(name):
@@ -337,9 +388,10 @@ class FieldMap:
 
         Args:
             container, prefix, known: as for `found`.
-            listed: bytes of the sample's own fields that are in memory, and of those whose rows are read later:
-                others are read as long as they have no more, or are small.
-            later: whether the rows of a value, of which the header is known, are read later: `Peeked` is returned.
+            listed: bytes of the sample's own fields that are in memory, and of those whose rows are
+                read later: others are read as long as they have no more, or are small.
+            later: whether the rows of a value, of which the header is known, are read later:
+                `Peeked` is returned.
 
         Notes:
             The schema promises nothing of them: one that cannot be read is no fault of the sample.
@@ -350,16 +402,28 @@ class FieldMap:
             every = self._names(container, prefix, known)
         except FormatError:
             return {}, []
-        taken = {*self.schema.fields, *(place.at.removeprefix("/") for place in self.own), *self.taken.values()}
-        inside = [name for name in every if (short := name.removeprefix(prefix)) not in taken and _is_plain_name(short)]
+        taken = {
+            *self.schema.fields,
+            *(place.at.removeprefix("/") for place in self.own),
+            *self.taken.values(),
+        }
+        inside = [
+            name
+            for name in every
+            if (short := name.removeprefix(prefix)) not in taken and _is_plain_name(short)
+        ]
         if len(inside) > _UNLISTED or (self._sole is not None and len(every) == 1):
             return {}, [name.removeprefix(prefix) for name in inside] if len(every) > 1 else []
-        room = [max(_SMALL, nbytes) for nbytes in listed]  # what is read at once must fit in memory, too
+        room = [
+            max(_SMALL, nbytes) for nbytes in listed
+        ]  # what is read at once must fit in memory, too
         found: Values = {}
         passed: list[str] = []
         for name in sorted(inside):
             try:
-                value = read_numbers(container, name, partial(_is_enough, room[0], partial(later, name)))
+                value = read_numbers(
+                    container, name, partial(_is_enough, room[0], partial(later, name))
+                )
             except (FormatError, MissingDependencyError):
                 continue
             short = name.removeprefix(prefix)
@@ -374,7 +438,13 @@ class FieldMap:
                 found[short] = value
         return found, passed
 
-    def near(self, container: Container, field: str, prefix: str = "", known: ContainerNames | None = None) -> str:
+    def near(
+        self,
+        container: Container,
+        field: str,
+        prefix: str = "",
+        known: ContainerNames | None = None,
+    ) -> str:
         """Return what a required field that a file does not hold is called there; "" where nothing says it for sure.
 
         Args:
@@ -398,7 +468,9 @@ class FieldMap:
         found = near_name(places[field].at, [name for name in names if name not in others])
         return prefix + found if found and may_be(container, prefix + found, spec) else ""
 
-    def read(self, container: Container, prefix: str = "", known: ContainerNames | None = None) -> Values:
+    def read(
+        self, container: Container, prefix: str = "", known: ContainerNames | None = None
+    ) -> Values:
         """Return the sample's own fields; what is missing or None is left out.
 
         A near name that was taken for a field's own stands in `taken`.
@@ -407,7 +479,8 @@ class FieldMap:
             container, prefix, known: as for `found`.
 
         Raises:
-            FormatError: a value is damaged or of a kind that is refused; the message names the field.
+            FormatError: a value is damaged or of a kind that is refused; the message names the
+                field.
         """
         if self.columns:
             looks = [self.look(name) for name in self.columns]
@@ -446,12 +519,22 @@ class FieldMap:
                 values[place.name] = value
 
     def _cut(self, table: Any) -> Values:
-        if not isinstance(table, np.ndarray | Peeked) or table.ndim != 2 or table.shape[1] > self.width:
+        if (
+            not isinstance(table, np.ndarray | Peeked)
+            or table.ndim != 2
+            or table.shape[1] > self.width
+        ):
             shape = list(table.shape) if isinstance(table, np.ndarray | Peeked) else "no array"
             msg = f"columns: found {shape}, the schema declares [N, {self.width}] or fewer columns"
             raise FormatError(msg)
-        if self.level is not None and isinstance(table, np.ndarray) and table.strides[0] != table.itemsize:
-            table = np.ascontiguousarray(table.T).T  # one pass, and the columns are views that scans reduce fast
+        if (
+            self.level is not None
+            and isinstance(table, np.ndarray)
+            and table.strides[0] != table.itemsize
+        ):
+            table = np.ascontiguousarray(
+                table.T
+            ).T  # one pass, and the columns are views that scans reduce fast
         values: Values = {}
         for name, (start, stop) in self.columns.items():
             if self._wanted(name) and stop <= table.shape[1]:
@@ -482,7 +565,9 @@ class FieldMap:
                     self._keep(values, name, self.schema.spec(name), value)
         return values
 
-    def of_records(self, records: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, FieldSpec, list[Any]]]:
+    def of_records(
+        self, records: Sequence[Mapping[str, Any]]
+    ) -> Iterator[tuple[str, FieldSpec, list[Any]]]:
         """Yield (field, its declaration, one value for each record or None) of many parsed JSON objects.
 
         Raises:
@@ -490,7 +575,11 @@ class FieldMap:
         """
         for place in self.own:
             at = place.at
-            values = [r.get(at) for r in records] if "/" not in at else [nested_value(r, at) for r in records]
+            values = (
+                [r.get(at) for r in records]
+                if "/" not in at
+                else [nested_value(r, at) for r in records]
+            )
             yield place.name, place.spec, values
         if self.everything:
             taken = {place.at for place in self.own} | set(self.declared)
@@ -523,7 +612,11 @@ def companion_template(schema: Schema, name: str) -> Template | None:
         SchemaError: the pattern is malformed or does not name one file.
     """
     text = schema.fields[name].file
-    return None if text is None else rooted_template(schema, text, f"{schema.name}, fields.{name}.file")
+    return (
+        None
+        if text is None
+        else rooted_template(schema, text, f"{schema.name}, fields.{name}.file")
+    )
 
 
 def rooted_template(schema: Schema, text: str, where: str) -> Template:
@@ -550,9 +643,16 @@ def check_roots(schema: Schema, roots: Mapping[str, Path]) -> None:
     """
     for name in schema.stored:
         template = companion_template(schema, name)
-        root = template.text.partition("/")[0][1:] if template is not None and template.text.startswith("@") else ""
+        root = (
+            template.text.partition("/")[0][1:]
+            if template is not None and template.text.startswith("@")
+            else ""
+        )
         if root and root not in roots and not schema.fields[name].optional:
-            msg = f"{schema.name}, fields.{name}: its files lie in a folder of their own. Name it: --root {root}=DIR"
+            msg = (
+                f"{schema.name}, fields.{name}: its files lie in a folder of their own. Name it: "
+                f"--root {root}=DIR"
+            )
             raise UsageError(msg)
 
 
@@ -629,13 +729,17 @@ def _inside(container: Container, at: str, place: FieldLocation) -> Any:
     head, _, rest = at.partition("/")
     if value is not None or not rest:
         return value
-    outer = read_value(container, head, _JSON, "")  # one file for all samples: {"scene0000_00": {"objects": ...}}
+    outer = read_value(
+        container, head, _JSON, ""
+    )  # one file for all samples: {"scene0000_00": {"objects": ...}}
     return plain(nested_value(outer, rest), place.spec) if isinstance(outer, dict) else None
 
 
 def _whole(container: Container, place: FieldLocation) -> Any:
     names = ContainerNames(container).below()
-    if len(names) == 1 and not (place.spec.is_text and names[0] not in {"text", "records", "value"}):
+    if len(names) == 1 and not (
+        place.spec.is_text and names[0] not in {"text", "records", "value"}
+    ):
         return read_value(container, names[0], place.spec, "", place.look)
     if place.name in names:
         return read_value(container, place.name, place.spec, "", place.look)
@@ -649,7 +753,10 @@ def _whole(container: Container, place: FieldLocation) -> Any:
 def _only_table(container: Container, prefix: str, look: HeaderTest | None, *, planar: bool) -> Any:
     names = ContainerNames(container).below(prefix)
     if len(names) != 1:
-        msg = f"columns: found {len(names)} values in the file, the schema cuts the columns of its only one"
+        msg = (
+            f"columns: found {len(names)} values in the file, the schema cuts the columns of its "
+            f"only one"
+        )
         raise FormatError(msg)
     if planar and look is None and (table := read_planar(container, names[0])) is not None:
         return table

@@ -1,7 +1,7 @@
 """Digests of many files: small data in this process, else in one child per core.
 
-A small file costs an open, a read, a look at its times and a close, and nothing else; threads would take turns at
-the interpreter's lock for each of these.
+A small file costs an open, a read, a look at its times and a close, and nothing else; threads would
+take turns at the interpreter's lock for each of these.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Task:
 
 def digest_listed(
     listing: Listing, places: Array, workers: int | None, progress: Progress | None
-) -> tuple[Array, StorageError | None]:  # fmt: skip
+) -> tuple[Array, StorageError | None]:
     """Return the digests of some files of a listing, bytes (places), and what is wrong with those that have none.
 
     Shapes:
@@ -64,25 +64,31 @@ def digest_listed(
     Args:
         listing: the files as they were listed.
         places: which of them.
-        workers: children of this process that read; None: none for small data, one per core for large.
+        workers: children of this process that read; None: none for small data, one per core for
+            large.
         progress: called after each part.
 
     Returns:
-        digests of 32 hex digits, b"" of a file that cannot be read or is no longer what was listed; an error that says
-        so, None where all are known.
+        digests of 32 hex digits, b"" of a file that cannot be read or is no longer what was listed;
+        an error that says so, None where all are known.
 
     Raises:
         StorageError: what reads died.
     """
     paths = [listing.entries.paths[i] for i in places.tolist()]
     tasks = _tasks([(paths, listing.entries.sizes[places].tolist())])
-    return _matching(listing, places, *_digested(listing.root, listing.roots, tasks, workers, progress))
+    return _matching(
+        listing, places, *_digested(listing.root, listing.roots, tasks, workers, progress)
+    )
 
 
 def digest_while_listed(
-    root: Path, roots: Mapping[str, Path], walk: Callable[[OnFound], Listing], workers: int | None,
+    root: Path,
+    roots: Mapping[str, Path],
+    walk: Callable[[OnFound], Listing],
+    workers: int | None,
     progress: Progress | None,
-) -> tuple[Listing, Array, StorageError | None]:  # fmt: skip
+) -> tuple[Listing, Array, StorageError | None]:
     """Return a listing, the digests of all its files, bytes (files), and what is wrong with those that have none.
 
     Args:
@@ -95,8 +101,8 @@ def digest_while_listed(
         StorageError: as of `digest_listed`.
 
     Notes:
-        Children read while files are still found. Of small data (`SMALL_FILES`, `SMALL_BYTES`), and of files of
-        `TASK_BYTES` or more, reading begins when all are found.
+        Children read while files are still found. Of small data (`SMALL_FILES`, `SMALL_BYTES`), and
+        of files of `TASK_BYTES` or more, reading begins when all are found.
     """
     from concurrent.futures import CancelledError, ThreadPoolExecutor  # noqa: PLC0415  children need it not
 
@@ -125,7 +131,9 @@ def digest_while_listed(
             raise
     listing = walking.result()
     order = listing.told
-    return listing, *_matching(listing, np.arange(len(digests)), digests[order], numbers[order], fault)
+    return listing, *_matching(
+        listing, np.arange(len(digests)), digests[order], numbers[order], fault
+    )
 
 
 def _tasks(found: Iterable[Many]) -> Iterator[_Task]:
@@ -134,7 +142,9 @@ def _tasks(found: Iterable[Many]) -> Iterator[_Task]:
     places: list[int] = []
     paths: list[str] = []
     nbytes = 0
-    for number, (path, size) in enumerate(chain.from_iterable(zip(*many, strict=True) for many in found)):
+    for number, (path, size) in enumerate(
+        chain.from_iterable(zip(*many, strict=True) for many in found)
+    ):
         if size >= TASK_BYTES:
             large.append((-size, number, path))
             continue
@@ -150,7 +160,11 @@ def _tasks(found: Iterable[Many]) -> Iterator[_Task]:
 
 
 def _digested(
-    root: Path, roots: Mapping[str, Path], tasks: Iterator[_Task], workers: int | None, progress: Progress | None
+    root: Path,
+    roots: Mapping[str, Path],
+    tasks: Iterator[_Task],
+    workers: int | None,
+    progress: Progress | None,
 ) -> tuple[Array, Array, StorageError | None]:
     """Return (digests, stamps) of the files of all tasks, by their places, and which of them could not be read."""
     from datacheck.model.finding import Tick  # noqa: PLC0415  as above
@@ -172,7 +186,10 @@ def _digested(
     if refused:
         path, reason = min(refused)
         more = f" (and {len(refused) - 1:,} more)" if len(refused) > 1 else ""
-        msg = f"{root}: {path} cannot be read{more}: {reason}. A manifest names every file: make it readable."
+        msg = (
+            f"{root}: {path} cannot be read{more}: {reason}. A manifest names every file: make "
+            f"it readable."
+        )
         fault = StorageError(msg)
     digests: Array = np.zeros(len(places), "S32")
     stamps: Array = np.zeros((len(places), STAMP), np.int64)
@@ -191,11 +208,16 @@ def _counted(tasks: Iterator[_Task], seen: list[int]) -> Iterator[_Task]:
 def _read(
     root: Path, roots: Mapping[str, Path], tasks: Iterator[_Task], workers: int | None
 ) -> Iterator[tuple[_Task, list[dict[str, Any]]]]:
-    shared = {"root": str(root.absolute()), "roots": {name: str(path.absolute()) for name, path in roots.items()}}
+    shared = {
+        "root": str(root.absolute()),
+        "roots": {name: str(path.absolute()) for name, path in roots.items()},
+    }
     first = list(_first_tasks(tasks)) if workers is None else []
     rest = next(tasks, None) if workers is None else None
     if workers is None and rest is None:
-        yield from ((task, [digest_files(shared | {"items": task.paths}, lambda _: None)]) for task in first)
+        yield from (
+            (task, [digest_files(shared | {"items": task.paths}, lambda _: None)]) for task in first
+        )
         return
     from datacheck.sources.roots import sandbox_of  # noqa: PLC0415  as above
     from datacheck.workers.parallel import Limits, ordered_map  # noqa: PLC0415  small data need no child
@@ -208,7 +230,11 @@ def _read(
             yield shared | {"items": task.paths, "file_bytes": task.nbytes}
 
     limits = Limits(item_s=_SILENCE_S)
-    how: dict[str, Any] = {"workers": workers or usable_cpus(), "limits": limits, "sandbox": sandbox_of(root, roots)}
+    how: dict[str, Any] = {
+        "workers": workers or usable_cpus(),
+        "limits": limits,
+        "sandbox": sandbox_of(root, roots),
+    }
     for number, outcome in enumerate(ordered_map(_TASK, sent(), **how)):
         for death in outcome.deaths:
             msg = f"{root}: {death.item}: reading it failed: {death.how.strip().splitlines()[-1]}"
@@ -228,20 +254,27 @@ def _first_tasks(tasks: Iterator[_Task]) -> Iterator[_Task]:
 
 def _matching(
     listing: Listing, places: Array, digests: Array, numbers: Array, fault: StorageError | None
-) -> tuple[Array, StorageError | None]:  # fmt: skip
+) -> tuple[Array, StorageError | None]:
     """Return the digests of files that were as listed when they had been read, b"" of others, and what is wrong."""
     other = (numbers != listing.entries.numbers[places, :STAMP]).any(axis=1)
     digests[other] = b""
     if other.any() and fault is None:
         count = int(other.sum())
         path = listing.entries.paths[int(places[int(other.argmax())])]
-        many = f"{count:,} files changed while they were read, the first is" if count > 1 else "a file changed:"
-        msg = f"{listing.root}: {many} {path}. Run the same command again when nothing writes to the data."
+        many = (
+            f"{count:,} files changed while they were read, the first is"
+            if count > 1
+            else "a file changed:"
+        )
+        msg = (
+            f"{listing.root}: {many} {path}. Run the same command again when nothing writes to "
+            f"the data."
+        )
         fault = StorageError(msg)
     return digests, fault
 
 
-# ------------------------------------------------------------------------------------------ in the child
+# ------------------------------------------------------------------------------------- in the child
 
 
 def _of_files(answer: Mapping[str, Any], task: Mapping[str, Any]) -> bool:
@@ -259,12 +292,14 @@ def digest_files(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
         beat: called with an item's number before it is touched, and while a large one is read.
 
     Returns:
-        digests (uint8 [items, 16]), numbers (int64 [items, 4]: size, mtime, ctime and inode when it had been read),
-        refused (path, reason).
+        digests (uint8 [items, 16]), numbers (int64 [items, 4]: size, mtime, ctime and inode when it
+        had been read), refused (path, reason).
     """
     root, roots = task["root"], task["roots"]
     folders = Roots(root, roots)
-    view = empty([READ_BYTES], np.uint8).data  # one for all: fresh memory for each file takes longer than its digest
+    view = empty(
+        [READ_BYTES], np.uint8
+    ).data  # one for all: fresh memory for each file takes longer than its digest
     buffers = (view,)
     digests, numbers, refused = bytearray(), array("q"), []
     for number, path in enumerate(task["items"]):
@@ -280,7 +315,12 @@ def digest_files(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
                     raw, status = _digest_rest(descriptor, view, size, partial(beat, number))
             finally:
                 os.close(descriptor)
-            stamp: tuple[int, ...] = status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+            stamp: tuple[int, ...] = (
+                status.st_size,
+                status.st_mtime_ns,
+                status.st_ctime_ns,
+                status.st_ino,
+            )
         except OSError as error:
             try:
                 raw, stamp = _digest_store(folders, root, roots, path, error, partial(beat, number))
@@ -304,7 +344,7 @@ def digest_files(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
 
 def _digest_rest(
     descriptor: int, view: memoryview, size: int, beat: Callable[[], None]
-) -> tuple[bytes, os.stat_result]:  # fmt: skip
+) -> tuple[bytes, os.stat_result]:
     """Return digest and status of a file of which the first `size` bytes have been read.
 
     Raises:
@@ -327,8 +367,13 @@ def _digest_rest(
 
 
 def _digest_store(
-    folders: Roots, root: str, roots: Mapping[str, str], path: str, error: OSError, beat: Callable[[], None]
-) -> tuple[bytes, tuple[int, ...]]:  # fmt: skip
+    folders: Roots,
+    root: str,
+    roots: Mapping[str, str],
+    path: str,
+    error: OSError,
+    beat: Callable[[], None],
+) -> tuple[bytes, tuple[int, ...]]:
     """Return digest and stamp of what could not be read at once: a Zarr folder.
 
     Raises:

@@ -18,7 +18,14 @@ from datacheck.schema.patterns import Template, parse
 from datacheck.sources.base import Item, Part, SampleLocation, Source, Unread
 from datacheck.sources.fields import Attributes, ContainerNames, Shelf
 from datacheck.sources.lines import Spans
-from datacheck.sources.row_slices import LEAST_BYTES, Array, RowSlices, RowSliceSource, Span, per_sample
+from datacheck.sources.row_slices import (
+    LEAST_BYTES,
+    Array,
+    RowSlices,
+    RowSliceSource,
+    Span,
+    per_sample,
+)
 from datacheck.sources.values import read_value
 
 
@@ -32,7 +39,11 @@ class FileSource(Source):
             FormatError: the file cannot be read.
         """
         for key in [item.path] if item.keys is None else item.keys:
-            yield self._piece(item, shelf) if key == item.path else Unread(key, "DC101", f"not a sample of {item.path}")
+            yield (
+                self._piece(item, shelf)
+                if key == item.path
+                else Unread(key, "DC101", f"not a sample of {item.path}")
+            )
 
     def _piece(self, item: Item, shelf: Shelf) -> Part:
         fields, facts = self.way(item.split)
@@ -49,7 +60,9 @@ class FileSource(Source):
         except FormatError as error:
             return Unread(item.path, error.code, str(error), facts.group(about))
         told, group = self.facts(item, about, values, attrs)
-        return Piece(item.path, others | fields.drop_unasked(values), Origin(item.path), group, told | absent)
+        return Piece(
+            item.path, others | fields.drop_unasked(values), Origin(item.path), group, told | absent
+        )
 
 
 NO_GROUP = "holds no group like"
@@ -69,7 +82,10 @@ class GroupSource(Source):
         text = self.schema.samples.each or ""
         template = parse(text.strip("/"), f"{self.schema.name}, samples.each")
         if "**" in text:
-            msg = f"{template.where}: found {text!r}; '*' stands for one level of groups, '**' is not allowed here"
+            msg = (
+                f"{template.where}: found {text!r}; '*' stands for one level of groups, '**' is "
+                f"not allowed here"
+            )
             raise SchemaError(msg)
         return template
 
@@ -101,10 +117,17 @@ class GroupSource(Source):
                 else:
                     yield Unread(key, "DC101", f"not a sample of {item.path}")
             if item.keys is None and self.schema.samples.masks:
-                yield from self._absent(item, container, known, self.schema.samples.masks.strip("/"), found)
+                yield from self._absent(
+                    item, container, known, self.schema.samples.masks.strip("/"), found
+                )
 
     def _absent(
-        self, item: Item, container: Container, known: ContainerNames, folder: str, found: Mapping[str, object]
+        self,
+        item: Item,
+        container: Container,
+        known: ContainerNames,
+        folder: str,
+        found: Mapping[str, object],
     ) -> Iterator[Unread]:
         """Yield what the lists inside the file name and the file does not hold (robomimic's filter keys)."""
         start = f"{folder}/"
@@ -117,7 +140,11 @@ class GroupSource(Source):
                 if group.strip("/") not in found:
                     lacking.setdefault(group.strip("/"), name)
         for group, name in sorted(lacking.items()):
-            yield Unread(f"{item.path}:/{group}", "DC105", f"/{name} names it, but the file holds no such group")
+            yield Unread(
+                f"{item.path}:/{group}",
+                "DC105",
+                f"/{name} names it, but the file holds no such group",
+            )
 
     def _nothing(self) -> str:
         return f"{NO_GROUP} {self.schema.samples.each}"
@@ -153,7 +180,13 @@ class GroupSource(Source):
             others = self.others(item, attributes.container, values, f"{at}/", known)
         except FormatError as error:
             return Unread(key, error.code, str(error), facts.group(about))
-        return Piece(key, others | fields.drop_unasked(values), Origin(item.path, f"/{group}"), label, told | absent)
+        return Piece(
+            key,
+            others | fields.drop_unasked(values),
+            Origin(item.path, f"/{group}"),
+            label,
+            told | absent,
+        )
 
 
 class KeySource(GroupSource):
@@ -174,7 +207,9 @@ class KeySource(GroupSource):
 class RowSource(RowSliceSource):
     """Samples that are entries of the first axis of every field."""
 
-    def spans(self, item: Item, container: Container, strips: RowSlices) -> tuple[Array, Sequence[Span]]:
+    def spans(
+        self, item: Item, container: Container, strips: RowSlices
+    ) -> tuple[Array, Sequence[Span]]:
         """Return one span per row, counted from 0.
 
         Raises:
@@ -182,7 +217,11 @@ class RowSource(RowSliceSource):
         """
         del container
         declared = [name for name in strips.lengths if name in strips.declared]
-        lengths = {name: strips.lengths[name] for name in declared or strips.lengths if strips.lengths[name] >= 0}
+        lengths = {
+            name: strips.lengths[name]
+            for name in declared or strips.lengths
+            if strips.lengths[name] >= 0
+        }
         if not lengths:
             msg = "holds none of the fields, so there are no rows"
             raise FormatError(msg)
@@ -221,7 +260,9 @@ class RaggedSource(RowSliceSource):
         """The name of the array of ends."""
         return (self.schema.samples.each or "").removeprefix("ends:").strip("/")
 
-    def spans(self, item: Item, container: Container, strips: RowSlices) -> tuple[Array, list[Span]]:
+    def spans(
+        self, item: Item, container: Container, strips: RowSlices
+    ) -> tuple[Array, list[Span]]:
         """Return one span per episode, counted from 0.
 
         Raises:
@@ -236,7 +277,10 @@ class RaggedSource(RowSliceSource):
         stops = [0, *map(int, ends)]
         falls = next((i for i, (a, b) in enumerate(pairwise(stops)) if b < a), None)
         if falls is not None:
-            msg = f"{self.ends}: entry {falls} is {stops[falls + 1]}, less than the one before it ({stops[falls]})"
+            msg = (
+                f"{self.ends}: entry {falls} is {stops[falls + 1]}, less than the one before it "
+                f"({stops[falls]})"
+            )
             raise FormatError(msg)
         strips.leave_out(self.ends)
         strips.keep(stops[-1], f"{self.ends} ends at {stops[-1]}")

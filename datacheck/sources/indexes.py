@@ -49,24 +49,48 @@ _LEAST_LISTED = 10  # names in a list of a split, of which some stand in another
 _OF_A_SPLIT = re.compile(r"(?<![a-z])(?:train|val|test|eval)", re.IGNORECASE)
 _ENDING = re.compile(r"\.[^./]*\Z")
 _MEDIA = (
-    ".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".exr", ".npy", ".npz", ".ply", ".pcd", ".obj", ".mp4",
-    ".h5", ".hdf5", ".pkl",
-)  # fmt: skip
+    ".jpg",
+    ".jpeg",
+    ".png",
+    ".bmp",
+    ".tif",
+    ".tiff",
+    ".webp",
+    ".exr",
+    ".npy",
+    ".npz",
+    ".ply",
+    ".pcd",
+    ".obj",
+    ".mp4",
+    ".h5",
+    ".hdf5",
+    ".pkl",
+)
 _NAME = re.compile(rf"[\w./\\ ()+-]{{1,300}}(?:{'|'.join(map(re.escape, _MEDIA))})", re.IGNORECASE)
-_MOST_DOCUMENTS, _MOST_BYTES, _MOST_NAMES = 500, 16 << 20, 100_000  # documents of a dataset; of one of them
+_MOST_DOCUMENTS, _MOST_BYTES, _MOST_NAMES = (
+    500,
+    16 << 20,
+    100_000,
+)  # documents of a dataset; of one of them
 _MOST_IN_ALL, MOST_NAMED = 64 << 20, 200_000  # bytes of all documents, and names in them
 _MOST_FILES = 200_000  # that are held against one another
 _TOLD = 1_000  # names that are told of one reason
 _LEAST_THERE, _SHARE_THERE = 2, 2 / 3
 _LEVELS = 2  # of folders in which those beside one another are held against one another
-_LEAST_KINDS, _LEAST = 2, 3  # kinds of files that have all of a folder's names; how many names these are
+_LEAST_KINDS, _LEAST = (
+    2,
+    3,
+)  # kinds of files that have all of a folder's names; how many names these are
 _SHARE_GONE = 0.2
 
 
-# ------------------------------------------------------------------------------------------------ documents
+# ---------------------------------------------------------------------------------------- documents
 
 
-def documents(schema: Schema, listing: Listing, unclaimed: Collection[str]) -> tuple[list[str], list[str]]:
+def documents(
+    schema: Schema, listing: Listing, unclaimed: Collection[str]
+) -> tuple[list[str], list[str]]:
     """Return the lists of splits and the documents that may name files, and those that are too many to be read.
 
     Args:
@@ -75,18 +99,28 @@ def documents(schema: Schema, listing: Listing, unclaimed: Collection[str]) -> t
         unclaimed: files that no sample uses.
 
     Notes:
-        The built-in schemas say themselves what lies beside their documents. Tables are read where they are few: many
-        are recordings.
+        The built-in schemas say themselves what lies beside their documents. Tables are read where
+        they are few: many are recordings.
     """
     entries = listing.entries
-    lists = [path for path in entries.paths if _LISTS.search(path) and 0 < listing.by_path[path].size <= _MOST_BYTES]
+    lists = [
+        path
+        for path in entries.paths
+        if _LISTS.search(path) and 0 < listing.by_path[path].size <= _MOST_BYTES
+    ]
     found, left = _readable(lists, listing)
     if any(path.lower().endswith(_MEDIA) for path in entries.paths):
         every, own = "*" in schema.fields or schema.name not in builtin(), set(unclaimed)
         sizes = zip(entries.paths, entries.sizes.tolist(), strict=True)
-        others = [path for path, size in sizes if 0 < size <= _MOST_BYTES and (every or path in own)]
-        more, rest = _readable([path for path in others if path.lower().endswith(_DOCUMENTS)], listing)
-        tables, many = _readable([path for path in others if path.lower().endswith(_TABLES)], listing)
+        others = [
+            path for path, size in sizes if 0 < size <= _MOST_BYTES and (every or path in own)
+        ]
+        more, rest = _readable(
+            [path for path in others if path.lower().endswith(_DOCUMENTS)], listing
+        )
+        tables, many = _readable(
+            [path for path in others if path.lower().endswith(_TABLES)], listing
+        )
         found, left = found + more + ([] if many else tables), left + rest
     return found, left
 
@@ -106,14 +140,21 @@ def names_in(place: File) -> list[str]:
         place: of the document.
 
     Returns:
-        [] for a damaged document, for one of too many names, and for a list of other things than names.
+        [] for a damaged document, for one of too many names, and for a list of other things than
+        names.
     """
     try:
         data = place.read_bytes()
         if _LISTS.search(place.name):
-            said = [line.strip().removeprefix("./") for line in data.decode("utf-8").splitlines() if line.strip()]
+            said = [
+                line.strip().removeprefix("./")
+                for line in data.decode("utf-8").splitlines()
+                if line.strip()
+            ]
             named = sorted(set(said))
-            few = len(said) < 2 * len(named) <= 2 * _MOST_NAMES  # numbers and classes stand there again and again
+            few = (
+                len(said) < 2 * len(named) <= 2 * _MOST_NAMES
+            )  # numbers and classes stand there again and again
             return named if few and all(map(_ID.fullmatch, named)) else []
         if place.name.lower().endswith(_TABLES):
             return _in_cells(data)
@@ -137,7 +178,9 @@ def _in_cells(data: bytes) -> list[str]:
     """Return the names of files in the cells of a table; quotes around a cell do not count."""
     cells = set[str]()
     low = data.lower()
-    if any(ending.encode() in low for ending in _MEDIA):  # tables of numbers are passed over in a moment
+    if any(
+        ending.encode() in low for ending in _MEDIA
+    ):  # tables of numbers are passed over in a moment
         file = io.StringIO(data.decode("utf-8"))
         while lines := file.readlines(_READ_BYTES):
             part = (cell.strip(" \"'") for cell in dict.fromkeys(_CELLS.split("".join(lines))))
@@ -176,7 +219,9 @@ def lost_file_notes(named: Mapping[str, Sequence[str]], listing: Listing) -> Ite
     for document in named:
         if document not in lists:
             folders[document.rpartition("/")[0]].append(document)
-    wanted = {name for within in folders.values() for document in within for name in named[document]}
+    wanted = {
+        name for within in folders.values() for document in within for name in named[document]
+    }
     own = {part for path in listing.entries.paths for part in path.split("/")[:-1]}
     below = {name: _below(name) for name in wanted if name.partition("/")[0] not in own}
     there = {name for _, name in _ends(listing.entries.paths, wanted.union(below.values()))}
@@ -216,7 +261,8 @@ def _overlap_notes(lists: Mapping[str, set[str]], paths: Sequence[str]) -> Itera
     """Yield a note for each file that the list of a folder for training names, and one for validation or tests too.
 
     Notes:
-        Lists of other things than names of files are not compared. In a folder of a split (``testing/000001.bin``) a
+        Lists of other things than names of files are not compared. In a folder of a split
+        (``testing/000001.bin``) a
         name may be of another file than in that of the other split: it is passed over.
     """
     folders: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
@@ -224,7 +270,12 @@ def _overlap_notes(lists: Mapping[str, set[str]], paths: Sequence[str]) -> Itera
         kind = _LISTS.search(path)
         if kind and len(names) >= _LEAST_LISTED:
             folders[path.rpartition("/")[0]][kind["train"] is None].append(path)
-    pairs = [pair for two in folders.values() for pair in product(*two) if lists[pair[0]] & lists[pair[1]]]
+    pairs = [
+        pair
+        for two in folders.values()
+        for pair in product(*two)
+        if lists[pair[0]] & lists[pair[1]]
+    ]
     wanted = {name for pair in pairs for path in pair for name in lists[path]}
     every = chain(paths, (_ENDING.sub("", path) for path in paths))
     there = {name for before, name in _ends(every, wanted) if not _OF_A_SPLIT.search(before)}
@@ -237,10 +288,12 @@ def _overlap_notes(lists: Mapping[str, set[str]], paths: Sequence[str]) -> Itera
 def _first(names: Sequence[str], reason: str, kind: str) -> Iterator[Note]:
     """Yield notes on the first names; where there are more, the reason says how many."""
     more = f" (the first {_TOLD:,} of {len(names):,})" if len(names) > _TOLD else ""
-    return (Note(_COMPANION_CODE, name, reason + more, about={"kind": kind}) for name in names[:_TOLD])
+    return (
+        Note(_COMPANION_CODE, name, reason + more, about={"kind": kind}) for name in names[:_TOLD]
+    )
 
 
-# ------------------------------------------------------------------------------------------------ companions
+# --------------------------------------------------------------------------------------- companions
 
 
 def missing_sibling_notes(listing: Listing) -> Iterator[Note]:
@@ -250,11 +303,15 @@ def missing_sibling_notes(listing: Listing) -> Iterator[Note]:
         listing: every file there is.
 
     Notes:
-        Folders are parts of samples only where their files end differently (labels, clouds, pictures): folders of one
-        ending are rather samples, or people, of which one has fewer steps. Two kinds of files with all names agree
-        against the one that lacks a few.
+        Folders are parts of samples only where their files end differently (labels, clouds,
+        pictures): folders of one ending are rather samples, or people, of which one has fewer
+        steps. Two kinds of files with all names agree against the one that lacks a few.
     """
-    paths = [path for path in listing.entries.paths if not path.startswith("@") and not is_ancillary(path)]
+    paths = [
+        path
+        for path in listing.entries.paths
+        if not path.startswith("@") and not is_ancillary(path)
+    ]
     if len(paths) > _MOST_FILES:
         return
     groups: dict[tuple[str, str], dict[tuple[str, str], set[str]]] = {}
@@ -264,13 +321,19 @@ def missing_sibling_notes(listing: Listing) -> Iterator[Note]:
         if not stem:
             continue
         for before, folder, behind in _places(above):
-            groups.setdefault((before, behind), {}).setdefault((folder, dot + ending), set()).add(stem)
+            groups.setdefault((before, behind), {}).setdefault((folder, dot + ending), set()).add(
+                stem
+            )
     told = set[str]()
     for (before, behind), kinds in sorted(groups.items()):
         for folder, names, beside in _missing_siblings(kinds):
-            gone = [path for name in names if (path := f"{before}{folder}{behind}{name}") not in told]
+            gone = [
+                path for name in names if (path := f"{before}{folder}{behind}{name}") not in told
+            ]
             told.update(gone)
-            yield from _first(gone, f"not there, but files of that name are in {', '.join(beside)}", "gone")
+            yield from _first(
+                gone, f"not there, but files of that name are in {', '.join(beside)}", "gone"
+            )
 
 
 def _places(folder: str) -> Iterator[tuple[str, str, str]]:
@@ -284,10 +347,16 @@ def _places(folder: str) -> Iterator[tuple[str, str, str]]:
             behind = f"/{name}{behind}"
 
 
-def _missing_siblings(kinds: Mapping[tuple[str, str], set[str]]) -> Iterator[tuple[str, list[str], list[str]]]:
+def _missing_siblings(
+    kinds: Mapping[tuple[str, str], set[str]],
+) -> Iterator[tuple[str, list[str], list[str]]]:
     """Yield a folder, the names of the files that one kind lacks there, and the first kinds that have them."""
     folders, endings = [folder for folder, _ in kinds], {ending.lower() for _, ending in kinds}
-    if len(kinds) <= _LEAST_KINDS or len(endings) == 1 or (any(folders) and len(set(folders)) < len(folders)):
+    if (
+        len(kinds) <= _LEAST_KINDS
+        or len(endings) == 1
+        or (any(folders) and len(set(folders)) < len(folders))
+    ):
         return
     sets: dict[frozenset[str], list[tuple[str, str]]] = defaultdict(list)
     for kind, stems in kinds.items():
@@ -311,7 +380,9 @@ _INDEXES = {"key": INDEX, "episode": INFO}  # by `samples.each`
 _CODE, _PACKED = "DC105", "DC101"
 _GONE = (_CODE, "it is gone")
 _LIMITS = Limits(item_s=60)
-_MOST_MISSING = 100_000  # files of all indexes that are looked for, besides as many as there are files
+_MOST_MISSING = (
+    100_000  # files of all indexes that are looked for, besides as many as there are files
+)
 _MISSING_BYTES, _A_NOTE = 32 << 20, 200  # of notes on files that are gone: each is a row, too
 _INFO_BYTES = 16 << 20  # of all LeRobot datasets of which the rate is asked
 _RATE = "DC503"
@@ -319,9 +390,17 @@ _MOST_RATES = 100  # different ones, each of which is judged by itself
 _MOST_TOLD = 10_000  # files that nothing but documents or files beside them speak of
 _LOST_VIDEOS = "names videos that are not there"
 _UNCOMPARED = "names files that are not compared with those there"
-_FAR_MORE, _OF_GONE = "as the indexes together name far more than there are", "of the files that indexes name"
+_FAR_MORE, _OF_GONE = (
+    "as the indexes together name far more than there are",
+    "of the files that indexes name",
+)
 # a child answers with sentences alone, of which these are the beginning or the end
-_KINDS = {_LOST_VIDEOS: "videos", _UNCOMPARED: "uncompared", _FAR_MORE: "unsought", _OF_GONE: "unsought"}
+_KINDS = {
+    _LOST_VIDEOS: "videos",
+    _UNCOMPARED: "uncompared",
+    _FAR_MORE: "unsought",
+    _OF_GONE: "unsought",
+}
 
 
 class StepRates(NamedTuple):
@@ -329,8 +408,10 @@ class StepRates(NamedTuple):
 
     Args:
         schema: with the rate that most files have, where it said none itself.
-        others: by the folder of each dataset with another rate, this rate; None where it tells none.
-        notes: on datasets that tell none, where another one does, and on those of which the rate is not judged.
+        others: by the folder of each dataset with another rate, this rate; None where it tells
+            none.
+        notes: on datasets that tell none, where another one does, and on those of which the rate is
+            not judged.
     """
 
     schema: Schema
@@ -341,7 +422,9 @@ class StepRates(NamedTuple):
         """Return this schema without a rate where datasets have different ones: a page shows samples of all."""
         if not self.others or schema.episode is None:
             return schema
-        return schema.model_copy(update={"episode": schema.episode.model_copy(update={"fps": None})})
+        return schema.model_copy(
+            update={"episode": schema.episode.model_copy(update={"fps": None})}
+        )
 
     def of(self, files: Sequence[str]) -> Array | None:
         """Return the rate of each of some files, NaN where none is told; None where all have that of the schema."""
@@ -350,7 +433,9 @@ class StepRates(NamedTuple):
         fps = self.schema.episode.fps if self.schema.episode is not None else None
         found = Texts.of(files)
         rates = [self.others.get(folder_of(path)[0], fps) for path in found.words]
-        return np.array([np.nan if rate is None else rate for rate in rates], np.float64)[found.rows]
+        return np.array([np.nan if rate is None else rate for rate in rates], np.float64)[
+            found.rows
+        ]
 
 
 def with_rate(schema: Schema, listing: Listing, paths: Iterable[str] | None = None) -> StepRates:
@@ -359,32 +444,53 @@ def with_rate(schema: Schema, listing: Listing, paths: Iterable[str] | None = No
     Args:
         schema: the dataset's promise.
         listing: every file there is.
-        paths: files of samples, whose datasets alone are asked, and only where their documents are as they were listed;
+        paths: files of samples, whose datasets alone are asked, and only where their documents are
+            as they were listed;
             None: all that the schema finds.
 
     Notes:
-        Of datasets that tell different rates each file has that of its own: an odd one decides for no other.
+        Of datasets that tell different rates each file has that of its own: an odd one decides for
+        no other.
     """
-    if schema.samples.each != "episode" or (schema.episode is not None and schema.episode.fps is not None):
+    if schema.samples.each != "episode" or (
+        schema.episode is not None and schema.episode.fps is not None
+    ):
         return StepRates(schema, {}, [])
     files, rates = _rates(schema, listing, paths)
     counts = Counter[float]()
     for folder, rate in rates.items():
         if rate is not None:
             counts[rate] += files[folder]
-    most = [rate for rate, _ in sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:_MOST_RATES]]
-    told = {folder: rate if rate in most else None for folder in files for rate in [rates.get(folder)]}
-    beyond = [folder for folder, rate in told.items() if rate is None and rates.get(folder) is not None]
-    lacking = [folder for folder, rate in told.items() if rate is None and rates.get(folder) is None]
-    notes = [Note(_RATE, lacking[0] + INFO, _why(lacking, rates, listing))] if lacking and (most or not rates) else []
+    most = [
+        rate for rate, _ in sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:_MOST_RATES]
+    ]
+    told = {
+        folder: rate if rate in most else None for folder in files for rate in [rates.get(folder)]
+    }
+    beyond = [
+        folder for folder, rate in told.items() if rate is None and rates.get(folder) is not None
+    ]
+    lacking = [
+        folder for folder, rate in told.items() if rate is None and rates.get(folder) is None
+    ]
+    notes = (
+        [Note(_RATE, lacking[0] + INFO, _why(lacking, rates, listing))]
+        if lacking and (most or not rates)
+        else []
+    )
     if beyond:  # who adds many datasets would keep another one from being judged
-        why = f"tells a rate beside the {len(most)} that most files have{_more(beyond, 'with another rate')}"
+        why = (
+            f"tells a rate beside the {len(most)} that most files "
+            f"have{_more(beyond, 'with another rate')}"
+        )
         notes.append(Note(_CODE, beyond[0] + INFO, why, about={"kind": "rates"}))
     if not most:
         return StepRates(schema, {}, notes)
     episode = schema.episode or EpisodeSpec()
     schema = schema.model_copy(update={"episode": episode.model_copy(update={"fps": most[0]})})
-    return StepRates(schema, {folder: rate for folder, rate in told.items() if rate != most[0]}, notes)
+    return StepRates(
+        schema, {folder: rate for folder, rate in told.items() if rate != most[0]}, notes
+    )
 
 
 def _why(lacking: Sequence[str], rates: Mapping[str, float | None], listing: Listing) -> str:
@@ -403,7 +509,7 @@ def _more(folders: Sequence[str], what: str) -> str:
 
 def _rates(
     schema: Schema, listing: Listing, paths: Iterable[str] | None
-) -> tuple[dict[str, int], dict[str, float | None]]:  # fmt: skip
+) -> tuple[dict[str, int], dict[str, float | None]]:
     """Return how many files each LeRobot dataset has, by folder, and the rates of those whose documents are read.
 
     Notes:
@@ -416,7 +522,11 @@ def _rates(
     files = dict(sorted(Counter(folder_of(path)[0] for path in found).items()))
     entries = {folder: listing.by_path.get(folder + INFO) for folder in files}
     sizes = {folder: 0 if entry is None else entry.size for folder, entry in entries.items()}
-    datasets, left, rates = Roots(listing.root, listing.roots), _INFO_BYTES, dict[str, float | None]()
+    datasets, left, rates = (
+        Roots(listing.root, listing.roots),
+        _INFO_BYTES,
+        dict[str, float | None](),
+    )
     for folder, size in sorted(sizes.items(), key=itemgetter(1)):
         left -= size
         if entries[folder] is None:
@@ -445,8 +555,8 @@ def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:
         StorageError: no child could be started.
 
     Notes:
-        An index that cannot be read says so where the files beside it are read. Files of which the schema's patterns
-        do not speak are not missed.
+        An index that cannot be read says so where the files beside it are read. Files of which the
+        schema's patterns do not speak are not missed.
     """
     name = _INDEXES.get(schema.samples.each or "")
     indexes = {path for path in listing.entries.paths if _is_index(path, name)}
@@ -459,19 +569,30 @@ def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:
     known = {(note.code, note.key) for note in work.notes}
     notes = [*work.notes, *(note for note in notes if (note.code, note.key) not in known)]
     # another rule tells that some files have none
-    companions = [template for templates in companion_patterns(schema).values() for template in templates]
-    for found in (lost_file_notes(named, listing), missing_sibling_notes(listing)):  # the least certain last
+    companions = [
+        template for templates in companion_patterns(schema).values() for template in templates
+    ]
+    for found in (
+        lost_file_notes(named, listing),
+        missing_sibling_notes(listing),
+    ):  # the least certain last
         told = {note.key for note in notes if note.missing or note.code == _CODE}
-        fresh = (note for note in found if note.key not in told and _match(note.key, companions) is None)
+        fresh = (
+            note for note in found if note.key not in told and _match(note.key, companions) is None
+        )
         notes += islice(fresh, _MOST_TOLD)
         if (rest := next(fresh, None)) is not None:
             more = 1 + sum(1 for _ in fresh)
-            why = f"not told one by one, {more:,} names from this one on, after {_MOST_TOLD:,} that are"
+            why = (
+                f"not told one by one, {more:,} names from this one on, after {_MOST_TOLD:,} "
+                f"that are"
+            )
             notes.append(replace(rest, reason=why))
     return replace(
-        work, notes=sorted(notes, key=lambda note: (note.key, note.reason)),
+        work,
+        notes=sorted(notes, key=lambda note: (note.key, note.reason)),
         unclaimed=[path for path in work.unclaimed if path not in read],
-    )  # fmt: skip
+    )
 
 
 def _read_indexes(
@@ -480,21 +601,31 @@ def _read_indexes(
     """Return notes on what indexes name, the paths of all that belongs to them, and what documents name."""
     roots = {root: str(folder.absolute()) for root, folder in listing.roots.items()}
     task = {
-        "index": name, "root": str(listing.root.absolute()), "roots": roots,
+        "index": name,
+        "root": str(listing.root.absolute()),
+        "roots": roots,
         "most": len(listing.entries) + _MOST_MISSING,
         "items": [{"path": path} for path in paths],
         # indexes name about as many files as there are
         "nbytes": 100 * len(listing.entries) + max(listing.by_path[path].size for path in paths),
-    }  # fmt: skip
+    }
     placed = schema.located(listing.root, listing.roots).placed(listing.roots)
     templates, notes, read = file_templates(placed), list[Note](), set[str]()
     named: dict[str, list[str]] = {}
     box = sandbox_of(listing.root, listing.roots)
     left = _MISSING_BYTES
-    for outcome in list(ordered_map("datacheck.sources.indexes:look", [task], limits=_LIMITS, sandbox=box)):
-        notes += [_death_note(death, name) for death in outcome.deaths if _is_index(death.item["path"], name)]
+    for outcome in list(
+        ordered_map("datacheck.sources.indexes:look", [task], limits=_LIMITS, sandbox=box)
+    ):
+        notes += [
+            _death_note(death, name)
+            for death in outcome.deaths
+            if _is_index(death.item["path"], name)
+        ]
         for payload in outcome.payloads:
-            for found in sorted(payload, key=_count):  # one that names very many takes no room from the others
+            for found in sorted(
+                payload, key=_count
+            ):  # one that names very many takes no room from the others
                 read.update(found["read"])
                 named |= {found["path"]: found["named"]} if found["named"] else {}
                 notes += [_note(found["path"], reason) for reason in found["faults"]]
@@ -516,15 +647,28 @@ def _is_index(path: str, name: str | None) -> bool:
 
 def _death_note(death: Death, name: str | None) -> Note:
     why = death.how.strip().splitlines()[-1]
-    return Note(_PACKED, death.item["path"], f"{name} cannot be read, so the files that it names are not missed: {why}")
+    return Note(
+        _PACKED,
+        death.item["path"],
+        f"{name} cannot be read, so the files that it names are not missed: {why}",
+    )
 
 
 def _note(path: str, reason: str) -> Note:
-    kind = next((kind for words, kind in _KINDS.items() if reason.startswith(words) or reason.endswith(words)), "")
+    kind = next(
+        (
+            kind
+            for words, kind in _KINDS.items()
+            if reason.startswith(words) or reason.endswith(words)
+        ),
+        "",
+    )
     return Note(_CODE, path, reason, about={"kind": kind} if kind else {})
 
 
-def _missing(found: Mapping[str, Any], templates: Sequence[Template], listing: Listing) -> Iterator[Note]:
+def _missing(
+    found: Mapping[str, Any], templates: Sequence[Template], listing: Listing
+) -> Iterator[Note]:
     """Yield a note for each file that an index names and that is not there, or only in a way that is not read."""
     folders = Roots(listing.root, listing.roots)
     for paths, samples in found["files"]:
@@ -532,7 +676,11 @@ def _missing(found: Mapping[str, Any], templates: Sequence[Template], listing: L
         there = [path for path in paths if fits and folders.file(path).is_file()]
         if fits and not any(path in there for path, _ in fits):
             path, names = fits[0]
-            code, why = (_PACKED, f"only {there[0]} is there, packed in a way that is not read") if there else _GONE
+            code, why = (
+                (_PACKED, f"only {there[0]} is there, packed in a way that is not read")
+                if there
+                else _GONE
+            )
             reason = f"{shortened(found['path'], PLACE)} names it ({samples}), but {why}"
             yield Note(code, path, reason, missing=True, split=names.get("split", ""))
 
@@ -540,7 +688,9 @@ def _missing(found: Mapping[str, Any], templates: Sequence[Template], listing: L
 def _match(path: str, templates: Sequence[Template]) -> Mapping[str, str] | None:
     if not {"", ".", ".."}.isdisjoint(path.split("/")) or "\0" in path:
         return None  # no path below the data folder: nothing is looked for elsewhere
-    return next((names for template in templates if (names := template.match(path)) is not None), None)
+    return next(
+        (names for template in templates if (names := template.match(path)) is not None), None
+    )
 
 
 @answers(
@@ -551,14 +701,15 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, An
     """Return what each index of a task names.
 
     Args:
-        task: index (its name, None where there is none), most (files of all that are looked for), root, roots, items
-            (of each its ``path``).
+        task: index (its name, None where there is none), most (files of all that are looked for),
+            root, roots, items (of each its ``path``).
         beat: called with an item's number before it is touched.
 
     Returns:
-        path; read: listing paths of what belongs to the index; files: for each file that it names the paths at which it
-        may lie, and a phrase about its samples; faults: what is wrong with the index, or was not looked at; named:
-        files that a document which is no index names somewhere, none where all of them are too many.
+        path; read: listing paths of what belongs to the index; files: for each file that it names
+        the paths at which it may lie, and a phrase about its samples; faults: what is wrong with
+        the index, or was not looked at; named: files that a document which is no index names
+        somewhere, none where all of them are too many.
     """
     folders, found = Roots(task["root"], task["roots"]), list[dict[str, Any]]()
     shares = _Shares(task["most"])
@@ -569,16 +720,26 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, An
         try:
             limit_files(beat, _files_of(path, task["index"], place), task["root"], task["roots"])
             if _is_index(path, task["index"]):
-                read = _of_mds(path, place) if task["index"] == INDEX else _of_lerobot(path, place.parent.parent)
+                read = (
+                    _of_mds(path, place)
+                    if task["index"] == INDEX
+                    else _of_lerobot(path, place.parent.parent)
+                )
                 found.append({**read, "named": []})
                 shares.add(found[-1])
             else:
-                found.append({"path": path, "read": [], "files": [], "faults": [], "named": names_in(place)})
+                found.append(
+                    {"path": path, "read": [], "files": [], "faults": [], "named": names_in(place)}
+                )
         except FormatError:  # whoever reads the files beside it says so
             continue
     for one, count in shares.cut():
-        one["faults"].append(f"names {count:,} files, of which {_count(one):,} are looked for, {_FAR_MORE}")
-    if (count := sum(len(one["named"]) for one in found)) > MOST_NAMED:  # whoever asked holds each of them
+        one["faults"].append(
+            f"names {count:,} files, of which {_count(one):,} are looked for, {_FAR_MORE}"
+        )
+    if (
+        count := sum(len(one["named"]) for one in found)
+    ) > MOST_NAMED:  # whoever asked holds each of them
         why = f"documents and lists name {count:,} in all, at most {MOST_NAMED:,} are compared"
         first = next(one for one in found if one["named"])
         first["faults"].append(f"{_UNCOMPARED}: {why}")
@@ -599,7 +760,9 @@ class _Shares:
 
     def __init__(self, most: int) -> None:
         self._left = most
-        self._longest: list[tuple[int, int]] = []  # a heap of (files that are kept, which index), both negative
+        self._longest: list[
+            tuple[int, int]
+        ] = []  # a heap of (files that are kept, which index), both negative
         self._indexes: list[tuple[dict[str, Any], int]] = []
 
     def add(self, index: dict[str, Any]) -> None:
@@ -630,7 +793,10 @@ def _files_of(path: str, index: str | None, place: File) -> list[str]:
 def _of_mds(path: str, place: File) -> dict[str, Any]:
     folder = path.removesuffix(INDEX)
     shards = named_shards(place)
-    files = [([folder + name for name in names], f"{str(samples)[:20]} samples") for names, samples in shards]
+    files = [
+        ([folder + name for name in names], f"{str(samples)[:20]} samples")
+        for names, samples in shards
+    ]
     return {"path": path, "read": [path] if shards else [], "files": files, "faults": []}
 
 
@@ -641,17 +807,29 @@ def _of_lerobot(path: str, base: File) -> dict[str, Any]:
     except FormatError as error:
         faults.append(str(error).removeprefix(f"{INFO}, "))
     faults += _lost_videos(base)
-    files = [([folder + name], _episodes_phrase(numbers)) for name, numbers in read_meta(base).files.items()]
-    return {"path": path, "read": [folder + name for name in meta_files(base)], "files": files, "faults": faults}
+    files = [
+        ([folder + name], _episodes_phrase(numbers))
+        for name, numbers in read_meta(base).files.items()
+    ]
+    return {
+        "path": path,
+        "read": [folder + name for name in meta_files(base)],
+        "files": files,
+        "faults": faults,
+    }
 
 
 def _lost_videos(base: File) -> list[str]:
     """Return a sentence about the videos that a meta folder names and that are gone, if any are."""
     try:
         named = read_videos(base)
-    except FormatError:  # it tells no places of videos, or in another way: which there should be is unknown
+    except (
+        FormatError
+    ):  # it tells no places of videos, or in another way: which there should be is unknown
         return []
-    inside = [path for path in named if {"", ".", ".."}.isdisjoint(path.split("/")) and "\0" not in path]
+    inside = [
+        path for path in named if {"", ".", ".."}.isdisjoint(path.split("/")) and "\0" not in path
+    ]
     gone = [path for path in inside if not (base / path).is_file()]
     return [f"{_LOST_VIDEOS}: {len(gone):,} of {len(inside):,}, such as {gone[0]}"] if gone else []
 

@@ -13,13 +13,22 @@ from datacheck.sources.groups import FileSource, GroupSource, KeySource, RaggedS
 from datacheck.sources.lerobot import EpisodeSource
 from datacheck.sources.lines import LineSource
 
-_WORDS: dict[str, type[Source]] = {"line": LineSource, "row": RowSource, "key": KeySource, "episode": EpisodeSource}
+_WORDS: dict[str, type[Source]] = {
+    "line": LineSource,
+    "row": RowSource,
+    "key": KeySource,
+    "episode": EpisodeSource,
+}
 
 
 def open_source(
-    schema: Schema, root: Path, roots: Mapping[str, Path] | None = None, *, fields: frozenset[str] | None = None,
+    schema: Schema,
+    root: Path,
+    roots: Mapping[str, Path] | None = None,
+    *,
+    fields: frozenset[str] | None = None,
     level: Depth | None = None,
-) -> Source:  # fmt: skip
+) -> Source:
     """Return the way in which a schema's files hold samples, as ``samples.each`` says.
 
     Args:
@@ -44,7 +53,8 @@ def open_source(
         kind = RaggedSource
     else:
         msg = (
-            f"{schema.name}, samples.each: found {each!r}; allowed are line, row, key, episode, groups of a "
+            f"{schema.name}, samples.each: found {each!r}; allowed are line, row, key, episode, "
+            f"groups of a "
             f"container ('/data/demo_*'), and ends of episodes ('ends:meta/episode_ends')"
         )
         raise SchemaError(msg)

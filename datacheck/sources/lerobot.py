@@ -1,7 +1,8 @@
 """Episodes of LeRobot datasets (v2, v3): rows of a Parquet file that share an ``episode_index``.
 
-What the meta folder says of an episode are its attributes (``at: "@task"``): `length`; `tasks`, the texts of its steps
-in the order in which they first occur; `task`, the one text where all of its steps have the same.
+What the meta folder says of an episode are its attributes (``at: "@task"``): `length`; `tasks`, the
+texts of its steps in the order in which they first occur; `task`, the one text where all of its
+steps have the same.
 """
 
 from __future__ import annotations
@@ -48,7 +49,11 @@ class EpisodeSource(RaggedSource):
         folder, inner = folder_of(item.path)
         listed = self._meta(folder).files.get(inner, ()) if item.keys is None else ()
         for number in sorted(set(listed) - found):
-            yield Unread(numbered(item.path, number), "DC105", f"{folder}meta names it, but the file does not hold it")
+            yield Unread(
+                numbered(item.path, number),
+                "DC105",
+                f"{folder}meta names it, but the file does not hold it",
+            )
 
     def files(self, item: Item) -> list[str]:
         """Return the file, and those of the meta folder that speak of it."""
@@ -58,7 +63,9 @@ class EpisodeSource(RaggedSource):
             known[folder] = [folder + name for name in meta_files(self.file(folder))]
         return [*super().files(item), *known[folder]]
 
-    def spans(self, item: Item, container: Container, strips: RowSlices) -> tuple[Array, list[Span]]:
+    def spans(
+        self, item: Item, container: Container, strips: RowSlices
+    ) -> tuple[Array, list[Span]]:
         """Return the numbers of the episodes, and their rows.
 
         Raises:
@@ -75,7 +82,10 @@ class EpisodeSource(RaggedSource):
         self.check_count(item, len(starts))
         numbers = index[starts].astype(np.int64)
         if len(numbers) and (int(numbers[0]) < 0 or bool((np.diff(numbers) <= 0).any())):
-            msg = f"{EPISODE}: its numbers fall, or begin below 0; the rows of an episode lie together, in order"
+            msg = (
+                f"{EPISODE}: its numbers fall, or begin below 0; the rows of an episode lie "
+                f"together, in order"
+            )
             raise FormatError(msg)
         strange = next((n for n in numbers.tolist() if n not in meta.lengths), None)
         if strange is not None:
@@ -107,7 +117,12 @@ class EpisodeSource(RaggedSource):
                 raise FormatError(msg)
 
     def _block(
-        self, item: Item, strips: RowSlices, numbers: Sequence[int], spans: list[Span], extra: dict[str, str]
+        self,
+        item: Item,
+        strips: RowSlices,
+        numbers: Sequence[int],
+        spans: list[Span],
+        extra: dict[str, str],
     ) -> Block:
         block = super()._block(item, strips, numbers, spans, extra)
         if _LENGTH not in self.schema.attrs:
@@ -117,7 +132,9 @@ class EpisodeSource(RaggedSource):
         return replace(block, facts=block.facts | {f"attrs/{_LENGTH}": told})
 
     def _meta(self, folder: str) -> Meta:
-        known: dict[str, Meta] = self.__dict__.setdefault("_known", {})  # of one task: a meta folder may change
+        known: dict[str, Meta] = self.__dict__.setdefault(
+            "_known", {}
+        )  # of one task: a meta folder may change
         if folder not in known:
             known[folder] = read_meta(self.file(folder))
         return known[folder]
@@ -129,7 +146,9 @@ def _tasks_of(container: Container, meta: Meta, spans: Sequence[Span]) -> list[l
     Raises:
         FormatError: a number names no task.
     """
-    index = None if meta.tasks is None else read_value(container, TASK, FieldSpec(dtype="int64"), TASK)
+    index = (
+        None if meta.tasks is None else read_value(container, TASK, FieldSpec(dtype="int64"), TASK)
+    )
     if meta.tasks is None or index is None:
         return [None] * len(spans)
     if not isinstance(index, np.ndarray) or index.ndim != 1 or index.dtype.kind not in "iu":
@@ -154,8 +173,16 @@ def _check_columns(container: Container, meta: Meta) -> None:
             raise FormatError(msg)
         found, kind = container.peek(name)
         step = found[1:]
-        if kind == "json" or np.dtype(kind).name != dtype or (step != shape and (step, shape) != ((), (1,))):
-            seen = "lists of different lengths" if kind == "json" else f"{list(step)} {np.dtype(kind).name}"
+        if (
+            kind == "json"
+            or np.dtype(kind).name != dtype
+            or (step != shape and (step, shape) != ((), (1,)))
+        ):
+            seen = (
+                "lists of different lengths"
+                if kind == "json"
+                else f"{list(step)} {np.dtype(kind).name}"
+            )
             msg = f"{name}: {seen}, but {INFO} declares {list(shape)} {dtype}"
             raise FormatError(msg)
 
@@ -168,7 +195,9 @@ _WHERE = ("data/chunk_index", "data/file_index")
 _ROWS = ("dataset_from_index", "dataset_to_index")  # of an episode, among those of all files
 _OLD = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
 _NEW = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
-_PLACE = re.compile(r"\{(\w+)(?::([0-9,_<>=^+ -]{0,6}[dxXob]?))?\}")  # no width makes a path of megabytes
+_PLACE = re.compile(
+    r"\{(\w+)(?::([0-9,_<>=^+ -]{0,6}[dxXob]?))?\}"
+)  # no width makes a path of megabytes
 _NUMBERS = re.compile(r"u?int\d+|float\d+|bool")  # other features are texts, pictures and videos
 _INFO_BYTES = 4 << 20
 _VIDEOS = 100_000  # whose paths are looked for
@@ -219,7 +248,10 @@ def read_rate(base: File) -> float | None:
     if found is None:
         return None
     if isinstance(found, bool) or not isinstance(found, int | float) or not 1e-6 <= found <= 1e9:
-        msg = f"{INFO}, fps: found {str(found)[:40]!r} where a number from 0.000001 to 1,000,000,000 is expected"
+        msg = (
+            f"{INFO}, fps: found {str(found)[:40]!r} where a number from 0.000001 to "
+            f"1,000,000,000 is expected"
+        )
         raise FormatError(msg)
     return float(found)
 
@@ -244,7 +276,9 @@ def read_meta(base: File) -> Meta:
         _check_rows(tables, rows)
         template = str(info.get("data_path") or _NEW)
     if not rows:
-        msg = f"found neither {_LINES} nor files below {_TABLES}, so no length of an episode is known"
+        msg = (
+            f"found neither {_LINES} nor files below {_TABLES}, so no length of an episode is known"
+        )
         raise FormatError(msg)
     lengths = {row[EPISODE]: row[_LENGTH] for row in rows}
     if len(lengths) < len(rows):
@@ -254,7 +288,9 @@ def read_meta(base: File) -> Meta:
     files: dict[str, list[int]] = {}
     for row in rows:
         names = {key.rpartition("/")[2]: value for key, value in row.items()}
-        files.setdefault(_filled(template, names | {"episode_chunk": row[EPISODE] // chunk}), []).append(row[EPISODE])
+        files.setdefault(
+            _filled(template, names | {"episode_chunk": row[EPISODE] // chunk}), []
+        ).append(row[EPISODE])
     return Meta(dict(_features(features)), lengths, files, _tasks(base, new=new))
 
 
@@ -268,13 +304,19 @@ def read_videos(base: File) -> list[str]:
     template, features = info.get("video_path"), info.get("features")
     if not isinstance(template, str) or not isinstance(features, Mapping):
         return []
-    names = [name for name, said in features.items() if isinstance(said, Mapping) and said.get("dtype") == "video"]
+    names = [
+        name
+        for name, said in features.items()
+        if isinstance(said, Mapping) and said.get("dtype") == "video"
+    ]
     chunk = _whole(info.get("chunks_size", 1000), f"{INFO}, chunks_size") or 1000
     old = (base / _LINES).is_file() and not (_is_new(info) and tables)
     found: set[str] = set()
     for name in names:
         if old:
-            rows = [{"episode_chunk": row[EPISODE] // chunk, **row} for row in _of_lines(base / _LINES)]
+            rows = [
+                {"episode_chunk": row[EPISODE] // chunk, **row} for row in _of_lines(base / _LINES)
+            ]
         else:
             where = {f"videos/{name}/{key}": key for key in ("chunk_index", "file_index")}
             rows = [
@@ -282,12 +324,16 @@ def read_videos(base: File) -> list[str]:
                 for path in tables
                 for row in _of_table(path, (EPISODE, *where))
             ]
-        found.update(_filled(template, {**row, "video_key": name}) for row in rows[: _VIDEOS - len(found)])
+        found.update(
+            _filled(template, {**row, "video_key": name}) for row in rows[: _VIDEOS - len(found)]
+        )
     return sorted(found)
 
 
 def _is_new(info: Mapping[str, Any]) -> bool:
-    return str(info.get("codebase_version")).startswith("v3")  # a converted dataset may keep its old files beside
+    return str(info.get("codebase_version")).startswith(
+        "v3"
+    )  # a converted dataset may keep its old files beside
 
 
 def _info(base: File) -> dict[str, Any]:
@@ -329,33 +375,47 @@ def _names(folder: File) -> list[str]:
 
 def _features(features: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, tuple[int, ...]]]]:
     for name, said in features.items():
-        dtype, shape = (said.get("dtype"), said.get("shape")) if isinstance(said, Mapping) else (None, None)
+        dtype, shape = (
+            (said.get("dtype"), said.get("shape")) if isinstance(said, Mapping) else (None, None)
+        )
         if not isinstance(dtype, str) or not isinstance(shape, list):
             msg = f"{INFO}: feature {name[:60]!r} says no dtype or shape"
             raise FormatError(msg)
         if _NUMBERS.fullmatch(dtype):
-            yield name, (dtype, tuple(_whole(size, f"{INFO}, shape of {name[:60]!r}") for size in shape))
+            yield (
+                name,
+                (dtype, tuple(_whole(size, f"{INFO}, shape of {name[:60]!r}") for size in shape)),
+            )
 
 
 def _of_lines(path: File) -> list[dict[str, int]]:
     return [
-        {key: _whole(row.get(key), f"{_LINES}, {key}") for key in (EPISODE, _LENGTH)} for row in _lines(path, _LINES)
+        {key: _whole(row.get(key), f"{_LINES}, {key}") for key in (EPISODE, _LENGTH)}
+        for row in _lines(path, _LINES)
     ]
 
 
 def _lines(path: File, where: str) -> list[Mapping[str, Any]]:
     records = _values(path, where).get("records")
-    return [record if isinstance(record, Mapping) else {} for record in records] if isinstance(records, list) else []
+    return (
+        [record if isinstance(record, Mapping) else {} for record in records]
+        if isinstance(records, list)
+        else []
+    )
 
 
-def _of_table(path: File, names: Sequence[str] = (EPISODE, _LENGTH, *_WHERE)) -> list[dict[str, int]]:
+def _of_table(
+    path: File, names: Sequence[str] = (EPISODE, _LENGTH, *_WHERE)
+) -> list[dict[str, int]]:
     where = f"{_TABLES}/{path.parent.name}/{path.name}"
     values = _values(path, where, names)
     arrays = {key: value for key, value in values.items() if isinstance(value, np.ndarray)}
     if len(arrays) < len(values):
         msg = f"{where}: {', '.join(sorted(set(values) - set(arrays)))} is no column of numbers"
         raise FormatError(msg)
-    check_samples(max((array.size for array in arrays.values()), default=0), path.stat().st_size)  # each becomes a dict
+    check_samples(
+        max((array.size for array in arrays.values()), default=0), path.stat().st_size
+    )  # each becomes a dict
     columns = {key: value.tolist() for key, value in arrays.items()}
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     return [{key: _whole(value, f"{where}, {key}") for key, value in row.items()} for row in rows]
@@ -373,8 +433,10 @@ def _check_rows(tables: Sequence[File], episodes: Sequence[Mapping[str, int]]) -
         end = begin + episode[_LENGTH]
         if (rows[_ROWS[0]], rows[_ROWS[1]]) != (begin, end):
             msg = (
-                f"{_TABLES}: episode {episode[EPISODE]} has the rows {rows[_ROWS[0]]:,} to {rows[_ROWS[1]]:,} "
-                f"({_ROWS[0]}, {_ROWS[1]}); by its {episode[_LENGTH]:,} steps they are {begin:,} to {end:,}"
+                f"{_TABLES}: episode {episode[EPISODE]} has the rows {rows[_ROWS[0]]:,} to "
+                f"{rows[_ROWS[1]]:,} "
+                f"({_ROWS[0]}, {_ROWS[1]}); by its {episode[_LENGTH]:,} steps they are {begin:,} "
+                f"to {end:,}"
             )
             raise FormatError(msg)
         begin = end
@@ -407,7 +469,10 @@ def _tasks(base: File, *, new: bool) -> dict[int, str] | None:
     for index, task in pairs:
         number = _whole(index, f"{where}, {TASK}")
         if not isinstance(task, str) or number in found:
-            msg = f"{where}: task {number} {'stands there twice' if number in found else 'has no text'}"
+            msg = (
+                f"{where}: task {number} "
+                f"{'stands there twice' if number in found else 'has no text'}"
+            )
             raise FormatError(msg)
         found[number] = task
     return found
@@ -419,10 +484,16 @@ def _of_task_table(path: File) -> list[tuple[Any, Any]]:
     texts = [name for name in ("task", "__index_level_0__") if isinstance(values.get(name), list)]
     numbers = values.get(TASK)
     if not texts or not isinstance(numbers, np.ndarray):
-        msg = f"{_TASK_TABLE}: has no column {'of texts' if isinstance(numbers, np.ndarray) else TASK}"
+        msg = (
+            f"{_TASK_TABLE}: has no column "
+            f"{'of texts' if isinstance(numbers, np.ndarray) else TASK}"
+        )
         raise FormatError(msg)
     if not np.array_equal(numbers, np.arange(len(numbers))):
-        msg = f"{_TASK_TABLE}: {TASK} does not count from 0, and LeRobot takes the row in place of the number"
+        msg = (
+            f"{_TASK_TABLE}: {TASK} does not count from 0, and LeRobot takes the row in place of "
+            f"the number"
+        )
         raise FormatError(msg)
     return list(zip(numbers.tolist(), values[texts[0]], strict=True))
 
@@ -456,10 +527,14 @@ def _filled(template: str, names: Mapping[str, int | str]) -> str:
     """Return a path for these numbers.
 
     Raises:
-        FormatError: the template asks for more than numbers in some form: where its files are is not known then.
+        FormatError: the template asks for more than numbers in some form: where its files are is
+            not known then.
     """
     if strange := re.search(r"[{}][^{}]{0,40}", _PLACE.sub("", template)):
-        msg = f"{INFO}: the template of a path has {strange[0]!r}; numbers are filled in, such as {{file_index:03d}}"
+        msg = (
+            f"{INFO}: the template of a path has {strange[0]!r}; numbers are filled in, such as "
+            f"{{file_index:03d}}"
+        )
         raise FormatError(msg)
 
     def shown(found: re.Match[str]) -> str:
@@ -467,10 +542,16 @@ def _filled(template: str, names: Mapping[str, int | str]) -> str:
         try:
             said = format(names[name], form or "")
         except (KeyError, ValueError) as error:
-            msg = f"{INFO}: the template of a path has {found[0]!r}, for which there is no number of that form"
+            msg = (
+                f"{INFO}: the template of a path has {found[0]!r}, for which there is no number "
+                f"of that form"
+            )
             raise FormatError(msg) from error
         if len(said) > _LONGEST:
-            msg = f"{INFO}: the template of a path has {found[0]!r}, which makes a name of {len(said):,} letters"
+            msg = (
+                f"{INFO}: the template of a path has {found[0]!r}, which makes a name of "
+                f"{len(said):,} letters"
+            )
             raise FormatError(msg)
         return said
 

@@ -14,7 +14,16 @@ from datacheck.model.row_keys import NumberedKeys
 from datacheck.model.sample import Block, Column, signature
 from datacheck.runtime.beneath import File
 from datacheck.schema.model import FieldSpec
-from datacheck.sources.base import BLOCK_SAMPLES, Array, Item, Part, SampleLocation, Source, Unread, unchanged
+from datacheck.sources.base import (
+    BLOCK_SAMPLES,
+    Array,
+    Item,
+    Part,
+    SampleLocation,
+    Source,
+    Unread,
+    unchanged,
+)
 from datacheck.sources.fast_jsonl import BulkParser
 from datacheck.sources.fields import FieldMap, Shelf, Values
 from datacheck.sources.values import cast_all, check_written, is_rows
@@ -23,7 +32,9 @@ Record = dict[str, Any]
 Columns = dict[str, Column]
 
 
-def grouped(fields: FieldMap, records: Sequence[Record]) -> Iterator[tuple[list[int] | None, Columns | None]]:
+def grouped(
+    fields: FieldMap, records: Sequence[Record]
+) -> Iterator[tuple[list[int] | None, Columns | None]]:
     """Yield (positions, columns) for every group of records whose fields are of one signature.
 
     Args:
@@ -31,8 +42,10 @@ def grouped(fields: FieldMap, records: Sequence[Record]) -> Iterator[tuple[list[
         records: parsed objects.
 
     Yields:
-        The positions within `records` (None: all of them), ascending, and their columns by field in name order. None
-        for columns: these must be read one by one, because they hold lists of numbers, or what no column can hold.
+        The positions within `records` (None: all of them), ascending, and their columns by field in
+        name order. None
+        for columns: these must be read one by one, because they hold lists of numbers, or what no
+            column can hold.
     """
     specs, values = {}, {}
     try:
@@ -49,7 +62,10 @@ def grouped(fields: FieldMap, records: Sequence[Record]) -> Iterator[tuple[list[
     for place, kind in enumerate(zip(*kinds, strict=True)):
         together.setdefault(kind, []).append(place)
     for places in together.values():
-        yield places, _columns(specs, {name: [found[i] for i in places] for name, found in values.items()})
+        yield (
+            places,
+            _columns(specs, {name: [found[i] for i in places] for name, found in values.items()}),
+        )
 
 
 def _columns(specs: dict[str, FieldSpec], values: dict[str, list[Any]]) -> Columns | None:
@@ -80,7 +96,9 @@ def _column(values: list[Any], spec: FieldSpec) -> Column | None:
 
 
 _CUT_BYTES = 16 << 20
-_LEAST_BYTES = 4 << 20  # of files are met before Arrow is loaded: to read so much without it takes as long
+_LEAST_BYTES = (
+    4 << 20
+)  # of files are met before Arrow is loaded: to read so much without it takes as long
 _BULK_LINES = 1 << 14  # each block costs the same again; lines that are no Python objects are small
 
 
@@ -127,7 +145,8 @@ class LineSource(Source):
         """Yield the file's lines as blocks; a bad line is one unread sample.
 
         Raises:
-            FormatError: the file cannot be read, or holds no line; of one that is packed, it holds too many.
+            FormatError: the file cannot be read, or holds no line; of one that is packed, it holds
+                too many.
         """
         path = self.file(item.path)
         with unchanged(path, item.nbytes):
@@ -143,7 +162,9 @@ class LineSource(Source):
                 wanted, strange = numbers_of(item)
                 yield from strange
                 for run in runs(wanted):
-                    yield from _some(path, run, lines, jsonl.Span(*item.part) if item.part else None)
+                    yield from _some(
+                        path, run, lines, jsonl.Span(*item.part) if item.part else None
+                    )
 
     def _read(self, item: Item, path: File, lines: _LineBlocks) -> Iterator[Part]:
         if jsonl.splittable(item.path):
@@ -222,10 +243,16 @@ def _batches(
     return jsonl.batches(path, span, wanted=wanted)
 
 
-def _some(path: File, run: list[int], lines: _LineBlocks, span: jsonl.Span | None) -> Iterator[Part]:
+def _some(
+    path: File, run: list[int], lines: _LineBlocks, span: jsonl.Span | None
+) -> Iterator[Part]:
     missing = dict.fromkeys(run)
     for first, values in _batches(path, span, run):
-        found = [n for n in range(first, first + len(values)) if n in missing and values[n - first] is not jsonl.BLANK]
+        found = [
+            n
+            for n in range(first, first + len(values))
+            if n in missing and values[n - first] is not jsonl.BLANK
+        ]
         for number in found:
             del missing[number]
         yield from lines.blocks(found, [values[number - first] for number in found])
@@ -284,7 +311,11 @@ class _LineBlocks:
         """Yield the blocks of some lines as they stand in a file, and each line that cannot be read."""
         for part in piece.cut(_BULK_LINES):
             numbers = range(part.number, part.number + part.count)
-            columns = self._bulk.columns(part.data, part.count) if self._source.met >= _LEAST_BYTES else None
+            columns = (
+                self._bulk.columns(part.data, part.count)
+                if self._source.met >= _LEAST_BYTES
+                else None
+            )
             if columns is None:
                 yield from self.blocks(numbers, part.values())
             else:
@@ -299,7 +330,9 @@ class _LineBlocks:
             values: what `jsonl.batches` says that they hold.
         """
         for start in range(0, len(values), BLOCK_SAMPLES):
-            yield from self._blocks(numbers[start : start + BLOCK_SAMPLES], values[start : start + BLOCK_SAMPLES])
+            yield from self._blocks(
+                numbers[start : start + BLOCK_SAMPLES], values[start : start + BLOCK_SAMPLES]
+            )
 
     def _blocks(self, numbers: Sequence[int], values: Sequence[Any]) -> Iterator[Part]:
         if set(map(type, values)) != {dict}:
@@ -332,14 +365,25 @@ class _LineBlocks:
             else:
                 waiting.setdefault(kind, []).append((number, values))
         for alike in waiting.values():
-            columns = {name: Column.of([values[name] for _, values in alike]) for name in sorted(alike[0][1])}
+            columns = {
+                name: Column.of([values[name] for _, values in alike])
+                for name in sorted(alike[0][1])
+            }
             yield self._block([number for number, _ in alike], columns)
 
     def _block(self, numbers: Sequence[int], columns: dict[str, Column]) -> Block:
-        columns |= {name: Column.of([value] * len(numbers)) for name, value in self._companions.items()}
+        columns |= {
+            name: Column.of([value] * len(numbers)) for name, value in self._companions.items()
+        }
         keys = NumberedKeys.of(self._item.path, numbers)
-        block = self._source.block(self._item, keys, Spans(numbers), dict(sorted(columns.items())), self._absent)
+        block = self._source.block(
+            self._item, keys, Spans(numbers), dict(sorted(columns.items())), self._absent
+        )
         path = self._item.path
-        if numbers[0] == 0 and not path.lower().endswith(conllu.SUFFIX) and jsonl.marked(self._source.file(path)):
+        if (
+            numbers[0] == 0
+            and not path.lower().endswith(conllu.SUFFIX)
+            and jsonl.marked(self._source.file(path))
+        ):
             block.facts["bom"] = Column(np.arange(len(numbers)) == 0)
         return block

@@ -29,7 +29,9 @@ from datacheck.sources.roots import NOT_WHOLE, ByPath, Entries, Entry, Roots, lo
 DEPTH = 64  # folders within one another
 CHUNK = re.compile(r"(c|\d+)(\.\d+)*")  # what chunks of Zarr are called
 _DOCUMENT, _DOCUMENT_BYTES = "zarr.json", 4 << 20
-_PARTS = frozenset({".zattrs", ".zmetadata"})  # files of a Zarr folder that are neither markers nor chunks
+_PARTS = frozenset(
+    {".zattrs", ".zmetadata"}
+)  # files of a Zarr folder that are neither markers nor chunks
 
 
 def is_part(name: str, *, chunks: bool) -> bool:
@@ -39,7 +41,9 @@ def is_part(name: str, *, chunks: bool) -> bool:
         name: of the file.
         chunks: as `has_chunks` says of its folder.
     """
-    return name in store_markers() or name in _PARTS or (chunks and CHUNK.fullmatch(name) is not None)
+    return (
+        name in store_markers() or name in _PARTS or (chunks and CHUNK.fullmatch(name) is not None)
+    )
 
 
 def has_chunks(opened: int, of_chunks: bool = False) -> bool:  # noqa: FBT001, FBT002  as it is of the folder above
@@ -50,7 +54,8 @@ def has_chunks(opened: int, of_chunks: bool = False) -> bool:  # noqa: FBT001, F
         of_chunks: it is called as folders of chunks are, and lies in one or in an array.
 
     Notes:
-        A document that is damaged or too large may be that of an array: reading the Zarr folder says so.
+        A document that is damaged or too large may be that of an array: reading the Zarr folder
+        says so.
     """
     if _is_file(".zarray", opened):
         return True
@@ -68,7 +73,9 @@ def _is_file(name: str, opened: int) -> bool:
 
 def _is_group(opened: int) -> bool:
     try:
-        document = os.open(_DOCUMENT, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=opened)
+        document = os.open(
+            _DOCUMENT, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=opened
+        )
         with os.fdopen(document, "rb") as file:
             said = parse_json(file.read(_DOCUMENT_BYTES))
     except (OSError, ValueError):
@@ -78,12 +85,14 @@ def _is_group(opened: int) -> bool:
 
 def reason(error: OSError) -> str:
     """Return why the system refused something, as the end of a sentence."""
-    return error.strerror.lower() if error.strerror else str(error)  # what is said here may name a path
+    return (
+        error.strerror.lower() if error.strerror else str(error)
+    )  # what is said here may name a path
 
 
 def store_entry(
     path: str, folder: str, real: str, seen_ns: int, beat: Callable[[], object] | None = None
-) -> Entry:  # fmt: skip
+) -> Entry:
     """Return what a listing says of a Zarr folder; its size is that of its own files, not of others that lie in it.
 
     Args:
@@ -106,38 +115,57 @@ def store_entry(
 
 
 def store_digest(
-    folders: Roots, path: str, folder: str, real: str, beat: Callable[[], object] | None = None, *, links: bool = True
-) -> str:  # fmt: skip
+    folders: Roots,
+    path: str,
+    folder: str,
+    real: str,
+    beat: Callable[[], object] | None = None,
+    *,
+    links: bool = True,
+) -> str:
     """Return the digest over the sorted names and digests of a Zarr folder's files, and the goals of its links.
 
     Args:
         folders: opens the files.
         path: listing path of the Zarr folder.
         folder, real, beat: as of `store_entry`.
-        links: whether there may be links. No reader follows them, so nothing depends on the files behind them; but a
-            digest that vouches for all of the data would not cover those.
+        links: whether there may be links. No reader follows them, so nothing depends on the files
+            behind them; but a digest that vouches for all of the data would not cover those.
 
     Raises:
         OSError: as of `store_entry`, a file cannot be read, or there is a link where none may be.
     """
     found = sorted((inner, status.st_mode) for inner, status, _ in _inside(folder, real, beat))
-    files = [(inner, stat.S_ISLNK(mode)) for inner, mode in found if stat.S_ISREG(mode) or stat.S_ISLNK(mode)]
+    files = [
+        (inner, stat.S_ISLNK(mode))
+        for inner, mode in found
+        if stat.S_ISREG(mode) or stat.S_ISLNK(mode)
+    ]
     linked = next((inner for inner, is_link in files if is_link), None)
     if linked is not None and not links:
-        msg = f"{linked} in it is a link, which is not followed in a Zarr folder; copy the file in its place"
+        msg = (
+            f"{linked} in it is a link, which is not followed in a Zarr folder; copy the file in "
+            f"its place"
+        )
         raise OSError(msg)
-    return digest_value([
-        [inner, {"link": os.fsencode(os.readlink(f"{folder}/{inner}")).hex()}]  # noqa: PTH115  any bytes
-        if is_link else [inner, digest_file(folders.file(f"{path}/{inner}"), beat)]
-        for inner, is_link in files
-    ])  # fmt: skip
+    return digest_value(
+        [
+            [inner, {"link": os.fsencode(os.readlink(f"{folder}/{inner}")).hex()}]  # noqa: PTH115  any bytes
+            if is_link
+            else [inner, digest_file(folders.file(f"{path}/{inner}"), beat)]
+            for inner, is_link in files
+        ]
+    )
 
 
-def _inside(folder: str, real: str, beat: Callable[[], object] | None) -> Iterator[tuple[str, os.stat_result, bool]]:
+def _inside(
+    folder: str, real: str, beat: Callable[[], object] | None
+) -> Iterator[tuple[str, os.stat_result, bool]]:
     """Yield path below the folder, status, and `has_chunks` of its folder, of a Zarr folder and all in it.
 
     Notes:
-        Links are not followed. An entry says nothing of parts that it lacks: what cannot be listed is an error.
+        Links are not followed. An entry says nothing of parts that it lacks: what cannot be listed
+        is an error.
     """
     waiting: list[tuple[str, str, bool]] = [(os.path.realpath(folder), "", False)]
     root = ConfinedFolder(real)
@@ -181,7 +209,9 @@ def _listed(opened: int, path: str) -> Iterator[os.DirEntry[str]]:
 
 
 def _unread(path: str, error: OSError) -> OSError:
-    return OSError(f"folder {path} in it cannot be read: {reason(error)}" if path else reason(error))
+    return OSError(
+        f"folder {path} in it cannot be read: {reason(error)}" if path else reason(error)
+    )
 
 
 Array = np.ndarray[Any, Any]
@@ -190,10 +220,14 @@ OnFound = Callable[[list[str], list[int]], None]
 LINKED = 10_000  # folders that may be reached by links: a few that link to one another have millions of paths
 BEHIND = 100_000  # files behind links that may be listed beside as many as there are without
 _BYTECODE = "__pycache__"
-_LEFT_OUT = frozenset({".git", ".datacheck", _BYTECODE})  # without a word, where no file of data lies in them
+_LEFT_OUT = frozenset(
+    {".git", ".datacheck", _BYTECODE}
+)  # without a word, where no file of data lies in them
 _ZARR = ".zarr"
 # "lost+found" and the two behind it belong to a file system; most users may not list them.
-_CLUTTER = frozenset({"Thumbs.db", "desktop.ini", "lost+found", "System Volume Information", "$RECYCLE.BIN"})
+_CLUTTER = frozenset(
+    {"Thumbs.db", "desktop.ini", "lost+found", "System Volume Information", "$RECYCLE.BIN"}
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,17 +237,19 @@ class Listing:
     Args:
         root: the data folder.
         entries: files sorted by the bytes of their paths.
-        skipped: (path, reason) of what is no readable file: links that leave the folder, devices, clutter.
+        skipped: (path, reason) of what is no readable file: links that leave the folder, devices,
+            clutter.
         roots: extra folders by name.
-        refused: those of `skipped` in which samples may lie: the system did not let them be listed, or there are too
-            many links.
-        told: int64 (files): which of the files that the walk told of, in that order, each entry is; of a listing that
-            no walk made it is empty.
-        alone: path of the Zarr folder that DATA is, "" for all others: its parent is the root, and is not the data.
-        marks: by path of a large file of lines int64 (lines, 2): bytes at which some of its lines begin, and their
-            numbers; whoever looks for a line need not count from the first.
-        nodes: by path of a Zarr folder whose name does not say that it is one, the arrays and groups in it: a marker
-            that somebody adds to a folder of Zarr folders makes one of them.
+        refused: those of `skipped` in which samples may lie: the system did not let them be listed,
+            or there are too many links.
+        told: int64 (files): which of the files that the walk told of, in that order, each entry is;
+            of a listing that no walk made it is empty.
+        alone: path of the Zarr folder that DATA is, "" for all others: its parent is the root, and
+            is not the data.
+        marks: by path of a large file of lines int64 (lines, 2): bytes at which some of its lines
+            begin, and their numbers; whoever looks for a line need not count from the first.
+        nodes: by path of a Zarr folder whose name does not say that it is one, the arrays and
+            groups in it: a marker that somebody adds to a folder of Zarr folders makes one of them.
     """
 
     root: Path
@@ -248,7 +284,8 @@ class Listing:
         """Tell whether a file is still what was listed: its size, and its time or its digest.
 
         Notes:
-            Of files that somebody else has listed: a run that a stranger shared may name any file of this machine.
+            Of files that somebody else has listed: a run that a stranger shared may name any file
+                of this machine.
         """
         place, now = self.entries.find(path), stat_entry(self.root, path, self.roots)
         if place < 0 or now is None or now.size != self.entries[place].size:
@@ -258,7 +295,9 @@ class Listing:
             return True
         if then.size == 0:  # a file of /proc says so, too, and may have no end
             return then.digest == digest_bytes(b"")
-        return then.digest not in {None, NOT_WHOLE} and then.digest == digest_entry(self.root, path, self.roots)
+        return then.digest not in {None, NOT_WHOLE} and then.digest == digest_entry(
+            self.root, path, self.roots
+        )
 
     def with_digests(self, digests: Array) -> Listing:
         """Return the listing with other digests: bytes (files) of 32 hex digits, b"" where none is known."""
@@ -270,7 +309,8 @@ def carried_digests(new: Listing, old: Listing) -> Array:
     """Return the digests of files of `new` that have not changed since `old`, bytes (files), b"" for all others.
 
     Notes:
-        Unchanged means: equal size, mtime, ctime and inode, and `old` saw the file at least 2 s after its mtime. Within
+        Unchanged means: equal size, mtime, ctime and inode, and `old` saw the file at least 2 s
+            after its mtime. Within
         these 2 s a second write could leave the same times.
     """
     places = new.entries.places_in(old.entries)
@@ -304,9 +344,10 @@ def _is_store(folder: Path) -> bool:
     """Tell a Zarr folder from a folder of data in which markers of Zarr lie, too.
 
     Notes:
-        The folder above a Zarr folder is the root, and the Zarr folder its only sample. So a marker that somebody adds
-        to a folder of other files must not make one of it: one whose name does not say that it is one holds arrays,
-        groups and chunks alone, at every level.
+        The folder above a Zarr folder is the root, and the Zarr folder its only sample. So a marker
+        that somebody adds
+        to a folder of other files must not make one of it: one whose name does not say that it is
+        one holds arrays, groups and chunks alone, at every level.
     """
     if folder.name.endswith(_ZARR):  # whoever names it says that it is one
         return not store_markers().isdisjoint(_names(folder))
@@ -324,7 +365,11 @@ def _inner(folder: Path, of_chunks: bool) -> list[tuple[Path, bool]] | None:  # 
     """Return the folders in an array, a group or a folder of chunks, None of what is no such folder."""
     markers, found = store_markers(), _names(folder)
     chunks = _has_chunks(folder, of_chunks)
-    parts = {name: is_dir for name, is_dir in found.items() if not (name.startswith(".") or name in markers)}
+    parts = {
+        name: is_dir
+        for name, is_dir in found.items()
+        if not (name.startswith(".") or name in markers)
+    }
     if markers.isdisjoint(found) and not (of_chunks and all(map(CHUNK.fullmatch, parts))):
         return None
     if any(
@@ -332,7 +377,11 @@ def _inner(folder: Path, of_chunks: bool) -> list[tuple[Path, bool]] | None:  # 
         for name, is_dir in parts.items()
     ):
         return None
-    return [(folder / name, chunks and CHUNK.fullmatch(name) is not None) for name, is_dir in parts.items() if is_dir]
+    return [
+        (folder / name, chunks and CHUNK.fullmatch(name) is not None)
+        for name, is_dir in parts.items()
+        if is_dir
+    ]
 
 
 def _has_chunks(folder: Path, of_chunks: bool) -> bool:  # noqa: FBT001  as `has_chunks`
@@ -356,28 +405,34 @@ def _names(folder: Path) -> dict[str, bool]:
 
 
 def list_files(
-    root: Path, roots: Mapping[str, Path] | None = None, only: str | None = None, found: OnFound | None = None
-) -> Listing:  # fmt: skip
+    root: Path,
+    roots: Mapping[str, Path] | None = None,
+    only: str | None = None,
+    found: OnFound | None = None,
+) -> Listing:
     """Walk a data folder and its extra folders once.
 
     Args:
         root: the data folder.
         roots: extra folders by name; their files are listed as ``@name/path``.
         only: list this one file (or Zarr folder) of the root.
-        found: called with paths and sizes of the files of each folder, also of none, as soon as they are known, in
-            no order; what it raises ends the walk.
+        found: called with paths and sizes of the files of each folder, also of none, as soon as
+            they are known, in no order; what it raises ends the walk.
 
     Raises:
-        UsageError: a folder is missing or unreadable, `only` is not in it, or names of files are not taken for UTF-8.
+        UsageError: a folder is missing or unreadable, `only` is not in it, or names of files are
+            not taken for UTF-8.
 
     Notes:
-        Sorted by the bytes of the path, whatever the order on disk. Links are followed inside the folder only, one to
-        each folder at a time, and no more where they lead to too many folders or files. Folders named .git, .datacheck
-        and __pycache__ are left out; everything else that is not listed is in `skipped`.
+        Sorted by the bytes of the path, whatever the order on disk. Links are followed inside the
+        folder only, one to each folder at a time, and no more where they lead to too many folders
+        or files. Folders named .git, .datacheck and __pycache__ are left out; everything else that
+        is not listed is in `skipped`.
     """
     if sys.getfilesystemencoding() != "utf-8":
         msg = (
-            f"Python takes names of files for {sys.getfilesystemencoding()} here, as the locale says: files with other "
+            f"Python takes names of files for {sys.getfilesystemencoding()} here, as the locale "
+            f"says: files with other "
             "names would be left out. Set PYTHONUTF8=1."
         )
         raise UsageError(msg)
@@ -386,7 +441,10 @@ def list_files(
         _check_folder(folder)
     walk = _Walk(root, "", time.time_ns(), found, frozenset(f"@{name}" for name in roots))
     if only is not None and only.split("/")[0] in walk.taken and os.path.lexists(f"{root}/{only}"):
-        msg = f"{root}: {only} is named as files of --root {only.split('/')[0][1:]}= are. Rename one of them."
+        msg = (
+            f"{root}: {only} is named as files of --root {only.split('/')[0][1:]}= are. Rename "
+            f"one of them."
+        )
         raise UsageError(msg)
     if only is not None:
         walk.single(only)
@@ -400,13 +458,21 @@ def list_files(
         walk.skipped += more.skipped
         walk.refused += more.refused
         walk.nodes |= more.nodes
-    order = sorted(range(len(walk.paths)), key=walk.paths.__getitem__)  # code points sort as their bytes in UTF-8 do
+    order = sorted(
+        range(len(walk.paths)), key=walk.paths.__getitem__
+    )  # code points sort as their bytes in UTF-8 do
     numbers = np.frombuffer(walk.numbers, np.int64).reshape(-1, 5)[order]
     entries = Entries([walk.paths[i] for i in order], numbers, np.zeros(len(order), "S32"))
     return Listing(
-        root, entries, _first_skipped(walk.skipped), roots, sorted(walk.refused), np.array(order, np.int64),
-        alone=walk.alone, nodes={store: sorted({*inner}) for store, inner in walk.nodes.items()},
-    )  # fmt: skip
+        root,
+        entries,
+        _first_skipped(walk.skipped),
+        roots,
+        sorted(walk.refused),
+        np.array(order, np.int64),
+        alone=walk.alone,
+        nodes={store: sorted({*inner}) for store, inner in walk.nodes.items()},
+    )
 
 
 def _first_skipped(skipped: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -415,7 +481,10 @@ def _first_skipped(skipped: list[tuple[str, str]]) -> list[tuple[str, str]]:
     sizes = np.cumsum([len(path) + len(reason) for path, reason in found[:_MOST_SKIPPED]])
     count = int(np.searchsorted(sizes, _SKIPPED_LETTERS, side="right"))
     rest = found[count:]
-    return [*found[:count], *([(rest[0][0], f"one of {len(rest):,} more names left out")] if rest else [])]
+    return [
+        *found[:count],
+        *([(rest[0][0], f"one of {len(rest):,} more names left out")] if rest else []),
+    ]
 
 
 def _check_folder(folder: Path) -> None:
@@ -432,7 +501,9 @@ _MOST_SKIPPED, _SKIPPED_LETTERS = 100_000, 8 << 20  # of what is left out
 _NAMED = 100  # links that are not followed
 
 
-def _link_target(entry: os.DirEntry[str], place: str, real: str, links: tuple[str, ...]) -> tuple[str, str]:
+def _link_target(
+    entry: os.DirEntry[str], place: str, real: str, links: tuple[str, ...]
+) -> tuple[str, str]:
     """Return where a link leads, and why it is not followed, "" where it is.
 
     Args:
@@ -445,7 +516,10 @@ def _link_target(entry: os.DirEntry[str], place: str, real: str, links: tuple[st
     if not os.path.exists(goal):  # noqa: PTH110  one call per link
         return goal, "a link to nothing"
     if goal != real and not goal.startswith(real + os.sep):
-        return goal, "a link out of the data folder; copy the file, or name its folder as DATA or --root"
+        return (
+            goal,
+            "a link out of the data folder; copy the file, or name its folder as DATA or --root",
+        )
     if entry.is_file():
         return goal, ""
     if not entry.is_dir():
@@ -462,7 +536,12 @@ class _Walk:
     """The state of one walk: what was found below one root."""
 
     def __init__(
-        self, root: Path, prefix: str, seen_ns: int, found: OnFound | None, taken: frozenset[str] = frozenset()
+        self,
+        root: Path,
+        prefix: str,
+        seen_ns: int,
+        found: OnFound | None,
+        taken: frozenset[str] = frozenset(),
     ) -> None:
         self.taken = taken  # names in the folder that stand for extra folders
         self._root = ConfinedFolder(root)
@@ -476,17 +555,28 @@ class _Walk:
         self._found, self._told = found, 0
         self._linked = 0  # folders that were reached by links
         self._reached: Counter[str] = Counter()  # how often each of them was
-        self._links: dict[str, list[tuple[int, str, tuple[str, ...]]]] = {}  # by goal a heap of those not followed yet
-        self._met: list[tuple[str, int, str, tuple[str, ...]]] = []  # links with their goals that are in no heap yet
-        self._looked = self._plain = 0  # names in folders that were looked at; those of them that no link leads to
+        self._links: dict[
+            str, list[tuple[int, str, tuple[str, ...]]]
+        ] = {}  # by goal a heap of those not followed yet
+        self._met: list[
+            tuple[str, int, str, tuple[str, ...]]
+        ] = []  # links with their goals that are in no heap yet
+        self._looked = self._plain = (
+            0  # names in folders that were looked at; those of them that no link leads to
+        )
         self._most = math.inf  # names that may be looked at
-        # What was known before the links that are followed now (see `_now`), and those as they wait.
-        self._round: tuple[tuple[int, int, int, int, int], list[tuple[str, str, tuple[str, ...], str]]] | None = None
+        # What was known before the links that are followed now (see `_now`), and those as they
+        # wait.
+        self._round: (
+            tuple[tuple[int, int, int, int, int], list[tuple[str, str, tuple[str, ...], str]]]
+            | None
+        ) = None
         self._markers = store_markers()
         self._of_chunks: set[str] = set()  # folders that wait and may be of chunks
         self.alone = ""  # path of the one Zarr folder that is listed
         self.nodes: dict[str, list[str]] = {}
-        # (folder on disk, its path, links on the way, path of the Zarr folder that it lies in or "")
+        # (folder on disk, its path, links on the way, path of the Zarr folder that it lies in or
+        # "")
         self._waiting: list[tuple[str, str, tuple[str, ...], str]] = []
 
     def run(self) -> None:
@@ -507,7 +597,9 @@ class _Walk:
             self._skip(path, f"more than {DEPTH} folders deep")
             return
         try:
-            opened = self._root.listed(path)  # by handle: a link that takes its place now leads nowhere
+            opened = self._root.listed(
+                path
+            )  # by handle: a link that takes its place now leads nowhere
         except OSError as error:
             self._refuse(path, error, "folder cannot be read: ")
             return
@@ -538,7 +630,8 @@ class _Walk:
         self._round = self._snapshot(), self._waiting[:]
         if self._linked > LINKED:
             self._give_up(
-                f"links lead to more than {LINKED:,} folders. Remove those that lead from one folder to another, or "
+                f"links lead to more than {LINKED:,} folders. Remove those that lead from one "
+                f"folder to another, or "
                 "name the folder that holds the files"
             )
             self._waiting = []
@@ -555,14 +648,20 @@ class _Walk:
     def _restore(self, then: tuple[int, int, int, int, int]) -> None:
         """Forget what was found since then."""
         files, skipped, refused, met, self._looked = then
-        del self.paths[files:], self.numbers[5 * files :], self.skipped[skipped:], self.refused[refused:]
+        del (
+            self.paths[files:],
+            self.numbers[5 * files :],
+            self.skipped[skipped:],
+            self.refused[refused:],
+        )
         del self._met[met:]
         self._waiting = []
 
     def _bound_links(self) -> None:
         """Leave out what lies behind some of the links where all of it is too much, whatever the order on disk.
 
-        So that no link takes the room of all others, those behind which little lies are followed first.
+        So that no link takes the room of all others, those behind which little lies are followed
+        first.
         """
         assert self._round is not None
         then, links = self._round
@@ -575,8 +674,10 @@ class _Walk:
             del links[0]
         self._round = then, links
         self._give_up(
-            f"with what lies behind such links there are more than {most:,} files and folders, where {self._plain:,} "
-            "lie there without links. Name the folders that they lead to as DATA or --root, or remove the links"
+            f"with what lies behind such links there are more than {most:,} files and folders, "
+            f"where {self._plain:,} "
+            "lie there without links. Name the folders that they lead to as DATA or --root, or "
+            "remove the links"
         )
 
     def _fits(self, link: tuple[str, str, tuple[str, ...], str], most: int) -> bool:
@@ -597,7 +698,10 @@ class _Walk:
         self._queue_links()
         now = {path for _, path, *_ in self._round[1]}
         others = (path for heap in self._links.values() for _, path, _ in heap)
-        left = [*now, *(path for path in others if now.isdisjoint(map(str, PurePosixPath(path).parents)))]
+        left = [
+            *now,
+            *(path for path in others if now.isdisjoint(map(str, PurePosixPath(path).parents))),
+        ]
         left.sort(key=_near_the_top)
         self._links = {}
         for path in left[:_NAMED]:
@@ -606,7 +710,9 @@ class _Walk:
             more = f"one of {len(left) - _NAMED:,} more links to folders that are not followed"
             self._refuse(left[_NAMED], OSError(more))
 
-    def _inspect(self, opened: int, folder: str, path: str, links: tuple[str, ...], store: str) -> None:
+    def _inspect(
+        self, opened: int, folder: str, path: str, links: tuple[str, ...], store: str
+    ) -> None:
         try:
             with os.scandir(opened) as scan:
                 found = list(scan)
@@ -625,7 +731,9 @@ class _Walk:
         of_chunks = path in self._of_chunks
         self._of_chunks.discard(path)
         if store:
-            self._visit_store(found, folder, path, links, store, chunks=has_chunks(opened, of_chunks))
+            self._visit_store(
+                found, folder, path, links, store, chunks=has_chunks(opened, of_chunks)
+            )
             return
         for entry in self._unusual(found, path):
             self._visit(entry, folder, path, links)
@@ -641,24 +749,36 @@ class _Walk:
         return [entry for entry in found if entry.name not in self.taken]
 
     def _visit_store(
-        self, found: list[os.DirEntry[str]], folder: str, path: str, links: tuple[str, ...], store: str, *,
+        self,
+        found: list[os.DirEntry[str]],
+        folder: str,
+        path: str,
+        links: tuple[str, ...],
+        store: str,
+        *,
         chunks: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """List what is no part of a Zarr folder: its marker would hide it from every rule.
 
         Notes:
-            Of a Zarr folder that is DATA itself no link is followed, since the folder above is the root.
+            Of a Zarr folder that is DATA itself no link is followed, since the folder above is the
+            root.
         """
         for entry in found:
             name = entry.name
-            if entry.is_dir(follow_symlinks=False) and (name in self._markers or not name.startswith(".")):
+            if entry.is_dir(follow_symlinks=False) and (
+                name in self._markers or not name.startswith(".")
+            ):
                 self._waiting.append((f"{folder}/{name}", f"{path}/{name}", links, store))
                 if chunks and CHUNK.fullmatch(name):
                     self._of_chunks.add(f"{path}/{name}")
             elif self._is_part(entry, f"{folder}/{name}", chunks=chunks):
                 continue
             elif self.alone and entry.is_symlink():
-                self._skip(f"{path}/{name}", "a link in a Zarr folder that is scanned alone; it is not followed")
+                self._skip(
+                    f"{path}/{name}",
+                    "a link in a Zarr folder that is scanned alone; it is not followed",
+                )
             else:
                 self._visit(entry, folder, path, links)
 
@@ -678,9 +798,20 @@ class _Walk:
         for entry in found:
             name = entry.name
             try:
-                if name.isascii() and name[0] != "." and name not in _CLUTTER and entry.is_file(follow_symlinks=False):
+                if (
+                    name.isascii()
+                    and name[0] != "."
+                    and name not in _CLUTTER
+                    and entry.is_file(follow_symlinks=False)
+                ):
                     status = entry.stat(follow_symlinks=False)
-                    numbers += status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, seen
+                    numbers += (
+                        status.st_size,
+                        status.st_mtime_ns,
+                        status.st_ctime_ns,
+                        status.st_ino,
+                        seen,
+                    )
                     paths.append(head + name)
                     continue
             except OSError:  # gone by now
@@ -713,11 +844,18 @@ class _Walk:
     def _report_found(self) -> None:
         """Hand on what was found since the last call, also nothing: whoever is told may end the walk."""
         if self._found is not None:
-            known = len(self.paths) if self._round is None or not self._waiting else self._round[0][0]
-            self._found(self.paths[self._told : known], self.numbers[5 * self._told : 5 * known : 5].tolist())
+            known = (
+                len(self.paths) if self._round is None or not self._waiting else self._round[0][0]
+            )
+            self._found(
+                self.paths[self._told : known],
+                self.numbers[5 * self._told : 5 * known : 5].tolist(),
+            )
             self._told = known
 
-    def _visit(self, entry: os.DirEntry[str], folder: str, head: str, links: tuple[str, ...]) -> None:
+    def _visit(
+        self, entry: os.DirEntry[str], folder: str, head: str, links: tuple[str, ...]
+    ) -> None:
         name = entry.name
         path, place = f"{head}/{name}" if head else name, f"{folder}/{name}"
         try:
@@ -752,7 +890,9 @@ class _Walk:
                 names = {one.name: one.is_dir(follow_symlinks=False) for one in found}
         finally:
             os.close(opened)
-        deeper = any(names.values()) and (entry.name == _BYTECODE or (entry.name == ".git" and "HEAD" not in names))
+        deeper = any(names.values()) and (
+            entry.name == _BYTECODE or (entry.name == ".git" and "HEAD" not in names)
+        )
         return not deeper and all(format_of(name) is None for name in names)
 
     def _link(self, entry: os.DirEntry[str], place: str, path: str, links: tuple[str, ...]) -> None:
@@ -774,7 +914,9 @@ class _Walk:
     def _store(self, folder: str, path: str) -> None:
         """List a Zarr folder."""
         try:
-            self._append(store_entry(self.prefix + path, folder, self.real, self.seen_ns, self._count_names))
+            self._append(
+                store_entry(self.prefix + path, folder, self.real, self.seen_ns, self._count_names)
+            )
         except OSError as error:  # also where it is written at this moment: it is there, and nothing else says so
             self._refuse(path, OSError(reason(error)))
 
@@ -789,11 +931,15 @@ class _Walk:
             raise _FullError
 
     def _skip(self, path: str, reason: str) -> None:
-        self.skipped.append((os.fsencode(self.prefix + path).decode("utf-8", "backslashreplace"), reason))
+        self.skipped.append(
+            (os.fsencode(self.prefix + path).decode("utf-8", "backslashreplace"), reason)
+        )
 
     def _refuse(self, path: str, error: OSError, what: str = "") -> None:
         self._skip(path, f"{what}{reason(error)}")
-        if not isinstance(error, FileNotFoundError):  # what was removed at this moment holds no sample
+        if not isinstance(
+            error, FileNotFoundError
+        ):  # what was removed at this moment holds no sample
             self.refused.append(self.skipped[-1])
 
 
@@ -810,8 +956,11 @@ def _decodable(name: str) -> bool:
 
 
 def stat_entry(
-    root: Path, path: str, roots: Mapping[str, Path] | None = None, beat: Callable[[], object] | None = None
-) -> Entry | None:  # fmt: skip
+    root: Path,
+    path: str,
+    roots: Mapping[str, Path] | None = None,
+    beat: Callable[[], object] | None = None,
+) -> Entry | None:
     """Return what a listing would say of one path now, None where no readable file is.
 
     Args:
@@ -835,8 +984,11 @@ def _entry(path: str, status: os.stat_result, seen_ns: int) -> Entry:
 
 
 def digest_entry(
-    root: Path, path: str, roots: Mapping[str, Path] | None = None, beat: Callable[[], object] | None = None
-) -> str:  # fmt: skip
+    root: Path,
+    path: str,
+    roots: Mapping[str, Path] | None = None,
+    beat: Callable[[], object] | None = None,
+) -> str:
     """Return the digest of a listed file; of a Zarr folder one over the sorted names and digests of its files.
 
     Args:
@@ -851,7 +1003,9 @@ def digest_entry(
         folders = Roots(root, roots)
         if not folders.file(path).is_dir():
             return digest_file(folders.file(path), beat)
-        return store_digest(folders, path, str(locate(root, roots, path)), real_root(root, roots, path), beat)
+        return store_digest(
+            folders, path, str(locate(root, roots, path)), real_root(root, roots, path), beat
+        )
     except OSError as error:
         msg = f"{path}: {reason(error)}"
         raise FormatError(msg) from error

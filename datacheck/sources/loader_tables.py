@@ -54,10 +54,14 @@ def read_document(root: Path, roots: Mapping[str, Path], path: str, limit: int) 
     except OSError as error:
         raise FormatError(error.strerror or str(error)) from error
     task = {
-        "root": str(root.absolute()), "roots": {name: str(folder.absolute()) for name, folder in roots.items()},
-        "items": [path], "nbytes": size,
-    }  # fmt: skip
-    for outcome in list(ordered_map(_READ, [task], limits=_LIMITS, sandbox=sandbox_of(root, roots))):
+        "root": str(root.absolute()),
+        "roots": {name: str(folder.absolute()) for name, folder in roots.items()},
+        "items": [path],
+        "nbytes": size,
+    }
+    for outcome in list(
+        ordered_map(_READ, [task], limits=_LIMITS, sandbox=sandbox_of(root, roots))
+    ):
         for death in outcome.deaths:
             raise FormatError(death.how.strip().splitlines()[-1])
         for payload in outcome.payloads:
@@ -88,12 +92,20 @@ def read_values(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, 
     beat(0)
     limit_files(beat, task["items"], task["root"], task["roots"])
     try:
-        return {"values": list(_values(Roots(task["root"], task["roots"]).file(task["items"][0])).items())}
+        return {
+            "values": list(
+                _values(Roots(task["root"], task["roots"]).file(task["items"][0])).items()
+            )
+        }
     except FormatError as error:
         return {"fault": str(error), "code": error.code}
 
 
-_PATHS = ("filepath", "file", "path")  # where a mapping says which file it speaks of; the first as Mask3D writes it
+_PATHS = (
+    "filepath",
+    "file",
+    "path",
+)  # where a mapping says which file it speaks of; the first as Mask3D writes it
 
 _TEXT_BYTES, _RECORD_BYTES, _NAMES = 256 << 20, 32 << 20, 5_000_000
 
@@ -132,7 +144,10 @@ def read_list(root: Path, roots: Mapping[str, Path], path: str) -> list[ListEntr
     if isinstance(records, list) and len(held) == 1:
         _check_count(len(records))
         return [_list_entry(record) for record in records]
-    return [ListEntry(name, about=value if isinstance(value, Mapping) else None) for name, value in held.items()]
+    return [
+        ListEntry(name, about=value if isinstance(value, Mapping) else None)
+        for name, value in held.items()
+    ]
 
 
 def _lines(file: File) -> Iterator[str]:
@@ -167,12 +182,16 @@ def _list_entry(record: Any) -> ListEntry:
 
 
 _STEP, _CODE = "keep_classes", "DC404"
-_TABLE_BYTES = 1 << 20  # ten times those of thousands of classes; YAML takes seconds for each megabyte
+_TABLE_BYTES = (
+    1 << 20
+)  # ten times those of thousands of classes; YAML takes seconds for each megabyte
 _USED = "validation"  # as Mask3D calls it: whether the class is trained and evaluated
 _NAMED = 10
 
 
-def with_label_table(schema: Schema, root: Path, roots: Mapping[str, Path]) -> tuple[Schema, list[Note]]:
+def with_label_table(
+    schema: Schema, root: Path, roots: Mapping[str, Path]
+) -> tuple[Schema, list[Note]]:
     """Return the schema with the classes of its label table in place of the file's name, and what is wrong with it.
 
     Args:
@@ -180,8 +199,9 @@ def with_label_table(schema: Schema, root: Path, roots: Mapping[str, Path]) -> t
         root, roots: the data folder and the extra ones.
 
     Notes:
-        A table is a mapping of class numbers to what is known of each. Classes with ``validation: false`` are dropped,
-        unless all of them are, as by Mask3D. Without the file, or where it cannot be read, the step takes nothing.
+        A table is a mapping of class numbers to what is known of each. Classes with ``validation:
+        false`` are dropped, unless all of them are, as by Mask3D. Without the file, or where it
+        cannot be read, the step takes nothing.
     """
     path = schema.loader.get(_STEP) if schema.loader is not None else None
     if schema.loader is None or not isinstance(path, str) or not _exists(root / path):
@@ -193,7 +213,9 @@ def with_label_table(schema: Schema, root: Path, roots: Mapping[str, Path]) -> t
     entries = {int(name): entry for name, entry in held.items() if re.fullmatch(r"-?\d{1,9}", name)}
     if not entries:
         some = ", ".join(sorted(held)[:_NAMED]) or "nothing"
-        return schema, [Note(_CODE, path, f"names no class: its keys are no class numbers ({some})")]
+        return schema, [
+            Note(_CODE, path, f"names no class: its keys are no class numbers ({some})")
+        ]
     bad = sorted(number for number, entry in entries.items() if not isinstance(entry, Mapping))
     notes = [Note(_CODE, path, _null(bad))] if bad else []
     used = [n for n, e in entries.items() if isinstance(e, Mapping) and e.get(_USED) is not False]
@@ -213,7 +235,10 @@ def _exists(path: Path) -> bool:
 def _null(numbers: list[int]) -> str:
     more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
     some = ", ".join(map(str, numbers[:_NAMED])) + more
-    return f"has no entry for {some}: there is null, or no mapping, where the loader reads name and validation"
+    return (
+        f"has no entry for {some}: there is null, or no mapping, where the loader reads name "
+        f"and validation"
+    )
 
 
 _STATISTICS_BYTES = 64 << 20
@@ -226,16 +251,22 @@ def with_stats(schema: Schema, root: Path, roots: Mapping[str, Path]) -> tuple[S
 
     Args:
         schema: whose fields may have ``stats: {file: ..., at: ...}``.
-        root, roots: the data folder and the extra ones; ``{name}/stats.json`` lies below an extra one.
+        root, roots: the data folder and the extra ones; ``{name}/stats.json`` lies below an extra
+            one.
 
     Raises:
         UsageError: a file that is not optional is missing, damaged, or does not hold numbers there.
 
     Notes:
-        Numbers of the schema itself count before those of the file. A field whose file is optional and absent has no
-        statistics; one whose optional file is damaged has those of the schema, and a note says so.
+        Numbers of the schema itself count before those of the file. A field whose file is optional
+        and absent has no statistics; one whose optional file is damaged has those of the schema,
+        and a note says so.
     """
-    named = {name: spec.stats for name, spec in schema.fields.items() if spec.stats is not None and spec.stats.file}
+    named = {
+        name: spec.stats
+        for name, spec in schema.fields.items()
+        if spec.stats is not None and spec.stats.file
+    }
     if not named:
         return schema, []
     notes: list[Note] = []
@@ -243,11 +274,17 @@ def with_stats(schema: Schema, root: Path, roots: Mapping[str, Path]) -> tuple[S
     for name, stats in named.items():
         where, path = f"{schema.name}, fields.{name}.stats", path_of(stats, roots)
         if stats.optional and stat_entry(root, path, roots) is None:
-            own = {key: value for key, value in data["fields"][name].pop("stats").items() if key in _STATISTICS}
+            own = {
+                key: value
+                for key, value in data["fields"][name].pop("stats").items()
+                if key in _STATISTICS
+            }
             data["fields"][name] |= {"stats": own} if own else {}
             continue
         try:
-            data["fields"][name]["stats"] = _read(stats, root, roots, where) | data["fields"][name]["stats"]
+            data["fields"][name]["stats"] = (
+                _read(stats, root, roots, where) | data["fields"][name]["stats"]
+            )
         except UsageError as error:
             if not stats.optional:
                 raise
@@ -262,7 +299,9 @@ def path_of(stats: StatsSpec, roots: Mapping[str, Path]) -> str:
     return f"@{head[1:-1]}/{rest}" if head[1:-1] in roots and head == f"{{{head[1:-1]}}}" else text
 
 
-def _read(stats: StatsSpec, root: Path, roots: Mapping[str, Path], where: str) -> dict[str, list[float]]:
+def _read(
+    stats: StatsSpec, root: Path, roots: Mapping[str, Path], where: str
+) -> dict[str, list[float]]:
     text = stats.file or ""
     try:
         held = {
@@ -278,7 +317,8 @@ def _read(stats: StatsSpec, root: Path, roots: Mapping[str, Path], where: str) -
     if not told:
         names_there = ", ".join(shortened(name, 60) for name in sorted(held)[:8])
         msg = (
-            f"{where}: {text} holds no {', '.join(_STATISTICS)} {f'at {stats.at!r}' if stats.at else ''}; it holds "
+            f"{where}: {text} holds no {', '.join(_STATISTICS)} "
+            f"{f'at {stats.at!r}' if stats.at else ''}; it holds "
             f"{names_there or 'nothing'}. Say with at: where they stand."
         )
         raise UsageError(msg)
@@ -290,7 +330,8 @@ def stored_at(held: Mapping[str, Any], at: str | None) -> tuple[Mapping[str, Any
 
     Args:
         held: all that the file holds.
-        at: ``a/b``: the mapping at a, b; or the one at a, with keys ``b_mean`` and so on. None: the whole file.
+        at: ``a/b``: the mapping at a, b; or the one at a, with keys ``b_mean`` and so on. None: the
+            whole file.
     """
     place: Any = held
     levels = at.split("/") if at else []
@@ -301,7 +342,11 @@ def stored_at(held: Mapping[str, Any], at: str | None) -> tuple[Mapping[str, Any
             head = "/".join(levels[number:]) + "_"
             return place, {name: head + name for name in _STATISTICS if head + name in place}
         place = place[level]
-    return (place, {name: name for name in _STATISTICS if name in place}) if isinstance(place, Mapping) else ({}, {})
+    return (
+        (place, {name: name for name in _STATISTICS if name in place})
+        if isinstance(place, Mapping)
+        else ({}, {})
+    )
 
 
 def _numbers(value: Any, where: str) -> list[float]:
@@ -311,7 +356,10 @@ def _numbers(value: Any, where: str) -> list[float]:
         msg = f"{where}: is no list of numbers"
         raise UsageError(msg) from error
     if not len(array) or not np.isfinite(array).all():
-        msg = f"{where}: {'is empty' if not len(array) else 'holds NaN or infinity'}; a list of numbers is needed"
+        msg = (
+            f"{where}: {'is empty' if not len(array) else 'holds NaN or infinity'}; a list of "
+            f"numbers is needed"
+        )
         raise UsageError(msg)
     found: list[float] = array.tolist()
     return found

@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 
 from datacheck.errors import FormatError
-from datacheck.formats.base import HEAD_BYTES, Format, Hint, TableLayout, format_of, open_container, parse_container
+from datacheck.formats.base import (
+    HEAD_BYTES,
+    Format,
+    Hint,
+    TableLayout,
+    format_of,
+    open_container,
+    parse_container,
+)
 from datacheck.model.sample import Container
 from datacheck.runtime.aligned import empty
 from datacheck.runtime.beneath import HOLE_BYTES, File, check_holes
@@ -33,15 +41,17 @@ class Opener:
     Args:
         root, roots: the data folder and the extra ones.
         whole: read files whole where their format allows; a scan of headers alone does not.
-        together: give large tables with each column contiguous, and of alike ones so many bytes of a column behind one
-            another in memory; 0: give them as they are stored.
+        together: give large tables with each column contiguous, and of alike ones so many bytes of
+            a column behind one another in memory; 0: give them as they are stored.
 
     Attributes:
         folders: opens them.
         digests: of the files that were read whole, by listing path.
     """
 
-    def __init__(self, root: Path, roots: Mapping[str, Path], *, whole: bool, together: int = 0) -> None:
+    def __init__(
+        self, root: Path, roots: Mapping[str, Path], *, whole: bool, together: int = 0
+    ) -> None:
         self.folders = Roots(root, roots)
         self._root, self._roots, self._whole, self._together = root, roots, whole, together
         self._base = os.fspath(root)
@@ -54,7 +64,11 @@ class Opener:
         return os.path.exists(self._place(path))  # noqa: PTH110  asked for every sample of a scan
 
     def _place(self, path: str) -> str:
-        return str(locate(self._root, self._roots, path)) if path.startswith("@") else f"{self._base}/{path}"
+        return (
+            str(locate(self._root, self._roots, path))
+            if path.startswith("@")
+            else f"{self._base}/{path}"
+        )
 
     def takes(self, path: str, nbytes: int) -> Format | None:
         """Return the format that takes a file of so many bytes whole, None where it is opened in another way."""
@@ -98,7 +112,8 @@ class Opener:
             returns: any (columns, rows), each column contiguous
 
         Notes:
-            A table unlike the one before gets room for itself alone: kept in turns they would take it many times.
+            A table unlike the one before gets room for itself alone: kept in turns they would take
+            it many times.
         """
         room = self._room
         alike = room is None or (room.dtype == table.dtype and len(room) == table.columns)
@@ -178,7 +193,8 @@ def _read_planes(file: int, table: TableLayout, planes: Array) -> str:
         planes: any (columns, rows)
 
     Notes:
-        Reading all of it and then turning it takes half as long again: by then it is in no cache any more.
+        Reading all of it and then turning it takes half as long again: by then it is in no cache
+        any more.
     """
     digester = Digester()
     digester.update(os.read(file, table.start))

@@ -30,8 +30,8 @@ _EMPTY = "is an empty entry: it names no sample"
 _MOST_EMPTY = 1_000  # of a list that are told one by one
 _MOST_LINES = 5_000_000  # of all lists
 _MOST_FAULTS = 100_000  # lines of all lists that name no file, or one that was named before: each is a row or a note
-# Bytes of a line that names no file, as a key, and of it and its list's path beside the key of a note; `shortened` cuts
-# longer ones. A run has 4 KiB for each sample.
+# Bytes of a line that names no file, as a key, and of it and its list's path beside the key of a
+# note; `shortened` cuts longer ones. A run has 4 KiB for each sample.
 _LINE, PLACE = 1_000, 300
 _PATH = 4_096  # bytes of a path that a record names; no system opens a longer one
 _QUOTED, _WHY = 100, 200  # characters of a line, and of why it names no file
@@ -41,7 +41,8 @@ _JUNK = "DC107"
 _CLUTTER = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
 _PACKED = ".mds.zstd"
 _LEFT_BEHIND = ("~", ".tmp", ".part", ".crdownload", ".swp")
-# a zero-width joiner between two emoji (a variation selector or a skin tone may follow the first) makes one of them
+# a zero-width joiner between two emoji (a variation selector or a skin tone may follow the first)
+# makes one of them
 _EMOJI = "[\u2190-\u27ff\u2900-\u2bff\U0001f000-\U0001faff]"
 _JOINED = re.compile(f"(?<={_EMOJI})\ufe0f?\u200d(?={_EMOJI})")
 
@@ -72,14 +73,15 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
 
     Raises:
         SchemaError: a pattern is malformed, or two patterns do not fit together.
-        UsageError: DATA is a Zarr folder, and the schema looks for fields in other files of this folder; or see
-            `check_alone`.
+        UsageError: DATA is a Zarr folder, and the schema looks for fields in other files of this
+            folder; or see `check_alone`.
 
     Notes:
-        What the system did not let be listed counts as a sample that cannot be read: it may hold any number of them.
-        The first pattern of ``samples.files`` that matches a file claims it. A pattern without a fixed ending claims
-        files of known formats only. Files below extra roots are claimed as companions and never left over. Of an MDS
-        shard that lies there plain and packed, as Streaming may leave it, the plain one is read, as by Streaming.
+        What the system did not let be listed counts as a sample that cannot be read: it may hold
+        any number of them. The first pattern of ``samples.files`` that matches a file claims it. A
+        pattern without a fixed ending claims files of known formats only. Files below extra roots
+        are claimed as companions and never left over. Of an MDS shard that lies there plain and
+        packed, as Streaming may leave it, the plain one is read, as by Streaming.
     """
     schema = schema.located(listing.root, listing.roots).placed(listing.roots)
     found = _without_packed(list(_matched_files(schema, listing)))
@@ -88,9 +90,17 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
     lists = _Lists(schema, listing)
     items = lists.choose(found)
     beside = companion_patterns(schema)
-    claimed = {f.path for f in found} | set(lists.files) | _companions(_companion_templates(schema), found)
+    claimed = (
+        {f.path for f in found}
+        | set(lists.files)
+        | _companions(_companion_templates(schema), found)
+    )
     claimed |= _companions([t for templates in beside.values() for t in templates], found)
-    leftover = [path for path in listing.entries.paths if path not in claimed and not root_of(listing.roots, path)[0]]
+    leftover = [
+        path
+        for path in listing.entries.paths
+        if path not in claimed and not root_of(listing.roots, path)[0]
+    ]
     patterns = [t for t in _companion_templates(schema) if not set(t.names) <= _known(schema)]
     unclaimed = [path for path in leftover if not any(t.match(path) for t in patterns)]
     notes = [
@@ -99,7 +109,9 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
         *_companion_notes(beside, items, listing),
         *_empty_file_notes(unclaimed, listing),
     ]
-    notes += [Note(_UNREADABLE, path, NOT_LISTED + why, missing=True) for path, why in listing.refused]
+    notes += [
+        Note(_UNREADABLE, path, NOT_LISTED + why, missing=True) for path, why in listing.refused
+    ]
     notes += _merged_store_notes(file_templates(schema), listing, claimed)
     return Work(sorted(items, key=lambda item: item.path), sorted(notes, key=_by_key), unclaimed)
 
@@ -113,30 +125,40 @@ def check_alone(schema: Schema, alone: str, tokenizer: TokenizerSpec | None = No
         tokenizer: as the schema's file declares it: a relative path of it is one below DATA.
 
     Raises:
-        UsageError: the schema names such files. Without the marker it would mean files in DATA, and whoever made DATA
-            would choose what is read beside it.
+        UsageError: the schema names such files. Without the marker it would mean files in DATA, and
+            whoever made DATA would choose what is read beside it.
     """
     if not alone or alone.endswith(".zarr"):
         return
-    named = [(f"fields.{name}.stats", spec.stats.file) for name, spec in schema.fields.items() if spec.stats]
+    named = [
+        (f"fields.{name}.stats", spec.stats.file)
+        for name, spec in schema.fields.items()
+        if spec.stats
+    ]
     table = schema.loader.get("keep_classes") if schema.loader is not None else None
     named += [("loader.keep_classes", table if isinstance(table, str) else None)]
     splits = [schema, *(schema.for_split(key.removeprefix("split=")) for key in schema.when)]
-    named += [(f"fields.{name}.file", spec.file) for one in splits for name, spec in one.fields.items()]
+    named += [
+        (f"fields.{name}.file", spec.file) for one in splits for name, spec in one.fields.items()
+    ]
     extra = tuple(f"{{{name}}}/" for name in schema.roots)
     if tokenizer is not None and tokenizer.path is not None and not tokenizer.path.startswith("/"):
         named.append(("tokenizer.path", tokenizer.path))
     for where, text in named:
         if text and not text.startswith(extra):
             msg = (
-                f"{schema.name}, {where}: {text!r} would lie beside DATA, of which a marker of Zarr in it makes one "
-                f"sample. Remove the marker ({', '.join(sorted(store_markers()))}) from {alone}, or name the folder "
+                f"{schema.name}, {where}: {text!r} would lie beside DATA, of which a marker of "
+                f"Zarr in it makes one "
+                f"sample. Remove the marker ({', '.join(sorted(store_markers()))}) from {alone}, "
+                f"or name the folder "
                 f"{alone}.zarr where it is one Zarr store."
             )
             raise UsageError(msg)
 
 
-def _merged_store_notes(templates: Sequence[Template], listing: Listing, claimed: Collection[str]) -> Iterator[Note]:
+def _merged_store_notes(
+    templates: Sequence[Template], listing: Listing, claimed: Collection[str]
+) -> Iterator[Note]:
     """Yield the Zarr folders that no sample uses, and in which the patterns name Zarr folders one by one."""
     for store, nodes in sorted(listing.nodes.items()):
         if store in claimed or store not in listing.by_path:  # of links that are not followed
@@ -145,7 +167,8 @@ def _merged_store_notes(templates: Sequence[Template], listing: Listing, claimed
         if named:
             more = f" and {len(named) - 1:,} more" if len(named) > 1 else ""
             why = (
-                f"a marker of Zarr in it makes one Zarr folder of {named[0]}{more}, which samples.files names. Remove "
+                f"a marker of Zarr in it makes one Zarr folder of {named[0]}{more}, which "
+                f"samples.files names. Remove "
                 f"the marker ({', '.join(sorted(store_markers()))}) from {store}"
             )
             yield Note(_UNREADABLE, store, why, missing=True)
@@ -159,11 +182,14 @@ def _check_inside(schema: Schema, alone: str, found: Sequence[_MatchedFile]) -> 
     """
     for template in _companion_templates(schema) if alone else ():
         for sample in found:
-            path = template.substitute({name: sample.names.get(name, HOLE) for name in template.names})
+            path = template.substitute(
+                {name: sample.names.get(name, HOLE) for name in template.names}
+            )
             first, *rest = PurePosixPath(path).parts
             if rest and (first == alone or HOLE in first):
                 msg = (
-                    f"{template.where}: {template.text!r} may lie in the Zarr folder {alone}, which is DATA itself. "
+                    f"{template.where}: {template.text!r} may lie in the Zarr folder {alone}, "
+                    f"which is DATA itself. "
                     "Name the folder above it as DATA."
                 )
                 raise UsageError(msg)
@@ -182,10 +208,16 @@ def unopened_companions(schema: Schema, listing: Listing) -> set[str]:
     if not schema.samples.companions:
         return set()
     schema = schema.located(listing.root, listing.roots).placed(listing.roots)
-    beside = [template for templates in companion_patterns(schema).values() for template in templates]
+    beside = [
+        template for templates in companion_patterns(schema).values() for template in templates
+    ]
     opened = [*file_templates(schema), *_companion_templates(schema)]
     tails = tuple(template.tail for template in beside)
-    found = (path for path in listing.entries.paths if path.endswith(tails) and _matches_any(path, beside))
+    found = (
+        path
+        for path in listing.entries.paths
+        if path.endswith(tails) and _matches_any(path, beside)
+    )
     return {path for path in found if not _matches_any(path, opened)}
 
 
@@ -194,7 +226,9 @@ def _matches_any(path: str, templates: Sequence[Template]) -> bool:
 
 
 def _is_count(value: Any) -> bool:
-    return type(value) is int and abs(value) < 1 << 62  # no boolean, and one that fits where it is compared
+    return (
+        type(value) is int and abs(value) < 1 << 62
+    )  # no boolean, and one that fits where it is compared
 
 
 def _by_key(note: Note) -> tuple[str, str]:
@@ -204,7 +238,11 @@ def _by_key(note: Note) -> tuple[str, str]:
 def _junk_notes(listing: Listing) -> Iterator[Note]:
     """Yield what other programs left behind, and names that hold what nobody sees."""
     names = [e.path for e in listing.entries]
-    suspect = [p for p in names if p.endswith(_LEFT_BEHIND) or not (p.isascii() and p.isprintable()) or " " in p]
+    suspect = [
+        p
+        for p in names
+        if p.endswith(_LEFT_BEHIND) or not (p.isascii() and p.isprintable()) or " " in p
+    ]
     for path in [*suspect, *(path for path, _ in listing.skipped)]:
         name = path.rpartition("/")[2]
         if name in _CLUTTER or name.startswith("._") or name.endswith(_LEFT_BEHIND):
@@ -228,20 +266,28 @@ def _matched_files(schema: Schema, listing: Listing) -> Iterator[_MatchedFile]:
     templates, splits = file_templates(schema), _split_patterns(schema)
     tails = tuple(template.tail for template in templates)
     for path, nbytes in zip(listing.entries.paths, listing.entries.sizes.tolist(), strict=True):
-        if not path.endswith(tails):  # a tenth of the time of an expression, for most files of most schemas
+        if not path.endswith(
+            tails
+        ):  # a tenth of the time of an expression, for most files of most schemas
             continue
         for number, template in enumerate(templates):
             names = template.match(path)
             if names is not None and (template.tail or _readable(listing, path)):
                 split = next((split for split, t in splits if t.match(path) is not None), "")
-                yield _MatchedFile(path, {_SPLIT: split} | names if split else names, number, nbytes)
+                yield _MatchedFile(
+                    path, {_SPLIT: split} | names if split else names, number, nbytes
+                )
                 break
 
 
 def _split_patterns(schema: Schema) -> list[tuple[str, Template]]:
     """Return the patterns of ``samples.split``, in their order, each with the split that it stands for."""
     where = f"{schema.name}, samples.split"
-    return [(name, parse(text, f"{where}.{name}")) for name, texts in schema.samples.split.items() for text in texts]
+    return [
+        (name, parse(text, f"{where}.{name}"))
+        for name, texts in schema.samples.split.items()
+        for text in texts
+    ]
 
 
 def _without_packed(found: list[_MatchedFile]) -> list[_MatchedFile]:
@@ -249,7 +295,9 @@ def _without_packed(found: list[_MatchedFile]) -> list[_MatchedFile]:
     if not any(f.path.endswith(_PACKED) for f in found):
         return found
     paths = {f.path for f in found}
-    return [f for f in found if not (f.path.endswith(_PACKED) and f.path.removesuffix(".zstd") in paths)]
+    return [
+        f for f in found if not (f.path.endswith(_PACKED) and f.path.removesuffix(".zstd") in paths)
+    ]
 
 
 def _readable(listing: Listing, path: str) -> bool:
@@ -265,14 +313,22 @@ def _known(schema: Schema) -> set[str]:
 
 def _companion_templates(schema: Schema) -> list[Template]:
     schemas = [schema, *(schema.for_split(key.removeprefix("split=")) for key in schema.when)]
-    found = (companion_template(s, name) for s in schemas for name in s.stored if not s.fields[name].absent)
+    found = (
+        companion_template(s, name)
+        for s in schemas
+        for name in s.stored
+        if not s.fields[name].absent
+    )
     return list(dict.fromkeys(t for t in found if t is not None))
 
 
 def companion_patterns(schema: Schema) -> dict[str, list[Template]]:
     """Return the patterns of each of ``samples.companions``."""
     return {
-        name: [rooted_template(schema, text, f"{schema.name}, samples.companions.{name}") for text in patterns]
+        name: [
+            rooted_template(schema, text, f"{schema.name}, samples.companions.{name}")
+            for text in patterns
+        ]
         for name, patterns in schema.samples.companions.items()
     }
 
@@ -283,10 +339,15 @@ def _companion_notes(
     """Yield a note for each companion that files of a split lack, or that has no bytes, while others have it.
 
     Notes:
-        The listing decides: nothing is opened. A companion that no file of a split has was not copied, and is nothing
+        The listing decides: nothing is opened. A companion that no file of a split has was not
+            copied, and is nothing
         that some of them lack.
     """
-    sizes = dict(zip(listing.entries.paths, listing.entries.sizes.tolist(), strict=True)) if beside else {}
+    sizes = (
+        dict(zip(listing.entries.paths, listing.entries.sizes.tolist(), strict=True))
+        if beside
+        else {}
+    )
     for name, templates in beside.items():
         lack, empty, have = dict[str, list[str]](), dict[str, list[str]](), set[str]()
         for item in items:
@@ -305,7 +366,9 @@ def _companion_notes(
 
 
 def _companions(templates: Sequence[Template], found: list[_MatchedFile]) -> set[str]:
-    return {_filled_path(t, f.names) for t in templates for f in found if set(t.names) <= f.names.keys()} - {""}
+    return {
+        _filled_path(t, f.names) for t in templates for f in found if set(t.names) <= f.names.keys()
+    } - {""}
 
 
 def _filled_path(template: Template, names: Mapping[str, str]) -> str:
@@ -316,7 +379,7 @@ def _filled_path(template: Template, names: Mapping[str, str]) -> str:
         return ""
 
 
-# ---------------------------------------------------------------------------------------------- lists
+# -------------------------------------------------------------------------------------------- lists
 
 
 @dataclass
@@ -328,7 +391,9 @@ class _ListFile:
     lines: list[str] = field(default_factory=list)
     about: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # of a line that is a mapping
     empty: list[int] = field(default_factory=list)  # places without a name
-    apart: dict[str, str] = field(default_factory=dict)  # paths to another folder than most, and how most begin
+    apart: dict[str, str] = field(
+        default_factory=dict
+    )  # paths to another folder than most, and how most begin
 
 
 @dataclass
@@ -347,13 +412,18 @@ class _Lists:
         self._listing = listing
         self._refused = {path for path, _ in listing.refused}
         self._templates = file_templates(schema)
-        self._levels = max((DEPTH + 2 if "**" in t.text else t.text.count("/") + 1 for t in self._templates), default=0)
+        self._levels = max(
+            (DEPTH + 2 if "**" in t.text else t.text.count("/") + 1 for t in self._templates),
+            default=0,
+        )
         self.notes: list[Note] = []
         self._lists: list[_ListFile] = []
         self._faults = self._lines = 0
         self._broken: list[str] = []
         self._known = self._parsed()
-        self._names = tuple(dict.fromkeys(name for t, names in self._known for name in (*names, *t.names)))
+        self._names = tuple(
+            dict.fromkeys(name for t, names in self._known for name in (*names, *t.names))
+        )
         self._check()
         self._read_lists()
         self._records = self._read_records()
@@ -374,8 +444,10 @@ class _Lists:
         if self._known and all(set(t.names) <= set(self._names) for t in self._templates):
             template = self._known[0][0]
             msg = (
-                f"{template.where}: the lines of {template.text!r} have nothing to name: samples.files has no "
-                "placeholder that the list does not use. Write a file pattern with one, for example {split}/{id}.npy"
+                f"{template.where}: the lines of {template.text!r} have nothing to name: "
+                f"samples.files has no "
+                "placeholder that the list does not use. Write a file pattern with one, for "
+                "example {split}/{id}.npy"
             )
             raise SchemaError(msg)
 
@@ -387,7 +459,9 @@ class _Lists:
             for template, given in self._known
             if (names := template.match(path)) is not None
         ]
-        for _, path, names in sorted(found, key=itemgetter(0)):  # no large list takes the lines that others may have
+        for _, path, names in sorted(
+            found, key=itemgetter(0)
+        ):  # no large list takes the lines that others may have
             self._read_list(path, names)
         self._lists.sort(key=attrgetter("path"))
 
@@ -415,7 +489,9 @@ class _Lists:
 
     def _other_kind(self, names: Mapping[str, str]) -> bool:
         """Tell a file of another kind, whose name means what no sample can be called: ``label_database.yaml``."""
-        return any(t.allows(name, value) is False for t in self._templates for name, value in names.items())
+        return any(
+            t.allows(name, value) is False for t in self._templates for name, value in names.items()
+        )
 
     def _read_records(self) -> list[_ListFile]:
         """Return what ``samples.records`` say; they choose no samples."""
@@ -433,7 +509,9 @@ class _Lists:
     def _named(self, path: str, names: dict[str, str], entries: Sequence[ListEntry]) -> _ListFile:
         named = _ListFile(path, names)
         written = [entry.name for entry in entries if entry.is_path and entry.name]
-        templates = [(template, template.given(names)) for template in self._templates] if written else []
+        templates = (
+            [(template, template.given(names)) for template in self._templates] if written else []
+        )
         paths = {name: self._line(name, names, templates) for name in written}
         above = Counter(folder for folder, _ in paths.values() if folder is not None).most_common(1)
         for number, entry in enumerate(entries):
@@ -446,7 +524,11 @@ class _Lists:
                     named.apart[line] = above[0][0]
                 named.lines.append(line)
                 about = entry.about or {}
-                if stated := {key: about[key] for key in self._schema.samples.counts if _is_count(about.get(key))}:
+                if stated := {
+                    key: about[key]
+                    for key in self._schema.samples.counts
+                    if _is_count(about.get(key))
+                }:
                     named.about.setdefault(line, stated)
             else:
                 named.empty.append(number)
@@ -468,15 +550,22 @@ class _Lists:
         if len(path.encode("utf-8", "surrogatepass")) > _PATH:
             return None, path
         first, *rest = path.replace("\\", "/").split("/")
-        parts = [*([] if first == "." else [first]), *(part for part in rest if part not in {"", "."})]
-        # no pattern matches more levels than it has, and no listing goes deeper; each end of a path that is tried is
-        # held against each pattern: of all ends of a long one that would take as the square of its length
+        parts = [
+            *([] if first == "." else [first]),
+            *(part for part in rest if part not in {"", "."}),
+        ]
+        # no pattern matches more levels than it has, and no listing goes deeper; each end of a path
+        # that is tried is held against each pattern: of all ends of a long one that would take as
+        # the square of its length
+        # length
         for start in range(max(0, len(parts) - self._levels), len(parts)):
             end = "/".join(parts[start:])
             for template, given in templates:
                 if (found := given.match(end)) is not None:
                     found |= names
-                    return "/".join(parts[:start]), "/".join(found[name] for name in self._free(template))
+                    return "/".join(parts[:start]), "/".join(
+                        found[name] for name in self._free(template)
+                    )
         return None, path
 
     def _is_list(self, names: _ListFile, index: _Index) -> bool:
@@ -490,7 +579,9 @@ class _Lists:
             or f"split={split}" in self._schema.when
         ):
             return True
-        if any(t.allows(name, value) for t in self._templates for name, value in names.names.items()):
+        if any(
+            t.allows(name, value) for t in self._templates for name, value in names.names.items()
+        ):
             return True
         scopes = {(n, self._scope(t, names.names)) for n, t in enumerate(self._templates)}
         if any(scope in index.scopes for scope in scopes if scope[1]):
@@ -498,7 +589,13 @@ class _Lists:
         return any((n, scope, line) in index.paths for n, scope in scopes for line in names.lines)
 
     def _note(
-        self, key: str, reason: str, split: str, *, missing: bool = False, about: Mapping[str, str] | None = None
+        self,
+        key: str,
+        reason: str,
+        split: str,
+        *,
+        missing: bool = False,
+        about: Mapping[str, str] | None = None,
     ) -> None:
         self.notes.append(Note(_LIST, key, reason, missing, split, about or {}))
 
@@ -510,9 +607,15 @@ class _Lists:
             return [self._item(f, f.names.get(_SPLIT, "")) for f in found]
         others = [names.path for names in self._lists if not self._is_list(names, index)]
         self._lists = [names for names in self._lists if names.path not in others]
-        other = f" ({others[0]} has such a name, but no line of it names a file here)" if others else ""
+        other = (
+            f" ({others[0]} has such a name, but no line of it names a file here)" if others else ""
+        )
         listed = self._compare_with_files(index)
-        covered = {(n, self._scope(t, names.names)) for names in self._lists for n, t in enumerate(self._templates)}
+        covered = {
+            (n, self._scope(t, names.names))
+            for names in self._lists
+            for n, t in enumerate(self._templates)
+        }
         items, unlisted = [], dict[str, list[_MatchedFile]]()
         for f in found:
             split = f.names.get(_SPLIT, "")
@@ -526,7 +629,9 @@ class _Lists:
         for split, files in sorted(unlisted.items()):
             name = self._expected(files[0].names)
             if name and name not in self._broken and not self._hidden(name):
-                self._note(name, f"no such list{other}: all {len(files)} matching files are taken", split)
+                self._note(
+                    name, f"no such list{other}: all {len(files)} matching files are taken", split
+                )
         return items
 
     def _note_records(self, index: _Index) -> None:
@@ -535,7 +640,9 @@ class _Lists:
             scopes = [(n, self._scope(t, names.names)) for n, t in enumerate(self._templates)]
             self._note_empty(names)
             for line, about in names.about.items():
-                for path in (path for n, scope in scopes for path in index.paths.get((n, scope, line), ())):
+                for path in (
+                    path for n, scope in scopes for path in index.paths.get((n, scope, line), ())
+                ):
                     self._count(path, about, names.names.get(_SPLIT, ""))
 
     def _note_empty(self, names: _ListFile) -> None:
@@ -585,12 +692,17 @@ class _Lists:
             self._note_empty(names)
             before = self._faults
             for line, count in Counter(names.lines).items():
-                hits = [path for n, scope in scopes for path in index.paths.get((n, scope, line), ())]
+                hits = [
+                    path for n, scope in scopes for path in index.paths.get((n, scope, line), ())
+                ]
                 self._faults += (count > 1) + (not hits)
                 if hits or self._faults <= _MOST_FAULTS:
                     self._mark(listed, names, line, hits, count)
             if (more := self._faults - max(before, _MOST_FAULTS)) > 0:
-                said = f"has {more:,} more lines that name no file, or one that stands there or in another list before"
+                said = (
+                    f"has {more:,} more lines that name no file, or one that stands there or in "
+                    f"another list before"
+                )
                 self._note(names.path, said, names.names.get(_SPLIT, ""))
         return listed
 
@@ -601,20 +713,30 @@ class _Lists:
     def _unions(self) -> set[str]:
         """Return the splits that are two others together, by their names: trainval beside train and val."""
         splits = {one.names.get(_SPLIT, "") for one in self._lists} - {""}
-        return {name for name in splits if any({name[:at], name[at:]} <= splits for at in range(1, len(name)))}
+        return {
+            name
+            for name in splits
+            if any({name[:at], name[at:]} <= splits for at in range(1, len(name)))
+        }
 
-    def _mark(self, listed: dict[str, _ListFile], names: _ListFile, line: str, hits: list[str], count: int) -> None:
+    def _mark(
+        self, listed: dict[str, _ListFile], names: _ListFile, line: str, hits: list[str], count: int
+    ) -> None:
         split, place = names.names.get(_SPLIT, ""), shortened(names.path, PLACE)
         if count > 1 and self._faults <= _MOST_FAULTS:
             about = {"list": place}
-            self._note(shortened(line, _LINE), f"stands more than once in {place}", split, about=about)
+            self._note(
+                shortened(line, _LINE), f"stands more than once in {place}", split, about=about
+            )
         if not hits:
             key, why = self._absent(line, names)
             if self._is_taken(key):
                 key = f"{place}: {shortened(line, _LINE)}"
             quoted = repr(line) if len(line) <= _QUOTED else f"{line[:_QUOTED]!r}..."
             about = {"list": place, "line": shortened(line, PLACE)}
-            self._note(key, f"listed in {place} as {quoted}, {why}", split, missing=True, about=about)
+            self._note(
+                key, f"listed in {place} as {quoted}, {why}", split, missing=True, about=about
+            )
         for path in hits:
             if path in listed and self._is_union(names):
                 continue
@@ -629,7 +751,10 @@ class _Lists:
 
     def _is_taken(self, key: str) -> bool:
         """Tell whether a file, or what lies in it, has this key: a line of another list's sample is not that sample."""
-        find, path = self._listing.entries.find, "/".join(key.split("/")[: DEPTH + 1])  # no listing goes deeper
+        find, path = (
+            self._listing.entries.find,
+            "/".join(key.split("/")[: DEPTH + 1]),
+        )  # no listing goes deeper
         while path and find(path) < 0 and path not in self._refused:
             path = path.rpartition("/")[0]
         return bool(path)
@@ -644,7 +769,11 @@ class _Lists:
         if (short := shortened(line, _LINE)) != line:
             return short, f"which is longer than {_LINE:,} bytes, and no file here has such a name"
         if line in names.apart:
-            return line, f"which leads to another folder than most entries do ({names.apart[line] or '.'}/...)"
+            return (
+                line,
+                f"which leads to another folder than most entries do "
+                f"({names.apart[line] or '.'}/...)",
+            )
         values = line.split("/")
         fits = [t for t in self._templates if len(self._free(t)) == len(values)]
         if not fits:

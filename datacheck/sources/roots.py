@@ -39,7 +39,8 @@ class Entry(NamedTuple):
         size: bytes; of a Zarr folder the sum over its files.
         mtime_ns, ctime_ns: times; of a Zarr folder the newest of everything in it.
         seen_ns: when the walk that found it began.
-        digest: xxh3_128 of its bytes, `NOT_WHOLE` where a scan read only a part of it, None until someone has read it.
+        digest: xxh3_128 of its bytes, `NOT_WHOLE` where a scan read only a part of it, None until
+            someone has read it.
     """
 
     path: str
@@ -62,7 +63,8 @@ class Entries(Sequence[Entry]):
     Shapes:
         paths: list of text (files)
         numbers: int64 (files, 5): size, mtime_ns, ctime_ns, inode, seen_ns
-        digests: bytes (files) of 32 hex digits, b"-" where only a part was read, b"" where none is known
+        digests: bytes (files) of 32 hex digits, b"-" where only a part was read, b"" where none is
+            known
     """
 
     def __init__(self, paths: list[str], numbers: Array, digests: Array) -> None:
@@ -91,7 +93,13 @@ class Entries(Sequence[Entry]):
         size, mtime, ctime, inode, seen = self.numbers[place].tolist()
         digest = self.digests[place].decode()
         return Entry(
-            self.paths[place], size, mtime, ctime, inode, seen, NOT_WHOLE if digest == _PARTLY else digest or None
+            self.paths[place],
+            size,
+            mtime,
+            ctime,
+            inode,
+            seen,
+            NOT_WHOLE if digest == _PARTLY else digest or None,
         )
 
     def __len__(self) -> int:
@@ -141,7 +149,9 @@ class Entries(Sequence[Entry]):
 
     def take(self, index: Array) -> Entries:
         """Return some of the files, in their order."""
-        return Entries([self.paths[i] for i in index.tolist()], self.numbers[index], self.digests[index])
+        return Entries(
+            [self.paths[i] for i in index.tolist()], self.numbers[index], self.digests[index]
+        )
 
 
 def root_of(roots: Mapping[str, object], path: str) -> tuple[str, str]:
@@ -187,7 +197,9 @@ class ByPath(Mapping[str, Entry]):
 HOLE = "\0"  # in a pattern: anything within one level, as no name holds it
 
 _Inode = tuple[int, int]  # device and number
-_Way = tuple[str, tuple[_Inode, ...]]  # a path with "/" at its end, and the folders that were listed on the way to it
+_Way = tuple[
+    str, tuple[_Inode, ...]
+]  # a path with "/" at its end, and the folders that were listed on the way to it
 
 
 class Roots:
@@ -197,7 +209,8 @@ class Roots:
         root, roots: the data folder and the extra ones by name.
 
     Attributes:
-        expected: what the status of a file must be when it is opened, by listing path; of others it may be anything.
+        expected: what the status of a file must be when it is opened, by listing path; of others it
+            may be anything.
     """
 
     def __init__(self, root: str | Path, roots: Mapping[str, str | Path]) -> None:
@@ -236,18 +249,25 @@ class Roots:
 
         Args:
             pattern: levels with "/" between them; ``HOLE`` stands for anything within one of them.
-            most: links to folders that are followed on the way; those that lead out or back to where they are never.
+            most: links to folders that are followed on the way; those that lead out or back to
+                where they are never.
         """
         *upper, last = pattern.split("/")
         paths: list[_Way] = [("", ())]
         for level in upper:
             paths, most = self._below(paths, level, most, folders=True)
-        return sorted(path.removesuffix("/") for path, _ in self._below(paths, last, most, folders=False)[0])
+        return sorted(
+            path.removesuffix("/") for path, _ in self._below(paths, last, most, folders=False)[0]
+        )
 
-    def _below(self, paths: list[_Way], level: str, most: int, *, folders: bool) -> tuple[list[_Way], int]:
+    def _below(
+        self, paths: list[_Way], level: str, most: int, *, folders: bool
+    ) -> tuple[list[_Way], int]:
         if HOLE not in level:
             return [(f"{path}{level}/", above) for path, above in paths], most
-        fits = re.compile(fnmatch.translate(glob.escape(level).replace(HOLE, "*"))).fullmatch  # in linear time
+        fits = re.compile(
+            fnmatch.translate(glob.escape(level).replace(HOLE, "*"))
+        ).fullmatch  # in linear time
         found: list[_Way] = []
         for path, above in paths:
             with suppress(OSError), self._opened(path, above) as (entries, here):
@@ -262,7 +282,9 @@ class Roots:
         return found, most
 
     @contextmanager
-    def _opened(self, path: str, above: Container[_Inode]) -> Iterator[tuple[Iterable[os.DirEntry[str]], _Inode]]:
+    def _opened(
+        self, path: str, above: Container[_Inode]
+    ) -> Iterator[tuple[Iterable[os.DirEntry[str]], _Inode]]:
         opened = self.descriptor(path or ".")
         try:
             status = os.fstat(opened)
@@ -283,9 +305,13 @@ class Roots:
 
 
 def sandbox_of(
-    root: Path, roots: Mapping[str, Path], schema: Schema | None = None, *, read: Iterable[str] = (),
+    root: Path,
+    roots: Mapping[str, Path],
+    schema: Schema | None = None,
+    *,
+    read: Iterable[str] = (),
     write: Iterable[str] = (),
-) -> Sandbox | None:  # fmt: skip
+) -> Sandbox | None:
     """Return what a child that reads a dataset may reach; None where its user wants no sandbox, or names own functions.
 
     Args:
@@ -294,9 +320,13 @@ def sandbox_of(
         read: more files and folders that may be read.
         write: folders that may be written into.
     """
-    if not wanted() or (schema is not None and schema.checks):  # asked here: a Dask worker may not know what is wanted
+    if not wanted() or (
+        schema is not None and schema.checks
+    ):  # asked here: a Dask worker may not know what is wanted
         return None
-    tokenizer = schema.tokenizer.path if schema is not None and schema.tokenizer is not None else None
+    tokenizer = (
+        schema.tokenizer.path if schema is not None and schema.tokenizer is not None else None
+    )
     places = [
         *map(str, (root, *roots.values())),
         *read,

@@ -26,7 +26,10 @@ Array = np.ndarray[Any, Any]
 Span = tuple[int, int]
 
 _WHOLE_BYTES = 256 << 20  # larger arrays are read piece by piece
-PART_BYTES, PART_ROWS = BLOCK_BYTES, 1 << 18  # of a part of a file of rows: the rows of a scan take memory, too
+PART_BYTES, PART_ROWS = (
+    BLOCK_BYTES,
+    1 << 18,
+)  # of a part of a file of rows: the rows of a scan take memory, too
 LEAST_BYTES = 16 << 20  # smaller files are read whole
 _PART_FILE_BYTES = (
     1 << 20
@@ -53,12 +56,19 @@ class RowSlices:
     """
 
     def __init__(
-        self, container: Container, fields: FieldMap, companions: Values, *, piecewise: bool = False,
+        self,
+        container: Container,
+        fields: FieldMap,
+        companions: Values,
+        *,
+        piecewise: bool = False,
         even: Sequence[str] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._container, self._piecewise, self._even = container, piecewise, even
         self.known = ContainerNames(container)
-        self._pieces: dict[str, tuple[int, Any]] = {}  # by field the first row of what was read last, and its rows
+        self._pieces: dict[
+            str, tuple[int, Any]
+        ] = {}  # by field the first row of what was read last, and its rows
         self.stop = 1 << 62
         self._look = fields.look
         self.values: dict[str, Any] = dict(companions)
@@ -78,7 +88,9 @@ class RowSlices:
                     fields.taken[field] = other
                     self._add(field, spec, other)
         for field, value in self.values.items():
-            self.lengths[field] = _rows(value, field) if field in self.declared or _long(value) else -1
+            self.lengths[field] = (
+                _rows(value, field) if field in self.declared or _long(value) else -1
+            )
         self.weights = {field: self._weight(field) for field in self.lengths}
 
     @property
@@ -101,7 +113,11 @@ class RowSlices:
             rows = self._deferred_rows(name, shape, dtype)
         except KeyError:
             return
-        if rows and (look is None or dtype in {"text", "json"} or not look(Peeked(tuple(shape), np.dtype(dtype)))):
+        if rows and (
+            look is None
+            or dtype in {"text", "json"}
+            or not look(Peeked(tuple(shape), np.dtype(dtype)))
+        ):
             self.deferred[field] = (spec, name)
             self.lengths[field] = rows
         else:
@@ -127,9 +143,11 @@ class RowSlices:
         late = sum(_nbytes(shape, dtype) for shape, dtype in headers if shape)
         held = sum(value.nbytes for value in self.values.values() if isinstance(value, np.ndarray))
         found, passed = fields.unlisted(
-            self._container, (held, late), known=self.known,
+            self._container,
+            (held, late),
+            known=self.known,
             later=lambda name, seen: self._deferred_rows(name, seen.shape, seen.dtype.str) > 0,
-        )  # fmt: skip
+        )
         self._others.update(found)
         for field, value in found.items():
             if isinstance(value, Peeked):
@@ -153,7 +171,8 @@ class RowSlices:
         """Yield each field and the rows of several spans one behind the other.
 
         Raises:
-            FormatError: one is damaged; one that the schema does not list is left out from there on.
+            FormatError: one is damaged; one that the schema does not list is left out from there
+                on.
         """
         for field in sorted(self.lengths):
             try:
@@ -214,14 +233,18 @@ class RowSlices:
         """Return rows of a value that lies in the file.
 
         Notes:
-            Much is read at once: libraries read the chunk or the page that a row lies in, for each call anew.
+            Much is read at once: libraries read the chunk or the page that a row lies in, for each
+                call anew.
         """
         if not self._piecewise:
             return self._read(field, start, stop)
         first, rows = self._pieces.get(field, (0, ()))
         if not first <= start <= stop <= first + len(rows):
             ahead = start + int(PART_BYTES // max(1.0, self.row_bytes))
-            first, rows = start, self._read(field, start, max(stop, min(ahead, self.stop, self.lengths[field])))
+            first, rows = (
+                start,
+                self._read(field, start, max(stop, min(ahead, self.stop, self.lengths[field]))),
+            )
             self._pieces[field] = first, rows
         return rows[start - first : stop - first]
 
@@ -245,7 +268,9 @@ class RowSlices:
     def uniform_runs(self, places: list[int], spans: Sequence[Span]) -> Iterator[list[int]]:
         """Yield runs of places in `spans` of which the same is noted."""
         if self.noted:
-            for _, run in groupby(places, key=lambda place: sorted(self.noted.get(spans[place], ()))):
+            for _, run in groupby(
+                places, key=lambda place: sorted(self.noted.get(spans[place], ()))
+            ):
                 yield list(run)
         else:
             yield places
@@ -261,7 +286,10 @@ def _long(value: Any) -> bool:
 
 def _rows(value: Any, field: str) -> int:
     if not _long(value):
-        msg = f"{field}: one value for the whole file, where the schema cuts rows; leave it out of fields"
+        msg = (
+            f"{field}: one value for the whole file, where the schema cuts rows; leave it out of "
+            f"fields"
+        )
         raise FormatError(msg)
     return len(value)
 
@@ -280,7 +308,9 @@ class RowSliceSource(Source):
     """Samples that lie behind one another in the arrays of a file; keys end in the 12 digits of a sample's number."""
 
     @abstractmethod
-    def spans(self, item: Item, container: Container, strips: RowSlices) -> tuple[Array, Sequence[Span]]:
+    def spans(
+        self, item: Item, container: Container, strips: RowSlices
+    ) -> tuple[Array, Sequence[Span]]:
         """Return the samples' numbers, ascending, and their [start, stop); settle in `strips` which fields are cut.
 
         Raises:
@@ -320,11 +350,16 @@ class RowSliceSource(Source):
                 places = at[there].tolist()
                 lost = [numbered(item.path, n) for n in np.asarray(wanted)[~there].tolist()]
                 yield from strange
-                yield from (Unread(key, "DC101", f"{item.path} holds {len(spans)} samples only") for key in lost)
+                yield from (
+                    Unread(key, "DC101", f"{item.path} holds {len(spans)} samples only")
+                    for key in lost
+                )
             strips.stop = max((spans[place][1] for place in places), default=0)
             for chunk in strips.chunks([spans[place] for place in places]):
                 for picked in strips.uniform_runs([places[n] for n in chunk], spans):
-                    yield self._block(item, strips, numbers[picked].tolist(), [spans[n] for n in picked], facts)
+                    yield self._block(
+                        item, strips, numbers[picked].tolist(), [spans[n] for n in picked], facts
+                    )
 
     def seek_points(self, item: Item) -> Array | None:
         """Return the first samples behind the rows at which reading of all fields can begin.
@@ -361,12 +396,19 @@ class RowSliceSource(Source):
         if not strips.whole:
             step = max(1, min(PART_ROWS, int(PART_BYTES // max(1.0, strips.row_bytes))))
             step = max(step, -(-total // (2 + item.nbytes // _PART_FILE_BYTES)))
-            step -= step % BLOCK_SAMPLES if step > BLOCK_SAMPLES else 0  # blocks as they are without parts
+            step -= (
+                step % BLOCK_SAMPLES if step > BLOCK_SAMPLES else 0
+            )  # blocks as they are without parts
         self.cuts[item.path, item.split] = total, step
         return 0, min(step, total)
 
     def _block(
-        self, item: Item, strips: RowSlices, numbers: Sequence[int], spans: list[Span], extra: dict[str, str]
+        self,
+        item: Item,
+        strips: RowSlices,
+        numbers: Sequence[int],
+        spans: list[Span],
+        extra: dict[str, str],
     ) -> Block:
         lengths = np.array([stop - start for start, stop in spans], dtype=np.int64)
         fields = {name: self._column(rows, lengths) for name, rows in strips.columns(spans)}

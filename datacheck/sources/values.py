@@ -19,7 +19,9 @@ from datacheck.schema.model import FieldSpec
 Array = np.ndarray[Any, Any]
 HeaderTest = Callable[[Peeked], bool]  # of a header: whether it is enough
 
-_PLAIN = frozenset(map(np.dtype, ("?", "u1", "i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f2", "<f4", "<f8")))
+_PLAIN = frozenset(
+    map(np.dtype, ("?", "u1", "i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f2", "<f4", "<f8"))
+)
 _LARGE_BYTES, _STRIP = 64 << 20, 1 << 16
 _MOST_BYTES = 1 << 50  # of an array that is only peeked at: thousands of them still have a size
 
@@ -29,7 +31,8 @@ def plain(value: Any, spec: FieldSpec, *, parsed: bool = False) -> Any:
 
     Args:
         value: what a container returned.
-        spec: the field's declaration: lists become arrays where a number is expected, and stay JSON elsewhere.
+        spec: the field's declaration: lists become arrays where a number is expected, and stay JSON
+            elsewhere.
         parsed: the value comes from a JSON text and needs no check.
 
     Returns:
@@ -39,7 +42,8 @@ def plain(value: Any, spec: FieldSpec, *, parsed: bool = False) -> Any:
         FormatError: it is none of these: objects, records, text that is not UTF-8, ragged lists.
 
     Notes:
-        Built-in formats give plain values already; this holds those of plug-ins to the same. JSON has one kind of
+        Built-in formats give plain values already; this holds those of plug-ins to the same. JSON
+        has one kind of
         number: integers become floats where the schema declares floats.
     """
     if value is None or isinstance(value, str) or _is_plain(value):
@@ -61,7 +65,9 @@ def _is_plain(value: Any) -> bool:
 
 def is_rows(spec: FieldSpec) -> bool:
     """Tell whether a list is read as an array, because the field is declared as numbers."""
-    return not spec.is_text and (spec.shape is not None or spec.dtype is not None or spec.role not in {None, "id"})
+    return not spec.is_text and (
+        spec.shape is not None or spec.dtype is not None or spec.role not in {None, "id"}
+    )
 
 
 def _array(value: Array) -> Any:
@@ -72,7 +78,9 @@ def _cast(value: Any, spec: FieldSpec) -> Any:
     if not isinstance(value, np.ndarray):
         return value
     cast = cast_all(value, spec)
-    return value if cast is None else cast  # what does not fit keeps its dtype, for the rule about dtypes to see
+    return (
+        value if cast is None else cast
+    )  # what does not fit keeps its dtype, for the rule about dtypes to see
 
 
 def cast_all(value: Array, spec: FieldSpec) -> Array | None:
@@ -108,9 +116,13 @@ def like_pixels(seen: Peeked) -> bool:
 
 
 def read_value(
-    container: Container, name: str, spec: FieldSpec, field: str, look: HeaderTest | None = None,
+    container: Container,
+    name: str,
+    spec: FieldSpec,
+    field: str,
+    look: HeaderTest | None = None,
     rows: tuple[int, int] | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Return one plain value, None where there is none; damage is told with the field's name.
 
     Args:
@@ -123,7 +135,11 @@ def read_value(
         if look is not None and (seen := _peeked(container, name)) is not None and look(seen):
             return seen
         held = container.read(name) if rows is None else container.read_rows(name, *rows)
-        value = _plain_column(container, name, held, spec) if isinstance(container, Columns) else plain(held, spec)
+        value = (
+            _plain_column(container, name, held, spec)
+            if isinstance(container, Columns)
+            else plain(held, spec)
+        )
     except KeyError:
         return None
     except OSError as error:
@@ -181,7 +197,8 @@ def read_planar(container: Container, name: str) -> Array | None:
         returns: any (rows, columns), each column contiguous
 
     Notes:
-        It is read strip by strip: all of it, and all of it the other way round, would be twice its memory.
+        It is read strip by strip: all of it, and all of it the other way round, would be twice its
+            memory.
     """
     if isinstance(container, ColumnMajorTable):
         table: Array = container.read(name)
@@ -189,7 +206,10 @@ def read_planar(container: Container, name: str) -> Array | None:
     if type(container).read_rows is Container.read_rows:
         return None
     shape, dtype = container.peek(name)
-    if len(shape) != 2 or not _LARGE_BYTES < shape[0] * shape[1] * np.dtype(dtype).itemsize <= limits.VALUE_BYTES:
+    if (
+        len(shape) != 2
+        or not _LARGE_BYTES < shape[0] * shape[1] * np.dtype(dtype).itemsize <= limits.VALUE_BYTES
+    ):
         return None
     planes = np.empty(shape[::-1], dtype)
     for start in range(0, shape[0], _STRIP):
@@ -263,5 +283,11 @@ def nested_value(record: Mapping[str, Any], at: str) -> Any:
 
 def kind_of(value: Any) -> str:
     """Return what a parsed JSON value is, in words."""
-    kinds = {list: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number"}
+    kinds = {
+        list: "a list",
+        str: "a text",
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+    }
     return kinds.get(type(value), "nothing")

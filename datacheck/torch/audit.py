@@ -28,7 +28,9 @@ _SEED_MASK = 2**32 - 1
 _DETOURS = 8  # calls of __getitem__ inside one that are remembered
 _LONGEST = 1_000_000_000
 _INNER = 16  # datasets inside a dataset that are watched
-_LIBRARY = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+_LIBRARY = tuple(
+    sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +65,9 @@ def open_dataset(task: Task, beat: Beat) -> dict[str, Any]:
     """Build the dataset.
 
     Args:
-        task: factory (``module:function``), memory_b, and what may decide its samples: seed (of the global
-            generators), listing ("reversed": directories list their names the other way round).
+        task: factory (``module:function``), memory_b, and what may decide its samples: seed (of the
+            global generators), listing ("reversed": directories list their names the other way
+            round).
         beat: not called: building is one step.
 
     Returns:
@@ -97,11 +100,18 @@ def _import_name(name: str) -> Any:
         factory = resolve(name)
     except UsageError as error:
         where = where_raised(error.__cause__) if error.__cause__ is not None else ""
-        hint = " It is imported from the working folder or PYTHONPATH." if "No module named" in str(error) else ""
+        hint = (
+            " It is imported from the working folder or PYTHONPATH."
+            if "No module named" in str(error)
+            else ""
+        )
         msg = f"--loader {str(error).removesuffix('. Mend it.')}{f' ({where})' if where else ''}{hint}"
         raise UsageError(msg) from error
     if not callable(factory):
-        msg = f"--loader {name}: is {_a(factory)}, not a function that returns a dataset. Write def make(): return ..."
+        msg = (
+            f"--loader {name}: is {_a(factory)}, not a function that returns a dataset. Write "
+            f"def make(): return ..."
+        )
         raise UsageError(msg)
     return factory
 
@@ -113,13 +123,15 @@ def _build_dataset(name: str, factory: Any) -> OpenedDataset:
         raise
     except BaseException as error:
         msg = (
-            f"--loader {name}: raises {_error_with_place(error)}. Call it without arguments to see the whole traceback."
+            f"--loader {name}: raises {_error_with_place(error)}. Call it without arguments to "
+            f"see the whole traceback."
         )
         raise UsageError(msg) from error
     if not hasattr(type(dataset), "__getitem__") or not hasattr(type(dataset), "__len__"):
         lacks = "__len__" if hasattr(type(dataset), "__getitem__") else "__getitem__"
         msg = (
-            f"--loader {name}: returns {_a(dataset)} without {lacks}. A map-style dataset has __len__ and __getitem__."
+            f"--loader {name}: returns {_a(dataset)} without {lacks}. A map-style dataset has "
+            f"__len__ and __getitem__."
         )
         raise UsageError(msg)
     try:
@@ -130,10 +142,16 @@ def _build_dataset(name: str, factory: Any) -> OpenedDataset:
         msg = f"--loader {name}: len() of what it returns raises {_error_with_place(error)}."
         raise UsageError(msg) from error
     if length == 0:
-        msg = f"--loader {name}: its dataset is empty (len 0). Check the paths that it reads, relative to {Path.cwd()}."
+        msg = (
+            f"--loader {name}: its dataset is empty (len 0). Check the paths that it reads, "
+            f"relative to {Path.cwd()}."
+        )
         raise UsageError(msg)
     if length > _LONGEST:
-        msg = f"--loader {name}: its dataset says that it has {length:,} samples; at most {_LONGEST:,} are read."
+        msg = (
+            f"--loader {name}: its dataset says that it has {length:,} samples; at most "
+            f"{_LONGEST:,} are read."
+        )
         raise UsageError(msg)
     opened = OpenedDataset(dataset, length)
     _watch_getitem(opened)
@@ -149,7 +167,9 @@ def _watch_getitem(opened: OpenedDataset) -> None:
     objects = _datasets(opened.dataset)
     own = {id(found) for found in objects}
     for kind in {type(found) for found in objects}:
-        with contextlib.suppress(AttributeError, TypeError):  # a built-in type: it has no such habits
+        with contextlib.suppress(
+            AttributeError, TypeError
+        ):  # a built-in type: it has no such habits
             kind.__getitem__ = _watched_getitem(kind.__getitem__, own, opened)
 
 
@@ -168,7 +188,9 @@ def _watched_getitem(
         finally:
             opened.asked.pop()
         if before and len(opened.detours) < _DETOURS and _is_redirect(index, before[-1], len(self)):
-            opened.detours.append(Redirect(int(index) % len(self), sample, self is not opened.dataset))
+            opened.detours.append(
+                Redirect(int(index) % len(self), sample, self is not opened.dataset)
+            )
         return sample
 
     return watched
@@ -186,7 +208,9 @@ def _datasets(dataset: Any) -> list[Any]:
         inner: list[Any] = []
         for value in getattr(outer, "__dict__", {}).values():
             inner += value[:_INNER] if isinstance(value, list | tuple) else [value]
-        found += [v for v in inner if _is_dataset(v) and not any(v is known for known in found)][: _INNER - len(found)]
+        found += [v for v in inner if _is_dataset(v) and not any(v is known for known in found)][
+            : _INNER - len(found)
+        ]
     return found
 
 
@@ -258,11 +282,19 @@ def where_raised(error: BaseException | None) -> str:
     if error is None:
         return ""
     ours = str(Path(__file__).parents[1])
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((ours, "<"))]
+    frames = [
+        f
+        for f in traceback.extract_tb(error.__traceback__)
+        if not f.filename.startswith((ours, "<"))
+    ]
     theirs = [f for f in frames if not f.filename.startswith(_LIBRARY)] or frames
     if isinstance(error, SyntaxError) and error.filename:
         return f"{Path(error.filename).name}:{error.lineno}"
-    return f"{Path(theirs[-1].filename).name}:{theirs[-1].lineno} in {theirs[-1].name}" if theirs else ""
+    return (
+        f"{Path(theirs[-1].filename).name}:{theirs[-1].lineno} in {theirs[-1].name}"
+        if theirs
+        else ""
+    )
 
 
 def _states() -> dict[str, Any]:
@@ -285,16 +317,26 @@ def _read_index(opened: OpenedDataset, index: int, whole: Sequence[str]) -> dict
     except MemoryError:
         raise
     except BaseException as error:  # noqa: BLE001  an index that raises is an unreadable sample
-        return {"error": error_text(error), "where": where_raised(error), "kind": type(error).__name__}
+        return {
+            "error": error_text(error),
+            "where": where_raised(error),
+            "kind": type(error).__name__,
+        }
     try:
         values = named_values(sample, whole)
     except RefusedError as error:
         return {"error": str(error), "where": "", "kind": "refused"}
     found = digest_values(values)
-    return {"values": values, "digests": found, "instead": _redirect_of(opened, sample, found, whole)}
+    return {
+        "values": values,
+        "digests": found,
+        "instead": _redirect_of(opened, sample, found, whole),
+    }
 
 
-def _redirect_of(opened: OpenedDataset, sample: Any, found: dict[str, int], whole: Sequence[str]) -> list[Any] | None:
+def _redirect_of(
+    opened: OpenedDataset, sample: Any, found: dict[str, int], whole: Sequence[str]
+) -> list[Any] | None:
     """Return [index, whether of a dataset inside this one] of the sample that was passed on as the one asked for."""
     for detour in opened.detours[::-1]:  # the outermost call came to its end last
         if detour.sample is sample or _same_digests(detour.sample, found, whole):
@@ -323,25 +365,35 @@ def look(task: Task, beat: Beat) -> list[dict[str, Any]]:
     """Ask for each index of `items` and say only what came.
 
     Args:
-        task: reseed: seed the global generators before each index (from this number and the index), None: never;
-            twice: ask twice, the second answer counts; workers: in so many worker processes, 0: in this one; start:
+        task: reseed: seed the global generators before each index (from this number and the index),
+            None: never;
+            twice: ask twice, the second answer counts; workers: in so many worker processes, 0: in
+                this one; start:
             their start method; keep: indices whose values are wanted, too.
         beat: called before each index, or after each answer of the workers.
 
     Returns:
-        Per index, in the order asked: index, digests or error; values where they are wanted; drew: names of the global
+        Per index, in the order asked: index, digests or error; values where they are wanted; drew:
+            names of the global
         generators that were used.
     """
     opened = opened_dataset(task)
     asked = AuditRequest(
-        opened.dataset, opened.length, task["whole"], task["reseed"], task["twice"], frozenset(task["keep"])
+        opened.dataset,
+        opened.length,
+        task["whole"],
+        task["reseed"],
+        task["twice"],
+        frozenset(task["keep"]),
     )
     if not task["workers"]:
         return list(_read_in_process(asked, task["items"], beat))
     return list(_read_in_workers(asked, task, beat))
 
 
-def _read_in_process(asked: AuditRequest, items: Sequence[int], beat: Beat) -> Iterator[dict[str, Any]]:
+def _read_in_process(
+    asked: AuditRequest, items: Sequence[int], beat: Beat
+) -> Iterator[dict[str, Any]]:
     for place, index in enumerate(items):
         beat(place)
         yield asked[index]
@@ -388,9 +440,14 @@ def _read_by_dataloader(asked: AuditRequest, task: Task) -> Iterator[dict[str, A
     from torch.utils.data import DataLoader  # noqa: PLC0415  the user's module has imported it already
 
     yield from DataLoader(
-        asked, batch_size=None, sampler=task["items"], num_workers=task["workers"], collate_fn=_identity,
-        multiprocessing_context=task["start"], worker_init_fn=_init_worker,
-    )  # fmt: skip
+        asked,
+        batch_size=None,
+        sampler=task["items"],
+        num_workers=task["workers"],
+        collate_fn=_identity,
+        multiprocessing_context=task["start"],
+        worker_init_fn=_init_worker,
+    )
 
 
 def _identity(said: Any) -> Any:
@@ -406,7 +463,11 @@ def _read_by_processes(asked: AuditRequest, task: Task) -> Iterator[dict[str, An
     """Ask in plain worker processes, each its share of the indices, as a DataLoader of PyTorch would."""
     import multiprocessing  # noqa: PLC0415  for this one look only
 
-    context, count, items = multiprocessing.get_context(task["start"]), task["workers"], task["items"]
+    context, count, items = (
+        multiprocessing.get_context(task["start"]),
+        task["workers"],
+        task["items"],
+    )
     pipes = [context.Pipe(duplex=False) for _ in range(count)]
     shares = [items[number::count] for number in range(count)]
     workers = [
@@ -434,7 +495,7 @@ def _serve_share(asked: AuditRequest, share: Sequence[int], sender: Any) -> None
         sender.send(asked[index])
 
 
-# ------------------------------------------------------------------------------------------ the index
+# ---------------------------------------------------------------------------------------- the index
 
 
 def probe(task: Task, beat: Beat) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """From samples to a batch: a gathered batch passes through the default collate uncopied.
 
-`Batch` is what ``CachedDataset.__getitems__`` returns. It behaves like a list of dict samples and still holds the
-stacked arrays. Importing this module registers `Row` with the default collate of PyTorch.
+`Batch` is what ``CachedDataset.__getitems__`` returns. It behaves like a list of dict samples and
+still holds the stacked arrays. Importing this module registers `Row` with the default collate of
+PyTorch.
 """
 
 from __future__ import annotations
@@ -26,13 +27,16 @@ class Row(dict[str, Any]):
 
     Args:
         values: the fields.
-        kinds: "fixed", "ragged" (its first axis differs between samples), or "object" (text, JSON: never stacked).
+        kinds: "fixed", "ragged" (its first axis differs between samples), or "object" (text, JSON:
+            never stacked).
     """
 
     __slots__ = ("kinds",)
 
     def __init__(
-        self, values: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), kinds: Mapping[str, Kind] | None = None
+        self,
+        values: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
+        kinds: Mapping[str, Kind] | None = None,
     ) -> None:
         super().__init__(values)
         self.kinds: Mapping[str, Kind] = kinds or {}
@@ -80,13 +84,15 @@ class Batch(MutableSequence[Row]):
     """A gathered batch that looks like a list of samples; rows are made when somebody looks.
 
     Args:
-        columns: the fields, in order: a tensor (samples, *item), `RaggedColumn`, `ViewColumn`, or a list of texts or JSON values.
+        columns: the fields, in order: a tensor (samples, *item), `RaggedColumn`, `ViewColumn`, or a
+            list of texts or JSON values.
         size: number of samples.
 
     Notes:
-        Tensors of a row are views: changing one in place changes the batch, too. A row in which a value was
-        replaced, added or removed, or a list that was reordered, is seen, and the batch is then stacked from its rows.
-        Pickled, it is a list of rows.
+        Tensors of a row are views: changing one in place changes the batch, too. A row in which a
+            value was
+        replaced, added or removed, or a list that was reordered, is seen, and the batch is then
+        stacked from its rows. Pickled, it is a list of rows.
     """
 
     def __init__(self, columns: dict[str, Column], size: int) -> None:
@@ -137,14 +143,18 @@ class Batch(MutableSequence[Row]):
         return self._columns
 
     def _same(self, row: Row, values: tuple[Any, ...]) -> bool:
-        return list(row) == list(self._columns) and all(a is b for a, b in zip(row.values(), values, strict=True))
+        return list(row) == list(self._columns) and all(
+            a is b for a, b in zip(row.values(), values, strict=True)
+        )
 
 
 def _kind(column: Column) -> Kind:
     if isinstance(column, list):
         return "object"
     return (
-        "ragged" if isinstance(column, RaggedColumn) or (isinstance(column, ViewColumn) and column.ragged) else "fixed"
+        "ragged"
+        if isinstance(column, RaggedColumn) or (isinstance(column, ViewColumn) and column.ragged)
+        else "fixed"
     )
 
 
@@ -155,17 +165,26 @@ def merge_batches(parts: Sequence[tuple[Array, Any]], size: int) -> Batch | None
         parts: places in the whole, int64 (samples), and what is to stand there.
         size: samples of the whole.
     """
-    columns = [(places, batch.columns if isinstance(batch, Batch) else None) for places, batch in parts]
+    columns = [
+        (places, batch.columns if isinstance(batch, Batch) else None) for places, batch in parts
+    ]
     known = [(places, of) for places, of in columns if of is not None]
     if len(known) < len(parts) or not known:
         return None
-    whole = {name: _merge_columns([(places, of[name]) for places, of in known], size) for name in known[0][1]}
+    whole = {
+        name: _merge_columns([(places, of[name]) for places, of in known], size)
+        for name in known[0][1]
+    }
     found = {name: column for name, column in whole.items() if column is not None}
     return Batch(found, size) if len(found) == len(whole) else None
 
 
 def _merge_columns(parts: Sequence[tuple[Array, Column]], size: int) -> Column | None:
-    like = {(type(c), c.dtype, c.shape[1:]) for _, of in parts if isinstance(c := _values(of), torch.Tensor)}
+    like = {
+        (type(c), c.dtype, c.shape[1:])
+        for _, of in parts
+        if isinstance(c := _values(of), torch.Tensor)
+    }
     kinds = {_kind(of) for _, of in parts}
     if len(kinds) > 1 or len(like) > 1 or any(isinstance(of, ViewColumn) for _, of in parts):
         return None
@@ -180,7 +199,9 @@ def _merge_columns(parts: Sequence[tuple[Array, Column]], size: int) -> Column |
         for i, place in enumerate(places.tolist()):
             rows[place] = of[i]
     return (
-        rows if kinds == {"object"} else RaggedColumn(torch.cat(rows), np.cumsum([len(row) for row in rows]).tolist())
+        rows
+        if kinds == {"object"}
+        else RaggedColumn(torch.cat(rows), np.cumsum([len(row) for row in rows]).tolist())
     )
 
 
@@ -188,11 +209,14 @@ def _values(column: Column) -> Any:
     return column.values if isinstance(column, RaggedColumn) else column
 
 
-def collate_rows(batch: Sequence[Mapping[str, Any]], *, collate_fn_map: Any = None) -> dict[str, Any]:
+def collate_rows(
+    batch: Sequence[Mapping[str, Any]], *, collate_fn_map: Any = None
+) -> dict[str, Any]:
     """Return a batch as the default collate would: tensors stacked, texts and JSON values listed.
 
     Raises:
-        UsageError: a ragged field cannot be stacked, or samples have values of different forms in a field.
+        UsageError: a ragged field cannot be stacked, or samples have values of different forms in a
+            field.
     """
     columns = batch.columns if isinstance(batch, Batch) else None
     if columns is not None:
@@ -206,16 +230,24 @@ def collate_rows(batch: Sequence[Mapping[str, Any]], *, collate_fn_map: Any = No
             if kinds.get(name) == "object":
                 stacked[name] = _one_kind(values)
                 continue
-            if kinds.get(name) == "ragged" and _have_rows(values) and len({_is_array(v) for v in values}) == 1:
+            if (
+                kinds.get(name) == "ragged"
+                and _have_rows(values)
+                and len({_is_array(v) for v in values}) == 1
+            ):
                 _refuse_unequal(name, [len(value) for value in values])
             stacked[name] = (
-                _stack_arrays(values) if _are_views(values) else collate(_as_tensors(values), collate_fn_map=registered)
+                _stack_arrays(values)
+                if _are_views(values)
+                else collate(_as_tensors(values), collate_fn_map=registered)
             )
     return stacked
 
 
 @contextmanager
-def _refusing_mixed_forms(name: str, values: Sequence[Any], *, rows: bool = False) -> Iterator[None]:
+def _refusing_mixed_forms(
+    name: str, values: Sequence[Any], *, rows: bool = False
+) -> Iterator[None]:
     """Raise `UsageError` where values cannot be joined and are of two forms: of several datasets, as a rule."""
     try:
         yield
@@ -224,7 +256,8 @@ def _refusing_mixed_forms(name: str, values: Sequence[Any], *, rows: bool = Fals
         if isinstance(error, DatacheckError) or len(forms) == 1:
             raise
         msg = (
-            f"{name} is {forms[0]} in one sample of this batch and {forms[1]} in another, so they cannot be joined. "
+            f"{name} is {forms[0]} in one sample of this batch and {forms[1]} in another, so they "
+            f"cannot be joined. "
             f"Leave the field out with fields=[...], or bring its values in line with transform=."
         )
         raise UsageError(msg) from error
@@ -253,7 +286,10 @@ def _as_tensors(values: Sequence[Any]) -> Sequence[Any]:
     """Return tensors where some are, and others read-only arrays (``copy=False``); else the values as they are."""
     if {torch.Tensor, np.ndarray} != {type(value) for value in values}:
         return values
-    return [torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value for value in values]
+    return [
+        torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
+        for value in values
+    ]
 
 
 def _are_views(values: Sequence[Any]) -> bool:
@@ -285,9 +321,12 @@ def _have_rows(values: Iterable[Any]) -> bool:
 def _refuse_unequal(name: str, lengths: list[int]) -> None:
     if len(set(lengths)) > 1:
         msg = (
-            f"{name} has {min(lengths)} to {max(lengths)} rows in this batch, so the default collate cannot stack it. "
-            f"Give the DataLoader collate_fn=datacheck.torch.collate_ragged (values and offsets) or "
-            f"datacheck.torch.collate_pad (padded, with a mask), or leave the field out with fields=[...]."
+            f"{name} has {min(lengths)} to {max(lengths)} rows in this batch, so the default "
+            f"collate cannot stack it. "
+            f"Give the DataLoader collate_fn=datacheck.torch.collate_ragged (values and offsets) "
+            f"or "
+            f"datacheck.torch.collate_pad (padded, with a mask), or leave the field out with "
+            f"fields=[...]."
         )
         raise UsageError(msg)
 
@@ -296,7 +335,9 @@ def _lengths(ends: list[int]) -> list[int]:
     return [end - start for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def collate_ragged(batch: Sequence[Mapping[str, Any]], *, ragged: Sequence[str] | None = None) -> dict[str, Any]:
+def collate_ragged(
+    batch: Sequence[Mapping[str, Any]], *, ragged: Sequence[str] | None = None
+) -> dict[str, Any]:
     """Return a batch whose ragged fields are concatenated; ``<name>_offset`` says where each sample ends.
 
     Shapes:
@@ -308,11 +349,15 @@ def collate_ragged(batch: Sequence[Mapping[str, Any]], *, ragged: Sequence[str] 
         ragged: names of the ragged fields; needed for plain dicts only.
 
     Raises:
-        UsageError: the samples do not say which of their fields are ragged, or a field is called ``<name>_offset``.
+        UsageError: the samples do not say which of their fields are ragged, or a field is called
+            ``<name>_offset``.
     """
 
     def join(name: str, column: RaggedColumn) -> dict[str, Any]:
-        return {name: column.values, f"{name}_offset": torch.tensor(column.ends, dtype=torch.int64, device="cpu")}
+        return {
+            name: column.values,
+            f"{name}_offset": torch.tensor(column.ends, dtype=torch.int64, device="cpu"),
+        }
 
     return _collate_ragged_by(batch, ragged, join)
 
@@ -332,8 +377,8 @@ def collate_pad(
         value: what stands behind the end.
 
     Raises:
-        UsageError: the samples do not say which of their fields are ragged, a field cannot hold `value`, or one is
-            called ``<name>_mask``.
+        UsageError: the samples do not say which of their fields are ragged, a field cannot hold
+            `value`, or one is called ``<name>_mask``.
     """
 
     def pad(name: str, column: RaggedColumn) -> dict[str, Any]:
@@ -342,7 +387,10 @@ def collate_pad(
         try:
             padded = column.values.new_full((*mask.shape, *column.values.shape[1:]), value)
         except RuntimeError as error:
-            msg = f"{name}: {value} cannot stand behind its end, it is {column.values.dtype}. Choose another value="
+            msg = (
+                f"{name}: {value} cannot stand behind its end, it is {column.values.dtype}. "
+                f"Choose another value="
+            )
             raise UsageError(msg) from error
         padded[mask] = column.values
         return {name: padded, f"{name}_mask": mask}
@@ -356,7 +404,10 @@ def _collate_ragged_by(
     join: Callable[[str, RaggedColumn], dict[str, Any]],
 ) -> dict[str, Any]:
     if not len(batch) or not isinstance(batch[0], Mapping):
-        msg = f"a batch of {len(batch)} {type(batch[0]).__name__ if len(batch) else 'samples'}; dicts are collated here"
+        msg = (
+            f"a batch of {len(batch)} {type(batch[0]).__name__ if len(batch) else 'samples'}; "
+            f"dicts are collated here"
+        )
         raise UsageError(msg)
     columns = batch.columns if isinstance(batch, Batch) else None
     chosen = _ragged_names(batch, ragged, touched=columns is None)
@@ -366,21 +417,31 @@ def _collate_ragged_by(
             column = columns[name] if columns is not None else None
             if not isinstance(column, RaggedColumn):
                 column = _join_rows(
-                    name, column.arrays if isinstance(column, ViewColumn) else [row[name] for row in batch]
+                    name,
+                    column.arrays
+                    if isinstance(column, ViewColumn)
+                    else [row[name] for row in batch],
                 )
             made = join(name, column)
             if taken := next((each for each in made if each != name and each in batch[0]), None):
-                msg = f"the field {taken} has the name of what is made of {name}. Leave one of them out or rename it."
+                msg = (
+                    f"the field {taken} has the name of what is made of {name}. Leave one of "
+                    f"them out or rename it."
+                )
                 raise UsageError(msg)
             whole |= made
         elif columns is not None:
             whole[name] = _stack_column(name, columns[name])
         else:
-            whole |= collate_rows([Row({name: row[name]}, getattr(row, "kinds", None)) for row in batch])
+            whole |= collate_rows(
+                [Row({name: row[name]}, getattr(row, "kinds", None)) for row in batch]
+            )
     return whole
 
 
-def _ragged_names(batch: Sequence[Mapping[str, Any]], said: Sequence[str] | None, *, touched: bool) -> set[str]:
+def _ragged_names(
+    batch: Sequence[Mapping[str, Any]], said: Sequence[str] | None, *, touched: bool
+) -> set[str]:
     """Return which fields of samples are ragged: those that are named, or else that the samples themselves name."""
     if said is not None:
         if wrong := set(said) - set(batch[0]):
@@ -406,7 +467,8 @@ def _join_rows(name: str, values: Sequence[Any]) -> RaggedColumn:
 def _ragged_rows(name: str, values: Sequence[Any]) -> RaggedColumn:
     if values and _are_views(values):
         return RaggedColumn(
-            torch.from_numpy(np.concatenate(values)), np.cumsum([len(value) for value in values]).tolist()
+            torch.from_numpy(np.concatenate(values)),
+            np.cumsum([len(value) for value in values]).tolist(),
         )
     tensors = [torch.as_tensor(value) for value in _as_tensors(values)]
     if not _have_rows(tensors):

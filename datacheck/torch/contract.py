@@ -24,17 +24,26 @@ from datacheck.schema.load import load_schema
 from datacheck.schema.model import ANY, Schema
 from datacheck.tokenization import Tokenizer
 from datacheck.torch.order import whole_number
-from datacheck.torch.served import RefusedError, Values, has_windows, is_empty, name_places, samples_of
+from datacheck.torch.served import (
+    RefusedError,
+    Values,
+    has_windows,
+    is_empty,
+    name_places,
+    samples_of,
+)
 
 _UNREADABLE, _EMPTY, _MISSING, _CONTRACT = "DC101", "DC103", "DC121", "DC905"
 _EPISODE_RULES = frozenset({"DC501"})  # a window is shorter than an episode may be
 _LISTED = 8
 _KEY_BYTES = 200  # of a sample's id, which each fault repeats on all ranks
 _EVEN_BATCHES_FIX = (
-    "Give every rank equally many full batches: batch_sampler=datacheck.torch.Sampler(...), or drop_last=True."
+    "Give every rank equally many full batches: "
+    "batch_sampler=datacheck.torch.Sampler(...), or drop_last=True."
 )
 _LOADER_FIX = (
-    "Mend the loader or the data that it reads (datacheck scan --loader), or let ResamplingDataset replace samples."
+    "Mend the loader or the data that it reads (datacheck scan --loader), or let "
+    "ResamplingDataset replace samples."
 )
 _FIELDS_HINT = " Where batches hold only some of the schema's fields: guard(..., fields=[...])."
 
@@ -51,25 +60,36 @@ class BatchFault(NamedTuple):
 
 
 def guard(
-    loader: Iterable[Any], schema: Schema | str | Path, *, first: int = 8, every: int = 100,
-    fields: Sequence[str] | None = None, split: str = "", group: Any = None,
-) -> Guard:  # fmt: skip
+    loader: Iterable[Any],
+    schema: Schema | str | Path,
+    *,
+    first: int = 8,
+    every: int = 100,
+    fields: Sequence[str] | None = None,
+    split: str = "",
+    group: Any = None,
+) -> Guard:
     """Return the loader with its batches judged by the schema, by the rules that a scan applies to samples.
 
     Args:
-        loader: whatever yields batches (see `samples_of` for how they may look); iterated on every rank.
+        loader: whatever yields batches (see `samples_of` for how they may look); iterated on every
+            rank.
         schema: what the samples promise, as they are served; or its name or file.
-        first: how many batches are judged at the beginning, 0 or more; then one in `every`, 1 or more.
-        fields: those that batches hold; the others of the schema may be missing. None: every field is expected.
+        first: how many batches are judged at the beginning, 0 or more; then one in `every`, 1 or
+            more.
+        fields: those that batches hold; the others of the schema may be missing. None: every field
+            is expected.
         split: which of the schema's splits it is.
-        group: gloo group of the ranks that iterate; None: all, in a group of their own that is made at the first batch.
+        group: gloo group of the ranks that iterate; None: all, in a group of their own that is made
+            at the first batch.
 
     Raises:
         UsageError: an option is wrong, or the schema.
 
     Notes:
-        Every batch is looked at for being there and not empty. Iterating raises `BatchError`, see `Guard.__iter__`.
-        Rules over a dataset, a group or a pair, and those that allow some samples to fail, need more than a batch.
+        Every batch is looked at for being there and not empty. Iterating raises `BatchError`, see
+        `Guard.__iter__`. Rules over a dataset, a group or a pair, and those that allow some samples
+        to fail, need more than a batch.
     """
     return Guard(loader, BatchJudge(schema, fields, split), first, every, group)
 
@@ -87,7 +107,9 @@ class Guard:
         batches: how many were served, over all epochs; it is the number of the next one.
     """
 
-    def __init__(self, loader: Iterable[Any], judge: BatchJudge, first: int, every: int, group: Any = None) -> None:
+    def __init__(
+        self, loader: Iterable[Any], judge: BatchJudge, first: int, every: int, group: Any = None
+    ) -> None:
         self._loader, self._judge, self._group = loader, judge, group
         self._first, self._every = whole_number("first", first), whole_number("every", every, 1)
         self.batches = 0
@@ -104,7 +126,8 @@ class Guard:
         """Yield the batches themselves, unchanged.
 
         Raises:
-            BatchError: a batch of this or another rank is wrong, the loader of one raised, or one has ended before the
+            BatchError: a batch of this or another rank is wrong, the loader of one raised, or one
+                has ended before the
                 others: the same error on every rank, at the same batch. Or another rank has died.
         """
         source: Iterator[Any] | None = None
@@ -118,13 +141,20 @@ class Guard:
                 ended = True
             except Exception as error:  # noqa: BLE001  whatever a user's loader raises, the other ranks wait for a word
                 faults, cause = (
-                    [BatchFault(_UNREADABLE, f"the loader raised {_error_text(error)}", fix=_LOADER_FIX)],
+                    [
+                        BatchFault(
+                            _UNREADABLE, f"the loader raised {_error_text(error)}", fix=_LOADER_FIX
+                        )
+                    ],
                     error,
                 )
             if held:
                 faults = self._faults(held[0])
             if message := self._agreed_message(faults, ended=ended):
-                del source, held  # a traceback keeps this frame: let go of batch, threads and workers
+                del (
+                    source,
+                    held,
+                )  # a traceback keeps this frame: let go of batch, threads and workers
                 raise BatchError(message) from cause
             if ended:
                 return
@@ -147,12 +177,19 @@ class Guard:
             BatchError: a rank has died, or does not answer within the time limit of the group.
         """
         running = distributed.is_available() and distributed.is_initialized()
-        if not running or distributed.get_world_size(self._group) <= 1:  # -1: a rank outside of the group
-            return _message(self.batches, {distributed.get_rank() if running else 0: (faults, ended)})
+        if (
+            not running or distributed.get_world_size(self._group) <= 1
+        ):  # -1: a rank outside of the group
+            return _message(
+                self.batches, {distributed.get_rank() if running else 0: (faults, ended)}
+            )
         try:
             return _message(self.batches, self._exchange_faults(faults, ended=ended))
         except RuntimeError as error:
-            msg = f"batch {self.batches}: another rank has ended or does not answer; look at its own error ({error})"
+            msg = (
+                f"batch {self.batches}: another rank has ended or does not answer; look at its "
+                f"own error ({error})"
+            )
             raise BatchError(msg) from error
 
     def _exchange_faults(self, faults: list[BatchFault], *, ended: bool) -> dict[int, Any]:
@@ -189,13 +226,23 @@ def _error_text(error: Exception) -> str:
 
 
 def _message(number: int, said: Mapping[int, tuple[Sequence[BatchFault], bool]]) -> str:
-    lines = [line for rank, (faults, _) in said.items() for fault in faults for line in _lines(rank, fault)]
+    lines = [
+        line
+        for rank, (faults, _) in said.items()
+        for fault in faults
+        for line in _lines(rank, fault)
+    ]
     ended = [rank for rank, (_, end) in said.items() if end]
     if 0 < len(ended) < len(said):
         more = next(rank for rank in said if rank not in ended)
         for rank in ended:
             lines += _lines(
-                rank, BatchFault(_CONTRACT, f"its loader has ended, that of rank {more} has not", fix=_EVEN_BATCHES_FIX)
+                rank,
+                BatchFault(
+                    _CONTRACT,
+                    f"its loader has ended, that of rank {more} has not",
+                    fix=_EVEN_BATCHES_FIX,
+                ),
             )
     return f"batch {number} is wrong:\n" + "\n".join(lines) if lines else ""
 
@@ -233,18 +280,32 @@ class BatchJudge:
         MissingDependencyError: what reads the tokenizer is not installed.
     """
 
-    def __init__(self, schema: Schema | str | Path, fields: Sequence[str] | None, split: str) -> None:
+    def __init__(
+        self, schema: Schema | str | Path, fields: Sequence[str] | None, split: str
+    ) -> None:
         given = schema if isinstance(schema, Schema) else load_schema(schema)
         promised = _with_expected_fields(served(given).for_split(split), fields)
-        self._choices = [c for c in map(for_loader, choose_rules(promised, rules_for(promised))) if _is_sample_rule(c)]
+        self._choices = [
+            c
+            for c in map(for_loader, choose_rules(promised, rules_for(promised)))
+            if _is_sample_rule(c)
+        ]
         _check_tokenizer(promised, self._choices)
-        # the choices waive; of the schema `judge` would say that a waiver is stale which no sample of a batch needs
-        bare = {code: settings.model_copy(update={"ignore": ()}) for code, settings in promised.rules.items()}
+        # the choices waive; of the schema `judge` would say that a waiver is stale which no sample
+        # of a batch needs
+        bare = {
+            code: settings.model_copy(update={"ignore": ()})
+            for code, settings in promised.rules.items()
+        }
         self._schema = promised.model_copy(update={"rules": bare})
-        self._at = {name: spec.at or "" for name, spec in promised.stored.items() if not spec.absent}
+        self._at = {
+            name: spec.at or "" for name, spec in promised.stored.items() if not spec.absent
+        }
         self._rest = not self._at or ANY in promised.fields
         self._id = next((name for name, _ in promised.of_role("id")), "")
-        self._steps = {name for name, spec in promised.stored.items() if spec.shape and spec.ragged is None}
+        self._steps = {
+            name for name, spec in promised.stored.items() if spec.shape and spec.ragged is None
+        }
 
     def has_no_samples(self, batch: Any) -> bool:
         """Tell whether the batch has no samples."""
@@ -262,7 +323,11 @@ class BatchJudge:
         bench = MeasurementRunner(self._schema, measures_of(choices))
         table = _measure_samples(bench, samples, self._id)
         found = judge(table, self._schema, choices, crashes=list(bench.crashes.values()))
-        faults = [self._fault(finding, table) for finding in found.findings if finding.severity is Severity.ERROR]
+        faults = [
+            self._fault(finding, table)
+            for finding in found.findings
+            if finding.severity is Severity.ERROR
+        ]
         for crash in found.crashes:
             last = crash["traceback"].strip().splitlines()[-1]
             faults.append(BatchFault(crash["rule"], f"could not look at {crash['at']}: {last}"))
@@ -271,17 +336,27 @@ class BatchJudge:
     def _fault(self, finding: Finding, table: Table) -> BatchFault:
         rows = sorted(finding.rows.tolist(), key=lambda row: int(table.inner[row]))
         about = f"{', '.join(finding.fields)}: " if finding.fields else ""
-        cause = "" if finding.cause is None or finding.cause.text in finding.message else finding.cause.text
+        cause = (
+            ""
+            if finding.cause is None or finding.cause.text in finding.message
+            else finding.cause.text
+        )
         fix = finding.fix + _FIELDS_HINT if finding.code == _MISSING else finding.fix
         keys = tuple(table.keys[row] for row in rows)
         return BatchFault(
-            finding.code, f"{finding.name}: {about}{finding.message}", cause, fix,
-            tuple(int(table.inner[row]) for row in rows), () if all(key.startswith("#") for key in keys) else keys,
-        )  # fmt: skip
+            finding.code,
+            f"{finding.name}: {about}{finding.message}",
+            cause,
+            fix,
+            tuple(int(table.inner[row]) for row in rows),
+            () if all(key.startswith("#") for key in keys) else keys,
+        )
 
 
 def _is_sample_rule(choice: Choice) -> bool:
-    return choice.verdict is None and choice.rule.level is Level.SAMPLE and not choice.settings.allow
+    return (
+        choice.verdict is None and choice.rule.level is Level.SAMPLE and not choice.settings.allow
+    )
 
 
 def _check_tokenizer(schema: Schema, choices: Sequence[Choice]) -> None:
@@ -293,8 +368,10 @@ def _check_tokenizer(schema: Schema, choices: Sequence[Choice]) -> None:
         Tokenizer(Path(path))
     except UsageError as error:
         msg = (
-            f"schema {schema.name}: tokenizer: {error}. A scan takes a relative path from its data folder, guard from "
-            f"{Path.cwd()}; give the folder: guard(loader, datacheck.load_schema(...).placed((), Path(DATA)))"
+            f"schema {schema.name}: tokenizer: {error}. A scan takes a relative path from its data "
+            f"folder, guard from "
+            f"{Path.cwd()}; give the folder: guard(loader, datacheck.load_schema(...).placed((), "
+            f"Path(DATA)))"
         )
         raise UsageError(msg) from error
 
@@ -305,10 +382,15 @@ def _with_expected_fields(schema: Schema, fields: Collection[str] | None) -> Sch
         return schema
     unknown = [name for name in fields if name not in schema.stored]
     if unknown:
-        msg = f"schema {schema.name} has no field {', '.join(unknown)}; it has {', '.join(schema.stored)}"
+        msg = (
+            f"schema {schema.name} has no field {', '.join(unknown)}; it has "
+            f"{', '.join(schema.stored)}"
+        )
         raise UsageError(msg)
     given = {
-        name: spec if name in fields or name not in schema.stored else spec.model_copy(update={"optional": True})
+        name: spec
+        if name in fields or name not in schema.stored
+        else spec.model_copy(update={"optional": True})
         for name, spec in schema.fields.items()
     }
     return schema.model_copy(update={"fields": given})
@@ -330,9 +412,17 @@ def _measure_samples(bench: MeasurementRunner, samples: Sequence[Values], of: st
     tables = []
     for block in stack(pieces):
         count = len(block)
-        tables.append(Table(
-            keys=block.keys, files=["batch"] * count, inner=[origin.inner for origin in block.origins],
-            splits=[""] * count, groups=[""] * count, status=np.full(count, CHECKED, np.int8), reasons=[""] * count,
-            nbytes=np.zeros(count, np.int64), columns=bench.measure(block),
-        ))  # fmt: skip
+        tables.append(
+            Table(
+                keys=block.keys,
+                files=["batch"] * count,
+                inner=[origin.inner for origin in block.origins],
+                splits=[""] * count,
+                groups=[""] * count,
+                status=np.full(count, CHECKED, np.int8),
+                reasons=[""] * count,
+                nbytes=np.zeros(count, np.int64),
+                columns=bench.measure(block),
+            )
+        )
     return concatenate(tables)

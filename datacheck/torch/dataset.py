@@ -27,7 +27,14 @@ from datacheck.torch.sampler import Sampler, SharedEpoch
 
 Array = np.ndarray[Any, Any]
 
-_PER_PROCESS = {"cache", "windows", "_by_rows", "_items", "_attempts", "_buffers"}  # made anew where a dataset arrives
+_PER_PROCESS = {
+    "cache",
+    "windows",
+    "_by_rows",
+    "_items",
+    "_attempts",
+    "_buffers",
+}  # made anew where a dataset arrives
 
 
 class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
@@ -35,42 +42,55 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
 
     Shapes:
         a fixed field: (*item)
-        a ragged one: (rows, *item); in window mode its steps: (steps, *item), or only that of the item: (*item)
+        a ragged one: (rows, *item); in window mode its steps: (steps, *item), or only that of the
+            item: (*item)
         <name>_is_pad: bool (steps), in window mode: the steps that are not the episode's
-        <name>_is_present: bool (), of an optional field; text is "" and a value NaN or 0 where it is absent
+        <name>_is_present: bool (), of an optional field; text is "" and a value NaN or 0 where it
+        is absent
 
     Args:
-        path: the cache, or a folder above it that holds no other finished cache (of that split); a URL of either.
+        path: the cache, or a folder above it that holds no other finished cache (of that split); a
+            URL of either.
         split: the split, where the folder holds several.
         fields: names of the fields to serve, in that order; all where it is None.
-        transform: called with each sample (a dict of tensors of its own) in the process that loads it; where it has a
-            parameter `rng` also with a NumPy generator that belongs to (seed, epoch, index).
-        on_invalid: what becomes of samples with an error finding. "resample": a valid sample takes the place; "skip":
-            they are not counted; "raise": asking for one is an error; "keep": they are served.
+        transform: called with each sample (a dict of tensors of its own) in the process that loads
+            it; where it has a parameter `rng` also with a NumPy generator that belongs to (seed,
+            epoch, index).
+        on_invalid: what becomes of samples with an error finding. "resample": a valid sample takes
+            the place; "skip": they are not counted; "raise": asking for one is an error; "keep":
+            they are served.
         seed: of the substitutes and of `rng`, 0 or more.
-        verify: "manifest", "touch" (each chunk the first time it is read), "always", "full" (everything now).
+        verify: "manifest", "touch" (each chunk the first time it is read), "always", "full"
+            (everything now).
         windows: how to cut episodes; None: as the cache says; False: serve whole episodes.
         io: "mmap", "pread" or "auto" (maps on local file systems).
-        shards_in, shards_bytes: of a URL: where whole shards are kept, and how many bytes (see `open_cache`).
-        catch: exceptions of the transform, beside `InvalidSample`, that say that a sample cannot be used.
-        budget: how many samples may fail in the transform; what has failed is counted there. `Budget()` where None.
-        copy: False: arrays of samples are read-only arrays of NumPy that lie in the cache where it is mapped, for
-            transforms that need a part of large ones. Windows, and what a collate makes, are copied.
+        shards_in, shards_bytes: of a URL: where whole shards are kept, and how many bytes (see
+            `open_cache`).
+        catch: exceptions of the transform, beside `InvalidSample`, that say that a sample cannot be
+            used.
+        budget: how many samples may fail in the transform; what has failed is counted there.
+            `Budget()` where None.
+        copy: False: arrays of samples are read-only arrays of NumPy that lie in the cache where it
+            is mapped, for transforms that need a part of large ones. Windows, and what a collate
+            makes, are copied.
 
     Raises:
         UsageError: no such cache, field or option; no valid sample, or no window, to serve.
-        CorruptionError: at construction or when a sample is read: what is stored is not what was written.
+        CorruptionError: at construction or when a sample is read: what is stored is not what was
+            written.
 
     Notes:
-        A substitute is a pure function of (seed, epoch, index): equal in every worker and on every rank. So is the
-        next one, where the transform refuses a sample (not with "raise"). Samples that could not be made are never
-        served. Arrays are writable copies (see `copy`), whose memory is used again when nothing refers to it any more.
-        Text is str, JSON is parsed.
-        An index of our samplers says epoch and item in one number; a plain one is of the epoch of `set_epoch`.
-        Fork and spawn safe; a pickled dataset opens its cache when it is first used.
+        A substitute is a pure function of (seed, epoch, index): equal in every worker and on every
+        rank. So is the next one, where the transform refuses a sample (not with "raise"). Samples
+        that could not be made are never served. Arrays are writable copies (see `copy`), whose
+        memory is used again when nothing refers to it any more. Text is str, JSON is parsed.
+        An index of our samplers says epoch and item in one number; a plain one is of the epoch of
+        `set_epoch`. Fork and spawn safe; a pickled dataset opens its cache when it is first used.
     """
 
-    decodes_epoch = True  # samplers ask: an index may carry its epoch (`datacheck.torch.order.pack`)
+    decodes_epoch = (
+        True  # samplers ask: an index may carry its epoch (`datacheck.torch.order.pack`)
+    )
 
     def __init__(
         self,
@@ -102,7 +122,10 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         self.fields = tuple(self.cache.fields) if fields is None else tuple(fields)
         unknown = [name for name in self.fields if name not in self.cache.fields]
         if unknown:
-            msg = f"{self._path}: no field {', '.join(unknown)}; there are {', '.join(self.cache.fields)}"
+            msg = (
+                f"{self._path}: no field {', '.join(unknown)}; there are "
+                f"{', '.join(self.cache.fields)}"
+            )
             raise UsageError(msg)
         self._check_deltas()
         self._check_masks()
@@ -112,20 +135,33 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         if self.windows is None:
             return
         dim = self.windows.dim
-        wrong = [name for name in self.windows.deltas if name not in self.fields or self.cache.fields[name].dim != dim]
+        wrong = [
+            name
+            for name in self.windows.deltas
+            if name not in self.fields or self.cache.fields[name].dim != dim
+        ]
         if wrong:
-            there = ", ".join(name for name in self.fields if self.cache.fields[name].dim == dim) or "none"
-            msg = f"{self._path}: windows: no field {', '.join(wrong)} along {dim} is served; there is {there}"
+            there = (
+                ", ".join(name for name in self.fields if self.cache.fields[name].dim == dim)
+                or "none"
+            )
+            msg = (
+                f"{self._path}: windows: no field {', '.join(wrong)} along {dim} is served; "
+                f"there is {there}"
+            )
             raise UsageError(msg)
 
     def _check_masks(self) -> None:
         fields, windows = self.cache.fields, self.windows
         padded = [n for n in self.fields if windows is not None and fields[n].dim == windows.dim]
-        masks = {f"{n}_is_present": n for n in self.fields if fields[n].optional} | {f"{n}_is_pad": n for n in padded}
+        masks = {f"{n}_is_present": n for n in self.fields if fields[n].optional} | {
+            f"{n}_is_pad": n for n in padded
+        }
         for name in self.fields:
             if name in masks:
                 msg = (
-                    f"{self._path}: the field {name} has the name of the mask of {masks[name]}. Leave one of them out "
+                    f"{self._path}: the field {name} has the name of the mask of {masks[name]}. "
+                    f"Leave one of them out "
                     "with fields=[...], or rename the field where it is written"
                 )
                 raise UsageError(msg)
@@ -134,7 +170,9 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         return self._length
 
     def __repr__(self) -> str:
-        return escape_controls(f"<CachedDataset {self._path}: {len(self):,} items of {', '.join(self.fields)}>")
+        return escape_controls(
+            f"<CachedDataset {self._path}: {len(self):,} items of {', '.join(self.fields)}>"
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in self.__dict__.items() if name not in _PER_PROCESS}
@@ -144,7 +182,9 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
     def cache(self) -> Cache:
         """The opened cache."""
         kept, limit = self._shards
-        cache = open_cache(self._path, verify=self._verify, io=self._io, shards_in=kept, shards_bytes=limit)
+        cache = open_cache(
+            self._path, verify=self._verify, io=self._io, shards_in=kept, shards_bytes=limit
+        )
         cache.load_codecs()
         return cache
 
@@ -184,7 +224,9 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
 
     def __getitem__(self, index: Any) -> Any:
         """Return one sample, or a collated batch where `index` is a list."""
-        if isinstance(index, list | tuple | np.ndarray) or (isinstance(index, torch.Tensor) and index.ndim):
+        if isinstance(index, list | tuple | np.ndarray) or (
+            isinstance(index, torch.Tensor) and index.ndim
+        ):
             return collate_rows(self.__getitems__(index))
         return self.__getitems__([index])[0]
 
@@ -193,18 +235,25 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
 
         Raises:
             IndexError: an index is out of range.
-            UsageError: a sample is invalid and ``on_invalid="raise"``; windows of the cache's own take more than 4 GiB.
+            UsageError: a sample is invalid and ``on_invalid="raise"``; windows of the cache's own
+                take more than 4 GiB.
             CorruptionError: what is stored is not what was written.
             BudgetExceededError: the transform refused too many samples.
         """
         if self._transform is None:
-            return self._gather(self._served(*self._checked(indices)), self._buffers.empty, apart=self._by_rows)
+            return self._gather(
+                self._served(*self._checked(indices)), self._buffers.empty, apart=self._by_rows
+            )
         epochs, items = self._checked(indices)
         served = self._served(epochs, items)
         batch = self._gather(served, self._buffers.empty, apart=self._by_rows)
 
         def make(place: int, candidate: int, attempt: int) -> Any:
-            row = batch[place] if attempt == 0 else self._gather(np.array([candidate]), self._buffers.empty)[0]
+            row = (
+                batch[place]
+                if attempt == 0
+                else self._gather(np.array([candidate]), self._buffers.empty)[0]
+            )
             return self._transformed(row, int(items[place]), int(epochs[place]), attempt)
 
         return self._attempts.served(epochs, items, served, make, self.key)
@@ -215,9 +264,13 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         if type(sample) is not dict:
             return sample
         # what took the place of a text is collated as PyTorch does
-        return Row(sample, {n: k for n, k in row.kinds.items() if k != "object" or sample.get(n) is row[n]})
+        return Row(
+            sample, {n: k for n, k in row.kinds.items() if k != "object" or sample.get(n) is row[n]}
+        )
 
-    def sampler(self, batch_size: int, *, shuffle: bool = True, seed: int | None = None, **options: Any) -> Sampler:
+    def sampler(
+        self, batch_size: int, *, shuffle: bool = True, seed: int | None = None, **options: Any
+    ) -> Sampler:
         """Return batches of indices for ``DataLoader(dataset, batch_sampler=...)``.
 
         Args:
@@ -226,15 +279,27 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
             seed: of the order; the dataset's where it is None.
             options: see `Sampler`.
         """
-        return Sampler(self, batch_size, shuffle=shuffle, seed=self._seed if seed is None else seed, **options)
+        return Sampler(
+            self, batch_size, shuffle=shuffle, seed=self._seed if seed is None else seed, **options
+        )
 
     @cached_property
     def fingerprint(self) -> str:
         """Digest of what each index stands for: content, validity, windows, policy, seed of the substitutes."""
         usable = digest_bytes(np.packbits(self.cache.usable).tobytes())
         cut = self.windows
-        windows = cut and [cut.length, cut.stride, cut.pad, cut.short, cut.dim, cut.history, cut.deltas]
-        return digest_value([self.cache.manifest.content_root, usable, windows, self._policy, self._seed])
+        windows = cut and [
+            cut.length,
+            cut.stride,
+            cut.pad,
+            cut.short,
+            cut.dim,
+            cut.history,
+            cut.deltas,
+        ]
+        return digest_value(
+            [self.cache.manifest.content_root, usable, windows, self._policy, self._seed]
+        )
 
     def shard_starts(self) -> Array:
         """Return the first item of each shard of the cache that has any, int64 (shards)."""
@@ -243,7 +308,10 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         while (searched := first < last).any():  # items are in the order of samples
             middle = (first + last) // 2
             before = searched & (self._items.samples(np.minimum(middle, len(self) - 1)) < wanted)
-            first, last = np.where(before, middle + 1, first), np.where(searched & ~before, middle, last)
+            first, last = (
+                np.where(before, middle + 1, first),
+                np.where(searched & ~before, middle, last),
+            )
         return np.unique(first[first < len(self)])
 
     @property
@@ -260,7 +328,8 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
 
         Args:
             indices: as of a list index.
-            memory: called with a field's name, shape and dtype; returns a contiguous tensor in main memory.
+            memory: called with a field's name, shape and dtype; returns a contiguous tensor in main
+                memory.
         """
         return self._gather(self._served(*self._checked(indices)), memory)
 
@@ -288,7 +357,10 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
             item = int(items[wrong[0]])
             key = self.key(item)
             codes = ", ".join(self.cache.codes(key)) or "not made"
-            msg = f"{self._path}: item {item}, {key}, is invalid ({codes}). Use on_invalid='resample' or 'skip'."
+            msg = (
+                f"{self._path}: item {item}, {key}, is invalid ({codes}). Use "
+                f"on_invalid='resample' or 'skip'."
+            )
             raise UsageError(msg)
         return items
 
@@ -303,8 +375,14 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         windows = self.windows if self._windows_asked is None else None
         if windows is None:
             return 0
-        own = [(name, spec) for name in self.fields if (spec := self.cache.fields[name]).dim == windows.dim]
-        steps = ((windows.offsets(name), spec.item_bytes + STEP_OVERHEAD_BYTES) for name, spec in own)
+        own = [
+            (name, spec)
+            for name in self.fields
+            if (spec := self.cache.fields[name]).dim == windows.dim
+        ]
+        steps = (
+            (windows.offsets(name), spec.item_bytes + STEP_OVERHEAD_BYTES) for name, spec in own
+        )
         return sum((1 if offsets is None else len(offsets)) * size for offsets, size in steps)
 
     def _check_windows(self, count: int) -> None:
@@ -312,8 +390,10 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         size, most = count * self._window_bytes, parsing.WINDOWS_BYTES
         if size > most:
             msg = (
-                f"{self._path}: {count:,} windows as the cache cuts them take {size:,} bytes; at most {most:,} are "
-                f"read at once. Use a smaller batch (at most {most // self._window_bytes:,}), or say how to cut with "
+                f"{self._path}: {count:,} windows as the cache cuts them take {size:,} bytes; at "
+                f"most {most:,} are "
+                f"read at once. Use a smaller batch (at most {most // self._window_bytes:,}), or "
+                f"say how to cut with "
                 "windows=Windows(...)."
             )
             raise UsageError(msg)
@@ -327,17 +407,27 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
             if spec.kind != "array":
                 columns[name] = cache.texts(name, samples)
             elif not self._copy and len(items) and (windows is None or spec.dim != windows.dim):
-                columns[name] = ViewColumn([cache.view(name, i) for i in samples.tolist()], spec.dim is not None)
+                columns[name] = ViewColumn(
+                    [cache.view(name, i) for i in samples.tolist()], spec.dim is not None
+                )
             elif spec.dim is None:
                 columns[name] = out = memory(name, (len(items), *spec.item), spec.dtype)
-                parallel_copy(partial(self._fixed, name, samples, out.numpy()), len(items), out.nbytes, apart=apart)
+                parallel_copy(
+                    partial(self._fixed, name, samples, out.numpy()),
+                    len(items),
+                    out.nbytes,
+                    apart=apart,
+                )
             elif windows is not None and spec.dim == windows.dim:
                 columns |= self._window(name, windows, items, memory, apart=apart)
             else:
                 ends = np.cumsum(cache.lengths(spec.dim, samples)).tolist()
                 out = memory(name, (ends[-1] if ends else 0, *spec.item), spec.dtype)
                 parallel_copy(
-                    partial(self._ragged, name, samples, [0, *ends], out.numpy()), len(items), out.nbytes, apart=apart
+                    partial(self._ragged, name, samples, [0, *ends], out.numpy()),
+                    len(items),
+                    out.nbytes,
+                    apart=apart,
                 )
                 columns[name] = RaggedColumn(out, ends)
             present = cache.present(name, samples) if spec.optional else None
@@ -348,10 +438,14 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
     def _fixed(self, name: str, samples: Array, out: Array, first: int, stop: int) -> None:
         self.cache.gather(name, samples[first:stop], out[first:stop])
 
-    def _ragged(self, name: str, samples: Array, starts: list[int], out: Array, first: int, stop: int) -> None:
+    def _ragged(
+        self, name: str, samples: Array, starts: list[int], out: Array, first: int, stop: int
+    ) -> None:
         self.cache.gather_ragged(name, samples[first:stop], out[starts[first] : starts[stop]])
 
-    def _window(self, name: str, windows: Windows, items: Array, memory: Memory, *, apart: bool) -> dict[str, Column]:
+    def _window(
+        self, name: str, windows: Windows, items: Array, memory: Memory, *, apart: bool
+    ) -> dict[str, Column]:
         """Return the steps of a field, and which of them are not the episode's; one step has no axis of time."""
         at, size = self._items.steps(items)
         offsets = windows.offsets(name)
@@ -375,8 +469,18 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
 def _check_options(fields: Any, transform: Any, windows: Any) -> None:
     for name, value, right, wanted in (
         ("fields", fields, not isinstance(fields, str), "a list of names"),
-        ("transform", transform, transform is None or callable(transform), "a function of a sample"),
-        ("windows", windows, windows is None or windows is False or isinstance(windows, Windows), "Windows(...)"),
+        (
+            "transform",
+            transform,
+            transform is None or callable(transform),
+            "a function of a sample",
+        ),
+        (
+            "windows",
+            windows,
+            windows is None or windows is False or isinstance(windows, Windows),
+            "Windows(...)",
+        ),
     ):
         if not right:
             msg = f"{name}={value!r}; {wanted} is wanted"

@@ -26,19 +26,27 @@ class EvalSampler(DistributedSampler[int]):  # type: ignore[misc]  # torch is un
 
     Args:
         dataset: what is evaluated, or its length.
-        rank, world_size: default: those of ``torch.distributed`` where it is initialised, else 0 of 1.
+        rank, world_size: default: those of ``torch.distributed`` where it is initialised, else 0 of
+            1.
 
     Raises:
-        UsageError: they are no such numbers; when it is asked: Accelerate would shard again what it gives.
+        UsageError: they are no such numbers; when it is asked: Accelerate would shard again what it
+            gives.
 
     Notes:
         By its type Lightning knows that it is of one rank, and does not shard it again.
-        Rank r has the r-th of equal stretches, in order; lengths differ by one at most, and may be 0. So ranks may have
-        different numbers of batches: call the bare module (``ddp.module``), for DDP may wait for the others in forward.
+        Rank r has the r-th of equal stretches, in order; lengths differ by one at most, and may be
+        0. So ranks may have
+        different numbers of batches: call the bare module (``ddp.module``), for DDP may wait for
+            the others in forward.
     """
 
-    def __init__(self, dataset: Sized | int, *, rank: int | None = None, world_size: int | None = None) -> None:
-        size = whole_number("dataset", len(dataset) if isinstance(dataset, Sized) else dataset, most=MAX_ITEMS)
+    def __init__(
+        self, dataset: Sized | int, *, rank: int | None = None, world_size: int | None = None
+    ) -> None:
+        size = whole_number(
+            "dataset", len(dataset) if isinstance(dataset, Sized) else dataset, most=MAX_ITEMS
+        )
         rank, self._ranks = rank_and_world(rank, world_size)
         self._mine = range(size * rank // self._ranks, size * (rank + 1) // self._ranks)
 
@@ -50,21 +58,25 @@ class EvalSampler(DistributedSampler[int]):  # type: ignore[misc]  # torch is un
         return len(self._mine)
 
 
-def gather(samples: Mapping[int, Any] | Iterable[tuple[int, Any]], size: int, *, group: Any = None) -> list[Any]:
+def gather(
+    samples: Mapping[int, Any] | Iterable[tuple[int, Any]], size: int, *, group: Any = None
+) -> list[Any]:
     """Return the results of all ranks, one per sample, in dataset order, on every rank.
 
     Args:
-        samples: this rank's results by index; pairs, or a mapping: ``zip(sampler, results, strict=True)``. A result is
-            whatever can be pickled; tensors arrive in main memory.
+        samples: this rank's results by index; pairs, or a mapping: ``zip(sampler, results,
+            strict=True)``. A result is whatever can be pickled; tensors arrive in main memory.
         size: length of the dataset.
-        group: the process group; default: the one that is initialised, on gloo or NCCL; without one there is one rank.
+        group: the process group; default: the one that is initialised, on gloo or NCCL; without one
+            there is one rank.
 
     Raises:
-        IncompleteError: a sample is missing or there twice, an index is outside, or a rank could not send its results;
-            the same error on every rank.
+        IncompleteError: a sample is missing or there twice, an index is outside, or a rank could
+            not send its results; the same error on every rank.
 
     Notes:
-        Every rank calls it, also one without results. Ranks may have any number of them, of any size. NCCL sends
+        Every rank calls it, also one without results. Ranks may have any number of them, of any
+        size. NCCL sends
         from the memory of the current device: call ``torch.cuda.set_device`` before.
     """
     sent = _payload(samples, size)
@@ -73,7 +85,9 @@ def gather(samples: Mapping[int, Any] | Iterable[tuple[int, Any]], size: int, *,
     if running and distributed.get_world_size(group) > 1:
         everyone = [None] * distributed.get_world_size(group)
         distributed.all_gather_object(everyone, sent, group=group)
-    if failed := [f"rank {rank}: {said['error']}" for rank, said in enumerate(everyone) if said["error"]]:
+    if failed := [
+        f"rank {rank}: {said['error']}" for rank, said in enumerate(everyone) if said["error"]
+    ]:
         raise IncompleteError("; ".join(failed))
     if len({said["size"] for said in everyone}) > 1:
         sizes = ", ".join(f"{said['size']:,} on rank {rank}" for rank, said in enumerate(everyone))
@@ -82,7 +96,11 @@ def gather(samples: Mapping[int, Any] | Iterable[tuple[int, Any]], size: int, *,
     _check([said["indices"] for said in everyone], size)
     results: list[Any] = [None] * size
     for said in everyone:
-        for index, result in zip(said["indices"].tolist(), pickle.loads(said["results"]), strict=True):  # noqa: S301  from our own ranks
+        for index, result in zip(
+            said["indices"].tolist(),
+            pickle.loads(said["results"]),  # noqa: S301
+            strict=True,
+        ):
             results[index] = result
     return results
 
@@ -92,7 +110,9 @@ def _payload(samples: Mapping[int, Any] | Iterable[tuple[int, Any]], size: int) 
     try:
         whole_number("size", size, most=MAX_ITEMS)
         pairs = list(samples.items() if isinstance(samples, Mapping) else samples)
-        indices = np.array([whole_number("index", index, -(2**62), 2**62) for index, _ in pairs], dtype=np.int64)
+        indices = np.array(
+            [whole_number("index", index, -(2**62), 2**62) for index, _ in pairs], dtype=np.int64
+        )
         results = io.BytesIO()
         _Pickler(results, pickle.HIGHEST_PROTOCOL).dump([result for _, result in pairs])
     except Exception as error:  # noqa: BLE001  whatever a user's iterator or object raises
@@ -121,17 +141,25 @@ def _check(indices: list[Array], size: int) -> None:
     missing, doubled = np.flatnonzero(counts == 0), np.flatnonzero(counts > 1)
     if not (len(outside) or len(missing) or len(doubled)):
         return
-    found = [f"{len(missing):,} missing: {_join_limited(*_index_runs(missing))}"] if len(missing) else []
+    found = (
+        [f"{len(missing):,} missing: {_join_limited(*_index_runs(missing))}"]
+        if len(missing)
+        else []
+    )
     if len(doubled):
         ranks = np.repeat(np.arange(len(indices)), [len(some) for some in indices])
-        twice = [f"{i} (ranks {', '.join(map(str, ranks[every == i]))})" for i in doubled[:_LISTED].tolist()]
+        twice = [
+            f"{i} (ranks {', '.join(map(str, ranks[every == i]))})"
+            for i in doubled[:_LISTED].tolist()
+        ]
         found.append(f"{len(doubled):,} doubled: {_join_limited(twice, len(doubled))}")
     if len(outside):
         words = [str(index) for index in outside[:_LISTED].tolist()]
         found.append(f"{len(outside):,} outside the dataset: {_join_limited(words, len(outside))}")
     per_rank = ", ".join(f"{len(some):,}" for some in indices)
     msg = (
-        f"results are not one per sample of {size:,}: {'; '.join(found)}. The ranks sent {per_rank}. "
+        f"results are not one per sample of {size:,}: {'; '.join(found)}. The ranks sent "
+        f"{per_rank}. "
         "Evaluate with EvalSampler, and give each result the index of its sample."
     )
     raise IncompleteError(msg)
@@ -142,8 +170,12 @@ def _index_runs(numbers: Array) -> tuple[list[str], int]:
     ends = np.append(np.flatnonzero(np.diff(numbers) != 1), len(numbers) - 1)
     starts = np.append(0, ends[:-1] + 1)
     runs = zip(numbers[starts[:_LISTED]].tolist(), numbers[ends[:_LISTED]].tolist(), strict=True)
-    return [f"{first}" if first == last else f"{first} to {last}" for first, last in runs], len(ends)
+    return [f"{first}" if first == last else f"{first} to {last}" for first, last in runs], len(
+        ends
+    )
 
 
 def _join_limited(words: list[str], count: int) -> str:
-    return ", ".join(words[:_LISTED]) + (f" and {count - _LISTED:,} more" if count > _LISTED else "")
+    return ", ".join(words[:_LISTED]) + (
+        f" and {count - _LISTED:,} more" if count > _LISTED else ""
+    )

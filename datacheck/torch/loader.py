@@ -31,7 +31,8 @@ class _LoaderPass:
     """One way through the batches.
 
     Args:
-        begun: what stands for it at the sampler; None where that does not tell, or it has not begun yet.
+        begun: what stands for it at the sampler; None where that does not tell, or it has not begun
+            yet.
         tell: called for each batch that the loop has.
         had: batches that the loop has had.
         closed: whether `close` was called.
@@ -88,30 +89,39 @@ class CachedLoader:
         batch_sampler: instead of these: any iterable of lists of indices.
         collate_fn: makes a batch of samples, in the thread; as a DataLoader's.
         threads: how many gather at once; None: as many as processors, 4 at most.
-        ahead: batches that are made before they are asked for, 1 or more; None: 2, and of quick ones more (see Notes).
-            With a device one more is being copied.
+        ahead: batches that are made before they are asked for, 1 or more; None: 2, and of quick
+            ones more (see Notes). With a device one more is being copied.
         device: where batches go: "cuda" or "cuda:1"; None or "cpu": they stay in main memory.
 
     Raises:
         UsageError: options exclude each other or are out of range; the device is not there.
 
     Notes:
-        A batch is the caller's for as long as anything refers to a tensor of it; then its memory is used for another.
-        With a device, memory is pinned and the next batch is copied on a stream of its own while the loop computes.
-        Each ``iter()`` begins a pass; ``break``, an exception, `close` and the collector end its threads. A transform
-        runs in several threads at once. An error of a batch is raised in its place, after the batches before it.
-        Where batches are made sooner than handed from thread to thread, and their order is a `Sampler`'s or a list, one
+        A batch is the caller's for as long as anything refers to a tensor of it; then its memory is
+        used for another. With a device, memory is pinned and the next batch is copied on a stream
+        of its own while the loop computes. Each ``iter()`` begins a pass; ``break``, an exception,
+        `close` and the collector end its threads. A transform runs in several threads at once. An
+        error of a batch is raised in its place, after the batches before it. Where batches are made
+        sooner than handed from thread to thread, and their order is a `Sampler`'s or a list, one
         thread makes up to 16 while the loop has as many; not so where `ahead` says how many.
     """
 
     prefetch_factor = None  # Trainer makes a DataLoader of the attributes, to go on within an epoch
 
     def __init__(
-        self, dataset: Any, batch_size: int | None = None, *, shuffle: bool | None = None, seed: int | None = None,
-        drop_last: bool | None = None, batch_sampler: Iterable[Sequence[int]] | None = None,
-        collate_fn: Collate | None = None, threads: int | None = None, ahead: int | None = None,
+        self,
+        dataset: Any,
+        batch_size: int | None = None,
+        *,
+        shuffle: bool | None = None,
+        seed: int | None = None,
+        drop_last: bool | None = None,
+        batch_sampler: Iterable[Sequence[int]] | None = None,
+        collate_fn: Collate | None = None,
+        threads: int | None = None,
+        ahead: int | None = None,
         device: str | torch.device | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         said = {"batch_size": batch_size, "shuffle": shuffle, "seed": seed, "drop_last": drop_last}
         given = {name: value for name, value in said.items() if value is not None}
         if batch_sampler is not None and given:
@@ -127,7 +137,9 @@ class CachedLoader:
         self._device = _device(device)
         self._buffers = Buffers(spare=self._ahead + 2)
         self._pass = _LoaderPass(self._begun())
-        self._passes: set[ref[_BatchIterator]] = set()  # no WeakSet: a Ctrl-C that comes while it forgets is lost
+        self._passes: set[ref[_BatchIterator]] = (
+            set()
+        )  # no WeakSet: a Ctrl-C that comes while it forgets is lost
 
     def __len__(self) -> int:
         length: int = len(self.batch_sampler)  # type: ignore[arg-type]  # TypeError where it has none, as a DataLoader's
@@ -141,14 +153,20 @@ class CachedLoader:
     def __iter__(self) -> Iterator[Any]:
         """Begin a pass; batches come in the order of the sampler."""
         sampler = self.batch_sampler
-        known = type(sampler) is Sampler or isinstance(sampler, list | tuple)  # others may follow the loop
+        known = type(sampler) is Sampler or isinstance(
+            sampler, list | tuple
+        )  # others may follow the loop
         several = self._several and known
         before, indices, of = self._begun(), iter(sampler), _LoaderPass()
-        if before is not None and not known and self._begun() is before:  # its `__iter__` is a generator
+        if (
+            before is not None and not known and self._begun() is before
+        ):  # its `__iter__` is a generator
             indices = self._beginning(indices, of)
         else:
             self._begin(of)
-        batches = prefetch_batches(self._maker(), indices, threads=self._threads, ahead=self._ahead, together=several)
+        batches = prefetch_batches(
+            self._maker(), indices, threads=self._threads, ahead=self._ahead, together=several
+        )
         if self._device is not None:
             batches = _batches_on_device(batches, self._device)
         counted = _BatchIterator(batches, of)
@@ -158,7 +176,9 @@ class CachedLoader:
     def _begin(self, of: _LoaderPass) -> None:
         """Take the pass that the sampler has begun for the running one."""
         of.begun = self._begun()
-        if callable(followed := getattr(self.batch_sampler, "followed", None)):  # also what hands on to a Sampler
+        if callable(
+            followed := getattr(self.batch_sampler, "followed", None)
+        ):  # also what hands on to a Sampler
             of.tell = followed()
         self._pass = of
 
@@ -179,8 +199,8 @@ class CachedLoader:
         """End all passes and their threads; the loader can be iterated again.
 
         Notes:
-            May be called by another thread or the handler of a signal: a pass that waits for a batch ends when that is
-            made.
+            May be called by another thread or the handler of a signal: a pass that waits for a
+            batch ends when that is made.
         """
         for one in self._passes.copy():  # in one step: another thread may begin a pass
             if (batches := one()) is not None:
@@ -190,7 +210,9 @@ class CachedLoader:
         """Set the epoch of the sampler and of the dataset, where they have one."""
         for one in (self.batch_sampler, self.dataset):
             set_dataset_epoch(one, epoch)
-        if self._pass.had and self._begun() is None:  # what says nothing of its passes begins one here
+        if (
+            self._pass.had and self._begun() is None
+        ):  # what says nothing of its passes begins one here
             self._pass = _LoaderPass(None)
 
     def state_dict(self) -> dict[str, Any]:
@@ -200,7 +222,9 @@ class CachedLoader:
             UsageError: the sampler has no state.
         """
         now = self._pass
-        had = now.had if self._begun() is now.begun else 0  # the sampler itself was told of another epoch or state
+        had = (
+            now.had if self._begun() is now.begun else 0
+        )  # the sampler itself was told of another epoch or state
         state: dict[str, Any] = self._stateful("state_dict")(batches=had)
         return state
 
@@ -219,12 +243,15 @@ class CachedLoader:
     def _stateful(self, name: str) -> Callable[..., Any]:
         call = getattr(self.batch_sampler, name, None)
         if not callable(call):
-            msg = f"{type(self.batch_sampler).__name__} has no {name}; a Sampler of datacheck.torch has"
+            msg = (
+                f"{type(self.batch_sampler).__name__} has no {name}; a Sampler of "
+                f"datacheck.torch has"
+            )
             raise UsageError(msg)
         found: Callable[..., Any] = call
         return found
 
-    # ------------------------------------------------------------------------------------------ a pass
+    # --------------------------------------------------------------------------------------- a pass
 
     def _maker(self) -> Make:
         dataset, collate = self.dataset, self.collate_fn
@@ -241,7 +268,7 @@ def _sampler(dataset: Any, given: dict[str, Any]) -> Sampler:
     return Sampler(dataset, **({"batch_size": 1, "shuffle": False} | given))
 
 
-# ------------------------------------------------------------------------------------------ to a device
+# -------------------------------------------------------------------------------------- to a device
 
 
 def _device(device: str | torch.device | None) -> torch.device | None:
@@ -253,7 +280,10 @@ def _device(device: str | torch.device | None) -> torch.device | None:
     if asked.type == "cpu":
         return None
     if asked.type != "cuda":
-        msg = f"device={device!r}: batches are copied to 'cuda' devices; 'cpu' leaves them in main memory"
+        msg = (
+            f"device={device!r}: batches are copied to 'cuda' devices; 'cpu' leaves them in main "
+            f"memory"
+        )
         raise UsageError(msg)
     count = torch.cuda.device_count()
     if (asked.index or 0) >= count:
@@ -277,7 +307,9 @@ def _batches_on_device(batches: Generator[Any], device: torch.device) -> Generat
         batches.close()
 
 
-def _copy_to_device(batch: Any, device: torch.device, stream: torch.cuda.Stream) -> tuple[Any, torch.cuda.Event]:
+def _copy_to_device(
+    batch: Any, device: torch.device, stream: torch.cuda.Stream
+) -> tuple[Any, torch.cuda.Event]:
     def move(tensor: torch.Tensor) -> torch.Tensor:
         source = tensor if tensor.is_pinned() else tensor.pin_memory()
         return source.to(device, non_blocking=True)
@@ -340,13 +372,18 @@ def worker_context(start: str | None = None) -> Any:
         UsageError: processes are not started in this way here.
 
     Notes:
-        A worker asks again and again whether it should end, by a `multiprocessing.Event`. Its lock is never released by
-        a worker that is killed (out of memory) or gets a Ctrl-C while it asks; the DataLoader, which wants to tell that
-        the worker has died, then waits for ever. This event has no lock, and the DataLoader raises. Batches and their
-        order are the same. Other waits of a DataLoader stay as they are.
+        A worker asks again and again whether it should end, by a `multiprocessing.Event`. Its lock
+        is never released by a worker that is killed (out of memory) or gets a Ctrl-C while it asks;
+        the DataLoader, which wants to tell that the worker has died, then waits for ever. This
+        event has no lock, and the DataLoader raises. Batches and their order are the same. Other
+        waits of a DataLoader stay as they are.
     """
     allowed = multiprocessing.get_all_start_methods()  # of which the first is the default
-    method = (multiprocessing.get_start_method(allow_none=True) or allowed[0]) if start is None else start
+    method = (
+        (multiprocessing.get_start_method(allow_none=True) or allowed[0])
+        if start is None
+        else start
+    )
     if method not in allowed:
         msg = f"start={start!r} is no way to start processes here: {', '.join(allowed)}"
         raise UsageError(msg)

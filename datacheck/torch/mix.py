@@ -23,7 +23,7 @@ from datacheck.torch.order import (
     pack,
     permute,
     whole_number,
-)  # fmt: skip
+)
 from datacheck.torch.sampler import SharedEpoch, set_dataset_epoch
 
 Stop = Literal["first_exhausted", "all_exhausted"]
@@ -34,30 +34,40 @@ class Mix(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
 
     Args:
         datasets: one or more; each sample comes from one of them as it is.
-        weights: the share of each, any scale, above 0; None: as many items as each has, so that each item comes once.
+        weights: the share of each, any scale, above 0; None: as many items as each has, so that
+            each item comes once.
         seed: of the mixing, 0 or more.
-        stop: "first_exhausted": an epoch ends when the first dataset has been served whole; "all_exhausted": when all
-            have been, and smaller ones more often than once.
+        stop: "first_exhausted": an epoch ends when the first dataset has been served whole;
+            "all_exhausted": when all have been, and smaller ones more often than once.
 
     Raises:
-        UsageError: a dataset is empty; weights are not one per dataset, or not above 0; `stop` is unknown.
+        UsageError: a dataset is empty; weights are not one per dataset, or not above 0; `stop` is
+            unknown.
 
     Notes:
-        Item i is a pure function of (seed, epoch, i). An epoch has exactly the shares, rounded to whole items, in mixed
-        order. What is not served whole has other items each epoch; what comes several times has each item as often as
-        any other, or once more. Weights count as the decimal numbers that they are written as.
+        Item i is a pure function of (seed, epoch, i). An epoch has exactly the shares, rounded to
+        whole items, in mixed order. What is not served whole has other items each epoch; what comes
+        several times has each item as often as any other, or once more. Weights count as the
+        decimal numbers that they are written as.
     """
 
     decodes_epoch = True
 
     def __init__(
-        self, datasets: Sequence[Sized], *, weights: Sequence[float] | None = None, seed: int = 0,
+        self,
+        datasets: Sequence[Sized],
+        *,
+        weights: Sequence[float] | None = None,
+        seed: int = 0,
         stop: Stop = "first_exhausted",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.datasets: tuple[Any, ...] = tuple(datasets)
         self._lengths = [length_of(dataset) for dataset in self.datasets]
         if not self.datasets or 0 in self._lengths:
-            msg = f"a mix of datasets with {', '.join(map(str, self._lengths)) or 'no'} items; each needs one or more"
+            msg = (
+                f"a mix of datasets with {', '.join(map(str, self._lengths)) or 'no'} items; "
+                f"each needs one or more"
+            )
             raise UsageError(msg)
         if stop not in get_args(Stop):
             msg = f"stop={stop!r} is not one of {', '.join(get_args(Stop))}"
@@ -73,7 +83,8 @@ class Mix(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
 
     def __repr__(self) -> str:
         return (
-            f"<Mix of {len(self.datasets)}: {len(self):,} items, {', '.join(f'{n:,}' for n in self._counts)} of each>"
+            f"<Mix of {len(self.datasets)}: {len(self):,} items, "
+            f"{', '.join(f'{n:,}' for n in self._counts)} of each>"
         )
 
     @property
@@ -90,7 +101,9 @@ class Mix(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
     @property
     def fingerprint(self) -> str:
         """Digest of what each index stands for."""
-        return digest_value([[fingerprint_of(dataset) for dataset in self.datasets], self._counts, self._seed])
+        return digest_value(
+            [[fingerprint_of(dataset) for dataset in self.datasets], self._counts, self._seed]
+        )
 
     def locate(self, indices: Sequence[int] | Array) -> tuple[Array, Array, Array]:
         """Return epoch, dataset and item in that dataset of each index, int64 (indices) each.
@@ -128,7 +141,8 @@ class Mix(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
 
         Raises:
             IndexError: an index is out of range.
-            UsageError: dicts of two datasets have different fields, so that no collate could join them.
+            UsageError: dicts of two datasets have different fields, so that no collate could join
+                them.
         """
         epochs, of, items = self.locate(indices)
         parts: list[tuple[Array, Any]] = []
@@ -136,7 +150,11 @@ class Mix(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
             dataset = self.datasets[number]
             for epoch in np.unique(epochs[of == number]).tolist():
                 here = np.flatnonzero((of == number) & (epochs == epoch))
-                asked = pack(epoch, items[here]) if getattr(dataset, "decodes_epoch", False) else items[here]
+                asked = (
+                    pack(epoch, items[here])
+                    if getattr(dataset, "decodes_epoch", False)
+                    else items[here]
+                )
                 parts.append((here, _fetch_items(dataset, asked.tolist())))
         self._check_fields([(int(of[here[0]]), samples[0]) for here, samples in parts])
         whole = merge_batches(parts, len(items))
@@ -155,7 +173,8 @@ class Mix(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
             if fields != found[other]:
                 differing = ", ".join(sorted(map(str, fields ^ found[other])))
                 msg = (
-                    f"datasets {other} and {number} of a mix have different fields: only one has {differing}. "
+                    f"datasets {other} and {number} of a mix have different fields: only one has "
+                    f"{differing}. "
                     f"Choose common ones (fields=[...]), or bring them in line with transform=."
                 )
                 raise UsageError(msg)
@@ -178,7 +197,10 @@ def _shares(weights: Sequence[float] | None, lengths: list[int]) -> list[Fractio
     except ValueError:  # NaN, infinite, text
         exact = [Fraction(0)]
     if min(exact) <= 0:
-        msg = f"weights {', '.join(said)}; each is above 0: leave a dataset out that is never to be served"
+        msg = (
+            f"weights {', '.join(said)}; each is above 0: leave a dataset out that is never to "
+            f"be served"
+        )
         raise UsageError(msg)
     return [weight / sum(exact) for weight in exact]
 

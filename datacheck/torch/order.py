@@ -85,7 +85,10 @@ def items_of(indices: Any, epoch: int, length: int) -> tuple[Array, Array]:
     epochs, items = unpack(numbers, epoch)
     wrong = np.flatnonzero((items < -length) | (items >= length))
     if wrong.size:
-        msg = f"index {items[wrong[0]]} is out of range: the dataset has {length:,} items, 0 to {length - 1}"
+        msg = (
+            f"index {items[wrong[0]]} is out of range: the dataset has {length:,} items, 0 to "
+            f"{length - 1}"
+        )
         raise IndexError(msg)
     return epochs, np.where(items < 0, items + length, items)
 
@@ -97,7 +100,10 @@ def length_of(dataset: Any) -> int:
         UsageError: it does not say.
     """
     if not hasattr(dataset, "__len__"):
-        msg = f"{type(dataset).__name__} has no length; a map-style dataset is wanted, with __len__ and __getitem__"
+        msg = (
+            f"{type(dataset).__name__} has no length; a map-style dataset is wanted, with "
+            f"__len__ and __getitem__"
+        )
         raise UsageError(msg)
     return len(dataset)
 
@@ -108,12 +114,15 @@ def fingerprint_of(dataset: Any) -> str:
     return said if isinstance(said, str) else digest_value({"items": len(dataset)})
 
 
-# ------------------------------------------------------------------------------------------ random numbers
+# ----------------------------------------------------------------------------------- random numbers
 
 
 def _random_words(key: Key, count: int) -> Array:
     """Return `count` words of 64 random bits that belong to `key`."""
-    return np.array([xxhash.xxh3_64_intdigest(_KEY.pack(*key, number)) for number in range(count)], dtype=np.uint64)
+    return np.array(
+        [xxhash.xxh3_64_intdigest(_KEY.pack(*key, number)) for number in range(count)],
+        dtype=np.uint64,
+    )
 
 
 def _mix_bits(words: Array, key: Any) -> Array:
@@ -133,8 +142,8 @@ def permute(numbers: Array, n: int, key: Key) -> Array:
         returns: int64 (numbers)
 
     Notes:
-        A Feistel network over the bits of n - 1, halves that differ by at most one bit; what falls behind n is put
-        through it again (cycle walking), less than once a number on average.
+        A Feistel network over the bits of n - 1, halves that differ by at most one bit; what falls
+        behind n is put through it again (cycle walking), less than once a number on average.
 
     Reference:
         Black and Rogaway, Ciphers with Arbitrary Finite Domains, 2002.
@@ -155,7 +164,7 @@ def permute(numbers: Array, n: int, key: Key) -> Array:
     return words.astype(np.int64)
 
 
-# ------------------------------------------------------------------------------------------ the order
+# ---------------------------------------------------------------------------------------- the order
 
 
 class Order:
@@ -168,7 +177,8 @@ class Order:
         n: number of items, 1 to 2**40 - 1.
         seed: 0 or more.
         shuffle: False: position is item.
-        blocks: shuffle `pool` blocks at a time: the first item of each block, or how many items make one.
+        blocks: shuffle `pool` blocks at a time: the first item of each block, or how many items
+            make one.
         pool: how many blocks are shuffled together, 1 or more.
         weights: how often each item is drawn, with replacement; any scale, 0 is never.
         samples: positions of an epoch, where there are weights; as many as items where it is None.
@@ -177,15 +187,23 @@ class Order:
         UsageError: a value is out of range, or two of them exclude each other.
 
     Notes:
-        A pure function, equal in every process. Memory: nothing; of blocks, 32 bytes a block; of weights, 8 bytes an
-        item. Without weights every item has exactly one position, any with equal probability. With blocks, two items
-        of one block are neighbours about n / (items of a pool) times as often as in a full shuffle.
+        A pure function, equal in every process. Memory: nothing; of blocks, 32 bytes a block; of
+        weights, 8 bytes an item. Without weights every item has exactly one position, any with
+        equal probability. With blocks, two items of one block are neighbours about n / (items of a
+        pool) times as often as in a full shuffle.
     """
 
     def __init__(
-        self, n: int, seed: int, *, shuffle: bool = True, blocks: Array | int | None = None, pool: int = 16,
-        weights: Any = None, samples: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        n: int,
+        seed: int,
+        *,
+        shuffle: bool = True,
+        blocks: Array | int | None = None,
+        pool: int = 16,
+        weights: Any = None,
+        samples: int | None = None,
+    ) -> None:
         self.n = whole_number("items", n, 1, MAX_ITEMS - 1)
         self.seed = whole_number("seed", seed, 0, MAX_SEED)
         self.shuffle, self.pool = shuffle, whole_number("pool", pool, 1, MAX_ITEMS)
@@ -197,12 +215,19 @@ class Order:
             msg = "blocks and weights exclude each other: a draw by weight has no neighbours"
             raise UsageError(msg)
         if samples is not None and weights is None:
-            msg = f"samples={samples!r} is for weights; without them an epoch has each of the {n:,} items once"
+            msg = (
+                f"samples={samples!r} is for weights; without them an epoch has each of the "
+                f"{n:,} items once"
+            )
             raise UsageError(msg)
         self._starts = None if blocks is None else _starts(blocks, self.n)
         self._sums = None if weights is None else _sums(weights, self.n)
-        self._length = self.n if samples is None else whole_number("samples", samples, 1, MAX_ITEMS - 1)
-        self._last: tuple[int, Array, Array] | None = None  # epoch, its order of blocks, where each ends
+        self._length = (
+            self.n if samples is None else whole_number("samples", samples, 1, MAX_ITEMS - 1)
+        )
+        self._last: tuple[int, Array, Array] | None = (
+            None  # epoch, its order of blocks, where each ends
+        )
 
     def __len__(self) -> int:
         return self._length
@@ -210,7 +235,12 @@ class Order:
     @property
     def digest(self) -> str:
         """Digest of the parameters: equal orders have equal ones."""
-        said: dict[str, Any] = {"n": self.n, "seed": self.seed, "shuffle": self.shuffle, "samples": self._length}
+        said: dict[str, Any] = {
+            "n": self.n,
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+            "samples": self._length,
+        }
         for name, array in (("blocks", self._starts), ("weights", self._sums)):
             if array is not None:
                 said[name] = digest_bytes(np.ascontiguousarray(array).tobytes())
@@ -234,9 +264,13 @@ class Order:
 
     def _weighted_items(self, sums: Array, epoch: int, positions: Array) -> Array:
         first, second = _random_words((self.seed, epoch, _DRAWS, 0), 2)
-        uniform = (_mix_bits(_mix_bits(positions.astype(np.uint64), first), second) >> _U(11)) * 2.0**-53
+        uniform = (
+            _mix_bits(_mix_bits(positions.astype(np.uint64), first), second) >> _U(11)
+        ) * 2.0**-53
         # a product may be rounded up to the whole sum, where no item is
-        drawn: Array = np.searchsorted(sums, np.minimum(uniform * sums[-1], np.nextafter(sums[-1], 0)), side="right")
+        drawn: Array = np.searchsorted(
+            sums, np.minimum(uniform * sums[-1], np.nextafter(sums[-1], 0)), side="right"
+        )
         return drawn
 
     def _block_shuffled(self, starts: Array, epoch: int, positions: Array) -> Array:
@@ -255,7 +289,9 @@ class Order:
             of = np.flatnonzero(pools == pool)
             start = int(pool_ends[pool - 1]) if pool else 0
             size = int(pool_ends[pool]) - start
-            places[of] = start + permute(positions[of] - start, size, (self.seed, epoch, _POOLS, pool))
+            places[of] = start + permute(
+                positions[of] - start, size, (self.seed, epoch, _POOLS, pool)
+            )
         slots = np.searchsorted(ends, places, side="right")
         before = np.where(slots > 0, ends[slots - 1], 0)
         items: Array = starts[blocks[slots]] + places - before
@@ -274,7 +310,11 @@ def _starts(blocks: Array | int, n: int) -> Array:
 def _sums(weights: Any, n: int) -> Array:
     try:
         array = np.asarray(weights, dtype=np.float64)
-    except (TypeError, ValueError, RuntimeError) as error:  # the last: a tensor that requires a gradient
+    except (
+        TypeError,
+        ValueError,
+        RuntimeError,
+    ) as error:  # the last: a tensor that requires a gradient
         msg = f"weights: {error}; one number per item is wanted"
         raise UsageError(msg) from error
     if array.shape != (n,):
@@ -282,7 +322,10 @@ def _sums(weights: Any, n: int) -> Array:
         raise UsageError(msg)
     wrong = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
     if wrong.size:
-        msg = f"weights: {wrong.size} are negative or not finite, the first at item {wrong[0]}: {array[wrong[0]]}"
+        msg = (
+            f"weights: {wrong.size} are negative or not finite, the first at item {wrong[0]}: "
+            f"{array[wrong[0]]}"
+        )
         raise UsageError(msg)
     largest = array.max()
     if largest == 0:

@@ -111,7 +111,9 @@ def _run_task(make: Make, asked: Sequence[Sequence[int]]) -> _TaskResult:
     except BaseException as raised:  # noqa: BLE001  raised in its place, by the loop
         error = raised
     try:
-        return _TaskResult(batches, error, perf_counter() - begun, asked[len(batches) :] if error is None else ())
+        return _TaskResult(
+            batches, error, perf_counter() - begun, asked[len(batches) :] if error is None else ()
+        )
     finally:
         del error
 
@@ -124,8 +126,9 @@ class _ThreadPool:
         most: how many at most.
 
     Notes:
-        Nothing is handed over under a lock of `threading` or `concurrent.futures`: a Ctrl-C just behind its function of
-        Python that takes the lock leaves it locked, and a thread that wants it is waited for without end.
+        Nothing is handed over under a lock of `threading` or `concurrent.futures`: a Ctrl-C just
+        behind its function of Python that takes the lock leaves it locked, and a thread that wants
+        it is waited for without end.
     """
 
     def __init__(self, make: Make, most: int) -> None:
@@ -138,8 +141,13 @@ class _ThreadPool:
         answer: SimpleQueue[_TaskResult] = SimpleQueue()
         self._tasks.put((asked, answer))
         if len(self._threads) <= min(beside, self._most - 1):
-            dropped = ref(self, self._tasks.put)  # ends them, too, where an interrupt comes before `end`
-            work, name = (self._make, self._tasks, dropped), f"datacheck-loader_{len(self._threads)}"
+            dropped = ref(
+                self, self._tasks.put
+            )  # ends them, too, where an interrupt comes before `end`
+            work, name = (
+                (self._make, self._tasks, dropped),
+                f"datacheck-loader_{len(self._threads)}",
+            )
             thread = Thread(target=_work, args=work, name=name, daemon=True)
             self._threads.append(thread)
             _STARTED[ref(thread, _STARTED.pop)] = self._tasks
@@ -150,13 +158,17 @@ class _ThreadPool:
         """Raise where nobody would answer.
 
         Raises:
-            UsageError: its threads are those of the process before a fork, or ended with the interpreter.
+            UsageError: its threads are those of the process before a fork, or ended with the
+                interpreter.
 
         Notes:
             At an exit other threads may wait: it is theirs, too.
         """
         if ref(self._threads[0]) not in _STARTED and current_thread() is main_thread():
-            msg = "the threads of this pass ended with the interpreter, or are in another process: begin a pass there"
+            msg = (
+                "the threads of this pass ended with the interpreter, or are in another process: "
+                "begin a pass there"
+            )
             raise UsageError(msg)
 
     def end(self, *, wait: bool) -> None:
@@ -182,7 +194,8 @@ def _join(threads: Sequence[Thread]) -> None:
             thread.join()
 
 
-# No WeakKeyDictionary, which forgets by a function of Python: a Ctrl-C that comes in it is raised there, and lost.
+# No WeakKeyDictionary, which forgets by a function of Python: a Ctrl-C that comes in it is raised
+# there, and lost.
 _STARTED: dict[ref[Thread], SimpleQueue[Any]] = {}
 
 
@@ -200,8 +213,8 @@ def _end_all() -> None:
 os.register_at_fork(after_in_child=_STARTED.clear)
 
 
-# Its last key is the phase that the collector has told; no function of Python, in which a Ctrl-C that comes while it
-# works would be raised, and lost.
+# Its last key is the phase that the collector has told; no function of Python, in which a Ctrl-C
+# that comes while it works would be raised, and lost.
 _COLLECTOR_PHASES = OrderedDict.fromkeys(["start", "stop"])
 _COLLECTOR_CALLBACK: Any = (
     _COLLECTOR_PHASES.move_to_end
@@ -226,8 +239,10 @@ def prefetch_batches(
         UsageError: this process is a fork of the one that began the pass, or the interpreter ends.
 
     Notes:
-        Who closes or drops it waits for the threads, which finish what they are making. One of these does not, nor does
-        anybody while the collector works: that does so in any thread at any time, also where a lock is held that one of
+        Who closes or drops it waits for the threads, which finish what they are making. One of
+        these does not, nor does
+        anybody while the collector works: that does so in any thread at any time, also where a lock
+            is held that one of
         these wants.
     """
     line, waiting = _IndexQueue(indices), deque[SimpleQueue[_TaskResult]]()
@@ -235,7 +250,9 @@ def prefetch_batches(
     pool = _ThreadPool(make, threads)
 
     def ask(most: int) -> None:
-        while len(waiting) < (most if pace.together == 1 else 1) and (asked := line.draw(pace.together)):
+        while len(waiting) < (most if pace.together == 1 else 1) and (
+            asked := line.draw(pace.together)
+        ):
             waiting.append(pool.submit(asked, len(waiting)))
 
     try:
@@ -244,7 +261,9 @@ def prefetch_batches(
             if not waiting:
                 break
             pool.check()
-            at_once = min(threads, len(waiting))  # quick ones wait for one another, for the interpreter
+            at_once = min(
+                threads, len(waiting)
+            )  # quick ones wait for one another, for the interpreter
             made = waiting.popleft().get()
             pace.took(made.seconds / at_once, made.count)
             line.put_back(made.left)  # of several: then nothing else is waiting
@@ -256,7 +275,9 @@ def prefetch_batches(
     finally:
         waiting.clear()
         line.error = None
-        works = [*_COLLECTOR_PHASES][-1] == "start"  # in one step: another thread may collect meanwhile
+        works = [*_COLLECTOR_PHASES][
+            -1
+        ] == "start"  # in one step: another thread may collect meanwhile
         pool.end(wait=not works)
 
 
@@ -307,12 +328,12 @@ class Buffers:
     """Memory for tensors, by field.
 
     Args:
-        spare: of how many batches memory is kept for each field while nothing refers to it; of more where all of them
-            have 32 MiB at most.
+        spare: of how many batches memory is kept for each field while nothing refers to it; of more
+            where all of them have 32 MiB at most.
 
     Notes:
-        A tensor is the caller's for as long as it, a view of it or an array of it is referred to. Threads may share
-        this. Memory that was lent out outlives it.
+        A tensor is the caller's for as long as it, a view of it or an array of it is referred to.
+        Threads may share this. Memory that was lent out outlives it.
     """
 
     def __init__(self, spare: int = 1) -> None:
@@ -364,7 +385,9 @@ def threads_here() -> int:
     return min(_MOST_COPY_THREADS, allowed, usable_cpus())
 
 
-def parallel_copy(copy: Callable[[int, int], object], count: int, size: int, *, apart: bool = True) -> None:
+def parallel_copy(
+    copy: Callable[[int, int], object], count: int, size: int, *, apart: bool = True
+) -> None:
     """Call ``copy(first, stop)`` until each of `count` samples is copied.
 
     Args:
@@ -374,10 +397,12 @@ def parallel_copy(copy: Callable[[int, int], object], count: int, size: int, *, 
         apart: whether parts may be copied apart; else `copy` is called once.
 
     Raises:
-        Exception: that of the first part that failed; all parts have ended then, and no thread is left.
+        Exception: that of the first part that failed; all parts have ended then, and no thread is
+            left.
 
     Notes:
-        Of two damaged samples that one is named which a part comes upon first: that depends on the number of threads.
+        Of two damaged samples that one is named which a part comes upon first: that depends on the
+        number of threads.
     """
     parts = min(threads_here(), count, size // _PART) if apart and size >= 2 * _PART else 1
     if parts < 2:

@@ -40,7 +40,10 @@ def finite_pairs(pred: Any, gt: Any) -> tuple[Array, Array]:
     """
     first, second = as_float64(pred), as_float64(gt)
     if first.shape != second.shape or first.ndim == 0 or 0 in first.shape[1:]:
-        msg = f"pred has shape {list(first.shape)}, gt {list(second.shape)}; both are (samples, ...) and equal"
+        msg = (
+            f"pred has shape {list(first.shape)}, gt {list(second.shape)}; both are (samples, "
+            f"...) and equal"
+        )
         raise UsageError(msg)
     axes = tuple(range(1, first.ndim))
     finite = np.isfinite(first).all(axis=axes) & np.isfinite(second).all(axis=axes)
@@ -171,14 +174,15 @@ class Units(Probe):
     samples: int
 
 
-# ------------------------------------------------------------------------------------------ evaluation
+# --------------------------------------------------------------------------------------- evaluation
 
 
 def probe_coverage(indices: Iterable[int], n: int) -> EvalCoverage:
     """Tell whether an evaluation has seen each of n samples exactly once.
 
     Args:
-        indices: those that were evaluated, of all ranks; with their epoch in them, as samplers give them, or plain.
+        indices: those that were evaluated, of all ranks; with their epoch in them, as samplers give
+            them, or plain.
         n: length of the dataset.
 
     Raises:
@@ -197,13 +201,18 @@ def probe_coverage(indices: Iterable[int], n: int) -> EvalCoverage:
     counts = np.bincount(inside, minlength=n)
     seen, doubled = int(np.count_nonzero(counts)), int(np.count_nonzero(counts > 1))
     missing, outside = n - seen, len(found) - len(inside)
-    ok, verdict = not (missing or doubled or outside), f"Each of {n:,} samples was seen exactly once."
+    ok, verdict = (
+        not (missing or doubled or outside),
+        f"Each of {n:,} samples was seen exactly once.",
+    )
     if not ok:
         parts = [f"{seen:,} of {n:,} samples were seen{_pattern(np.flatnonzero(counts), n)}"]
         parts += [f"{doubled:,} more than once"] if doubled else []
         parts += [f"{outside:,} indices are outside the dataset"] if outside else []
         verdict = "; ".join(parts) + "."
-    return EvalCoverage(seen=seen, missing=missing, doubled=doubled, outside=outside, verdict=verdict, ok=ok)
+    return EvalCoverage(
+        seen=seen, missing=missing, doubled=doubled, outside=outside, verdict=verdict, ok=ok
+    )
 
 
 def _pattern(seen: Array, n: int) -> str:
@@ -226,8 +235,10 @@ def probe_constant_metric(history: Sequence[float], least: int = 5) -> ConstantM
         UsageError: `least` is out of range.
 
     Notes:
-        Equal means to 1e-9 of the value. A metric that stays at 0, 1 or 100 may have reached its bound, and NaN is
-        another fault: neither is claimed. One that counts over few samples may repeat itself: take a larger `least`.
+        Equal means to 1e-9 of the value. A metric that stays at 0, 1 or 100 may have reached its
+        bound, and NaN is
+        another fault: neither is claimed. One that counts over few samples may repeat itself: take
+            a larger `least`.
     """
     least = whole_number("least", least, 2)
     values = as_float64(history).reshape(-1)
@@ -243,16 +254,24 @@ def probe_constant_metric(history: Sequence[float], least: int = 5) -> ConstantM
     elif last in {0.0, 1.0, 100.0}:
         said, sure = f"It stays at {last:g} for {repeats} values, which may be its bound.", False
     else:
-        said = f"{repeats} evaluations in a row gave {last:g}: weights or evaluated samples do not change."
+        said = (
+            f"{repeats} evaluations in a row gave {last:g}: weights or evaluated samples do not "
+            f"change."
+        )
         ok = False
     return ConstantMetric(value=last, repeats=repeats, verdict=said, ok=ok, sure=sure)
 
 
-# ------------------------------------------------------------------------------------------ language models
+# ---------------------------------------------------------------------------------- language models
 
 
 def probe_label_shift(
-    logits: Any, ids: Any, *, expected: int = 1, ignore: int = -100, lags: Sequence[int] = (-1, 0, 1, 2, 3)
+    logits: Any,
+    ids: Any,
+    *,
+    expected: int = 1,
+    ignore: int = -100,
+    lags: Sequence[int] = (-1, 0, 1, 2, 3),
 ) -> LabelShift:
     """Tell which lag the loss fits: whether labels are shifted once too often, or not at all.
 
@@ -261,8 +280,8 @@ def probe_label_shift(
         ids: int (batch, positions) or (positions): the labels as they meet the logits
 
     Args:
-        expected: the lag that the loss uses; 1: the logits of a position predict the next id; 0: ids are shifted
-            already.
+        expected: the lag that the loss uses; 1: the logits of a position predict the next id; 0:
+            ids are shifted already.
         ignore: the id that is no label.
         lags: those that are tried.
 
@@ -270,14 +289,19 @@ def probe_label_shift(
         UsageError: shapes do not fit.
 
     Notes:
-        All lags are compared on the same positions. Another lag is a fault where its loss is lower by 0.1 nat and by
-        four standard errors of the paired difference, over 32 positions or more; the lag of the id that a position was
-        given, where it is less than a quarter, as of a model trained to copy. Positions with NaN are left out.
+        All lags are compared on the same positions. Another lag is a fault where its loss is lower
+        by 0.1 nat and by four standard errors of the paired difference, over 32 positions or more;
+        the lag of the id that a position was given, where it is less than a quarter, as of a model
+        trained to copy. Positions with NaN are left out.
     """
     scores, labels = logits if hasattr(logits, "shape") else as_array(logits), as_array(ids)
     if len(scores.shape) == labels.ndim + 1 == 2:
         scores, labels = scores[None], labels[None]
-    if len(scores.shape) != 3 or labels.shape != tuple(scores.shape[:2]) or labels.dtype.kind not in "iu":
+    if (
+        len(scores.shape) != 3
+        or labels.shape != tuple(scores.shape[:2])
+        or labels.dtype.kind not in "iu"
+    ):
         msg = (
             f"logits are (batch, positions, vocabulary), ids whole numbers (batch, positions); "
             f"found {list(scores.shape)} and {labels.dtype} {list(labels.shape)}"
@@ -287,8 +311,13 @@ def probe_label_shift(
     losses = _losses(scores, labels, tried, ignore)
     count = losses.shape[1]
     if count < LEAST_TOKENS:
-        few = f"Cannot tell: only {count} positions have a label at every lag, of {LEAST_TOKENS} that are needed."
-        return LabelShift(best=expected, expected=expected, losses={}, tokens=count, verdict=few, sure=False)
+        few = (
+            f"Cannot tell: only {count} positions have a label at every lag, of {LEAST_TOKENS} "
+            f"that are needed."
+        )
+        return LabelShift(
+            best=expected, expected=expected, losses={}, tokens=count, verdict=few, sure=False
+        )
     means = {lag: float(loss.mean()) for lag, loss in zip(tried, losses, strict=True)}
     # tied embeddings let a model that has learned nothing favour the id it was given
     counts = [lag for lag in tried if lag != expected - 1 or means[lag] < means[expected] / 4]
@@ -299,8 +328,13 @@ def probe_label_shift(
     verdict = f"No lag fits better than lag {expected}; best {said}."
     if not ok:
         off = best - expected
-        verdict = f"The loss fits {said}, not lag {expected} ({means[expected]:.2f} nat): labels are off by {off:+d}."
-    return LabelShift(best=best, expected=expected, losses=means, tokens=count, verdict=verdict, ok=ok)
+        verdict = (
+            f"The loss fits {said}, not lag {expected} ({means[expected]:.2f} nat): labels "
+            f"are off by {off:+d}."
+        )
+    return LabelShift(
+        best=best, expected=expected, losses=means, tokens=count, verdict=verdict, ok=ok
+    )
 
 
 @np.errstate(all="ignore")
@@ -339,10 +373,11 @@ def probe_centering(pred: Any, gt: Any) -> Centering:
         UsageError: shapes do not fit.
 
     Notes:
-        Centred on a joint (or on the mean) means that it is at 0 in every sample, to 0.1 % of the size. It is a fault
-        where one of both is centred, and the other, centred elsewhere or more than half a size away, would, if it were
-        moved, fit twice as well and explain half of the truth's spread: predictions of a model that has learned nothing
-        claim nothing. Samples with NaN are left out.
+        Centred on a joint (or on the mean) means that it is at 0 in every sample, to 0.1 % of the
+        size. It is a fault where one of both is centred, and the other, centred elsewhere or more
+        than half a size away, would, if it were moved, fit twice as well and explain half of the
+        truth's spread: predictions of a model that has learned nothing claim nothing. Samples with
+        NaN are left out.
     """
     first, second = finite_pairs(pred, gt)
     if first.ndim != 3:
@@ -354,20 +389,31 @@ def probe_centering(pred: Any, gt: Any) -> Centering:
     spread = second - second.mean(axis=1, keepdims=True)
     size = float(np.median(np.sqrt((spread**2).sum(axis=2).mean(axis=1)))) if count else 0.0
     if why := why or ("" if size else "the truth is a point"):
-        return Centering(pred="", gt="", offset=_NAN, samples=count, verdict=f"Cannot tell: {why}.", sure=False)
+        return Centering(
+            pred="", gt="", offset=_NAN, samples=count, verdict=f"Cannot tell: {why}.", sure=False
+        )
     moved = first.mean(axis=1) - second.mean(axis=1)
     offset = float(np.median(np.linalg.norm(moved, axis=1))) / size
     error, rest, whole = (
-        np.sqrt((values**2).sum(axis=2).mean()) for values in (first - second, first - second - moved[:, None], spread)
+        np.sqrt((values**2).sum(axis=2).mean())
+        for values in (first - second, first - second - moved[:, None], spread)
     )
     on, truth = _centre(first, size), _centre(second, size)
-    near = offset <= 0.5 and not (on and truth)  # of two that are centred, elsewhere is another place however near
+    near = offset <= 0.5 and not (
+        on and truth
+    )  # of two that are centred, elsewhere is another place however near
     ok = on == truth or near or rest >= error / 2 or rest >= whole * np.sqrt(0.5)
     centres = f"the truth is centred on {truth or 'nothing'}, the predictions on {on or 'nothing'}"
-    verdict = f"No sign of two centres: {centres}{'' if on == truth else ', and to move them would not mend them'}."
+    verdict = (
+        f"No sign of two centres: "
+        f"{centres}{'' if on == truth else ', and to move them would not mend them'}."
+    )
     if not ok:
         better = f"{error / max(rest, 1e-300):.3g} times better"
-        verdict = f"T{centres[1:]}: they lie {offset:.3g} sizes apart and would fit {better} in one place."
+        verdict = (
+            f"T{centres[1:]}: they lie {offset:.3g} sizes apart and would fit {better} in "
+            f"one place."
+        )
     return Centering(pred=on, gt=truth, offset=offset, samples=count, verdict=verdict, ok=bool(ok))
 
 
@@ -380,22 +426,25 @@ def _centre(values: Array, size: float) -> str:
     near = (np.linalg.norm(values, axis=2) <= 1e-3 * size).all(axis=0)
     if near.any():
         return f"joint {int(near.argmax())}"
-    return "mean" if bool((np.linalg.norm(values.mean(axis=1), axis=1) <= 1e-3 * size).all()) else ""
+    return (
+        "mean" if bool((np.linalg.norm(values.mean(axis=1), axis=1) <= 1e-3 * size).all()) else ""
+    )
 
 
 def probe_units(pred: Any, gt: Any) -> Units:
     """Tell whether predictions and truth are in the same unit.
 
     Shapes:
-        pred, gt: float (samples, ...); of (samples, joints, 3) each sample is taken about its own mean
+        pred, gt: float (samples, ...); of (samples, joints, 3) each sample is taken about its own
+            mean
 
     Raises:
         UsageError: shapes do not fit.
 
     Notes:
-        A fault where the predictions follow the truth (correlation 0.7 or more) and their sizes differ by the factor of
-        two units, to 10 %; to more for 1000, as errors ask for. Samples with NaN are left out; values without spread
-        tell nothing.
+        A fault where the predictions follow the truth (correlation 0.7 or more) and their sizes
+        differ by the factor of two units, to 10 %; to more for 1000, as errors ask for. Samples
+        with NaN are left out; values without spread tell nothing.
     """
     first, second = finite_pairs(pred, gt)
     count = len(first)
@@ -411,14 +460,24 @@ def probe_units(pred: Any, gt: Any) -> Units:
     ratio = of_pred / of_gt
     correlation = float((first / of_pred * (second / of_gt)).mean())
     factor = max(ratio, 1 / ratio)
-    wide = 1.1 / max(correlation, 0.7)  # what errors make of it; of smaller factors there are other readings
+    wide = 1.1 / max(
+        correlation, 0.7
+    )  # what errors make of it; of smaller factors there are other readings
     slack = {words: wide if number == _MILLI else 1.1 for words, number in _UNITS.items()}
-    near = [words for words, number in _UNITS.items() if 1 / slack[words] <= factor / number <= slack[words]]
+    near = [
+        words
+        for words, number in _UNITS.items()
+        if 1 / slack[words] <= factor / number <= slack[words]
+    ]
     ok = not near or correlation < 0.7
-    verdict = f"No sign of two units: predictions are {ratio:.3g} times as large, correlation {correlation:.2f}."
+    verdict = (
+        f"No sign of two units: predictions are {ratio:.3g} times as large, correlation "
+        f"{correlation:.2f}."
+    )
     if not ok:
         verdict = (
-            f"The predictions follow the truth (correlation {correlation:.2f}) and are {factor:.4g} times "
+            f"The predictions follow the truth (correlation {correlation:.2f}) and are "
+            f"{factor:.4g} times "
             f"{'larger' if ratio > 1 else 'smaller'}: two units, a factor of {near[0]}."
         )
     return Units(ratio=ratio, correlation=correlation, samples=count, verdict=verdict, ok=ok)

@@ -20,7 +20,10 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import xxhash
-from numpy.random import Generator, Philox  # now: of a thread that imports it, a worker forked meanwhile waits for ever
+from numpy.random import (
+    Generator,
+    Philox,
+)  # now: of a thread that imports it, a worker forked meanwhile waits for ever
 
 from datacheck.cache.windows import WindowIndex
 from datacheck.errors import BudgetExceededError, InvalidSample, UsageError
@@ -56,15 +59,18 @@ class Budget:
     """What may fail at run time before the run is stopped, and what has failed.
 
     Args:
-        share: of the samples of an epoch, 0 to 1; judged over 10,000 samples, or a whole epoch of fewer.
+        share: of the samples of an epoch, 0 to 1; judged over 10,000 samples, or a whole epoch of
+            fewer.
         run: failures without a sample in between, and candidates for one item, 1 or more.
 
     Raises:
         UsageError: a value is not one of these.
 
     Notes:
-        Counts are those of this process and its workers, forked or spawned, in memory that they share. Each rank has
-        its own and stops alone: where there are several, `guard` stops them together. A worker that is killed leaves no
+        Counts are those of this process and its workers, forked or spawned, in memory that they
+        share. Each rank has
+        its own and stops alone: where there are several, `guard` stops them together. A worker that
+            is killed leaves no
         lock behind. A pickled budget starts anew, except in a new worker.
     """
 
@@ -92,7 +98,9 @@ class Budget:
 
     @contextmanager
     def _locked(self) -> Iterator[Any]:
-        if self._lock[0] != os.getpid():  # another thread of the parent may have held it when this process was forked
+        if (
+            self._lock[0] != os.getpid()
+        ):  # another thread of the parent may have held it when this process was forked
             self._lock = os.getpid(), threading.Lock()
         with self._lock[1]:
             fcntl.lockf(self._file, fcntl.LOCK_EX)
@@ -101,7 +109,7 @@ class Budget:
             finally:
                 fcntl.lockf(self._file, fcntl.LOCK_UN)
 
-    # ------------------------------------------------------------------------------------------ counting
+    # ------------------------------------------------------------------------------------- counting
 
     def serve(self, epoch: int, count: int) -> None:
         """Count samples that were served."""
@@ -144,11 +152,12 @@ class Budget:
         if failed > math.ceil(self.share * max(served + failed, min(items, _JUDGED_FROM))):
             epoch = int(now["epoch"][0])
             return (
-                f"{failed} of {served + failed:,} samples failed in epoch {epoch}; allowed are {self.share:.3g} of them"
+                f"{failed} of {served + failed:,} samples failed in epoch {epoch}; allowed are "
+                f"{self.share:.3g} of them"
             )
         return None
 
-    # ------------------------------------------------------------------------------------------ what was counted
+    # ----------------------------------------------------------------------------- what was counted
 
     @property
     def served(self) -> int:
@@ -165,7 +174,11 @@ class Budget:
         """How many samples were replaced for each reason, in all epochs; after 31 reasons the rest is one."""
         with self._locked() as now:
             texts, counts = now["reasons"][0].tolist(), now["counts"][0].tolist()
-        return {text.decode("utf-8", "replace"): count for text, count in zip(texts, counts, strict=True) if count}
+        return {
+            text.decode("utf-8", "replace"): count
+            for text, count in zip(texts, counts, strict=True)
+            if count
+        }
 
     @property
     def failures(self) -> list[SampleFailure]:
@@ -173,7 +186,9 @@ class Budget:
         with self._locked() as now:
             listed = now["listed"][0, : min(int(now["failed"][0]), _MOST_FAILURES)].tolist()
             texts = [text.decode("utf-8", "replace") for text in now["reasons"][0].tolist()]
-        return [SampleFailure(epoch, item, tried, texts[slot]) for epoch, item, tried, slot in listed]
+        return [
+            SampleFailure(epoch, item, tried, texts[slot]) for epoch, item, tried, slot in listed
+        ]
 
 
 def budget_of(given: Any) -> Budget:
@@ -210,7 +225,10 @@ def _served(now: Any, epoch: int, count: int) -> None:
 def _reason_slot(now: Any, reason: str) -> int:
     """Return where a reason is counted; the last place is that of all that are too many."""
     text = (
-        reason.encode("utf-8", "replace")[:_REASON_CHARS].decode("utf-8", "ignore").strip("\0 \n").encode()
+        reason.encode("utf-8", "replace")[:_REASON_CHARS]
+        .decode("utf-8", "ignore")
+        .strip("\0 \n")
+        .encode()
         or b"no reason"
     )
     texts = now["reasons"][0]
@@ -237,7 +255,9 @@ _MASK = 2**64 - 1
 
 def draw(seed: int, epoch: int, item: int, attempt: int) -> int:
     """Return 64 random bits that belong to (seed, epoch, item, attempt)."""
-    return xxhash.xxh3_64_intdigest(_KEY.pack(seed & _MASK, epoch & _MASK, item & _MASK, attempt & _MASK))
+    return xxhash.xxh3_64_intdigest(
+        _KEY.pack(seed & _MASK, epoch & _MASK, item & _MASK, attempt & _MASK)
+    )
 
 
 class Items:
@@ -248,34 +268,42 @@ class Items:
 
     Args:
         usable: which samples may be served.
-        policy: "resample" and "keep" put a usable item in the place of each other one, "skip" counts usable items
-            only, "raise" leaves the refusal to the caller.
+        policy: "resample" and "keep" put a usable item in the place of each other one, "skip"
+            counts usable items only, "raise" leaves the refusal to the caller.
         seed: any integer.
-        windows: the windows, made with ``skip`` for that policy; None where an item is a whole sample.
+        windows: the windows, made with ``skip`` for that policy; None where an item is a whole
+            sample.
 
     Raises:
         UsageError: nothing can be served; the policy is unknown.
 
     Notes:
-        A substitute depends on (seed, epoch, item) and the cache only: equal in every worker and on every rank.
-        Its draw is uniform over the usable items.
+        A substitute depends on (seed, epoch, item) and the cache only: equal in every worker and on
+        every rank. Its draw is uniform over the usable items.
     """
 
-    def __init__(self, usable: Array, policy: Policy, seed: int, windows: WindowIndex | None = None) -> None:
+    def __init__(
+        self, usable: Array, policy: Policy, seed: int, windows: WindowIndex | None = None
+    ) -> None:
         if policy not in get_args(Policy):
             msg = f"on_invalid={policy!r} is not one of {', '.join(get_args(Policy))}"
             raise UsageError(msg)
         self._usable, self._seed, self._windows = usable, seed, windows
         samples = int(np.count_nonzero(usable))
         if samples == 0:
-            msg = f"none of the {len(usable):,} samples is valid. See what is wrong with them: datacheck scan"
+            msg = (
+                f"none of the {len(usable):,} samples is valid. See what is wrong with them: "
+                f"datacheck scan"
+            )
             raise UsageError(msg)
         self._count = samples if windows is None else windows.usable
         if self._count == 0 and windows is not None:
             cut = windows.windows
             msg = (
-                f"no window: none of the {samples:,} valid episodes has {cut.least} steps; the longest has "
-                f"{windows.longest(usable)}. Pad short episodes (short='pad') or use shorter windows."
+                f"no window: none of the {samples:,} valid episodes has {cut.least} steps; the "
+                f"longest has "
+                f"{windows.longest(usable)}. Pad short episodes (short='pad') or use shorter "
+                f"windows."
             )
             raise UsageError(msg)
         skips = policy == "skip" and samples < len(usable) and windows is None
@@ -291,7 +319,11 @@ class Items:
         """Return the sample (episode) of each item, int64 (items)."""
         if self._windows is not None:
             return self._windows.locate(items)[0]
-        return items if self._gaps is None else items + np.searchsorted(self._gaps, items, side="right")
+        return (
+            items
+            if self._gaps is None
+            else items + np.searchsorted(self._gaps, items, side="right")
+        )
 
     def steps(self, items: Array) -> tuple[Array, Array]:
         """Return the step of each item, and how many its episode has, int64 (items) each."""
@@ -313,7 +345,10 @@ class Items:
         if wrong.size:
             of = np.broadcast_to(epochs, items.shape)[wrong].tolist()
             items = items.copy()
-            items[wrong] = [next(self.candidates(*wanted)) for wanted in zip(items[wrong].tolist(), of, strict=True)]
+            items[wrong] = [
+                next(self.candidates(*wanted))
+                for wanted in zip(items[wrong].tolist(), of, strict=True)
+            ]
         return items
 
     def candidates(self, item: int, epoch: int) -> Iterator[int]:
@@ -324,7 +359,11 @@ class Items:
             candidate = draw(self._seed, epoch, item, attempt) % self._length
             if not self.unusable(np.array([candidate])).size:
                 yield candidate
-        usable = None if self._windows is not None or self._gaps is not None else np.flatnonzero(self._usable)
+        usable = (
+            None
+            if self._windows is not None or self._gaps is not None
+            else np.flatnonzero(self._usable)
+        )
         for attempt in count(_TRIES):
             number = draw(self._seed, epoch, item, attempt) % self._count
             if usable is not None:
@@ -349,19 +388,24 @@ class Attempts:
         budget: how much may fail.
 
     Raises:
-        UsageError: `catch` names an exception that is no sample's fault, or a class so wide that it holds one.
+        UsageError: `catch` names an exception that is no sample's fault, or a class so wide that it
+            holds one.
 
     Notes:
-        What is served depends on (seed, epoch, item) and on what fails: where that depends on the sample (and on the
-        random numbers that belong to it) alone, it is equal in every worker and on every rank, and the number of
-        samples is always what was asked for.
+        What is served depends on (seed, epoch, item) and on what fails: where that depends on the
+        sample (and on the random numbers that belong to it) alone, it is equal in every worker and
+        on every rank, and the number of samples is always what was asked for.
     """
 
-    def __init__(self, items: Items, policy: Policy, catch: Sequence[type[Exception]], budget: Budget) -> None:
+    def __init__(
+        self, items: Items, policy: Policy, catch: Sequence[type[Exception]], budget: Budget
+    ) -> None:
         self.items, self._policy, self._budget = items, policy, budget
         self.catch = check_catch(catch)
 
-    def served(self, epochs: Array, asked: Array, first: Array, make: Make, name: Callable[[int], str]) -> list[Any]:
+    def served(
+        self, epochs: Array, asked: Array, first: Array, make: Make, name: Callable[[int], str]
+    ) -> list[Any]:
         """Return one sample for each item.
 
         Shapes:
@@ -371,7 +415,8 @@ class Attempts:
             epochs: of each item.
             asked: the items.
             first: their first candidates.
-            make: called with the place of an item, the candidate and the number of the attempt, from 0.
+            make: called with the place of an item, the candidate and the number of the attempt,
+                from 0.
             name: what an item is called in messages.
 
         Raises:
@@ -389,13 +434,19 @@ class Attempts:
                     raise
                 self._fail(SampleFailure(epoch, item, candidate, _reason(error)), before, name)
                 before = 0
-                samples.append(self._next(epoch, item, lambda *which, place=place: make(place, *which), name))
+                samples.append(
+                    self._next(epoch, item, lambda *which, place=place: make(place, *which), name)
+                )
         self._budget.serve(int(epochs.max(initial=0)), before)
         return samples
 
-    def _next(self, epoch: int, item: int, make: Callable[[int, int], Any], name: Callable[[int], str]) -> Any:
+    def _next(
+        self, epoch: int, item: int, make: Callable[[int, int], Any], name: Callable[[int], str]
+    ) -> Any:
         tried: set[int] = set()
-        for attempt, candidate in enumerate(islice(self.items.candidates(item, epoch), self._budget.run)):
+        for attempt, candidate in enumerate(
+            islice(self.items.candidates(item, epoch), self._budget.run)
+        ):
             again = candidate in tried or attempt == 0  # the first one has failed
             tried.add(candidate)
             if again:
@@ -407,7 +458,10 @@ class Attempts:
             else:
                 self._budget.serve(epoch, 1)
                 return sample
-        msg = f"{name(item)}: none of {len(tried)} candidates can be served in its place. {self._listed(name)}"
+        msg = (
+            f"{name(item)}: none of {len(tried)} candidates can be served in its place. "
+            f"{self._listed(name)}"
+        )
         raise BudgetExceededError(msg)
 
     def _fail(self, failure: SampleFailure, before: int, name: Callable[[int], str]) -> None:
@@ -430,7 +484,10 @@ class Attempts:
 
 def _gaps(usable: Array) -> Array:
     """Return how many usable samples lie before each other one, int64 (unusable): these are few, those are many."""
-    parts = [first + np.flatnonzero(~usable[first : first + _PART]) for first in range(0, len(usable), _PART)]
+    parts = [
+        first + np.flatnonzero(~usable[first : first + _PART])
+        for first in range(0, len(usable), _PART)
+    ]
     left_out = np.concatenate(parts)
     gaps: Array = left_out - np.arange(len(left_out))
     return gaps
@@ -443,15 +500,25 @@ def check_catch(catch: Any) -> tuple[type[Exception], ...]:
         UsageError: one is no sample's fault, or so wide that it holds one.
     """
     if not isinstance(catch, Iterable):
-        msg = f"catch={catch!r}; a list of classes of exceptions is wanted: catch=[{getattr(catch, '__name__', catch)}]"
+        msg = (
+            f"catch={catch!r}; a list of classes of exceptions is wanted: "
+            f"catch=[{getattr(catch, '__name__', catch)}]"
+        )
         raise UsageError(msg)
     for kind in catch:
         if not (isinstance(kind, type) and issubclass(kind, Exception)):
             msg = f"catch: {kind!r} is no class of exceptions"
             raise UsageError(msg)
-        held = [never.__name__ for never in _NEVER_CAUGHT if issubclass(never, kind) or issubclass(kind, never)]
+        held = [
+            never.__name__
+            for never in _NEVER_CAUGHT
+            if issubclass(never, kind) or issubclass(kind, never)
+        ]
         if held:
-            msg = f"catch: {kind.__name__} would hide {', '.join(held)}; name the exceptions that a bad sample raises"
+            msg = (
+                f"catch: {kind.__name__} would hide {', '.join(held)}; name the exceptions that "
+                f"a bad sample raises"
+            )
             raise UsageError(msg)
     return (InvalidSample, *catch)
 

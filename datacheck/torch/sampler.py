@@ -43,11 +43,12 @@ def refuse_second_sharding(world_size: int) -> None:
     """Refuse to give batches of one rank of several to what shards them among the ranks.
 
     Raises:
-        UsageError: what asks is a loader that Accelerate's `prepare` made, in a run of several processes.
+        UsageError: what asks is a loader that Accelerate's `prepare` made, in a run of several
+            processes.
 
     Notes:
-        Nothing on a batch sampler tells Accelerate that it is sharded, and nothing tells a batch sampler who asks; so
-        the callers are looked at.
+        Nothing on a batch sampler tells Accelerate that it is sharded, and nothing tells a batch
+        sampler who asks; so the callers are looked at.
 
     Reference:
         https://github.com/huggingface/accelerate/issues/4199
@@ -63,8 +64,10 @@ def refuse_second_sharding(world_size: int) -> None:
         asks = frame.f_locals.get("self")
         if type(asks) in kinds and getattr(asks, "num_processes", world_size) > 1:
             msg = (
-                f"accelerator.prepare() shards what is the part of one of {world_size} ranks already: of {world_size} "
-                f"samples {world_size - 1} would be lost. Leave the loader out of prepare(), or give the sampler "
+                f"accelerator.prepare() shards what is the part of one of {world_size} ranks "
+                f"already: of {world_size} "
+                f"samples {world_size - 1} would be lost. Leave the loader out of prepare(), or "
+                f"give the sampler "
                 "rank=0, world_size=1."
             )
             raise UsageError(msg)
@@ -86,8 +89,8 @@ class SharedEpoch:
     """A number that this process sets and its workers read.
 
     Notes:
-        Forked workers share anonymous memory; spawned ones share a file of /dev/shm, made when the first is spawned.
-        A copy, pickled or deep, begins with the same number and goes its own way.
+        Forked workers share anonymous memory; spawned ones share a file of /dev/shm, made when the
+        first is spawned. A copy, pickled or deep, begins with the same number and goes its own way.
     """
 
     def __init__(self, epoch: int = 0) -> None:
@@ -114,12 +117,16 @@ class SharedEpoch:
     def __setstate__(self, state: dict[str, Any]) -> None:
         cell = state["_cell"]
         SharedEpoch.__init__(self, int(cell.item()))
-        if cell.is_shared():  # else it was pickled for no worker, and those of this process are to share a new one
+        if (
+            cell.is_shared()
+        ):  # else it was pickled for no worker, and those of this process are to share a new one
             self._cell = cell
 
 
 VERSION = 1  # of the state
-_POSITIONS_AT_ONCE = 8192  # positions that are put in order at once: one by one costs a hundred times as much
+_POSITIONS_AT_ONCE = (
+    8192  # positions that are put in order at once: one by one costs a hundred times as much
+)
 
 
 @dataclass
@@ -143,34 +150,49 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
     """Batches of indices: ``DataLoader(dataset, batch_sampler=Sampler(dataset, batch_size))``.
 
     Args:
-        dataset: what is indexed; one that decodes epochs (`CachedDataset`, `Mix`) gets them in each index.
+        dataset: what is indexed; one that decodes epochs (`CachedDataset`, `Mix`) gets them in each
+            index.
         batch_size: samples of a batch of one rank, 1 or more.
         shuffle: False: in the order of the items, each epoch.
         seed: 0 or more.
-        drop_last: leave the positions out that fill no global batch; otherwise the last one is filled up from the
-            beginning of the same epoch, so that every batch of every rank is full.
+        drop_last: leave the positions out that fill no global batch; otherwise the last one is
+            filled up from the beginning of the same epoch, so that every batch of every rank is
+            full.
         block: shuffle blocks, not samples: "shard" of the cache, or how many items make one.
         pool: how many blocks are shuffled together.
         weights: how often each item is drawn, with replacement (items); any scale, 0 is never.
         samples: positions of an epoch, where there are weights; as many as items where it is None.
-        rank, world_size: where None, as torch.distributed says when it is asked for batches, else 0 and 1.
+        rank, world_size: where None, as torch.distributed says when it is asked for batches, else 0
+            and 1.
 
     Raises:
-        UsageError: a value is out of range, two of them exclude each other, or there is no whole batch to drop to;
+        UsageError: a value is out of range, two of them exclude each other, or there is no whole
+            batch to drop to;
             when it is asked for batches: Accelerate would shard again what it gives.
 
     Notes:
-        A global batch is batch_size * world_size positions of the epoch; rank r has the r-th part. Order and batches
-        depend on (seed, epoch, position) only: with a constant global batch, world size and workers change nothing.
-        Each ``iter()`` is an epoch: the one that was set or loaded (until its first batch is asked for), else the
-        next. All ranks get equally many batches.
+        A global batch is batch_size * world_size positions of the epoch; rank r has the r-th part.
+        Order and batches depend on (seed, epoch, position) only: with a constant global batch,
+        world size and workers change nothing. Each ``iter()`` is an epoch: the one that was set or
+        loaded (until its first batch is asked for), else the next. All ranks get equally many
+        batches.
     """
 
     def __init__(
-        self, dataset: Sized, batch_size: int, *, shuffle: bool = True, seed: int = 0, drop_last: bool = False,
-        block: int | Literal["shard"] | None = None, pool: int = 16, weights: Any = None, samples: int | None = None,
-        rank: int | None = None, world_size: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        dataset: Sized,
+        batch_size: int,
+        *,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+        block: int | Literal["shard"] | None = None,
+        pool: int = 16,
+        weights: Any = None,
+        samples: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> None:
         self.batch_size, self.drop_last = whole_number("batch_size", batch_size, 1), drop_last
         self._place = rank, world_size
         rank_and_world(rank, world_size)  # for what it raises; later it may say something else
@@ -178,18 +200,25 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
         self._dataset, self._packed = dataset, bool(getattr(dataset, "decodes_epoch", False))
         blocks = _shards(dataset) if block == "shard" else block
         self.order = Order(
-            length_of(dataset), seed, shuffle=shuffle, blocks=blocks, pool=pool, weights=weights, samples=samples
+            length_of(dataset),
+            seed,
+            shuffle=shuffle,
+            blocks=blocks,
+            pool=pool,
+            weights=weights,
+            samples=samples,
         )
         self._pass = _EpochPass(0, 0)
         self._next: _EpochPass | None = None  # set while a pass is under way
         if not len(self):
             msg = (
-                f"{len(self.order):,} samples are fewer than a global batch ({self.batch_size:,} on each of "
+                f"{len(self.order):,} samples are fewer than a global batch ({self.batch_size:,} "
+                f"on each of "
                 f"{self.world_size} ranks), and drop_last=True leaves nothing"
             )
             raise UsageError(msg)
 
-    # ------------------------------------------------------------------------------------------ shape
+    # ---------------------------------------------------------------------------------------- shape
 
     @property
     def world_size(self) -> int:
@@ -221,9 +250,14 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
         return len(self.order) % self.global_batch if self.drop_last else 0
 
     def __repr__(self) -> str:
-        last = f"{self.dropped} left out" if self.drop_last else f"{self.repeated} repeated in the last"
+        last = (
+            f"{self.dropped} left out"
+            if self.drop_last
+            else f"{self.repeated} repeated in the last"
+        )
         return (
-            f"<Sampler {len(self.order):,} samples, {len(self):,} batches of {self.batch_size} on each of "
+            f"<Sampler {len(self.order):,} samples, {len(self):,} batches of {self.batch_size} on "
+            f"each of "
             f"{self.world_size} ranks, {last}>"
         )
 
@@ -231,7 +265,7 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
         left = len(self.order) - consumed
         return left // self.global_batch if self.drop_last else -(-left // self.global_batch)
 
-    # ------------------------------------------------------------------------------------------ epochs
+    # --------------------------------------------------------------------------------------- epochs
 
     @property
     def epoch(self) -> int:
@@ -261,15 +295,19 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
             UsageError: it is no whole number of 0 or more.
 
         Notes:
-            The epoch of the pass that is under way, set behind its ``iter()``, means that pass where the loop takes
-            more of it. Of a DataLoader with workers nobody can tell once they have been given its last batch: then the
-            next pass is of that epoch, too. Set it before ``iter()``.
+            The epoch of the pass that is under way, set behind its ``iter()``, means that pass
+            where the loop takes more of it. Of a DataLoader with workers nobody can tell once they
+            have been given its last batch: then the next pass is of that epoch, too. Set it before
+                ``iter()``.
         """
         epoch = whole_number("epoch", epoch)
         if self._pass.batches:
             self._next = _EpochPass(epoch, 0)
         elif epoch != self._pass.epoch:
-            self._pass.epoch, self._pass.start = epoch, 0  # also of an iterator: Lightning sets it behind iter()
+            self._pass.epoch, self._pass.start = (
+                epoch,
+                0,
+            )  # also of an iterator: Lightning sets it behind iter()
         set_dataset_epoch(self._dataset, epoch)
 
     def _begin(self, new: _EpochPass) -> None:
@@ -280,8 +318,11 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
         """Begin a pass; batches are those of this rank."""
         refuse_second_sharding(self.world_size)
         last = self._next or self._pass
-        # a DataLoader with workers calls this twice before it takes a batch: what handed out nothing is begun anew
-        self._begin(_EpochPass(last.epoch + 1, 0) if last.batches else _EpochPass(last.epoch, last.start))
+        # a DataLoader with workers calls this twice before it takes a batch: what handed out
+        # nothing is begun anew
+        self._begin(
+            _EpochPass(last.epoch + 1, 0) if last.batches else _EpochPass(last.epoch, last.start)
+        )
         return self._batches(self._pass)
 
     def _batches(self, of: _EpochPass) -> Iterator[list[int]]:
@@ -304,7 +345,7 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
         """The same indices one by one: ``DataLoader(dataset, batch_size=..., sampler=batches.sampler)``."""
         return IndexSampler(self)
 
-    # ------------------------------------------------------------------------------------------ state
+    # ---------------------------------------------------------------------------------------- state
 
     @property
     def fingerprint(self) -> str:
@@ -315,40 +356,58 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
         """Return where the loop is: epoch, samples consumed by all ranks, seed, fingerprint.
 
         Args:
-            batches: how many batches the loop has had since this pass over the loader began. None: as many as were
-                handed out, which is true with ``num_workers=0``; workers fetch ahead, and what they have fetched is
-                lost where `batches` does not say so.
+            batches: how many batches the loop has had since this pass over the loader began. None:
+                as many as were handed out, which is true with ``num_workers=0``; workers fetch
+                ahead, and what they have fetched is lost where `batches` does not say so.
 
         Raises:
             UsageError: `batches` is more than were handed out.
         """
         now = self._next or self._pass
-        if batches and now.epoch == self._pass.epoch:  # set again while workers were ahead of the loop
+        if (
+            batches and now.epoch == self._pass.epoch
+        ):  # set again while workers were ahead of the loop
             now = self._pass
         had = now.batches if batches is None else whole_number("batches", batches, 0, now.batches)
         consumed = now.start + had * self.global_batch
         ended = self._left(consumed) <= 0
-        where = {"epoch": now.epoch + 1, "consumed": 0} if ended else {"epoch": now.epoch, "consumed": consumed}
-        return {"version": VERSION, **where, "seed": self.order.seed, "fingerprint": self.fingerprint}
+        where = (
+            {"epoch": now.epoch + 1, "consumed": 0}
+            if ended
+            else {"epoch": now.epoch, "consumed": consumed}
+        )
+        return {
+            "version": VERSION,
+            **where,
+            "seed": self.order.seed,
+            "fingerprint": self.fingerprint,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a state says; the next pass is the rest of that epoch, and later ones are whole.
 
         Args:
-            state: of `state_dict`, also of another batch size or number of ranks: the order goes on at its position.
+            state: of `state_dict`, also of another batch size or number of ranks: the order goes on
+                at its position.
 
         Raises:
-            UsageError: it is of another version, seed, cache or order, or no state; nothing has changed then.
+            UsageError: it is of another version, seed, cache or order, or no state; nothing has
+                changed then.
         """
         names = {"version", "epoch", "consumed", "seed", "fingerprint"}
         if not isinstance(state, Mapping) or "version" not in state:
-            msg = "this is no state of a Sampler; it has version, epoch, consumed, seed, fingerprint"
+            msg = (
+                "this is no state of a Sampler; it has version, epoch, consumed, seed, fingerprint"
+            )
             raise UsageError(msg)
         if state["version"] != VERSION:
             msg = f"a state of version {state['version']!r}; this datacheck reads version {VERSION}"
             raise UsageError(msg)
         if set(state) != names:
-            msg = f"a state of a Sampler has {', '.join(sorted(names))}; this one has {', '.join(map(str, state))}"
+            msg = (
+                f"a state of a Sampler has {', '.join(sorted(names))}; this one has "
+                f"{', '.join(map(str, state))}"
+            )
             raise UsageError(msg)
         if state["seed"] != self.order.seed:
             msg = f"a state of seed {state['seed']!r}; this sampler has seed {self.order.seed}"
@@ -356,7 +415,9 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
         self._check_fingerprint(state["fingerprint"])
         epoch = whole_number("epoch", state["epoch"])
         consumed = whole_number("consumed", state["consumed"], 0, len(self.order) - 1)
-        self._begin(_EpochPass(epoch, consumed) if self._left(consumed) > 0 else _EpochPass(epoch + 1, 0))
+        self._begin(
+            _EpochPass(epoch, consumed) if self._left(consumed) > 0 else _EpochPass(epoch + 1, 0)
+        )
 
     def _check_fingerprint(self, theirs: Any) -> None:
         ours = self.fingerprint
@@ -368,7 +429,10 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
             if data
             else "another order: shuffle, block, pool, weights or samples differ"
         )
-        msg = f"a state of {what} ({theirs}; here it is {ours}). Open what the state was saved with, or begin anew."
+        msg = (
+            f"a state of {what} ({theirs}; here it is {ours}). Open what the state was saved "
+            f"with, or begin anew."
+        )
         raise UsageError(msg)
 
 
@@ -380,7 +444,9 @@ class IndexSampler(DistributedSampler[int]):  # type: ignore[misc]
     """
 
     def __init__(self, batches: Sampler) -> None:
-        self._batches = batches  # which knows the rank when it is asked: nothing of the base is used
+        self._batches = (
+            batches  # which knows the rank when it is asked: nothing of the base is used
+        )
         self._given = 0  # of the batch that was begun
 
     def __len__(self) -> int:
@@ -406,7 +472,10 @@ class IndexSampler(DistributedSampler[int]):  # type: ignore[misc]
             UsageError: the loader's batches are not those of the sampler.
         """
         if self._given:
-            msg = f"a state {self._given} samples into a batch of {self._batches.batch_size}: give the loader that size"
+            msg = (
+                f"a state {self._given} samples into a batch of {self._batches.batch_size}: give "
+                f"the loader that size"
+            )
             raise UsageError(msg)
         return self._batches.state_dict()
 
@@ -424,7 +493,8 @@ def _check_dataset(dataset: Any) -> None:
     if isinstance(dataset, TorchSampler):
         msg = (
             f"{type(dataset).__name__} is a sampler, no dataset. Where Lightning put it here: "
-            "Trainer(use_distributed_sampler=False), since batches are sharded already; a CachedLoader needs no such "
+            "Trainer(use_distributed_sampler=False), since batches are sharded already; a "
+            "CachedLoader needs no such "
             "flag. For predict and overfit_batches give a DataLoader(dataset, batch_size)."
         )
         raise UsageError(msg)
@@ -433,7 +503,10 @@ def _check_dataset(dataset: Any) -> None:
 def _shards(dataset: Any) -> Array:
     starts = getattr(dataset, "shard_starts", None)
     if starts is None:
-        msg = f"block='shard': {type(dataset).__name__} has no shards; say how many items make a block"
+        msg = (
+            f"block='shard': {type(dataset).__name__} has no shards; say how many items make a "
+            f"block"
+        )
         raise UsageError(msg)
     found: Array = starts()
     return found

@@ -27,13 +27,13 @@ def named_values(sample: Any, whole: Collection[str] = ()) -> NamedValues:
     """Return the values of a sample by name.
 
     Args:
-        sample: a dict (nested ones are joined with ``/``), a tuple or list (names ``0``, ``1``, ...; those of a named
-            tuple), or a single value (``0``).
+        sample: a dict (nested ones are joined with ``/``), a tuple or list (names ``0``, ``1``,
+            ...; those of a named tuple), or a single value (``0``).
         whole: names whose value stays one JSON value where it is a dict or a list without arrays.
 
     Raises:
-        RefusedError: something in it is neither an array, a tensor in main memory, an image, a number, text nor a list
-            or dict of these.
+        RefusedError: something in it is neither an array, a tensor in main memory, an image, a
+            number, text nor a list or dict of these.
 
     Notes:
         ``None`` is left out. Arrays are little-endian and C-contiguous; bfloat16 becomes float32.
@@ -107,10 +107,18 @@ def _plain(value: Any, depth: int) -> Any:
         return None
     if isinstance(value, list | tuple):
         items = [_plain(item, depth + 1) for item in value]
-        return None if any(a is None and b is not None for a, b in zip(items, value, strict=True)) else items
+        return (
+            None
+            if any(a is None and b is not None for a, b in zip(items, value, strict=True))
+            else items
+        )
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         entries = {key: _plain(item, depth + 1) for key, item in value.items()}
-        return None if any(entries[key] is None and value[key] is not None for key in entries) else entries
+        return (
+            None
+            if any(entries[key] is None and value[key] is not None for key in entries)
+            else entries
+        )
     return None
 
 
@@ -128,7 +136,9 @@ def _numbers(value: Any) -> Array | None:
 def _value(name: str, value: Any) -> Any:
     if isinstance(value, str | PurePath | bytes):
         return _text(name, value) if isinstance(value, bytes) else str(value)
-    if isinstance(value, bool | int | float | np.generic | np.ndarray) and not isinstance(value, np.ma.MaskedArray):
+    if isinstance(value, bool | int | float | np.generic | np.ndarray) and not isinstance(
+        value, np.ma.MaskedArray
+    ):
         return _array(name, np.asarray(value), value)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
@@ -139,7 +149,10 @@ def _value(name: str, value: Any) -> Any:
 
 
 def _refusal(name: str, kind: str) -> str:
-    return f"{name}: {kind}; a loader returns arrays, tensors, images, numbers, text, and lists or dicts of these"
+    return (
+        f"{name}: {kind}; a loader returns arrays, tensors, images, numbers, text, and lists or "
+        f"dicts of these"
+    )
 
 
 def _text(name: str, value: bytes) -> str:
@@ -151,7 +164,9 @@ def _text(name: str, value: bytes) -> str:
 
 def _tensor(name: str, value: Any, torch: Any) -> Array:
     if value.device.type != "cpu":
-        msg = f"{name}: a tensor on {value.device}; a loader returns tensors in main memory (.cpu())"
+        msg = (
+            f"{name}: a tensor on {value.device}; a loader returns tensors in main memory (.cpu())"
+        )
         raise RefusedError(msg)
     if value.layout is not torch.strided or value.is_quantized:
         raise RefusedError(_refusal(name, "a sparse or quantized tensor"))
@@ -183,7 +198,11 @@ def _plain_text(name: str, texts: Any) -> Any:
 
 def _type(value: Any) -> str:
     kind = type(value)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return (
+        kind.__qualname__
+        if kind.__module__ == "builtins"
+        else f"{kind.__module__}.{kind.__qualname__}"
+    )
 
 
 def digest_values(values: NamedValues) -> dict[str, int]:
@@ -197,7 +216,9 @@ def _digest(value: Any) -> int:
         hasher.update(f"{value.dtype.str}{value.shape}\0".encode())
         hasher.update(value.reshape(-1).data if value.size else b"")
     else:
-        hasher.update(value.encode("utf-8", "surrogatepass") if isinstance(value, str) else _json(value))
+        hasher.update(
+            value.encode("utf-8", "surrogatepass") if isinstance(value, str) else _json(value)
+        )
     return hasher.intdigest()
 
 
@@ -210,7 +231,12 @@ def _json(value: Any) -> bytes:
 
 Values = dict[str, Any]
 
-_COMPANION_SUFFIXES = ("_offset", "_mask", "_is_pad", "_is_present")  # what a collate function says of a field
+_COMPANION_SUFFIXES = (
+    "_offset",
+    "_mask",
+    "_is_pad",
+    "_is_present",
+)  # what a collate function says of a field
 _PAD_SUFFIX = "_is_pad"
 
 
@@ -220,13 +246,14 @@ def samples_of(
     """Return the samples of a batch: arrays, texts and JSON values by field.
 
     Args:
-        batch: a dict (nested ones are joined with ``/``) of tensors, arrays or lists with one entry per sample, a tuple
-            or list of these (names ``0``, ``1``, ...), a single one (``0``), or a list of dicts, one per sample, which
-            a part of a tuple may also be (``1/boxes``). With
-            `<name>_offset` beside it a field is ragged (rows of all samples, and where each ends); with `<name>_mask`
-            it is padded; rows where `<name>_is_pad` is True are no data; samples where `<name>_is_present` is False
-            lack it.
-        fields: those to look for, and what else they may be called in the batch ("" is nothing else).
+        batch: a dict (nested ones are joined with ``/``) of tensors, arrays or lists with one entry
+            per sample, a tuple or list of these (names ``0``, ``1``, ...), a single one (``0``), or
+            a list of dicts, one per sample, which a part of a tuple may also be (``1/boxes``). With
+            `<name>_offset` beside it a field is ragged (rows of all samples, and where each ends);
+            with `<name>_mask` it is padded; rows where `<name>_is_pad` is True are no data; samples
+            where `<name>_is_present` is False lack it.
+        fields: those to look for, and what else they may be called in the batch ("" is nothing
+            else).
         steps: fields whose padded steps stay, for they have a fixed number of steps.
         rest: look at all other names, too.
 
@@ -234,11 +261,15 @@ def samples_of(
         RefusedError: it is no such batch, or its parts disagree.
     """
     parts: dict[str, Any] = _columns_of_rows(batch, fields) if _is_rows(batch) else parts_of(batch)
-    inner = {place for name in (*fields, *fields.values()) for place in _parent_names(name)} - fields.keys()
+    inner = {
+        place for name in (*fields, *fields.values()) for place in _parent_names(name)
+    } - fields.keys()
     for name in [name for name in parts if name in inner and _is_rows(parts[name])]:
         parts |= _columns_of_rows(parts.pop(name), fields, f"{name}/")
     beside = {name + end for name in parts for end in _COMPANION_SUFFIXES} - fields.keys()
-    others = {name: value for name, value in parts.items() if name in beside and _length(value) >= 0}
+    others = {
+        name: value for name, value in parts.items() if name in beside and _length(value) >= 0
+    }
     columns: dict[str, list[Any]] = {}
     for name, field in _present_fields(parts, fields, beside, rest=rest).items():
         if (column := _column(name, parts[name], others, keep=field in steps)) is not None:
@@ -261,7 +292,9 @@ def name_places(batch: Any, fields: Mapping[str, str]) -> Any:
     if not _is_rows(batch):
         return batch
     places = {str(place) for place in range(len(batch))}
-    named_so = any(name.partition("/")[0] in places for name in (*fields, *fields.values()) if "/" in name)
+    named_so = any(
+        name.partition("/")[0] in places for name in (*fields, *fields.values()) if "/" in name
+    )
     return {str(place): part for place, part in enumerate(batch)} if named_so else batch
 
 
@@ -278,7 +311,10 @@ def parts_of(batch: Any) -> dict[str, Any]:
         return dict(_flat({str(place): part for place, part in enumerate(top)}))
     if _length(top) >= 0:
         return {"0": top}
-    msg = f"a batch is a dict of fields, a tuple of them, or a list of dicts; found {type(batch).__name__}"
+    msg = (
+        f"a batch is a dict of fields, a tuple of them, or a list of dicts; found "
+        f"{type(batch).__name__}"
+    )
     raise RefusedError(msg)
 
 
@@ -308,7 +344,9 @@ def _parent_names(name: str) -> Iterator[str]:
     return ("/".join(parts[:depth]) for depth in range(1, len(parts)))
 
 
-def _flat(batch: Mapping[Any, Any], head: str = "", whole: Collection[str] = ()) -> Iterator[tuple[str, Any]]:
+def _flat(
+    batch: Mapping[Any, Any], head: str = "", whole: Collection[str] = ()
+) -> Iterator[tuple[str, Any]]:
     for key, value in batch.items():
         name = f"{head}{key}"
         if isinstance(value, Mapping) and name not in whole:
@@ -323,7 +361,9 @@ def _present_fields(
     """Return the fields that are there, by their names in the batch."""
     names = {name if name in parts or not other else other: name for name, other in fields.items()}
     found = {name: field for name, field in names.items() if name in parts}
-    return found | {name: name for name in parts if rest and name not in found and name not in beside}
+    return found | {
+        name: name for name in parts if rest and name not in found and name not in beside
+    }
 
 
 def _length(value: Any) -> int:
@@ -362,27 +402,38 @@ def _column(name: str, value: Any, parts: Mapping[str, Any], *, keep: bool) -> l
     )
     for end, real in (("_mask", True), (_PAD_SUFFIX, False)):
         if f"{name}{end}" in parts and not (end == _PAD_SUFFIX and keep):
-            column = _mask_rows(f"{name}{end}", column, _entries(name, parts[f"{name}{end}"]), real=real)
+            column = _mask_rows(
+                f"{name}{end}", column, _entries(name, parts[f"{name}{end}"]), real=real
+            )
     if f"{name}_is_present" in parts:
         present = _entries(name, parts[f"{name}_is_present"])
         if len(present) != len(column):
             msg = f"{name}_is_present has {len(present)} entries, {name} {len(column)} samples"
             raise RefusedError(msg)
-        return [item if there is None or np.all(there) else None for item, there in zip(column, present, strict=True)]
+        return [
+            item if there is None or np.all(there) else None
+            for item, there in zip(column, present, strict=True)
+        ]
     return column
 
 
 def _entries(name: str, value: Any) -> list[Any]:
     """Return a value for each sample."""
     if isinstance(value, list | tuple):
-        return [None if item is None else named_values({name: _to_host(item)}, (name,)).get(name) for item in value]
+        return [
+            None if item is None else named_values({name: _to_host(item)}, (name,)).get(name)
+            for item in value
+        ]
     return [np.asarray(item) for item in _host_array(name, value)]
 
 
 def _host_array(name: str, value: Any) -> Array:
     array = named_values({name: _to_host(value)})[name]
     if not isinstance(array, np.ndarray) or not array.ndim:
-        msg = f"{name}: found {type(value).__name__}; there is one entry per sample of a field and of what goes with it"
+        msg = (
+            f"{name}: found {type(value).__name__}; there is one entry per sample of a field and "
+            f"of what goes with it"
+        )
         raise RefusedError(msg)
     return array
 
@@ -393,21 +444,34 @@ def _to_host(value: Any) -> Any:
 
 def _split_ragged(name: str, values: Array, ends: Array) -> list[Any]:
     if ends.ndim != 1 or ends.dtype.kind not in "iu":
-        return [np.asarray(item) for item in values]  # an offset of another kind: a number of the user's own
+        return [
+            np.asarray(item) for item in values
+        ]  # an offset of another kind: a number of the user's own
     starts = np.concatenate([[0], ends[:-1]]) if len(ends) else ends
     if (ends < starts).any() or (int(ends[-1]) if len(ends) else 0) != len(values):
-        msg = f"{name}_offset says where each sample ends, the last at {len(values)} rows; found {ends.tolist()[:8]}"
+        msg = (
+            f"{name}_offset says where each sample ends, the last at {len(values)} rows; found "
+            f"{ends.tolist()[:8]}"
+        )
         raise RefusedError(msg)
     return [values[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
 
 
 def _mask_rows(name: str, column: list[Any], marks: list[Any], *, real: bool) -> list[Any]:
     """Return each sample's rows that are marked so; marks that are not one truth value per row mean something else."""
-    if any(isinstance(mark, np.ndarray) and (mark.dtype != bool or mark.ndim != 1) for mark in marks):
+    if any(
+        isinstance(mark, np.ndarray) and (mark.dtype != bool or mark.ndim != 1) for mark in marks
+    ):
         return column
     shapes = [np.shape(item)[:1] for item in column]
     if shapes != [np.shape(mark) for mark in marks]:
         found = ", ".join(str(list(np.shape(mark))) for mark in marks[:3])
-        msg = f"{name} marks the rows of each sample; for shapes {[*map(list, shapes[:3])]} it has {found}"
+        msg = (
+            f"{name} marks the rows of each sample; for shapes {[*map(list, shapes[:3])]} it has "
+            f"{found}"
+        )
         raise RefusedError(msg)
-    return [item if mark is None else item[mark == real] for item, mark in zip(column, marks, strict=True)]
+    return [
+        item if mark is None else item[mark == real]
+        for item, mark in zip(column, marks, strict=True)
+    ]

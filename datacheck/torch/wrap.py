@@ -27,11 +27,15 @@ class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped
 
     Args:
         dataset: has ``__len__`` and ``__getitem__``, and perhaps ``__getitems__``.
-        is_valid: called with each sample that was loaded; where it is false another one takes the place.
-        valid: what is known beforehand: the ``valid.json`` of a scan, the folder of that scan, or one bool per index.
-        keys: the scan's key of each index, in order, or a function of the index; needed with a ``valid.json``.
-        on_invalid: what becomes of samples that are known to be invalid: "resample", "skip", "raise" or "keep" (see
-            `CachedDataset`). One that fails is replaced, except with "raise".
+        is_valid: called with each sample that was loaded; where it is false another one takes the
+            place.
+        valid: what is known beforehand: the ``valid.json`` of a scan, the folder of that scan, or
+            one bool per index.
+        keys: the scan's key of each index, in order, or a function of the index; needed with a
+            ``valid.json``.
+        on_invalid: what becomes of samples that are known to be invalid: "resample", "skip",
+            "raise" or "keep" (see `CachedDataset`). One that fails is replaced, except with
+            "raise".
         seed: of the substitutes, 0 or more.
         catch: exceptions, beside `InvalidSample`, that say that a sample cannot be used.
         budget: how many samples may fail; what has failed is counted there. `Budget()` where None.
@@ -40,8 +44,9 @@ class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped
         UsageError: an option is unknown, no sample is valid, or no key is one of that scan.
 
     Notes:
-        A substitute depends on (seed, epoch, index) and on what fails; that must depend on the sample alone. An index
-        of our samplers says epoch and item in one number; a plain one is of the epoch of `set_epoch`.
+        A substitute depends on (seed, epoch, index) and on what fails; that must depend on the
+        sample alone. An index of our samplers says epoch and item in one number; a plain one is of
+        the epoch of `set_epoch`.
     """
 
     decodes_epoch = True
@@ -103,7 +108,9 @@ class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped
 
     def __getitem__(self, index: Any) -> Any:
         """Return one sample, or a list of samples where `index` is a list."""
-        if isinstance(index, list | tuple | np.ndarray) or (isinstance(index, torch.Tensor) and index.ndim):
+        if isinstance(index, list | tuple | np.ndarray) or (
+            isinstance(index, torch.Tensor) and index.ndim
+        ):
             return self.__getitems__(index)
         return self.__getitems__([index])[0]
 
@@ -126,7 +133,9 @@ class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped
             if attempt == 0 and batch is not None:
                 sample = batch[place]
             else:
-                sample = self._dataset[self._dataset_indices(epochs[place : place + 1], np.array([candidate]))[0]]
+                sample = self._dataset[
+                    self._dataset_indices(epochs[place : place + 1], np.array([candidate]))[0]
+                ]
             if self._is_valid is not None and not self._is_valid(sample):
                 msg = "is_valid said no"
                 raise InvalidSample(msg)
@@ -141,7 +150,10 @@ class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped
         if self._policy == "raise":
             wrong = self._items.unusable(items)
             if wrong.size:
-                msg = f"item {items[wrong[0]]}, {self.key(int(items[wrong[0]]))}, is known to be invalid"
+                msg = (
+                    f"item {items[wrong[0]]}, {self.key(int(items[wrong[0]]))}, is known to be "
+                    f"invalid"
+                )
                 raise UsageError(msg)
             return items
         first = self._items.substituted(items, epochs)
@@ -166,19 +178,27 @@ class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped
         except self._attempts.catch:
             return None  # which one it was is found one by one
         if len(batch) != len(items):
-            msg = f"{type(self._dataset).__name__}.__getitems__ returned {len(batch)} samples for {len(items)} indices"
+            msg = (
+                f"{type(self._dataset).__name__}.__getitems__ returned {len(batch)} samples for "
+                f"{len(items)} indices"
+            )
             raise UsageError(msg)
         return batch
 
 
-def _valid_mask(count: int, valid: str | Path | Sequence[bool] | Array | None, keys: Keys | None) -> Array:
+def _valid_mask(
+    count: int, valid: str | Path | Sequence[bool] | Array | None, keys: Keys | None
+) -> Array:
     """Return which samples are not known to be invalid, bool (samples)."""
     if valid is None:
         return np.ones(count, bool)
     if not isinstance(valid, str | Path):
         known = np.asarray(valid)
         if known.dtype != bool or known.shape != (count,):
-            msg = f"valid: {known.dtype} {known.shape}; needed is one bool for each of the {count} samples"
+            msg = (
+                f"valid: {known.dtype} {known.shape}; needed is one bool for each of the {count} "
+                f"samples"
+            )
             raise UsageError(msg)
         return known
     path = Path(valid) / "valid.json" if Path(valid).is_dir() else Path(valid)
@@ -193,8 +213,10 @@ def _valid_mask(count: int, valid: str | Path | Sequence[bool] | Array | None, k
     known = np.array([key not in excluded for key in named], dtype=bool)
     if excluded and known.all():
         msg = (
-            f"{path}: none of its {len(excluded)} excluded samples is in this dataset; they are named like "
-            f"{next(iter(excluded))!r}, these like {named[0]!r}. Where none is meant to be, leave valid= out"
+            f"{path}: none of its {len(excluded)} excluded samples is in this dataset; they are "
+            f"named like "
+            f"{next(iter(excluded))!r}, these like {named[0]!r}. Where none is meant to be, leave "
+            f"valid= out"
         )
         raise UsageError(msg)
     return known

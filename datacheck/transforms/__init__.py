@@ -23,9 +23,10 @@ from datacheck.transforms.custom import Custom
 def transforms() -> dict[str, type[Transform]]:
     """Return every transform by name, built-in and plug-in."""
     found = [
-        t for t in discover("datacheck.transforms", type)
+        t
+        for t in discover("datacheck.transforms", type)
         if issubclass(t, Transform) and not inspect.isabstract(t) and t is not Custom
-    ]  # fmt: skip
+    ]
     return {t.name: t for t in sorted(found, key=lambda t: t.name)}
 
 
@@ -33,7 +34,8 @@ def parse_step(entry: object) -> tuple[type[Transform], dict[str, Any]]:
     """Return the transform that an entry of a pipeline names, and its options as written.
 
     Args:
-        entry: ``name``, or ``{name: options}``; a name with a colon is a function ``module:function``.
+        entry: ``name``, or ``{name: options}``; a name with a colon is a function
+            ``module:function``.
 
     Raises:
         UsageError: no such transform.
@@ -48,7 +50,9 @@ def parse_step(entry: object) -> tuple[type[Transform], dict[str, Any]]:
         return Custom, {"use": name, **(options or {})}
     if name not in transforms():
         near = suggestion(name, transforms())
-        msg = f"no transform {name!r}" + (near or f"; known are {', '.join(transforms())}, or module:function")
+        msg = f"no transform {name!r}" + (
+            near or f"; known are {', '.join(transforms())}, or module:function"
+        )
         raise UsageError(msg)
     kind = transforms()[name]
     if options is not None and not isinstance(options, Mapping):
@@ -82,7 +86,8 @@ def bind(
     Args:
         steps: as the pipeline lists them.
         specs: the fields that there are.
-        absent: fields that the schema declares and these data need not have: steps that list them pass over them.
+        absent: fields that the schema declares and these data need not have: steps that list them
+            pass over them.
 
     Raises:
         UsageError: a step cannot work on what stands before it.
@@ -101,7 +106,8 @@ def run(steps: Sequence[Transform], block: Block) -> tuple[list[Block], list[Ref
     """Return what the steps make of a block, one after the other, and every sample refused on the way.
 
     Notes:
-        A sample whose values were finite and are not any more is refused: no scan sees what a step makes.
+        A sample whose values were finite and are not any more is refused: no scan sees what a step
+        makes.
     """
     blocks, refused = [block], []
     for one in steps:
@@ -109,7 +115,13 @@ def run(steps: Sequence[Transform], block: Block) -> tuple[list[Block], list[Ref
         blocks = [b for made, _ in results for b in made]
         refused += [r for _, some in results for r in some]
     if steps:
-        allowed = {n for one in steps if isinstance(one, Custom) for n, spec in one.fields.items() if not spec.finite}
+        allowed = {
+            n
+            for one in steps
+            if isinstance(one, Custom)
+            for n, spec in one.fields.items()
+            if not spec.finite
+        }
         results = [_finite(made, block, allowed) for made in blocks]
         blocks = [b for made, _ in results for b in made]
         refused += [r for _, some in results for r in some]
@@ -129,7 +141,9 @@ def _finite(made: Block, source: Block, allowed: Collection[str]) -> Result:
 
     def reason(i: int) -> str:
         name = next(name for name, bad in spoiled.items() if bad[i])
-        return f"{name}: holds NaN or infinity, which the data do not: a step of the pipeline made it"
+        return (
+            f"{name}: holds NaN or infinity, which the data do not: a step of the pipeline made it"
+        )
 
     return refuse(made, new, reason)
 
@@ -144,4 +158,6 @@ def _not_finite(column: Column) -> Array:
     if np.isfinite(total):
         return np.zeros(len(column), bool)
     bad: Array = ~np.isfinite(values)
-    return samples_of(np.logical_or.reduce(bad.reshape(len(values), math.prod(bad.shape[1:])), axis=1), column)
+    return samples_of(
+        np.logical_or.reduce(bad.reshape(len(values), math.prod(bad.shape[1:])), axis=1), column
+    )

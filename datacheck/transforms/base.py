@@ -1,7 +1,8 @@
 """What a transform is: options (JSON), `derive` (specs to specs) and `apply` (block to block), pure and versioned.
 
-The result for a sample depends on that sample alone, never on the block it lies in, and uses only operations that give
-the same bits on every CPU: + - * /, sqrt, sum, mean, einsum, stable sorts. Never exp, sin, matmul or a default argsort.
+The result for a sample depends on that sample alone, never on the block it lies in, and uses only
+operations that give the same bits on every CPU: + - * /, sqrt, sum, mean, einsum, stable sorts.
+Never exp, sin, matmul or a default argsort.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ class Transform(BaseModel, ABC):
 
     Class attributes:
         name: what a pipeline calls it.
-        version: part of the fingerprint of every cache made with it; a changed result needs a new version.
-        short: the option that a plain value sets (``select: [joints]`` for ``select: {fields: [joints]}``).
-        own_code: the step runs a function of the user's.
-        lists: the options that list fields to work on; fields that a split does not have are left out of them.
+        version: part of the fingerprint of every cache made with it; a changed result needs a new
+        version. short: the option that a plain value sets (``select: [joints]`` for ``select:
+        {fields: [joints]}``). own_code: the step runs a function of the user's.
+        lists: the options that list fields to work on; fields that a split does not have are left
+        out of them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True)
@@ -51,13 +53,17 @@ class Transform(BaseModel, ABC):
         """Whether no sample's result can depend on another: else earlier results serve by whole shards only.
 
         Notes:
-            None may: a build that is checked finds it. What is false here could, and is not believed.
+            None may: a build that is checked finds it. What is false here could, and is not
+                believed.
         """
         return True
 
     def without(self, absent: Collection[str]) -> Transform | None:
         """Return the step for data without these declared fields; None where nothing is left for it to do."""
-        kept = {option: tuple(n for n in getattr(self, option) if n not in absent) for option in self.lists}
+        kept = {
+            option: tuple(n for n in getattr(self, option) if n not in absent)
+            for option in self.lists
+        }
         return None if kept.get("fields") == () else self.model_copy(update=kept) if kept else self
 
     def bind(self, specs: Specs) -> Transform:
@@ -120,7 +126,10 @@ class Transform(BaseModel, ABC):
             UsageError: there is no such field, or it is text.
         """
         if name not in specs:
-            msg = f"{self.name}: no field {name!r}; the fields here are {', '.join(sorted(specs)) or 'none'}"
+            msg = (
+                f"{self.name}: no field {name!r}; the fields here are "
+                f"{', '.join(sorted(specs)) or 'none'}"
+            )
             raise UsageError(msg)
         return specs[name]
 
@@ -134,12 +143,16 @@ class Transform(BaseModel, ABC):
         if spec.kind != "array" or np.dtype(spec.dtype).kind not in kinds:
             what = spec.dtype if spec.kind == "array" else spec.kind
             wanted = " or ".join(
-                {"f": "floats", "i": "integers", "u": "unsigned integers", "b": "bool"}[k] for k in kinds
+                {"f": "floats", "i": "integers", "u": "unsigned integers", "b": "bool"}[k]
+                for k in kinds
             )
             msg = f"{self.name}: {name} is {what}; this step takes {wanted}. Put a cast before it."
             raise UsageError(msg)
         if len(spec.item) + (spec.dim is not None) < rank:
-            msg = f"{self.name}: {name} has {len(spec.item) + (spec.dim is not None)} axes; this step needs {rank}"
+            msg = (
+                f"{self.name}: {name} has {len(spec.item) + (spec.dim is not None)} axes; this "
+                f"step needs {rank}"
+            )
             raise UsageError(msg)
         return spec
 
@@ -153,7 +166,8 @@ def with_entries(column: Column, first: int, stop: int, change: Callable[[Array]
     """Return the column with `change` applied to the entries [first, stop) of the last axis of every sample.
 
     Notes:
-        Where a sample is one vector, its numbers are the rows of the column: they have no axis of their own.
+        Where a sample is one vector, its numbers are the rows of the column: they have no axis of
+        their own.
     """
     values: Array = np.array(column.values)
     if values.ndim > 1 or column.lengths is None:
@@ -192,16 +206,20 @@ def samples_of(rows: Array, column: Column) -> Array:
 _STEP_ERRORS = (ArithmeticError, AttributeError, IndexError, TypeError, ValueError)
 
 
-def map_samples(block: Block, names: Iterable[str], function: Callable[[int], Mapping[str, Array]]) -> Result:
+def map_samples(
+    block: Block, names: Iterable[str], function: Callable[[int], Mapping[str, Array]]
+) -> Result:
     """Replace the array fields `names`, sample by sample.
 
     Args:
         block: where the samples lie.
-        names: the fields that `function` gives; all its arrays of one field agree in dtype and item shape.
+        names: the fields that `function` gives; all its arrays of one field agree in dtype and item
+            shape.
         function: sample index to new arrays; may raise `InvalidSample`.
 
     Notes:
-        A sample on which the function fails is refused: one of another shape or kind would end the build of all.
+        A sample on which the function fails is refused: one of another shape or kind would end the
+        build of all.
     """
     names = list(names)
     made: list[int] = []
@@ -215,7 +233,9 @@ def map_samples(block: Block, names: Iterable[str], function: Callable[[int], Ma
             refused.append((key, str(error)))
         except _STEP_ERRORS as error:
             what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            refused.append((key, f"{', '.join(names)}: a step of the pipeline fails on it ({what})"))
+            refused.append(
+                (key, f"{', '.join(names)}: a step of the pipeline fails on it ({what})")
+            )
     if not made:
         return [], refused
     columns = {name: Column.of([v[name] for v in values]) for name in names}
@@ -229,13 +249,16 @@ def row_fields(specs: Specs, points: str, along: Sequence[str]) -> tuple[str, ..
     return tuple(sorted({points, *same, *along}))
 
 
-def choose_rows(block: Block, points: str, along: Sequence[str], choose: Callable[[str, Array], Array]) -> Result:
+def choose_rows(
+    block: Block, points: str, along: Sequence[str], choose: Callable[[str, Array], Array]
+) -> Result:
     """Keep of every sample the rows that `choose` names, in all fields that go along.
 
     Args:
         block: where the samples lie.
         points: the field that decides.
-        along: the fields cut in the same way (`points` among them); one that a block lacks is passed over.
+        along: the fields cut in the same way (`points` among them); one that a block lacks is
+            passed over.
         choose: (key, array of `points`) to int64 row numbers; may raise `InvalidSample`.
     """
     if points not in block.fields:

@@ -24,7 +24,8 @@ class Camera(Transform):
         to: the frame they end up in.
 
     Notes:
-        Exact, and its own inverse. A field that the schema declares to be in the wanted frame already is an error.
+        Exact, and its own inverse. A field that the schema declares to be in the wanted frame
+        already is an error.
     """
 
     name: ClassVar[str] = "camera"
@@ -56,4 +57,8 @@ class Camera(Transform):
     def apply(self, block: Block) -> Result:
         """Return the block with y and z negated."""
         present = [name for name in self.fields if name in block.fields]
-        return [with_columns(block, {n: with_entries(block.fields[n], 1, 3, np.negative) for n in present})], []
+        return [
+            with_columns(
+                block, {n: with_entries(block.fields[n], 1, 3, np.negative) for n in present}
+            )
+        ], []

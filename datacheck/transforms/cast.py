@@ -10,7 +10,15 @@ import numpy as np
 
 from datacheck.model.sample import ArraySpec, Block, Column
 from datacheck.schema.grammar import DTYPES, Strings, one_of
-from datacheck.transforms.base import Array, Result, Specs, Transform, refuse, samples_of, with_columns
+from datacheck.transforms.base import (
+    Array,
+    Result,
+    Specs,
+    Transform,
+    refuse,
+    samples_of,
+    with_columns,
+)
 
 _NUMBERS = DTYPES - {"text", "json"}
 
@@ -24,8 +32,9 @@ class Cast(Transform):
         exact: floats may not even be rounded.
 
     Notes:
-        A float on its way to a narrower float is rounded to nearest, ties to even; every other value must come back
-        unchanged. A sample with a value that does not, or with a finite float that becomes infinite, is refused.
+        A float on its way to a narrower float is rounded to nearest, ties to even; every other
+        value must come back unchanged. A sample with a value that does not, or with a finite float
+        that becomes infinite, is refused.
     """
 
     name: ClassVar[str] = "cast"
@@ -37,7 +46,10 @@ class Cast(Transform):
 
     def derive(self, specs: Specs) -> dict[str, ArraySpec]:
         """Return the specs with the new dtype."""
-        changed = {n: replace(self.numeric(specs, n, kinds="fiub", rank=0), dtype=self.to) for n in self.fields}
+        changed = {
+            n: replace(self.numeric(specs, n, kinds="fiub", rank=0), dtype=self.to)
+            for n in self.fields
+        }
         return {**specs, **changed}
 
     def apply(self, block: Block) -> Result:
@@ -54,13 +66,17 @@ class Cast(Transform):
             wrong = samples_of(lost(column.values, values, exact=self.exact), column)
             cause |= {int(i): name for i in np.flatnonzero(wrong & ~bad)}
             bad |= wrong
-        return refuse(with_columns(block, columns), bad, lambda i: f"{cause[i]}: values do not fit {self.to}")
+        return refuse(
+            with_columns(block, columns), bad, lambda i: f"{cause[i]}: values do not fit {self.to}"
+        )
 
 
 def fits(old: Any, new: Any) -> bool:
     """Tell whether every value of dtype `old` is exactly one of dtype `new`."""
     old, new = np.dtype(old), np.dtype(new)
-    rounds = old.kind in "iu" and old.itemsize == 8 and new.kind in "fc"  # NumPy calls int64 to float64 safe
+    rounds = (
+        old.kind in "iu" and old.itemsize == 8 and new.kind in "fc"
+    )  # NumPy calls int64 to float64 safe
     return np.can_cast(old, new, "safe") and not rounds
 
 

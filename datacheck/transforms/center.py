@@ -17,19 +17,19 @@ class Center(Transform):
     """Subtract a centre from the first three columns of a field.
 
     Shapes:
-        field: float (..., n, 3 or more): points or joints along the last axis but one; with a time axis in front,
-            each step has its own centre
+        field: float (..., n, 3 or more): points or joints along the last axis but one; with a time
+            axis in front, each step has its own centre
 
     Args:
         field: the field that has the centre.
-        at: "root" (the row `joint`), "centroid" (the mean), "box" (the middle of the bounding box), or "xy" (the
-            mean of x and y; z stays).
+        at: "root" (the row `joint`), "centroid" (the mean), "box" (the middle of the bounding box),
+            or "xy" (the mean of x and y; z stays).
         joint: the root's row.
         also: other fields from which the same centre is subtracted ((..., n, 3) or (..., 3)).
 
     Notes:
-        Computed in float64, rounded once to the field's dtype. NaN in the centre makes the whole sample NaN. A sample
-        without rows, or without the root's, is refused.
+        Computed in float64, rounded once to the field's dtype. NaN in the centre makes the whole
+        sample NaN. A sample without rows, or without the root's, is refused.
     """
 
     name: ClassVar[str] = "center"
@@ -65,7 +65,10 @@ class Center(Transform):
     def _centre(self, values: Array) -> Array:
         rows = values[..., :3].astype(np.float64)
         if rows.shape[-2] <= (self.joint if self.at == "root" else 0):
-            msg = f"{self.field}: {rows.shape[-2]} rows, so no {'root' if self.at == 'root' else 'centre'}"
+            msg = (
+                f"{self.field}: {rows.shape[-2]} rows, so no "
+                f"{'root' if self.at == 'root' else 'centre'}"
+            )
             raise InvalidSample(msg)
         if self.at == "root":
             centre: Array = rows[..., self.joint : self.joint + 1, :]
@@ -85,6 +88,9 @@ def _subtract(values: Array, centre: Array, name: str) -> Array:
     try:
         moved[..., :3] = values[..., :3].astype(np.float64) - centre
     except ValueError as error:
-        msg = f"{name}: shape {list(values.shape)} does not go with centres of shape {list(centre.shape)}"
+        msg = (
+            f"{name}: shape {list(values.shape)} does not go with centres of shape "
+            f"{list(centre.shape)}"
+        )
         raise InvalidSample(msg) from error
     return moved

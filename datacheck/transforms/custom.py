@@ -35,16 +35,20 @@ def code_digests(module: str) -> dict[str, str]:
     """Return what decides the behaviour of a module, by module name, sorted.
 
     Returns:
-        The digest of each source or extension file that lies in the module's own package or folder and is imported
-        from there, over any number of steps; the version of every other distribution that these import.
+        The digest of each source or extension file that lies in the module's own package or folder
+        and is imported from there, over any number of steps; the version of every other
+        distribution that these import.
 
     Raises:
-        UsageError: a file is not found or is no Python, so that a changed function could not be told from this one.
+        UsageError: a file is not found or is no Python, so that a changed function could not be
+            told from this one.
 
     Notes:
-        Imports are read from the text: one that is made by name while the code runs is not seen. What is imported from
-        the standard library counts with the interpreter, which does not count; `datacheck` itself counts by its steps'
-        versions. An import that does not resolve here (a platform's, an optional one) is "absent".
+        Imports are read from the text: one that is made by name while the code runs is not seen.
+            What is imported from
+        the standard library counts with the interpreter, which does not count; `datacheck` itself
+        counts by its steps' versions. An import that does not resolve here (a platform's, an
+        optional one) is "absent".
     """
     found: dict[str, str] = {}
     own, home = module.partition(".")[0], _user_folder(module)
@@ -71,17 +75,26 @@ def _user_folder(module: str) -> Path:
     """
     place = _module_file(module)
     if place is None:
-        msg = f"{module}: its source file is not found, so a cache made by it could not be told from another"
+        msg = (
+            f"{module}: its source file is not found, so a cache made by it could not be told "
+            f"from another"
+        )
         raise UsageError(msg)
     folder = place.parents[module.count(".") + (place.name == "__init__.py")]
-    installed = {Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib", "stdlib")}
+    installed = {
+        Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib", "stdlib")
+    }
     return place if folder in installed else folder
 
 
 def _module_file(name: str) -> Path | None:
     """Return the file of a module, None where it has none (a namespace package) or is not there."""
     spec = _spec(name)
-    return Path(spec.origin).resolve() if spec is not None and spec.has_location and spec.origin else None
+    return (
+        Path(spec.origin).resolve()
+        if spec is not None and spec.has_location and spec.origin
+        else None
+    )
 
 
 def _spec(name: str) -> ModuleSpec | None:
@@ -150,18 +163,19 @@ class Custom(Transform):
     """Call ``module:function`` with each sample, or with whole blocks.
 
     Args:
-        use: the function: ``function(sample: Sample, **options)`` gives a mapping of all fields of the new sample;
-            ``function(block: Block, **options)`` (its first parameter annotated so) gives a Block, in which every
-            sample is what it would be in a block of its own.
+        use: the function: ``function(sample: Sample, **options)`` gives a mapping of all fields of
+            the new sample; ``function(block: Block, **options)`` (its first parameter annotated so)
+            gives a Block, in which every sample is what it would be in a block of its own.
         arguments (written ``with``): JSON values handed to the function by name.
-        fields: what the function changes or adds: ``{shape: [P, 6], dtype: float32, unit: m}``; what is not listed
-            must stay as it is.
+        fields: what the function changes or adds: ``{shape: [P, 6], dtype: float32, unit: m}``;
+            what is not listed must stay as it is.
         drop: fields that the function leaves out.
 
     Notes:
-        The function must be pure. It refuses a sample by raising `InvalidSample`; any other exception ends the
-        build. The digests of its module and of those beside it that it imports, and the versions of all others, are
-        part of the fingerprint, so an edit there makes a new cache.
+        The function must be pure. It refuses a sample by raising `InvalidSample`; any other
+        exception ends the build. The digests of its module and of those beside it that it imports,
+        and the versions of all others, are part of the fingerprint, so an edit there makes a new
+        cache.
     """
 
     name: ClassVar[str] = "function"
@@ -189,7 +203,11 @@ class Custom(Transform):
         """Return module, qualified name, digests of the code that it is made of, options."""
         function = inspect.unwrap(self._function)
         place = [function.__module__, function.__qualname__]
-        return {"function": place, "source": code_digests(function.__module__), "options": self.options()}
+        return {
+            "function": place,
+            "source": code_digests(function.__module__),
+            "options": self.options(),
+        }
 
     def options(self) -> dict[str, Any]:
         """Return the options but `use`, as JSON values."""
@@ -203,7 +221,10 @@ class Custom(Transform):
         """Return the specs with the declared changes."""
         for name in self.drop:
             self.spec(specs, name)
-        new = {name: _declared(f"{self.use}: fields.{name}", name, spec) for name, spec in self.fields.items()}
+        new = {
+            name: _declared(f"{self.use}: fields.{name}", name, spec)
+            for name, spec in self.fields.items()
+        }
         return {name: spec for name, spec in {**specs, **new}.items() if name not in self.drop}
 
     def apply(self, block: Block) -> Result:
@@ -211,16 +232,28 @@ class Custom(Transform):
         if self._takes_blocks():
             made = self._call(block.keys[0], block)
             if not isinstance(made, Block) or made.keys != block.keys:
-                msg = f"{self.use}: a function of blocks returns a Block with the same keys, not {type(made).__name__}"
+                msg = (
+                    f"{self.use}: a function of blocks returns a Block with the same keys, not "
+                    f"{type(made).__name__}"
+                )
                 raise UsageError(msg)
             for name, column in made.fields.items():
                 rows = len(column.values) if column.lengths is None else int(column.lengths.sum())
                 if len(column) != len(block) or rows != len(column.values):
-                    msg = f"{self.use}: the column {name} does not hold the rows of {len(block)} samples"
+                    msg = (
+                        f"{self.use}: the column {name} does not hold the rows of {len(block)} "
+                        f"samples"
+                    )
                     raise UsageError(msg)
             given = {id(column) for column in block.fields.values()}
-            new = {n: replace(c, values=c.values.copy()) for n, c in made.fields.items() if id(c) not in given}
-            return [with_columns(made, new)], []  # copies: a function may write into the same memory each time
+            new = {
+                n: replace(c, values=c.values.copy())
+                for n, c in made.fields.items()
+                if id(c) not in given
+            }
+            return [
+                with_columns(made, new)
+            ], []  # copies: a function may write into the same memory each time
         return self._by_sample(block)
 
     def _by_sample(self, block: Block) -> Result:
@@ -233,10 +266,15 @@ class Custom(Transform):
                 refused.append((sample.key, str(error) or "refused"))
                 continue
             if not isinstance(made, Mapping):
-                msg = f"{self.use}: a function of samples returns a mapping of fields, not {type(made).__name__}"
+                msg = (
+                    f"{self.use}: a function of samples returns a mapping of fields, not "
+                    f"{type(made).__name__}"
+                )
                 raise UsageError(msg)
             values = {name: self._plain(name, value) for name, value in made.items()}
-            pieces.append(Piece(sample.key, values, sample.origin, block.groups[i] if block.groups else ""))
+            pieces.append(
+                Piece(sample.key, values, sample.origin, block.groups[i] if block.groups else "")
+            )
         return stack(pieces, block.split), refused
 
     def _call(self, key: str, value: Any) -> Any:
@@ -246,7 +284,10 @@ class Custom(Transform):
             raise
         except Exception as error:
             said = f"{type(error).__name__}: {error}"
-            msg = f"{self.use}: {said} (at sample {key}). Mend the function, or let it raise InvalidSample."
+            msg = (
+                f"{self.use}: {said} (at sample {key}). Mend the function, or let it raise "
+                f"InvalidSample."
+            )
             raise UsageError(msg) from error
 
     def _plain(self, name: str, value: Any) -> Any:
@@ -273,12 +314,19 @@ class Custom(Transform):
 
 
 def _declared(where: str, name: str, spec: FieldSpec) -> ArraySpec:
-    attrs = {k: v for k, v in (("role", spec.role), ("unit", spec.unit), ("frame", spec.frame)) if v is not None}
+    attrs = {
+        k: v
+        for k, v in (("role", spec.role), ("unit", spec.unit), ("frame", spec.frame))
+        if v is not None
+    }
     if spec.is_text:
         kind: Kind = "text" if "text" in {spec.role, spec.dtype} else "json"
         return ArraySpec("uint8", (), name, kind, spec.optional, attrs)
     if spec.dtype is None or spec.shape is None or any(isinstance(d, str) for d in spec.shape[1:]):
-        msg = f"{where}: give dtype and shape; only the first axis may be named: {{shape: [P, 6], dtype: float32}}"
+        msg = (
+            f"{where}: give dtype and shape; only the first axis may be named: {{shape: [P, 6], "
+            f"dtype: float32}}"
+        )
         raise UsageError(msg)
     sizes = tuple(d for d in spec.shape if isinstance(d, int))
     return ArraySpec(spec.dtype, sizes, spec.ragged, "array", spec.optional, attrs)

@@ -11,7 +11,15 @@ from pydantic import Field
 from datacheck.model.sample import ArraySpec, Block
 from datacheck.runtime.hashing import digest64
 from datacheck.schema.grammar import Strings
-from datacheck.transforms.base import Array, InvalidSample, Result, Specs, Transform, choose_rows, row_fields
+from datacheck.transforms.base import (
+    Array,
+    InvalidSample,
+    Result,
+    Specs,
+    Transform,
+    choose_rows,
+    row_fields,
+)
 
 
 class SamplePoints(Transform):
@@ -23,12 +31,14 @@ class SamplePoints(Transform):
     Args:
         points: the field that decides.
         n: rows wanted, above 0.
-        along: further fields whose rows are taken in the same way; those that share the ragged dimension of
-            `points` always are.
+        along: further fields whose rows are taken in the same way; those that share the ragged
+            dimension of `points` always are.
 
     Notes:
-        More rows than `n`: the first `n` of a permutation that depends on the sample's key alone, in ascending order.
-        Exactly `n`: unchanged. Fewer: all, then that permutation over and over. None: the sample is refused.
+        More rows than `n`: the first `n` of a permutation that depends on the sample's key alone,
+            in ascending order.
+        Exactly `n`: unchanged. Fewer: all, then that permutation over and over. None: the sample is
+            refused.
     """
 
     name: ClassVar[str] = "sample_points"
@@ -45,10 +55,16 @@ class SamplePoints(Transform):
 
     def derive(self, specs: Specs) -> dict[str, ArraySpec]:
         """Return the specs with the cut fields fixed at `n` rows."""
-        cut = {n: self.numeric(specs, n, kinds="fiub") for n in row_fields(specs, self.points, self.along)}
+        cut = {
+            n: self.numeric(specs, n, kinds="fiub")
+            for n in row_fields(specs, self.points, self.along)
+        }
         return {
             **specs,
-            **{n: replace(s, dim=None, item=(self.n, *(s.item if s.dim else s.item[1:]))) for n, s in cut.items()},
+            **{
+                n: replace(s, dim=None, item=(self.n, *(s.item if s.dim else s.item[1:])))
+                for n, s in cut.items()
+            },
         }
 
     def apply(self, block: Block) -> Result:
@@ -72,8 +88,8 @@ def permutation(key: str, rows: int) -> Array:
     """Return a permutation of 0 .. rows-1 that is a function of (key, rows): the same on every machine and NumPy.
 
     Notes:
-        The stable order of the first `rows` words of Philox keyed by xxh3_64 of the key: NumPy promises the words of
-        a bit generator, but not what its `permutation` makes of them.
+        The stable order of the first `rows` words of Philox keyed by xxh3_64 of the key: NumPy
+        promises the words of a bit generator, but not what its `permutation` makes of them.
     """
     words = np.random.Philox(key=digest64(key.encode("utf-8", "surrogatepass"))).random_raw(rows)
     order: Array = np.argsort(words, kind="stable")

@@ -22,11 +22,12 @@ class Scale(Transform):
         fields: the fields to convert; floats.
         to: the new unit (m, cm, mm, in, ft; rad, deg; s, ms, us, ns).
         unit (written ``from``): the unit they are in; by default the one that the schema declares.
-        columns: convert only these columns of the last axis, [start, stop) (xyz of xyz + normals); default all.
+        columns: convert only these columns of the last axis, [start, stop) (xyz of xyz + normals);
+            default all.
 
     Notes:
-        The factor is an exact fraction for lengths and times: mm to m divides by 1000. Computed in float64,
-        then rounded once to the field's dtype.
+        The factor is an exact fraction for lengths and times: mm to m divides by 1000. Computed in
+        float64, then rounded once to the field's dtype.
     """
 
     name: ClassVar[str] = "scale"
@@ -61,7 +62,8 @@ class Scale(Transform):
         units = {specs[n].attrs.get("unit") for n in self.fields if n in specs}
         if len(units) != 1 or None in units:
             msg = (
-                f"scale: the schema declares no one unit for {', '.join(self.fields)}; say from: mm (or fix the schema)"
+                f"scale: the schema declares no one unit for {', '.join(self.fields)}; say from: "
+                f"mm (or fix the schema)"
             )
             raise UsageError(msg)
         return self.model_copy(update={"unit": units.pop()})
@@ -71,13 +73,22 @@ class Scale(Transform):
         for name in self.fields:
             self.numeric(specs, name, rank=0)
         ratio(self.unit or "", self.to)
-        return {**specs, **{n: replace(specs[n], attrs={**specs[n].attrs, "unit": self.to}) for n in self.fields}}
+        return {
+            **specs,
+            **{
+                n: replace(specs[n], attrs={**specs[n].attrs, "unit": self.to}) for n in self.fields
+            },
+        }
 
     def apply(self, block: Block) -> Result:
         """Return the block with the fields in the new unit."""
         factor = ratio(self.unit or "", self.to)
         present = [name for name in self.fields if name in block.fields]
-        return [with_columns(block, {name: self._scaled(block.fields[name], factor) for name in present})], []
+        return [
+            with_columns(
+                block, {name: self._scaled(block.fields[name], factor) for name in present}
+            )
+        ], []
 
     def _scaled(self, column: Column, factor: Fraction | float) -> Column:
         if self.columns is None:
@@ -102,7 +113,11 @@ def ratio(old: str, new: str) -> Fraction | float:
 
 
 def _multiply(values: Array, factor: Fraction | float) -> Array:
-    with np.errstate(over="ignore"):  # a float16 in millimetres may become infinite; `run` refuses it
+    with np.errstate(
+        over="ignore"
+    ):  # a float16 in millimetres may become infinite; `run` refuses it
         wide = values.astype(np.float64)
-        over, under = (factor.numerator, factor.denominator) if isinstance(factor, Fraction) else (factor, 1)
+        over, under = (
+            (factor.numerator, factor.denominator) if isinstance(factor, Fraction) else (factor, 1)
+        )
         return (wide * over / under).astype(values.dtype)

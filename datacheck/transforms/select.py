@@ -37,7 +37,9 @@ class Select(Transform):
 
     def without(self, absent: Collection[str]) -> Transform | None:
         """Return the step for data without these declared fields; None where there is nothing to drop."""
-        step = self.model_copy(update={o: tuple(n for n in getattr(self, o) if n not in absent) for o in self.lists})
+        step = self.model_copy(
+            update={o: tuple(n for n in getattr(self, o) if n not in absent) for o in self.lists}
+        )
         if step.fields or step.drop:
             return step
         return self if self.fields else None
@@ -50,7 +52,9 @@ class Select(Transform):
 
     def apply(self, block: Block) -> Result:
         """Return the block with the kept columns, uncopied."""
-        return [replace(block, fields={n: c for n, c in block.fields.items() if self._keeps(n)})], []
+        return [
+            replace(block, fields={n: c for n, c in block.fields.items() if self._keeps(n)})
+        ], []
 
     def _keeps(self, name: str) -> bool:
         return name in self.fields if self.fields else name not in self.drop

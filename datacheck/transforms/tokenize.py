@@ -13,7 +13,14 @@ from pydantic import Field
 
 from datacheck.errors import UsageError
 from datacheck.model.sample import ArraySpec, Block, Column
-from datacheck.tokenization import Tokenizer, located, messages_of, spans, tokenizer_digest, tokenizer_places
+from datacheck.tokenization import (
+    Tokenizer,
+    located,
+    messages_of,
+    spans,
+    tokenizer_digest,
+    tokenizer_places,
+)
 from datacheck.transforms.base import Array, InvalidSample, Result, Specs, Transform, map_samples
 
 IGNORED = -100  # the label that a loss leaves out
@@ -27,17 +34,20 @@ class Tokenize(Transform):
 
     Args:
         field: text, or chats as a list of {role, content}.
-        tokenizer: a folder with tokenizer.json and tokenizer_config.json, or the file; relative to the pipeline.
+        tokenizer: a folder with tokenizer.json and tokenizer_config.json, or the file; relative to
+            the pipeline.
         max_length: tokens kept; the rest is cut off. None: all.
         pad: fill up to `max_length` with the padding token, labels with -100.
-        ends: put the bos token before and the eos token behind a text (never around a chat: its template does that).
+        ends: put the bos token before and the eos token behind a text (never around a chat: its
+            template does that).
         start, end: the texts around what is trained on in a chat.
         ids, labels: names of the new fields.
         dtype: of both.
         keep: keep the text as well.
 
     Notes:
-        Labels are not shifted: labels[i] is ids[i] or -100. In a text every token is trained on; in a chat those
+        Labels are not shifted: labels[i] is ids[i] or -100. In a text every token is trained on; in
+            a chat those
         between the markers and the end marker. A chat without one is refused.
     """
 
@@ -92,9 +102,12 @@ class Tokenize(Transform):
         if self.pad and self.max_length is None:
             msg = "tokenize: pad needs max_length"
             raise UsageError(msg)
-        new = ArraySpec(self.dtype, (self.max_length or 0,) if self.pad else (), None if self.pad else "tokens")
+        new = ArraySpec(
+            self.dtype, (self.max_length or 0,) if self.pad else (), None if self.pad else "tokens"
+        )
         made = {
-            name: replace(new, attrs={"role": role}) for name, role in ((self.ids, "tokens"), (self.labels, "labels"))
+            name: replace(new, attrs={"role": role})
+            for name, role in ((self.ids, "tokens"), (self.labels, "labels"))
         }
         return {**{n: s for n, s in specs.items() if self.keep or n != self.field}, **made}
 
@@ -104,7 +117,9 @@ class Tokenize(Transform):
             return [], [(key, f"{self.field} is absent") for key in block.keys]
         column = block.fields[self.field]
         texts, chat = self._texts(column), column.kind == "json"
-        tokens = self._encoder.encode([text if isinstance(text, str) else "" for text in texts], around=chat)
+        tokens = self._encoder.encode(
+            [text if isinstance(text, str) else "" for text in texts], around=chat
+        )
 
         def one(i: int) -> dict[str, Array]:
             text = texts[i]
@@ -116,7 +131,10 @@ class Tokenize(Transform):
         blocks, refused = map_samples(block, (self.ids, self.labels), one)
         if self.keep or self.field in {self.ids, self.labels}:
             return blocks, refused
-        kept = [replace(b, fields={n: c for n, c in b.fields.items() if n != self.field}) for b in blocks]
+        kept = [
+            replace(b, fields={n: c for n, c in b.fields.items() if n != self.field})
+            for b in blocks
+        ]
         return kept, refused
 
     def _texts(self, column: Column) -> Sequence[str | ValueError]:
@@ -127,8 +145,16 @@ class Tokenize(Transform):
     def _made(self, tokens: Array, *, chat: bool) -> dict[str, Array]:
         bos, eos = self._encoder.id_of("bos_token"), self._encoder.id_of("eos_token")
         if not chat and self.ends:
-            room = None if self.max_length is None else self.max_length - (bos is not None) - (eos is not None)
-            parts = [[bos] if bos is not None else [], tokens[:room], [eos] if eos is not None else []]
+            room = (
+                None
+                if self.max_length is None
+                else self.max_length - (bos is not None) - (eos is not None)
+            )
+            parts = [
+                [bos] if bos is not None else [],
+                tokens[:room],
+                [eos] if eos is not None else [],
+            ]
             tokens = np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
         ids = tokens[: self.max_length]
         trained: Array = np.full(len(ids), not chat)

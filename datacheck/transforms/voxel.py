@@ -12,7 +12,15 @@ from datacheck.errors import UsageError
 from datacheck.model import voxel_grid
 from datacheck.model.sample import ArraySpec, Block
 from datacheck.schema.grammar import Strings
-from datacheck.transforms.base import Array, InvalidSample, Result, Specs, Transform, choose_rows, row_fields
+from datacheck.transforms.base import (
+    Array,
+    InvalidSample,
+    Result,
+    Specs,
+    Transform,
+    choose_rows,
+    row_fields,
+)
 
 
 class Voxel(Transform):
@@ -24,12 +32,12 @@ class Voxel(Transform):
     Args:
         points: the field that decides.
         edge: edge of a voxel, above 0.
-        along: further fields whose rows are cut in the same way; those that share the ragged dimension of
-            `points` always are.
+        along: further fields whose rows are cut in the same way; those that share the ragged
+            dimension of `points` always are.
 
     Notes:
-        cell = floor((xyz - min) / edge) in float64, as training loaders do. A sample with a point that is not finite
-        is refused.
+        cell = floor((xyz - min) / edge) in float64, as training loaders do. A sample with a point
+        that is not finite is refused.
     """
 
     name: ClassVar[str] = "voxel"
@@ -46,8 +54,16 @@ class Voxel(Transform):
             msg = f"voxel: {self.points} has no three columns x, y, z in its last axis"
             raise UsageError(msg)
         dim = spec.dim or self.points
-        cut = {name: self.numeric(specs, name, kinds="fiub") for name in row_fields(specs, self.points, self.along)}
-        return {**specs, **{n: replace(s, dim=dim, item=s.item if s.dim else s.item[1:]) for n, s in cut.items()}}
+        cut = {
+            name: self.numeric(specs, name, kinds="fiub")
+            for name in row_fields(specs, self.points, self.along)
+        }
+        return {
+            **specs,
+            **{
+                n: replace(s, dim=dim, item=s.item if s.dim else s.item[1:]) for n, s in cut.items()
+            },
+        }
 
     def bind(self, specs: Specs) -> Voxel:
         """Return the step with every field that goes along named."""

@@ -1,9 +1,10 @@
 """What one item may cost: limits of a child, budgets by the size of files, and offenders that are not tried again.
 
-Every item is tried with a small budget first. One that exceeds it is tried once more, alone, with all that its size
-justifies. After a few failures that look alike, or a minute spent on failures, items that exceed the small budget are
-named without a second try. After ten minutes that budget is smaller. Links to a file that failed are not tried. A good
-file of ordinary cost never meets any of this.
+Every item is tried with a small budget first. One that exceeds it is tried once more, alone, with
+all that its size justifies. After a few failures that look alike, or a minute spent on failures,
+items that exceed the small budget are named without a second try. After ten minutes that budget is
+smaller. Links to a file that failed are not tried. A good file of ordinary cost never meets any of
+this.
 """
 
 from __future__ import annotations
@@ -27,9 +28,17 @@ _LEAST_BYTES = 2 << 30
 _START_BYTES = 512 << 20  # of address space of a child with all its libraries
 _SHARE = 2  # a child takes at most this part of the machine's memory
 _PER_BYTE = 32  # memory for each byte of a file: JSON of small objects becomes 25
-_SILENCES, _PER_SILENCE = 20, 6  # limits of silence that a task may take; items for each further one
+_SILENCES, _PER_SILENCE = (
+    20,
+    6,
+)  # limits of silence that a task may take; items for each further one
 BY_SIZE = False  # whether the memory of the item that this process is at is limited by its size
-LIMITS = {"memory", "busy", "silent", "endless"}  # kinds of failures; several good items may exceed one together
+LIMITS = {
+    "memory",
+    "busy",
+    "silent",
+    "endless",
+}  # kinds of failures; several good items may exceed one together
 ALIKE = 5  # failures of one kind after which others like them get no second try
 OFFENCES_S = 60.0  # seconds for each worker that failures may take in all
 LOST_S = 600.0  # seconds for each worker that tries which ended by a limit may take before first tries are brief
@@ -50,7 +59,11 @@ def usable_memory() -> int:
         if kinds and "memory" not in kinds.split(","):
             continue
         place = root / path.lstrip("/")
-        found += [_number(folder / name) for folder in (place, *place.parents) if folder.is_relative_to(root)]
+        found += [
+            _number(folder / name)
+            for folder in (place, *place.parents)
+            if folder.is_relative_to(root)
+        ]
     return min(size for size in found if size > 0)
 
 
@@ -80,7 +93,8 @@ def check_machine() -> None:
         _, most = resource.getrlimit(kind)
         if most != resource.RLIM_INFINITY and most < needed:
             msg = (
-                f"this process may take {most:,} bytes of memory ({name}); reading files needs {needed:,}. Raise the "
+                f"this process may take {most:,} bytes of memory ({name}); reading files needs "
+                f"{needed:,}. Raise the "
                 "limit, then run the same command again."
             )
             raise StorageError(msg)
@@ -92,8 +106,9 @@ class Limits:
 
     Args:
         item_s: seconds without a sign of life; a child that is silent for longer is killed.
-        memory_b: bytes beyond what the interpreter starts with: of address space, or as `limit_memory` is told; by
-            default half of the machine's memory, at least 2 GiB (or three quarters of it) and at most 8 GiB.
+        memory_b: bytes beyond what the interpreter starts with: of address space, or as
+            `limit_memory` is told; by default half of the machine's memory, at least 2 GiB (or
+            three quarters of it) and at most 8 GiB.
         own_code: whether functions of the user run in the child: they may take any time.
     """
 
@@ -110,7 +125,8 @@ class Limits:
             nbytes: of the files of the task, as far as they are known.
 
         Notes:
-            20 times the silence and more for an item, even if only a slow disk holds it up. A task of many items that
+            20 times the silence and more for an item, even if only a slow disk holds it up. A task
+            of many items that
             meets the limit is not lost: they are tried one by one.
         """
         if self.own_code:
@@ -126,7 +142,8 @@ class ItemBudget:
         memory_b: bytes of memory that it can write, for a file of no bytes.
         cpu_s: seconds of processor time, for a file of no bytes.
         rate: bytes for which one more second is allowed.
-        silence_s: seconds by the clock without a sign of life, where they are fewer than the limit's.
+        silence_s: seconds by the clock without a sign of life, where they are fewer than the
+            limit's.
         most_b: bytes of memory for a file of any size.
     """
 
@@ -152,7 +169,9 @@ class ItemBudget:
 
 FIRST = ItemBudget(768 << 20, 3.0, 500e3)
 WHOLE = ItemBudget(1536 << 20, 10.0, 100e3)
-BRIEF = ItemBudget(768 << 20, 1.0, 500e3, 10.0)  # like others that failed; without its silence when much time is lost
+BRIEF = ItemBudget(
+    768 << 20, 1.0, 500e3, 10.0
+)  # like others that failed; without its silence when much time is lost
 
 FailureClass = tuple[str, int, str]  # ending, magnitude of the size, kind of failure
 
@@ -162,7 +181,8 @@ class FailureHistory:
 
     Args:
         workers: how many children work at once.
-        same: returns what an item reads (the same for links to one file); None: no two items read the same.
+        same: returns what an item reads (the same for links to one file); None: no two items read
+            the same.
     """
 
     def __init__(self, workers: int = 1, same: Callable[[Any], Hashable] | None = None) -> None:
@@ -171,16 +191,23 @@ class FailureHistory:
         self._left_s, self._lost_s = OFFENCES_S * workers, LOST_S * workers
         self._share_b = _memory(workers)
         self._same = same
-        self._ended: dict[Hashable, tuple[Any, str, str]] = {}  # item, what was said of it, kind of failure
+        self._ended: dict[
+            Hashable, tuple[Any, str, str]
+        ] = {}  # item, what was said of it, kind of failure
         self._sizes: set[int] = set()  # of those: only an item of such a size is looked at
 
     def budget(self, item: Any) -> ItemBudget:
         """Return the budget of an item's first try."""
         with self._lock:
-            slow = any(self._alike[_failure_class(item, kind)] >= ALIKE for kind in ("busy", "silent", "endless"))
+            slow = any(
+                self._alike[_failure_class(item, kind)] >= ALIKE
+                for kind in ("busy", "silent", "endless")
+            )
             late = self._lost_s <= 0
         budget = BRIEF if slow or late else FIRST
-        silence_s = BRIEF.silence_s if slow else FIRST.silence_s  # a file that waits for a disk loses no time
+        silence_s = (
+            BRIEF.silence_s if slow else FIRST.silence_s
+        )  # a file that waits for a disk loses no time
         return replace(budget, silence_s=silence_s, most_b=self._share_b)
 
     def failed(self, item: Any, kind: str, seconds: float) -> None:
@@ -224,7 +251,10 @@ class FailureHistory:
             if self._alike[_failure_class(item, kind)] >= ALIKE:
                 return f"not read, like {ALIKE} others of its kind and size: it {too} for its size"
             if self._left_s <= 0:
-                return f"not read, as {OFFENCES_S:g} s for each worker went into others: it {too} for its size"
+                return (
+                    f"not read, as {OFFENCES_S:g} s for each worker went into others: it {too} "
+                    f"for its size"
+                )
         return ""
 
 
@@ -248,14 +278,17 @@ def limited_time(seconds: float) -> Iterator[None]:
     """Raise `OutOfTimeError` when the body uses more processor time than this, counted over all threads of the process.
 
     Notes:
-        In the main thread only, where Python handles signals, and where nobody else waits for this one.
+        In the main thread only, where Python handles signals, and where nobody else waits for this
+        one.
     """
     mine = threading.current_thread() is threading.main_thread()
     if not mine or signal.getsignal(signal.SIGVTALRM) is not signal.SIG_DFL:
         yield
         return
     signal.signal(signal.SIGVTALRM, _end)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, seconds / 10)  # once more, where somebody caught the first
+    signal.setitimer(
+        signal.ITIMER_VIRTUAL, seconds, seconds / 10
+    )  # once more, where somebody caught the first
     try:
         yield
     finally:
@@ -278,7 +311,8 @@ def limited_memory(nbytes: int) -> Iterator[None]:
     """Raise `MemoryError` when the body takes so many bytes more than there are now.
 
     Notes:
-        In a process whose memory is limited by the size of a file (`BY_SIZE`): the limit of any other is not ours.
+        In a process whose memory is limited by the size of a file (`BY_SIZE`): the limit of any
+        other is not ours.
     """
     if not BY_SIZE:
         yield

@@ -45,11 +45,16 @@ from datacheck.workers.wire import (
     may_raise,
 )
 
-COUNTER = struct.Struct("<qqq")  # the item that the child is at; how often it said so; bytes of its files, or -1
+COUNTER = struct.Struct(
+    "<qqq"
+)  # the item that the child is at; how often it said so; bytes of its files, or -1
 _LEAK_BYTES = 256 << 20  # what a child may keep of an item that ran out of memory
 _WRITTEN_BYTES = 1 << 20  # of one file that a child writes which reads files: its messages
 STOPPED_S = 10.0  # after which a child that somebody has stopped is given up
-_ANSWER_S, _ANSWER_RATE = 60.0, 10 << 20  # an answer is complete when it begins to come: what is left is to copy it
+_ANSWER_S, _ANSWER_RATE = (
+    60.0,
+    10 << 20,
+)  # an answer is complete when it begins to come: what is left is to copy it
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -130,19 +135,27 @@ class Watchdog:
     """How long a child may go on: without a sign of life by the clock, with an item by its processor time.
 
     Args:
-        signs: returns the item that the child is at, how often it said so, and the bytes of its files.
+        signs: returns the item that the child is at, how often it said so, and the bytes of its
+            files.
         budget: of an item that tells the size of its files.
         pid: of the child.
         task: its items.
         silence_s: without a sign of life.
         start_s: before the first one.
-        whole_s: in all, however many signs of life it gives: one that was taken over gives them without end.
+        whole_s: in all, however many signs of life it gives: one that was taken over gives them
+            without end.
     """
 
     def __init__(
-        self, signs: Callable[[], tuple[int, int, int]], budget: Callable[[Any], ItemBudget], pid: int,
-        task: Mapping[str, Any], silence_s: float, start_s: float, whole_s: float = math.inf,
-    ) -> None:  # fmt: skip
+        self,
+        signs: Callable[[], tuple[int, int, int]],
+        budget: Callable[[Any], ItemBudget],
+        pid: int,
+        task: Mapping[str, Any],
+        silence_s: float,
+        start_s: float,
+        whole_s: float = math.inf,
+    ) -> None:
         self._signs, self._budget, self._pid = signs, budget, pid
         self._items = task.get("items") or [None]
         self._silence_s, self._start_s = silence_s, max(silence_s, start_s)
@@ -187,7 +200,9 @@ class Watchdog:
         if silent > min(limit, STOPPED_S) and _is_stopped(self._pid):
             msg = f"the process that reads was stopped by a signal, for {min(limit, STOPPED_S):g} s"
             raise OverdueError(msg, "killed")
-        if silent > limit and silent - (_waited(self._pid) - self._waited) > limit:  # it may get no processor
+        if (
+            silent > limit and silent - (_waited(self._pid) - self._waited) > limit
+        ):  # it may get no processor
             msg = f"still {'busy' if beats else 'starting'} after {limit:g} s"
             raise OverdueError(msg, "silent")
 
@@ -196,7 +211,9 @@ class Watchdog:
         if place != self._at:
             self._at, self._began = place, used
         if used - self._began > limit:
-            msg = f"still busy after {limit:.0f} s of processor time, too much for a file of its size"
+            msg = (
+                f"still busy after {limit:.0f} s of processor time, too much for a file of its size"
+            )
             raise OverdueError(msg, "busy")
 
 
@@ -253,8 +270,9 @@ class Death:
         item: which.
         how: what to say of it.
         crash: whether our own code failed.
-        kind: "memory" or "busy" where it exceeded the budget of its size, "silent" where the child was silent,
-            "endless" where it took too long in all, "killed" where somebody else killed or stopped the child.
+        kind: "memory" or "busy" where it exceeded the budget of its size, "silent" where the child
+            was silent, "endless" where it took too long in all, "killed" where somebody else killed
+            or stopped the child.
         machine: whether this machine may be to blame, and says nothing of the item.
     """
 
@@ -273,10 +291,12 @@ class ChildSpec:
         name: what it is called when it dies.
         environment: variables besides the parent's own.
         start_s: seconds that it may take to start and to import its function.
-        limited: under its memory limit from the start; else the function limits itself (`limit_memory`).
+        limited: under its memory limit from the start; else the function limits itself
+            (`limit_memory`).
         sandbox: what it may reach; None: what its user may.
         beside: import modules from the working folder, too, before all others.
-        doubted: what it answers may be anything, as it reads data; else it runs what the user named, and is believed.
+        doubted: what it answers may be anything, as it reads data; else it runs what the user
+            named, and is believed.
     """
 
     name: str
@@ -290,11 +310,15 @@ class ChildSpec:
 
 PARSER = ChildSpec("the parser")
 
-# Arguments behind the four of `serve` are the folders of modules. They come this way and not by PYTHONPATH, which is in
-# force before any line of ours: a sitecustomize.py in one of them would run.
-_BOOT = "import sys; sys.path[:] = sys.argv[5:]; del sys.argv[5:]; from datacheck.workers.child import serve; serve()"
+# Arguments behind the four of `serve` are the folders of modules. They come this way and not by
+# PYTHONPATH, which is in force before any line of ours: a sitecustomize.py in one of them would
+# run.
+_BOOT = (
+    "import sys; sys.path[:] = sys.argv[5:]; del sys.argv[5:]; from datacheck.workers.child "
+    "import serve; serve()"
+)
 
-# ---------------------------------------------------------------------------------------------- inside
+# ------------------------------------------------------------------------------------------- inside
 
 
 @answers(type(None), raises=(MissingDependencyError,))
@@ -344,7 +368,9 @@ def _task_function(function: str) -> Any:
     try:
         return resolve(function)
     except UsageError as error:
-        if function.startswith("datacheck.") and not isinstance(error.__cause__, AttributeError | ModuleNotFoundError):
+        if function.startswith("datacheck.") and not isinstance(
+            error.__cause__, AttributeError | ModuleNotFoundError
+        ):
             os._exit(_NO_MEMORY)
         raise
 
@@ -366,7 +392,9 @@ def _prepare(counter: str, memory: str, parent: str, sandbox: str) -> Pulse:
     if int(memory):
         limit_memory(int(memory))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    gc.set_threshold(50_000)  # parsers make many objects that go at once; looking for cycles took a third of their time
+    gc.set_threshold(
+        50_000
+    )  # parsers make many objects that go at once; looking for cycles took a third of their time
     return pulse
 
 
@@ -375,7 +403,8 @@ def limit_memory(limit: int, *, mapped: bool = True) -> None:
 
     Args:
         limit: bytes.
-        mapped: of address space; else of memory that it can write, so that files may be mapped however large they are.
+        mapped: of address space; else of memory that it can write, so that files may be mapped
+            however large they are.
     """
     import resource  # noqa: PLC0415  not on every platform, needed in children only
 
@@ -409,20 +438,24 @@ def end_with_parent(parent: int = 0) -> None:
     """Let this process never outlive its parent, however that ends.
 
     Args:
-        parent: its number, where it is known: it may have ended before this call, and then nothing else would tell.
+        parent: its number, where it is known: it may have ended before this call, and then nothing
+            else would tell.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent and os.getppid() != parent:
         os._exit(0)
 
 
-# ---------------------------------------------------------------------------------------------- outside
+# ------------------------------------------------------------------------------------------ outside
 
 _LIBRARY = re.compile(r"\w+")  # with which the message begins that it is not installed
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-# Blocks come and go at the same size: giving their memory back each time cost a fifth of a build (glibc only).
+# Blocks come and go at the same size: giving their memory back each time cost a fifth of a build
+# (glibc only).
 _ALLOCATION = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), str(256 << 20))
-_START = {"PYDANTIC_DISABLE_PLUGINS": "__all__"}  # who looks for them reads what is said of each package
+_START = {
+    "PYDANTIC_DISABLE_PLUGINS": "__all__"
+}  # who looks for them reads what is said of each package
 
 
 class Process(Protocol):
@@ -474,7 +507,11 @@ class Child:
         self._shared = os.memfd_create("datacheck-counter", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self._shared, COUNTER.size)
         # reading a map of a file that a child has cut would end this process
-        fcntl.fcntl(self._shared, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        fcntl.fcntl(
+            self._shared,
+            fcntl.F_ADD_SEALS,
+            fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL,
+        )
         self._counter = mmap.mmap(self._shared, COUNTER.size)
         self._noise = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the child
 
@@ -483,19 +520,29 @@ class Child:
             self.close()  # the pipes of a dead child
             check_machine()
             program, memory = self._program, self._limits.memory_b
-            environment = _ALLOCATION | _START | os.environ | dict.fromkeys(_THREADS, "1") | dict(program.environment)
+            environment = (
+                _ALLOCATION
+                | _START
+                | os.environ
+                | dict.fromkeys(_THREADS, "1")
+                | dict(program.environment)
+            )
             environment.pop("PYTHONPATH", None)
             said = [str(self._shared), str(memory if program.limited else 0), str(os.getpid()), ""]
             if program.sandbox is not None and wanted():
                 said[-1] = program.sandbox.encoded()
             self._process = None if self._over else self._spawn(said, environment)
-            if self._over:  # looked at again: `end` either saw the new process, or was there before this line
+            if (
+                self._over
+            ):  # looked at again: `end` either saw the new process, or was there before this line
                 self.close()
                 raise RuntimeError(program.name)  # to the thread that still waits for an answer
             assert self._process is not None
             for pipe in (self._process.stdin, self._process.stdout):
                 assert pipe is not None
-                os.set_blocking(pipe.fileno(), False)  # a child may read nothing, or what it has written
+                os.set_blocking(
+                    pipe.fileno(), False
+                )  # a child may read nothing, or what it has written
         assert self._process is not None
         return self._process
 
@@ -503,27 +550,36 @@ class Child:
         """Start a process: a fork of one that has only imported, or a new one where it runs modules of the user."""
         folders = [*([str(Path.cwd())] if self._program.beside else []), *module_folders()]
         if self._program.doubted:
-            forked = fork(said[1], said[3], environment, self._shared, self._noise.fileno(), folders)
+            forked = fork(
+                said[1], said[3], environment, self._shared, self._noise.fileno(), folders
+            )
             if forked is not None:
                 return forked
         return _Started(
             [sys.executable, "-P", "-c", _BOOT, *said, *folders],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._noise,
-            pass_fds=[self._shared], env=environment, process_group=0,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._noise,
+            pass_fds=[self._shared],
+            env=environment,
+            process_group=0,
+        )
 
     @property
     def running(self) -> bool:
         """Whether there is a process; a new one knows nothing of the tasks before."""
         return self._process is not None and self._process.poll() is None
 
-    def run(self, function: str, task: dict[str, Json], patience: float = 0.0) -> tuple[Json, Death | None]:
+    def run(
+        self, function: str, task: dict[str, Json], patience: float = 0.0
+    ) -> tuple[Json, Death | None]:
         """Run ``function(task, beat)`` in the child; return (answer, None) or (None, death).
 
         Args:
             function: ``module:function``.
             task: JSON arguments; the items are in ``items``.
-            patience: seconds without a sign of life that this task may take, where they are more than the limit.
+            patience: seconds without a sign of life that this task may take, where they are more
+                than the limit.
         """
         process = self._start()
         COUNTER.pack_into(self._counter, 0, 0, 0, -1)
@@ -535,14 +591,22 @@ class Child:
         )
         silence = max(patience, self._limits.item_s)
         items = len(task.get("items") or [None])
-        whole = self._limits.task_s(silence, items, file_bytes(task)) if self._program.doubted else math.inf
-        watch = Watchdog(self.signs, self.budget, process.pid, task, silence, self._program.start_s, whole)
+        whole = (
+            self._limits.task_s(silence, items, file_bytes(task))
+            if self._program.doubted
+            else math.inf
+        )
+        watch = Watchdog(
+            self.signs, self.budget, process.pid, task, silence, self._program.start_s, whole
+        )
         pieces = encode({"function": function, "task": task, "memory": memory})
         try:
             frame = self._exchange(process, watch, pieces, room)
         except OverdueError as error:
             self.close()
-            return None, Death(self._item(task), str(error), kind=error.kind, machine=error.kind == "killed")
+            return None, Death(
+                self._item(task), str(error), kind=error.kind, machine=error.kind == "killed"
+            )
         except TooLargeError as error:
             return None, self._too_large(task, error)
         if frame is None:
@@ -569,11 +633,16 @@ class Child:
         except Exception as error:  # noqa: BLE001  a child that was taken over may answer anything, an honest one never
             self.close()
             why = f"{type(error).__name__}: {_one_line(str(error))}"
-            how = f"{self._program.name} answered nonsense ({why}). A damaged file does not do that: please report this"
+            how = (
+                f"{self._program.name} answered nonsense ({why}). A damaged file does not do "
+                f"that: please report this"
+            )
             return None, Death(self._item(task), how)
         if self._program.doubted and not self._ends_command(function, task, raised):
             self.close()
-            return None, Death(self._item(task), f"{self._program.name} gave up: {_one_line(str(raised))}")
+            return None, Death(
+                self._item(task), f"{self._program.name} gave up: {_one_line(str(raised))}"
+            )
         raise raised
 
     def _ends_command(self, function: Any, task: dict[str, Json], raised: DatacheckError) -> bool:
@@ -584,7 +653,9 @@ class Child:
         """
         if not may_raise(function, raised) or may_be_of_items(function) or not task.get("items"):
             return may_raise(function, raised)
-        library = _LIBRARY.match(str(raised)) if isinstance(raised, MissingDependencyError) else None
+        library = (
+            _LIBRARY.match(str(raised)) if isinstance(raised, MissingDependencyError) else None
+        )
         with contextlib.closing(Child(self._limits, self._program)) as other:
             if library is None:
                 other.run(f"{function.__module__}:{function.__qualname__}", task | {"items": []})
@@ -597,7 +668,9 @@ class Child:
 
     def _too_large(self, task: dict[str, Json], error: TooLargeError) -> Death:
         self.close()
-        return Death(self._item(task), f"{self._program.name} answered too much: {error}", kind="memory")
+        return Death(
+            self._item(task), f"{self._program.name} answered too much: {error}", kind="memory"
+        )
 
     def _death(self, function: str, task: dict[str, Json], code: int) -> Death:
         """Return what to say of a child that has ended.
@@ -607,14 +680,21 @@ class Child:
         """
         self.close()
         if code == _NO_SANDBOX and function == _NOTHING:
-            msg = f"this machine refuses the sandbox ({self._last_words()}). Run the same command with --no-sandbox."
+            msg = (
+                f"this machine refuses the sandbox ({self._last_words()}). Run the same command "
+                f"with --no-sandbox."
+            )
             raise StorageError(msg)
-        if code == _NO_SANDBOX:  # one that was taken over may say so, too: another one, which reads nothing, knows
+        if (
+            code == _NO_SANDBOX
+        ):  # one that was taken over may say so, too: another one, which reads nothing, knows
             with contextlib.closing(Child(self._limits, self._program)) as other:
                 other.run(_NOTHING, {})
         if code == _NO_MEMORY and self._nbytes() >= 0:
             return self._no_memory(task)
-        at_work = self.signs()[1] > 0  # else it has imported nothing yet, and no item can be to blame
+        at_work = (
+            self.signs()[1] > 0
+        )  # else it has imported nothing yet, and no item can be to blame
         killed = -code in _EXTERNAL_SIGNALS or code == _LIMITED or not at_work
         how = _ended(self._program.name, code, self._last_words())
         return Death(self._item(task), how, kind="killed" if killed else "", machine=killed)
@@ -639,12 +719,18 @@ class Child:
         item, nbytes = self._item(task), self._nbytes()
         asked, most = self.budget(item).memory(nbytes), self._limits.memory_b
         if most < asked:
-            return Death(item, f"needs more than {most:,} bytes of memory", kind="memory", machine=True)
+            return Death(
+                item, f"needs more than {most:,} bytes of memory", kind="memory", machine=True
+            )
         how = f"needs more than {asked:,} bytes of memory, too much for a file of its size"
         return Death(item, how, kind="memory")
 
     def _exchange(
-        self, process: Process, watch: Watchdog, pieces: Iterable[bytes | memoryview], room: FrameLimits
+        self,
+        process: Process,
+        watch: Watchdog,
+        pieces: Iterable[bytes | memoryview],
+        room: FrameLimits,
     ) -> bytearray | None:
         """Send a task and return the answer, None where the child has ended."""
         try:
@@ -659,7 +745,9 @@ class Child:
                 else:
                     return None
 
-    def _send(self, process: Process, watch: Watchdog, pieces: Iterable[bytes | memoryview]) -> None:
+    def _send(
+        self, process: Process, watch: Watchdog, pieces: Iterable[bytes | memoryview]
+    ) -> None:
         assert process.stdin is not None
         pipe = process.stdin.fileno()
         with selectors.DefaultSelector() as selector:
@@ -696,7 +784,9 @@ class Child:
                         wanted += sum(FRAME.unpack_from(received))
                         room.check_head(received)
                     watch.note_answer(wanted)
-                elif process.poll() is not None:  # a process of its own may still hold the pipe open
+                elif (
+                    process.poll() is not None
+                ):  # a process of its own may still hold the pipe open
                     raise EOFError
                 else:
                     watch.look()
@@ -742,7 +832,11 @@ class Child:
 def _error(name: str, text: str) -> DatacheckError:
     """Return what a child raised; one that was taken over may name anything."""
     kind = getattr(errors, name, None)
-    return kind(text) if isinstance(kind, type) and issubclass(kind, DatacheckError) else StorageError(text)
+    return (
+        kind(text)
+        if isinstance(kind, type) and issubclass(kind, DatacheckError)
+        else StorageError(text)
+    )
 
 
 def _ended(name: str, code: int | None, words: str) -> str:
@@ -788,7 +882,8 @@ def _answer_limits(task: Mapping[str, Json]) -> FrameLimits:
             part = item.get("part")
             nbytes += part[1] - part[0] if part else item.get("nbytes") or 0
     return FrameLimits(
-        text=(32 << 20) + 64 * nbytes,  # of what it takes as JSON a line of a packed file may be a hundredth
+        text=(32 << 20)
+        + 64 * nbytes,  # of what it takes as JSON a line of a packed file may be a hundredth
         values=2_000_000 + 16 * nbytes,
         arrays=(128 << 20) + 64 * nbytes,
         alike=(512 << 20) + 1024 * nbytes,  # a row of one byte may have hundreds of columns

@@ -1,8 +1,8 @@
 """Fork server: children that read data are forked of a process that has imported datacheck and its libraries, no more.
 
-To start Python and import these takes 0.4 s, a fork 6 ms. The server is a program of its own, reads no data and holds
-no state of its parent, so a child is what a new process would be. The server ends with its parent, and when it has been
-idle for a while.
+To start Python and import these takes 0.4 s, a fork 6 ms. The server is a program of its own, reads
+no data and holds no state of its parent, so a child is what a new process would be. The server ends
+with its parent, and when it has been idle for a while.
 """
 
 from __future__ import annotations
@@ -30,24 +30,44 @@ from typing import Any, BinaryIO
 from datacheck.plugins import import_all, known_plugins, resolve
 
 _BOOT = (
-    "import sys; sys.path[:] = sys.argv[2:]; from datacheck.workers.fork_server import serve; serve(int(sys.argv[1]))"
+    "import sys; sys.path[:] = sys.argv[2:]; from datacheck.workers.fork_server import serve; "
+    "serve(int(sys.argv[1]))"
 )
-# Before the first fork: what nearly every child needs; of plug-ins it is known which there are, but none is loaded.
+# Before the first fork: what nearly every child needs; of plug-ins it is known which there are, but
+# none is loaded.
 _IMPORTED = ("datacheck.workers.child", "datacheck.scan.worker", "datacheck.build.shard_worker")
 _PACKAGES = ("datacheck.formats", "datacheck.rules", "datacheck.transforms")
 _SERVE = "datacheck.workers.child:serve"
 _IDLE_S = 10.0  # an idle server exits after this
-_START_S, _ANSWER_S = 120.0, 20.0  # for a server to start and fork its first child; to fork another one
+_START_S, _ANSWER_S = (
+    120.0,
+    20.0,
+)  # for a server to start and fork its first child; to fork another one
 _EXIT_S = 5.0  # for the server to report an exit code; one that was stopped never does
 _SIZE, _NUMBER = struct.Struct("<I"), struct.Struct("<i")
-# Descriptors that go with a request: the socket on which the exit code is reported, the working folder, and what the
-# child has as 0 to 3: standard input, output and errors, and the counter.
+# Descriptors that go with a request: the socket on which the exit code is reported, the working
+# folder, and what the child has as 0 to 3: standard input, output and errors, and the counter.
 _FDS = 6
 # Variables that count when Python starts or a library is imported.
 _AT_START = (
-    "PYTHON", "LD_", "MALLOC", "GLIBC", "LC_", "LANG", "TZ", "OMP_", "GOMP_", "KMP_", "OPENBLAS_", "GOTO_", "MKL_",
-    "NUMEXPR_", "NUMPY_", "NPY_", "PYDANTIC_",
-)  # fmt: skip
+    "PYTHON",
+    "LD_",
+    "MALLOC",
+    "GLIBC",
+    "LC_",
+    "LANG",
+    "TZ",
+    "OMP_",
+    "GOMP_",
+    "KMP_",
+    "OPENBLAS_",
+    "GOTO_",
+    "MKL_",
+    "NUMEXPR_",
+    "NUMPY_",
+    "NPY_",
+    "PYDANTIC_",
+)
 _LIMITS = ("AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "NOFILE", "NPROC", "STACK")
 
 
@@ -65,7 +85,9 @@ class Forked:
         stdin, stdout: pipes to and from the child.
     """
 
-    def __init__(self, pid: int, handle: int, exits: socket.socket, stdin: BinaryIO, stdout: BinaryIO) -> None:
+    def __init__(
+        self, pid: int, handle: int, exits: socket.socket, stdin: BinaryIO, stdout: BinaryIO
+    ) -> None:
         self.pid, self.stdin, self.stdout = pid, stdin, stdout
         self.returncode: int | None = None
         self._handle, self._exits, self._lock = handle, exits, threading.Lock()
@@ -112,7 +134,7 @@ class Forked:
             os.close(self._handle)
 
 
-# ---------------------------------------------------------------------------------------------- in the parent
+# ------------------------------------------------------------------------------------ in the parent
 
 
 class _Server(subprocess.Popen[bytes]):
@@ -123,9 +145,13 @@ class _Server(subprocess.Popen[bytes]):
         with theirs:
             try:
                 super().__init__(
-                    [sys.executable, "-P", "-c", _BOOT, str(os.getpid()), *folders], env=dict(environment),
-                    stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0,
-                )  # fmt: skip
+                    [sys.executable, "-P", "-c", _BOOT, str(os.getpid()), *folders],
+                    env=dict(environment),
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    process_group=0,
+                )
             except BaseException:
                 self.control.close()
                 raise
@@ -143,7 +169,12 @@ _failed = False  # two servers in a row: this machine has none
 
 
 def fork(
-    memory: str, sandbox: str, environment: Mapping[str, str], counter: int, errors: int, folders: Sequence[str]
+    memory: str,
+    sandbox: str,
+    environment: Mapping[str, str],
+    counter: int,
+    errors: int,
+    folders: Sequence[str],
 ) -> Forked | None:
     """Start a child, or return None where none can be forked here.
 
@@ -187,11 +218,19 @@ def _key(environment: Mapping[str, str], folders: Sequence[str]) -> str:
     """Return what a child has of the parent and cannot be given after its server has started."""
     status = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
     umask = next((line for line in status.splitlines() if line.startswith("Umask")), "")
-    return repr((
-        sorted(pair for pair in environment.items() if pair[0].startswith(_AT_START)), list(folders), umask,
-        _limits(), os.getpriority(os.PRIO_PROCESS, 0), sorted(os.sched_getaffinity(0)),
-        os.getresuid(), os.getresgid(), os.getgroups(),
-    ))  # fmt: skip
+    return repr(
+        (
+            sorted(pair for pair in environment.items() if pair[0].startswith(_AT_START)),
+            list(folders),
+            umask,
+            _limits(),
+            os.getpriority(os.PRIO_PROCESS, 0),
+            sorted(os.sched_getaffinity(0)),
+            os.getresuid(),
+            os.getresgid(),
+            os.getgroups(),
+        )
+    )
 
 
 def _limits() -> list[tuple[int, int]]:
@@ -275,16 +314,19 @@ def _pipe() -> tuple[BinaryIO, BinaryIO]:
     return os.fdopen(reads, "rb", 0), os.fdopen(writes, "wb", 0)
 
 
-# ---------------------------------------------------------------------------------------------- in the server
+# ------------------------------------------------------------------------------------ in the server
 
 
 def serve(parent: int) -> None:
     """Fork children until the parent ends or closes the socket, or has wanted none for a while.
 
     Args:
-        parent: its pid: a process that was forked of it may hold the other end of the socket when it has ended.
+        parent: its pid: a process that was forked of it may hold the other end of the socket when
+            it has ended.
     """
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the kernel would bury children where the parent ignores it
+    signal.signal(
+        signal.SIGCHLD, signal.SIG_DFL
+    )  # the kernel would bury children where the parent ignores it
     watched = os.pidfd_open(parent)
     if os.getppid() != parent:
         return
@@ -297,27 +339,38 @@ def serve(parent: int) -> None:
     gc.collect()
     gc.freeze()  # children share the memory that no collection touches
     with selectors.DefaultSelector() as selector:
-        selector.register(watched, selectors.EVENT_READ, lambda: os._exit(0))  # its children end with it
+        selector.register(
+            watched, selectors.EVENT_READ, lambda: os._exit(0)
+        )  # its children end with it
         selector.register(control, selectors.EVENT_READ, lambda: _fork(control, selector, limits))
         while True:
             ready = selector.select(_IDLE_S)
             for key, _ in ready:
-                if selector.get_map().get(key.fd) is key:  # else closed by an event before, perhaps open again
+                if (
+                    selector.get_map().get(key.fd) is key
+                ):  # else closed by an event before, perhaps open again
                     key.data()
             children = len(selector.get_map()) - (1 if control.fileno() < 0 else 2)
             if not children and (not ready or control.fileno() < 0):
                 return
 
 
-def _fork(control: socket.socket, selector: selectors.BaseSelector, limits: Sequence[tuple[int, int]]) -> None:
+def _fork(
+    control: socket.socket, selector: selectors.BaseSelector, limits: Sequence[tuple[int, int]]
+) -> None:
     """Fork the child that is asked for; close the socket where no more will be.
 
     Args:
         control, selector: of the server.
-        limits: those that it had when it started: one that somebody has limited since is no parent of children.
+        limits: those that it had when it started: one that somebody has limited since is no parent
+            of children.
     """
     head, given, *_ = socket.recv_fds(control, _SIZE.size, _FDS)
-    order = _read(control, _SIZE.unpack(head)[0]) if len(head) == _SIZE.size and _limits() == limits else None
+    order = (
+        _read(control, _SIZE.unpack(head)[0])
+        if len(head) == _SIZE.size and _limits() == limits
+        else None
+    )
     if order is None:  # the parent has ended, or asks another server
         selector.unregister(control)
         control.close()

@@ -1,8 +1,9 @@
 """Ordered map over tasks in expendable children: one, several of this process, or those of a Dask cluster.
 
-The unit that may die is one *item* of a task (a file). What lies before the item that killed its child is run again, it
-alone is tried once more, and what lies behind it goes on. Where somebody else killed the child, or the machine has less
-memory than the item may take, it is tried more often, and on other machines of a cluster. The only door to Dask.
+The unit that may die is one *item* of a task (a file). What lies before the item that killed its
+child is run again, it alone is tried once more, and what lies behind it goes on. Where somebody
+else killed the child, or the machine has less memory than the item may take, it is tried more
+often, and on other machines of a cluster. The only door to Dask.
 """
 
 from __future__ import annotations
@@ -38,8 +39,13 @@ _DASHBOARD_S, _PAGE_BYTES = 2.0, 1 << 16
 _WORKERS_S = 300.0  # a cluster that grows with its work may need some time for the first
 _LOOK_S = 1.0  # how often whoever waits for a worker looks whether there is one
 _AWAY = "scheduler-connection-lost"  # Dask's word
-_LOST = "the connection to the Dask scheduler was lost. Look after it, then run the same command again."
-_MACHINES, _TRIES = 3, 8  # on which an item is tried that a machine could not do; how often, where others take it
+_LOST = (
+    "the connection to the Dask scheduler was lost. Look after it, then run the same command again."
+)
+_MACHINES, _TRIES = (
+    3,
+    8,
+)  # on which an item is tried that a machine could not do; how often, where others take it
 _WAITING = 16  # tasks that a cluster without a worker is shown, so that it grows
 
 
@@ -57,16 +63,20 @@ _Same = Callable[[Json], Hashable] | None
 Tasks = dict[str, Json] | list[dict[str, Json]]  # one task, or a series of them
 
 
-def run_task(child: Child, function: str, task: dict[str, Json], offenders: FailureHistory | None = None) -> TaskResult:
+def run_task(
+    child: Child, function: str, task: dict[str, Json], offenders: FailureHistory | None = None
+) -> TaskResult:
     """Run one task to its end, whatever its items do to the child.
 
     Args:
         child: the process to use.
-        function: ``module:function`` with the signature ``(task, beat) -> payload``; it calls ``beat(i)`` before it
-            touches item i of ``task["items"]``, and again while a long item is making progress; ``beat.files(nbytes)``
-            tells the size of its files, by which its memory and its processor time are limited (`Pulse`).
-        task: JSON arguments; ``items`` is the list that may be cut. ``without``: arguments for one more try of an item
-            that has ended its child, without what is none of the item's and may have done it (a tokenizer).
+        function: ``module:function`` with the signature ``(task, beat) -> payload``; it calls
+            ``beat(i)`` before it touches item i of ``task["items"]``, and again while a long item
+            is making progress; ``beat.files(nbytes)`` tells the size of its files, by which its
+            memory and its processor time are limited (`Pulse`).
+        task: JSON arguments; ``items`` is the list that may be cut. ``without``: arguments for one
+            more try of an item that has ended its child, without what is none of the item's and may
+            have done it (a tokenizer).
         offenders: what failed in other tasks.
     """
     offenders = offenders or FailureHistory()
@@ -81,15 +91,22 @@ def run_task(child: Child, function: str, task: dict[str, Json], offenders: Fail
 
 
 def _run(
-    child: Child, function: str, task: dict[str, Json], offenders: FailureHistory, *, less: bool = False
-) -> TaskResult:  # fmt: skip
+    child: Child,
+    function: str,
+    task: dict[str, Json],
+    offenders: FailureHistory,
+    *,
+    less: bool = False,
+) -> TaskResult:
     outcome = TaskResult(task)
     waiting: deque[tuple[list[Json], bool]] = deque([(list(task["items"]), False)])
     places = {id(item): place for place, item in enumerate(task["items"])}
     made: list[tuple[int, Json]] = []  # in the order of the items, whichever was tried first
     accused: Json = None  # what was read when others may have taken the time or the memory: it is tried by itself
     wrong = False  # one of them was good, so where the child says that it is tells nothing
-    killed: Counter[int] = Counter()  # how often somebody else has killed the child of an item, by the item's identity
+    killed: Counter[int] = (
+        Counter()
+    )  # how often somebody else has killed the child of an item, by the item's identity
     while waiting:
         asked, alone = waiting.popleft()
         items, linked = _untried(asked, offenders, less=less)
@@ -109,22 +126,35 @@ def _run(
         offenders.lost(death.kind, took)
         if death.kind in LIMITS and len(items) > 1:
             accused = items[place]
-            waiting.extendleft((part, False) for part in reversed(_split_items(items, place, death.kind, halve=wrong)))
+            waiting.extendleft(
+                (part, False)
+                for part in reversed(_split_items(items, place, death.kind, halve=wrong))
+            )
             continue
-        death = replace(death, item=items[place])  # a child that still runs may have said another one meanwhile
-        death, final = _judge_death(death, offenders, took, killed, alone=alone, sole=len(items) == 1)
+        death = replace(
+            death, item=items[place]
+        )  # a child that still runs may have said another one meanwhile
+        death, final = _judge_death(
+            death, offenders, took, killed, alone=alone, sole=len(items) == 1
+        )
         if final:
             outcome.deaths.append(death)
             _remember(death, offenders, less=less)
         elif death.kind == "memory":
             child.close()  # the next one starts with the limits of the machine, whatever this one had left
-        again = [(items[:place], False), ([] if final else [items[place]], True), (items[place + 1 :], False)]
+        again = [
+            (items[:place], False),
+            ([] if final else [items[place]], True),
+            (items[place + 1 :], False),
+        ]
         waiting.extendleft(reversed([(part, lone) for part, lone in again if part]))
     outcome.payloads = [payload for _, payload in sorted(made, key=itemgetter(0))]
     return outcome
 
 
-def _untried(items: list[Json], offenders: FailureHistory, *, less: bool) -> tuple[list[Json], list[Death]]:
+def _untried(
+    items: list[Json], offenders: FailureHistory, *, less: bool
+) -> tuple[list[Json], list[Death]]:
     """Return the items to try, and the deaths of those whose file has ended by a limit under another name."""
     left: list[Json] = []
     deaths = list[Death]()
@@ -147,7 +177,8 @@ def _split_items(items: list[Json], place: int, kind: str, *, halve: bool) -> li
 
     Args:
         items: at least two.
-        place: of the one that the child said it was at: what it had read of others may have been measured then.
+        place: of the one that the child said it was at: what it had read of others may have been
+            measured then.
         kind: of the death.
         halve: one that was tried by itself for that reason was good.
     """
@@ -174,8 +205,14 @@ def _full_budget(item: Json) -> ItemBudget:
 
 
 def _judge_death(
-    death: Death, offenders: FailureHistory, took: float, killed: Counter[int], *, alone: bool, sole: bool
-) -> tuple[Death, bool]:  # fmt: skip
+    death: Death,
+    offenders: FailureHistory,
+    took: float,
+    killed: Counter[int],
+    *,
+    alone: bool,
+    sole: bool,
+) -> tuple[Death, bool]:
     """Return what to say of a death, and whether its item is not tried again."""
     if death.kind == "killed":
         killed[id(death.item)] += 1
@@ -193,22 +230,31 @@ _THREAD_STATE = threading.local()
 
 
 def _on_worker(
-    function: str, series: Sequence[dict[str, Json]], limits: Limits, program: ChildSpec, run: str, same: _Same = None
+    function: str,
+    series: Sequence[dict[str, Json]],
+    limits: Limits,
+    program: ChildSpec,
+    run: str,
+    same: _Same = None,
 ) -> list[TaskResult]:
     """Run the tasks of a series on a Dask worker, in the one child that this thread of it has for this run.
 
     Notes:
-        A worker may have several threads, and a child answers one at a time. It may outlive many runs, and a child
-        keeps the modules of a user as they were when it imported them.
+        A worker may have several threads, and a child answers one at a time. It may outlive many
+        runs, and a child keeps the modules of a user as they were when it imported them.
     """
     if getattr(_THREAD_STATE, "run", "") != run:
-        limits = replace(limits, memory_b=min(limits.memory_b, Limits().memory_b))  # this machine may have less
+        limits = replace(
+            limits, memory_b=min(limits.memory_b, Limits().memory_b)
+        )  # this machine may have less
         _THREAD_STATE.run, _THREAD_STATE.child, _THREAD_STATE.offenders = (
             run,
             Child(limits, program),
             FailureHistory(same=same),
         )
-    outcomes = [run_task(_THREAD_STATE.child, function, task, _THREAD_STATE.offenders) for task in series]
+    outcomes = [
+        run_task(_THREAD_STATE.child, function, task, _THREAD_STATE.offenders) for task in series
+    ]
     for outcome in outcomes:
         if any(death.machine for death in outcome.deaths):
             from distributed import get_worker  # noqa: PLC0415  as below
@@ -238,40 +284,59 @@ def ordered_map(
 
     Args:
         function: see `run_task`; a name, so that a task is JSON all through.
-        tasks: JSON arguments, each with ``items``; taken one by one as work goes on. A list of them is a series: one
-            child does them one after another, so that it can read on in a file where the last one stopped. None stands
+        tasks: JSON arguments, each with ``items``; taken one by one as work goes on. A list of them
+            is a series: one child does them one after another, so that it can read on in a file
+                where the last one stopped. None stands
             for the wish to see the next outcome first: what comes then depends on it.
         workers: how many children of this process work at once.
-        scheduler: address of a running Dask scheduler; the children of its workers are used instead.
+        scheduler: address of a running Dask scheduler; the children of its workers are used
+            instead.
         limits: for each item.
         environment: variables for the children, besides those of the process that starts them.
         sandbox: what the children may reach; None: what their user may.
-        same: returns what an item reads, the same for links to one file: where one ends by a limit, the others are not
+        same: returns what an item reads, the same for links to one file: where one ends by a limit,
+            the others are not
             tried. None: each item is.
-        told: called with a line about the cluster: where its dashboard is; that it has no workers, and is waited for.
+        told: called with a line about the cluster: where its dashboard is; that it has no workers,
+            and is waited for.
 
     Raises:
         UsageError: this is no address of a scheduler.
-        StorageError: it cannot be reached; its workers die again and again, or have another datacheck; or it has had
-            none, or said nothing, for five minutes.
+        StorageError: it cannot be reached; its workers die again and again, or have another
+            datacheck; or it has had none, or said nothing, for five minutes.
 
     Notes:
-        Bounded work in flight. The result depends on the tasks only, never on who ran them or in which order.
+        Bounded work in flight. The result depends on the tasks only, never on who ran them or in
+        which order.
     """
-    limits, program = limits or Limits(), replace(PARSER, environment=dict(environment or {}), sandbox=sandbox)
+    limits, program = (
+        limits or Limits(),
+        replace(PARSER, environment=dict(environment or {}), sandbox=sandbox),
+    )
     if scheduler is not None:
         run, todo = (
-            partial(_on_worker, function, limits=limits, program=program, run=uuid.uuid4().hex, same=same),
+            partial(
+                _on_worker,
+                function,
+                limits=limits,
+                program=program,
+                run=uuid.uuid4().hex,
+                same=same,
+            ),
             iter(tasks),
         )
         for first in islice(todo, 1):  # who has nothing to do needs no cluster
             yield from _on_dask(run, chain([first], todo), scheduler, told)
         return
-    with contextlib.ExitStack() as leaving:  # an interrupt while one child ends leaves no other one out
+    with (
+        contextlib.ExitStack() as leaving
+    ):  # an interrupt while one child ends leaves no other one out
         children = [Child(limits, program) for _ in range(max(1, workers))]
         for child in children:
             leaving.callback(child.close)
-            leaving.callback(child.end)  # once more: an interrupt may have come before those of `_on_children`
+            leaving.callback(
+                child.end
+            )  # once more: an interrupt may have come before those of `_on_children`
         yield from _on_children(function, tasks, children, same)
 
 
@@ -281,7 +346,8 @@ def _on_children(
     """Run tasks on children of this process, each served by one thread; one child needs none.
 
     Notes:
-        Dask would take two seconds to start and 100 MB for each worker, whose only work is to wait for such a child.
+        Dask would take two seconds to start and 100 MB for each worker, whose only work is to wait
+        for such a child.
     """
     offenders = FailureHistory(len(children), same)
     if len(children) == 1:
@@ -327,9 +393,12 @@ def _under_way(waiting: Sequence[_PendingTask]) -> int:
 
 
 def _on_idle(
-    function: str, idle: SimpleQueue[Child], offenders: FailureHistory, series: Sequence[dict[str, Json]],
+    function: str,
+    idle: SimpleQueue[Child],
+    offenders: FailureHistory,
+    series: Sequence[dict[str, Json]],
     found: SimpleQueue[TaskResult | None],
-) -> None:  # fmt: skip
+) -> None:
     child = idle.get()
     try:
         for task in series:
@@ -357,7 +426,10 @@ def _next_outcome(waiting: deque[_PendingTask]) -> Iterator[TaskResult]:
 
 
 def _on_dask(
-    run: partial[list[TaskResult]], tasks: Iterator[Tasks | None], scheduler: str, told: Callable[[str], None]
+    run: partial[list[TaskResult]],
+    tasks: Iterator[Tasks | None],
+    scheduler: str,
+    told: Callable[[str], None],
 ) -> Iterator[TaskResult]:
     import distributed  # noqa: PLC0415  0.5 s that only a run on a cluster should pay
 
@@ -365,7 +437,9 @@ def _on_dask(
         if link := _dashboard(client):
             told(f"Dask dashboard: {link}")
         if not _threads(client):
-            _result(client, _submit(client, int), told)  # a cluster that grows with its work has some now
+            _result(
+                client, _submit(client, int), told
+            )  # a cluster that grows with its work has some now
         _same_datacheck(distributed, client)
         waiting: deque[_PendingTask] = deque()
         fill = partial(_fill, client, run, enumerate(tasks), waiting)
@@ -381,14 +455,18 @@ def _on_dask(
 
 
 def _fill(
-    client: Any, run: partial[list[TaskResult]], todo: Iterator[tuple[int, Tasks | None]], waiting: deque[_PendingTask]
+    client: Any,
+    run: partial[list[TaskResult]],
+    todo: Iterator[tuple[int, Tasks | None]],
+    waiting: deque[_PendingTask],
 ) -> None:
     """Give a cluster as much to do as its workers need ahead."""
     ahead = max(_WAITING, 2 * sum((_threads(client) or {}).values()))  # workers come and go
     for number, task in islice(todo, max(0, ahead - _under_way(waiting))):
         if task is None:
             break
-        # as one callable: Dask looks for futures in all that it is given as arguments, value by value
+        # as one callable: Dask looks for futures in all that it is given as arguments, value by
+        # value
         key = f"datacheck-{run.keywords['run']}-{number:08d}"
         future = _submit(client, partial(run, _series(task)), key=key)
         waiting.append(_PendingTask(future, isinstance(task, list)))
@@ -405,8 +483,11 @@ def _retry_elsewhere(
         if not others or len(tried) == _MACHINES:
             break
         task = outcome.task | {"items": items}
-        # a wish, no order: it may leave the cluster before it begins, or an idle worker takes the task from it
-        future = _submit(client, partial(run, [task]), workers=[others[0]], allow_other_workers=True)
+        # a wish, no order: it may leave the cluster before it begins, or an idle worker takes the
+        # task from it
+        future = _submit(
+            client, partial(run, [task]), workers=[others[0]], allow_other_workers=True
+        )
         (again,) = _result(client, future, told)
         tried.add(again.worker)
         outcome.payloads += again.payloads
@@ -417,7 +498,9 @@ def _retry_elsewhere(
 def _threads(client: Any) -> dict[str, int] | None:
     """Return how many threads each worker has; None where the scheduler does not say."""
     scheduler = client.scheduler  # None behind a client that has given up
-    with contextlib.suppress(OSError, TimeoutError):  # whoever waits for a result learns what became of it
+    with contextlib.suppress(
+        OSError, TimeoutError
+    ):  # whoever waits for a result learns what became of it
         if scheduler is not None and client.status == "running":
             threads: dict[str, int] = client.sync(scheduler.ncores, callback_timeout=_CONNECT_S)
             return threads
@@ -452,8 +535,11 @@ def _dashboard(client: Any) -> str:
 
 
 def _result(
-    client: Any, future: Any, told: Callable[[str], None], meanwhile: Callable[[], None] = lambda: None
-) -> Any:  # fmt: skip
+    client: Any,
+    future: Any,
+    told: Callable[[str], None],
+    meanwhile: Callable[[], None] = lambda: None,
+) -> Any:
     """Return what a task gives.
 
     Args:
@@ -473,10 +559,14 @@ def _result(
             raise
         except Exception as error:
             if isinstance(error, TimeoutError) and status not in {"error", "cancelled"}:
-                if status == "finished":  # what is cut short is sent from its beginning, over a slow link without end
+                if (
+                    status == "finished"
+                ):  # what is cut short is sent from its beginning, over a slow link without end
                     patience *= 2
                 meanwhile()
-                alone = _alone(client, alone, told)  # or "lost" with its worker: another makes it again
+                alone = _alone(
+                    client, alone, told
+                )  # or "lost" with its worker: another makes it again
                 continue
             raise StorageError(_why(client, future, error)) from error
 
@@ -487,16 +577,23 @@ def _why(client: Any, future: Any, error: Exception) -> str:
 
     said = (str(error) or type(error).__name__).rstrip(".")
     if isinstance(error, KilledWorker):
-        return f"the Dask workers died: {said}. Look into their logs; give them more memory, or use fewer."
+        return (
+            f"the Dask workers died: {said}. Look into their logs; give them more memory, or "
+            f"use fewer."
+        )
     if future.status == "error":  # it is what became of the task, not of the way to it
         return f"the Dask cluster could not run a task: {said}. Look into the logs of its workers."
     reason = getattr(error, "reason", _AWAY)
-    if reason != _AWAY and client.status == "running":  # another client did it, such as by `restart`
+    if (
+        reason != _AWAY and client.status == "running"
+    ):  # another client did it, such as by `restart`
         return f"the Dask scheduler dropped our tasks ({reason}). Run the same command again."
     return _LOST
 
 
-def _alone(client: Any, since: tuple[bool, float] | None, told: Callable[[str], None]) -> tuple[bool, float] | None:
+def _alone(
+    client: Any, since: tuple[bool, float] | None, told: Callable[[str], None]
+) -> tuple[bool, float] | None:
     """Return whether there is no word of the scheduler (or else no worker), and since when; None where there are some.
 
     Raises:
@@ -512,7 +609,11 @@ def _alone(client: Any, since: tuple[bool, float] | None, told: Callable[[str], 
         return None
     silent, start = threads is None, f"dask worker {scheduler.address}"
     if since is None or since[0] != silent:
-        lacks = "does not answer; waiting {0:g} s" if silent else "has no workers; waiting {0:g} s for one: {1}"
+        lacks = (
+            "does not answer; waiting {0:g} s"
+            if silent
+            else "has no workers; waiting {0:g} s for one: {1}"
+        )
         told(f"{scheduler.address}: the scheduler {lacks.format(_WORKERS_S, start)}")
         return silent, asked
     if time.monotonic() - since[1] > _WORKERS_S:
@@ -531,7 +632,10 @@ def _client(distributed: Any, scheduler: str) -> Iterator[Any]:
     import dask  # noqa: PLC0415
 
     quiet = {"distributed.admin.tick.limit": "1h", "distributed.scheduler.worker-saturation": 1.0}
-    with dask.config.set(quiet), distributed.utils.silence_logging_cmgr(logging.CRITICAL):  # what is wrong, we say
+    with (
+        dask.config.set(quiet),
+        distributed.utils.silence_logging_cmgr(logging.CRITICAL),
+    ):  # what is wrong, we say
         try:
             with ThreadPoolExecutor(1) as thread:  # the caller may have a loop of its own
                 thread.submit(asyncio.run, _reach(distributed, scheduler)).result()
@@ -539,7 +643,9 @@ def _client(distributed: Any, scheduler: str) -> Iterator[Any]:
         except Exception as error:
             why = str(error) or "no word of it"
             msg = f"{scheduler}: no Dask scheduler answers there ({why}). Start one: dask scheduler"
-            raise (StorageError if isinstance(error, OSError | ImportError) else UsageError)(msg) from error
+            raise (StorageError if isinstance(error, OSError | ImportError) else UsageError)(
+                msg
+            ) from error
         with client:
             yield client
 
@@ -549,7 +655,9 @@ async def _reach(distributed: Any, scheduler: str) -> None:
     import asyncio  # noqa: PLC0415  as above
 
     how = distributed.Security().get_connection_args("client")
-    comm = await asyncio.wait_for(distributed.comm.connect(scheduler, timeout=_CONNECT_S, **how), _CONNECT_S + 1)
+    comm = await asyncio.wait_for(
+        distributed.comm.connect(scheduler, timeout=_CONNECT_S, **how), _CONNECT_S + 1
+    )
     await comm.close()
 
 
@@ -563,7 +671,9 @@ def _same_datacheck(distributed: Any, client: Any) -> None:
         address: _submit(client, pkgutil.resolve_name, "datacheck:__version__", workers=[address])
         for address in _threads(client) or {}
     }
-    with contextlib.suppress(TimeoutError, CancelledError):  # of a lost scheduler our first task says more
+    with contextlib.suppress(
+        TimeoutError, CancelledError
+    ):  # of a lost scheduler our first task says more
         distributed.wait(list(asked.values()), timeout=_CONNECT_S)
     for address, future in sorted(asked.items()):
         has = "no datacheck that can be imported" if future.status == "error" else ""
@@ -572,5 +682,8 @@ def _same_datacheck(distributed: Any, client: Any) -> None:
                 version = future.result(timeout=_CONNECT_S)
                 has = "" if version == __version__ else f"datacheck {version}"
         if has:
-            msg = f"the Dask worker {address} has {has}, not {__version__}. Give all workers the same environment."
+            msg = (
+                f"the Dask worker {address} has {has}, not {__version__}. Give all workers the "
+                f"same environment."
+            )
             raise StorageError(msg)

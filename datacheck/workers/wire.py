@@ -1,7 +1,7 @@
 """The shape of what a function answers from a child process, held against each answer.
 
-A parser that a hostile file has taken over may answer anything. Its answer is looked at once, where it arrives, so that
-nothing behind that point has to doubt it.
+A parser that a hostile file has taken over may answer anything. Its answer is looked at once, where
+it arrives, so that nothing behind that point has to doubt it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import numpy as np
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# A type or a union of types; [shape] for a list; (shape, ...) for a list of so many values; {"key": shape} for a dict
-# with these keys, {str: shape} or {text: shape} for one with any; or a function that tells whether a value has the
+# A type or a union of types; [shape] for a list; (shape, ...) for a list of so many values; {"key":
+# shape} for a dict with these keys, {str: shape} or {text: shape} for one with any; or a function
+# that tells whether a value has the shape.
 # shape.
 Shape = Any
 
@@ -29,17 +30,20 @@ def _always(answer: Any, task: Any) -> bool:
 
 
 def answers(
-    shape: Shape, fits: Callable[[Any, Any], bool] = _always, *, raises: tuple[type[Exception], ...] = (),
+    shape: Shape,
+    fits: Callable[[Any, Any], bool] = _always,
+    *,
+    raises: tuple[type[Exception], ...] = (),
     of_items: bool = False,
-) -> Callable[[Function], Function]:  # fmt: skip
+) -> Callable[[Function], Function]:
     """Declare what a function for `Child.run` returns.
 
     Args:
         shape: of its answers.
         fits: called with an answer of this shape and its task: whether it is one to that task.
         raises: kinds of errors that end the whole command. Of other kinds, only the item is lost.
-        of_items: an item is enough for such an error. Else the task raises it without its items, too, or it says that a
-            library is not installed which is not.
+        of_items: an item is enough for such an error. Else the task raises it without its items,
+            too, or it says that a library is not installed which is not.
     """
 
     def check_answer(answer: Any, task: Any) -> None:
@@ -102,7 +106,10 @@ def check(value: Any, shape: Shape, at: str = "the answer") -> None:
         ValueError: it has another one.
     """
     if isinstance(shape, type | UnionType):
-        _require(isinstance(value, shape) and (not isinstance(value, bool) or shape in {bool, object}), at)
+        _require(
+            isinstance(value, shape) and (not isinstance(value, bool) or shape in {bool, object}),
+            at,
+        )
     elif isinstance(shape, list):
         _require(isinstance(value, list), at)
         _check_each(value, shape[0], at)
@@ -112,7 +119,9 @@ def check(value: Any, shape: Shape, at: str = "the answer") -> None:
             check(one, part, at)
     elif isinstance(shape, dict):
         any_key = next((key for key in shape if not isinstance(key, str)), None)
-        _require(isinstance(value, dict) and (any_key is not None or shape.keys() <= value.keys()), at)
+        _require(
+            isinstance(value, dict) and (any_key is not None or shape.keys() <= value.keys()), at
+        )
         for key in value if any_key is not None else shape:
             if any_key is not None:
                 check(key, any_key, at)
@@ -178,9 +187,18 @@ def encode(value: Json) -> list[bytes | memoryview]:
 
 def _is_constant(array: np.ndarray[Any, Any]) -> bool:
     """Tell whether all of many rows are the same, bit by bit."""
-    if array.ndim == 0 or len(array) < _MIN_ROWS or array.dtype.kind not in "biuf" or not array[0].size:
+    if (
+        array.ndim == 0
+        or len(array) < _MIN_ROWS
+        or array.dtype.kind not in "biuf"
+        or not array[0].size
+    ):
         return False
-    rows = array.view(f"u{array.itemsize}") if array.dtype.kind == "f" and array.itemsize <= 8 else array
+    rows = (
+        array.view(f"u{array.itemsize}")
+        if array.dtype.kind == "f" and array.itemsize <= 8
+        else array
+    )
     return bool((rows[:_MIN_ROWS] == rows[0]).all() and (rows == rows[0]).all())
 
 
@@ -234,14 +252,18 @@ class FrameLimits(NamedTuple):
             TooLargeError: they are too many.
         """
         if nbytes > self.alike:
-            msg = f"{nbytes:,} bytes of arrays whose rows are alike; at most {self.alike:,} are read"
+            msg = (
+                f"{nbytes:,} bytes of arrays whose rows are alike; at most {self.alike:,} are read"
+            )
             raise TooLargeError(msg)
 
 
 UNLIMITED = FrameLimits(2**63, 2**63, 2**63, 2**200)
 
 
-def decode(frame: bytes | bytearray, most: int | None = None, room: FrameLimits = UNLIMITED) -> Json:
+def decode(
+    frame: bytes | bytearray, most: int | None = None, room: FrameLimits = UNLIMITED
+) -> Json:
     """Return the value of a frame made by `encode`.
 
     Args:
@@ -250,13 +272,16 @@ def decode(frame: bytes | bytearray, most: int | None = None, room: FrameLimits 
         room: how large the frame may be.
 
     Raises:
-        ValueError: an array does not lie within the frame, has more such rows, or a dtype that `encode` never names.
+        ValueError: an array does not lie within the frame, has more such rows, or a dtype that
+            `encode` never names.
         TooLargeError: the frame has no room.
         Exception: others, of a frame that `encode` has not made.
 
     Notes:
-        Arrays are copies, so that the frame can go. One of many rows that are all the same holds one of them and cannot
-        be written to: of a million lines most columns say nothing, and eight bytes each of that add up.
+        Arrays are copies, so that the frame can go. One of many rows that are all the same holds
+        one of them and cannot
+        be written to: of a million lines most columns say nothing, and eight bytes each of that add
+            up.
     """
     room.check_head(frame)
     head_size, size = FRAME.unpack_from(frame)

@@ -25,14 +25,20 @@ def scan() -> dict[str, Any]:
     if report.exit_code:
         msg = f"the data are not fit for training: {report.counts()}, see {page}"
         raise AirflowFailException(msg)
-    return {"digest": report.dataset["digest"], "valid": report.valid, "results": str(Path(report.folder).absolute())}
+    return {
+        "digest": report.dataset["digest"],
+        "valid": report.valid,
+        "results": str(Path(report.folder).absolute()),
+    }
 
 
 @task
 def train(checked: dict[str, Any]) -> str:
     """Train on what is valid, and write down of which data the model is."""
     excluded = json.loads(Path(checked["results"], "valid.json").read_text())["excluded"]
-    (FOLDER / "model.json").write_text(json.dumps({"data": checked["digest"], "left_out": sorted(excluded)}))
+    (FOLDER / "model.json").write_text(
+        json.dumps({"data": checked["digest"], "left_out": sorted(excluded)})
+    )
     return checked["digest"]
 
 

@@ -31,7 +31,9 @@ def dataset() -> Iterator[dg.Output | dg.AssetCheckResult]:
 def model(dataset: dict[str, Any]) -> str:
     """Train on what is valid, and write down of which data the model is."""
     excluded = json.loads(Path(dataset["results"], "valid.json").read_text())["excluded"]
-    Path("model.json").write_text(json.dumps({"data": dataset["digest"], "left_out": sorted(excluded)}))
+    Path("model.json").write_text(
+        json.dumps({"data": dataset["digest"], "left_out": sorted(excluded)})
+    )
     return dataset["digest"]
 
 

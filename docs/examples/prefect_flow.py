@@ -27,7 +27,9 @@ def scan(data: str, schema: str) -> dict[str, Any]:
 def train(checked: dict[str, Any]) -> str:
     """Train on what is valid, and write down of which data the model is."""
     excluded = json.loads(Path(checked["results"], "valid.json").read_text())["excluded"]
-    Path("model.json").write_text(json.dumps({"data": checked["digest"], "left_out": sorted(excluded)}))
+    Path("model.json").write_text(
+        json.dumps({"data": checked["digest"], "left_out": sorted(excluded)})
+    )
     return checked["digest"]
 
 

@@ -1,16 +1,20 @@
 """How many bytes a build reads of one large file, for each byte of it, and how much memory a scan of rows takes.
 
-    python scripts/bench/bytes_read.py [FORMAT ...] [--megabytes 300 ...] [--workers 1 2] [--rows 100000 1000000]
+    python scripts/bench/bytes_read.py [FORMAT ...] [--megabytes 300 ...] [--workers 1 2] [--rows
+    100000 1000000]
                                        [--folder DIR]
 
-Each FORMAT (jsonl, jsonl.gz, npy, npz, parquet, hdf5; default: all) is one file whose lines or rows are the samples.
-It is scanned by `datacheck scan` and then built by `datacheck cache build`, which finds the scan. Needs strace.
+Each FORMAT (jsonl, jsonl.gz, npy, npz, parquet, hdf5; default: all) is one file whose lines or rows
+are the samples. It is scanned by `datacheck scan` and then built by `datacheck cache build`, which
+finds the scan. Needs strace.
 
-read     bytes of the file that all processes of the command got from read, pread and the like, as strace counts them
-mapped   pages of the file that were mapped into memory, which no system call tells: of each mapping the most that
+read     bytes of the file that all processes of the command got from read, pread and the like, as
+strace counts them mapped   pages of the file that were mapped into memory, which no system call
+tells: of each mapping the most that
          /proc/PID/smaps showed while it was there, looked at every 20 ms
 times    read and mapped, divided by the size of the file
-worker   the most memory that one worker held, coordinator the same; resident pages of mapped files are part of it
+worker   the most memory that one worker held, coordinator the same; resident pages of mapped files
+are part of it
 
 Rows have 1,024 bytes. `--rows` adds .npy, .npz, Parquet and HDF5 files of so many rows of 72 bytes.
 """
@@ -38,7 +42,17 @@ import pyarrow.parquet as pq
 from processes import children, family, peak
 
 _COMMAND = "import sys; from datacheck.cli.main import main; sys.exit(main())"
-_TRACED = ["strace", "-ff", "-y", "-s", "0", "--seccomp-bpf", "-e", "trace=read,pread64,readv,preadv", "-o"]
+_TRACED = [
+    "strace",
+    "-ff",
+    "-y",
+    "-s",
+    "0",
+    "--seccomp-bpf",
+    "-e",
+    "trace=read,pread64,readv,preadv",
+    "-o",
+]
 _POLL_S = 0.02
 _WIDTH, _NARROW = 256, 18  # float32 numbers of a row, and of one of many
 _RESTS_S = 2.5  # a file that was written just now is read again by the next scan
@@ -56,7 +70,7 @@ class Read:
     wall: float
 
 
-# ------------------------------------------------------------------------------------------------------ files
+# -------------------------------------------------------------------------------------------- files
 
 
 def jsonl(path: Path, nbytes: int, width: int = 0) -> None:
@@ -64,10 +78,14 @@ def jsonl(path: Path, nbytes: int, width: int = 0) -> None:
     del width
     rng = np.random.default_rng(0)
     words = ["".join(chr(c) for c in rng.integers(97, 123, n)) for n in rng.integers(2, 10, 5000)]
-    with gzip.open(path, "wb", compresslevel=1) if path.suffix == ".gz" else path.open("wb") as file:
+    with (
+        gzip.open(path, "wb", compresslevel=1) if path.suffix == ".gz" else path.open("wb") as file
+    ):
         number = written = 0
         while written < nbytes:
-            text = " ".join(words[i] for i in rng.integers(0, len(words), int(rng.integers(80, 220))))
+            text = " ".join(
+                words[i] for i in rng.integers(0, len(words), int(rng.integers(80, 220)))
+            )
             written += file.write(json.dumps({"text": f"{number} {text}"}).encode() + b"\n")
             number += 1
 
@@ -107,25 +125,34 @@ def hdf5(path: Path, nbytes: int, width: int) -> None:
 
 
 FORMATS: dict[str, Callable[[Path, int, int], None]] = {
-    "jsonl": jsonl, "jsonl.gz": packed, "npy": npy, "npz": npz, "parquet": parquet, "hdf5": hdf5,
-}  # fmt: skip
+    "jsonl": jsonl,
+    "jsonl.gz": packed,
+    "npy": npy,
+    "npz": npz,
+    "parquet": parquet,
+    "hdf5": hdf5,
+}
 ROWS = ("npy", "npz", "parquet", "hdf5")
 
 
 def schema(folder: Path, name: str, width: int) -> Path:
     """Write the schema of a format."""
     lines = name.startswith("jsonl")
-    field = {"text": {"dtype": "text"}} if lines else {"array": {"shape": [width], "dtype": "float32"}}
+    field = (
+        {"text": {"dtype": "text"}} if lines else {"array": {"shape": [width], "dtype": "float32"}}
+    )
     said = {
-        "datacheck": 1, "name": "one", "samples": {"files": f"*.{name}", "each": "line" if lines else "row"},
+        "datacheck": 1,
+        "name": "one",
+        "samples": {"files": f"*.{name}", "each": "line" if lines else "row"},
         "fields": field,
-    }  # fmt: skip
+    }
     path = folder / f"{name}.json"
     path.write_text(json.dumps(said))
     return path
 
 
-# ------------------------------------------------------------------------------------------------------ counting
+# ----------------------------------------------------------------------------------------- counting
 
 
 def watched(arguments: Sequence[str], folder: Path, file: Path) -> Read:
@@ -149,7 +176,9 @@ def watched(arguments: Sequence[str], folder: Path, file: Path) -> Read:
         raise SystemExit((folder / "said").read_text())
     wall = time.perf_counter() - start
     coordinator = max((size for pid, size in most.items() if pid in first), default=0)
-    worker = max((size for pid, size in most.items() if pid not in {process.pid, *first}), default=0)
+    worker = max(
+        (size for pid, size in most.items() if pid not in {process.pid, *first}), default=0
+    )
     return Read(_calls(folder, file), sum(maps.values()), worker, coordinator, wall)
 
 
@@ -158,7 +187,11 @@ def _calls(folder: Path, file: Path) -> int:
     total = 0
     for traced in folder.glob("calls.*"):
         with traced.open("rb") as lines:
-            total += sum(int(line.rpartition(b"= ")[2].split()[0]) for line in lines if f"<{file}>".encode() in line)
+            total += sum(
+                int(line.rpartition(b"= ")[2].split()[0])
+                for line in lines
+                if f"<{file}>".encode() in line
+            )
         traced.unlink()
     return total
 
@@ -188,7 +221,9 @@ def _maps(pid: int, file: Path) -> list[tuple[str, int]]:
     return found
 
 
-def built(name: str, nbytes: int, workers: int, folder: Path, width: int = _WIDTH) -> tuple[Read, Read, int]:
+def built(
+    name: str, nbytes: int, workers: int, folder: Path, width: int = _WIDTH
+) -> tuple[Read, Read, int]:
     """Scan and build one file; return what each of the two read, and the size of the file."""
     data = folder / "data"
     shutil.rmtree(data, ignore_errors=True)
@@ -207,14 +242,18 @@ def built(name: str, nbytes: int, workers: int, folder: Path, width: int = _WIDT
         "--workers",
         str(workers),
     ]
-    scan = watched(["scan", str(data), "--schema", asked[0], "--workers", str(workers)], folder, file)
+    scan = watched(
+        ["scan", str(data), "--schema", asked[0], "--workers", str(workers)], folder, file
+    )
     build = watched(["cache", "build", *asked], folder, file)
     return scan, build, file.stat().st_size
 
 
 def main() -> int:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("formats", nargs="*", metavar="FORMAT", help=", ".join(FORMATS))
     parser.add_argument("--megabytes", type=int, nargs="*", default=[300])
     parser.add_argument("--workers", type=int, nargs="*", default=[1, 2])
@@ -225,7 +264,9 @@ def main() -> int:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installation holds its modules compiled
     with tempfile.TemporaryDirectory(dir=asked.folder) as place:
         folder = Path(place).resolve()
-        print(f"{'':30}{'size':>8}{'read':>10}{'mapped':>10}{'times':>7}{'worker':>10}{'coordinator':>13}{'':>9}")
+        print(
+            f"{'':30}{'size':>8}{'read':>10}{'mapped':>10}{'times':>7}{'worker':>10}{'coordinator':>13}{'':>9}"
+        )
         for name in names:
             for workers in asked.workers:
                 for size in asked.megabytes:

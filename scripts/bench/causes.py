@@ -2,15 +2,16 @@
 
     python scripts/bench/causes.py [WORLD ...] [--seeds 3] [--pairs 1] [--workers 2] [--verbose]
 
-Six small datasets are made in memory (hands, grasps, centred clouds, clouds, robots, depth). Each fault of a dataset is
-planted in 1 %, 10 %, 50 % and all of its samples, then each two faults together in 10 %, but no two of the same
-values or axes, which would make one other fault. The whole catalogue judges.
-A run counts as right where a finding names the planted cause; as silent where no finding that touches a broken sample
-names any, or says that several fit; as wrong where one names another cause. Faults that nothing can tell from good
-data, or that have no known cause (a scale of 1/512), must stay silent.
+Six small datasets are made in memory (hands, grasps, centred clouds, clouds, robots, depth). Each
+fault of a dataset is planted in 1 %, 10 %, 50 % and all of its samples, then each two faults
+together in 10 %, but no two of the same values or axes, which would make one other fault. The whole
+catalogue judges. A run counts as right where a finding names the planted cause; as silent where no
+finding that touches a broken sample names any, or says that several fit; as wrong where one names
+another cause. Faults that nothing can tell from good data, or that have no known cause (a scale of
+1/512), must stay silent.
 
-Ends with 1 where right and silent are less than 0.99 of the runs, or where a factor that `datacheck fix` would use is
-wrong.
+Ends with 1 where right and silent are less than 0.99 of the runs, or where a factor that
+`datacheck fix` would use is wrong.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ class World:
     count: int = 200
 
 
-def scaled(name: str, by: float, *kinds: str, columns: slice = slice(None), part: str = "") -> Fault:
+def scaled(
+    name: str, by: float, *kinds: str, columns: slice = slice(None), part: str = ""
+) -> Fault:
     """Multiply the values of a field, or some columns of them."""
 
     def change(values: Values) -> Values:
@@ -100,26 +103,43 @@ def lengths(name: str, columns: slice = slice(None), part: str = "") -> dict[str
     """Return faults of the unit of lengths."""
     which: dict[str, Any] = {"columns": columns, "part": part}
     units = {"mm": 1000.0, "cm": 100.0, "in": 1 / 0.0254, "ft": 1 / 0.3048}
-    found = {f"{name} in {unit}": scaled(name, by, unit, "mixed", **which) for unit, by in units.items()}
+    found = {
+        f"{name} in {unit}": scaled(name, by, unit, "mixed", **which) for unit, by in units.items()
+    }
     for unit, by in (("mm", 1000.0), ("cm", 100.0)):
         found[f"{name} twice from {unit}"] = scaled(name, 1 / by, f"twice-{unit}", "mixed", **which)
-    for by in (1 / 512, 5.0, 7.0, 60.0, 200.0):  # of no known unit, nor nearer than 1.4 times to one
+    for by in (
+        1 / 512,
+        5.0,
+        7.0,
+        60.0,
+        200.0,
+    ):  # of no known unit, nor nearer than 1.4 times to one
         found[f"{name} x{by:.3g}"] = scaled(name, by, **which)
     return found
 
 
-# ---------------------------------------------------------------------------------------------- hands
+# -------------------------------------------------------------------------------------------- hands
 
 HANDS = {
     "fields": {
-        "j": {"role": "joints", "shape": [21, 3], "unit": "m", "skeleton": "mano21_ho3d", "frame": "camera_opengl",
-              "centered": "no", "size": "0.014..0.056", "distance": "0.2..1.5", "intrinsics": "k",
-              "image_size": [640, 480]},
+        "j": {
+            "role": "joints",
+            "shape": [21, 3],
+            "unit": "m",
+            "skeleton": "mano21_ho3d",
+            "frame": "camera_opengl",
+            "centered": "no",
+            "size": "0.014..0.056",
+            "distance": "0.2..1.5",
+            "intrinsics": "k",
+            "image_size": [640, 480],
+        },
         "k": {"role": "intrinsics", "shape": [3, 3], "unit": "px"},
         "pose": {"role": "rotvec", "shape": [48], "unit": "rad"},
     },
     "samples": {"files": "*", "group": "{seq}"},
-}  # fmt: skip
+}
 
 
 def hand(rng: np.random.Generator, number: int) -> Values:
@@ -128,7 +148,13 @@ def hand(rng: np.random.Generator, number: int) -> Values:
     place = np.random.default_rng(number // GROUP).uniform([-0.15, -0.08, -0.7], [0.15, 0.08, -0.5])
     joints += place + rng.normal(0, 0.01, 3) - joints.mean(axis=0)
     focal = 617 + 3 * rng.standard_normal()
-    k = np.array([[focal, 0, 312 + rng.standard_normal()], [0, focal, 241 + rng.standard_normal()], [0, 0, 1]])
+    k = np.array(
+        [
+            [focal, 0, 312 + rng.standard_normal()],
+            [0, focal, 241 + rng.standard_normal()],
+            [0, 0, 1],
+        ]
+    )
     return {"j": joints, "k": k, "pose": rng.normal(0, 0.4, 48)}
 
 
@@ -144,8 +170,12 @@ def hand_faults() -> dict[str, Fault]:
         "OpenCV": edited("j", lambda j: j * flip, "camera_opencv", part="axes of j"),
         "root subtracted twice": edited("j", lambda j: j - 2 * j[0], "twice-root"),
         "mean subtracted twice": edited("j", lambda j: j - 2 * j.mean(axis=0), "twice-centroid"),
-        "x reversed": edited("j", lambda j: j * np.array([-1.0, 1, 1]), "reversed-x", part="axes of j"),
-        "y reversed": edited("j", lambda j: j * np.array([1.0, -1, 1]), "reversed-y", part="axes of j"),
+        "x reversed": edited(
+            "j", lambda j: j * np.array([-1.0, 1, 1]), "reversed-x", part="axes of j"
+        ),
+        "y reversed": edited(
+            "j", lambda j: j * np.array([1.0, -1, 1]), "reversed-y", part="axes of j"
+        ),
         "y and z swapped": edited("j", lambda j: j[:, [0, 2, 1]]),
         "ring and pinky swapped": edited("j", lambda j: j[swap], "order"),
         "copies of the root": edited("j", lambda j: np.repeat(j[:1], 21, axis=0), "copies"),
@@ -154,7 +184,7 @@ def hand_faults() -> dict[str, Fault]:
     }
 
 
-# ---------------------------------------------------------------------------------------------- grasps
+# ------------------------------------------------------------------------------------------- grasps
 
 GRASPS = {
     "fields": {
@@ -165,7 +195,13 @@ GRASPS = {
         "obj": {"role": "pose", "shape": [7], "columns": "pos:3 quat:4"},
         "obj.pos": {"role": "position", "unit": "m"},
         "obj.quat": {"role": "quaternion", "order": "wxyz"},
-        "verts": {"role": "points", "shape": ["V", 3], "size": "0.1..6", "scale": 0.1, "posed_by": "obj"},
+        "verts": {
+            "role": "points",
+            "shape": ["V", 3],
+            "size": "0.1..6",
+            "scale": 0.1,
+            "posed_by": "obj",
+        },
     },
 }
 
@@ -207,7 +243,9 @@ def turned(values: Values) -> Values:
     """Return palms in the axes of the object."""
     out = values["grasp"].copy()
     yaw = 2 * math.atan2(values["obj"][6], values["obj"][3])
-    axes = np.array([[math.cos(yaw), -math.sin(yaw), 0], [math.sin(yaw), math.cos(yaw), 0], [0, 0, 1]])
+    axes = np.array(
+        [[math.cos(yaw), -math.sin(yaw), 0], [math.sin(yaw), math.cos(yaw), 0], [0, 0, 1]]
+    )
     out[:, :3] = (out[:, :3] - values["obj"][:3]) @ axes
     return {"grasp": out}
 
@@ -222,23 +260,35 @@ def grasp_faults() -> dict[str, Fault]:
         "signs reversed": edited("grasp", set_columns(pos, np.negative), part="grasp.pos"),
         "object reversed": edited("obj", set_columns(pos, np.negative)),
         "object added": Fault(frozenset({"added"}), moved(-1.0), "grasp.pos"),
-        "quaternions xyzw": edited("grasp", set_columns(quat, lambda q: np.roll(q, -1, axis=-1)), "xyzw"),
-        "joints in degrees": scaled("grasp", 180 / math.pi, "deg", columns=joints, part="grasp.joints"),
+        "quaternions xyzw": edited(
+            "grasp", set_columns(quat, lambda q: np.roll(q, -1, axis=-1)), "xyzw"
+        ),
+        "joints in degrees": scaled(
+            "grasp", 180 / math.pi, "deg", columns=joints, part="grasp.joints"
+        ),
         "joints x1000": scaled("grasp", 1000.0, columns=joints, part="grasp.joints"),
         "joints x0.5": scaled("grasp", 0.5, columns=joints, part="grasp.joints"),
         "joints before the quaternion": edited(
-            "grasp", lambda g: np.concatenate([g[:, pos], g[:, joints], g[:, quat]], axis=1), "order"
+            "grasp",
+            lambda g: np.concatenate([g[:, pos], g[:, joints], g[:, quat]], axis=1),
+            "order",
         ),
         "verts in mm": scaled("verts", 1000.0, "mm", "mixed"),
         "verts /1000": scaled("verts", 0.001, "twice-mm", "mixed"),
     }
 
 
-# ---------------------------------------------------------------------------------------------- clouds
+# ------------------------------------------------------------------------------------------- clouds
 
 CENTRED = {
     "fields": {
-        "p": {"role": "points", "shape": ["P", 3], "unit": "m", "centered_on": "c", "size": "0.05..1"},
+        "p": {
+            "role": "points",
+            "shape": ["P", 3],
+            "unit": "m",
+            "centered_on": "c",
+            "size": "0.05..1",
+        },
         "c": {"role": "position", "shape": [3], "unit": "m"},
     }
 }
@@ -262,7 +312,9 @@ def centred_faults() -> dict[str, Fault]:
     """Return how centred bodies break."""
 
     def times(count: float) -> Callable[[Values], Values]:
-        return lambda values: {"p": values["p"] + np.float32(1 - count) * values["c"].astype(np.float32)}
+        return lambda values: {
+            "p": values["p"] + np.float32(1 - count) * values["c"].astype(np.float32)
+        }
 
     return lengths("p") | {
         "centre subtracted twice": Fault(frozenset({"double"}), times(2), "p"),
@@ -294,7 +346,7 @@ def cloud_faults() -> dict[str, Fault]:
     }
 
 
-# ---------------------------------------------------------------------------------------------- robots, depth
+# ------------------------------------------------------------------------------------ robots, depth
 
 ROBOTS = {
     "episode": {"fps": 20},
@@ -338,14 +390,18 @@ def depth(rng: np.random.Generator, number: int) -> Values:
     """Return a depth map of a room, in millimetres."""
     del number
     near, far = rng.uniform(0.7, 1.2), rng.uniform(1.6, 3.0)
-    return {"d": np.round(1000 * (near + (far - near) * rng.uniform(0, 1, (24, 32)))).astype(np.float32)}
+    return {
+        "d": np.round(1000 * (near + (far - near) * rng.uniform(0, 1, (24, 32)))).astype(np.float32)
+    }
 
 
 def depth_faults() -> dict[str, Fault]:
     """Return how depth breaks."""
     kinds = {"1/1": 0.001, "1/5000": 5.0, "1/10000": 10.0}
     return {f"d at {kind}": scaled("d", by, kind) for kind, by in kinds.items()} | {
-        "d x40": scaled("d", 40.0), "d /45": scaled("d", 1 / 45)}  # fmt: skip
+        "d x40": scaled("d", 40.0),
+        "d /45": scaled("d", 1 / 45),
+    }
 
 
 WORLDS = {
@@ -358,14 +414,17 @@ WORLDS = {
 }
 
 
-# ---------------------------------------------------------------------------------------------- judging
+# ------------------------------------------------------------------------------------------ judging
 
 
-def judged(world: World, names: tuple[str, ...], share: float, seed: int) -> tuple[str, list[str], bool]:
+def judged(
+    world: World, names: tuple[str, ...], share: float, seed: int
+) -> tuple[str, list[str], bool]:
     """Return "right", "silent" or "wrong", the causes that were named, and whether a factor would spoil data."""
     rng = np.random.default_rng([seed, 7])
     samples: Samples = [
-        sample(f"s{i:04d}", world.make(rng, i), group=f"g{i // GROUP}" * world.grouped) for i in range(world.count)
+        sample(f"s{i:04d}", world.make(rng, i), group=f"g{i // GROUP}" * world.grouped)
+        for i in range(world.count)
     ]
     count = max(2, round(share * world.count))
     victims = set(rng.choice(world.count, count, replace=False).tolist())
@@ -388,7 +447,9 @@ def judged(world: World, names: tuple[str, ...], share: float, seed: int) -> tup
             or not (touched or not len(finding.rows))
         ):
             continue
-        said.append(f"{finding.code} {finding.severity.value}: {finding.cause.kind} ({finding.cause.text})")
+        said.append(
+            f"{finding.code} {finding.severity.value}: {finding.cause.kind} ({finding.cause.text})"
+        )
         names_it = finding.cause.kind in allowed
         right, wrong = right or names_it, wrong or not names_it
         spoiled = spoiled or _spoils(finding, faults)
@@ -398,7 +459,12 @@ def judged(world: World, names: tuple[str, ...], share: float, seed: int) -> tup
 def _spoils(finding: Finding, faults: list[Fault]) -> bool:
     """Tell whether `datacheck fix` would multiply by a factor that does not bring values back."""
     cause = finding.cause
-    if finding.code not in {"DC201", "DC202"} or cause is None or cause.factor is None or cause.alternatives:
+    if (
+        finding.code not in {"DC201", "DC202"}
+        or cause is None
+        or cause.factor is None
+        or cause.alternatives
+    ):
         return False
     mine = [fault for fault in faults if finding.fields and finding.fields[0] == fault.part]
     back = math.prod(fault.back or math.nan for fault in mine) if mine else math.nan
@@ -418,18 +484,26 @@ def one(job: tuple[str, tuple[str, ...], float, int]) -> tuple[str, list[str], b
 
 def main() -> int:
     """Run the matrix; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("worlds", nargs="*", metavar="WORLD", help=f"of {', '.join(WORLDS)}; all")
     parser.add_argument("--seeds", type=int, default=3, help="datasets of each fault and share")
     parser.add_argument("--pairs", type=int, default=1, help="datasets of each two faults")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--verbose", action="store_true", help="print every run, not only the wrong ones")
+    parser.add_argument(
+        "--verbose", action="store_true", help="print every run, not only the wrong ones"
+    )
     asked = parser.parse_args()
     jobs = []
     for name in asked.worlds or WORLDS:
         alone = [((fault,), share) for fault in WORLDS[name].faults for share in SHARES]
-        jobs += [(name, faults, share, seed) for faults, share in alone for seed in range(asked.seeds)]
-        both = [pair for pair in itertools.combinations(WORLDS[name].faults, 2) if apart(name, *pair)]
+        jobs += [
+            (name, faults, share, seed) for faults, share in alone for seed in range(asked.seeds)
+        ]
+        both = [
+            pair for pair in itertools.combinations(WORLDS[name].faults, 2) if apart(name, *pair)
+        ]
         jobs += [(name, pair, 0.1, seed) for pair in both for seed in range(asked.pairs)]
     totals: dict[str, Counter[str]] = {}
     spoils = 0
@@ -441,7 +515,10 @@ def main() -> int:
             totals.setdefault(kind, Counter())[verdict] += 1
             spoils += spoiled
             if asked.verbose or verdict == "wrong" or spoiled:
-                print(f"{verdict:7}{' SPOILS' if spoiled else ''} {name}: {' + '.join(faults)}, {share:g}, seed {seed}")
+                print(
+                    f"{verdict:7}{' SPOILS' if spoiled else ''} {name}: {' + '.join(faults)}, "
+                    f"{share:g}, seed {seed}"
+                )
                 for line in said:
                     print(f"        {line[:200]}")
     every: Counter[str] = sum(totals.values(), Counter())

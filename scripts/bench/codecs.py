@@ -1,8 +1,10 @@
 """What compression is worth: size and processor time of real files, cut into the inner chunks of a cache.
 
-    python scripts/bench/codecs.py NAME=FILE...    .npy, .hdf5 (NAME=FILE:dataset), .bin (float32), else bytes
+    python scripts/bench/codecs.py NAME=FILE...    .npy, .hdf5 (NAME=FILE:dataset), .bin (float32),
+    else bytes
 
-Blosc with a byte shuffle stands beside it for comparison; a cache never uses it (docs/decisions/0006).
+Blosc with a byte shuffle stands beside it for comparison; a cache never uses it
+(docs/decisions/0006).
 """
 
 from __future__ import annotations
@@ -59,20 +61,34 @@ def measured(name: str, raw: memoryview, chunk: int, itemsize: int) -> tuple[int
         parts = [codec.encode(some) for some in chunks]
         out = np.empty(chunk, np.uint8)
         back = seconds(lambda: [codec.decode(part, out) for part in parts], len(raw))
-        return sum(map(len, parts)), seconds(lambda: [codec.encode(some) for some in chunks], len(raw)), back
+        return (
+            sum(map(len, parts)),
+            seconds(lambda: [codec.encode(some) for some in chunks], len(raw)),
+            back,
+        )
     ours = Codec.parse(name)
     parts, sizes = ours.encode(raw, chunk)
     stored = [memoryview(part) for part in parts]
     out = memoryview(bytearray(chunk))
     encode = seconds(lambda: ours.encode(raw, chunk), len(raw))
-    return int(sizes.sum()), encode, seconds(lambda: [ours.decode(part, out) for part in stored], len(raw))
+    return (
+        int(sizes.sum()),
+        encode,
+        seconds(lambda: [ours.decode(part, out) for part in stored], len(raw)),
+    )
 
 
 def main(files: list[str]) -> None:
     machine = f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.0f}"
-    print(f"{machine}, numcodecs {numcodecs.__version__}, median of {ROUNDS} rounds of processor time")
+    print(
+        f"{machine}, numcodecs {numcodecs.__version__}, median of {ROUNDS} rounds of processor time"
+    )
     print(f"{'':24}{'dtype':9}{'MB':>6}  " + "".join(f"{name:>22}" for name in CODECS))
-    print(f"{'':24}{'':9}{'':6}  " + f"{'size   write   read':>22}" * len(CODECS) + "    [of plain, MB/s, MB/s]")
+    print(
+        f"{'':24}{'':9}{'':6}  "
+        + f"{'size   write   read':>22}" * len(CODECS)
+        + "    [of plain, MB/s, MB/s]"
+    )
     for name, where in (file.split("=", 1) for file in files):
         values = load(where)
         row = values.itemsize * int(np.prod(values.shape[1:], dtype=int))
@@ -82,7 +98,9 @@ def main(files: list[str]) -> None:
         cells = []
         for codec in CODECS:
             size, write, read = measured(codec, raw, min(chunk, len(raw)), values.itemsize)
-            cells.append(f"{size / len(raw):8.2f}{len(raw) / write / 1e6:7.0f}{len(raw) / read / 1e6:7.0f}")
+            cells.append(
+                f"{size / len(raw):8.2f}{len(raw) / write / 1e6:7.0f}{len(raw) / read / 1e6:7.0f}"
+            )
         print(f"{name:24}{values.dtype.name:9}{len(raw) / 1e6:6.1f}  " + "".join(cells))
 
 

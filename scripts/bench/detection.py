@@ -1,12 +1,14 @@
 """How well each rule finds its fault, and what it says of clean data: recall by size, cause named, false alarms.
 
-    python scripts/bench/detection.py [--seeds 30] [--only DC201] [--folders 8] [--disk 30] [--served 8] [--workers 2]
+    python scripts/bench/detection.py [--seeds 30] [--only DC201] [--folders 8] [--disk 30]
+    [--served 8] [--workers 2]
         [--write]
 
-Five parts: trials in memory (tests.trials), every one of them with every size and seed; trials of folders
-(tests/testing/folders.py), likewise; faults planted in the files of the five systems (datacheck.testing.faults); clean
-files of the five systems; their loaders, as they were and as they should be (tests/audit/loaders). Ends with 1 where a
-documented size is found in less than 99 % of the samples, a cause is not named, or clean data raise an error.
+Five parts: trials in memory (tests.trials), every one of them with every size and seed; trials of
+folders (tests/testing/folders.py), likewise; faults planted in the files of the five systems
+(datacheck.testing.faults); clean files of the five systems; their loaders, as they were and as they
+should be (tests/audit/loaders). Ends with 1 where a documented size is found in less than 99 % of
+the samples, a cause is not named, or clean data raise an error.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ def wilson(hits: int, of: int) -> tuple[float, float]:
         return 0.0, 1.0
     z, p = 1.959964, hits / of
     middle, half = p + z * z / (2 * of), z * math.sqrt(p * (1 - p) / of + z * z / (4 * of * of))
-    return max(0.0, (middle - half) / (1 + z * z / of)), min(1.0, (middle + half) / (1 + z * z / of))
+    return max(0.0, (middle - half) / (1 + z * z / of)), min(
+        1.0, (middle + half) / (1 + z * z / of)
+    )
 
 
 def share(hits: int, of: int) -> str:
@@ -55,20 +59,28 @@ def share(hits: int, of: int) -> str:
     return f"{hits / of:.3f} ({low:.2f}..{high:.2f})" if of else "-"
 
 
-# ------------------------------------------------------------------------------------------------- in memory
+# ---------------------------------------------------------------------------------------- in memory
 
 
 def try_one(job: tuple[str, str, int]) -> tuple[str, list[tuple[str, ...]], dict[str, list]]:
     code, name, seeds = job
     trial = next(t for t in trials() if (t.code, t.name) == (code, name))
     alarms = [clean(trial, seed) for seed in range(seeds)]
-    return f"{code} {name}", alarms, {s.name: [planted(trial, s, seed) for seed in range(seeds)] for s in trial.sizes}
+    return (
+        f"{code} {name}",
+        alarms,
+        {s.name: [planted(trial, s, seed) for seed in range(seeds)] for s in trial.sizes},
+    )
 
 
 def _judged(
-    trial: Trial | Folder, alarms: list[tuple[str, ...]], sizes: dict[str, list[Outcome]], head: str,
-    rows: list[str], bad: list[str],
-) -> None:  # fmt: skip
+    trial: Trial | Folder,
+    alarms: list[tuple[str, ...]],
+    sizes: dict[str, list[Outcome]],
+    head: str,
+    rows: list[str],
+    bad: list[str],
+) -> None:
     """Add a row for each size of a trial, and what is not good enough."""
     label, false = f"{trial.code} {trial.name}", Counter(code for said in alarms for code in said)
     if false:
@@ -103,7 +115,7 @@ def in_memory(seeds: int, only: str, workers: int) -> tuple[list[str], list[str]
     return rows, bad
 
 
-# -------------------------------------------------------------------------------------------------- folders
+# ------------------------------------------------------------------------------------------ folders
 
 
 def try_folder(job: tuple[int, int]) -> tuple[tuple[str, ...], dict[str, Outcome]]:
@@ -127,11 +139,18 @@ def in_folders(seeds: int, only: str, workers: int) -> tuple[list[str], list[str
         for n in chosen:
             alarms, outcomes = zip(*(next(runs) for _ in range(seeds)), strict=True)
             sizes = {size.name: [told[size.name] for told in outcomes] for size in FOLDERS[n].sizes}
-            _judged(FOLDERS[n], list(alarms), sizes, f"{FOLDERS[n].code} | {FOLDERS[n].system} |", rows, bad)
+            _judged(
+                FOLDERS[n],
+                list(alarms),
+                sizes,
+                f"{FOLDERS[n].code} | {FOLDERS[n].system} |",
+                rows,
+                bad,
+            )
     return rows, bad
 
 
-# -------------------------------------------------------------------------------------------------- on disk
+# ------------------------------------------------------------------------------------------ on disk
 
 
 def scan_system(job: tuple[str, int]) -> tuple[str, list[str], dict[str, tuple[str, bool]]]:
@@ -140,10 +159,16 @@ def scan_system(job: tuple[str, int]) -> tuple[str, list[str], dict[str, tuple[s
     here = Path(tempfile.mkdtemp(prefix="detection-"))
     os.chdir(here)
     try:
-        room = {"train": 16} if system == "ho3d" else {}  # of 12 sequences seed 16 leaves none for the last fault
+        room = (
+            {"train": 16} if system == "ho3d" else {}
+        )  # of 12 sequences seed 16 leaves none for the last fault
         synth.write(system, here / "data", seed=seed, **room)
-        calm = [f"{f.code} {f.id}" for run in _runs(system, here) for f in run.report.findings
-                if f.severity is Severity.ERROR]  # fmt: skip
+        calm = [
+            f"{f.code} {f.id}"
+            for run in _runs(system, here)
+            for f in run.report.findings
+            if f.severity is Severity.ERROR
+        ]
         told: dict[str, tuple[str, bool]] = {}
         said = faults.plant(system, here / "data", seed=seed)
         runs = _runs(system, here)
@@ -163,19 +188,33 @@ def scan_system(job: tuple[str, int]) -> tuple[str, list[str], dict[str, tuple[s
 def _runs(system: str, here: Path) -> list:
     names = SCHEMAS.get(system, (None,))
     return [
-        run_scan(schema_for(here / "data", name), Request(here / "data", workers=1, output=here / f"scan-{name}"))
+        run_scan(
+            schema_for(here / "data", name),
+            Request(here / "data", workers=1, output=here / f"scan-{name}"),
+        )
         for name in names
     ]
 
 
 def _answers(said, runs) -> dict[str, tuple[str, bool]]:
-    named = [(f.code, {run.table.keys[int(i)] for i in f.rows}) for run in runs for f in run.report.findings]
-    return {p.what: (p.code, any(c == p.code and keys.issuperset(p.keys) for c, keys in named)) for p in said}
+    named = [
+        (f.code, {run.table.keys[int(i)] for i in f.rows})
+        for run in runs
+        for f in run.report.findings
+    ]
+    return {
+        p.what: (p.code, any(c == p.code and keys.issuperset(p.keys) for c, keys in named))
+        for p in said
+    }
 
 
 def on_disk(seeds: int, workers: int) -> tuple[list[str], list[str], list[str]]:
     """Return rows of the faults, rows of the clean systems, and what is not good enough."""
-    jobs = [(system, seed) for system in (*synth.SYSTEMS, "scannet", "scannet_raw") for seed in range(seeds)]
+    jobs = [
+        (system, seed)
+        for system in (*synth.SYSTEMS, "scannet", "scannet_raw")
+        for seed in range(seeds)
+    ]
     hits: dict[tuple[str, str, str], list[bool]] = defaultdict(list)
     calm: dict[str, list[list[str]]] = defaultdict(list)
     with ProcessPoolExecutor(workers) as pool:
@@ -188,35 +227,81 @@ def on_disk(seeds: int, workers: int) -> tuple[list[str], list[str], list[str]]:
         rows.append(f"| {code} | {system} | {what} | {share(sum(found), len(found))} |")
         if sum(found) < NEED * len(found):
             bad.append(f"{system}, {what}: found in {sum(found)} of {len(found)} runs")
-    quiet = [f"| {system} | {len(runs)} | {sum(map(bool, runs))} |" for system, runs in sorted(calm.items())]
-    bad += [f"{system}: clean files raise {sorted({e for r in runs for e in r})}" for system, runs in calm.items()
-            if any(runs)]  # fmt: skip
+    quiet = [
+        f"| {system} | {len(runs)} | {sum(map(bool, runs))} |"
+        for system, runs in sorted(calm.items())
+    ]
+    bad += [
+        f"{system}: clean files raise {sorted({e for r in runs for e in r})}"
+        for system, runs in calm.items()
+        if any(runs)
+    ]
     return rows, quiet, bad
 
 
-# ------------------------------------------------------------------------------------------------- served
+# ------------------------------------------------------------------------------------------- served
 
 _SCENES = {"split": "train", "loader": tests.LOADER}
-# system, loader, fields, size of its data, options, what must be said of it: (code, kind of cause), else nothing
+# system, loader, fields, size of its data, options, what must be said of it: (code, kind of cause),
+# else nothing
 LOADERS: list[tuple[str, str, dict, dict, dict, tuple[str, str] | None]] = [
     ("sceneleap", "Grasps", tests.GRASPS, {"train": 8, "test": 2}, {}, None),
     ("sceneleap", "GraspsAsTheyWere", tests.GRASPS, {"train": 8, "test": 2}, {}, ("DC904", "seed")),
-    ("ho3d", "train", tests.HANDS, {"train": 3, "evaluation": 1, "frames": (12, 16)}, {"split": "train"}, None),
     (
-        "ho3d", "evaluation_as_it_was", tests.HANDS, {"train": 3, "evaluation": 2, "frames": (12, 16)},
-        {"split": "evaluation"}, ("DC905", "made:DC602"),
+        "ho3d",
+        "train",
+        tests.HANDS,
+        {"train": 3, "evaluation": 1, "frames": (12, 16)},
+        {"split": "train"},
+        None,
+    ),
+    (
+        "ho3d",
+        "evaluation_as_it_was",
+        tests.HANDS,
+        {"train": 3, "evaluation": 2, "frames": (12, 16)},
+        {"split": "evaluation"},
+        ("DC905", "made:DC602"),
     ),
     ("scannet", "Scenes", tests.SCENES, tests.SMALL, _SCENES, None),
     ("scannet", "relabelled", tests.SCENES, tests.SMALL, _SCENES, ("DC905", "made:DC401")),
     ("scannet", "emptied", tests.SCENES, tests.SMALL, _SCENES, ("DC905", "made:DC405")),
     ("scannet", "KnownBad", tests.SCENES, tests.SMALL, _SCENES, ("DC905", "substituted")),
     ("scannet", "InPlace", tests.SCENES, tests.SMALL, _SCENES, ("DC904", "again")),
-    ("libero", "Windows", tests.CHUNKS, {"tasks": 1, "demos": 2, "image": 0}, {"compare": 60}, None),
-    ("libero", "WindowsAsTheyWere", {}, {"tasks": 1, "demos": 2, "image": 0}, {}, ("DC905", "index-ignored")),
+    (
+        "libero",
+        "Windows",
+        tests.CHUNKS,
+        {"tasks": 1, "demos": 2, "image": 0},
+        {"compare": 60},
+        None,
+    ),
+    (
+        "libero",
+        "WindowsAsTheyWere",
+        {},
+        {"tasks": 1, "demos": 2, "image": 0},
+        {},
+        ("DC905", "index-ignored"),
+    ),
     ("minimind", "Chats", tests.CHATS, {"sft": 30, "pretrain": 5, "dpo": 5}, {}, None),
-    ("minimind", "Shifted", tests.CHATS, {"sft": 30, "pretrain": 5, "dpo": 5}, {}, ("DC710", "lag 1")),
-    ("minimind", "RandomPrompt", tests.CHATS, {"sft": 30, "pretrain": 5, "dpo": 5}, {}, ("DC904", "seed")),
-]  # fmt: skip
+    (
+        "minimind",
+        "Shifted",
+        tests.CHATS,
+        {"sft": 30, "pretrain": 5, "dpo": 5},
+        {},
+        ("DC710", "lag 1"),
+    ),
+    (
+        "minimind",
+        "RandomPrompt",
+        tests.CHATS,
+        {"sft": 30, "pretrain": 5, "dpo": 5},
+        {},
+        ("DC904", "seed"),
+    ),
+]
 
 
 def scan_served(job: tuple[int, int]) -> tuple[int, set[tuple[str, str]]]:
@@ -231,7 +316,9 @@ def scan_served(job: tuple[int, int]) -> tuple[int, set[tuple[str, str]]]:
         base = {"datacheck": 1, "name": "served", "samples": {"files": "*"}, "fields": fields}
         base |= {"loader": options.pop("loader")} if "loader" in options else {}
         schema = Schema.model_validate(base) if fields else None
-        run = scan_loader(f"tests.audit.loaders.{system}:{factory}", schema, here / "data", **options)
+        run = scan_loader(
+            f"tests.audit.loaders.{system}:{factory}", schema, here / "data", **options
+        )
     finally:
         os.chdir("/")
         shutil.rmtree(here, ignore_errors=True)
@@ -243,7 +330,9 @@ def served(seeds: int, workers: int) -> tuple[list[str], list[str]]:
     """Return rows of the loaders, and what is not good enough."""
     found: dict[int, list[set[tuple[str, str]]]] = defaultdict(list)
     with ProcessPoolExecutor(workers) as pool:
-        for number, told in pool.map(scan_served, [(n, seed) for n in range(len(LOADERS)) for seed in range(seeds)]):
+        for number, told in pool.map(
+            scan_served, [(n, seed) for n in range(len(LOADERS)) for seed in range(seeds)]
+        ):
             found[number].append(told)
     rows, bad = [], []
     for number, runs in found.items():
@@ -252,62 +341,107 @@ def served(seeds: int, workers: int) -> tuple[list[str], list[str]]:
         code, cause = wanted or ("none", "silent")
         rows.append(f"| {code} | {system} | {factory} | {cause} | {share(right, len(runs))} |")
         if right < NEED * len(runs):
-            bad.append(f"{system}:{factory}: {right} of {len(runs)} runs say {code} {cause}, others {runs}")
+            bad.append(
+                f"{system}:{factory}: {right} of {len(runs)} runs say {code} {cause}, others {runs}"
+            )
     return rows, bad
 
 
-# ----------------------------------------------------------------------------------------------------- page
+# --------------------------------------------------------------------------------------------- page
 
 
 def page(
-    said: argparse.Namespace, memory: list[str], folders: list[str], files: list[str], quiet: list[str],
-    loaders: list[str], bad: list[str],
-) -> str:  # fmt: skip
+    said: argparse.Namespace,
+    memory: list[str],
+    folders: list[str],
+    files: list[str],
+    quiet: list[str],
+    loaders: list[str],
+    bad: list[str],
+) -> str:
     seeds, disk = said.seeds, said.disk
     covered = {row.split("|")[1].strip() for row in [*memory, *folders, *files, *loaders]}
     missing = sorted(set(catalogue()) - covered)
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
     lines = [
-        "# Detection", "",
-        f"Made by `python scripts/bench/detection.py --seeds {seeds} --folders {said.folders} --disk {disk} --served "
-        f"{said.served} --write` on {datetime.now(UTC):%Y-%m-%d} ({machine}).", "",
-        "Recall: share of the broken samples that the rule names (of faults of a dataset: share of the runs in which "
-        "the rule fails), with its 95 % interval (Wilson). *Documented* sizes are promised: 0.99 or more. *Cause*: "
-        "share of the runs in which the right cause is named, alone or among causes that fit equally well. "
-        "*Untouched*: samples that were not broken and are named. *Others*: runs in which another rule raises an error "
-        "or warning that does not follow from the fault. *Clean*: seeds whose data without the fault raise an error or "
+        "# Detection",
+        "",
+        f"Made by `python scripts/bench/detection.py --seeds {seeds} --folders {said.folders} "
+        f"--disk {disk} --served "
+        f"{said.served} --write` on {datetime.now(UTC):%Y-%m-%d} ({machine}).",
+        "",
+        "Recall: share of the broken samples that the rule names (of faults of a dataset: share of "
+        "the runs in which "
+        "the rule fails), with its 95 % interval (Wilson). *Documented* sizes are promised: 0.99 "
+        "or more. *Cause*: "
+        "share of the runs in which the right cause is named, alone or among causes that fit "
+        "equally well. "
+        "*Untouched*: samples that were not broken and are named. *Others*: runs in which another "
+        "rule raises an error "
+        "or warning that does not follow from the fault. *Clean*: seeds whose data without the "
+        "fault raise an error or "
         "a warning of any rule.",
-        "", f"## Trials in memory, {seeds} seeds each", "",
+        "",
+        f"## Trials in memory, {seeds} seeds each",
+        "",
         "| rule | fault | size | documented | recall | cause | untouched | others | clean |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |", *memory, "",
-        f"## Trials of folders, {said.folders} seeds each", "",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        *memory,
+        "",
+        f"## Trials of folders, {said.folders} seeds each",
+        "",
         "| rule | data | fault | size | documented | recall | cause | untouched | others | clean |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |", *folders, "",
-        f"## Faults in the files of the five systems, {disk} seeds each", "",
-        "| rule | system | fault | recall |", "| --- | --- | --- | --- |", *files, "",
-        f"## Clean files of the five systems, {disk} seeds each", "",
-        "| system | seeds | with an error |", "| --- | --- | --- |", *quiet, "",
-        f"## Loaders of the five systems (`--loader`), {said.served} seeds each", "",
-        "| rule | system | loader | cause | share of the runs |", "| --- | --- | --- | --- | --- |", *loaders, "",
-        "## Not good enough", "", *([f"- {line}" for line in bad] or ["nothing"]), "",
-    ]  # fmt: skip
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        *folders,
+        "",
+        f"## Faults in the files of the five systems, {disk} seeds each",
+        "",
+        "| rule | system | fault | recall |",
+        "| --- | --- | --- | --- |",
+        *files,
+        "",
+        f"## Clean files of the five systems, {disk} seeds each",
+        "",
+        "| system | seeds | with an error |",
+        "| --- | --- | --- |",
+        *quiet,
+        "",
+        f"## Loaders of the five systems (`--loader`), {said.served} seeds each",
+        "",
+        "| rule | system | loader | cause | share of the runs |",
+        "| --- | --- | --- | --- | --- |",
+        *loaders,
+        "",
+        "## Not good enough",
+        "",
+        *([f"- {line}" for line in bad] or ["nothing"]),
+        "",
+    ]
     if missing:
         lines += ["Rules without a trial or a planted fault here: " + ", ".join(missing) + ".", ""]
     return "\n".join(lines)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=30)
     parser.add_argument("--folders", type=int, default=8, help="seeds of the trials of folders")
     parser.add_argument("--disk", type=int, default=30, help="seeds of the five systems on disk")
     parser.add_argument("--served", type=int, default=8, help="seeds of their loaders")
-    parser.add_argument("--only", default="", help="a code, or part of a trial's name; then none of the five systems")
+    parser.add_argument(
+        "--only",
+        default="",
+        help="a code, or part of a trial's name; then none of the five systems",
+    )
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--write", action="store_true", help="write docs/detection.md")
     asked = parser.parse_args()
     memory, bad = in_memory(asked.seeds, asked.only, asked.workers)
-    folders, worse = in_folders(asked.folders, asked.only, asked.workers) if asked.folders else ([], [])
+    folders, worse = (
+        in_folders(asked.folders, asked.only, asked.workers) if asked.folders else ([], [])
+    )
     bad += worse
     files, quiet, loaders = [], [], []
     if not asked.only and asked.disk:

@@ -20,8 +20,8 @@ Batch = dict[str, Any]  # arrays, or lists of arrays
 class Data:
     """The samples of a workload, each field behind one another in a file without a head.
 
-    A row is what the limit copies: a sample, or a point of a ragged cloud, or a frame of an episode. A record is what
-    peers store: a sample, of an episode a frame.
+    A row is what the limit copies: a sample, or a point of a ragged cloud, or a frame of an
+    episode. A record is what peers store: a sample, of an episode a frame.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -35,7 +35,9 @@ class Data:
             name: (np.dtype(dtype), tuple(item)) for name, (dtype, item) in said["fields"].items()
         }
         self.rows = int(self.lengths.sum())
-        self.row_bytes = sum(dtype.itemsize * int(np.prod(item)) for dtype, item in self.fields.values())
+        self.row_bytes = sum(
+            dtype.itemsize * int(np.prod(item)) for dtype, item in self.fields.values()
+        )
 
     def __len__(self) -> int:
         """Return how many items there are."""

@@ -2,12 +2,13 @@
 
     python scripts/bench/floor.py [--rounds 7]
 
-clouds  a scene of 155,000 points of 12 float32 columns: what a point takes [ns], and 48 bytes over that [MB/s]
-lines   1 MB of JSON lines of each kind of scan.py, again and again: MB/s of processor time
+clouds  a scene of 155,000 points of 12 float32 columns: what a point takes [ns], and 48 bytes over
+that [MB/s] lines   1 MB of JSON lines of each kind of scan.py, again and again: MB/s of processor
+time
 
-Passes are plain NumPy, pyarrow, orjson and xxhash calls over data in the page cache, and datacheck's own cut of lines;
-one after the other they are what a scan could do if its rules, its tables and Python itself took no time. Medians over
-the rounds.
+Passes are plain NumPy, pyarrow, orjson and xxhash calls over data in the page cache, and
+datacheck's own cut of lines; one after the other they are what a scan could do if its rules, its
+tables and Python itself took no time. Medians over the rounds.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def timed(call: Callable[[], object], rounds: int) -> float:
     return statistics.median(found)
 
 
-# ----------------------------------------------------------------------------------------------- clouds
+# ------------------------------------------------------------------------------------------- clouds
 
 
 def turned(path: Path) -> Array:
@@ -69,7 +70,9 @@ def point_keys(xyz: Array) -> Array:
     keys = np.zeros(xyz.shape[1], np.uint64)
     for start in range(0, len(keys), STRIP):
         part = keys[start : start + STRIP]
-        for axis, odd in zip(xyz, (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93), strict=True):
+        for axis, odd in zip(
+            xyz, (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93), strict=True
+        ):
             part += axis[start : start + STRIP].view(np.uint32) * np.uint64(odd)
         part ^= part >> np.uint64(29)
     return keys
@@ -91,7 +94,9 @@ def voxel_keys(xyz: Array) -> Array:
 def same(keys: Array, bits: int = 19) -> int:
     """Tell equal keys by a table of slots: write, read back, compare."""
     own, table = np.arange(len(keys), dtype=np.int32), np.empty(1 << bits, np.int32)
-    slots = (keys.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(64 - bits)).astype(np.intp)
+    slots = (keys.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(64 - bits)).astype(
+        np.intp
+    )
     table[slots] = own
     return int(np.count_nonzero(table.take(slots) != own))
 
@@ -132,7 +137,7 @@ def clouds(rounds: int) -> None:
         table_of(steps, rounds, POINTS * COLUMNS * 4, POINTS)
 
 
-# ------------------------------------------------------------------------------------------------ lines
+# -------------------------------------------------------------------------------------------- lines
 
 
 def lines(what: str, rounds: int) -> None:
@@ -183,13 +188,17 @@ def lines(what: str, rounds: int) -> None:
         "  or parse into columns (Arrow)": arrow,
         "  or into objects (orjson)": lambda: [orjson.loads(part) for part in parts],
         "white space, control characters": looked_at,
-        "a digest of each text": lambda: [xxhash.xxh3_64_intdigest(joined[a:b]) for a, b in pairwise(places)],
+        "a digest of each text": lambda: [
+            xxhash.xxh3_64_intdigest(joined[a:b]) for a, b in pairwise(places)
+        ],
     }
     print(f"{what}: {count:,} lines")
     table_of(steps, rounds * 5, len(data), None)
 
 
-def table_of(steps: dict[str, Callable[[], object]], rounds: int, nbytes: int, points: int | None) -> None:
+def table_of(
+    steps: dict[str, Callable[[], object]], rounds: int, nbytes: int, points: int | None
+) -> None:
     """Print each pass and all of them one after the other; those that begin with a blank are alternatives."""
     total = 0.0
     for name, call in steps.items():
@@ -203,7 +212,9 @@ def table_of(steps: dict[str, Callable[[], object]], rounds: int, nbytes: int, p
 
 def main() -> int:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=7)
     asked = parser.parse_args()
     print(

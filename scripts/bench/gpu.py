@@ -1,20 +1,23 @@
 """Random batches of 64 on a GPU: how fast they arrive, and how long training steps wait for them.
 
-    python scripts/bench/gpu.py [WORKLOAD ...] [--scale 1] [--rounds 7] [--seconds 1] [--workers 8] [--step 5]
+    python scripts/bench/gpu.py [WORKLOAD ...] [--scale 1] [--rounds 7] [--seconds 1] [--workers 8]
+    [--step 5]
                                 [--folder DIR]
 
-The workloads are those of `read.py`. All ways take turns and serve the same batches from the page cache; of each way,
-one batch is compared on the GPU with the flat files.
+The workloads are those of `read.py`. All ways take turns and serve the same batches from the page
+cache; of each way, one batch is compared on the GPU with the flat files.
 
 limit                    copies of one batch in pinned memory to the GPU, one after the other
 CachedLoader, device     `CachedLoader(..., device="cuda")`
 CachedLoader, .to        the same without a device; the loop copies each batch
-DataLoader, N workers    PyTorch's loader over `CachedDataset`, in pinned memory, copied with non_blocking
-flat files, N workers    PyTorch's loader over memory maps of the flat files, likewise: what people write themselves
+DataLoader, N workers    PyTorch's loader over `CachedDataset`, in pinned memory, copied with
+non_blocking flat files, N workers    PyTorch's loader over memory maps of the flat files, likewise:
+what people write themselves
 
-First batches are only counted (GB/s, of the limit). Then a training loop runs matrix products of `--step` milliseconds
-on each batch; printed is the share of its time in which the GPU waits for data: 1 - (time with one batch that lies on
-the GPU) / (time with the loader). Medians over rounds. Ends with 2 where there is no GPU.
+First batches are only counted (GB/s, of the limit). Then a training loop runs matrix products of
+`--step` milliseconds on each batch; printed is the share of its time in which the GPU waits for
+data: 1 - (time with one batch that lies on the GPU) / (time with the loader). Medians over rounds.
+Ends with 2 where there is no GPU.
 """
 
 from __future__ import annotations
@@ -57,7 +60,9 @@ class Flat(Dataset[Batch]):
         self._maps = self._maps or self.data.maps()  # opened in each worker
         ((first, count),) = self.data.items([number])
         rows = slice(first, first + count) if self.data.steps else first
-        return {name: torch.from_numpy(np.array(values[rows])) for name, values in self._maps.items()}
+        return {
+            name: torch.from_numpy(np.array(values[rows])) for name, values in self._maps.items()
+        }
 
 
 def placed(batches: Iterable[Batch]) -> Iterator[Batch]:
@@ -72,12 +77,18 @@ def ways(data: Data, cache: Path, workers: int) -> dict[str, Way]:
     pinned: dict[str, Any] = {"num_workers": workers, "pin_memory": True, "prefetch_factor": 4}
     joined = {"collate_fn": collate_ragged}
     return {
-        "CachedLoader, device": lambda order: CachedLoader(ours, batch_sampler=order, device="cuda", **joined),
-        "CachedLoader, .to": lambda order: placed(CachedLoader(ours, batch_sampler=order, **joined)),
+        "CachedLoader, device": lambda order: CachedLoader(
+            ours, batch_sampler=order, device="cuda", **joined
+        ),
+        "CachedLoader, .to": lambda order: placed(
+            CachedLoader(ours, batch_sampler=order, **joined)
+        ),
         f"DataLoader, {workers} workers": lambda order: placed(
             DataLoader(ours, batch_sampler=order, **joined, **pinned)
         ),
-        f"flat files, {workers} workers": lambda order: placed(DataLoader(Flat(data), batch_sampler=order, **pinned)),
+        f"flat files, {workers} workers": lambda order: placed(
+            DataLoader(Flat(data), batch_sampler=order, **pinned)
+        ),
     }
 
 
@@ -90,7 +101,9 @@ def check(name: str, data: Data, found: Batch, numbers: list[int]) -> None:
     """End unless a batch holds what the flat files do."""
     items = data.items(numbers)
     for field, rows in data.maps().items():
-        expected = np.stack([rows[first : first + count] if data.steps else rows[first] for first, count in items])
+        expected = np.stack(
+            [rows[first : first + count] if data.steps else rows[first] for first, count in items]
+        )
         if not np.array_equal(found[field].cpu().numpy(), expected):
             sys.exit(f"{name} serves other values in {field}")
 
@@ -152,7 +165,10 @@ def measure(name: str, folder: Path, asked: argparse.Namespace) -> None:
             speeds[way].append(arrive(open_(order), asked.seconds))
             times[way].append(train(open_(order[: steps + 1]), steps, products, weights))
     limit, floor = statistics.median(limits), statistics.median(floors)
-    print(f"\n{name}: {len(data):,} items, {size(host) / 1e6:.1f} MB a batch, a step of {floor / steps * 1e3:.1f} ms")
+    print(
+        f"\n{name}: {len(data):,} items, {size(host) / 1e6:.1f} MB a batch, a step of "
+        f"{floor / steps * 1e3:.1f} ms"
+    )
     print(f"{'':32}{'GB/s':>9}{'of limit':>10}{'GPU waits':>11}")
     print(f"{'limit: one pinned batch':32}{limit:9.3f}{1:10.3f}{0:11.3f}")
     for way in readers:
@@ -163,19 +179,29 @@ def measure(name: str, folder: Path, asked: argparse.Namespace) -> None:
 def main() -> int:
     """Run the benchmark; return the exit status."""
     kinds = [name for name, work in WORKLOADS.items() if work.rows is None or work.windows]
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=f"of {', '.join(kinds)}; all")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "workloads", nargs="*", metavar="WORKLOAD", help=f"of {', '.join(kinds)}; all"
+    )
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of samples")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=1.0, help="of each way in a round")
     parser.add_argument("--workers", type=int, default=8, help="of PyTorch's loaders")
-    parser.add_argument("--step", type=float, default=5.0, help="milliseconds of work for each batch")
+    parser.add_argument(
+        "--step", type=float, default=5.0, help="milliseconds of work for each batch"
+    )
     parser.add_argument("--folder", help="where to write the data; removed afterwards")
     asked = parser.parse_args()
     if not torch.cuda.is_available():
         print("torch finds no GPU on this machine", file=sys.stderr)
         return 2
-    print(f"{torch.cuda.get_device_name()}, {os.cpu_count()} cores, Python {platform.python_version()}, ", end="")
+    print(
+        f"{torch.cuda.get_device_name()}, {os.cpu_count()} cores, Python "
+        f"{platform.python_version()}, ",
+        end="",
+    )
     print(f"torch {torch.__version__}, batches of {BATCH}")
     for name in asked.workloads or kinds:
         with tempfile.TemporaryDirectory(dir=asked.folder) as folder:

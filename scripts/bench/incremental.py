@@ -2,9 +2,10 @@
 
     python scripts/bench/incremental.py [--scale 1] [--shard 8] [--rounds 3] [--folder DIR]
 
-At full scale 1,000 scenes of 2 MB (points, colours, labels, pose) make 250 shards of about 8 MiB: 64 MiB as a cache has
-them would take 16 GB. Every command is a process of its own, from its start to its end, the scan included. Source files
-that are opened are counted by inotify, whoever opens them.
+At full scale 1,000 scenes of 2 MB (points, colours, labels, pose) make 250 shards of about 8 MiB:
+64 MiB as a cache has them would take 16 GB. Every command is a process of its own, from its start
+to its end, the scan included. Source files that are opened are counted by inotify, whoever opens
+them.
 """
 
 from __future__ import annotations
@@ -71,7 +72,10 @@ def scene(path: Path, seed: int, typical: int) -> None:
     """Write one source file."""
     rng = np.random.Generator(np.random.Philox(seed))
     count = int(typical * rng.uniform(0.9, 1.1))
-    colors, labels = rng.integers(0, 256, (count, 3), np.uint8), rng.integers(0, 20, count, np.int32)
+    colors, labels = (
+        rng.integers(0, 256, (count, 3), np.uint8),
+        rng.integers(0, 20, count, np.int32),
+    )
     points = rng.uniform(-2, 2, (count, 3)).astype(np.float32)
     np.savez(path, points=points, colors=colors, labels=labels, pose=np.eye(4))
 
@@ -107,19 +111,30 @@ class Bench:
         """Run the command; return the times of all, of the scan and of the build [s], and what it did, in words."""
         known = set(self.caches())
         self.opened.names()
-        command = [sys.executable, __file__, "--one", str(self.place), "--shard-bytes", str(self.shard)]
+        command = [
+            sys.executable,
+            __file__,
+            "--one",
+            str(self.place),
+            "--shard-bytes",
+            str(self.shard),
+        ]
         start = time.perf_counter()
         said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         seconds = [time.perf_counter() - start, *map(float, said.split())]
         (cache,) = set(self.caches()) - known
         files, inodes = shards(cache), set(self.before.values())
         own = {name for name, path in files.items() if path.stat().st_ino not in inodes}
-        every, written = ({name.rsplit("/", 1)[1].split(".")[1] for name in some} for some in (files, own))
+        every, written = (
+            {name.rsplit("/", 1)[1].split(".")[1] for name in some} for some in (files, own)
+        )
         rest = [path for path in cache.rglob("*") if path.is_file() and path not in files.values()]
         nbytes = sum(path.stat().st_size for path in (*rest, *(files[name] for name in own)))
         self.before = {name: path.stat().st_ino for name, path in files.items()}
         numbers = len(every - written), len(written), nbytes / 1e6, len(self.opened.names())
-        return seconds, [f"{number:,.{1 if isinstance(number, float) else 0}f}" for number in numbers]
+        return seconds, [
+            f"{number:,.{1 if isinstance(number, float) else 0}f}" for number in numbers
+        ]
 
     def caches(self) -> list[Path]:
         """Return the caches that are there."""
@@ -127,8 +142,12 @@ class Bench:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", type=float, default=1.0, help="of the bytes; the number of files stays")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="of the bytes; the number of files stays"
+    )
     parser.add_argument("--shard", type=float, default=8.0, help="MiB of a shard at full scale")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path)
@@ -155,7 +174,9 @@ def measured(place: Path, asked: argparse.Namespace) -> int:
         f"{FILES:,} files, {nbytes / 1e9:.2f} GB; {os.cpu_count()} cores, {platform.machine()}, "
         f"load {os.getloadavg()[0]:.1f}"
     )
-    print(f"{'':24}{'all, s':>8}{'scan':>8}{'build':>8}{'linked':>8}{'written':>8}{'MB':>10}{'opened':>8}")
+    print(
+        f"{'':24}{'all, s':>8}{'scan':>8}{'build':>8}{'linked':>8}{'written':>8}{'MB':>10}{'opened':>8}"
+    )
     time.sleep(_SETTLED_S)
     full, did = bench.build()
     told("full build", full, did)
@@ -170,16 +191,24 @@ def measured(place: Path, asked: argparse.Namespace) -> int:
             taken, worst[what] = bench.build()
             some.append(taken)
     medians = {
-        what: [statistics.median(column) for column in zip(*some, strict=True)] for what, some in seconds.items()
+        what: [statistics.median(column) for column in zip(*some, strict=True)]
+        for what, some in seconds.items()
     }
     for what, some in medians.items():
         told(f"{what}, median", some, worst[what])
     taken, limit = (
-        [times[column] for column in (2, 0)] for times in (medians["one file changed"], [0.03 * t + 1 for t in full])
+        [times[column] for column in (2, 0)]
+        for times in (medians["one file changed"], [0.03 * t + 1 for t in full])
     )
-    for what, one, most in zip(("build, after the scan", "whole command"), taken, limit, strict=True):
+    for what, one, most in zip(
+        ("build, after the scan", "whole command"), taken, limit, strict=True
+    ):
         print(f"one file changed, {what}: {one:.2f} s; 3 % of the full one plus 1 s: {most:.2f} s")
-    return int(taken[0] >= limit[0] or worst["one file changed"][1] != "1" or worst["new threshold"][1] != "0")
+    return int(
+        taken[0] >= limit[0]
+        or worst["one file changed"][1] != "1"
+        or worst["new threshold"][1] != "0"
+    )
 
 
 def told(what: str, seconds: list[float], did: list[str]) -> None:

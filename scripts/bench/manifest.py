@@ -1,18 +1,22 @@
 """How fast a manifest is made, against `xxhsum -H2` over the same files, and how fast it is made again.
 
-    python scripts/bench/manifest.py [--files 100000] [--gigabytes 50] [--rounds 5] [--folder DIR] [--cold]
+    python scripts/bench/manifest.py [--files 100000] [--gigabytes 50] [--rounds 5] [--folder DIR]
+    [--cold]
         [--written] [--need 0.8] [--again 50]
 
-Two datasets: many small files (200 to 7,000 random bytes), and files of 5 GB that are sparse, so that they take no
-space: both programs read every byte of them, as fast as memory is cleared. With `--written` they are random bytes on
-the disk; more than the memory holds, they are read from there each time. Each way is a process of its own, as a user
-would start it: `datacheck manifest DATA -o FILE` without a memory, the same once more, and `find | xargs xxhsum -H2`.
-All figures come from one run, rounds interleaved; medians. Files are in the page cache as far as it holds them; with
-`--cold` the system is asked to drop the bytes of the files before each reading of all. Ends with 1 where the first
-manifest stays below `--need` of xxhsum, or the second is less than `--again` times faster than the first.
+Two datasets: many small files (200 to 7,000 random bytes), and files of 5 GB that are sparse, so
+that they take no space: both programs read every byte of them, as fast as memory is cleared. With
+`--written` they are random bytes on the disk; more than the memory holds, they are read from there
+each time. Each way is a process of its own, as a user would start it:
+`datacheck manifest DATA -o FILE` without a memory, the same once more, and
+`find | xargs xxhsum -H2`. All figures come from one run, rounds interleaved; medians. Files are in
+the page cache as far as it holds them; with `--cold` the system is asked to drop the bytes of the
+files before each reading of all. Ends with 1 where the first manifest stays below `--need` of
+xxhsum, or the second is less than `--again` times faster than the first.
 
-The floor of a second manifest is one call of stat per file: `find -printf` with size, times and inode is timed as well;
-so is a second manifest within one process, without the start of Python, its imports and the file that is written.
+The floor of a second manifest is one call of stat per file: `find -printf` with size, times and
+inode is timed as well; so is a second manifest within one process, without the start of Python, its
+imports and the file that is written.
 """
 
 from __future__ import annotations
@@ -89,7 +93,12 @@ def shell(line: str) -> Callable[[Path], None]:
 
 def manifest(data: Path) -> None:
     """Write the manifest of a folder, from the folder above it."""
-    subprocess.run([*COMMAND, data.name, "-o", f"{data.name}.json"], cwd=data.parent, check=True, capture_output=True)
+    subprocess.run(
+        [*COMMAND, data.name, "-o", f"{data.name}.json"],
+        cwd=data.parent,
+        check=True,
+        capture_output=True,
+    )
 
 
 def first(data: Path) -> None:
@@ -100,10 +109,18 @@ def first(data: Path) -> None:
 
 def within(data: Path) -> float:
     """Return the seconds of a manifest that is made again within one process."""
-    line = "make(sys.argv[1]); begun = perf_counter(); make(sys.argv[1]); print(perf_counter() - begun)"
-    script = f"import sys; from time import perf_counter; from datacheck.repro.manifest import make; {line}"
+    line = (
+        "make(sys.argv[1]); begun = perf_counter(); make(sys.argv[1]); print(perf_counter() - "
+        "begun)"
+    )
+    script = (
+        f"import sys; from time import perf_counter; from datacheck.repro.manifest import "
+        f"make; {line}"
+    )
     command = [sys.executable, "-c", script, data.name]
-    return float(subprocess.run(command, cwd=data.parent, check=True, capture_output=True, text=True).stdout)
+    return float(
+        subprocess.run(command, cwd=data.parent, check=True, capture_output=True, text=True).stdout
+    )
 
 
 def same(data: Path) -> bool:
@@ -112,12 +129,19 @@ def same(data: Path) -> bool:
     from datacheck.repro.manifest import read
 
     said = (line.split("  ./", 1) for line in (data.parent / "sums").read_text().splitlines())
-    return {path: digest for digest, path in said} == read(data.parent / f"{data.name}.json").files.by_path()
+    return {path: digest for digest, path in said} == read(
+        data.parent / f"{data.name}.json"
+    ).files.by_path()
 
 
 def measured(data: Path, rounds: int, *, cold: bool) -> dict[str, float]:
     """Return the median seconds of each way."""
-    ways = {"xxhsum -H2": shell(XXHSUM), "first manifest": first, "second manifest": manifest, "stat": shell(STAT)}
+    ways = {
+        "xxhsum -H2": shell(XXHSUM),
+        "first manifest": first,
+        "second manifest": manifest,
+        "stat": shell(STAT),
+    }
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(rounds + 1):  # the first one warms up
         for name, way in ways.items():
@@ -129,25 +153,43 @@ def measured(data: Path, rounds: int, *, cold: bool) -> dict[str, float]:
                 seconds[name].append(time.perf_counter() - start)
     seconds["within a process"] = [within(data) for _ in range(rounds)]
     for name, found in seconds.items():
-        print(f"    {name:18}{statistics.median(found):9.3f} s   ({min(found):.3f} .. {max(found):.3f})")
+        print(
+            f"    {name:18}{statistics.median(found):9.3f} s   ({min(found):.3f} .. "
+            f"{max(found):.3f})"
+        )
     return {name: statistics.median(found) for name, found in seconds.items()}
 
 
 def main() -> int:
     """Run the benchmark; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--files", type=int, default=100_000)
     parser.add_argument("--gigabytes", type=float, default=50.0)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--folder", default=None, help="where to write the data; removed afterwards")
-    parser.add_argument("--cold", action="store_true", help="ask the system to drop the files before each reading")
-    parser.add_argument("--written", action="store_true", help="large files of random bytes on the disk, not sparse")
-    parser.add_argument("--need", type=float, default=0.8, help="share of xxhsum that the first manifest must reach")
-    parser.add_argument("--again", type=float, default=50.0, help="how many times faster the second one must be")
+    parser.add_argument(
+        "--folder", default=None, help="where to write the data; removed afterwards"
+    )
+    parser.add_argument(
+        "--cold", action="store_true", help="ask the system to drop the files before each reading"
+    )
+    parser.add_argument(
+        "--written", action="store_true", help="large files of random bytes on the disk, not sparse"
+    )
+    parser.add_argument(
+        "--need", type=float, default=0.8, help="share of xxhsum that the first manifest must reach"
+    )
+    parser.add_argument(
+        "--again", type=float, default=50.0, help="how many times faster the second one must be"
+    )
     asked = parser.parse_args()
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
-    print(f"{machine}, load {os.getloadavg()[0]:.1f}, {asked.rounds} rounds, {'cold' if asked.cold else 'in memory'}")
+    print(
+        f"{machine}, load {os.getloadavg()[0]:.1f}, {asked.rounds} rounds, "
+        f"{'cold' if asked.cold else 'in memory'}"
+    )
     good = True
     with tempfile.TemporaryDirectory(dir=asked.folder) as name:
         large = write_real if asked.written else write_large

@@ -1,9 +1,11 @@
 """The loop that people write first: validate_dataset() looks at `dataset[idx]` of a system's own training loader.
 
-    PYTHON naive.py FILE.jsonl      the loop over minimind's dataset, with a Python that has Hugging Face datasets
+    PYTHON naive.py FILE.jsonl      the loop over minimind's dataset, with a Python that has Hugging
+    Face datasets
 
-Each function does what that loader does to one sample, and tells whether something is left to train on. Augmentation,
-voxels and tokens are left out, and pictures but for `frame`, which makes the loop faster than it is in truth.
+Each function does what that loader does to one sample, and tells whether something is left to train
+on. Augmentation, voxels and tokens are left out, and pictures but for `frame`, which makes the loop
+faster than it is in truth.
 """
 
 from __future__ import annotations
@@ -29,7 +31,11 @@ Array = np.ndarray[Any, Any]
 
 _IGNORE = 255
 _CLASSES = np.array(
-    [c for c in range(3, 41) if c not in {13, 15, 17, *range(18, 24), 25, 26, 27, *range(29, 33), 35, 37, 38, 40}]
+    [
+        c
+        for c in range(3, 41)
+        if c not in {13, 15, 17, *range(18, 24), 25, 26, 27, *range(29, 33), 35, 37, 38, 40}
+    ]
 )
 _COLOUR_MEAN, _COLOUR_STD = np.array([0.476, 0.428, 0.373]), np.array([0.285, 0.276, 0.270])
 _MANO = [0, 13, 14, 15, 16, 1, 2, 3, 17, 4, 5, 6, 18, 10, 11, 12, 19, 7, 8, 9, 20]
@@ -103,7 +109,10 @@ def window(path: Path, demo: str, start: int) -> bool:
     with h5py.File(path, "r") as file:
         episode = file["data"][demo]
         actions = episode["actions"][:]
-        states = [episode["obs"][name][:] for name in ("joint_states", "gripper_states", "ee_pos", "ee_ori")]
+        states = [
+            episode["obs"][name][:]
+            for name in ("joint_states", "gripper_states", "ee_pos", "ee_ori")
+        ]
     state = np.concatenate([array.reshape(len(actions), -1) for array in states], axis=1)
     chunk = actions[start : start + CHUNK]
     mean, std = state.mean(axis=0), state.std(axis=0)
@@ -117,7 +126,11 @@ def lines(path: Path) -> int:
         for line in file:
             record = json.loads(line)
             value = record.get("text") or record.get("conversations")
-            text = value if isinstance(value, str) else "".join(message["content"] for message in value or ())
+            text = (
+                value
+                if isinstance(value, str)
+                else "".join(message["content"] for message in value or ())
+            )
             bad += not text.strip() or text in seen
             seen.add(text)
     return bad
@@ -133,13 +146,21 @@ def served(path: Path) -> tuple[int, float]:
 
     began = time.process_time()
     chat = [{"role": Value("string"), "content": Value("string")}]
-    features = Features({"conversations": chat} if path.stem.startswith("sft") else {"text": Value("string")})
+    features = Features(
+        {"conversations": chat} if path.stem.startswith("sft") else {"text": Value("string")}
+    )
     with tempfile.TemporaryDirectory() as cache:
-        rows = load_dataset("json", data_files=str(path), split="train", features=features, cache_dir=cache)
+        rows = load_dataset(
+            "json", data_files=str(path), split="train", features=features, cache_dir=cache
+        )
         bad = 0
         for index in range(len(rows)):
             row = rows[index]
-            text = str(row["text"]) if "text" in row else "".join(turn["content"] for turn in row["conversations"])
+            text = (
+                str(row["text"])
+                if "text" in row
+                else "".join(turn["content"] for turn in row["conversations"])
+            )
             bad += not text.strip()
     return bad, time.process_time() - began
 

@@ -1,17 +1,21 @@
 """What a cache of ten million samples takes to open, and what workers hold of it, epoch after epoch.
 
-    python scripts/bench/opening.py [--samples 10000000] [--epochs 50] [--rounds 7] [--folder DIR] [--cache PATH]
+    python scripts/bench/opening.py [--samples 10000000] [--epochs 50] [--rounds 7] [--folder DIR]
+    [--cache PATH]
 
-opening   10,000,000 samples of 252 B, one in 1,000 not finite, made by the real builder (minutes, 7 GB of disk). Each
+opening   10,000,000 samples of 252 B, one in 1,000 not finite, made by the real builder (minutes, 7
+GB of disk). Each
           round is a fresh process, or a fresh worker; imports are not counted
-epochs    2,000 samples with a cloud, joints, a number and a text, a transform, 50 epochs: the memory of each worker
+epochs    2,000 samples with a cloud, joints, a number and a text, a transform, 50 epochs: the
+memory of each worker
           and its open files after the first epoch and after the last
 windows   10,000,000 windows over 20,000 episodes in a worker
 
-Memory is PSS, as the kernel says it: what is shared counts by its share. "with files" counts mapped files of the cache
-too, which the system may take back at any time. "busy" is processor time, which other work changes less. Two controls
-must be told: workers that keep a copy of what they serve, and that leave a file open. Ends with 1 where a limit is
-missed: 50 ms and 20 MB to open, 1 MB of an epoch, no further open file, 10 MB for windows.
+Memory is PSS, as the kernel says it: what is shared counts by its share. "with files" counts mapped
+files of the cache too, which the system may take back at any time. "busy" is processor time, which
+other work changes less. Two controls must be told: workers that keep a copy of what they serve, and
+that leave a file open. Ends with 1 where a limit is missed: 50 ms and 20 MB to open, 1 MB of an
+epoch, no further open file, 10 MB for windows.
 """
 
 from __future__ import annotations
@@ -41,7 +45,11 @@ from datacheck.cache import open_cache
 from datacheck.torch import CachedDataset, CachedLoader, Windows, collate_ragged
 
 OPEN_S, OPEN_BYTES, EPOCH_BYTES, WINDOWS_BYTES = 0.05, 20e6, 1e6, 10e6
-_COMMAND = [sys.executable, "-c", "import sys; from datacheck.cli.main import main; sys.exit(main())"]
+_COMMAND = [
+    sys.executable,
+    "-c",
+    "import sys; from datacheck.cli.main import main; sys.exit(main())",
+]
 
 
 def pss(process: int | str = "self", files: str = "") -> float:
@@ -56,7 +64,7 @@ def pss(process: int | str = "self", files: str = "") -> float:
     return kib * 1024.0
 
 
-# ------------------------------------------------------------------------------------------- the caches
+# --------------------------------------------------------------------------------------- the caches
 
 
 def build(here: Path, schema: str) -> Path:
@@ -74,12 +82,19 @@ def rows(here: Path, count: int) -> Path:
     """Build many tiny samples: the rows of four files."""
     rng = np.random.Generator(np.random.Philox(0))
     for i in range(4):
-        array = np.lib.format.open_memmap(here / f"data/{i}.npy", "w+", np.float32, (count // 4, 21, 3))
+        array = np.lib.format.open_memmap(
+            here / f"data/{i}.npy", "w+", np.float32, (count // 4, 21, 3)
+        )
         for first in range(0, len(array), 100_000):
-            array[first : first + 100_000] = rng.random(array[first : first + 100_000].shape, np.float32)
+            array[first : first + 100_000] = rng.random(
+                array[first : first + 100_000].shape, np.float32
+            )
         array[::1000] = np.nan
     fields = "{value: {shape: [21, 3], dtype: float32}}"
-    return build(here, f"datacheck: 1\nname: tiny\nsamples: {{files: '*.npy', each: row}}\nfields: {fields}\n")
+    return build(
+        here,
+        f"datacheck: 1\nname: tiny\nsamples: {{files: '*.npy', each: row}}\nfields: {fields}\n",
+    )
 
 
 def clouds(here: Path, count: int = 2000) -> Path:
@@ -88,12 +103,21 @@ def clouds(here: Path, count: int = 2000) -> Path:
     for i in range(count):
         cloud = rng.standard_normal((int(rng.integers(50, 500)), 3)).astype(np.float32)
         joints = rng.standard_normal((21, 3)).astype(np.float32)
-        np.savez(here / f"data/{i:05d}.npz", cloud=cloud, joints=joints, number=np.int64(i), say=np.array(f"no. {i}"))
+        np.savez(
+            here / f"data/{i:05d}.npz",
+            cloud=cloud,
+            joints=joints,
+            number=np.int64(i),
+            say=np.array(f"no. {i}"),
+        )
     fields = (
-        "{cloud: {role: points, shape: [P, 3], dtype: float32, unit: m}, number: {shape: []}, say: {role: text}, "
+        "{cloud: {role: points, shape: [P, 3], dtype: float32, unit: m}, number: {shape: []}, say: "
+        "{role: text}, "
         "joints: {role: joints, shape: [21, 3], unit: m}}"
     )
-    return build(here, f"datacheck: 1\nname: clouds\nsamples: {{files: '*.npz'}}\nfields: {fields}\n")
+    return build(
+        here, f"datacheck: 1\nname: clouds\nsamples: {{files: '*.npz'}}\nfields: {fields}\n"
+    )
 
 
 def episodes(here: Path, count: int = 20_000) -> Path:
@@ -107,7 +131,7 @@ def episodes(here: Path, count: int = 20_000) -> Path:
     return build(here, f"{said}fields: {fields}\n")
 
 
-# -------------------------------------------------------------------------------------------- measuring
+# ---------------------------------------------------------------------------------------- measuring
 
 
 def timed(make: Callable[[], Any]) -> tuple[tuple[float, float], Any]:
@@ -139,7 +163,12 @@ class Asked(Dataset):
 def in_a_worker(data: CachedDataset, files: str, start: str, batches: int = 1) -> tuple[float, ...]:
     """Return seconds and bytes that opening takes in a worker, and the bytes after some batches."""
     loader = DataLoader(
-        Asked(data, files), batch_size=1000, shuffle=True, num_workers=1, collate_fn=list, multiprocessing_context=start
+        Asked(data, files),
+        batch_size=1000,
+        shuffle=True,
+        num_workers=1,
+        collate_fn=list,
+        multiprocessing_context=start,
     )
     return max(some[0] for some, _ in zip(loader, range(batches), strict=False))
 
@@ -163,14 +192,21 @@ def child(what: str, path: str) -> None:
 def opening(path: Path, rounds: int) -> bool:
     """Print what opening takes; return whether all is in its limits."""
     names = ("open_cache", "CachedDataset", "CachedDataset, skip", "worker fork", "worker spawn")
-    print(f"{len(open_cache(path)):,} samples{'':24}{'seconds':>10}{'busy':>9}{'MB':>8}{'with files':>12}")
+    print(
+        f"{len(open_cache(path)):,} "
+        f"samples{'':24}{'seconds':>10}{'busy':>9}{'MB':>8}{'with files':>12}"
+    )
     good = True
     for name in names:
         found = []
         for _ in range(rounds):
             call = [sys.executable, __file__, "--child", name, "--cache", str(path)]
-            found.append(json.loads(subprocess.run(call, capture_output=True, text=True, check=True).stdout))
-        seconds, busy, whole, own = (statistics.median(column) for column in zip(*found, strict=True))
+            found.append(
+                json.loads(subprocess.run(call, capture_output=True, text=True, check=True).stdout)
+            )
+        seconds, busy, whole, own = (
+            statistics.median(column) for column in zip(*found, strict=True)
+        )
         print(f"{name:42}{seconds:10.4f}{busy:9.4f}{own / 1e6:8.1f}{whole / 1e6:12.1f}", flush=True)
         good &= seconds < OPEN_S and whole < OPEN_BYTES
     return good
@@ -197,7 +233,9 @@ def leaving(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def epochs(path: Path, count: int, start: str, transform: Callable[..., Any] = transformed) -> tuple[float, int, int]:
+def epochs(
+    path: Path, count: int, start: str, transform: Callable[..., Any] = transformed
+) -> tuple[float, int, int]:
     """Return by how many bytes an epoch the fullest worker grows, and the most open files, first and last.
 
     Notes:
@@ -218,19 +256,30 @@ def epochs(path: Path, count: int, start: str, transform: Callable[..., Any] = t
         pids = [worker.pid for worker in loader._iterator._workers] if start else [os.getpid()]  # noqa: SLF001
         memory.append([pss(pid) for pid in pids])
         files.append(max(len(os.listdir(f"/proc/{pid}/fd")) for pid in pids))  # noqa: PTH208
-    grown = max((last - first) / (count - 1) for first, last in zip(memory[0], memory[-1], strict=True))
+    grown = max(
+        (last - first) / (count - 1) for first, last in zip(memory[0], memory[-1], strict=True)
+    )
     return grown, files[0], files[-1]
 
 
 def growth(path: Path, count: int) -> bool:
     """Print how workers grow; return whether they stay in their limits, and controls do not."""
-    print(f"{f'{count} epochs of 2,000 samples':42}{'MB/epoch':>10}{'files after the first':>23}{'after the last':>16}")
+    print(
+        f"{f'{count} epochs of 2,000 samples':42}{'MB/epoch':>10}{'files after the first':>23}{'after the last':>16}"
+    )
     good = True
-    for name, start in (("2 workers, fork", "fork"), ("2 workers, spawn", "spawn"), ("CachedLoader, here", "")):
+    for name, start in (
+        ("2 workers, fork", "fork"),
+        ("2 workers, spawn", "spawn"),
+        ("CachedLoader, here", ""),
+    ):
         grown, first, last = epochs(path, count, start)
         print(f"{name:42}{grown / 1e6:10.3f}{first:23}{last:16}", flush=True)
         good &= grown < EPOCH_BYTES and first == last
-    for name, transform in (("control: copies are kept", leaking), ("control: files are left open", leaving)):
+    for name, transform in (
+        ("control: copies are kept", leaking),
+        ("control: files are left open", leaving),
+    ):
         grown, first, last = epochs(path, 5, "fork", transform)
         print(f"{name:42}{grown / 1e6:10.3f}{first:23}{last:16}", flush=True)
         good &= grown >= EPOCH_BYTES if transform is leaking else first != last
@@ -244,20 +293,27 @@ def windows(path: Path) -> bool:
         data = CachedDataset(path, windows=Windows(8))
         *_, own, after = in_a_worker(data, str(path), start, 100)
         count = f"{len(data):,} windows, worker {start}"
-        print(f"{count:42}{own / 1e6:8.1f} MB opened, {after / 1e6:.1f} MB after 100 batches of 1,000", flush=True)
+        print(
+            f"{count:42}{own / 1e6:8.1f} MB opened, {after / 1e6:.1f} MB after 100 batches of 1,000",
+            flush=True,
+        )
         good &= max(own, after) < WINDOWS_BYTES
     return good
 
 
 def main() -> int:
     """Print the tables; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--samples", type=int, default=10_000_000)
     parser.add_argument("--episodes", type=int, default=20_000)
     parser.add_argument("--epochs", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--folder", default=None, help="where to write; removed afterwards")
-    parser.add_argument("--cache", type=Path, default=None, help="a cache to open that was made before")
+    parser.add_argument(
+        "--cache", type=Path, default=None, help="a cache to open that was made before"
+    )
     parser.add_argument("--child", default="", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.child:
@@ -265,7 +321,9 @@ def main() -> int:
         return 0
     machine = f"{os.cpu_count()} cores (load {os.getloadavg()[0]:.1f}), {platform.machine()}"
     print(
-        f"{machine}, Python {platform.python_version()}, torch {torch.__version__}, {asked.rounds} rounds", flush=True
+        f"{machine}, Python {platform.python_version()}, torch {torch.__version__}, {asked.rounds} "
+        f"rounds",
+        flush=True,
     )
 
     def measured(make: Callable[[Path], Path], measure: Callable[[Path], bool]) -> bool:
@@ -274,7 +332,11 @@ def main() -> int:
             return measure(make(Path(name)))
 
     opens = functools.partial(opening, rounds=asked.rounds)
-    good = [opens(asked.cache) if asked.cache else measured(functools.partial(rows, count=asked.samples), opens)]
+    good = [
+        opens(asked.cache)
+        if asked.cache
+        else measured(functools.partial(rows, count=asked.samples), opens)
+    ]
     good.append(measured(clouds, functools.partial(growth, count=asked.epochs)))
     good.append(measured(functools.partial(episodes, count=asked.episodes), windows))
     return 0 if all(good) else 1

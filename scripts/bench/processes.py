@@ -30,7 +30,9 @@ def datacheck(arguments: Sequence[str], folder: Path) -> tuple[int, str, Cost]:
     """Run a datacheck command in a folder; return its exit status, what it printed, and its cost."""
     wall = time.perf_counter()
     with (folder / "said").open("wb") as out:
-        process = subprocess.Popen([sys.executable, "-c", _COMMAND, *arguments], stdout=out, cwd=folder)
+        process = subprocess.Popen(
+            [sys.executable, "-c", _COMMAND, *arguments], stdout=out, cwd=folder
+        )
         most: dict[int, int] = {}
         while (ended := os.wait4(process.pid, os.WNOHANG))[0] == 0:
             for pid in family(process.pid):
@@ -40,7 +42,9 @@ def datacheck(arguments: Sequence[str], folder: Path) -> tuple[int, str, Cost]:
     process.returncode = os.waitstatus_to_exitcode(ended[1])
     used = ended[2]
     others = [size for pid, size in most.items() if pid != process.pid]
-    cost = Cost(wall, used.ru_utime + used.ru_stime, most.get(process.pid, 0), max(others, default=0))
+    cost = Cost(
+        wall, used.ru_utime + used.ru_stime, most.get(process.pid, 0), max(others, default=0)
+    )
     return process.returncode, (folder / "said").read_text(), cost
 
 

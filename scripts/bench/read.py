@@ -1,6 +1,7 @@
 """Random batches of 64 from caches and from the stores of others, against the limit: copies out of a memory map.
 
-    python scripts/bench/read.py [WORKLOAD ...] [--scale 1] [--rounds 30] [--seconds 0.1] [--cold 2] [--folder DIR]
+    python scripts/bench/read.py [WORKLOAD ...] [--scale 1] [--rounds 30] [--seconds 0.1] [--cold 2]
+    [--folder DIR]
                                  [--peers PYTHON[:NAME,...] ...] [--need 0.6]
 
 clouds     float32 [4096, 6], 98 KB each
@@ -8,20 +9,23 @@ joints     float32 [21, 3], 252 B each
 ragged     clouds of 9,000 to 500,000 points of three float32
 windows    64 steps of episodes with two pictures [128, 128, 3]: 6.3 MB each
 
-Files are built into caches as anybody's are. All ways take turns and are given the same batches; of each, the bytes of
-a batch are compared once with those of the flat files. First with the data in the page cache, each for `--seconds` of
-`--rounds` rounds, after a round of all batches that does not count; then `--cold` times a few batches from files that
-were dropped from it, with the time that opening takes, and what share of the bytes disks have read. Medians, and the
-best. Rounds are short and many: other work on a machine slows it for seconds, which so meets all ways alike.
+Files are built into caches as anybody's are. All ways take turns and are given the same batches; of
+each, the bytes of a batch are compared once with those of the flat files. First with the data in
+the page cache, each for `--seconds` of `--rounds` rounds, after a round of all batches that does
+not count; then `--cold` times a few batches from files that were dropped from it, with the time
+that opening takes, and what share of the bytes disks have read. Medians, and the best. Rounds are
+short and many: other work on a machine slows it for seconds, which so meets all ways alike.
 
-peers      see readers.py; --peers names a Python and which it has (datasets, arrowdatasets, webdataset, zarr,
-           streaming, litdata, lance, arrayrecord, tensorstore, robomimic). Each runs in a process of its own. None but
-           ArrayRecord checks what it reads. TensorStore copies by threads, and so does ours where a field of a batch
-           is large (windows, ragged); the limit is one thread. WebDataset cannot be asked for samples: it serves
-           others, shuffled.
+peers      see readers.py; --peers names a Python and which it has (datasets, arrowdatasets,
+webdataset, zarr,
+           streaming, litdata, lance, arrayrecord, tensorstore, robomimic). Each runs in a process
+           of its own. None but ArrayRecord checks what it reads. TensorStore copies by threads, and
+           so does ours where a field of a batch is large (windows, ragged); the limit is one
+           thread. WebDataset cannot be asked for samples: it serves others, shuffled.
 
-Ends with 1 where the plain DataLoader stays below `--need` of the limit for clouds, or where a peer is faster in the
-page cache than `__getitems__` as it is by default. Peers that are faster than `CachedLoader` are named beside them.
+Ends with 1 where the plain DataLoader stays below `--need` of the limit for clouds, or where a peer
+is faster in the page cache than `__getitems__` as it is by default. Peers that are faster than
+`CachedLoader` are named beside them.
 """
 
 from __future__ import annotations
@@ -67,10 +71,14 @@ class Workload:
     def schema(self, name: str) -> Schema:
         """Return how the files are to be read."""
         axis = [] if self.rows is None else ["T" if self.windows else "P"]
-        fields = {n: {"shape": [*axis, *item], "dtype": dtype} for n, (dtype, item) in self.fields.items()}
+        fields = {
+            n: {"shape": [*axis, *item], "dtype": dtype} for n, (dtype, item) in self.fields.items()
+        }
         files = {"samples": {"files": "*.npz" if self.windows else "*.npy"}}
         cut = {"windows": {"length": STEPS}} if self.windows else {}
-        return Schema.model_validate({"datacheck": 1, "name": name, **files, **cut, "fields": fields})
+        return Schema.model_validate(
+            {"datacheck": 1, "name": name, **files, **cut, "fields": fields}
+        )
 
 
 PICTURE = ("uint8", (128, 128, 3))
@@ -100,7 +108,10 @@ def write(folder: Path, work: Workload, count: int) -> Data:
     (folder / "data").mkdir(parents=True)
     (folder / "flat").mkdir()
     with ExitStack() as stack:
-        files = {name: stack.enter_context((folder / "flat" / f"{name}.bin").open("wb")) for name in work.fields}
+        files = {
+            name: stack.enter_context((folder / "flat" / f"{name}.bin").open("wb"))
+            for name in work.fields
+        }
         lengths = []
         for i, sample in enumerate(samples(work, count)):
             file = folder / "data" / f"{i:08d}"
@@ -131,18 +142,24 @@ def checked(name: str, data: Data, ways: Ways) -> None:
     maps = data.maps()
     for way, one in ways.items():
         found, items = one.check(asked)
-        expected = {n: [rows[first : first + count] for first, count in items] for n, rows in maps.items()}
+        expected = {
+            n: [rows[first : first + count] for first, count in items] for n, rows in maps.items()
+        }
         if len(items) != len(asked.items) or found != checksum(data, expected):
             sys.exit(f"{name}: {way} serves other values")
 
 
-def measured(work: Workload, data: Data, ways: Ways, asked: argparse.Namespace, *, cold: bool) -> Speeds:
+def measured(
+    work: Workload, data: Data, ways: Ways, asked: argparse.Namespace, *, cold: bool
+) -> Speeds:
     """Return what each way reads in each round; the first warm one is thrown away."""
     rng, found = np.random.default_rng(1), {way: [] for way in ways}
     for turn in range(asked.cold if cold else asked.rounds + 1):
         batches = drawn(data, rng, work.cold if cold else work.batches)
         for way, one in ways.items():
-            speed = one.read(batches, asked.seconds if turn and not cold else 0, cold=cold)  # 0: each batch once
+            speed = one.read(
+                batches, asked.seconds if turn and not cold else 0, cold=cold
+            )  # 0: each batch once
             if turn or cold:
                 found[way].append(speed)
     return found
@@ -154,11 +171,16 @@ def table(speeds: Speeds, *, cold: bool) -> dict[str, float]:
     middle = {way: statistics.median(some) for way, some in found.items()}
     best = {way: max(some) for way, some in found.items()}
     title = "cache dropped" if cold else "page cache"
-    print(f"{title:32}{'GB/s':>9}{'of limit':>10}{'of ours':>9}{'best':>9}{'of limit':>10}" + "  from disk" * cold)
+    print(
+        f"{title:32}{'GB/s':>9}{'of limit':>10}{'of ours':>9}{'best':>9}{'of limit':>10}"
+        + "  from disk" * cold
+    )
     for way, rounds in speeds.items():
         shares = middle[way] / middle[LIMIT], middle[way] / middle[OURS], best[way] / best[LIMIT]
         disk = f"{statistics.median(share for _, share in rounds):11.2f}" if cold else ""
-        print(f"{way:32}{middle[way]:9.3f}{shares[0]:10.3f}{shares[1]:9.3f}{best[way]:9.3f}{shares[2]:10.3f}{disk}")
+        print(
+            f"{way:32}{middle[way]:9.3f}{shares[0]:10.3f}{shares[1]:9.3f}{best[way]:9.3f}{shares[2]:10.3f}{disk}"
+        )
     return middle
 
 
@@ -169,9 +191,15 @@ def run(name: str, folder: Path, asked: argparse.Namespace) -> dict[str, float]:
     data = write(folder, work, count)
     build(work.schema(name), folder / "data", folder / "cache", workers=1)
     size = data.rows * data.row_bytes / 1e6
-    print(f"\n{name}: {count:,} samples, {size:,.0f} MB, {len(data):,} items, {asked.rounds} rounds", flush=True)
+    print(
+        f"\n{name}: {count:,} samples, {size:,.0f} MB, {len(data):,} items, {asked.rounds} rounds",
+        flush=True,
+    )
     with ExitStack() as stack:
-        ways: Ways = {way: stack.enter_context(closing(one)) for way, one in ours(data, folder / "cache").items()}
+        ways: Ways = {
+            way: stack.enter_context(closing(one))
+            for way, one in ours(data, folder / "cache").items()
+        }
         for said in asked.peers:
             python, _, names = said.partition(":")
             for peer in names.split(",") if names else STORES:
@@ -193,7 +221,9 @@ def verdict(middle: dict[str, dict[str, float]], need: float) -> int:
     status = 0
     for name, speeds in middle.items():
         peers = [way for way in speeds if way.partition(" ")[0] in STORES]
-        faster = {one: [way for way in peers if speeds[way] > speeds[one]] for one in (OURS, THREADS)}
+        faster = {
+            one: [way for way in peers if speeds[way] > speeds[one]] for one in (OURS, THREADS)
+        }
         for one, some in faster.items():
             if peers:
                 print(f"{name}: peers that are faster than {one}: {', '.join(some) or 'none'}")
@@ -207,18 +237,29 @@ def verdict(middle: dict[str, dict[str, float]], need: float) -> int:
 
 def main() -> int:
     """Run the benchmark; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=f"of {', '.join(WORKLOADS)}; all")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "workloads", nargs="*", metavar="WORKLOAD", help=f"of {', '.join(WORKLOADS)}; all"
+    )
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of samples")
     parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--seconds", type=float, default=0.1, help="of each way in a round, in the page cache")
+    parser.add_argument(
+        "--seconds", type=float, default=0.1, help="of each way in a round, in the page cache"
+    )
     parser.add_argument("--cold", type=int, default=2, help="rounds with the cache dropped")
     parser.add_argument("--folder", help="where to write the data; removed afterwards")
     parser.add_argument("--peers", nargs="+", default=[], metavar="PYTHON[:NAME,...]")
-    parser.add_argument("--need", type=float, default=0.6, help="share of the limit that the DataLoader must reach")
+    parser.add_argument(
+        "--need", type=float, default=0.6, help="share of the limit that the DataLoader must reach"
+    )
     asked = parser.parse_args()
     machine = f"{os.cpu_count()} cores (load {os.getloadavg()[0]:.1f}), {platform.machine()}"
-    print(f"{machine}, Python {platform.python_version()}, torch {torch.__version__}, batches of {BATCH}")
+    print(
+        f"{machine}, Python {platform.python_version()}, torch {torch.__version__}, batches of "
+        f"{BATCH}"
+    )
     middle = {}
     for name in asked.workloads or WORKLOADS:
         with tempfile.TemporaryDirectory(dir=asked.folder) as folder:

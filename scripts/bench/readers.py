@@ -1,14 +1,15 @@
 """How others read random batches of the same samples, each by the fast call of its own documentation.
 
-Run by reading.py, in a Python that has the library. Three environments hold them all, as two of them pin others:
+Run by reading.py, in a Python that has the library. Three environments hold them all, as two of
+them pin others:
 
     pip install datasets webdataset zarr
     pip install mosaicml-streaming litdata torch
     pip install pylance tensorstore array-record h5py
 
-Nothing is compressed; shards are of 64 MB where that can be said. A batch is what a training loop gets: arrays in
-memory of their own, stacked where samples have one shape. Of several ways that a library has, the one is here that was
-fastest in the page cache.
+Nothing is compressed; shards are of 64 MB where that can be said. A batch is what a training loop
+gets: arrays in memory of their own, stacked where samples have one shape. Of several ways that a
+library has, the one is here that was fastest in the page cache.
 """
 
 from __future__ import annotations
@@ -88,14 +89,18 @@ class Datasets(Store):
         from datasets import load_from_disk
 
         dtype = next(dtype for dtype, _ in self.data.fields.values())
-        self.opened = load_from_disk(self.folder).with_format("numpy", dtype=dtype)  # else integers become int64
+        self.opened = load_from_disk(self.folder).with_format(
+            "numpy", dtype=dtype
+        )  # else integers become int64
 
     def read(self, items: Items) -> Batch:
         """Return the rows at indices."""
         found = self.opened[self.data.numbers(items)]
         if self.data.ragged:  # views of the map, nothing was read yet
             found = {name: np.concatenate(list(rows)) for name, rows in found.items()}
-        return {name: found[name].reshape(-1, *item) for name, (_, item) in self.data.fields.items()}
+        return {
+            name: found[name].reshape(-1, *item) for name, (_, item) in self.data.fields.items()
+        }
 
 
 class ArrowDatasets(Datasets):
@@ -126,7 +131,9 @@ class WebDataset(Store):
         self.folder.mkdir()
         maps = self.data.maps()
         with ShardWriter(f"{self.folder}/%06d.tar", maxsize=SHARD, verbose=0) as writer:
-            for i, (start, length) in enumerate(zip(self.data.starts, self.data.lengths, strict=True)):
+            for i, (start, length) in enumerate(
+                zip(self.data.starts, self.data.lengths, strict=True)
+            ):
                 record = {name: rows[start : start + length] for name, rows in maps.items()}
                 writer.write({"__key__": f"{i:08d}", "x": self.data.packed(record)})
 
@@ -136,7 +143,11 @@ class WebDataset(Store):
 
         held = int(min(1000, 1e9 // (self.data.row_bytes * self.data.lengths.max()))) or 1
         urls = sorted(str(path) for path in self.folder.iterdir())
-        tars = Tars(urls, shardshuffle=100, empty_check=False).shuffle(held, initial=min(held, 100)).repeat()
+        tars = (
+            Tars(urls, shardshuffle=100, empty_check=False)
+            .shuffle(held, initial=min(held, 100))
+            .repeat()
+        )
         self.opened = (window for sample in tars for window in self._windows(sample))
 
     def _windows(self, sample: dict[str, Any]) -> Iterator[tuple[int, int, dict[str, Array]]]:
@@ -146,7 +157,11 @@ class WebDataset(Store):
             yield first, len(record["x"]) if self.data.ragged else 1, record
             return
         for at in range(0, len(next(iter(record.values()))) - self.data.steps + 1, self.data.steps):
-            yield (first + at, self.data.steps, {n: rows[at : at + self.data.steps] for n, rows in record.items()})
+            yield (
+                first + at,
+                self.data.steps,
+                {n: rows[at : at + self.data.steps] for n, rows in record.items()},
+            )
 
     def read(self, items: Items) -> Batch:
         """Return as many, of its own choice."""
@@ -174,9 +189,14 @@ class Zarr(Store):
         for name, (dtype, item) in self.data.fields.items():
             k = max(1, SHARD // (chunk * dtype.itemsize * int(np.prod(item)))) * chunk
             array = zarr.create_array(
-                str(self.folder / name), shape=(self.data.rows, *item), dtype=dtype, chunks=(chunk, *item),
-                shards=(k, *item), compressors=None, filters=None,
-            )  # fmt: skip
+                str(self.folder / name),
+                shape=(self.data.rows, *item),
+                dtype=dtype,
+                chunks=(chunk, *item),
+                shards=(k, *item),
+                compressors=None,
+                filters=None,
+            )
             for first in range(0, self.data.rows, k):
                 array[first : first + k] = maps[name][first : first + k]
 
@@ -184,12 +204,17 @@ class Zarr(Store):
         """An array for each field."""
         import zarr
 
-        self.opened = {name: zarr.open_array(str(self.folder / name), mode="r") for name in self.data.fields}
+        self.opened = {
+            name: zarr.open_array(str(self.folder / name), mode="r") for name in self.data.fields
+        }
 
     def read(self, items: Items) -> Batch:
         """Return the rows."""
         if self.data.ragged or self.data.steps:
-            return {n: [array[first : first + count] for first, count in items] for n, array in self.opened.items()}
+            return {
+                n: [array[first : first + count] for first, count in items]
+                for n, array in self.opened.items()
+            }
         rows = np.array([first for first, _ in items])
         return {name: array.oindex[rows] for name, array in self.opened.items()}
 
@@ -213,9 +238,14 @@ class TensorStore(Zarr):
         for name, (dtype, item) in self.data.fields.items():
             k = max(1, SHARD // (chunk * dtype.itemsize * int(np.prod(item)))) * chunk
             array = self._opened(
-                name, create=True, shape=(self.data.rows, *item), dtype=dtype.name,
-                chunk_layout=ts.ChunkLayout(read_chunk_shape=(chunk, *item), write_chunk_shape=(k, *item)),
-            )  # fmt: skip
+                name,
+                create=True,
+                shape=(self.data.rows, *item),
+                dtype=dtype.name,
+                chunk_layout=ts.ChunkLayout(
+                    read_chunk_shape=(chunk, *item), write_chunk_shape=(k, *item)
+                ),
+            )
             for first in range(0, self.data.rows, k):
                 last = min(first + k, self.data.rows)
                 array[first:last].write(maps[name][first:last]).result()
@@ -260,8 +290,12 @@ class Streaming(Store):
         """A record is an array of fixed shape; ragged: of any."""
         columns = {}
         for name, (dtype, item) in self.data.fields.items():
-            columns[name] = f"ndarray:{dtype.name}" + ("" if self.data.ragged else ":" + ",".join(map(str, item)))
-        with self._imported().MDSWriter(out=str(self.folder), columns=columns, size_limit=SHARD) as writer:
+            columns[name] = f"ndarray:{dtype.name}" + (
+                "" if self.data.ragged else ":" + ",".join(map(str, item))
+            )
+        with self._imported().MDSWriter(
+            out=str(self.folder), columns=columns, size_limit=SHARD
+        ) as writer:
             for number in self.data.records():
                 writer.write(self.data.record(number))
 
@@ -282,9 +316,14 @@ class LitData(Store):
         from litdata import optimize
 
         optimize(
-            fn=self.data.record, inputs=list(self.data.records()), output_dir=str(self.folder), chunk_bytes=SHARD,
-            num_workers=1, verbose=False, start_method="fork",
-        )  # fmt: skip
+            fn=self.data.record,
+            inputs=list(self.data.records()),
+            output_dir=str(self.folder),
+            chunk_bytes=SHARD,
+            num_workers=1,
+            verbose=False,
+            start_method="fork",
+        )
 
     def open(self) -> None:
         """All of it is local."""
@@ -331,7 +370,10 @@ class ArrayRecord(Store):
             if writer is None or size + len(raw) > SHARD:
                 if writer is not None:
                     writer.close()
-                writer, size = ArrayRecordWriter(f"{self.folder}/{files:06d}", "group_size:1,uncompressed"), 0
+                writer, size = (
+                    ArrayRecordWriter(f"{self.folder}/{files:06d}", "group_size:1,uncompressed"),
+                    0,
+                )
                 files += 1
             writer.write(raw)
             size += len(raw)
@@ -364,7 +406,9 @@ class Robomimic(Store):
         fixed = not self.data.ragged and not self.data.steps
         starts = np.arange(0, self.data.rows, self.steps) if fixed else self.data.starts
         with h5py.File(self.folder / "data.hdf5", "w") as file:
-            for i, (start, stop) in enumerate(zip(starts, [*starts[1:], self.data.rows], strict=True)):
+            for i, (start, stop) in enumerate(
+                zip(starts, [*starts[1:], self.data.rows], strict=True)
+            ):
                 for name, rows in maps.items():
                     file[f"data/demo_{i}/obs/{name}"] = rows[start:stop]
 
@@ -374,7 +418,9 @@ class Robomimic(Store):
 
         self.file = h5py.File(self.folder / "data.hdf5", "r")
         demos = self.file["data"]
-        self.opened = {n: [demos[f"demo_{i}/obs/{n}"] for i in range(len(demos))] for n in self.data.fields}
+        self.opened = {
+            n: [demos[f"demo_{i}/obs/{n}"] for i in range(len(demos))] for n in self.data.fields
+        }
         self.starts = np.cumsum([0, *map(len, next(iter(self.opened.values())))])
 
     def read(self, items: Items) -> Batch:
@@ -393,5 +439,16 @@ class Robomimic(Store):
         return batch
 
 
-KNOWN = (Datasets, ArrowDatasets, WebDataset, Zarr, Streaming, LitData, Lance, ArrayRecord, TensorStore, Robomimic)
+KNOWN = (
+    Datasets,
+    ArrowDatasets,
+    WebDataset,
+    Zarr,
+    Streaming,
+    LitData,
+    Lance,
+    ArrayRecord,
+    TensorStore,
+    Robomimic,
+)
 STORES = {store.__name__.lower(): store for store in KNOWN}

@@ -2,8 +2,8 @@
 
     PYTHON reading.py NAME DATA STORE
 
-Writes the store, prints the version of what wrote it, and answers each line of JSON with one: see `Served.answer`. NAME
-is a class of readers.py in small letters.
+Writes the store, prints the version of what wrote it, and answers each line of JSON with one: see
+`Served.answer`. NAME is a class of readers.py in small letters.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Served:
         """Read batches, each once, or for so many seconds; opened anew with nothing in memory where it is to be cold.
 
         Returns:
-            Seconds, rows and bytes from disks. Of a check, which reads the first batch: its checksum, and the items
-            where they were not those asked for.
+            Seconds, rows and bytes from disks. Of a check, which reads the first batch: its
+            checksum, and the items where they were not those asked for.
         """
         if cold:
             del self._store

@@ -2,14 +2,16 @@
 
     python scripts/bench/recorder.py [--blocks 20] [--every 50] [--step-ms 50] [--threads N]
 
-A perceptron of 1.6 million weights is trained with AdamW from a DataLoader on the processor; the batch is made as large
-as a step of the wanted time needs. Two trainings, one with a Recorder, take turns step by step, so that what else runs
-on the machine meets both. What counts is how much longer a step takes, with the batch that it is given: the median over
-pairs of steps, those of which every K-th digests weights apart from the others, weighed as often as they come; nine of
-ten drawings from these pairs (with replacement) lie between the two figures beside it. Below stands the time within the
-recorder's own calls and hooks; it is more than what a step takes longer where the optimiser finds gradients near that
-were read for their norm. What is done once, at the start and behind the first step, is told apart. Parts are timed one
-by one too. Ends with 1 where recording takes more than 3 % of a step.
+A perceptron of 1.6 million weights is trained with AdamW from a DataLoader on the processor; the
+batch is made as large as a step of the wanted time needs. Two trainings, one with a Recorder, take
+turns step by step, so that what else runs on the machine meets both. What counts is how much longer
+a step takes, with the batch that it is given: the median over pairs of steps, those of which every
+K-th digests weights apart from the others, weighed as often as they come; nine of ten drawings from
+these pairs (with replacement) lie between the two figures beside it. Below stands the time within
+the recorder's own calls and hooks; it is more than what a step takes longer where the optimiser
+finds gradients near that were read for their norm. What is done once, at the start and behind the
+first step, is told apart. Parts are timed one by one too. Ends with 1 where recording takes more
+than 3 % of a step.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ from datacheck.repro import Recorder, tensors
 from datacheck.repro.tensors import RandomStates, digest_batch
 
 LIMIT = 0.03
-NEAR, TRIES = 0.1, 4  # how far from the wanted time a step may be; the machine's speed changes by more while one waits
+NEAR, TRIES = (
+    0.1,
+    4,
+)  # how far from the wanted time a step may be; the machine's speed changes by more while one waits
 WIDTH = 512
 
 
@@ -65,9 +70,12 @@ class Timed(Recorder):
 def parts():
     torch.manual_seed(0)
     model = torch.nn.Sequential(
-        torch.nn.Linear(WIDTH, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 1024), torch.nn.ReLU(),
+        torch.nn.Linear(WIDTH, 1024),
+        torch.nn.ReLU(),
+        torch.nn.Linear(1024, 1024),
+        torch.nn.ReLU(),
         torch.nn.Linear(1024, 10),
-    )  # fmt: skip
+    )
     return model, torch.optim.AdamW(model.parameters())
 
 
@@ -155,7 +163,9 @@ def measured(size, given, folder):
     plain.steps(given.every)
     begun = time.perf_counter()
     model, optimizer = parts()
-    with Timed(folder, name="run", model=model, optimizer=optimizer, loader=loader, every=given.every) as recorder:
+    with Timed(
+        folder, name="run", model=model, optimizer=optimizer, loader=loader, every=given.every
+    ) as recorder:
         found["start"].append(time.perf_counter() - begun)
         recorded = Training(loader, model, optimizer, recorder)
         recorded.steps(1)
@@ -174,7 +184,8 @@ def longer(plain, recorded):
     """Return how much longer a recorded step takes, between which nine of ten drawings say so, and a plain one [s].
 
     Notes:
-        A block begins with its step that digests weights. Medians leave out what comes once in an epoch.
+        A block begins with its step that digests weights. Medians leave out what comes once in an
+        epoch.
     """
     more = (np.array(recorded) - np.array(plain)).sum(axis=2)
     rng = np.random.default_rng(0)
@@ -188,37 +199,58 @@ def _weighed(more):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--blocks", type=int, default=20)
     parser.add_argument("--every", type=int, default=50)
     parser.add_argument("--step-ms", type=float, default=50.0)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     given = parser.parse_args()
     if given.every < 2:
-        parser.error("--every: 2 or more, of a block one step digests weights and the others do not")
+        parser.error(
+            "--every: 2 or more, of a block one step digests weights and the others do not"
+        )
     torch.set_num_threads(given.threads)
     size = fitting(given.step_ms)
     model, _ = parts()
     count = sum(p.numel() for p in model.parameters())
-    print(f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}, {given.threads} threads")
-    print(f"{count / 1e6:.1f} M weights, batches of {size} ({size * WIDTH * 4 / 1e6:.2f} MB), K = {given.every}")
+    print(
+        f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}, {given.threads} "
+        f"threads"
+    )
+    print(
+        f"{count / 1e6:.1f} M weights, batches of {size} ({size * WIDTH * 4 / 1e6:.2f} MB), K = "
+        f"{given.every}"
+    )
     one_by_one(size)
     for _ in range(TRIES):
         with tempfile.TemporaryDirectory() as folder:
             found = measured(size, given, folder)
-            octets = (Path(folder) / "run/trace-00000.jsonl").stat().st_size / (given.every * (given.blocks + 1))
+            octets = (Path(folder) / "run/trace-00000.jsonl").stat().st_size / (
+                given.every * (given.blocks + 1)
+            )
         more, between, plain = longer(found["plain"], found["recorded"])
         if abs(plain * 1e3 / given.step_ms - 1) <= NEAR:
             break
-        print(f"a step takes {plain * 1e3:.1f} ms by now, recorded {more * 1e3:.2f} ms more: again, with another batch")
+        print(
+            f"a step takes {plain * 1e3:.1f} ms by now, recorded {more * 1e3:.2f} ms more: again, "
+            f"with another batch"
+        )
         size = resized(size, given.step_ms, plain * 1e3)
     own = statistics.median(found["own"])
     low, high = np.quantile(np.array(found["plain"])[:, :, 1], [0.05, 0.95]) * 1e3
-    print(f"a step takes {plain * 1e3:.2f} ms (nine of ten {low:.1f} to {high:.1f}), recorded {more * 1e3:.2f} ms more")
+    print(
+        f"a step takes {plain * 1e3:.2f} ms (nine of ten {low:.1f} to {high:.1f}), recorded "
+        f"{more * 1e3:.2f} ms more"
+    )
     begun, looked = (f"{seconds * 1e3:.0f} ms" for seconds in found["start"])
     print(f"once: {begun} at the start, {looked} within the first step")
     least, most = between / plain
-    print(f"recording takes {more / plain:.2%} of a step ({least:.2%} to {most:.2%}; limit {LIMIT:.0%})")
+    print(
+        f"recording takes {more / plain:.2%} of a step ({least:.2%} to {most:.2%}; limit "
+        f"{LIMIT:.0%})"
+    )
     print(f"its own calls take {own * 1e3:.2f} ms, {own / plain:.2%}")
     print(f"{octets:.0f} B are written a step")
     return 1 if more / plain > LIMIT else 0

@@ -1,8 +1,9 @@
 """How long report.html takes to write and to open, and how large it is: of a made run of any size, without data.
 
 python scripts/bench/report.py --rows 1000000 --failed 50000
-python scripts/bench/report.py --run .datacheck/latest        of a finished run, beside what its scan took
-python scripts/bench/report.py --scan DATA --schema NAME      of a new scan of DATA, with the pictures that it makes
+python scripts/bench/report.py --run .datacheck/latest        of a finished run, beside what its
+scan took python scripts/bench/report.py --scan DATA --schema NAME      of a new scan of DATA, with
+the pictures that it makes
 """
 
 import argparse
@@ -33,38 +34,105 @@ def made(folder, rows, failed, fields):
     columns = {}
     for name in (f"field{n}" for n in range(fields)):
         for stat in STATS:
-            columns[f"{name}:{stat}"] = Measured(np.where(bad, 1000.0, 1.0) * rng.lognormal(0, 0.3, rows), whole)
+            columns[f"{name}:{stat}"] = Measured(
+                np.where(bad, 1000.0, 1.0) * rng.lognormal(0, 0.3, rows), whole
+            )
         for stat in ("min", "max", "dims"):
             columns[f"{name}:{stat}"] = Measured(rng.normal(0, 1, (rows, 3)), whole)
         columns[f"{name}:ndim"] = Measured(np.full(rows, 2), whole)
     empty, keys = Texts([""], np.zeros(rows, np.int32)), [f"train/{n:07d}.npy" for n in range(rows)]
-    table = Table(keys, keys, empty, Texts(["train", "val"], (np.arange(rows) % 9 == 0).astype(np.int32)), empty,
-                  np.zeros(rows, np.int8), empty, np.full(rows, 9), columns)  # fmt: skip
-    (folder / "samples.parquet").write_bytes(table_bytes(table, Texts(["", "DC201"], bad.astype(np.int32))))
-    lines = "".join(f"  field{n}: {{role: points, shape: [P, 3], unit: m, size: 0.2..5}}\n" for n in range(fields))
+    table = Table(
+        keys,
+        keys,
+        empty,
+        Texts(["train", "val"], (np.arange(rows) % 9 == 0).astype(np.int32)),
+        empty,
+        np.zeros(rows, np.int8),
+        empty,
+        np.full(rows, 9),
+        columns,
+    )
+    (folder / "samples.parquet").write_bytes(
+        table_bytes(table, Texts(["", "DC201"], bad.astype(np.int32)))
+    )
+    lines = "".join(
+        f"  field{n}: {{role: points, shape: [P, 3], unit: m, size: 0.2..5}}\n"
+        for n in range(fields)
+    )
     (folder / "schema.yaml").write_text(SCHEMA.format(fields=lines))
     finding = {
-        "id": "DC201:field0:mm", "rule": "DC201", "name": "length-unit", "severity": "error", "level": "sample",
-        "fields": ["field0"], "split": "train", "kind": "mm", "message": "size 1000 m, allowed 0.2..5 m.",
-        "failed": failed, "of": rows, "share": failed / rows,
+        "id": "DC201:field0:mm",
+        "rule": "DC201",
+        "name": "length-unit",
+        "severity": "error",
+        "level": "sample",
+        "fields": ["field0"],
+        "split": "train",
+        "kind": "mm",
+        "message": "size 1000 m, allowed 0.2..5 m.",
+        "failed": failed,
+        "of": rows,
+        "share": failed / rows,
         "measured": {"stat": "size", "median": 1000.0, "unit": "m"},
-        "expected": {"range": [0.2, 5.0], "unit": "m"}, "examples": keys[-3:], "more": failed - 3, "hides": {},
-        "cause": {"text": "probably mm", "kind": "mm", "factor": 0.001, "explains": failed, "alternatives": []},
+        "expected": {"range": [0.2, 5.0], "unit": "m"},
+        "examples": keys[-3:],
+        "more": failed - 3,
+        "hides": {},
+        "cause": {
+            "text": "probably mm",
+            "kind": "mm",
+            "factor": 0.001,
+            "explains": failed,
+            "alternatives": [],
+        },
         "fix": "",
-    }  # fmt: skip
+    }
     said = {
         "format": "datacheck.result/1",
-        "run": {"id": "made", "started": "2026-01-01T00:00:00Z", "seconds": 0.0, "version": "0", "level": "numeric",
-                "command": "", "fail_on": "error", "kept_files": 0, "kept_samples": 0},
-        "dataset": {"name": "made", "root": "made", "digest": "0" * 32, "files": rows, "bytes": rows, "splits": {},
-                    "samples": {"listed": rows, "checked": rows, "unreadable": 0, "skipped": 0}},
-        "schema": {"name": "made", "digest": "0" * 32}, "unchecked": [], "crashes": [], "files": {},
-        "verdict": {"status": "fail", "exit_code": 1, "counts": {"error": 1, "warning": 0, "info": 0},
-                    "valid": rows - failed},
-        "rules": {"DC201": {"name": "length-unit", "status": "fail", "level": "sample", "severity": "error",
-                            "checked": rows, "failed": failed, "skipped": {}, "options": {}}},
+        "run": {
+            "id": "made",
+            "started": "2026-01-01T00:00:00Z",
+            "seconds": 0.0,
+            "version": "0",
+            "level": "numeric",
+            "command": "",
+            "fail_on": "error",
+            "kept_files": 0,
+            "kept_samples": 0,
+        },
+        "dataset": {
+            "name": "made",
+            "root": "made",
+            "digest": "0" * 32,
+            "files": rows,
+            "bytes": rows,
+            "splits": {},
+            "samples": {"listed": rows, "checked": rows, "unreadable": 0, "skipped": 0},
+        },
+        "schema": {"name": "made", "digest": "0" * 32},
+        "unchecked": [],
+        "crashes": [],
+        "files": {},
+        "verdict": {
+            "status": "fail",
+            "exit_code": 1,
+            "counts": {"error": 1, "warning": 0, "info": 0},
+            "valid": rows - failed,
+        },
+        "rules": {
+            "DC201": {
+                "name": "length-unit",
+                "status": "fail",
+                "level": "sample",
+                "severity": "error",
+                "checked": rows,
+                "failed": failed,
+                "skipped": {},
+                "options": {},
+            }
+        },
         "findings": [finding] * 30,
-    }  # fmt: skip
+    }
     (folder / "result.json").write_bytes(orjson.dumps(said))
     excluded = {keys[row]: ["DC201"] for row in np.flatnonzero(bad).tolist()}
     (folder / "valid.json").write_bytes(orjson.dumps({"excluded": excluded}))
@@ -94,7 +162,9 @@ def opened(page):
         driver.get("data:,")
         began = time.perf_counter()
         driver.get(page.as_uri())
-        driver.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+        driver.execute_async_script(
+            "requestAnimationFrame(() => requestAnimationFrame(arguments[0]))"
+        )
         return time.perf_counter() - began
     finally:
         driver.quit()
@@ -110,11 +180,17 @@ def scanned(data, schema, rounds):
         what = list(seconds)[number % 3]
         with tempfile.TemporaryDirectory() as place:
             began = time.perf_counter()
-            with PreviewProcess() if what == "page and pictures" else nullcontext() as preview_process:
+            with (
+                PreviewProcess()
+                if what == "page and pictures"
+                else nullcontext() as preview_process
+            ):
                 run = scan(data, schema, output=Path(place) / "run", rehash=True)
                 done = time.perf_counter()
                 if what != "scan":
-                    page = write_page(run, drawn=None if preview_process is None else preview_process.write(run))
+                    page = write_page(
+                        run, drawn=None if preview_process is None else preview_process.write(run)
+                    )
             now = time.perf_counter()
             size = 0 if what == "scan" else page.stat().st_size
             seconds[what].append((now - began, now - done))
@@ -122,18 +198,27 @@ def scanned(data, schema, rounds):
     print(f"{data}: scan {scan_s:.2f} s, median of {rounds}")
     for what, times in seconds.items():
         whole, behind = (statistics.median(column) for column in zip(*times, strict=True))
-        print(f"    with {what:18} {whole:.2f} s ({(whole - scan_s) / scan_s:+.1%}), "
-              f"behind the scan {behind:.3f} s ({behind / scan_s:.1%})")  # fmt: skip
-    print(f"    {size:,} bytes; {os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}")
+        print(
+            f"    with {what:18} {whole:.2f} s ({(whole - scan_s) / scan_s:+.1%}), "
+            f"behind the scan {behind:.3f} s ({behind / scan_s:.1%})"
+        )
+    print(
+        f"    {size:,} bytes; {os.cpu_count()} cores, {platform.machine()}, Python "
+        f"{platform.python_version()}"
+    )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--failed", type=int, default=50_000)
     parser.add_argument("--fields", type=int, default=6)
     parser.add_argument("--run", type=Path, help="a finished run, in place of a made one")
-    parser.add_argument("--scan", type=Path, metavar="DATA", help="scan these data, in place of a made run")
+    parser.add_argument(
+        "--scan", type=Path, metavar="DATA", help="scan these data, in place of a made run"
+    )
     parser.add_argument("--schema", help="of these data")
     parser.add_argument("--rounds", type=int, default=5, help="of scans")
     given = parser.parse_args()
@@ -154,9 +239,11 @@ def main():
         page = folder / "report.html"
         share = f" ({took / scan:.1%} of the scan's {scan:.2f} s)" if scan else ""
         drawn = opened(page)
-        print(f"written in {took:.3f} s{share}, {cold:.3f} s where the rows are read first; "
-              f"{page.stat().st_size:,} bytes; "
-              + ("no Chromium to open it" if drawn is None else f"opened in {drawn:.2f} s"))  # fmt: skip
+        print(
+            f"written in {took:.3f} s{share}, {cold:.3f} s where the rows are read first; "
+            f"{page.stat().st_size:,} bytes; "
+            + ("no Chromium to open it" if drawn is None else f"opened in {drawn:.2f} s")
+        )
 
 
 if __name__ == "__main__":

@@ -31,7 +31,10 @@ def main() -> None:
             seconds[name].append(time.perf_counter() - start)
     print(f"{platform.machine()}, Python {platform.python_version()}, median of {ROUNDS} rounds")
     for name, values in seconds.items():
-        print(f"{name:32} {statistics.median(values):6.3f} s   ({min(values):.3f} .. {max(values):.3f})")
+        print(
+            f"{name:32} {statistics.median(values):6.3f} s   ({min(values):.3f} .. "
+            f"{max(values):.3f})"
+        )
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 
     python scripts/bench/verify.py [--gigabytes 2] [--rounds 5] [--folder DIR] [--cold] [--need 0.7]
 
-Clouds (float32 [4096, 6]) in shards of 48 MiB or so. All figures come from one run, rounds interleaved; medians. Data
-are in the page cache; with `--cold` the system is asked to drop them before each pass, which it may refuse. Ends with 1
-where the full check stays below `--need` of the limit.
+Clouds (float32 [4096, 6]) in shards of 48 MiB or so. All figures come from one run, rounds
+interleaved; medians. Data are in the page cache; with `--cold` the system is asked to drop them
+before each pass, which it may refuse. Ends with 1 where the full check stays below `--need` of the
+limit.
 """
 
 from __future__ import annotations
@@ -57,14 +58,25 @@ def checked(depth: str) -> Callable[[Path], None]:
 
 def main() -> int:
     """Run the benchmark; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--gigabytes", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--folder", default=None, help="where to write the data; removed afterwards")
-    parser.add_argument("--cold", action="store_true", help="ask the system to drop the files before each pass")
-    parser.add_argument("--need", type=float, default=0.7, help="share of the limit that the full check must reach")
+    parser.add_argument(
+        "--folder", default=None, help="where to write the data; removed afterwards"
+    )
+    parser.add_argument(
+        "--cold", action="store_true", help="ask the system to drop the files before each pass"
+    )
+    parser.add_argument(
+        "--need", type=float, default=0.7, help="share of the limit that the full check must reach"
+    )
     asked = parser.parse_args()
-    ways = {"limit: reading": read_all, **{f"verify, {depth}": checked(depth) for depth in ("full", "values", "quick")}}
+    ways = {
+        "limit: reading": read_all,
+        **{f"verify, {depth}": checked(depth) for depth in ("full", "values", "quick")},
+    }
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     with tempfile.TemporaryDirectory(dir=asked.folder) as name:
         data = Path(name, "data")
@@ -84,7 +96,10 @@ def main() -> int:
                     seconds[way].append(time.perf_counter() - start)
     median = {way: statistics.median(found) for way, found in seconds.items()}
     limit, full = median["limit: reading"], median["verify, full"]
-    print(f"{size / 1e9:.2f} GB in {shards} shards, {asked.rounds} rounds, {'cold' if asked.cold else 'in memory'}")
+    print(
+        f"{size / 1e9:.2f} GB in {shards} shards, {asked.rounds} rounds, "
+        f"{'cold' if asked.cold else 'in memory'}"
+    )
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
     print(f"{machine}, load {os.getloadavg()[0]:.1f}")
     for way, found in median.items():

@@ -42,7 +42,9 @@ def limit(data: Data, buffers: int) -> Reader:
     """Return what copies each item out of the maps into buffers, one after the other."""
     maps = data.maps()
     most = BATCH * int(data.steps or data.lengths.max())
-    outs = [{n: empty((most, *m.shape[1:]), m.dtype) for n, m in maps.items()} for _ in range(buffers)]
+    outs = [
+        {n: empty((most, *m.shape[1:]), m.dtype) for n, m in maps.items()} for _ in range(buffers)
+    ]
     turns = itertools.cycle(outs)
 
     def copied(asked: Asked) -> dict[str, Any]:
@@ -90,7 +92,9 @@ class Ours:
         assert self._reader is not None
         (batch,) = self._reader([asked])
         whole = batch if isinstance(batch, dict) else collate_ragged(batch)
-        return checksum(self.data, {name: np.asarray(whole[name]) for name in self.data.fields}), asked.items
+        return checksum(
+            self.data, {name: np.asarray(whole[name]) for name in self.data.fields}
+        ), asked.items
 
     def read(self, batches: list[Asked], seconds: float, *, cold: bool) -> tuple[float, float]:
         """Return GB/s, and the share of the bytes that came from a disk."""
@@ -99,7 +103,9 @@ class Ours:
         begun: list[Asked] = []
         before, start = fetched(), time.perf_counter()
         reader = self._reader = self._reader or self._opening()
-        deque(reader(paced(batches, seconds, begun)), maxlen=0)  # as a peer, it lets a batch go before the next
+        deque(
+            reader(paced(batches, seconds, begun)), maxlen=0
+        )  # as a peer, it lets a batch go before the next
         took = time.perf_counter() - start
         size, disk = sum(one.rows for one in begun) * self.data.row_bytes, fetched() - before
         del reader
@@ -134,10 +140,15 @@ def ours(data: Data, cache: Path) -> dict[str, Ours]:
 
     def loader(make: Callable[..., Any], verify: str) -> Reader:
         turn = Turn()
-        made = make(CachedDataset(cache, verify=verify), batch_sampler=turn, collate_fn=collate_ragged)
+        made = make(
+            CachedDataset(cache, verify=verify), batch_sampler=turn, collate_fn=collate_ragged
+        )
         return lambda batches: turn.serves(batches, made)
 
-    limits = {LIMIT: partial(limit, data, 1), "the same, four buffers in turn": partial(limit, data, 4)}
+    limits = {
+        LIMIT: partial(limit, data, 1),
+        "the same, four buffers in turn": partial(limit, data, 4),
+    }
     limits["the same, one, digested"] = partial(digested, data)
     ways = {
         "__getitems__, manifest": partial(gathered, "manifest"),
@@ -159,12 +170,22 @@ class Peer:
         self.data, self._name = data, name
         folder.mkdir()
         self._errors = (folder / "errors").open("w+")
-        command = [python, str(Path(__file__).with_name("reading.py")), name, str(data.folder), str(folder / "store")]
+        command = [
+            python,
+            str(Path(__file__).with_name("reading.py")),
+            name,
+            str(data.folder),
+            str(folder / "store"),
+        ]
         place = {"TMPDIR": str(folder), "DATA_OPTIMIZER_CACHE_FOLDER": str(folder / "litdata")}
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
             env=os.environ | place | {"PYTHONPATH": ""},
-        )  # fmt: skip
+        )
         self.version = self._line().strip()
 
     def _line(self) -> str:
@@ -176,9 +197,16 @@ class Peer:
             raise SystemExit(msg)
         return line
 
-    def _answer(self, batches: list[Asked], *, cold: bool = False, check: bool = False, seconds: float = 0) -> Any:
+    def _answer(
+        self, batches: list[Asked], *, cold: bool = False, check: bool = False, seconds: float = 0
+    ) -> Any:
         assert self._process.stdin is not None
-        asked = {"batches": [one.items for one in batches], "cold": cold, "check": check, "seconds": seconds}
+        asked = {
+            "batches": [one.items for one in batches],
+            "cold": cold,
+            "check": check,
+            "seconds": seconds,
+        }
         print(json.dumps(asked), file=self._process.stdin, flush=True)
         return json.loads(self._line())
 

@@ -1,9 +1,11 @@
 """What others write of the same clouds, each by the call that its own documentation starts with.
 
-    PYTHON writers.py NAME DATA OUT WORKERS     prints seconds until it returned, and until its files were on the disk
+    PYTHON writers.py NAME DATA OUT WORKERS     prints seconds until it returned, and until its
+    files were on the disk
 
-NAME is streaming, litdata, webdataset, datasets or zarr; PYTHON is one that has it. Samples are read with `np.load`;
-shards are of 64 MB where that can be said, nothing is compressed. Starting Python and importing are not counted.
+NAME is streaming, litdata, webdataset, datasets or zarr; PYTHON is one that has it. Samples are
+read with `np.load`; shards are of 64 MB where that can be said, nothing is compressed. Starting
+Python and importing are not counted.
 """
 
 from __future__ import annotations
@@ -38,7 +40,12 @@ def rows(paths: list[str]) -> Iterator[dict[str, Any]]:
 def streaming(workers: int) -> Callable[[list[str], Path], None]:
     """MosaicML Streaming's MDSWriter."""
     # it imports torchvision for datasets of pictures, which has no build for processors alone
-    for name in ("torchvision", "torchvision.datasets", "torchvision.transforms", "torchvision.transforms.functional"):
+    for name in (
+        "torchvision",
+        "torchvision.datasets",
+        "torchvision.transforms",
+        "torchvision.transforms.functional",
+    ):
         sys.modules[name] = module = types.ModuleType(name)
         module.__spec__ = ModuleSpec(name, None)
         vars(module).update(VisionDataset=object, to_tensor=None)
@@ -58,7 +65,12 @@ def litdata(workers: int) -> Callable[[list[str], Path], None]:
     from litdata import optimize
 
     return lambda paths, out: optimize(
-        fn=load, inputs=paths, output_dir=str(out), chunk_bytes=SHARD, num_workers=workers, verbose=False
+        fn=load,
+        inputs=paths,
+        output_dir=str(out),
+        chunk_bytes=SHARD,
+        num_workers=workers,
+        verbose=False,
     )
 
 
@@ -93,11 +105,17 @@ def zarr(workers: int) -> Callable[[list[str], Path], None]:
     def write(paths: list[str], out: Path) -> None:
         k = SHARD // (4 * ITEM[0] * ITEM[1])
         array = zarr_python.create_array(
-            str(out / "clouds.zarr"), shape=(len(paths), *ITEM), dtype="float32", chunks=(1, *ITEM), shards=(k, *ITEM),
+            str(out / "clouds.zarr"),
+            shape=(len(paths), *ITEM),
+            dtype="float32",
+            chunks=(1, *ITEM),
+            shards=(k, *ITEM),
             compressors=None,
-        )  # fmt: skip
+        )
         for first in range(0, len(paths), k):
-            array[first : first + k] = np.stack([np.load(path) for path in paths[first : first + k]])
+            array[first : first + k] = np.stack(
+                [np.load(path) for path in paths[first : first + k]]
+            )
 
     return write
 

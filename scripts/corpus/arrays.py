@@ -28,7 +28,10 @@ def described(descr: str, shape: str, body: bytes = b"", **more) -> bytes:
 
 
 def grasps() -> dict:
-    return {"grasp_qpos": RNG.normal(size=(5, 23)).astype("f4"), "obj_pose": np.array([0, 0, 0, 1, 0, 0, 0.0])}
+    return {
+        "grasp_qpos": RNG.normal(size=(5, 23)).astype("f4"),
+        "obj_pose": np.array([0, 0, 0, 1, 0, 0, 0.0]),
+    }
 
 
 def npy() -> None:
@@ -40,7 +43,10 @@ def npy() -> None:
     put("npy/y_no_rows.npy", saved(np.empty((0, 3), "i4")))
     put("npy/y_complex.npy", saved(np.array([1 + 2j, 3 - 4j])))
     put("npy/y_strings.npy", saved(np.array(["mug", "bowl"])))
-    put("npy/y_structured.npy", saved(np.array([(1.5, 2), (3.5, 4)], dtype=[("x", "<f4"), ("id", "<i8")])))
+    put(
+        "npy/y_structured.npy",
+        saved(np.array([(1.5, 2), (3.5, 4)], dtype=[("x", "<f4"), ("id", "<i8")])),
+    )
     put("npy/y_version_2.npy", described("'<i2'", "(3,)", b"\1\0\2\0\3\0", version=2))
     put("npy/y_python_2_longs.npy", described("'<i2'", "(3L,)", b"\1\0\2\0\3\0"))
     put("npy/y_grasps.npy", saved(np.array(grasps(), dtype=object)))
@@ -75,8 +81,14 @@ def npz() -> None:
     good = zipped({"acts.npy": a, "obs.npy": b})
     put("npz/y_plain.npz", zipped({"acts.npy": a, "obs.npy": b}, zipfile.ZIP_STORED))
     put("npz/y_compressed.npz", good)
-    put("npz/y_structured.npz", zipped({"points.npy": saved(np.zeros(3, [("x", "f4"), ("red", "u1")]))}))
-    put("npz/y_objects.npz", zipped({"infos.npy": saved(np.array([{"a": 1}, None], object)), "obs.npy": b}))
+    put(
+        "npz/y_structured.npz",
+        zipped({"points.npy": saved(np.zeros(3, [("x", "f4"), ("red", "u1")]))}),
+    )
+    put(
+        "npz/y_objects.npz",
+        zipped({"infos.npy": saved(np.array([{"a": 1}, None], object)), "obs.npy": b}),
+    )
     put("npz/n_bomb.npz", zipped({"x.npy": described("'|u1'", f"({80 << 20},)") + bytes(80 << 20)}))
     put("npz/n_parent.npz", zipped({"../x.npy": a}))
     put("npz/n_absolute.npz", zipped({"/etc/x.npy": a}))
@@ -89,4 +101,7 @@ def npz() -> None:
     stored[stored.index(a) + len(a) - 1] ^= 1
     put("npz/n_checksum.npz", bytes(stored))
     put("npz/n_member.npz", zipped({"x.npy": a[:-1]}))
-    put("npz/n_system.npz", zipped({"x.npy": described("'|O'", "()", b"cos\nsystem\n(S'true'\ntR.")}))
+    put(
+        "npz/n_system.npz",
+        zipped({"x.npy": described("'|O'", "()", b"cos\nsystem\n(S'true'\ntR.")}),
+    )

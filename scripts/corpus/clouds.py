@@ -20,28 +20,55 @@ def plys() -> None:
     mesh = ["comment made for a test", "element vertex 4", *xyz, *face]
     corners = "0 0 0\n1 0 0\n1 1 0\n0 1 0\n"
     put("ply/y_ascii.ply", ply("ascii", mesh, f"{corners}3 0 1 2\n3 0 2 3\n".encode()))
-    put("ply/y_crlf.ply", ply("ascii", mesh, f"{corners}3 0 1 2\n3 0 2 3\n".encode()).replace(b"\n", b"\r\n"))
+    put(
+        "ply/y_crlf.ply",
+        ply("ascii", mesh, f"{corners}3 0 1 2\n3 0 2 3\n".encode()).replace(b"\n", b"\r\n"),
+    )
     put("ply/y_quad.ply", ply("ascii", mesh, f"{corners}4 0 1 2 3\n3 0 1 2\n".encode()))
     for order, mark in (("little", "<"), ("big", ">")):
         rows = np.zeros(4, [("p", f"{mark}f4", 3), ("c", "u1", 4)])
         rows["p"], rows["c"] = np.arange(12).reshape(4, 3), [255, 128, 0, 9]
         vertices = ["element vertex 4", *xyz, *rgb, *face]
         triangles = np.array([(3, [0, 1, 2]), (3, [0, 2, 3])], [("n", "u1"), ("v", f"{mark}i4", 3)])
-        put(f"ply/y_{order}.ply", ply(f"binary_{order}_endian", vertices, rows.tobytes() + triangles.tobytes()))
+        put(
+            f"ply/y_{order}.ply",
+            ply(f"binary_{order}_endian", vertices, rows.tobytes() + triangles.tobytes()),
+        )
         mixed = struct.pack(f"{mark}B4iB3i", 4, 0, 1, 2, 3, 3, 0, 1, 2)
-        put(f"ply/y_{order}_mixed.ply", ply(f"binary_{order}_endian", vertices, rows.tobytes() + mixed))
-    lists = ["element vertex 1", *xyz, "element strip 2", "property list int float w", "property double s"]
+        put(
+            f"ply/y_{order}_mixed.ply",
+            ply(f"binary_{order}_endian", vertices, rows.tobytes() + mixed),
+        )
+    lists = [
+        "element vertex 1",
+        *xyz,
+        "element strip 2",
+        "property list int float w",
+        "property double s",
+    ]
     put("ply/y_lists.ply", ply("ascii", lists, b"0 0 0\n2 0.5 1.5 9\n0 8\n"))
     put("ply/y_nothing.ply", ply("ascii", ["element vertex 0", *xyz], b""))
-    put("ply/n_huge_count.ply", ply("binary_little_endian", ["element vertex 9000000000000", *xyz], bytes(24)))
+    put(
+        "ply/n_huge_count.ply",
+        ply("binary_little_endian", ["element vertex 9000000000000", *xyz], bytes(24)),
+    )
     put("ply/n_huge_ascii.ply", ply("ascii", ["element vertex 9000000000000", *xyz], b"1 2 3\n"))
     put("ply/n_negative.ply", ply("ascii", ["element vertex -4", *xyz], b"1 2 3\n"))
     list_header = ["element face 1", "property list int int vertex_indices"]
-    put("ply/n_list_count.ply", ply("binary_little_endian", list_header, struct.pack("<i", 2**31 - 1)))
-    put("ply/n_list_negative.ply", ply("binary_little_endian", list_header, struct.pack("<ii", -2, 0)))
+    put(
+        "ply/n_list_count.ply",
+        ply("binary_little_endian", list_header, struct.pack("<i", 2**31 - 1)),
+    )
+    put(
+        "ply/n_list_negative.ply",
+        ply("binary_little_endian", list_header, struct.pack("<ii", -2, 0)),
+    )
     put("ply/n_list_ascii.ply", ply("ascii", list_header, b"1e300 1 2\n"))
     put("ply/n_truncated.ply", ply("binary_little_endian", ["element vertex 4", *xyz], bytes(47)))
-    put("ply/n_trailing.ply", ply("binary_little_endian", ["element vertex 4", *xyz], bytes(48) + b"rest"))
+    put(
+        "ply/n_trailing.ply",
+        ply("binary_little_endian", ["element vertex 4", *xyz], bytes(48) + b"rest"),
+    )
     put("ply/n_word.ply", ply("ascii", ["element vertex 1", *xyz], b"1 2 three\n"))
     put("ply/n_fraction.ply", ply("ascii", ["element vertex 1", "property uchar red"], b"1.5\n"))
     put("ply/n_type.ply", ply("ascii", ["element vertex 1", "property quad x"], b"1\n"))
@@ -68,10 +95,18 @@ def packed(data: bytes) -> bytes:
 
 
 def pcds() -> None:
-    def pcd(fields: str, sizes: str, kinds: str, points: object, data: str, body: bytes, more: str = "") -> bytes:
+    def pcd(
+        fields: str, sizes: str, kinds: str, points: object, data: str, body: bytes, more: str = ""
+    ) -> bytes:
         counts = more or " ".join("1" for _ in fields.split())
-        text = f"# .PCD v.7\nVERSION .7\nFIELDS {fields}\nSIZE {sizes}\nTYPE {kinds}\nCOUNT {counts}\nWIDTH {points}\n"
-        return f"{text}HEIGHT 1\nVIEWPOINT 0 0 0 1 0 0 0\nPOINTS {points}\nDATA {data}\n".encode() + body
+        text = (
+            f"# .PCD v.7\nVERSION .7\nFIELDS {fields}\nSIZE {sizes}\nTYPE {kinds}\nCOUNT "
+            f"{counts}\nWIDTH {points}\n"
+        )
+        return (
+            f"{text}HEIGHT 1\nVIEWPOINT 0 0 0 1 0 0 0\nPOINTS {points}\nDATA {data}\n".encode()
+            + body
+        )
 
     rows = np.zeros(5, [("p", "<f4", 3), ("rgb", "<u4"), ("n", "<f4", 3), ("label", "<u2")])
     rows["p"], rows["rgb"] = np.arange(15).reshape(5, 3), 0xFF8001
@@ -79,15 +114,24 @@ def pcds() -> None:
     names = ("x y z rgb normal_x normal_y normal_z label", "4 4 4 4 4 4 4 2", "F F F F F F F U")
     put("pcd/y_binary.pcd", pcd(*names, 5, "binary", rows.tobytes()))
     columns = b"".join(
-        np.ascontiguousarray(c).tobytes() for c in (*rows["p"].T, rows["rgb"], *rows["n"].T, rows["label"])
+        np.ascontiguousarray(c).tobytes()
+        for c in (*rows["p"].T, rows["rgb"], *rows["n"].T, rows["label"])
     )
     raw = packed(columns)
     sizes = struct.pack("<II", len(raw), len(columns))
     put("pcd/y_compressed.pcd", pcd(*names, 5, "binary_compressed", sizes + raw))
-    put("pcd/y_ascii.pcd", pcd("x y z intensity", "4 4 4 4", "F F F F", 2, "ascii", b"1 2 3 0.5\nnan nan nan 1\n"))
-    counted = pcd("x y z fpfh _", "4 4 4 4 1", "F F F F U", 1, "ascii", b"1 2 3 7 8 0 0\n", "1 1 1 2 2")
+    put(
+        "pcd/y_ascii.pcd",
+        pcd("x y z intensity", "4 4 4 4", "F F F F", 2, "ascii", b"1 2 3 0.5\nnan nan nan 1\n"),
+    )
+    counted = pcd(
+        "x y z fpfh _", "4 4 4 4 1", "F F F F U", 1, "ascii", b"1 2 3 7 8 0 0\n", "1 1 1 2 2"
+    )
     put("pcd/y_counts.pcd", counted)
-    old = b"# .PCD v.5\nVERSION .5\nFIELDS x y z\nSIZE 4 4 4\nTYPE F F F\nWIDTH 1\nHEIGHT 2\nPOINTS 2\n"
+    old = (
+        b"# .PCD v.5\nVERSION .5\nFIELDS x y z\nSIZE 4 4 4\nTYPE F F F\nWIDTH 1\nHEIGHT "
+        b"2\nPOINTS 2\n"
+    )
     old += b"DATA ascii\n1 2 3\n4 5 6\n"
     put("pcd/y_version_5.pcd", old)
     put("pcd/y_nothing.pcd", pcd("x y z", "4 4 4", "F F F", 0, "binary", b""))
@@ -98,11 +142,26 @@ def pcds() -> None:
     put("pcd/n_trailing.pcd", pcd(*xyz, 2, "binary", bytes(24) + b"more"))
     put("pcd/n_ascii_short.pcd", pcd(*xyz, 3, "ascii", b"1 2 3\n4 5 6\n"))
     put("pcd/n_word.pcd", pcd(*xyz, 1, "ascii", b"1 2 three\n"))
-    put("pcd/n_unpacked_size.pcd", pcd(*xyz, 2, "binary_compressed", struct.pack("<II", 2, 2**32 - 1) + b"\0\0"))
-    put("pcd/n_packed_size.pcd", pcd(*xyz, 2, "binary_compressed", struct.pack("<II", 2**32 - 1, 24) + b"\0\0"))
-    put("pcd/n_lzf_before.pcd", pcd(*xyz, 2, "binary_compressed", struct.pack("<II", 3, 24) + b"\xe0\x0d\xff"))
-    put("pcd/n_lzf_short.pcd", pcd(*xyz, 2, "binary_compressed", struct.pack("<II", 2, 24) + b"\0\0"))
-    put("pcd/n_lzf_cut.pcd", pcd(*xyz, 2, "binary_compressed", struct.pack("<II", 2, 24) + b"\x1f\0"))
+    put(
+        "pcd/n_unpacked_size.pcd",
+        pcd(*xyz, 2, "binary_compressed", struct.pack("<II", 2, 2**32 - 1) + b"\0\0"),
+    )
+    put(
+        "pcd/n_packed_size.pcd",
+        pcd(*xyz, 2, "binary_compressed", struct.pack("<II", 2**32 - 1, 24) + b"\0\0"),
+    )
+    put(
+        "pcd/n_lzf_before.pcd",
+        pcd(*xyz, 2, "binary_compressed", struct.pack("<II", 3, 24) + b"\xe0\x0d\xff"),
+    )
+    put(
+        "pcd/n_lzf_short.pcd",
+        pcd(*xyz, 2, "binary_compressed", struct.pack("<II", 2, 24) + b"\0\0"),
+    )
+    put(
+        "pcd/n_lzf_cut.pcd",
+        pcd(*xyz, 2, "binary_compressed", struct.pack("<II", 2, 24) + b"\x1f\0"),
+    )
     put("pcd/n_encoding.pcd", pcd(*xyz, 1, "morse", b"...\n"))
     put("pcd/n_type.pcd", pcd("x", "4", "Q", 1, "ascii", b"1\n"))
     put("pcd/n_twice.pcd", pcd("x x", "4 4", "F F", 1, "ascii", b"1 2\n"))
@@ -114,10 +173,16 @@ def las() -> None:
     def made(suffix: str) -> bytes:
         cloud = laspy.create(point_format=3, file_version="1.2")
         cloud.header.scales, cloud.header.offsets = [0.01] * 3, [100, 200, 0]
-        cloud.x, cloud.y, cloud.z = 100 + np.arange(6) / 4, 200 + np.arange(6) / 2, np.arange(6) / 100
+        cloud.x, cloud.y, cloud.z = (
+            100 + np.arange(6) / 4,
+            200 + np.arange(6) / 2,
+            np.arange(6) / 100,
+        )
         cloud.red, cloud.intensity = np.arange(6) * 1000, np.arange(6)
         stream = io.BytesIO()
-        with laspy.open(stream, "w", header=cloud.header, do_compress=suffix == "laz", closefd=False) as out:
+        with laspy.open(
+            stream, "w", header=cloud.header, do_compress=suffix == "laz", closefd=False
+        ) as out:
             out.write_points(cloud.points)
         data = bytearray(stream.getvalue())
         data[90:94] = struct.pack("<HH", 1, 2026)  # the day of creation
@@ -144,7 +209,9 @@ def las() -> None:
     put("las/n_chunk_table.laz", changed(packed_points, start, "<q", 2**60))
     put("las/n_chunk_count.laz", changed(packed_points, table + 4, "<I", 2**32 - 1))
     put("las/n_laz_count.laz", changed(packed_points, 107, "<I", 2**32 - 1))
-    put("las/i_laz_points.laz", packed_points[: start + 8] + bytes(30) + packed_points[start + 38 :])
+    put(
+        "las/i_laz_points.laz", packed_points[: start + 8] + bytes(30) + packed_points[start + 38 :]
+    )
 
 
 def raw() -> None:
@@ -162,7 +229,10 @@ def raw() -> None:
 def meshes() -> None:
     cube = "v 0 0 0\nv 1 0 0\nv 1 1 0\nv 0 1 0\n"
     put("obj/y_quad.obj", f"# a square\no square\n{cube}f 1 2 3 4\n".encode())
-    put("obj/y_slashes.obj", f"{cube}vt 0 0\nvn 0 0 1\nf 1/1/1 2/1/1 3/1/1\nf 1//1 3//1 4//1\n".encode())
+    put(
+        "obj/y_slashes.obj",
+        f"{cube}vt 0 0\nvn 0 0 1\nf 1/1/1 2/1/1 3/1/1\nf 1//1 3//1 4//1\n".encode(),
+    )
     put("obj/y_negative.obj", f"{cube}f -4 -3 -2\nv 5 5 5\nf -1 1 2\n".encode())
     put("obj/y_colors.obj", b"v 0 0 0 1 0 0\nv 1 0 0 nan nan nan\n")
     put("obj/y_continued.obj", f"{cube}f 1 2 \\\n 3 4\nusemtl f\ng f 9 9\nl 1 2\n".encode())
@@ -175,7 +245,10 @@ def meshes() -> None:
     put("obj/n_fraction.obj", f"{cube}f 1 2 2.5\n".encode())
     put("obj/n_text.obj", b"This is a page of a book.\n")
     put("obj/n_binary.obj", b"v 1 2 3\n\0\0\0\1")
-    put("off/y_square.off", b"OFF\n# a square\n4 1 0\n0 0 0\n1 0 0\n1 1 0\n0 1 0\n4 0 1 2 3 255 0 0\n")
+    put(
+        "off/y_square.off",
+        b"OFF\n# a square\n4 1 0\n0 0 0\n1 0 0\n1 1 0\n0 1 0\n4 0 1 2 3 255 0 0\n",
+    )
     put("off/y_one_line.off", b"  OFF3 1 0 # or nah\n0 0 0\n1 0 0\n1 1 0\n3 0 1 2\n")
     put("off/n_count.off", b"OFF\n353535235358 6 0\n0 0 0\n")
     put("off/n_corner.off", b"OFF\n3 1 0\n0 0 0\n1 0 0\n1 1 0\n3 0 1 7\n")

@@ -12,17 +12,26 @@ import pyarrow as pa
 from corpus.put import put
 
 COLUMNS = {"caption": ("str", None), "label": ("int", 8), "points": ("ndarray", None)}
-POINTS = bytes([34, 2 << 2, 2, 3]) + np.arange(6, dtype="<f4").tobytes()  # dtype, axes and width of a size, sizes
+POINTS = (
+    bytes([34, 2 << 2, 2, 3]) + np.arange(6, dtype="<f4").tobytes()
+)  # dtype, axes and width of a size, sizes
 SAMPLES = [(b"a cup", struct.pack("<q", 3), POINTS), (b"", struct.pack("<q", -1), POINTS)]
 
 
 def mds(columns: dict = COLUMNS, samples: list = SAMPLES, **changed) -> bytes:
     said = {"version": 2, "format": "mds", "column_names": list(columns)}
-    said |= {"column_encodings": [e for e, _ in columns.values()], "column_sizes": [s for _, s in columns.values()]}
+    said |= {
+        "column_encodings": [e for e, _ in columns.values()],
+        "column_sizes": [s for _, s in columns.values()],
+    }
     head = json.dumps(said | changed).encode()
     bodies = []
     for sample in samples:
-        sizes = [len(part) for part, (_, size) in zip(sample, columns.values(), strict=True) if size is None]
+        sizes = [
+            len(part)
+            for part, (_, size) in zip(sample, columns.values(), strict=True)
+            if size is None
+        ]
         bodies.append(struct.pack(f"<{len(sizes)}I", *sizes) + b"".join(sample))
     first = 8 + 4 * len(samples) + len(head)
     stops = np.cumsum([first, *map(len, bodies)]).astype("<u4")
@@ -56,7 +65,10 @@ def bad() -> None:
     put("mds/n_size.mds", mds(column_sizes=[None, 4, None]))
     put("mds/n_huge_size.mds", mds(column_sizes=[1 << 40, 8, None]))
     put("mds/n_encoding.mds", one("ndarray:object", b"1"))
-    put("mds/n_sizes.mds", whole.replace(struct.pack("<II", 5, len(POINTS)), struct.pack("<II", 4, len(POINTS))))
+    put(
+        "mds/n_sizes.mds",
+        whole.replace(struct.pack("<II", 5, len(POINTS)), struct.pack("<II", 4, len(POINTS))),
+    )
     put("mds/n_shape.mds", one("ndarray", bytes([34, 2 << 2, 2, 4]) + POINTS[4:]))
     huge = struct.pack("<QQ", 1 << 40, 1 << 40)
     put("mds/n_huge_shape.mds", one("ndarray", bytes([34, (2 << 2) | 3]) + huge + bytes(8)))

@@ -32,7 +32,10 @@ def honest() -> None:
     for protocol in (0, 2, 3, 4, 5):
         put(f"pickle/y_ho3d_{protocol}.pkl", pickle.dumps(meta, protocol))
     put("pickle/y_ho3d_python_2.pkl", python_2_pickle())
-    put("pickle/y_nested.pkl", pickle.dumps({"metainfo": {"name": "x"}, "data": [{"box": [1, 2]}, {"box": []}]}, 4))
+    put(
+        "pickle/y_nested.pkl",
+        pickle.dumps({"metainfo": {"name": "x"}, "data": [{"box": [1, 2]}, {"box": []}]}, 4),
+    )
     put("pickle/y_array.pkl", pickle.dumps(np.arange(5), 4))
     put("pickle/y_structured.pkl", pickle.dumps({"p": np.zeros(2, [("x", "f4"), ("n", "u1")])}, 2))
 
@@ -51,7 +54,10 @@ def hostile() -> None:
     put("pickle/n_huge_reconstruct.pkl", huge)
     put("pickle/n_call_ndarray.pkl", b"cnumpy\nndarray\n((I1099511627776\nttR.")
     put("pickle/n_build_on_function.pkl", b"\x80\x02c_codecs\nencode\nN}U\x08__code__Ns\x86b.")
-    put("pickle/n_size_mismatch.pkl", python_2_pickle().replace(b"K\x03K\x03\x86", b"K\x03K\x04\x86", 1))
+    put(
+        "pickle/n_size_mismatch.pkl",
+        python_2_pickle().replace(b"K\x03K\x03\x86", b"K\x03K\x04\x86", 1),
+    )
     put("pickle/n_truncated.pkl", pickle.dumps(meta, 4)[:-40])
     put("pickle/n_trailing.pkl", pickle.dumps(meta, 4) + b"\0\0")
     put("pickle/n_empty.pkl", b"")
@@ -64,7 +70,10 @@ def hostile() -> None:
     put("pickle/n_circle.pkl", pickle.dumps({"a": circle}, 4))
     put("pickle/n_memo.pkl", b"\x80\x02r\xff\xff\xff\x7f.")
     put("pickle/n_long_text.pkl", b"\x80\x04\x8d" + struct.pack("<Q", 1 << 40) + b"x.")
-    put("pickle/n_object.pkl", b"\x80\x02ccopy_reg\n_reconstructor\n(c__main__\nA\nc__builtin__\nobject\nNtR.")
+    put(
+        "pickle/n_object.pkl",
+        b"\x80\x02ccopy_reg\n_reconstructor\n(c__main__\nA\nc__builtin__\nobject\nNtR.",
+    )
 
 
 def python_2_pickle() -> bytes:
@@ -74,10 +83,16 @@ def python_2_pickle() -> bytes:
         return b"U" + bytes([len(raw)]) + raw
 
     def array(values: np.ndarray) -> bytes:
-        shape = b"".join(b"K" + bytes([n]) for n in values.shape) + (b"\x86" if values.ndim == 2 else b"\x85")
+        shape = b"".join(b"K" + bytes([n]) for n in values.shape) + (
+            b"\x86" if values.ndim == 2 else b"\x85"
+        )
         dtype = b"cnumpy\ndtype\n" + short(b"f8") + b"K\x00K\x01\x87R(K\x03" + short(b"<") + b"NNN"
         dtype += b"J\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
-        start = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85" + short(b"b") + b"\x87R"
+        start = (
+            b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85"
+            + short(b"b")
+            + b"\x87R"
+        )
         raw = values.astype("<f8").tobytes()
         data = short(raw) if len(raw) < 256 else b"T" + struct.pack("<I", len(raw)) + raw
         return start + b"(K\x01" + shape + dtype + b"\x89" + data + b"tb"
@@ -96,7 +111,8 @@ def wrapped(array: np.ndarray, *, aligned: bool = True, inner: bytes = b"") -> b
 
     Args:
         array: to write.
-        aligned: numbers begin at a multiple of 16 bytes somewhere; a byte says how many are passed over.
+        aligned: numbers begin at a multiple of 16 bytes somewhere; a byte says how many are passed
+            over.
         inner: what stands in place of the numbers (a pickle, of an array of objects).
     """
     state = {"shape": array.shape, "order": "C", "dtype": array.dtype, "allow_mmap": not inner}
@@ -104,7 +120,13 @@ def wrapped(array: np.ndarray, *, aligned: bool = True, inner: bytes = b"") -> b
     parts = [pickle.dumps(part, 2)[2:-1] for entry in state.items() for part in entry]
     named = b"X\x08\x00\x00\x00subclasscnumpy\nndarray\n"
     numbers = (bytes([3]) + bytes(3) if aligned and not inner else b"") + (inner or array.tobytes())
-    return b"cjoblib.numpy_pickle\nNumpyArrayWrapper\n)\x81}(" + named + b"".join(parts) + b"ub" + numbers
+    return (
+        b"cjoblib.numpy_pickle\nNumpyArrayWrapper\n)\x81}("
+        + named
+        + b"".join(parts)
+        + b"ub"
+        + numbers
+    )
 
 
 def joblib(**entries: bytes) -> bytes:
@@ -117,14 +139,20 @@ def appended() -> None:
     dof, root = np.arange(12, dtype="f4").reshape(4, 3), np.arange(4, dtype="<i8")
     names = np.array(["a", "b"], object)
     whole = joblib(
-        dof=wrapped(dof), root=wrapped(root, aligned=False), fps=b"K\x1e", none=wrapped(np.zeros((0, 3))),
+        dof=wrapped(dof),
+        root=wrapped(root, aligned=False),
+        fps=b"K\x1e",
+        none=wrapped(np.zeros((0, 3))),
         names=wrapped(names, inner=pickle.dumps(names, 2)),
-    )  # fmt: skip
+    )
     put("pickle/y_joblib.pkl", whole)
     put("pickle/y_joblib_zlib.pkl", zlib.compress(whole, 3))
     put("pickle/n_joblib_cut.pkl", joblib(dof=wrapped(dof))[:-20])
     put("pickle/n_joblib_zlib_cut.pkl", zlib.compress(whole, 3)[:-9])
-    put("pickle/n_joblib_system.pkl", joblib(names=wrapped(names, inner=b"cos\nsystem\n(S'touch hacked'\ntR.")))
+    put(
+        "pickle/n_joblib_system.pkl",
+        joblib(names=wrapped(names, inner=b"cos\nsystem\n(S'touch hacked'\ntR.")),
+    )
     put("pickle/n_joblib_nested.pkl", joblib(names=wrapped(names, inner=wrapped(dof))))
     huge = joblib(dof=wrapped(dof)).replace(b"K\x04K\x03\x86", b"J\xff\xff\xff\x7fK\x03\x86")
     put("pickle/n_joblib_huge.pkl", huge)

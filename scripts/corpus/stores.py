@@ -18,12 +18,16 @@ def new(name: str) -> h5py.File:
 
 def hdf5_good() -> None:
     with new("y_demos.hdf5") as f:
-        f.create_group("data").attrs.update({"env_args": json.dumps({"env_name": "Lift"}), "total": 9})
+        f.create_group("data").attrs.update(
+            {"env_args": json.dumps({"env_name": "Lift"}), "total": 9}
+        )
         for i, steps in ((0, 4), (1, 5)):
             demo = f.create_group(f"data/demo_{i}")
             demo.attrs.update({"num_samples": steps, "init_state": np.zeros(3)})
             demo["actions"] = np.full((steps, 7), 0.25)
-            demo.create_dataset("obs/agentview_rgb", data=np.zeros((steps, 4, 4, 3), "u1"), compression="gzip")
+            demo.create_dataset(
+                "obs/agentview_rgb", data=np.zeros((steps, 4, 4, 3), "u1"), compression="gzip"
+            )
         f["mask/train"] = np.array([b"demo_0"])
     with new("y_types.hdf5") as f:
         f["bool"] = np.array([True, False])
@@ -35,7 +39,8 @@ def hdf5_good() -> None:
         f["fixed"] = np.array([b"ab", b"c"])
         f["jpeg"] = np.array([b"\xff\xd8\xff\xe0", b"\xff\xd8"], dtype="S4")
         f["compound"] = np.array(
-            [(1.5, b"x", (1, 2))], [("real", "f4"), ("tag", "S2"), ("p.q", [("a", "i4"), ("b", "i4")])]
+            [(1.5, b"x", (1, 2))],
+            [("real", "f4"), ("tag", "S2"), ("p.q", [("a", "i4"), ("b", "i4")])],
         )
         enum = h5py.enum_dtype({"RED": 0, "BLUE": 2}, basetype="u1")
         f.create_dataset("enum", data=np.array([0, 2], "u1"), dtype=enum)
@@ -46,7 +51,12 @@ def hdf5_good() -> None:
         f["reference"] = np.array([f["bool"].ref], dtype=h5py.ref_dtype)
         f["opaque"] = np.zeros(2, "V3")
         f.create_dataset(
-            "filtered", data=np.arange(100), chunks=(10,), compression="lzf", shuffle=True, fletcher32=True
+            "filtered",
+            data=np.arange(100),
+            chunks=(10,),
+            compression="lzf",
+            shuffle=True,
+            fletcher32=True,
         )
     with new("y_links.hdf5") as f:
         f["a/x"] = np.arange(3)
@@ -87,7 +97,14 @@ def hdf5_bad() -> None:
     put("hdf5/n_lfs.hdf5", b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 128\n")
 
 
-V2 = {"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<i2", "compressor": None, "filters": None}
+V2 = {
+    "zarr_format": 2,
+    "shape": [4],
+    "chunks": [2],
+    "dtype": "<i2",
+    "compressor": None,
+    "filters": None,
+}
 V2 |= {"fill_value": 0, "order": "C"}
 CHUNKS = {"0": b"\1\0\2\0", "1": b"\3\0\4\0"}
 
@@ -107,21 +124,38 @@ def zarr_good() -> None:
         group.create_array("data/action", data=np.arange(12.0).reshape(6, 2), chunks=(4, 2))
         group.create_array("meta/episode_ends", data=np.array([2, 6]), chunks=(2,))
     zarr.create_array(
-        folder / "y_sharded.zarr", data=np.arange(16, dtype="u2"), chunks=(4,), shards=(8,), overwrite=True
+        folder / "y_sharded.zarr",
+        data=np.arange(16, dtype="u2"),
+        chunks=(4,),
+        shards=(8,),
+        overwrite=True,
     )
-    zarr.create_array(folder / "y_fill.zarr", shape=(4,), chunks=(2,), dtype="f4", fill_value=1.5, overwrite=True)
-    written("y_structured.zarr", {".zarray": V2 | {"dtype": [["x", "<i2"]], "fill_value": "AAA="}, **CHUNKS})
+    zarr.create_array(
+        folder / "y_fill.zarr", shape=(4,), chunks=(2,), dtype="f4", fill_value=1.5, overwrite=True
+    )
+    written(
+        "y_structured.zarr",
+        {".zarray": V2 | {"dtype": [["x", "<i2"]], "fill_value": "AAA="}, **CHUNKS},
+    )
 
 
 def zarr_bad() -> None:
-    written("n_pickle_codec.zarr", {".zarray": V2 | {"dtype": "|O", "filters": [{"id": "pickle"}]}, **CHUNKS})
+    written(
+        "n_pickle_codec.zarr",
+        {".zarray": V2 | {"dtype": "|O", "filters": [{"id": "pickle"}]}, **CHUNKS},
+    )
     written("n_unknown_codec.zarr", {".zarray": V2 | {"compressor": {"id": "zfpy"}}, **CHUNKS})
     written("n_no_fill.zarr", {".zarray": V2 | {"fill_value": None}, "0": b"\1\0\2\0"})
-    written("n_misplaced.zarr", {".zarray": V2 | {"shape": [2, 2], "chunks": [2, 2]}, "0/0": bytes(8)})
+    written(
+        "n_misplaced.zarr", {".zarray": V2 | {"shape": [2, 2], "chunks": [2, 2]}, "0/0": bytes(8)}
+    )
     written("n_huge.zarr", {".zarray": V2 | {"shape": [1 << 50], "chunks": [1 << 20]}, **CHUNKS})
     written("n_huge_chunk.zarr", {".zarray": V2 | {"chunks": [1 << 50]}, **CHUNKS})
     written("n_many_chunks.zarr", {".zarray": V2 | {"shape": [1 << 26], "chunks": [1]}, **CHUNKS})
     written("n_short_chunk.zarr", {".zarray": V2, "0": b"\1", "1": b"\3\0\4\0"})
     written("n_text.zarr", {".zarray": b"not json"})
     written("n_negative.zarr", {".zarray": V2 | {"shape": [-4]}, **CHUNKS})
-    written("n_draft.zarr", {"zarr.json": {"zarr_format": "https://purl.org/zarr/spec/protocol/core/3.0"}})
+    written(
+        "n_draft.zarr",
+        {"zarr.json": {"zarr_format": "https://purl.org/zarr/spec/protocol/core/3.0"}},
+    )

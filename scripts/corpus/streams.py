@@ -16,13 +16,19 @@ STEPS = np.arange(12, dtype="f4").reshape(6, 2) / 4
 
 
 def table() -> pa.Table:
-    return pa.table({
-        "state": STEPS.tolist(), "action": pa.FixedSizeListArray.from_arrays(STEPS.ravel(), 2),
-        "done": [False] * 5 + [True], "half": STEPS[:, 0].astype("f2"),
-        "task": ["a cup", "caf\u00e9", "", "x", "y", "z"],
-        "ragged": [[1], [], [2, 3], [], [], [4]], "time": pa.array(range(6), pa.timestamp("ms")),
-        "label": pa.array(["up", "down"] * 3).dictionary_encode(), "picture": [b"\x89PNG"] * 6,
-    })  # fmt: skip
+    return pa.table(
+        {
+            "state": STEPS.tolist(),
+            "action": pa.FixedSizeListArray.from_arrays(STEPS.ravel(), 2),
+            "done": [False] * 5 + [True],
+            "half": STEPS[:, 0].astype("f2"),
+            "task": ["a cup", "caf\u00e9", "", "x", "y", "z"],
+            "ragged": [[1], [], [2, 3], [], [], [4]],
+            "time": pa.array(range(6), pa.timestamp("ms")),
+            "label": pa.array(["up", "down"] * 3).dictionary_encode(),
+            "picture": [b"\x89PNG"] * 6,
+        }
+    )
 
 
 def written(data: pa.Table, open_with=ipc.new_file, rows: int = 4, **options: object) -> bytes:
@@ -51,9 +57,15 @@ def arrow() -> None:
     plain = struct.pack("<q", 16000)
     put("arrow/n_bomb.arrow", numbers.replace(plain, struct.pack("<q", 1 << 50), 1))
     texts = written(pa.table({"x": ["abcd", "efgh", "ijkl"]}))
-    put("arrow/n_offsets.arrow", texts.replace(struct.pack("<3i", 4, 8, 12), struct.pack("<3i", 4, 1 << 30, 12)))
+    put(
+        "arrow/n_offsets.arrow",
+        texts.replace(struct.pack("<3i", 4, 8, 12), struct.pack("<3i", 4, 1 << 30, 12)),
+    )
     put("arrow/n_utf8.arrow", texts.replace(b"efgh", b"ef\xff\xfe"))
-    put("arrow/n_twice.arrow", written(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])))
+    put(
+        "arrow/n_twice.arrow",
+        written(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])),
+    )
     for i in range(8):
         some = bytearray(whole)
         some[200 + 150 * i] ^= 0x81
@@ -99,13 +111,21 @@ def record(data: bytes) -> bytes:
 
 def tfrecords() -> None:
     episodes = [
-        record(example(**{
-            "steps/action": STEPS[:n], "steps/reward": np.zeros(n, "f4"), "steps/is_last": np.arange(n) == n - 1,
-            "steps/count": np.array([0, 1, 127, 128, -1, 1 << 62][:n]), "steps/language": [b"a cup"] * n,
-            "steps/image": [b"\x89PNG\xff"] * n, "metadata/path": ["caf\u00e9".encode()],
-        }))
+        record(
+            example(
+                **{
+                    "steps/action": STEPS[:n],
+                    "steps/reward": np.zeros(n, "f4"),
+                    "steps/is_last": np.arange(n) == n - 1,
+                    "steps/count": np.array([0, 1, 127, 128, -1, 1 << 62][:n]),
+                    "steps/language": [b"a cup"] * n,
+                    "steps/image": [b"\x89PNG\xff"] * n,
+                    "metadata/path": ["caf\u00e9".encode()],
+                }
+            )
+        )
         for n in (6, 4)
-    ]  # fmt: skip
+    ]
     whole = b"".join(episodes)
     put("tfrecord/y_rlds.tfrecord-00000-of-00001", whole)
     put("tfrecord/y_empty_list.tfrecord", record(example(x=np.zeros(3), none=[])))
@@ -113,7 +133,10 @@ def tfrecords() -> None:
     put("tfrecord/n_head_cut.tfrecord", whole + whole[:7])
     put("tfrecord/n_text.tfrecord", b"not a file of this kind\n")
     put("tfrecord/n_length.tfrecord", struct.pack("<Q", 1 << 60) + whole[8:])
-    put("tfrecord/n_huge.tfrecord", struct.pack("<Q", 1 << 60) + masked(struct.pack("<Q", 1 << 60)) + whole[12:])
+    put(
+        "tfrecord/n_huge.tfrecord",
+        struct.pack("<Q", 1 << 60) + masked(struct.pack("<Q", 1 << 60)) + whole[12:],
+    )
     flipped = bytearray(whole)
     flipped[60] ^= 1
     put("tfrecord/n_flipped.tfrecord", bytes(flipped))
@@ -132,7 +155,12 @@ def features() -> bytes:
     """Return what TensorFlow Datasets writes beside these records."""
 
     def tensor(*sizes: int) -> dict:
-        return {"tensor": {"shape": {"dimensions": [str(n) for n in sizes]} if sizes else {}, "dtype": "float32"}}
+        return {
+            "tensor": {
+                "shape": {"dimensions": [str(n) for n in sizes]} if sizes else {},
+                "dtype": "float32",
+            }
+        }
 
     steps = {"action": tensor(2), "reward": tensor(), "is_last": tensor(), "count": tensor()}
     inner = {"sequence": {"feature": {"featuresDict": {"features": steps}}}}

@@ -10,11 +10,18 @@ from corpus.arrays import saved
 from corpus.put import put
 
 POINTS = saved(np.arange(6, dtype="f4").reshape(2, 3))
-GOOD = {"0000.points.npy": POINTS, "0000.txt": b"a cup", "0001.points.npy": POINTS, "0001.txt": b"two cups"}
+GOOD = {
+    "0000.points.npy": POINTS,
+    "0000.txt": b"a cup",
+    "0001.points.npy": POINTS,
+    "0001.txt": b"two cups",
+}
 END = bytes(1024)
 
 
-def info(name: str, kind: bytes = tarfile.REGTYPE, size: int = 0, target: str = "") -> tarfile.TarInfo:
+def info(
+    name: str, kind: bytes = tarfile.REGTYPE, size: int = 0, target: str = ""
+) -> tarfile.TarInfo:
     member = tarfile.TarInfo(name)
     member.type, member.size, member.linkname = kind, size, target
     return member
@@ -40,12 +47,22 @@ def header(name: str, size: bytes, kind: bytes = b"0") -> bytes:
 
 def good() -> None:
     put("tar/y_ustar.tar", tar(GOOD, tarfile.USTAR_FORMAT))
-    put("tar/y_long_gnu.tar", tar({f"{'a/' * 80}0000.txt": b"deep", f"{'a/' * 80}0000.cls": b" 7\n"}))
+    put(
+        "tar/y_long_gnu.tar",
+        tar({f"{'a/' * 80}0000.txt": b"deep", f"{'a/' * 80}0000.cls": b" 7\n"}),
+    )
     put("tar/y_long_pax.tar", tar({f"caf\u00e9/{'b' * 120}/0000.txt": b"deep"}, tarfile.PAX_FORMAT))
     folders = [info("./", tarfile.DIRTYPE).tobuf(), info("./a/", tarfile.DIRTYPE).tobuf()]
-    rest = [member("./a/0000.json", b'{"n": [1, 2], "who": null}'), member("./README", b"no key"), member("./.x.npy")]
+    rest = [
+        member("./a/0000.json", b'{"n": [1, 2], "who": null}'),
+        member("./README", b"no key"),
+        member("./.x.npy"),
+    ]
     put("tar/y_folder.tar", b"".join([*folders, *rest, END]))
-    put("tar/y_base256.tar", header("0000.txt", b"\x80" + (5).to_bytes(11, "big")) + b"a cup" + bytes(507) + END)
+    put(
+        "tar/y_base256.tar",
+        header("0000.txt", b"\x80" + (5).to_bytes(11, "big")) + b"a cup" + bytes(507) + END,
+    )
     comment = tarfile.TarInfo.create_pax_global_header({"comment": "0123abcd"})
     put("tar/y_comment.tar", comment + tar(GOOD))
     put("tar/y_empty.tar", END)
@@ -61,12 +78,25 @@ def bad() -> None:
     put("tar/n_size.tar", header("0000.txt", b"77777777777") + END)
     put("tar/n_size_256.tar", header("0000.txt", b"\x80" + (1 << 70).to_bytes(11, "big")) + END)
     put("tar/n_size_word.tar", header("0000.txt", b"five") + END)
-    put("tar/n_pax_size.tar", member("0000.txt", b"a cup", tarfile.PAX_FORMAT, size="9999999999") + END)
+    put(
+        "tar/n_pax_size.tar",
+        member("0000.txt", b"a cup", tarfile.PAX_FORMAT, size="9999999999") + END,
+    )
     put("tar/n_pax_bomb.tar", header("pax", b"%011o" % (1 << 30), b"x") + END)
-    put("tar/n_pax_record.tar", header("pax", b"%011o" % 12, b"x") + b"99 path=a.b\n".ljust(512, b"\0") + END)
-    put("tar/n_pax_alone.tar", header("pax", b"%011o" % 13, b"x") + b"13 path=a.bc\n".ljust(512, b"\0") + END)
+    put(
+        "tar/n_pax_record.tar",
+        header("pax", b"%011o" % 12, b"x") + b"99 path=a.b\n".ljust(512, b"\0") + END,
+    )
+    put(
+        "tar/n_pax_alone.tar",
+        header("pax", b"%011o" % 13, b"x") + b"13 path=a.bc\n".ljust(512, b"\0") + END,
+    )
     links = {"symbolic": (tarfile.SYMTYPE, "/etc/passwd"), "hard": (tarfile.LNKTYPE, "0000.txt")}
-    kinds = links | {"device": (tarfile.CHRTYPE, ""), "pipe": (tarfile.FIFOTYPE, ""), "volume": (b"V", "")}
+    kinds = links | {
+        "device": (tarfile.CHRTYPE, ""),
+        "pipe": (tarfile.FIFOTYPE, ""),
+        "volume": (b"V", ""),
+    }
     for name, (kind, target) in kinds.items():
         odd = info("0001.txt", kind, target=target).tobuf(tarfile.GNU_FORMAT)
         put(f"tar/n_{name}.tar", member("0000.txt", b"a cup") + odd + END)

@@ -15,7 +15,10 @@ from PIL import Image
 
 def json_lines() -> None:
     chat = {
-        "conversations": [{"role": "user", "content": "Hi \u4f60\u597d"}, {"role": "assistant", "content": "Hello"}]
+        "conversations": [
+            {"role": "user", "content": "Hi \u4f60\u597d"},
+            {"role": "assistant", "content": "Hello"},
+        ]
     }
     line = json.dumps(chat, ensure_ascii=False).encode()
     put("jsonl/y_chat.jsonl", line + b"\n" + line + b"\n")

@@ -24,7 +24,9 @@ def rezipped(data: bytes, **members: bytes | None) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(stream, "w") as new:
         for info in old.infolist():
-            inner = members.get(info.filename.partition("/")[2].replace("/", "_").replace(".", "_"), old.read(info))
+            inner = members.get(
+                info.filename.partition("/")[2].replace("/", "_").replace(".", "_"), old.read(info)
+            )
             if inner is not None:
                 new.writestr(info.filename, inner)
     return stream.getvalue()
@@ -32,11 +34,24 @@ def rezipped(data: bytes, **members: bytes | None) -> bytes:
 
 def good() -> None:
     state = {
-        "plain": X, "turned": X.t(), "part": X[1:3, 2:5], "brain": X.bfloat16(), "half": X.half(), "mask": X > 3,
-        "complex": torch.complex(X, X), "none": torch.zeros(0, 3), "number": torch.tensor(3), "numpy": np.arange(3),
-        "spread": torch.ones(1).expand(5, 5), "weight": torch.nn.Parameter(X), "size": X.shape, "text": "a cup",
-        "net": torch.nn.Linear(3, 2).state_dict(), "device": torch.device("cpu"), "type": torch.float32,
-    }  # fmt: skip
+        "plain": X,
+        "turned": X.t(),
+        "part": X[1:3, 2:5],
+        "brain": X.bfloat16(),
+        "half": X.half(),
+        "mask": X > 3,
+        "complex": torch.complex(X, X),
+        "none": torch.zeros(0, 3),
+        "number": torch.tensor(3),
+        "numpy": np.arange(3),
+        "spread": torch.ones(1).expand(5, 5),
+        "weight": torch.nn.Parameter(X),
+        "size": X.shape,
+        "text": "a cup",
+        "net": torch.nn.Linear(3, 2).state_dict(),
+        "device": torch.device("cpu"),
+        "type": torch.float32,
+    }
     put("torch/y_state.pt", saved(state | {"counts": torch.arange(4).to(torch.uint16)}))
     put("torch/y_old.pth", saved(state, zipped=False))
     put("torch/y_cloud.pth", saved((X[:, :3], X[:, 3:], torch.arange(4))))
@@ -58,12 +73,21 @@ def bad() -> None:
     put("torch/n_short_storage.pt", rezipped(whole, data_0=bytes(92)))
     put("torch/n_system.pt", rezipped(whole, data_pkl=b"cos\nsystem\n(S'touch hacked'\ntR."))
     put("torch/n_order.pt", rezipped(whole, byteorder=b"middle"))
-    put("torch/n_bounds.pt", rezipped(whole, data_pkl=inner.replace(b"K\x04K\x06\x86", b"K\x05K\x06\x86")))
-    put("torch/n_stride.pt", rezipped(whole, data_pkl=inner.replace(b"K\x06K\x01\x86", b"K\xffK\x01\x86")))
-    huge = inner.replace(b"K\x04K\x06\x86", b"J\xff\xff\xff\x7fK\x06\x86").replace(b"K\x06K\x01\x86", b"K\x00K\x00\x86")
+    put(
+        "torch/n_bounds.pt",
+        rezipped(whole, data_pkl=inner.replace(b"K\x04K\x06\x86", b"K\x05K\x06\x86")),
+    )
+    put(
+        "torch/n_stride.pt",
+        rezipped(whole, data_pkl=inner.replace(b"K\x06K\x01\x86", b"K\xffK\x01\x86")),
+    )
+    huge = inner.replace(b"K\x04K\x06\x86", b"J\xff\xff\xff\x7fK\x06\x86").replace(
+        b"K\x06K\x01\x86", b"K\x00K\x00\x86"
+    )
     put("torch/n_bomb.pt", rezipped(whole, data_pkl=huge))
     put(
-        "torch/n_storage_is_text.pt", rezipped(whole, data_pkl=inner.replace(b"torch\nFloatStorage", b"torch\nfloat32"))
+        "torch/n_storage_is_text.pt",
+        rezipped(whole, data_pkl=inner.replace(b"torch\nFloatStorage", b"torch\nfloat32")),
     )
     put("torch/n_text.pt", b"not a file of this kind\n")
     put("torch/n_empty.pt", b"")

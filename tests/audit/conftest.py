@@ -40,10 +40,16 @@ def audit(place):
 
 def told(run):
     """Return (code, kind of the cause) of every finding but those for information."""
-    return sorted((f.code, f.cause.kind if f.cause else "") for f in run.report.findings if f.severity != "info")
+    return sorted(
+        (f.code, f.cause.kind if f.cause else "")
+        for f in run.report.findings
+        if f.severity != "info"
+    )
 
 
 def finding(run, code, kind=None):
     """Return the one finding with this code and cause."""
-    (found,) = [f for f in run.report.findings if f.code == code and (kind is None or f.cause.kind == kind)]
+    (found,) = [
+        f for f in run.report.findings if f.code == code and (kind is None or f.cause.kind == kind)
+    ]
     return found

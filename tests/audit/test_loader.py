@@ -19,10 +19,12 @@ X = {"x": {"role": "value", "shape": [6, 3]}, "number": {}}
 
 
 def reasons(run):
-    return {key: reason for key, reason in zip(run.table.keys, run.table.reasons, strict=True) if reason}
+    return {
+        key: reason for key, reason in zip(run.table.keys, run.table.reasons, strict=True) if reason
+    }
 
 
-# ------------------------------------------------------------------------------------------ the process
+# -------------------------------------------------------------------------------------- the process
 
 
 @pytest.mark.parametrize(
@@ -45,7 +47,12 @@ def test_an_index_that_raises_hangs_or_kills_is_named_and_the_others_are_done(au
     assert told(run) == [("DC101", "")]
     assert list(reasons(run)) == ["000000000003"]
     assert said in reasons(run)["000000000003"]
-    assert run.report.dataset["samples"] == {"listed": 10, "checked": 9, "unreadable": 1, "skipped": 0}
+    assert run.report.dataset["samples"] == {
+        "listed": 10,
+        "checked": 9,
+        "unreadable": 1,
+        "skipped": 0,
+    }
     assert (run.report.exit_code, int(run.valid.sum())) == (1, 9)
     assert "loader" in finding_of(run, "DC101").fix
 
@@ -67,7 +74,10 @@ def test_what_a_loader_starts_ends_with_the_scan(audit):
 
 def _is_audit(path):
     try:
-        return b"datacheck.workers.child" in path.read_bytes() and Path.cwd() == path.with_name("cwd").readlink()
+        return (
+            b"datacheck.workers.child" in path.read_bytes()
+            and Path.cwd() == path.with_name("cwd").readlink()
+        )
     except OSError:  # it has ended
         return False
 
@@ -92,7 +102,10 @@ def test_the_module_of_the_user_runs_in_the_child_only(audit, place):
     [
         ("nowhere:make", "No module named 'tests.audit.loaders.nowhere'"),
         ("odd:nowhere", "has no attribute 'nowhere'"),
-        ("odd:number", "odd:number: is an object of type int, not a function that returns a dataset"),
+        (
+            "odd:number",
+            "odd:number: is an object of type int, not a function that returns a dataset",
+        ),
         ("odd:failing", "raises FileNotFoundError: data/list.txt (odd.py:"),
         ("odd:gone", "cannot be built: the loader ended with status 5"),
         ("odd:nothing", "returns an object of type NoneType without __getitem__"),
@@ -113,7 +126,10 @@ def test_what_is_no_dataset_is_said(audit, factory, said):
     ("text", "said"),
     [
         ("def make(:\n", "the module cannot be imported: SyntaxError: "),
-        ("import numpy\n1 / 0\n", "the module cannot be imported: ZeroDivisionError: division by zero (broken.py:2 in"),
+        (
+            "import numpy\n1 / 0\n",
+            "the module cannot be imported: ZeroDivisionError: division by zero (broken.py:2 in",
+        ),
         ("import no_such_library\n", "No module named 'no_such_library'"),
     ],
 )
@@ -143,9 +159,23 @@ def test_values_come_back_as_arrays_text_and_json(place):
     first, second = answers(place, "odd:Values", ["chat"])
     values = first["values"]
     assert set(values) == {
-        "tensor", "half", "image", "nested/deep/flag", "nested/7", "pair/left", "pair/right", "list", "ragged", "words",
-        "text", "bytes", "big", "chat", "tensors/0", "tensors/1",
-    }  # fmt: skip
+        "tensor",
+        "half",
+        "image",
+        "nested/deep/flag",
+        "nested/7",
+        "pair/left",
+        "pair/right",
+        "list",
+        "ragged",
+        "words",
+        "text",
+        "bytes",
+        "big",
+        "chat",
+        "tensors/0",
+        "tensors/1",
+    }
     np.testing.assert_array_equal(values["tensor"], np.full((2, 3), 0.5, np.float32))
     assert values["half"].dtype == np.float32
     assert values["half"].tolist() == [1.5, 1.5]
@@ -164,10 +194,20 @@ def test_values_come_back_as_arrays_text_and_json(place):
 def test_other_values_are_refused_by_the_name_of_their_type(place):
     said = [answer["error"] for answer in answers(place, "odd:Refused")]
     wanted = [
-        "a: object;", "a: set;", "numpy.ndarray of object", "of complex128", "a key of type tuple", "no UTF-8",
-        "datetime64", "a sparse or quantized tensor", "a/b: two values have this name", "int of object",
-        "t\\udc80: text that is no UTF-8", "a: text that is no UTF-8", "a: text that is no UTF-8",
-    ]  # fmt: skip
+        "a: object;",
+        "a: set;",
+        "numpy.ndarray of object",
+        "of complex128",
+        "a key of type tuple",
+        "no UTF-8",
+        "datetime64",
+        "a sparse or quantized tensor",
+        "a/b: two values have this name",
+        "int of object",
+        "t\\udc80: text that is no UTF-8",
+        "a: text that is no UTF-8",
+        "a: text that is no UTF-8",
+    ]
     assert [word in text for word, text in zip(wanted, said, strict=True)] == [True] * 13
 
 
@@ -175,21 +215,29 @@ def test_a_single_array_is_cut_into_the_columns_of_the_schema(audit):
     from datacheck.scan import scan_loader
     from datacheck.schema.model import Schema
 
-    schema = Schema.model_validate({
-        "datacheck": 1, "name": "rows", "samples": {"files": "*"}, "columns": "a:3 b:3",
-        "fields": {"a": {"role": "value", "range": "-9..9"}, "b": {"role": "value"}},
-    })  # fmt: skip
+    schema = Schema.model_validate(
+        {
+            "datacheck": 1,
+            "name": "rows",
+            "samples": {"files": "*"},
+            "columns": "a:3 b:3",
+            "fields": {"a": {"role": "value", "range": "-9..9"}, "b": {"role": "value"}},
+        }
+    )
     run = scan_loader("tests.audit.loaders.odd:Rows", schema)
     assert told(run) == []
     assert {"a:min", "b:min"} <= set(run.table.columns)
 
 
 def test_samples_of_one_name_keep_keys_of_their_own(audit):
-    run = audit("odd:Twins", {"name": {"role": "id", "dtype": "text"}, "x": {"role": "value", "shape": [6, 3]}})
+    run = audit(
+        "odd:Twins",
+        {"name": {"role": "id", "dtype": "text"}, "x": {"role": "value", "shape": [6, 3]}},
+    )
     assert run.table.keys[:3] == ["scene0", "scene0#000000000001", "scene1"]
 
 
-# ------------------------------------------------------------------------------------------ determinism
+# -------------------------------------------------------------------------------------- determinism
 
 
 @pytest.mark.parametrize(
@@ -236,7 +284,7 @@ def test_two_scans_of_one_loader_say_the_same(audit):
     ]
 
 
-# ------------------------------------------------------------------------------------------ the index
+# ---------------------------------------------------------------------------------------- the index
 
 
 @pytest.mark.parametrize(
@@ -260,15 +308,19 @@ def test_an_index_that_is_not_served_is_named(audit, factory, kinds):
 
 def test_the_sample_that_stands_in_is_named(audit):
     found = finding(audit("odd:LastGood", X), "DC905")
-    assert found.measured["instead"] == {"000000000004": "000000000003", "000000000005": "000000000004"}
+    assert found.measured["instead"] == {
+        "000000000004": "000000000003",
+        "000000000005": "000000000004",
+    }
     assert found.examples == ("000000000004", "000000000005")
 
 
 def test_a_dataset_inside_that_passes_another_sample_on_is_named(audit):
     found = finding(audit("odd:wrapped_last_good", X), "DC905")
     assert found.measured["instead"] == {
-        "000000000002": "item 4 of the dataset inside", "000000000003": "item 3 of the dataset inside",
-    }  # fmt: skip
+        "000000000002": "item 4 of the dataset inside",
+        "000000000003": "item 3 of the dataset inside",
+    }
 
 
 def test_a_share_is_clearly_larger_by_three_times_and_three_standard_errors():
@@ -284,14 +336,21 @@ def test_what_follows_from_another_factor_is_no_cause():
     kinds = "repeat order again seed build directory hash fork spawn"
     none = {kind: set() for kind in kinds.split()}
     assert _attributed(none) == {}
-    assert _attributed(none | {"repeat": {a}, "order": {a}, "directory": {a, b}}) == {"repeat": {a}, "directory": {b}}
-    assert _attributed(none | {"order": {a}, "again": {a}, "fork": {a}, "spawn": {a}}) == {"order": {a}}
+    assert _attributed(none | {"repeat": {a}, "order": {a}, "directory": {a, b}}) == {
+        "repeat": {a},
+        "directory": {b},
+    }
+    assert _attributed(none | {"order": {a}, "again": {a}, "fork": {a}, "spawn": {a}}) == {
+        "order": {a}
+    }
     assert _attributed(none | {"again": {a}}) == {"again": {a}}
     assert _attributed(none | {"fork": {a, b}, "spawn": {b}}) == {"workers": {b}, "fork": {a}}
 
 
 def test_a_value_that_only_one_pass_has_differs():
-    assert _differing({0: {"x": 1}, 1: {"x": 2}}, {0: {"x": 1}, 1: {"x": 2, "y": 3}, 9: {"x": 1}}) == {(1, "y")}
+    assert _differing(
+        {0: {"x": 1}, 1: {"x": 2}}, {0: {"x": 1}, 1: {"x": 2, "y": 3}, 9: {"x": 1}}
+    ) == {(1, "y")}
 
 
 @pytest.mark.parametrize(
@@ -307,7 +366,7 @@ def test_only_so_many_samples_are_read_again_and_the_rest_is_said(audit):
     assert any("6 of 10 samples were read once" in said for said in run.report.unchecked)
 
 
-# ------------------------------------------------------------------------------------------ the report
+# --------------------------------------------------------------------------------------- the report
 
 
 def test_rules_that_judge_files_do_not_count_as_passed(audit):
@@ -341,7 +400,10 @@ def test_the_command_line_scans_a_loader(place, capfd):
         (["scan"], "name the data to scan"),
         (["scan", ".", "--split", "train"], "--split goes with --loader"),
         (["scan", ".", "--compare", "3"], "--compare goes with --loader"),
-        (["scan", "--loader", "nowhere:make"], "datacheck: --loader nowhere:make: No module named 'nowhere'"),
+        (
+            ["scan", "--loader", "nowhere:make"],
+            "datacheck: --loader nowhere:make: No module named 'nowhere'",
+        ),
     ],
 )
 def test_a_wrong_request_is_exit_2(place, capfd, args, said):
@@ -361,5 +423,8 @@ def test_statistics_in_a_file_are_held_against_what_a_loader_returns(audit, plac
 
 def test_a_run_of_a_loader_is_not_judged_again(audit):
     run = audit("odd:Plain", X)
-    with pytest.raises(UsageError, match=r"is of a loader.*Scan it again: --loader [\w.]*odd:Plain; datacheck report "):
+    with pytest.raises(
+        UsageError,
+        match=r"is of a loader.*Scan it again: --loader [\w.]*odd:Plain; datacheck report ",
+    ):
         rescore(Rescore(Path(run.report.folder)))

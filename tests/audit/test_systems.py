@@ -19,8 +19,20 @@ HANDS = {
 SCENES = {
     "coordinates": {"role": "points", "shape": ["P", 3], "unit": "m", "size": "0.5..80"},
     "raw_coordinates": {"role": "points", "shape": ["P", 3], "unit": "m"},
-    "semantic": {"role": "class", "shape": ["P"], "classes": "0..40", "ignore": [255], "at": "labels/semantic"},
-    "instance": {"role": "instance", "shape": ["P"], "ignore": [-1], "min_instances": 1, "at": "labels/instance"},
+    "semantic": {
+        "role": "class",
+        "shape": ["P"],
+        "classes": "0..40",
+        "ignore": [255],
+        "at": "labels/semantic",
+    },
+    "instance": {
+        "role": "instance",
+        "shape": ["P"],
+        "ignore": [-1],
+        "min_instances": 1,
+        "at": "labels/instance",
+    },
 }
 CHUNKS = {
     "actions": {"role": "action", "shape": [32, 7], "range": "-1.000001..1.000001"},
@@ -32,7 +44,7 @@ CHATS = {
 }
 
 
-# ------------------------------------------------------------------------------------------ SceneLeap
+# ---------------------------------------------------------------------------------------- SceneLeap
 
 
 def cut(path):
@@ -90,7 +102,14 @@ def test_copies_of_the_root_and_frames_that_are_passed_over_are_named(data, audi
 # ------------------------------------------------------------------------------------------ ScanNet
 
 LOADER = {"voxel": 0.02, "min_points": 10}
-SMALL = {"train": 6, "validation": 1, "points": 6000, "low": 5000, "high": 8000, "instances": (4, 6)}
+SMALL = {
+    "train": 6,
+    "validation": 1,
+    "points": 6000,
+    "low": 5000,
+    "high": 8000,
+    "instances": (4, 6),
+}
 
 
 def test_scenes_that_a_correct_loader_serves_are_silent(data, audit):
@@ -100,7 +119,9 @@ def test_scenes_that_a_correct_loader_serves_are_silent(data, audit):
 
 @pytest.mark.parametrize(("factory", "code"), [("relabelled", "DC401"), ("emptied", "DC405")])
 def test_labels_that_the_loader_turns_into_ignore_are_named(data, audit, factory, code):
-    run = audit(f"scannet:{factory}", SCENES, data("scannet", **SMALL), split="train", loader=LOADER)
+    run = audit(
+        f"scannet:{factory}", SCENES, data("scannet", **SMALL), split="train", loader=LOADER
+    )
     assert told(run) == [("DC905", f"made:{code}")]
     assert finding(run, "DC905").failed == 6
 
@@ -109,7 +130,10 @@ def test_a_scene_that_stands_in_for_another_is_named(data, audit):
     run = audit("scannet:KnownBad", SCENES, data("scannet", **SMALL), split="train", loader=LOADER)
     assert told(run) == [("DC905", "substituted")]
     found = finding(run, "DC905")
-    assert found.measured["instead"] == {"000000000002": "000000000000", "000000000004": "000000000000"}
+    assert found.measured["instead"] == {
+        "000000000002": "000000000000",
+        "000000000004": "000000000000",
+    }
     assert found.hides == {"DC803": 2}
     assert run.valid.tolist() == [True, True, False, True, False, True]
 
@@ -147,7 +171,8 @@ def test_an_index_that_is_ignored_is_named(data, audit):
 def padded(place):
     """The schema of LIBERO with windows that start at every step."""
     (place / "libero32.yaml").write_text(
-        "extends: libero\ndatacheck: 1\nname: libero32\nwindows: {length: 32, pad: edge, short: pad}\n"
+        "extends: libero\ndatacheck: 1\nname: libero32\nwindows: {length: 32, pad: edge, short: "
+        "pad}\n"
     )
     return load_schema(place / "libero32.yaml")
 
@@ -177,8 +202,14 @@ def test_windows_at_the_ends_of_demonstrations_that_are_left_out_are_named(data,
     run = audit("libero:Inside", CHUNKS, root, files_schema=padded, compare=20)
     assert told(run) == [("DC905", "dropped")]
     dropped = finding(run, "DC905", "dropped")
-    assert (dropped.measured["count"], dropped.measured["length"]) == (sum(steps), sum(steps) - 2 * 31)
-    assert dropped.cause.text == "as many as the windows that reach beyond the end of their episode (pad: edge)"
+    assert (dropped.measured["count"], dropped.measured["length"]) == (
+        sum(steps),
+        sum(steps) - 2 * 31,
+    )
+    assert (
+        dropped.cause.text
+        == "as many as the windows that reach beyond the end of their episode (pad: edge)"
+    )
     assert told(audit("libero:Windows", CHUNKS, root, files_schema=padded, compare=20)) == []
 
 
@@ -188,7 +219,7 @@ def _fields(group):
     return names
 
 
-# ------------------------------------------------------------------------------------------ minimind
+# ----------------------------------------------------------------------------------------- minimind
 
 
 def test_chats_that_a_correct_loader_serves_are_silent(data, audit):

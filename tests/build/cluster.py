@@ -19,7 +19,9 @@ def worker_pid() -> int:
     """Return the number of the worker whose child this process is: started by it, or forked of its server."""
     parent = Path(f"/proc/{os.getppid()}")
     forked = b"datacheck.workers.fork_server" in (parent / "cmdline").read_bytes()
-    return int((parent / "stat").read_text().rpartition(")")[2].split()[1]) if forked else os.getppid()
+    return (
+        int((parent / "stat").read_text().rpartition(")")[2].split()[1]) if forked else os.getppid()
+    )
 
 
 class Cluster:
@@ -37,8 +39,18 @@ class Cluster:
 
     def worker(self, *, before: Sequence[str] = (), **environment: str) -> subprocess.Popen[bytes]:
         """Start a worker of one thread, without a nanny that would start it again."""
-        options = ["--host", "127.0.0.1", "--nthreads", "1", "--no-nanny", "--local-directory", str(self.folder)]
-        self.workers.append(self._start("worker", self.address, *options, before=before, environment=environment))
+        options = [
+            "--host",
+            "127.0.0.1",
+            "--nthreads",
+            "1",
+            "--no-nanny",
+            "--local-directory",
+            str(self.folder),
+        ]
+        self.workers.append(
+            self._start("worker", self.address, *options, before=before, environment=environment)
+        )
         return self.workers[-1]
 
     def wait(self) -> None:
@@ -64,7 +76,10 @@ class Cluster:
     def _until_open(self) -> None:
         end = time.monotonic() + 60
         while time.monotonic() < end and self.scheduler.poll() is None:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection(("127.0.0.1", self.port), 1),
+            ):
                 return
             time.sleep(0.05)
         raise RuntimeError("the scheduler did not start")

@@ -19,7 +19,12 @@ from datacheck.transforms import step
 
 
 def schema_of(fields: Mapping[str, Any], *, files: str = "*.npz", **more: Any) -> Schema:
-    said = {"datacheck": 1, "name": "tiny", "samples": {"files": files, **more.pop("samples", {})}, "fields": fields}
+    said = {
+        "datacheck": 1,
+        "name": "tiny",
+        "samples": {"files": files, **more.pop("samples", {})},
+        "fields": fields,
+    }
     return Schema.model_validate(said | more)
 
 
@@ -47,21 +52,41 @@ def job_of(
                 continue
             blocks.append(found)
             for key, sample in zip(found.keys, found, strict=True):
-                size = sum(len(v) if isinstance(v, str) else np.asarray(v).nbytes for v in sample.fields.values())
+                size = sum(
+                    len(v) if isinstance(v, str) else np.asarray(v).nbytes
+                    for v in sample.fields.values()
+                )
                 rows[key] = (number, True, size)
     keys = sorted(rows, key=str.encode)
     codes = [invalid.get(key, () if rows[key][1] else ("DC101",)) for key in keys]
     files = [source.files(item) for item in items]
-    entries = {path: listing.by_path[path]._replace(digest=digest_entry(root, path)) for some in files for path in some}
+    entries = {
+        path: listing.by_path[path]._replace(digest=digest_entry(root, path))
+        for some in files
+        for path in some
+    }
     return BuildJob(
-        pipeline=pipeline, schema=schema, split=split, root=root, roots={}, steps=[step(entry) for entry in steps],
+        pipeline=pipeline,
+        schema=schema,
+        split=split,
+        root=root,
+        roots={},
+        steps=[step(entry) for entry in steps],
         samples=SplitSamples(
-            keys=keys, items=items, item_of=np.array([rows[k][0] for k in keys]), inner=["" for _ in keys],
-            readable=np.array([rows[k][1] for k in keys]), valid=np.array([not c for c in codes]), codes=codes,
+            keys=keys,
+            items=items,
+            item_of=np.array([rows[k][0] for k in keys]),
+            inner=["" for _ in keys],
+            readable=np.array([rows[k][1] for k in keys]),
+            valid=np.array([not c for c in codes]),
+            codes=codes,
             nbytes=np.array([rows[k][2] for k in keys]),
         ),
-        seen=stats_of_blocks(keys, blocks), files=files, sources=entries, paths=paths,
-    )  # fmt: skip
+        seen=stats_of_blocks(keys, blocks),
+        files=files,
+        sources=entries,
+        paths=paths,
+    )
 
 
 MIXED = {

@@ -35,13 +35,17 @@ def small(patch):
         for task in map(dict, tasks):
             seen.extend(task["items"])
             asked = decode(b"".join(encode(task)))
-            yield TaskResult(task, [decode(b"".join(encode(resolve(function)(asked, lambda _: None))))])
+            yield TaskResult(
+                task, [decode(b"".join(encode(resolve(function)(asked, lambda _: None))))]
+            )
 
     patch.setattr(layout, "SHARD_BYTES", 1 << 11)
     patch.setattr(layout, "CHUNK_BYTES", 1 << 8)
     patch.setattr("datacheck.build.plan.SOURCE_BYTES", 1 << 12)
     patch.setattr(builder, "ordered_map", here)
-    patch.setattr(fsops.System, "sync", lambda *_: None)  # of no concern here, and nearly all of the time
+    patch.setattr(
+        fsops.System, "sync", lambda *_: None
+    )  # of no concern here, and nearly all of the time
     return seen
 
 
@@ -88,7 +92,9 @@ def rebuilt(job, place):
     one = build_cache(job, place / "out")
     shutil.rmtree(place / "fresh", ignore_errors=True)
     agree(one, build_cache(job, place / "fresh"))
-    assert before == {path: (path.stat().st_ino, path.read_bytes()) for path in before}  # no earlier cache is touched
+    assert before == {
+        path: (path.stat().st_ino, path.read_bytes()) for path in before
+    }  # no earlier cache is touched
     return one
 
 
@@ -102,7 +108,12 @@ def shards(path):
 
 def read(orders):
     """Return the keys that were asked of the sources."""
-    return sorted(key for order in orders for one in order["reads"] for key in keys_from_runs(one["item"]["keys"]))
+    return sorted(
+        key
+        for order in orders
+        for one in order["reads"]
+        for key in keys_from_runs(one["item"]["keys"])
+    )
 
 
 def flip(path, offset=None):

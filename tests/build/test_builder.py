@@ -60,12 +60,21 @@ def test_every_layout_of_a_field_comes_back(tmp_path, small_shards):
     job = job_of(schema_of(MIXED), tmp_path / "data", invalid={"003.npz": ("DC201", "DC304")})
     built = build_cache(job, tmp_path / "out")
     assert built.path.parent == tmp_path / "out" / "tiny" / "all"
-    assert (built.samples, built.made, built.valid, built.reused, built.not_made) == (23, 22, 21, False, [])
+    assert (built.samples, built.made, built.valid, built.reused, built.not_made) == (
+        23,
+        22,
+        21,
+        False,
+        [],
+    )
     assert len(list((built.path / "fields/joints").glob("c.*"))) > 2
     check(built.path, job.samples.keys, written, MIXED)
     group = zarr.open_group(built.path, mode="r")
     valid = group["samples/valid"][:]
-    assert [k for k, ok in zip(job.samples.keys, valid, strict=True) if not ok] == ["003.npz", "007.npz"]
+    assert [k for k, ok in zip(job.samples.keys, valid, strict=True) if not ok] == [
+        "003.npz",
+        "007.npz",
+    ]
     assert json.loads((built.path / layout.FINDINGS).read_text()) == {
         "003.npz": ["DC201", "DC304"],
         "007.npz": ["DC101"],
@@ -73,7 +82,9 @@ def test_every_layout_of_a_field_comes_back(tmp_path, small_shards):
     digests = group["samples/digest"][:]
     for i, key in enumerate(job.samples.keys):
         sample = written.get(key)
-        wanted = digest_sample(sorted((n, np.asarray(v)) for n, v in sample.items())) if sample else 0
+        wanted = (
+            digest_sample(sorted((n, np.asarray(v)) for n, v in sample.items())) if sample else 0
+        )
         assert digests[i] == wanted
 
 
@@ -88,7 +99,9 @@ def test_the_manifest_and_every_chunk_digest_hold(tmp_path, small_shards):
     group = zarr.open_group(built.path, mode="r")
     lengths = group["rows/samples.key/length"][:]
     content = [(n, group["fields"][n].dtype.name, group["fields"][n].shape[1:]) for n in MIXED]
-    assert manifest.content_root == content_root(content, lengths, group["samples/key"][:], group["samples/digest"][:])
+    assert manifest.content_root == content_root(
+        content, lengths, group["samples/key"][:], group["samples/digest"][:]
+    )
 
 
 def test_files_are_read_only_and_nothing_unfinished_stays(tmp_path):
@@ -111,7 +124,9 @@ def test_the_key_is_the_digest_of_what_inputs_json_says(tmp_path):
     assert len(inputs["said"]["transforms"]) == 1
     assert len(inputs["recipe"]) == 32
     (tmp_path / "data/zz.npz").write_bytes((tmp_path / "data/000.npz").read_bytes())
-    more = build_cache(job_of(schema_of(MIXED), tmp_path / "data", steps=[{"select": ["cloud"]}]), tmp_path / "out")
+    more = build_cache(
+        job_of(schema_of(MIXED), tmp_path / "data", steps=[{"select": ["cloud"]}]), tmp_path / "out"
+    )
     other = json.loads((more.path / layout.INPUTS).read_text())
     assert other["recipe"] == inputs["recipe"]
     changed = {name for name, value in other["said"].items() if value != inputs["said"][name]}
@@ -171,7 +186,9 @@ def test_the_loser_of_a_race_uses_the_winner_s_cache(tmp_path, monkeypatch):
     mixed(tmp_path / "data", 6)
     job = job_of(schema_of(MIXED), tmp_path / "data")
     first = build_cache(job, tmp_path / "out")
-    monkeypatch.setattr(FolderTarget, "finished", lambda target: (None, None))  # as if it had not been there yet
+    monkeypatch.setattr(
+        FolderTarget, "finished", lambda target: (None, None)
+    )  # as if it had not been there yet
     second = build_cache(job, tmp_path / "out")
     assert (second.path, second.reused) == (first.path, True)
     assert [p.name for p in first.path.parent.iterdir()] == [first.path.name]
@@ -180,12 +197,19 @@ def test_the_loser_of_a_race_uses_the_winner_s_cache(tmp_path, monkeypatch):
 def test_a_race_of_different_contents_is_an_error(tmp_path, monkeypatch):
     mixed(tmp_path / "data", 6)
     job = job_of(schema_of(MIXED), tmp_path / "data")
-    other = job_of(schema_of(MIXED), tmp_path / "data", steps=[{"camera": {"fields": ["cloud"], "to": "opencv"}}])
+    other = job_of(
+        schema_of(MIXED),
+        tmp_path / "data",
+        steps=[{"camera": {"fields": ["cloud"], "to": "opencv"}}],
+    )
     first = build_cache(job, tmp_path / "out")
     golden = tree(first.path)
     monkeypatch.setattr(FolderTarget, "finished", lambda target: (None, None))
     monkeypatch.setattr(builder.fingerprint, "key", lambda said: first.path.name)
-    with pytest.raises(NondeterministicBuildError, match=r"differs: digests/fields/cloud/c\.0\. .*not deterministic"):
+    with pytest.raises(
+        NondeterministicBuildError,
+        match=r"differs: digests/fields/cloud/c\.0\. .*not deterministic",
+    ):
         build_cache(other, tmp_path / "out")
     assert tree(first.path) == golden
     assert sorted(p.name for p in first.path.parent.iterdir()) == [layout.TRASH, first.path.name]
@@ -208,10 +232,14 @@ def test_bytes_that_changed_under_the_same_times_stop_the_build(tmp_path):
     (tmp_path / "data").mkdir()
     for i in range(3):
         np.save(tmp_path / f"data/{i}.npy", np.full((4, 3), i, np.float32))
-    schema = schema_of({"x": {"role": "points", "shape": ["P", 3], "dtype": "float32"}}, files="*.npy")
+    schema = schema_of(
+        {"x": {"role": "points", "shape": ["P", 3], "dtype": "float32"}}, files="*.npy"
+    )
     job = job_of(schema, tmp_path / "data")
     np.save(tmp_path / "data/2.npy", np.full((4, 3), 7, np.float32))
-    seen = listing.stat_entry(tmp_path / "data", "2.npy", {})  # as if neither size nor times nor inode told
+    seen = listing.stat_entry(
+        tmp_path / "data", "2.npy", {}
+    )  # as if neither size nor times nor inode told
     sources = {**job.sources, "2.npy": seen._replace(digest=job.sources["2.npy"].digest)}
     with pytest.raises(UsageError, match=r"2\.npy: changed during the build"):
         build_cache(dataclasses.replace(job, sources=sources), tmp_path / "out")
@@ -233,11 +261,14 @@ def test_what_does_not_fit_is_not_made_and_says_why(tmp_path):
         "h-fits": {"v": np.int64(3), "n": np.ones(4, np.int8)},
     }
     for name, change in ({"a": {}} | changes).items():
-        np.savez(data / f"{name}.npz", **{k: v for k, v in (good | change).items() if v is not None})
+        np.savez(
+            data / f"{name}.npz", **{k: v for k, v in (good | change).items() if v is not None}
+        )
     fields = {
-        "x": {"role": "points", "shape": ["P", 3], "dtype": "float32"}, "n": {"shape": ["P"], "dtype": "int32"},
+        "x": {"role": "points", "shape": ["P", 3], "dtype": "float32"},
+        "n": {"shape": ["P"], "dtype": "int32"},
         "v": {"shape": [], "dtype": "float64"},
-    }  # fmt: skip
+    }
     built = build_cache(job_of(schema_of(fields), data), tmp_path / "out")
     assert dict(built.not_made) == {
         "b-shape.npz": "x: shape [n, 2] does not fit [P, 3]",
@@ -248,7 +279,16 @@ def test_what_does_not_fit_is_not_made_and_says_why(tmp_path):
         "g-wide.npz": "v: values do not fit float64; declare the dtype that they have",
     }
     group = zarr.open_group(built.path, mode="r")
-    assert group["samples/made"][:].tolist() == [True, False, False, False, False, False, False, True]
+    assert group["samples/made"][:].tolist() == [
+        True,
+        False,
+        False,
+        False,
+        False,
+        False,
+        False,
+        True,
+    ]
     assert group["samples/valid"][:].tolist() == group["samples/made"][:].tolist()
     assert group["rows/P/length"][:].tolist() == [4, 0, 0, 0, 0, 0, 0, 4]
     assert np.isnan(group["fields/v"][1:7]).all()
@@ -263,7 +303,9 @@ def test_a_cache_of_nothing_is_an_error(tmp_path):
     data.mkdir()
     np.savez(data / "a.npz", x=np.ones((4, 2), np.float32))
     with pytest.raises(UsageError, match=r"no sample could be made; the first: a\.npz: x: shape"):
-        build_cache(job_of(schema_of({"x": {"shape": [4, 3], "dtype": "float32"}}), data), tmp_path / "out")
+        build_cache(
+            job_of(schema_of({"x": {"shape": [4, 3], "dtype": "float32"}}), data), tmp_path / "out"
+        )
     (data / "a.npz").write_bytes(b"PK\x03\x04")
     with pytest.raises(UsageError, match="none of 1 samples can be read"):
         build_cache(job_of(schema_of({"x": {"shape": [4, 3]}}), data), tmp_path / "out")
@@ -310,10 +352,15 @@ def test_transforms_run_and_their_refusals_are_marked(tmp_path):
 
 def test_a_user_s_function_is_found_beside_the_pipeline(tmp_path, monkeypatch):
     mixed(tmp_path / "data", 6)
-    code = "import numpy as np\ndef plain(sample):\n    return {**sample.fields, 'score': np.float32(7)}\n"
+    code = (
+        "import numpy as np\ndef plain(sample):\n    return {**sample.fields, 'score': "
+        "np.float32(7)}\n"
+    )
     (tmp_path / "beside_it.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    job = job_of(schema_of(MIXED), tmp_path / "data", steps=["beside_it:plain"], paths=[str(tmp_path)])
+    job = job_of(
+        schema_of(MIXED), tmp_path / "data", steps=["beside_it:plain"], paths=[str(tmp_path)]
+    )
     built = build_cache(job, tmp_path / "out")
     group = zarr.open_group(built.path, mode="r")
     assert set(group["fields/score"][:][group["samples/made"][:]].tolist()) == {7}
@@ -325,12 +372,20 @@ def test_a_user_s_function_is_found_beside_the_pipeline(tmp_path, monkeypatch):
 def test_windows_are_declared_with_the_axis_of_the_actions(tmp_path):
     data = tmp_path / "data"
     data.mkdir()
-    np.savez(data / "a.npz", action=np.ones((9, 7), np.float32), points=np.ones((5, 3)), marks=np.ones((5, 1)))
+    np.savez(
+        data / "a.npz",
+        action=np.ones((9, 7), np.float32),
+        points=np.ones((5, 3)),
+        marks=np.ones((5, 1)),
+    )
     fields = {
-        "action": {"role": "action", "shape": ["T", 7]}, "points": {"role": "points", "shape": ["P", 3]},
+        "action": {"role": "action", "shape": ["T", 7]},
+        "points": {"role": "points", "shape": ["P", 3]},
         "marks": {"shape": ["P", 1]},
-    }  # fmt: skip
-    built = build_cache(job_of(schema_of(fields, windows={"length": 4, "stride": 2}), data), tmp_path / "out")
+    }
+    built = build_cache(
+        job_of(schema_of(fields, windows={"length": 4, "stride": 2}), data), tmp_path / "out"
+    )
     root = json.loads((built.path / "zarr.json").read_text())["attributes"]["datacheck"]
     assert root["windows"] == {"dim": "T", "length": 4, "pad": "none", "short": "drop", "stride": 2}
 
@@ -338,7 +393,9 @@ def test_windows_are_declared_with_the_axis_of_the_actions(tmp_path):
 def test_progress_ends_at_all(tmp_path, small_shards):
     mixed(tmp_path / "data")
     ticks = []
-    build_cache(job_of(schema_of(MIXED), tmp_path / "data"), tmp_path / "out", progress=ticks.append)
+    build_cache(
+        job_of(schema_of(MIXED), tmp_path / "data"), tmp_path / "out", progress=ticks.append
+    )
     assert ticks[-1].samples == 23
     assert (ticks[-1].files, ticks[-1].nbytes) == (ticks[-1].all_files, ticks[-1].all_nbytes)
     assert len(ticks) > 1

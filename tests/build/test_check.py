@@ -88,11 +88,22 @@ def by_a_file(sample):
         return {**sample.fields, "score": np.float32(7)}
     return sample.fields
 """
-FIELDS = {name: said for name, said in MIXED.items() if not said.get("optional")}  # all samples can lie in one block
+FIELDS = {
+    name: said for name, said in MIXED.items() if not said.get("optional")
+}  # all samples can lie in one block
 WRONG = [
-    "by_chance", "by_numpy", "by_the_clock", "by_set", "by_hash", "by_address", "by_counting", "by_the_one_before",
-    "by_its_block", "by_threads", "refusing",
-]  # fmt: skip
+    "by_chance",
+    "by_numpy",
+    "by_the_clock",
+    "by_set",
+    "by_hash",
+    "by_address",
+    "by_counting",
+    "by_the_one_before",
+    "by_its_block",
+    "by_threads",
+    "refusing",
+]
 
 
 @pytest.fixture(scope="module")
@@ -110,9 +121,16 @@ def made(data, monkeypatch):
     monkeypatch.setattr("datacheck.build.plan.SOURCE_BYTES", 1 << 16)
 
     def job(*functions):
-        steps = [{"center": {"field": "joints", "at": "centroid"}}, *(f"steps_here:{f}" for f in functions)]
-        return job_of(schema_of(FIELDS), data / "data", steps=[*steps, {"cast": {"fields": "joints", "to": "float32"}}],
-                      paths=[str(data)])  # fmt: skip
+        steps = [
+            {"center": {"field": "joints", "at": "centroid"}},
+            *(f"steps_here:{f}" for f in functions),
+        ]
+        return job_of(
+            schema_of(FIELDS),
+            data / "data",
+            steps=[*steps, {"cast": {"fields": "joints", "to": "float32"}}],
+            paths=[str(data)],
+        )
 
     return job
 
@@ -178,7 +196,9 @@ def test_a_cache_that_is_there_is_held_against_and_not_touched(made, tmp_path):
             built = build_cache(job, out, check="all")
             assert (built.reused, built.checked) == (True, len(list(path.glob("fields/score/c.*"))))
         else:
-            with pytest.raises(NondeterministicBuildError, match="one that was there before was not touched"):
+            with pytest.raises(
+                NondeterministicBuildError, match="one that was there before was not touched"
+            ):
                 build_cache(job, out, check="all")
         assert {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in files(out)} == before
         assert [p.name for p in path.parent.iterdir()] == [path.name]
@@ -193,15 +213,24 @@ def test_what_does_not_come_again_is_said_to_be_rare(made, tmp_path, data):
     assert "Look at center, steps_here:by_a_file, cast" in str(caught.value)
 
 
-@pytest.mark.parametrize(("shards", "some"), [(1, [0]), (8, list(range(8))), (9, [0, 1, 2, 3, 4, 5, 6, 8]),
-                                              (701, [0, 100, 200, 300, 400, 500, 600, 700])])  # fmt: skip
+@pytest.mark.parametrize(
+    ("shards", "some"),
+    [
+        (1, [0]),
+        (8, list(range(8))),
+        (9, [0, 1, 2, 3, 4, 5, 6, 8]),
+        (701, [0, 100, 200, 300, 400, 500, 600, 700]),
+    ],
+)
 def test_some_are_the_first_the_last_and_a_few_between(shards, some):
     assert check.choose_shards(shards, "some") == some
     assert check.choose_shards(shards, "all") == list(range(shards))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_the_second_time_has_other_processes_another_seed_and_another_order(made, tmp_path, monkeypatch, workers):
+def test_the_second_time_has_other_processes_another_seed_and_another_order(
+    made, tmp_path, monkeypatch, workers
+):
     seen = []
 
     def watching(function, tasks, **how):
@@ -213,7 +242,9 @@ def test_the_second_time_has_other_processes_another_seed_and_another_order(made
     monkeypatch.setattr(check, "ordered_map", watching)
     count = build_cache(made("clean"), tmp_path / "out", check="all", workers=workers).checked
     backwards = [[g] for g in range(count)][::-1]
-    assert [order for order, _ in seen] == ([[one] for one in backwards] if workers == 1 else [backwards])
+    assert [order for order, _ in seen] == (
+        [[one] for one in backwards] if workers == 1 else [backwards]
+    )
     assert {how.get("workers", 1) for _, how in seen} == {1}
     assert {how["environment"]["PYTHONHASHSEED"] for _, how in seen} == {"3"}
 
@@ -227,15 +258,33 @@ def test_every_kind_of_field_passes(tmp_path, codec):
 
 
 def test_the_command_says_it_and_ends_with_6(data, tmp_path):
-    (tmp_path / "schema.yaml").write_text("datacheck: 1\nname: tiny\nsamples: {files: '*.npz'}\nfields: {score: {}}\n")
+    (tmp_path / "schema.yaml").write_text(
+        "datacheck: 1\nname: tiny\nsamples: {files: '*.npz'}\nfields: {score: {}}\n"
+    )
     (tmp_path / "steps_here.py").write_text(STEPS)
     main = "from datacheck.cli.main import main; main()"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    for name, option, code in (("clean", "--check", 0), ("by_chance", "--check-all", 6), ("by_chance", "--check", 6)):
+    for name, option, code in (
+        ("clean", "--check", 0),
+        ("by_chance", "--check-all", 6),
+        ("by_chance", "--check", 6),
+    ):
         text = f"datacheck: 1\nname: tiny\nschema: schema.yaml\ntransforms: ['steps_here:{name}']\n"
         (tmp_path / "pipeline.yaml").write_text(text)
-        command = [sys.executable, "-c", main, "cache", "build", "pipeline.yaml", "--data", str(data / "data"), option]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        command = [
+            sys.executable,
+            "-c",
+            main,
+            "cache",
+            "build",
+            "pipeline.yaml",
+            "--data",
+            str(data / "data"),
+            option,
+        ]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
         assert done.returncode == code, done.stderr
         assert ("1 shard was made a second time: the same bytes" in done.stdout) == (code == 0)
         assert ("steps_here:by_chance" in done.stderr) == (code == 6)
@@ -244,8 +293,13 @@ def test_the_command_says_it_and_ends_with_6(data, tmp_path):
 def test_digests_of_a_step_are_those_of_its_values(made, tmp_path, data):
     job = made("clean")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(check, "_compare", lambda job, plan, steps, second, first, folder: found.append(
-            check._trace_steps(job, plan, steps, 0, ["001.npz"], folder, again=False)))  # fmt: skip
+        patch.setattr(
+            check,
+            "_compare",
+            lambda job, plan, steps, second, first, folder: found.append(
+                check._trace_steps(job, plan, steps, 0, ["001.npz"], folder, again=False)
+            ),
+        )
         found = []
         build_cache(job, tmp_path / "out", check="some")
     with np.load(data / "data/001.npz") as file:

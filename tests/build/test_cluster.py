@@ -60,7 +60,9 @@ def place(tmp_path):
     rng = np.random.Generator(np.random.Philox(3))
     (tmp_path / "data").mkdir()
     for i in range(SAMPLES):
-        np.savez(tmp_path / f"data/{i:03d}.npz", x=rng.random((1000, 3), np.float32), n=rng.random(i))
+        np.savez(
+            tmp_path / f"data/{i:03d}.npz", x=rng.random((1000, 3), np.float32), n=rng.random(i)
+        )
     for name, text in (("schema.yaml", SCHEMA), ("pipeline.yaml", PIPELINE), ("gated.py", GATED)):
         (tmp_path / name).write_text(text)
     return tmp_path
@@ -70,9 +72,13 @@ def start(place, *options, out="out"):
     command = ["cache", "build", "pipeline.yaml", "--data", "data", "--out", out, *options]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     return subprocess.Popen(
-        [sys.executable, "-c", COMMAND, *command], cwd=place, env=environment, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, "-c", COMMAND, *command],
+        cwd=place,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def ended(process, code=0):
@@ -104,7 +110,11 @@ def until(true, process):
 
 
 def records(place, out="out"):
-    return [one for left in (place / out).glob("*/*/.building/*/work") for one in left.glob("records/[0-9]*")]
+    return [
+        one
+        for left in (place / out).glob("*/*/.building/*/work")
+        for one in left.glob("records/[0-9]*")
+    ]
 
 
 def at_the_gate(place, worker):
@@ -124,7 +134,7 @@ def waiting(place, build, workers):
     return [until(lambda w=w: at_the_gate(place, w), build)[-1] for w in workers]
 
 
-# ---------------------------------------------------------------------------------------------- processes that end
+# ------------------------------------------------------------------------------- processes that end
 
 
 @pytest.mark.slow
@@ -155,10 +165,14 @@ def test_when_the_scheduler_is_killed_the_same_command_goes_on(place):
         assert "shards are done and kept: the same command goes on" in errors
         kept = len(records(place))
         assert kept >= 3
-        (place / "go").touch()  # what the first workers still do comes too late: the folder is another's now
+        (
+            place / "go"
+        ).touch()  # what the first workers still do comes too late: the folder is another's now
         with cluster(place) as second:
             said, _ = ended(start(place, "--scheduler", second.address))
-        assert kept <= int(said.split(" shards were there from a run before")[0].split()[-1]) < SAMPLES
+        assert (
+            kept <= int(said.split(" shards were there from a run before")[0].split()[-1]) < SAMPLES
+        )
         found = manifest(place)
     assert found == golden(place)
 
@@ -177,7 +191,11 @@ def test_a_worker_that_hangs_is_given_up_and_changes_nothing_when_it_wakes(place
         for pid in (child, dask.workers[0].pid):
             os.kill(pid, signal.SIGCONT)
         end = time.monotonic() + 20
-        while alive(child) and time.monotonic() < end and not (place / "out/tiny/all/.building").exists():
+        while (
+            alive(child)
+            and time.monotonic() < end
+            and not (place / "out/tiny/all/.building").exists()
+        ):
             time.sleep(0.05)
             if dask.workers[0].poll() is not None:  # it learns that it was given up, and ends
                 break
@@ -191,9 +209,11 @@ def test_when_all_workers_are_gone_it_says_so(place, monkeypatch):
     monkeypatch.setattr(parallel, "_WORKERS_S", 0.5)
     notes, children = [], []
     job = job_of(
-        schema_of({"x": {"role": "points", "shape": [1000, 3], "dtype": "float32"}}), place / "data",
-        steps=["gated:gated"], paths=[str(place)],
-    )  # fmt: skip
+        schema_of({"x": {"role": "points", "shape": [1000, 3], "dtype": "float32"}}),
+        place / "data",
+        steps=["gated:gated"],
+        paths=[str(place)],
+    )
     with cluster(place) as dask:
 
         def progress(tick):
@@ -206,16 +226,24 @@ def test_when_all_workers_are_gone_it_says_so(place, monkeypatch):
 
         monkeypatch.setattr("datacheck.cache.layout.SHARD_BYTES", 1 << 14)
         monkeypatch.setattr("datacheck.build.plan.SOURCE_BYTES", 1 << 14)
-        with pytest.raises(StorageError, match=f"{dask.address}: the scheduler has had no workers for 0.5 s"):
+        with pytest.raises(
+            StorageError, match=f"{dask.address}: the scheduler has had no workers for 0.5 s"
+        ):
             build_cache(job, place / "out", scheduler=dask.address, progress=progress)
-    assert sum(note.startswith(f"{dask.address}: the scheduler has no workers; waiting 0.5 s") for note in notes) == 1
+    assert (
+        sum(
+            note.startswith(f"{dask.address}: the scheduler has no workers; waiting 0.5 s")
+            for note in notes
+        )
+        == 1
+    )
     kept = len(records(place))
     assert kept == 3  # the others were at the gate
     (place / "go").touch()
     assert build_cache(job, place / "out").kept == kept
 
 
-# ---------------------------------------------------------------------------------------------- workers unlike this
+# ------------------------------------------------------------------------------ workers unlike this
 
 
 BESIDE = """
@@ -239,11 +267,15 @@ UNLIKE = {
     "NumPy": ("import numpy; numpy.__version__ = '2.99.0'", "has NumPy 2.99.0 instead of "),
     "rounding": (
         "import numpy as np\nsqrt = np.sqrt\n"
-        "np.sqrt = lambda x: np.nextafter(sqrt(x), np.inf).astype(x.dtype) if np.size(x) > 99 else sqrt(x)",
+        "np.sqrt = lambda x: np.nextafter(sqrt(x), np.inf).astype(x.dtype) if np.size(x) > 99 else "
+        "sqrt(x)",
         "has other results of: square roots of float32, square roots of float64.",
     ),
     "datacheck": ("import datacheck; datacheck.__version__ = '0.0.1'", "has datacheck 0.0.1"),
-    "nothing": ("import sys; sys.modules['datacheck'] = None", "has no datacheck that can be imported, not "),
+    "nothing": (
+        "import sys; sys.modules['datacheck'] = None",
+        "has no datacheck that can be imported, not ",
+    ),
 }
 
 
@@ -264,7 +296,10 @@ def test_a_worker_that_is_unlike_this_process_is_refused(place, what):
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", ["out", "data"])
 def test_a_worker_that_sees_another_folder_is_refused(place, folder):
-    if shutil.which("unshare") is None or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode
+    ):
         pytest.skip("this machine lets nobody mount a folder of his own (unshare -m)")
     (place / "go").touch()
     (place / "out").mkdir()
@@ -279,7 +314,7 @@ def test_a_worker_that_sees_another_folder_is_refused(place, folder):
     assert not list((place / "out").rglob("manifest.json"))
 
 
-# ---------------------------------------------------------------------------------------------- what is in flight
+# -------------------------------------------------------------------------------- what is in flight
 
 
 @pytest.fixture
@@ -294,7 +329,10 @@ def small(outcome):
     """Whether a task answered with numbers and digests alone."""
     reports = [report for payload in outcome.payloads for report in payload]
     forms = {tuple(type(value) for value in report) for report in reports}
-    return forms == {(int, int, str)} and sum(map(len, encode(reports))) < 80 * len(outcome.task["items"]) + 80
+    return (
+        forms == {(int, int, str)}
+        and sum(map(len, encode(reports))) < 80 * len(outcome.task["items"]) + 80
+    )
 
 
 def test_a_task_answers_with_number_size_and_digest_alone(job, tmp_path, monkeypatch):
@@ -354,15 +392,24 @@ def test_work_in_flight_is_bounded(tmp_path, monkeypatch, repository):
     assert most_in_flight(lambda tasks: ordered_map(work, tasks), 50) == 1
     assert most_in_flight(lambda tasks: ordered_map(work, tasks, workers=2), 50) == 4
     with cluster(tmp_path) as dask:
-        assert most_in_flight(lambda tasks: ordered_map(work, tasks, scheduler=dask.address), 100) == parallel._WAITING
+        assert (
+            most_in_flight(lambda tasks: ordered_map(work, tasks, scheduler=dask.address), 100)
+            == parallel._WAITING
+        )
 
         def all_at_once(tasks):  # the control
             return ordered_map(work, list(tasks), scheduler=dask.address)
 
         assert most_in_flight(all_at_once, 100) == 100
-        tasks = [[{"items": [f"{name}{i}"]} for i in range(5)] for name in "abc"] + [{"items": ["alone"]}]
-        found = [outcome.payloads[0] for outcome in ordered_map(work, tasks, scheduler=dask.address)]
-        assert [one["done"] for one in found] == [[f"{name}{i}"] for name in "abc" for i in range(5)] + [["alone"]]
+        tasks = [[{"items": [f"{name}{i}"]} for i in range(5)] for name in "abc"] + [
+            {"items": ["alone"]}
+        ]
+        found = [
+            outcome.payloads[0] for outcome in ordered_map(work, tasks, scheduler=dask.address)
+        ]
+        assert [one["done"] for one in found] == [
+            [f"{name}{i}"] for name in "abc" for i in range(5)
+        ] + [["alone"]]
         assert [len({one["pid"] for one in found[i : i + 5]}) for i in (0, 5, 10)] == [1, 1, 1]
 
 
@@ -375,7 +422,9 @@ def test_a_late_task_finds_its_folder_gone(job, tmp_path, monkeypatch):
 
     monkeypatch.setattr(builder, "ordered_map", remembering)
     before = tree(build_cache(job, tmp_path / "out").path)
-    with pytest.raises(StorageError, match=f"records: no such file or directory on {os.uname().nodename}"):
+    with pytest.raises(
+        StorageError, match=f"records: no such file or directory on {os.uname().nodename}"
+    ):
         write_shards(tasks[0], lambda _: None)
     assert tree(next((tmp_path / "out/tiny/all").iterdir())) == before
 
@@ -386,7 +435,11 @@ def test_what_one_machine_cannot_do_another_does(tmp_path, healthy):
     with cluster(tmp_path, healthy) as running:
         running.worker(WEAK="1")
         running.wait()
-        done = list(ordered_map("tests.scan.misbehaving:on_a_weak_machine", tasks, scheduler=running.address))
+        done = list(
+            ordered_map(
+                "tests.scan.misbehaving:on_a_weak_machine", tasks, scheduler=running.address
+            )
+        )
     read = [payload for outcome in done for payload in outcome.payloads]
     lost = [death.item for outcome in done for death in outcome.deaths if death.machine]
     items = [f"{number}" for number in range(8)]

@@ -126,7 +126,9 @@ def write_again(folder, root):
 def test_the_option_wins_over_the_pipeline(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     mixed(tmp_path / "data", 4)
-    (tmp_path / "mine.yaml").write_text(schema_of({"joints": MIXED["joints"]}).model_dump_json(exclude_defaults=True))
+    (tmp_path / "mine.yaml").write_text(
+        schema_of({"joints": MIXED["joints"]}).model_dump_json(exclude_defaults=True)
+    )
     text = "datacheck: 1\nname: packed\nschema: mine.yaml\ncache: {out: out, compress: zstd:7}\n"
     (tmp_path / "packed.yaml").write_text(text)
     assert load_pipeline("packed.yaml").codec == Codec("zstd", 7)

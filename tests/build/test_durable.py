@@ -53,9 +53,15 @@ class Watch(System):
 
     def rename(self, source, target, folder=None, to=None):
         if target.name == layout.MANIFEST:
-            self.early += [p.name for p in target.parent.rglob("*") if p != source and p.stat().st_ino in self.dirty]
+            self.early += [
+                p.name
+                for p in target.parent.rglob("*")
+                if p != source and p.stat().st_ino in self.dirty
+            ]
         if target.parent == self.target_parent:
-            self.early += [p.name for p in (source, *source.rglob("*")) if p.stat().st_ino in self.dirty]
+            self.early += [
+                p.name for p in (source, *source.rglob("*")) if p.stat().st_ino in self.dirty
+            ]
         self.changed(source)
         super().rename(source, target, folder, to)
         self.changed(target)
@@ -103,7 +109,9 @@ def ending(*_, **__):
 
 
 @pytest.mark.parametrize("place", ["_dimensions", "_documents", "_provenance"])
-def test_what_a_build_before_left_unsynced_is_synced_before_it_is_named(watched, monkeypatch, place):
+def test_what_a_build_before_left_unsynced_is_synced_before_it_is_named(
+    watched, monkeypatch, place
+):
     real = getattr(CacheFinisher, place)
     monkeypatch.setattr(CacheFinisher, place, ending)
     with pytest.raises(EndedError):

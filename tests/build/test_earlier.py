@@ -22,7 +22,19 @@ from datacheck.cache.verify import verify
 from datacheck.cli.main import run
 from datacheck.model.row_keys import keys_from_runs
 from tests.build.make import job_of, schema_of
-from tests.build.rebuild import CAST, FIELDS, agree, dataset, flip, job, read, rebuilt, shards, small, write
+from tests.build.rebuild import (
+    CAST,
+    FIELDS,
+    agree,
+    dataset,
+    flip,
+    job,
+    read,
+    rebuilt,
+    shards,
+    small,
+    write,
+)
 
 
 @pytest.fixture
@@ -30,10 +42,14 @@ def orders(monkeypatch):
     return small(monkeypatch)
 
 
-# ---------------------------------------------------------------------------------------------- any edit
+# ----------------------------------------------------------------------------------------- any edit
 
 EDITS = st.one_of(
-    st.tuples(st.sampled_from(["change", "remove", "add", "rename"]), st.integers(0, 40), st.integers(0, 400)),
+    st.tuples(
+        st.sampled_from(["change", "remove", "add", "rename"]),
+        st.integers(0, 40),
+        st.integers(0, 400),
+    ),
     st.tuples(st.just("judge"), st.sets(st.integers(0, 40), max_size=4), st.just(0)),
     st.tuples(st.just("codec"), st.sampled_from(["none", "zstd:1"]), st.just(0)),
     st.tuples(st.just("steps"), st.booleans(), st.just(0)),
@@ -41,7 +57,10 @@ EDITS = st.one_of(
 
 
 @settings(max_examples=15)
-@given(count=st.integers(1, 16), steps=st.lists(st.lists(EDITS, min_size=1, max_size=3), min_size=1, max_size=2))
+@given(
+    count=st.integers(1, 16),
+    steps=st.lists(st.lists(EDITS, min_size=1, max_size=3), min_size=1, max_size=2),
+)
 def test_any_edit_gives_the_bytes_of_a_build_from_nothing(count, steps):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         small(patch)
@@ -59,7 +78,10 @@ def test_any_edit_gives_the_bytes_of_a_build_from_nothing(count, steps):
             for edit in edits:
                 apply(edit, data, said)
             made = now()
-            if made.samples.readable.any() and build_cache_or_none(made, place / "fresh") is not None:
+            if (
+                made.samples.readable.any()
+                and build_cache_or_none(made, place / "fresh") is not None
+            ):
                 assert verify(rebuilt(made, place).path) == []
 
 
@@ -92,7 +114,7 @@ def apply(edit, data, said):
         (data / names[which % len(names)]).unlink()
 
 
-# ---------------------------------------------------------------------------------------------- what is reused
+# ----------------------------------------------------------------------------------- what is reused
 
 
 def test_a_changed_file_costs_its_shard_and_nothing_else(tmp_path, orders):
@@ -106,12 +128,21 @@ def test_a_changed_file_costs_its_shard_and_nothing_else(tmp_path, orders):
     assert read(orders) == ["013.npz"]
     (order,) = orders
     names = {f"{path}" for path in shards(second.path)}
-    same = {n for n in names if shards(first.path)[n].stat().st_ino == shards(second.path)[n].stat().st_ino}
+    same = {
+        n
+        for n in names
+        if shards(first.path)[n].stat().st_ino == shards(second.path)[n].stat().st_ino
+    }
     count = len({n for n in names if n.startswith("fields/score/")})
     assert count == 8
     assert {int(n.split("/c.")[1].split(".")[0]) for n in names - same} == {order["g"]}
     reuse = second.reuse
-    assert (reuse.path, reuse.linked, reuse.copied, reuse.lost) == (first.path, count - 1, len(order["keys"]) - 1, [])
+    assert (reuse.path, reuse.linked, reuse.copied, reuse.lost) == (
+        first.path,
+        count - 1,
+        len(order["keys"]) - 1,
+        [],
+    )
     agree(second, build_cache(changed, tmp_path / "fresh"))
 
 
@@ -119,7 +150,9 @@ def test_a_new_verdict_links_every_shard(tmp_path, orders):
     dataset(tmp_path / "data")
     first = build_cache(job(tmp_path / "data"), tmp_path / "out")
     orders.clear()
-    second = rebuilt(job(tmp_path / "data", invalid={"001.npz": ("DC221",), "008.npz": ("DC221",)}), tmp_path)
+    second = rebuilt(
+        job(tmp_path / "data", invalid={"001.npz": ("DC221",), "008.npz": ("DC221",)}), tmp_path
+    )
     assert second.path != first.path
     assert {n: p.stat().st_ino for n, p in shards(second.path).items()} == {
         n: p.stat().st_ino for n, p in shards(first.path).items()
@@ -157,21 +190,30 @@ def test_a_changed_file_of_many_samples_is_read_for_all_of_them(tmp_path, orders
     data.mkdir()
     for name in "abc":
         lines(data / f"{name}.jsonl", name, 100)
-    schema = schema_of({"text": {"role": "text"}, "turns": {"role": "chat"}}, files="*.jsonl", samples={"each": "line"})
+    schema = schema_of(
+        {"text": {"role": "text"}, "turns": {"role": "chat"}},
+        files="*.jsonl",
+        samples={"each": "line"},
+    )
     build_cache(job_of(schema, data), tmp_path / "out")
     lines(data / "b.jsonl", "b", 104, changed=7)
     orders.clear()
     one = build_cache(job_of(schema, data), tmp_path / "out")
     keys = {order["g"]: keys_from_runs(order["keys"]) for order in orders}
     assert read(orders) == [f"b.jsonl:{i:012d}" for i in range(104)]
-    assert one.reuse.copied == sum(not key.startswith("b") for some in keys.values() for key in some) > 0
+    assert (
+        one.reuse.copied
+        == sum(not key.startswith("b") for some in keys.values() for key in some)
+        > 0
+    )
     assert one.reuse.linked > 0
     agree(one, build_cache(job_of(schema, data), tmp_path / "fresh"))
 
 
 def lines(path, name, count, changed=-1):
     records = [
-        {"text": f"{name} {i} " + "ü" * (i % 9), "turns": [{"x": i / 3, "e": 1e-7}] * (i % 4)} for i in range(count)
+        {"text": f"{name} {i} " + "ü" * (i % 9), "turns": [{"x": i / 3, "e": 1e-7}] * (i % 4)}
+        for i in range(count)
     ]
     if changed >= 0:
         records[changed]["text"] = "another"
@@ -213,7 +255,11 @@ def test_a_function_of_blocks_is_reused_by_whole_shards_only(tmp_path, orders):
     changed = job(tmp_path / "data", steps, paths=[str(tmp_path)])
     second = build_cache(changed, tmp_path / "out")
     assert read(orders) == ["012.npz", "013.npz", "014.npz", "015.npz"]
-    assert (second.reuse.path, second.reuse.linked, second.reuse.copied) == (first.path, second.shards - 1, 0)
+    assert (second.reuse.path, second.reuse.linked, second.reuse.copied) == (
+        first.path,
+        second.shards - 1,
+        0,
+    )
     agree(second, build_cache(changed, tmp_path / "fresh"))
 
 
@@ -227,7 +273,7 @@ def beside(block: Block):
 """
 
 
-# ---------------------------------------------------------------------------------------------- which cache is asked
+# ----------------------------------------------------------------------------- which cache is asked
 
 
 def test_the_newest_cache_of_the_recipe_is_asked_and_others_are_not(tmp_path, orders):
@@ -240,7 +286,9 @@ def test_the_newest_cache_of_the_recipe_is_asked_and_others_are_not(tmp_path, or
     assert build_cache(packed, out).reuse is None
     asked = job(tmp_path / "data", invalid={"002.npz": ("DC201",)})
     assert build_cache(asked, out).reuse.path == newer != older
-    (newer / layout.BUILD).write_text(json.dumps({"not_made": {}, "numerics": "of another machine"}))
+    (newer / layout.BUILD).write_text(
+        json.dumps({"not_made": {}, "numerics": "of another machine"})
+    )
     asked = job(tmp_path / "data", invalid={"004.npz": ("DC201",)})
     os.utime(newer, (2e9, 2e9))
     assert build_cache(asked, out).reuse.path not in {newer, older}
@@ -254,7 +302,10 @@ def test_nothing_is_taken_where_that_is_asked(tmp_path, orders):
     second = build_cache(asked, tmp_path / "out", reuse=False)
     assert second.reuse is None
     assert len(orders) == second.shards
-    assert all(p.stat().st_ino != shards(first.path)[n].stat().st_ino for n, p in shards(second.path).items())
+    assert all(
+        p.stat().st_ino != shards(first.path)[n].stat().st_ino
+        for n, p in shards(second.path).items()
+    )
 
 
 def test_caches_of_another_format_or_of_other_values_are_not_asked(tmp_path, orders, monkeypatch):
@@ -264,12 +315,23 @@ def test_caches_of_another_format_or_of_other_values_are_not_asked(tmp_path, ord
         patch.setattr("datacheck.build.fingerprint.VALUES", 99)
         assert build_cache(job(tmp_path / "data"), tmp_path / "out").reuse is None
     monkeypatch.setattr(layout, "FORMAT", 0)  # those that are there are of a newer one
-    assert build_cache(job(tmp_path / "data", invalid={"001.npz": ("DC201",)}), tmp_path / "out").reuse is None
+    assert (
+        build_cache(job(tmp_path / "data", invalid={"001.npz": ("DC201",)}), tmp_path / "out").reuse
+        is None
+    )
     assert path.exists()
 
 
 @pytest.mark.parametrize(
-    "name", [layout.MANIFEST, layout.INPUTS, layout.SOURCES, layout.FINDINGS, "samples/made/c.0", "rows/P/length/c.0"]
+    "name",
+    [
+        layout.MANIFEST,
+        layout.INPUTS,
+        layout.SOURCES,
+        layout.FINDINGS,
+        "samples/made/c.0",
+        "rows/P/length/c.0",
+    ],
 )
 def test_a_cache_whose_tables_are_damaged_is_passed_over(tmp_path, orders, name):
     dataset(tmp_path / "data", 12)
@@ -293,7 +355,7 @@ def test_without_a_reason_a_sample_that_was_refused_is_tried_again(tmp_path, ord
     assert second.not_made == first.not_made
 
 
-# ---------------------------------------------------------------------------------------------- what is said
+# ------------------------------------------------------------------------------------- what is said
 
 
 def test_the_command_says_what_was_taken(tmp_path, orders, monkeypatch, capsys):
@@ -302,7 +364,11 @@ def test_the_command_says_what_was_taken(tmp_path, orders, monkeypatch, capsys):
     for i in range(12):
         write(data, f"{i:02d}.npz", 1 + 22 * i)
     schema = tmp_path / "tiny.yaml"
-    schema.write_text(json.dumps({"datacheck": 1, "name": "tiny", "samples": {"files": "*.npz"}, "fields": FIELDS}))
+    schema.write_text(
+        json.dumps(
+            {"datacheck": 1, "name": "tiny", "samples": {"files": "*.npz"}, "fields": FIELDS}
+        )
+    )
     command = ["cache", "build", str(schema), "--data", str(data), "--out", "out"]
     assert run(command) == 0
     assert "shards are those" not in capsys.readouterr().out

@@ -29,10 +29,12 @@ def orders(monkeypatch):
     return small(monkeypatch)
 
 
-# ---------------------------------------------------------------------------------------------- what is damaged
+# ---------------------------------------------------------------------------------- what is damaged
 
 
-@pytest.mark.parametrize("how", ["flipped", "index", "digests", "emptied", "missing", "longer", "folder"])
+@pytest.mark.parametrize(
+    "how", ["flipped", "index", "digests", "emptied", "missing", "longer", "folder"]
+)
 def test_a_damaged_shard_is_never_linked(tmp_path, orders, how):
     dataset(tmp_path / "data")
     first = build_cache(job(tmp_path / "data"), tmp_path / "out")
@@ -60,7 +62,9 @@ def test_a_damaged_shard_is_never_linked(tmp_path, orders, how):
 
 
 @pytest.mark.parametrize("how", ["flipped", "missing", "gone"])
-def test_samples_that_cannot_be_copied_are_made_from_their_sources(tmp_path, orders, how, monkeypatch):
+def test_samples_that_cannot_be_copied_are_made_from_their_sources(
+    tmp_path, orders, how, monkeypatch
+):
     dataset(tmp_path / "data")
     first = build_cache(job(tmp_path / "data"), tmp_path / "out")
     write(tmp_path / "data", "0000.npz", 2)  # all others move
@@ -72,14 +76,18 @@ def test_samples_that_cannot_be_copied_are_made_from_their_sources(tmp_path, ord
     else:
         real = builder.ordered_map
         monkeypatch.setattr(
-            builder, "ordered_map", lambda *a, **k: (shutil.rmtree(first.path, ignore_errors=True), real(*a, **k))[1]
+            builder,
+            "ordered_map",
+            lambda *a, **k: (shutil.rmtree(first.path, ignore_errors=True), real(*a, **k))[1],
         )
     asked = job(tmp_path / "data")
     orders.clear()
     second = build_cache(asked, tmp_path / "out")
     lost = second.reuse.lost
     assert lost == ([3] if how == "flipped" else list(range(second.shards)))
-    assert len(orders) == second.shards + len(lost)  # asked for once as copies, then as what to make
+    assert len(orders) == second.shards + len(
+        lost
+    )  # asked for once as copies, then as what to make
     agree(second, build_cache(asked, tmp_path / "fresh"))
 
 
@@ -97,7 +105,7 @@ def test_a_damaged_cache_gives_what_is_whole_to_the_one_in_its_place(tmp_path, o
     assert tree(second.path) == golden
 
 
-# ---------------------------------------------------------------------------------------------- links
+# -------------------------------------------------------------------------------------------- links
 
 
 class Refusing(fsops.System):
@@ -121,7 +129,9 @@ def test_where_links_are_refused_shards_are_copied(tmp_path, orders, monkeypatch
     orders.clear()
     second = build_cache(job(tmp_path / "data", invalid={"001.npz": ("DC201",)}), tmp_path / "out")
     assert (second.reuse.linked, orders) == (second.shards, [])
-    assert {p.stat().st_nlink for p in (*shards(first.path).values(), *shards(second.path).values())} == {1}
+    assert {
+        p.stat().st_nlink for p in (*shards(first.path).values(), *shards(second.path).values())
+    } == {1}
     assert verify(second.path) == []
 
 
@@ -179,19 +189,32 @@ def test_an_index_is_never_written_into_a_linked_shard(tmp_path, orders, rows):
         for path in (first.path, one.path)
     ]
     assert dims[0] != dims[1]
-    own = {name.split("/")[1] for name, path in shards(one.path).items() if path.stat().st_nlink == 1}
+    own = {
+        name.split("/")[1] for name, path in shards(one.path).items() if path.stat().st_nlink == 1
+    }
     assert own == {"cloud", "near", "joints", "score", "weight"}
-    ragged = [path for name, path in shards(one.path).items() if "/cloud/" in name or "/near/" in name]
+    ragged = [
+        path for name, path in shards(one.path).items() if "/cloud/" in name or "/near/" in name
+    ]
     assert {path.stat().st_nlink for path in ragged} == {1}
     assert verify(first.path) == verify(one.path) == []
 
 
 def lengthen(path, rows):
     with np.load(path) as sample:
-        np.savez(path, **{**sample, "cloud": np.ones((rows, 2), np.float32), "near": np.ones((rows, 3), np.float16)})
+        np.savez(
+            path,
+            **{
+                **sample,
+                "cloud": np.ones((rows, 2), np.float32),
+                "near": np.ones((rows, 3), np.float16),
+            },
+        )
 
 
-@pytest.mark.parametrize("when", ["datacheck.build.builder.ordered_map", "datacheck.build.finish.CacheFinisher.run"])
+@pytest.mark.parametrize(
+    "when", ["datacheck.build.builder.ordered_map", "datacheck.build.finish.CacheFinisher.run"]
+)
 def test_a_build_that_ended_after_linking_goes_on(tmp_path, orders, monkeypatch, when):
     dataset(tmp_path / "data")
     build_cache(job(tmp_path / "data"), tmp_path / "out")
@@ -216,7 +239,7 @@ def test_a_build_that_ended_after_linking_goes_on(tmp_path, orders, monkeypatch,
     agree(second, build_cache(asked, tmp_path / "fresh"))
 
 
-# ---------------------------------------------------------------------------------------------- in real processes
+# -------------------------------------------------------------------------------- in real processes
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["first run", "second run"])
@@ -227,7 +250,11 @@ def test_no_task_can_write_into_a_shard_of_an_earlier_cache(tmp_path, orders, mo
     write(tmp_path / "data", "013.npz", 1013)
     if again:  # the run before came so far that all shards were under their last name
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(builder.CacheFinisher, "run", lambda self: (_ for _ in ()).throw(StorageError("ended")))
+            patch.setattr(
+                builder.CacheFinisher,
+                "run",
+                lambda self: (_ for _ in ()).throw(StorageError("ended")),
+            )
             with pytest.raises(StorageError, match="ended"):
                 build_cache(job(tmp_path / "data"), tmp_path / "out")
         for path in tmp_path.rglob("records/*"):
@@ -236,9 +263,11 @@ def test_no_task_can_write_into_a_shard_of_an_earlier_cache(tmp_path, orders, mo
 
     def seen(*args, sandbox, **kwargs):
         shared.extend(
-            path for place in sandbox.write for path in Path(place).rglob("*")
+            path
+            for place in sandbox.write
+            for path in Path(place).rglob("*")
             if path.is_file() and path.stat().st_nlink > 1
-        )  # fmt: skip
+        )
         return real(*args, sandbox=sandbox, **kwargs)
 
     real = builder.ordered_map
@@ -270,7 +299,7 @@ def test_no_file_is_opened_but_the_changed_one(tmp_path, monkeypatch, workers):
     agree(one, fresh)
 
 
-# ---------------------------------------------------------------------------------------------- what is hostile
+# ---------------------------------------------------------------------------------- what is hostile
 
 
 @pytest.mark.parametrize("length", [1 << 40, 1 << 62, -5, 0])
@@ -318,7 +347,9 @@ def test_a_process_that_writes_shards_does_not_displace_a_proven_one(tmp_path, m
     second = build_cache(job(tmp_path / "data"), tmp_path / "out")
     assert len(displaced) > 4
     assert second.reuse.linked > 1
-    assert [path for path in second.path.rglob("*") if not path.is_dir() and not path.is_file()] == []
+    assert [
+        path for path in second.path.rglob("*") if not path.is_dir() and not path.is_file()
+    ] == []
     assert [path for path in second.path.rglob("*") if path.is_symlink()] == []
     assert verify(second.path) == []
     monkeypatch.setattr(builder, "ordered_map", real)
@@ -360,11 +391,16 @@ def test_a_build_goes_on_with_shards_that_were_linked(tmp_path, orders):
     first = build_cache(job(tmp_path / "data"), tmp_path / "out")
     asked = job(tmp_path / "data", invalid={"001.npz": ("DC201",)})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(builder, "CacheFinisher", lambda *_: (_ for _ in ()).throw(StorageError("ended")))
+        patch.setattr(
+            builder, "CacheFinisher", lambda *_: (_ for _ in ()).throw(StorageError("ended"))
+        )
         with pytest.raises(StorageError, match="ended"):
             build_cache(asked, tmp_path / "out")
     orders.clear()
     second = build_cache(asked, tmp_path / "out")
     assert (second.kept, orders) == (second.shards, [])
-    assert all(p.stat().st_ino == shards(first.path)[n].stat().st_ino for n, p in shards(second.path).items())
+    assert all(
+        p.stat().st_ino == shards(first.path)[n].stat().st_ino
+        for n, p in shards(second.path).items()
+    )
     agree(second, build_cache(asked, tmp_path / "fresh"))

@@ -51,7 +51,9 @@ def test_without_a_cache_there_is_nothing_to_compare_with(data):
 
 def test_a_declaration_is_named_by_its_path(data):
     build(schema(), data, "out")
-    assert told(data, schema(size="0.1..10"))[0] == {"schema.fields.points.size": ("absent", "0.1..10")}
+    assert told(data, schema(size="0.1..10"))[0] == {
+        "schema.fields.points.size": ("absent", "0.1..10")
+    }
     found = told(data, schema(unit="cm"))[0]
     assert found["schema.fields.points.unit"] == ("m", "cm")
     assert found["layout.points.attrs.unit"] == ("m", "cm")
@@ -69,7 +71,10 @@ def test_files_that_came_went_and_changed_are_named(data):
     shutil.copy(data / "2.npy", data / "9.npy")
     np.save(data / "3.npy", np.ones((40, 3), np.float32))
     found = told(data, schema())[0]
-    assert found["sources"] == ("6 files", "6 files: 1 added (9.npy); 1 gone (1.npy); 1 changed (3.npy)")
+    assert found["sources"] == (
+        "6 files",
+        "6 files: 1 added (9.npy); 1 gone (1.npy); 1 changed (3.npy)",
+    )
     assert found["samples"][1].startswith("6 samples: 1 added (9.npy); 1 gone (1.npy)")
 
 
@@ -77,8 +82,9 @@ def test_a_sample_that_is_judged_otherwise_is_named(data):
     build(schema(), data, "out")
     found = told(data, schema(size="50..60"))[0]
     assert found["samples"] == (
-        "6 samples", "6 samples: 6 judged otherwise (0.npy, 1.npy, 2.npy, and 3 more)"
-    )  # fmt: skip
+        "6 samples",
+        "6 samples: 6 judged otherwise (0.npy, 1.npy, 2.npy, and 3 more)",
+    )
 
 
 def test_two_caches_are_told_apart_as_a_build_is_from_a_cache(data):
@@ -92,7 +98,9 @@ def test_two_caches_are_told_apart_as_a_build_is_from_a_cache(data):
     (second,) = build(wanted, data, "out")
     assert {d.where: (d.before, d.now) for d in compare_caches(second.path, first.path)} == said
     assert compare_caches(first.path, first.path) == []
-    (there,) = [d for d in compare_caches(first.path, second.path) if d.where == "schema.fields.points.size"]
+    (there,) = [
+        d for d in compare_caches(first.path, second.path) if d.where == "schema.fields.points.size"
+    ]
     assert (there.before, there.now) == ("0.1..5", "absent")
 
 
@@ -131,7 +139,9 @@ def test_leaves_are_told_by_their_path(now, before, found):
 
 def run(*args):
     code = "import sys; from datacheck.cli.main import main; sys.exit(main())"
-    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *args], capture_output=True, text=True, check=False
+    )
     return done.returncode, done.stdout
 
 
@@ -162,14 +172,18 @@ def pair_of(place, inputs):
     for folder, said in zip(folders, inputs, strict=True):
         layout = [[*one, [], None, "array", False, {}] for one in said["layout"]]
         folder.mkdir()
-        (folder / "inputs.json").write_text(json.dumps({"said": said | {"layout": layout, "transforms": []}}))
+        (folder / "inputs.json").write_text(
+            json.dumps({"said": said | {"layout": layout, "transforms": []}})
+        )
         write_manifest(folder, measure_files(folder), "0" * 32)
     return folders
 
 
 def test_the_command_ends_with_1_where_another_cache_would_be_made(data):
     (data.parent / "clouds.yaml").write_text(
-        "datacheck: 1\nname: clouds\nsamples: {files: '*.npy'}\nfields: " + json.dumps(CLOUDS) + "\n"
+        "datacheck: 1\nname: clouds\nsamples: {files: '*.npy'}\nfields: "
+        + json.dumps(CLOUDS)
+        + "\n"
     )
     call = ("cache", "explain-key", "clouds.yaml", "--data", "data", "--out", "out")
     assert run(*call)[0] == 1

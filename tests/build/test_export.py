@@ -57,11 +57,17 @@ def content(count):
     for i in range(count):
         rows = 0 if i == 6 else i + 1
         sample = {
-            "actions": rng.standard_normal((rows, 2)), "obs/pose": rng.standard_normal((rows, 3)).astype(np.float32),
-            "Label": np.int16(i), "label": np.array([i % 2 == 1, True]), "text": f"cloud {i} é\0" if i % 2 else "",
-        }  # fmt: skip
+            "actions": rng.standard_normal((rows, 2)),
+            "obs/pose": rng.standard_normal((rows, 3)).astype(np.float32),
+            "Label": np.int16(i),
+            "label": np.array([i % 2 == 1, True]),
+            "text": f"cloud {i} é\0" if i % 2 else "",
+        }
         if i % 3:
-            sample |= {"mask.near": rng.standard_normal(2).astype(np.float16), "more": {"n": [i, None, "x"]}}
+            sample |= {
+                "mask.near": rng.standard_normal(2).astype(np.float16),
+                "more": {"n": [i, None, "x"]},
+            }
         found.append(sample)
     return found
 
@@ -73,9 +79,14 @@ def cache(tmp_path):
     order = sorted(range(8), key=lambda i: KEYS[i].encode())
     made, valid = np.arange(8) != 5, np.arange(8) != 2
     folder = make_cache(
-        tmp_path / "out", SPECS, [samples[i] for i in order], keys=[KEYS[i] for i in order], made=made[order],
-        valid=valid[order], k=2,
-    )  # fmt: skip
+        tmp_path / "out",
+        SPECS,
+        [samples[i] for i in order],
+        keys=[KEYS[i] for i in order],
+        made=made[order],
+        valid=valid[order],
+        k=2,
+    )
     return folder, {KEYS[i]: samples[i] for i in order}
 
 
@@ -89,7 +100,9 @@ def same(found, wanted):
 
 
 def tree(folder):
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+    return {
+        str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()
+    }
 
 
 def about(folder):
@@ -121,8 +134,12 @@ def test_npz_holds_every_field_of_every_valid_sample(cache, tmp_path):
 
 
 def test_two_keys_that_are_one_file_are_refused(tmp_path, monkeypatch):
-    folder = make_cache(tmp_path / "c", {"x": ArraySpec("int8", ())}, [{"x": np.int8(1)}] * 2, keys=["A", "a"])
-    monkeypatch.setattr(exporting, "_name", lambda key: key.lower() + ".npz")  # as a Mac's disk does it
+    folder = make_cache(
+        tmp_path / "c", {"x": ArraySpec("int8", ())}, [{"x": np.int8(1)}] * 2, keys=["A", "a"]
+    )
+    monkeypatch.setattr(
+        exporting, "_name", lambda key: key.lower() + ".npz"
+    )  # as a Mac's disk does it
     with pytest.raises(UsageError, match="another sample has the same file name"):
         export(folder, tmp_path / "to", "npz")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["c"]
@@ -130,7 +147,9 @@ def test_two_keys_that_are_one_file_are_refused(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("key", ["export.json/0", "a.npz/export.json/x", "export.json"])
 def test_a_folder_of_samples_may_be_called_as_what_lies_beside_them(tmp_path, key):
-    folder = make_cache(tmp_path / "c", {"x": ArraySpec("int8", ())}, [{"x": np.int8(1)}], keys=[key])
+    folder = make_cache(
+        tmp_path / "c", {"x": ArraySpec("int8", ())}, [{"x": np.int8(1)}], keys=[key]
+    )
     done = export(folder, tmp_path / "to", "npz")
     (name,) = [str(p.relative_to(done.path)) for p in done.path.rglob("*.npz") if p.is_file()]
     assert unquote(name.removesuffix(".npz")) == key
@@ -140,7 +159,10 @@ def test_a_folder_of_samples_may_be_called_as_what_lies_beside_them(tmp_path, ke
 @pytest.mark.parametrize("key", ["a/" + "é" * 100, "a/" * 1700 + "b"])
 def test_a_key_that_no_file_can_have_gets_another_name_that_is_told(tmp_path, key):
     folder = make_cache(
-        tmp_path / "c", {"x": ArraySpec("int8", ())}, [{"x": np.int8(i)} for i in (1, 2)], keys=[key, "b"]
+        tmp_path / "c",
+        {"x": ArraySpec("int8", ())},
+        [{"x": np.int8(i)} for i in (1, 2)],
+        keys=[key, "b"],
     )
     done = export(folder, tmp_path / "to", "npz")
     assert done.samples == 2
@@ -151,7 +173,7 @@ def test_a_key_that_no_file_can_have_gets_another_name_that_is_told(tmp_path, ke
     assert export(folder, tmp_path / "tar", "webdataset").samples == 2
 
 
-# ---------------------------------------------------------------------------------------------- WebDataset
+# --------------------------------------------------------------------------------------- WebDataset
 
 
 def read_as_webdataset(path):
@@ -159,7 +181,13 @@ def read_as_webdataset(path):
     found = []
     with tarfile.open(path) as tar:
         for member in tar:
-            assert (member.mtime, member.uid, member.gid, member.uname, member.mode) == (0, 0, 0, "", 0o644)
+            assert (member.mtime, member.uid, member.gid, member.uname, member.mode) == (
+                0,
+                0,
+                0,
+                "",
+                0o644,
+            )
             if re.match(r"__[^/]*__($|/)", member.name):
                 continue  # taken for metadata
             key, suffix = re.match(r"^((?:.*/|)[^.]+)[.]([^/]*)$", member.name).groups()
@@ -172,7 +200,9 @@ def read_as_webdataset(path):
     return found
 
 
-def test_webdataset_tars_hold_every_field_under_names_that_it_splits_rightly(cache, tmp_path, monkeypatch):
+def test_webdataset_tars_hold_every_field_under_names_that_it_splits_rightly(
+    cache, tmp_path, monkeypatch
+):
     folder, samples = cache
     monkeypatch.setattr(exporting, "SHARD_BYTES", 12_000)
     done = export(folder, tmp_path / "to", "webdataset")
@@ -182,9 +212,14 @@ def test_webdataset_tars_hold_every_field_under_names_that_it_splits_rightly(cac
     assert [unquote(sample["__key__"]) for sample in found] == sorted(VALID, key=str.encode)
     names = about(done.path)["names"]["fields"]
     assert names == {
-        "actions": "actions.npy", "obs/pose": "obs%2fpose.npy", "Label": "%4cabel.npy", "label": "label.npy",
-        "mask.near": "mask.near.npy", "text": "text.txt", "more": "more.json",
-    }  # fmt: skip
+        "actions": "actions.npy",
+        "obs/pose": "obs%2fpose.npy",
+        "Label": "%4cabel.npy",
+        "label": "label.npy",
+        "mask.near": "mask.near.npy",
+        "text": "text.txt",
+        "more": "more.json",
+    }
     for sample in found:
         wanted = samples[unquote(sample.pop("__key__"))]
         assert len(sample) == len(wanted)
@@ -207,17 +242,24 @@ def test_names_are_plain_and_give_the_key_again(key):
         assert re.fullmatch(r"[A-Za-z0-9_.~ @+=,()\[\]%/-]+", name)
         assert not set(name.split("/")) & {"", ".", ".."}
         assert "." not in name or not escaped.startswith(".")
-        back = "/".join("" if part == "%00" else unquote(part, errors="surrogatepass") for part in name.split("/"))
+        back = "/".join(
+            "" if part == "%00" else unquote(part, errors="surrogatepass")
+            for part in name.split("/")
+        )
         assert back == "/".join("" if part == "\0" else part for part in key.split("/"))
 
 
-# ---------------------------------------------------------------------------------------------- robomimic
+# ---------------------------------------------------------------------------------------- robomimic
 
 
 def read_as_robomimic(path, obs, others, mask=None):
     """Make the accesses that robomimic's `SequenceDataset` makes when it loads a file into memory."""
     with h5py.File(path, "r", swmr=True, libver="latest") as file:
-        demos = file["data"] if mask is None else [name.decode("utf-8") for name in np.array(file[f"mask/{mask}"])]
+        demos = (
+            file["data"]
+            if mask is None
+            else [name.decode("utf-8") for name in np.array(file[f"mask/{mask}"])]
+        )
         found = {}
         for name in sorted(demos, key=lambda name: int(name[5:])):
             demo = file[f"data/{name}"]
@@ -225,7 +267,9 @@ def read_as_robomimic(path, obs, others, mask=None):
             assert steps >= 1
             values = {key: file[f"data/{name}/obs/{key}"][()] for key in obs}
             values |= {key: demo[key][()].astype("float32") for key in others if key in demo}
-            assert {len(value) for value in values.values()} == {steps}  # it takes steps by number, up to the last
+            assert {len(value) for value in values.values()} == {
+                steps
+            }  # it takes steps by number, up to the last
             found[demo.attrs["key"]] = values
         return found
 
@@ -258,14 +302,24 @@ def test_robomimic_names_the_valid_ones_among_all(cache, tmp_path):
     folder, _ = cache
     done = export(folder, tmp_path / "to", "robomimic", invalid=True)
     assert done.left_out == {"not made": 1, "empty": 1}
-    assert read_as_robomimic(done.path / "demo.hdf5", [], ["actions"]).keys() == {*VALID, KEYS[2]} - {KEYS[6]}
-    assert read_as_robomimic(done.path / "demo.hdf5", [], ["actions"], "train").keys() == {*VALID} - {KEYS[6]}
+    assert read_as_robomimic(done.path / "demo.hdf5", [], ["actions"]).keys() == {
+        *VALID,
+        KEYS[2],
+    } - {KEYS[6]}
+    assert read_as_robomimic(done.path / "demo.hdf5", [], ["actions"], "train").keys() == {
+        *VALID
+    } - {KEYS[6]}
 
 
 def test_an_episode_without_actions_is_left_out_whatever_else_it_has(tmp_path):
-    specs = {"actions": ArraySpec("float64", (2,), "T", optional=True), "obs/pose": ArraySpec("float32", (3,), "T")}
+    specs = {
+        "actions": ArraySpec("float64", (2,), "T", optional=True),
+        "obs/pose": ArraySpec("float32", (3,), "T"),
+    }
     whole = {"actions": np.ones((2, 2)), "obs/pose": np.ones((2, 3))}
-    folder = make_cache(tmp_path / "c", specs, [whole, {"obs/pose": np.ones((4, 3))}], keys=["a", "b"])
+    folder = make_cache(
+        tmp_path / "c", specs, [whole, {"obs/pose": np.ones((4, 3))}], keys=["a", "b"]
+    )
     done = export(folder, tmp_path / "to", "robomimic")
     assert (done.samples, done.left_out) == (1, {"empty": 1})
     assert list(read_as_robomimic(done.path / "demo.hdf5", ["pose"], ["actions"], "train")) == ["a"]
@@ -281,10 +335,13 @@ def test_robomimic_comes_back_as_the_same_samples(tmp_path):
     assert two.usable.all()
     with h5py.File(done.path / "demo.hdf5") as file:
         before = {f"demo.hdf5/{name}": demo.attrs["key"] for name, demo in file["data"].items()}
-    digests = dict(zip(one.keys(range(len(one))), one.digests(range(len(one))).tolist(), strict=True))
+    digests = dict(
+        zip(one.keys(range(len(one))), one.digests(range(len(one))).tolist(), strict=True)
+    )
     again = dict(zip(two.keys(range(len(two))), two.digests(range(len(two))).tolist(), strict=True))
     names = {
-        key: next(old for name, old in before.items() if name.split("/")[-1] == key.split("/")[-1]) for key in again
+        key: next(old for name, old in before.items() if name.split("/")[-1] == key.split("/")[-1])
+        for key in again
     }
     assert len(set(names.values())) == len(digests) == 8
     assert {names[key]: digest for key, digest in again.items()} == digests
@@ -293,24 +350,35 @@ def test_robomimic_comes_back_as_the_same_samples(tmp_path):
 def test_webdataset_comes_back_as_the_same_samples(tmp_path):
     rng = np.random.Generator(np.random.Philox(8))
     specs = {"obs/points": ArraySpec("float32", (3,), "P"), "label": ArraySpec("int16", ())}
-    values = [{"obs/points": rng.random((i + 1, 3), np.float32), "label": np.int16(i)} for i in range(5)]
+    values = [
+        {"obs/points": rng.random((i + 1, 3), np.float32), "label": np.int16(i)} for i in range(5)
+    ]
     first = make_cache(tmp_path / "one", specs, values, keys=[f"scan.{i}/a" for i in range(5)])
     names = about(export(first, tmp_path / "to", "webdataset").path)["names"]["fields"]
     fields = {
         "obs/points": {"at": names["obs/points"], "shape": ["P", 3]},
         "label": {"at": names["label"], "shape": []},
     }
-    (second,) = build(schema_of(fields, files="*.tar", samples={"each": "key"}), tmp_path / "to", tmp_path / "two")
+    (second,) = build(
+        schema_of(fields, files="*.tar", samples={"each": "key"}), tmp_path / "to", tmp_path / "two"
+    )
     one, two = open_cache(first), open_cache(second.path)
-    assert [unquote(key.removeprefix("shard-000000.tar:/")) for key in two.keys(range(5))] == one.keys(range(5))
+    assert [
+        unquote(key.removeprefix("shard-000000.tar:/")) for key in two.keys(range(5))
+    ] == one.keys(range(5))
     assert two.digests(range(5)).tolist() == one.digests(range(5)).tolist()
     assert two.usable.all()
 
 
-@pytest.mark.parametrize("spec", [ArraySpec("float32", (7, 2)), ArraySpec("float32", (), "T"), None])
+@pytest.mark.parametrize(
+    "spec", [ArraySpec("float32", (7, 2)), ArraySpec("float32", (), "T"), None]
+)
 def test_what_holds_no_episodes_is_refused(tmp_path, spec):
     specs = {"x": ArraySpec("int8", ()), **({"actions": spec} if spec else {})}
-    sample = {"x": np.int8(1), **({"actions": np.zeros((7, 2) if spec.dim is None else 3)} if spec else {})}
+    sample = {
+        "x": np.int8(1),
+        **({"actions": np.zeros((7, 2) if spec.dim is None else 3)} if spec else {}),
+    }
     folder = make_cache(tmp_path / "c", specs, [sample])
     with pytest.raises(UsageError, match=r"robomimic needs a field actions .*; there are"):
         export(folder, tmp_path / "to", "robomimic")
@@ -329,15 +397,23 @@ def test_a_split_that_hdf5_cannot_name_is_refused(tmp_path, split):
 
 
 @pytest.mark.parametrize("key", ["a\0b", "\0", "a\ud800b", "caf\udce9"])
-def test_a_key_that_hdf5_cannot_hold_is_named_before_anything_is_written(tmp_path, monkeypatch, key):
+def test_a_key_that_hdf5_cannot_hold_is_named_before_anything_is_written(
+    tmp_path, monkeypatch, key
+):
     monkeypatch.setattr(exporting, "_AT_ONCE", 1)
     specs = {"actions": ArraySpec("float32", (2,), "T")}
     samples = [{"actions": np.ones((3, 2))}] * 2
-    folder = make_cache(tmp_path / "c", specs, samples, keys=["good", HalfPair(key)], valid=[True, False])
-    with pytest.raises(UsageError, match=f"HDF5 can hold no key {re.escape(repr(key))}. Choose another format"):
+    folder = make_cache(
+        tmp_path / "c", specs, samples, keys=["good", HalfPair(key)], valid=[True, False]
+    )
+    with pytest.raises(
+        UsageError, match=f"HDF5 can hold no key {re.escape(repr(key))}. Choose another format"
+    ):
         export(folder, tmp_path / "to", "robomimic", invalid=True)
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
-    assert export(folder, tmp_path / "valid", "robomimic").samples == 1  # what is left out is written nowhere
+    assert (
+        export(folder, tmp_path / "valid", "robomimic").samples == 1
+    )  # what is left out is written nowhere
     for form in ("npz", "webdataset"):
         assert export(folder, tmp_path / form, form, invalid=True).samples == 2
 
@@ -366,7 +442,7 @@ def test_a_field_of_more_axes_than_hdf5_has_is_refused(tmp_path, axes, dim):
         assert export(folder, tmp_path / "to", "robomimic").samples == 1
 
 
-# ---------------------------------------------------------------------------------------------- of all formats
+# ----------------------------------------------------------------------------------- of all formats
 
 FORMATS = ["robomimic", "webdataset", "npz"]
 
@@ -413,12 +489,16 @@ def test_what_a_killed_export_left_goes_with_the_next_to_that_name(cache, tmp_pa
     to = tmp_path / "to.[x]"
     script = (
         "import os, sys\nfrom pathlib import Path\nimport datacheck.build.export as e\n"
-        "e._named = lambda *_: (print('grown', flush=True), sys.stdin.read())\ne.export(*sys.argv[1:], 'npz')"
+        "e._named = lambda *_: (print('grown', flush=True), "
+        "sys.stdin.read())\ne.export(*sys.argv[1:], 'npz')"
     )
     with ExitStack() as stack:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         running = [
-            stack.enter_context(subprocess.Popen([sys.executable, "-c", script, folder, to], **pipes)) for _ in range(2)
+            stack.enter_context(
+                subprocess.Popen([sys.executable, "-c", script, folder, to], **pipes)
+            )
+            for _ in range(2)
         ]
         for one in running:
             stack.callback(one.kill)
@@ -443,7 +523,9 @@ def test_what_a_killed_export_left_goes_with_the_next_to_that_name(cache, tmp_pa
         assert set(tmp_path.glob(".to*")) == kept
 
 
-def test_an_export_whose_folder_another_takes_for_one_that_was_left_makes_another(cache, tmp_path, monkeypatch):
+def test_an_export_whose_folder_another_takes_for_one_that_was_left_makes_another(
+    cache, tmp_path, monkeypatch
+):
     folder, _ = cache
     real, lost = fsops.hold, []
 
@@ -461,7 +543,9 @@ def test_an_export_whose_folder_another_takes_for_one_that_was_left_makes_anothe
     assert len(set(lost)) == 2
 
 
-def test_an_empty_folder_is_filled_and_one_that_comes_meanwhile_is_left(cache, tmp_path, monkeypatch):
+def test_an_empty_folder_is_filled_and_one_that_comes_meanwhile_is_left(
+    cache, tmp_path, monkeypatch
+):
     folder, _ = cache
     (tmp_path / "to").mkdir()
     assert export(folder, tmp_path / "to", "npz").samples == 6
@@ -480,30 +564,42 @@ def test_an_empty_folder_is_filled_and_one_that_comes_meanwhile_is_left(cache, t
 
 
 def test_where_nothing_is_left_there_is_nothing_to_export(tmp_path):
-    folder = make_cache(tmp_path / "c", {"x": ArraySpec("int8", ())}, [{"x": np.int8(1)}] * 3, valid=[False] * 3)
+    folder = make_cache(
+        tmp_path / "c", {"x": ArraySpec("int8", ())}, [{"x": np.int8(1)}] * 3, valid=[False] * 3
+    )
     with pytest.raises(UsageError, match=r"no sample is left to export \(3 not valid\)"):
         export(folder, tmp_path / "to", "npz")
     assert export(folder, tmp_path / "to", "npz", invalid=True).samples == 3
 
 
 def test_a_sample_without_any_field_is_left_out(tmp_path):
-    specs = {"x": ArraySpec("int8", (), optional=True), "t": ArraySpec("uint8", (), "fields.t", "text", optional=True)}
+    specs = {
+        "x": ArraySpec("int8", (), optional=True),
+        "t": ArraySpec("uint8", (), "fields.t", "text", optional=True),
+    }
     folder = make_cache(tmp_path / "c", specs, [{"x": np.int8(1)}, {}, {"t": ""}])
     done = export(folder, tmp_path / "to", "webdataset")
     assert done.left_out == {"empty": 1}
     assert [sorted(s) for s in read_as_webdataset(done.path / "shard-000000.tar")] == [
-        ["__key__", "x.npy"], ["__key__", "t.txt"],
-    ]  # fmt: skip
+        ["__key__", "x.npy"],
+        ["__key__", "t.txt"],
+    ]
 
 
 def test_blocks_are_as_large_as_what_is_decoded(tmp_path, monkeypatch):
     specs = {"x": ArraySpec("uint8", (60_000,))}
-    folder = make_cache(tmp_path / "c", specs, [{"x": np.zeros(60_000, np.uint8)}] * 3, k=2, codec=Codec("zstd"))
+    folder = make_cache(
+        tmp_path / "c", specs, [{"x": np.zeros(60_000, np.uint8)}] * 3, k=2, codec=Codec("zstd")
+    )
     monkeypatch.setattr("datacheck.build.export.blocks", partial(blocks, most=100_000))
     real, read = Cache.gather, []
-    monkeypatch.setattr(Cache, "gather", lambda *given: read.append(real(*given).nbytes) or real(*given))
+    monkeypatch.setattr(
+        Cache, "gather", lambda *given: read.append(real(*given).nbytes) or real(*given)
+    )
     opened = open_cache(folder, verify="manifest")
-    assert [one.arrays["x"].nbytes for one in samples_of(opened, np.arange(3))] == read == [60_000] * 3
+    assert (
+        [one.arrays["x"].nbytes for one in samples_of(opened, np.arange(3))] == read == [60_000] * 3
+    )
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -526,7 +622,9 @@ def test_a_kill_at_any_call_leaves_no_folder_of_that_name(cache, tmp_path, form,
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("kind", ["create", "write", "write_at", "sync", "close", "rename"])
-def test_a_full_or_failing_disk_is_one_typed_error_and_leaves_nothing(cache, tmp_path, form, kind, monkeypatch):
+def test_a_full_or_failing_disk_is_one_typed_error_and_leaves_nothing(
+    cache, tmp_path, form, kind, monkeypatch
+):
     folder, _ = cache
     for number, code in ((0, errno.ENOSPC), (3, errno.EIO)):
         refusing = Refusing(kind, number, code)
@@ -538,7 +636,11 @@ def test_a_full_or_failing_disk_is_one_typed_error_and_leaves_nothing(cache, tmp
             raised = caught
         monkeypatch.setattr(fsops, "SYSTEM", System())
         assert (raised is None) == (refusing.left >= 0)
-        assert raised is None or kind == "sync" or isinstance(raised, OutOfSpaceError) == (code == errno.ENOSPC)
+        assert (
+            raised is None
+            or kind == "sync"
+            or isinstance(raised, OutOfSpaceError) == (code == errno.ENOSPC)
+        )
         assert [p.name for p in tmp_path.glob(".*")] == []
         assert (tmp_path / f"{number}").exists() == (raised is None)
 
@@ -576,7 +678,9 @@ def test_a_disk_that_is_full_at_any_write_does_not_kill_the_process(cache, tmp_p
         monkeypatch.setattr(fsops, "SYSTEM", Counting())
         export(folder, tmp_path / "counted", "robomimic")
     script = [sys.executable, "-c", HDF5, str(folder), str(tmp_path), str(Counting.calls)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(repository), *filter(None, sys.path)])}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(repository), *filter(None, sys.path)])
+    }
     done = subprocess.run(script, capture_output=True, text=True, env=environment)
     assert (done.returncode, done.stdout.split()) == (0, ["told"] * Counting.calls), done.stderr
     assert Counting.calls > 20

@@ -19,7 +19,10 @@ from datacheck.build.shard_worker import write_shards
 from datacheck.errors import UsageError
 from tests.build.make import job_of, schema_of, tree
 
-FIELDS = {"x": {"role": "points", "shape": [1000, 3], "dtype": "float32"}, "n": {"role": "value", "shape": ["T"]}}
+FIELDS = {
+    "x": {"role": "points", "shape": [1000, 3], "dtype": "float32"},
+    "n": {"role": "value", "shape": ["T"]},
+}
 SCRIPT = """
 import sys
 from pathlib import Path
@@ -60,7 +63,12 @@ def start(repository, data, out, *steps, before=(), **options):
     }
     command = [*before, sys.executable, "-c", SCRIPT, str(data), str(out), *steps]
     return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, **options
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        **options,
     )
 
 
@@ -97,7 +105,9 @@ def test_a_killed_build_publishes_nothing_and_the_next_one_does(data, tmp_path, 
 
 
 def test_a_file_size_limit_is_out_of_space(data, tmp_path, repository, monkeypatch):
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # cut off in a fresh clone, it fails all later starts
+    monkeypatch.setenv(
+        "PYTHONDONTWRITEBYTECODE", "1"
+    )  # cut off in a fresh clone, it fails all later starts
 
     def limited():
         import resource
@@ -112,15 +122,22 @@ def test_a_file_size_limit_is_out_of_space(data, tmp_path, repository, monkeypat
     assert not published(tmp_path / "out")
 
 
-@pytest.mark.parametrize("size", ["64k", "560k", "700k"])  # full before it begins, while writing shards, tables
+@pytest.mark.parametrize(
+    "size", ["64k", "560k", "700k"]
+)  # full before it begins, while writing shards, tables
 def test_a_full_disk_is_out_of_space_and_room_is_all_it_takes(data, tmp_path, repository, size):
-    if shutil.which("unshare") is None or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode
+    ):
         pytest.skip("this machine lets nobody mount a small disk (unshare -m)")
     out = tmp_path / "out"
     out.mkdir()
     twice = (
-        f'mount -t tmpfs -o size={size} none "{out}" && "$@"; first=$?; find "{out}" -name manifest.json >&2; '
-        f'mount -o remount,size=9m "{out}"; "$@" && cd "{out}"/*/*/* && sha256sum < manifest.json >&2; exit $first'
+        f'mount -t tmpfs -o size={size} none "{out}" && "$@"; first=$?; find "{out}" -name '
+        f"manifest.json >&2; "
+        f'mount -o remount,size=9m "{out}"; "$@" && cd "{out}"/*/*/* && sha256sum < manifest.json '
+        f">&2; exit $first"
     )
     process = start(repository, data, out, before=["unshare", "-m", "sh", "-c", twice, "sh"])
     said, errors = process.communicate(timeout=120)
@@ -128,7 +145,10 @@ def test_a_full_disk_is_out_of_space_and_room_is_all_it_takes(data, tmp_path, re
     assert "OutOfSpaceError" in said
     assert ("bytes or more" in said) == (size == "64k")
     golden = built_here(data, tmp_path / "golden")
-    assert errors.split() == [hashlib.sha256((golden / "manifest.json").read_bytes()).hexdigest(), "-"]
+    assert errors.split() == [
+        hashlib.sha256((golden / "manifest.json").read_bytes()).hexdigest(),
+        "-",
+    ]
 
 
 def test_a_late_task_cannot_touch_a_published_cache(data, tmp_path, monkeypatch):

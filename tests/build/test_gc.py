@@ -52,14 +52,18 @@ def sweep(root, *policy, **more):
 
 
 def files(root):
-    return sorted(str(p.relative_to(root)) for p in Path(root).rglob("*") if p.is_symlink() or p.is_file())
+    return sorted(
+        str(p.relative_to(root)) for p in Path(root).rglob("*") if p.is_symlink() or p.is_file()
+    )
 
 
-# ---------------------------------------------------------------------------------------------- what goes
+# ---------------------------------------------------------------------------------------- what goes
 
 
 def test_the_newest_of_each_split_stay(tmp_path):
-    made = [cache(tmp_path, n, days=n) for n in range(4)] + [cache(tmp_path, 7, days=9, split="val")]
+    made = [cache(tmp_path, n, days=n) for n in range(4)] + [
+        cache(tmp_path, 7, days=9, split="val")
+    ]
     assert going(survey(tmp_path)) == set()
     assert going(survey(tmp_path, 2)) == {made[2].name, made[3].name}
     assert going(survey(tmp_path, 0)) == {one.name for one in made}
@@ -144,12 +148,16 @@ def test_shared_files_give_nothing_back_until_their_last_name_goes(tmp_path):
     (first,) = (found for found in survey(tmp_path, 1) if found.goes)
     assert (first.path, freed_bytes([first])) == (one, total - (one / shard).stat().st_size)
     both = survey(tmp_path, 0)
-    assert freed_bytes(both) - sum(freed_bytes([found]) for found in both) == (one / shard).stat().st_size >= size
+    assert (
+        freed_bytes(both) - sum(freed_bytes([found]) for found in both)
+        == (one / shard).stat().st_size
+        >= size
+    )
     remove(first)
     assert open_cache(two, verify="manifest").gather("x", [0]).shape == (1, 700)
 
 
-# ---------------------------------------------------------------------------------------------- what is not ours
+# --------------------------------------------------------------------------------- what is not ours
 
 
 def test_what_is_strange_stays_and_is_named(tmp_path):
@@ -179,7 +187,9 @@ def test_what_is_strange_stays_and_is_named(tmp_path):
 def test_what_cannot_be_listed_or_removed_stays_and_the_rest_goes(tmp_path):
     made = [cache(tmp_path, n, days=n) for n in range(2)]
     closed = cache(tmp_path, 3, split="val")
-    (build := made[0].parent / ".building" / ("a" * 16 + "." + "1" * 32) / "work").mkdir(parents=True)
+    (build := made[0].parent / ".building" / ("a" * 16 + "." + "1" * 32) / "work").mkdir(
+        parents=True
+    )
     (build / "attempt").touch()
     for path, mode in ((closed, 0o000), (build, 0o500)):
         path.chmod(mode)
@@ -189,8 +199,9 @@ def test_what_cannot_be_listed_or_removed_stays_and_the_rest_goes(tmp_path):
             found = survey(tmp_path, 1)
             assert words(found)[closed.name] == "cannot be listed: permission denied"
             assert {one.path.name: remove(one) for one in found if one.goes} == {
-                made[1].name: True, build.parent.name: False,
-            }  # fmt: skip
+                made[1].name: True,
+                build.parent.name: False,
+            }
     finally:
         closed.chmod(0o755)
         for path in tmp_path.rglob("work"):
@@ -220,7 +231,11 @@ def test_a_folder_that_becomes_a_link_leads_to_no_other_cache(tmp_path, kind):
     root = tmp_path / "out"
     made = cache(root, 1)
     place = made.parent
-    name = {"cache": made.name, "trash": f".trash/{made.name}.{'0' * 32}", "build": f".building/{made.name}.{'0' * 32}"}
+    name = {
+        "cache": made.name,
+        "trash": f".trash/{made.name}.{'0' * 32}",
+        "build": f".building/{made.name}.{'0' * 32}",
+    }
     (place / name[kind]).parent.mkdir(exist_ok=True)
     if kind == "build":
         shutil.rmtree(made)
@@ -338,13 +353,15 @@ def test_other_folders_and_files_are_not_looked_at(tmp_path):
 
 
 def test_the_trash_goes_whatever_is_damaged_there(tmp_path):
-    for number, damage in enumerate([
-        lambda c: None,
-        lambda c: (c / "manifest.json").write_text("{"),
-        lambda c: (c / "manifest.json").unlink(),
-        lambda c: shutil.rmtree(c / "fields"),
-        lambda c: (c / "fields/x/c.0.0").write_bytes(b""),
-    ]):  # fmt: skip
+    for number, damage in enumerate(
+        [
+            lambda c: None,
+            lambda c: (c / "manifest.json").write_text("{"),
+            lambda c: (c / "manifest.json").unlink(),
+            lambda c: shutil.rmtree(c / "fields"),
+            lambda c: (c / "fields/x/c.0.0").write_bytes(b""),
+        ]
+    ):
         made = cache(tmp_path, number)
         damage(made)
         trash = made.parent / ".trash"
@@ -357,11 +374,13 @@ def test_the_trash_goes_whatever_is_damaged_there(tmp_path):
     assert words(survey(tmp_path)) == {"mine": "not named like what datacheck moves there"}
 
 
-# ---------------------------------------------------------------------------------------------- kills and races
+# ---------------------------------------------------------------------------------- kills and races
 
 
 @pytest.mark.parametrize("done", [False, True])
-def test_a_kill_at_any_call_leaves_it_whole_or_without_a_name_and_the_next_run_finishes(tmp_path, monkeypatch, done):
+def test_a_kill_at_any_call_leaves_it_whole_or_without_a_name_and_the_next_run_finishes(
+    tmp_path, monkeypatch, done
+):
     counting = Killing(10**9)
     whole_names = files(cache(tmp_path / "counted", 1))
     monkeypatch.setattr(fsops, "SYSTEM", counting)
@@ -427,16 +446,24 @@ def test_what_stays_is_what_the_policy_says(tmp_path_factory, data):
     ages = data.draw(st.lists(st.integers(0, 20), min_size=1, max_size=5, unique=True))
     made = {cache(root, n, days=age + 0.5): age for n, age in enumerate(ages)}
     readers = {path: open_cache(path) for path in made if data.draw(st.booleans())}
-    keep, older = data.draw(st.none() | st.integers(0, 5)), data.draw(st.none() | st.integers(0, 20))
+    keep, older = (
+        data.draw(st.none() | st.integers(0, 5)),
+        data.draw(st.none() | st.integers(0, 20)),
+    )
     sweep(root, keep, None if older is None else older * DAY)
     rank = {path: sorted(ages).index(age) for path, age in made.items()}
     expected = {
-        path for path, age in made.items()
-        if path in readers or (keep is None and older is None) or (keep is not None and rank[path] < keep)
+        path
+        for path, age in made.items()
+        if path in readers
+        or (keep is None and older is None)
+        or (keep is not None and rank[path] < keep)
         or (older is not None and age < older)
-    }  # fmt: skip
+    }
     assert set(find_caches(root)) == expected
-    assert all((reader.gather("x", [0]) == int(path.name, 16)).all() for path, reader in readers.items())
+    assert all(
+        (reader.gather("x", [0]) == int(path.name, 16)).all() for path, reader in readers.items()
+    )
 
 
 def test_gc_names_its_kinds():

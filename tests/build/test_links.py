@@ -21,16 +21,26 @@ __all__ = ["golden", "job", "made"]  # fixtures
 
 
 def told(folder):
-    return {str(p.relative_to(folder)): (p.stat().st_mode, p.is_file() and p.read_bytes()) for p in folder.rglob("*")}
+    return {
+        str(p.relative_to(folder)): (p.stat().st_mode, p.is_file() and p.read_bytes())
+        for p in folder.rglob("*")
+    }
 
 
 @pytest.mark.parametrize(
     "where",
     [
-        "", "work", "work/records", "work/shards", "work/shards/fields", "work/shards/fields/cloud", "work/whole",
-        "work/records/0", "OWNER",
+        "",
+        "work",
+        "work/records",
+        "work/shards",
+        "work/shards/fields",
+        "work/shards/fields/cloud",
+        "work/whole",
+        "work/records/0",
+        "OWNER",
     ],
-)  # fmt: skip
+)
 def test_a_link_in_what_an_ended_build_left_leads_nowhere(job, made, golden, tmp_path, where):
     out, outside = tmp_path / "out", tmp_path / "outside"
     stopped(job, out, 3)
@@ -71,7 +81,9 @@ def test_a_link_in_the_place_of_the_folder_of_builds_is_refused(job, made, tmp_p
     (outside / f"{built.path.name}.{'1' * 32}").mkdir(parents=True)
     (outside / f".{built.path.name}.x.gone").mkdir()
     (built.path.parent / layout.BUILDING).symlink_to(outside)
-    with pytest.raises(StorageError, match=r"\.building: is a link.*Remove it and run the same command again"):
+    with pytest.raises(
+        StorageError, match=r"\.building: is a link.*Remove it and run the same command again"
+    ):
         build_cache(job, tmp_path / "out")
     staging.remove_abandoned(built.path.parent, built.path.name)
     assert len(told(outside)) == 2
@@ -86,17 +98,34 @@ def test_of_a_build_only_what_a_build_writes_is_removed(tmp_path):
     outside.mkdir()
     (outside / "0").write_text("mine")
     ours = [
-        "OWNER", ".OWNER.0123456789ab.partial", "work/attempt", "work/records/0",
+        "OWNER",
+        ".OWNER.0123456789ab.partial",
+        "work/attempt",
+        "work/records/0",
         "work/records/.1.0123456789ab.partial",
-        "again/12", "work/shards/fields/a/b/c.0.0", "work/shards/fields/x/.c.0.0123456789ab.partial",
-        "work/whole/zarr.json", "work/whole/fields/x/zarr.json", "work/whole/manifest.json",
-        "work/whole/build.json", "work/whole/sources.json", "work/whole/inputs.json", "work/whole/findings.json",
+        "again/12",
+        "work/shards/fields/a/b/c.0.0",
+        "work/shards/fields/x/.c.0.0123456789ab.partial",
+        "work/whole/zarr.json",
+        "work/whole/fields/x/zarr.json",
+        "work/whole/manifest.json",
+        "work/whole/build.json",
+        "work/whole/sources.json",
+        "work/whole/inputs.json",
+        "work/whole/findings.json",
         "work/whole/samples/key/c.0",
-    ]  # fmt: skip
+    ]
     foreign = [
-        "notes.txt", "work/notes.txt", "work/records/notes", "work/shards/model.pt", "work/whole/fields/x/data.npy",
-        "work/OWNER", "c.0", ".partial", "work/whole/fields/manifest.json",
-    ]  # fmt: skip
+        "notes.txt",
+        "work/notes.txt",
+        "work/records/notes",
+        "work/shards/model.pt",
+        "work/whole/fields/x/data.npy",
+        "work/OWNER",
+        "c.0",
+        ".partial",
+        "work/whole/fields/manifest.json",
+    ]
     for name in [*ours, *foreign]:
         (build / name).parent.mkdir(parents=True, exist_ok=True)
         (build / name).write_text("{}")
@@ -117,8 +146,9 @@ def test_a_folder_that_became_a_link_since_it_was_looked_at_is_left(tmp_path, ki
     made = cache(tmp_path, 1)
     path = {
         "build": made.parent / ".building" / f"{'a' * 16}.{'1' * 32}",
-        "cache": made, "trash": made.parent / ".trash" / f"{'b' * 16}.{'2' * 32}",
-    }[kind]  # fmt: skip
+        "cache": made,
+        "trash": made.parent / ".trash" / f"{'b' * 16}.{'2' * 32}",
+    }[kind]
     if kind != "cache":
         path.parent.mkdir()
         shutil.copytree(made, path if kind == "trash" else path / "work/whole")

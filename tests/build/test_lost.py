@@ -56,10 +56,15 @@ def until(true):
 def in_memory(dask, count):
     """Return when the workers hold so many answers."""
     with distributed.Client(dask.address, set_as_default=False) as client:
-        until(lambda: sum("datacheck-" in key for held in client.has_what().values() for key in held) >= count)
+        until(
+            lambda: (
+                sum("datacheck-" in key for held in client.has_what().values() for key in held)
+                >= count
+            )
+        )
 
 
-# ---------------------------------------------------------------------------------------------- answers that are lost
+# ---------------------------------------------------------------------------- answers that are lost
 
 
 @pytest.mark.slow
@@ -115,13 +120,18 @@ def test_tasks_that_another_client_has_dropped_are_no_lost_scheduler(dask, shut)
     next(found)
     with distributed.Client(dask.address, set_as_default=False) as other:
         other.restart(wait_for_workers=False)
-    with pytest.raises(StorageError, match=r"the Dask scheduler dropped our tasks \(scheduler-restart\)\. Run the sam"):
+    with pytest.raises(
+        StorageError,
+        match=r"the Dask scheduler dropped our tasks \(scheduler-restart\)\. Run the sam",
+    ):
         list(found)
 
 
-# ------------------------------------------------------------------------------------------- a scheduler that is lost
+# ------------------------------------------------------------------------- a scheduler that is lost
 
-LOST = "the connection to the Dask scheduler was lost. Look after it, then run the same command again."
+LOST = (
+    "the connection to the Dask scheduler was lost. Look after it, then run the same command again."
+)
 
 
 @pytest.mark.slow
@@ -142,7 +152,9 @@ def test_a_scheduler_that_ends_while_the_caller_is_busy_is_said(dask, shut, monk
 
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "behind"])
-def test_a_scheduler_that_ends_while_workers_are_asked_for_their_version_is_said(dask, shut, monkeypatch, when):
+def test_a_scheduler_that_ends_while_workers_are_asked_for_their_version_is_said(
+    dask, shut, monkeypatch, when
+):
     monkeypatch.setattr(parallel, "_CONNECT_S", 5.0)
     wait = distributed.wait
 
@@ -161,7 +173,9 @@ def test_a_scheduler_that_ends_while_workers_are_asked_for_their_version_is_said
 
 
 @pytest.mark.slow
-def test_a_worker_that_ends_between_its_version_and_our_look_at_it_is_not_waited_for(dask, shut, monkeypatch):
+def test_a_worker_that_ends_between_its_version_and_our_look_at_it_is_not_waited_for(
+    dask, shut, monkeypatch
+):
     wait, result, stopped = distributed.wait, distributed.Future.result, dask.workers[0]
 
     def waiting(*what, **how):
@@ -188,7 +202,10 @@ def test_a_scheduler_that_says_nothing_is_said_and_given_up(dask, shut, monkeypa
     monkeypatch.setattr(parallel, "_CONNECT_S", 2.0)
     monkeypatch.setattr(parallel, "_WORKERS_S", 3.0)
     dask.scheduler.send_signal(signal.SIGSTOP)
-    with pytest.raises(StorageError, match=f"{dask.address}: the scheduler has not answered for 3 s. Look after it, "):
+    with pytest.raises(
+        StorageError,
+        match=f"{dask.address}: the scheduler has not answered for 3 s. Look after it, ",
+    ):
         list(found)
     assert [line for line in told if "scheduler" in line] == [
         f"{dask.address}: the scheduler does not answer; waiting 3 s"

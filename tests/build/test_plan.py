@@ -66,7 +66,9 @@ def test_what_is_declared_stands():
 
 
 def test_what_is_open_is_what_most_have():
-    assert layout_of({"shape": ["T", "H", "W"]}, zeros(2, 8, 9), zeros(4, 8, 9), zeros(3, 1, 9)).item == (8, 9)
+    assert layout_of(
+        {"shape": ["T", "H", "W"]}, zeros(2, 8, 9), zeros(4, 8, 9), zeros(3, 1, 9)
+    ).item == (8, 9)
     assert layout_of({}, zeros(4, 3), zeros(4, 3)) == ArraySpec("float32", (4, 3))
     assert layout_of({}, zeros(4, 3), zeros(5, 3)).dim == "fields.f"
     assert layout_of({}, zeros(0, 3), zeros(0, 3)).dim == "fields.f"
@@ -79,7 +81,9 @@ def test_a_sample_that_cannot_be_made_makes_no_field_ragged(odd):
     assert layout_of({}, zeros(4, 3), odd, zeros(4, 3)) == ArraySpec("float32", (4, 3))
     assert layout_of({}, zeros(4), "a text", zeros(4)) == ArraySpec("float32", (4,))
     assert layout_of({}, zeros(4, 3), odd, zeros(5, 3)).dim == "fields.f"
-    assert layout_of({}, zeros(4, 3), zeros(0, 3), zeros(4, 3)).dim == "fields.f"  # this one can be made
+    assert (
+        layout_of({}, zeros(4, 3), zeros(0, 3), zeros(4, 3)).dim == "fields.f"
+    )  # this one can be made
 
 
 def test_ties_go_to_the_smaller_sizes():
@@ -106,12 +110,15 @@ def test_an_open_dtype_holds_all_where_one_does(dtypes, common):
 @pytest.mark.parametrize(
     ("role", "dtypes", "dtype"),
     [
-        ("class", ["int64"] * 5 + ["float32"], "int64"), ("timestamp", ["int64"] * 5 + ["float64"], "int64"),
+        ("class", ["int64"] * 5 + ["float32"], "int64"),
+        ("timestamp", ["int64"] * 5 + ["float64"], "int64"),
         ("timestamp", ["int64"] * 4 + ["float64"], "float64"),
-        ("timestamp", ["float64", "float64", "int64"], "float64"), ("class", ["int8", "int8", "int64"], "int64"),
-        ("value", ["int64", "int64", "float32"], "float64"), (None, ["int64", "int64", "float32"], "float64"),
+        ("timestamp", ["float64", "float64", "int64"], "float64"),
+        ("class", ["int8", "int8", "int64"], "int64"),
+        ("value", ["int64", "int64", "float32"], "float64"),
+        (None, ["int64", "int64", "float32"], "float64"),
     ],
-)  # fmt: skip
+)
 def test_classes_and_times_stay_whole_numbers_whatever_few_samples_have(role, dtypes, dtype):
     spec = {"role": role} if role else {}
     assert layout_of(spec, *[zeros(2, dtype=one) for one in dtypes]).dtype == dtype
@@ -123,7 +130,9 @@ def test_one_odd_file_of_floats_makes_no_floats_of_pictures():
     assert layout_of({}, *few[:18], zeros(2, 4, dtype="float64")).dtype == "float64"  # 1 of 19
     assert layout_of({}, *few, zeros(2, 4, dtype="uint16")).dtype == "uint16"  # which holds all
     for shape in ((), (3,)):  # 1 and 0.5 in JSON
-        assert layout_of({}, *([zeros(*shape, dtype="int64")] * 30), zeros(*shape)).dtype == "float64"
+        assert (
+            layout_of({}, *([zeros(*shape, dtype="int64")] * 30), zeros(*shape)).dtype == "float64"
+        )
     assert layout_of({}, *few).dtype == "uint8"
 
 
@@ -134,7 +143,10 @@ def test_a_field_that_few_samples_have_takes_no_room_where_it_is_absent():
     assert layout_of(None, large, large, None) == ArraySpec("float32", (1000, 3), optional=True)
     assert layout_of(None, zeros(), None, None).item == ()  # a number
     assert layout_of({"optional": True}, large, None, None).dim == "fields.f"
-    assert layout_of({"optional": True, "shape": [1000, 3]}, large, None, None).item == (1000, 3)  # it is asked for
+    assert layout_of({"optional": True, "shape": [1000, 3]}, large, None, None).item == (
+        1000,
+        3,
+    )  # it is asked for
 
 
 def test_only_valid_samples_have_a_say_unless_there_are_none():
@@ -183,9 +195,18 @@ def kept_of(seen, schema, count, codes=()):
     keys = [f"k{i}" for i in range(count)]
     good = np.array([key not in codes for key in keys])
     samples = SplitSamples(
-        keys, [], np.zeros(count, int), keys, np.ones(count, bool), good, [()] * count, np.zeros(count)
+        keys,
+        [],
+        np.zeros(count, int),
+        keys,
+        np.ones(count, bool),
+        good,
+        [()] * count,
+        np.zeros(count),
     )
-    return without_unstorable(resolve(schema_of(schema), seen, good), schema_of(schema), seen, samples)
+    return without_unstorable(
+        resolve(schema_of(schema), seen, good), schema_of(schema), seen, samples
+    )
 
 
 def test_an_odd_field_of_few_samples_that_no_cache_holds_is_left_out_and_named():
@@ -193,7 +214,9 @@ def test_an_odd_field_of_few_samples_that_no_cache_holds_is_left_out_and_named()
     two = seen_of(None, zeros(2), zeros(2))
     every = seen_of(zeros(2), zeros(2), zeros(2))
     found, said = kept_of(
-        {"f": every, "f/x": some, "e": seen_of(None, zeros(4, 0), None), "x" * 300: some}, {"*": {}}, 3
+        {"f": every, "f/x": some, "e": seen_of(None, zeros(4, 0), None), "x" * 300: some},
+        {"*": {}},
+        3,
     )
     assert list(found) == ["f"]
     assert [line.partition(":")[0] for line in said] == [
@@ -241,22 +264,28 @@ def test_a_name_that_is_too_long_for_a_file_is_refused(name):
 
 def test_a_scan_s_table_says_the_same_as_the_values():
     keys = ["a", "b", "c"]
-    schema = schema_of({"x": {"shape": ["P", 3]}, "s": {"shape": []}, "t": {"role": "text"}, "gone": {}})
+    schema = schema_of(
+        {"x": {"shape": ["P", 3]}, "s": {"shape": []}, "t": {"role": "text"}, "gone": {}}
+    )
     dims = np.array([[5, 3], [0, 0], [7, 3]])
     here = np.array([True, False, True])
     table = Table(
         keys=keys,
         columns={
-            "x:ndim": Measured(np.array([2, 0, 2]), here), "x:dims": Measured(dims, here),
+            "x:ndim": Measured(np.array([2, 0, 2]), here),
+            "x:dims": Measured(dims, here),
             "x:dtype": Measured(np.array(["float32", "", "float64"], dtype=object), here),
             "s:ndim": Measured(np.zeros(3, int), np.ones(3, bool)),
             "s:dtype": Measured(np.array(["int64"] * 3, dtype=object), np.ones(3, bool)),
             "t:ndim": Measured(np.full(3, -1), np.ones(3, bool)),
             "t:dtype": Measured(np.array(["text"] * 3, dtype=object), np.ones(3, bool)),
         },
-    )  # fmt: skip
+    )
     found = stats_of_table(schema, table)
-    wanted = {"x": seen_of(zeros(5, 3), None, zeros(7, 3, dtype="float64")), "t": seen_of("", "", "")}
+    wanted = {
+        "x": seen_of(zeros(5, 3), None, zeros(7, 3, dtype="float64")),
+        "t": seen_of("", "", ""),
+    }
     wanted["s"] = seen_of(*[zeros(dtype="int64")] * 3)
     assert sorted(found) == sorted(wanted)
     for name, one in wanted.items():
@@ -278,7 +307,9 @@ def test_whatever_mixture_a_table_holds_each_sample_has_its_own_form(rows):
         columns={
             "x:ndim": Measured(np.array([rank for _, (rank, _), _ in rows], np.int64), there),
             "x:dims": Measured(dims, there),
-            "x:dtype": Measured(np.array([dtype for _, (_, dtype), _ in rows], dtype=object), there),
+            "x:dtype": Measured(
+                np.array([dtype for _, (_, dtype), _ in rows], dtype=object), there
+            ),
         },
     )
     found = stats_of_table(schema_of({"x": {}}), table)["x"]
@@ -286,7 +317,9 @@ def test_whatever_mixture_a_table_holds_each_sample_has_its_own_form(rows):
         assert (found.which[i] >= 0) == ok
         if ok:
             array = Signature("array", dtype, rank, tuple(dims[i, 1 : max(1, rank)].tolist()))
-            assert found.signatures[found.which[i]] == (array if rank >= 0 else Signature(dtype, "uint8", 1, ()))
+            assert found.signatures[found.which[i]] == (
+                array if rank >= 0 else Signature(dtype, "uint8", 1, ())
+            )
             assert found.length[i] == (dims[i, 0] if rank > 0 else 0)
 
 
@@ -301,7 +334,9 @@ def test_a_table_is_enough_only_where_every_field_is_declared():
 def test_blocks_are_placed_by_key():
     from datacheck.model.sample import Origin, Piece, stack
 
-    blocks = stack([Piece("b", {"x": zeros(2, 3)}, Origin("f")), Piece("a", {"x": zeros(4, 3)}, Origin("f"))])
+    blocks = stack(
+        [Piece("b", {"x": zeros(2, 3)}, Origin("f")), Piece("a", {"x": zeros(4, 3)}, Origin("f"))]
+    )
     found = stats_of_blocks(["a", "b", "c"], blocks)["x"]
     assert found.signatures == [Signature("array", "float32", 2, (3,))]
     assert found.length.tolist() == [4, 2, 0]
@@ -313,10 +348,15 @@ def test_blocks_are_placed_by_key():
 
 def samples_of(count, size=100, **changes):
     said = {
-        "keys": [f"{i:04d}" for i in range(count)], "items": [Item("a")], "item_of": np.zeros(count, int),
-        "inner": [""] * count, "readable": np.ones(count, bool), "valid": np.ones(count, bool),
-        "codes": [()] * count, "nbytes": np.full(count, size),
-    }  # fmt: skip
+        "keys": [f"{i:04d}" for i in range(count)],
+        "items": [Item("a")],
+        "item_of": np.zeros(count, int),
+        "inner": [""] * count,
+        "readable": np.ones(count, bool),
+        "valid": np.ones(count, bool),
+        "codes": [()] * count,
+        "nbytes": np.full(count, size),
+    }
     return SplitSamples(**(said | changes))
 
 
@@ -332,9 +372,13 @@ def test_shards_and_tasks_partition_the_samples():
 
 def plan_of_files(*counts, k=10, per_task=2):
     """Return a plan of numbered samples of 100 bytes, so many of each file."""
-    keys = [f"{name}:{i:012d}" for name, count in zip("abc", counts, strict=False) for i in range(count)]
+    keys = [
+        f"{name}:{i:012d}" for name, count in zip("abc", counts, strict=False) for i in range(count)
+    ]
     item_of = np.repeat(np.arange(len(counts)), counts)
-    samples = samples_of(len(keys), keys=keys, items=[Item(name) for name in "abc"[: len(counts)]], item_of=item_of)
+    samples = samples_of(
+        len(keys), keys=keys, items=[Item(name) for name in "abc"[: len(counts)]], item_of=item_of
+    )
     return BuildPlan("all", samples, {"x": ArraySpec("float32", ())}, k, per_task)
 
 
@@ -351,7 +395,11 @@ def test_a_file_that_cannot_be_entered_in_the_middle_is_of_one_series_of_tasks()
 def test_a_series_ends_where_little_is_read_again():
     tasks = [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
     plan = plan_of_files(100)
-    assert list(plan.series({0: np.array([0, 40, 70])})) == [tasks[:2], [[4, 5], [6]], [[7, 8], [9]]]
+    assert list(plan.series({0: np.array([0, 40, 70])})) == [
+        tasks[:2],
+        [[4, 5], [6]],
+        [[7, 8], [9]],
+    ]
     # at most 1/16: one sample beside 20, two beside 40
     assert list(plan.series({0: np.array([0, 19, 38, 58])})) == [tasks[:1], tasks[1:3], tasks[3:]]
     assert list(plan.series({0: np.array([0, 18])})) == [tasks]
@@ -372,16 +420,23 @@ def test_a_sample_s_size_is_estimated_behind_the_transforms():
         "y": ArraySpec("float64", (4,)),
         "t": ArraySpec("uint8", (), "fields.t", "text"),
     }
-    seen = {"x": seen_of(zeros(10, 3), zeros(20, 3)), "y": seen_of(zeros(4), zeros(4)), "t": seen_of("", "")}
+    seen = {
+        "x": seen_of(zeros(10, 3), zeros(20, 3)),
+        "y": seen_of(zeros(4), zeros(4)),
+        "t": seen_of("", ""),
+    }
     samples = samples_of(2, nbytes=np.array([10 * 12 + 32 + 50, 20 * 12 + 32 + 70]))
     assert estimate_sample_bytes(before, before, seen, samples) == (202 + 342) // 2
     assert estimate_sample_bytes(before, {"x": before["x"]}, seen, samples) == 180
     assert estimate_sample_bytes(before, {"t": before["t"]}, seen, samples) == 60
-    assert estimate_sample_bytes(before, {"ids": ArraySpec("int64", (), "tokens")}, seen, samples) == 60
+    assert (
+        estimate_sample_bytes(before, {"ids": ArraySpec("int64", (), "tokens")}, seen, samples)
+        == 60
+    )
     assert estimate_sample_bytes(before, {"x": ArraySpec("float32", (16, 3))}, seen, samples) == 192
 
 
-# ------------------------------------------------------------------------------------------- fingerprint
+# -------------------------------------------------------------------------------------- fingerprint
 
 SOURCES = {"a": "00" * 16}
 
@@ -392,7 +447,9 @@ def key_of(**changes):
     samples, codec = changes.get("samples", samples_of(3)), changes.get("codec", Codec())
     plan = BuildPlan(changes.get("split", "all"), samples, specs, changes.get("k", 8), codec=codec)
     steps = [step(s) for s in changes.get("steps", [])]
-    said = fingerprint.key_inputs(changes.get("pipeline", "p"), schema, steps, plan, changes.get("sources", SOURCES))
+    said = fingerprint.key_inputs(
+        changes.get("pipeline", "p"), schema, steps, plan, changes.get("sources", SOURCES)
+    )
     return fingerprint.key(said)
 
 
@@ -403,18 +460,26 @@ CHANGES = {
     "a source": {"sources": {"a": "01" * 16}},
     "one more source": {"sources": SOURCES | {"b": "00" * 16}},
     "a step": {"steps": [{"select": ["x"]}]},
-    "the order of steps": {"steps": [{"select": ["x"]}, {"cast": {"fields": ["x"], "to": "float32"}}]},
-    "another order of steps": {"steps": [{"cast": {"fields": ["x"], "to": "float32"}}, {"select": ["x"]}]},
+    "the order of steps": {
+        "steps": [{"select": ["x"]}, {"cast": {"fields": ["x"], "to": "float32"}}]
+    },
+    "another order of steps": {
+        "steps": [{"cast": {"fields": ["x"], "to": "float32"}}, {"select": ["x"]}]
+    },
     "an option of a step": {"steps": [{"select": ["x", "y"]}]},
-    "the verdict": {"samples": samples_of(3, valid=np.array([True, False, True]), codes=[(), ("DC201",), ()])},
-    "its reason": {"samples": samples_of(3, valid=np.array([True, False, True]), codes=[(), ("DC304",), ()])},
+    "the verdict": {
+        "samples": samples_of(3, valid=np.array([True, False, True]), codes=[(), ("DC201",), ()])
+    },
+    "its reason": {
+        "samples": samples_of(3, valid=np.array([True, False, True]), codes=[(), ("DC304",), ()])
+    },
     "what is readable": {"samples": samples_of(3, readable=np.array([True, False, True]))},
     "a key": {"samples": samples_of(3, keys=["a", "b", "c"])},
     "the split": {"split": "train"},
     "the cut": {"k": 16},
     "compression": {"codec": Codec("zstd")},
     "its level": {"codec": Codec("zstd", 9)},
-}  # fmt: skip
+}
 
 
 def test_everything_that_decides_the_bytes_changes_the_key_and_nothing_twice():
@@ -425,15 +490,20 @@ def test_everything_that_decides_the_bytes_changes_the_key_and_nothing_twice():
 
 def test_places_on_this_machine_do_not_change_the_key():
     said = {"datacheck": 1, "name": "t", "samples": {"files": "*"}, "fields": {"x": {"shape": [4]}}}
-    one = Schema.model_validate(said | {"roots": {"m": "/data/m"}, "tokenizer": {"path": "/a", "vocab": 9}})
-    two = Schema.model_validate(said | {"roots": {"m": "/mnt/m"}, "tokenizer": {"path": "/b", "vocab": 9}})
+    one = Schema.model_validate(
+        said | {"roots": {"m": "/data/m"}, "tokenizer": {"path": "/a", "vocab": 9}}
+    )
+    two = Schema.model_validate(
+        said | {"roots": {"m": "/mnt/m"}, "tokenizer": {"path": "/b", "vocab": 9}}
+    )
     three = Schema.model_validate(said | {"tokenizer": {"path": "/b", "vocab": 10}})
     assert key_of(schema=one) == key_of(schema=two) != key_of(schema=three)
 
 
 def test_shards_of_another_codec_are_other_shards():
     plans = [
-        BuildPlan("all", samples_of(3), {"x": ArraySpec("float32", (4,))}, 8, codec=c) for c in (Codec(), Codec("zstd"))
+        BuildPlan("all", samples_of(3), {"x": ArraySpec("float32", (4,))}, 8, codec=c)
+        for c in (Codec(), Codec("zstd"))
     ]
     one, two = (fingerprint.recipe(schema_of({"x": {"shape": [4]}}), [], plan) for plan in plans)
     assert one != two

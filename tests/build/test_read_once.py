@@ -63,9 +63,12 @@ def small(monkeypatch, tmp_path):
     monkeypatch.setattr(job_module, "LEAST_BYTES", 1000)
     monkeypatch.setattr(layout, "SHARD_BYTES", 1 << 14)
     for module, name, value in (
-        (lines, "_CUT_BYTES", 1000), (jsonl, "_PART_BYTES", 50_000), (jsonl, "_COUNTED_BYTES", 512),
-        (jsonl, "_MARK_BYTES", 700), (jsonl, "_PIECE_BYTES", 2048),
-    ):  # fmt: skip
+        (lines, "_CUT_BYTES", 1000),
+        (jsonl, "_PART_BYTES", 50_000),
+        (jsonl, "_COUNTED_BYTES", 512),
+        (jsonl, "_MARK_BYTES", 700),
+        (jsonl, "_PIECE_BYTES", 2048),
+    ):
         monkeypatch.setattr(module, name, value)
     yield
     HELD.clear()
@@ -135,7 +138,9 @@ def test_a_scan_that_opens_nothing_knows_where_lines_begin(tmp_path, counted):
     size = write(tmp_path / "data")
     one = run_scan(LINES, Request(tmp_path / "data", output=tmp_path / "run"))
     write(tmp_path / "data", "b.jsonl")
-    run = run_scan(LINES, Request(tmp_path / "data", output=tmp_path / "run"))  # of an earlier scan in part
+    run = run_scan(
+        LINES, Request(tmp_path / "data", output=tmp_path / "run")
+    )  # of an earlier scan in part
     again = run_scan(LINES, Request(tmp_path / "data", output=tmp_path / "run"))  # and as a whole
     for found in (run, again):
         np.testing.assert_array_equal(found.listing.marks["a.jsonl"], one.listing.marks["a.jsonl"])
@@ -161,9 +166,9 @@ def test_without_marks_the_same_cache_is_made(tmp_path, change):
     (built,) = build(LINES, tmp_path / "data", tmp_path / "out", run=run)
     marks = dict(run.listing.marks)
     run.listing.marks.clear()
-    assert {path: some.tolist() for path, some in job_of(of_schema(LINES), run, "").marks.items()} == {
-        path: some.tolist() for path, some in marks.items()
-    }
+    assert {
+        path: some.tolist() for path, some in job_of(of_schema(LINES), run, "").marks.items()
+    } == {path: some.tolist() for path, some in marks.items()}
     if change == "an earlier version":
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(lines, "_CUT_BYTES", 1 << 30)
@@ -171,8 +176,13 @@ def test_without_marks_the_same_cache_is_made(tmp_path, change):
             (other,) = build(LINES, tmp_path / "data", tmp_path / "other", run=run)
     else:
         (other,) = build(LINES, tmp_path / "data", tmp_path / "other", run=run)
-    files = [sorted(p for p in b.path.rglob("*") if p.is_file() and p.name != "build.json") for b in (built, other)]
-    assert [p.relative_to(built.path) for p in files[0]] == [p.relative_to(other.path) for p in files[1]]
+    files = [
+        sorted(p for p in b.path.rglob("*") if p.is_file() and p.name != "build.json")
+        for b in (built, other)
+    ]
+    assert [p.relative_to(built.path) for p in files[0]] == [
+        p.relative_to(other.path) for p in files[1]
+    ]
     assert all(one.read_bytes() == two.read_bytes() for one, two in zip(*files, strict=True))
 
 
@@ -193,13 +203,17 @@ def write_rows(path):
         if path.name == "lists.parquet":
             column = column.cast(pa.list_(pa.list_(pa.float32())))
         size = 100 if path.name == "groups.parquet" else ROWS
-        pq.write_table(pa.table({"joints": column}), path, use_dictionary=False, row_group_size=size)
+        pq.write_table(
+            pa.table({"joints": column}), path, use_dictionary=False, row_group_size=size
+        )
     os.utime(path, ns=(10**9, 10**9))
     return rows
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.hdf5", "a.parquet", "lists.parquet", "groups.parquet"])
+@pytest.mark.parametrize(
+    "name", ["a.npy", "a.npz", "a.hdf5", "a.parquet", "lists.parquet", "groups.parquet"]
+)
 def test_rows_are_read_once(tmp_path, monkeypatch, name, workers):
     rows = write_rows(tmp_path / "data" / name)
     size = (tmp_path / "data" / name).stat().st_size
@@ -215,10 +229,14 @@ def test_rows_are_read_once(tmp_path, monkeypatch, name, workers):
     TASKS.clear()
     (built,) = build(schema, tmp_path / "data", tmp_path / "out", run=run, workers=workers)
     assert built.shards > 30
-    footers = (1 + workers) * (64 << 10) if name.endswith("parquet") else 0  # Arrow reads so much of each file's end
+    footers = (
+        (1 + workers) * (64 << 10) if name.endswith("parquet") else 0
+    )  # Arrow reads so much of each file's end
     assert size < Counted.calls <= 1.1 * size + footers
     orders = [order for task in TASKS for order in task["items"] if "g" in order]
-    assert max(len(json.dumps(order)) for order in orders) < 1000  # its 128 keys take 4,000 bytes twice
+    assert (
+        max(len(json.dumps(order)) for order in orders) < 1000
+    )  # its 128 keys take 4,000 bytes twice
     assert len(HELD) == (1 if name in {"a.npz", "a.parquet", "lists.parquet"} else workers)
     cache = open_cache(built.path)
     np.testing.assert_array_equal(cache.gather("joints", np.arange(ROWS)), rows)
@@ -231,7 +249,9 @@ def test_only_what_the_scan_found_to_be_arrays_is_taken_as_even(tmp_path, monkey
         pq.write_table(pa.table(table), tmp_path / f"data/{name}.parquet")
     schema = schema_of({"even": {}, "own": {}}, files="*.parquet", samples={"each": "row"})
     monkeypatch.setattr(job_module, "LEAST_BYTES", 1)
-    job = job_of(of_schema(schema), run_scan(schema, Request(tmp_path / "data", output=tmp_path / "run")), "")
+    job = job_of(
+        of_schema(schema), run_scan(schema, Request(tmp_path / "data", output=tmp_path / "run")), ""
+    )
     assert even_fields(job) == {0: ("even", "own"), 1: ("even",)}
 
 

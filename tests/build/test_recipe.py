@@ -10,23 +10,82 @@ from tests.build.make import MIXED, job_of, mixed, schema_of, tree
 
 BAND = "0..9"
 JUDGES = {
-    "range": BAND, "size": BAND, "distance": BAND, "centered_on": "joints", "up": "z", "max_speed": 2.0,
-    "robot": "panda", "drives": "joints", "lag": 1, "values": [1.0], "near": "joints", "posed_by": "joints",
-    "rests": BAND, "indexes": "cloud", "encloses": "cloud", "pixels_of": "image",
-    "annotates": "labels", "encodes": ["a", "b"],
-    "share": BAND, "stats": {"mean": [0.0]}, "ignore": [255], "classes": 20, "min_points": 5, "min_instances": 1,
-    "must_be": 3, "speakers": ["user"], "train_on": "user", "preferred_over": "other", "label_of": "cloud",
-    "shift": 1, "min_trained_tokens": 3,
-}  # fmt: skip
+    "range": BAND,
+    "size": BAND,
+    "distance": BAND,
+    "centered_on": "joints",
+    "up": "z",
+    "max_speed": 2.0,
+    "robot": "panda",
+    "drives": "joints",
+    "lag": 1,
+    "values": [1.0],
+    "near": "joints",
+    "posed_by": "joints",
+    "rests": BAND,
+    "indexes": "cloud",
+    "encloses": "cloud",
+    "pixels_of": "image",
+    "annotates": "labels",
+    "encodes": ["a", "b"],
+    "share": BAND,
+    "stats": {"mean": [0.0]},
+    "ignore": [255],
+    "classes": 20,
+    "min_points": 5,
+    "min_instances": 1,
+    "must_be": 3,
+    "speakers": ["user"],
+    "train_on": "user",
+    "preferred_over": "other",
+    "label_of": "cloud",
+    "shift": 1,
+    "min_trained_tokens": 3,
+}
 MAKES = {
-    "role": "position", "shape": ["Q", 3], "dtype": "float64", "unit": "mm", "optional": True, "absent": True,
-    "at": "other", "file": "{file}.npy", "columns": "x y z", "finite": False, "frame": "world",
-    "intrinsics": "k", "extrinsics": "t", "scale": 0.001, "channels": [1.0, 256.0], "origin": "bottom_left",
-    "image_size": [640, 480], "skeleton": "mano21_ho3d", "order": "wxyz", "sentinels": [-1.0],
+    "role": "position",
+    "shape": ["Q", 3],
+    "dtype": "float64",
+    "unit": "mm",
+    "optional": True,
+    "absent": True,
+    "at": "other",
+    "file": "{file}.npy",
+    "columns": "x y z",
+    "finite": False,
+    "frame": "world",
+    "intrinsics": "k",
+    "extrinsics": "t",
+    "scale": 0.001,
+    "channels": [1.0, 256.0],
+    "origin": "bottom_left",
+    "image_size": [640, 480],
+    "skeleton": "mano21_ho3d",
+    "order": "wxyz",
+    "sentinels": [-1.0],
     "centered": "root",  # an attribute of the array, which a step may read
-}  # fmt: skip
-SCHEMA_JUDGES = {"duplicates", "splits", "windows", "episode", "loader", "rules", "checks", "attrs", "when"}
-SCHEMA_MAKES = {"datacheck", "name", "samples", "fields", "roots", "tokenizer", "columns", "near_names"}
+}
+SCHEMA_JUDGES = {
+    "duplicates",
+    "splits",
+    "windows",
+    "episode",
+    "loader",
+    "rules",
+    "checks",
+    "attrs",
+    "when",
+}
+SCHEMA_MAKES = {
+    "datacheck",
+    "name",
+    "samples",
+    "fields",
+    "roots",
+    "tokenizer",
+    "columns",
+    "near_names",
+}
 
 
 @pytest.fixture(scope="module")
@@ -66,15 +125,21 @@ def test_what_only_judges_leaves_every_byte_of_the_arrays(tmp_path):
     strict = schema_of(
         {
             **MIXED,
-            "cloud": MIXED["cloud"] | {"range": "-9..9", "size": "0.1..90", "up": "z", "min_points": 1},
+            "cloud": MIXED["cloud"]
+            | {"range": "-9..9", "size": "0.1..90", "up": "z", "min_points": 1},
             "labels": MIXED["labels"] | {"classes": 20, "ignore": [255]},
             "joints": MIXED["joints"] | {"distance": "0..9"},
             "score": MIXED["score"] | {"range": "-9..9"},
         },
         rules={"DC221": "warning"},
     )
-    one, other = (build_cache(job_of(schema, tmp_path / "data"), tmp_path / "out").path for schema in (plain, strict))
+    one, other = (
+        build_cache(job_of(schema, tmp_path / "data"), tmp_path / "out").path
+        for schema in (plain, strict)
+    )
     assert one != other
     arrays = [name for name in tree(one) if name.startswith(("fields/", "rows/"))]
     assert len(arrays) > 8
-    assert {name: tree(one)[name] for name in arrays} == {name: tree(other)[name] for name in arrays}
+    assert {name: tree(one)[name] for name in arrays} == {
+        name: tree(other)[name] for name in arrays
+    }

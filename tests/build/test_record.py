@@ -26,15 +26,25 @@ def records(draw):
     array = lambda dtype, size: draw(hnp.arrays(dtype, size))  # noqa: E731
     names = draw(st.lists(NAMES, max_size=3, unique=True))
     chunks = {name: array("uint64", draw(st.integers(0, 3))) for name in names}
-    texts = [text.encode() for text in draw(st.lists(st.text(max_size=5), min_size=count, max_size=count))]
+    texts = [
+        text.encode()
+        for text in draw(st.lists(st.text(max_size=5), min_size=count, max_size=count))
+    ]
     return ShardRecord(
-        g=draw(st.integers(0, 10**6)), made=array("bool", count), digest=array("uint64", count),
-        present={name: array("bool", count) for name in names[:1]}, lengths={"P": array("int64", count)},
-        files={name: (draw(st.integers(0, 2**40)), "0" * 32) for name in names}, chunks=chunks,
+        g=draw(st.integers(0, 10**6)),
+        made=array("bool", count),
+        digest=array("uint64", count),
+        present={name: array("bool", count) for name in names[:1]},
+        lengths={"P": array("int64", count)},
+        files={name: (draw(st.integers(0, 2**40)), "0" * 32) for name in names},
+        chunks=chunks,
         sizes={name: np.full(len(found), 65536, np.uint64) for name, found in chunks.items()},
-        origins=np.frombuffer(b"".join(texts), np.uint8), origin_lengths=np.array([len(t) for t in texts]),
-        reasons=draw(st.lists(st.tuples(st.integers(0, count - 1), st.text(max_size=9)), max_size=2)),
-    )  # fmt: skip
+        origins=np.frombuffer(b"".join(texts), np.uint8),
+        origin_lengths=np.array([len(t) for t in texts]),
+        reasons=draw(
+            st.lists(st.tuples(st.integers(0, count - 1), st.text(max_size=9)), max_size=2)
+        ),
+    )
 
 
 def same(one, other):
@@ -64,9 +74,18 @@ def test_a_record_comes_back(written):
 def kept(tmp_path):
     empty = np.zeros(0, np.uint64)
     one = ShardRecord(
-        3, np.ones(2, bool), np.array([5, 6], np.uint64), {}, {}, {"x": (9, "ab")}, {"x": empty}, {"x": empty},
-        np.frombuffer(b"abcd", np.uint8), np.array([2, 2]), [],
-    )  # fmt: skip
+        3,
+        np.ones(2, bool),
+        np.array([5, 6], np.uint64),
+        {},
+        {},
+        {"x": (9, "ab")},
+        {"x": empty},
+        {"x": empty},
+        np.frombuffer(b"abcd", np.uint8),
+        np.array([2, 2]),
+        [],
+    )
     answer = provenance.write(tmp_path, one)
     (tmp_path / "3").chmod(0o644)
     return tmp_path, answer
@@ -90,7 +109,13 @@ def test_what_is_damaged_torn_or_gone_is_none(kept):
 
 @pytest.mark.parametrize(
     "raw",
-    [b"", b"another frame", b"".join(encode([3])), b"".join(encode(3)), b"".join(encode({"g": 3, "made": [True]}))],
+    [
+        b"",
+        b"another frame",
+        b"".join(encode([3])),
+        b"".join(encode(3)),
+        b"".join(encode({"g": 3, "made": [True]})),
+    ],
 )
 def test_a_record_of_another_version_is_none(kept, raw):
     folder, _ = kept

@@ -133,7 +133,10 @@ DAMAGES = {  # what happens, and which shards must then be made anew
     "made": (lambda c: flip(c / "samples/made/c.0"), ALL),  # a table of one chunk
     "sample digests": (lambda c: flip(c / "samples/digest/c.0"), ALL),
     "origin": (lambda c: flip(c / "samples/origin/c.0"), ALL),
-    "made and a pipe": (lambda c: (flip(c / "samples/made/c.0"), pipe(c / "digests/samples/made/c.0")), ALL),
+    "made and a pipe": (
+        lambda c: (flip(c / "samples/made/c.0"), pipe(c / "digests/samples/made/c.0")),
+        ALL,
+    ),
     "lengths": (lambda c: flip(c / "rows/P/length/c.0"), ALL),
     "lengths and root": (lambda c: (flip(c / "rows/P/length/c.0"), flip(c / "zarr.json", 40)), ALL),
     "lengths of origins": (lambda c: (c / "rows/samples.origin/length/c.0").unlink(), ALL),
@@ -141,8 +144,14 @@ DAMAGES = {  # what happens, and which shards must then be made anew
     "lengths without end": (lambda c: put(c / "rows/samples.origin/length/c.0", [2**62] * 4), ALL),
     "present": (lambda c: flip(c / "present/near/c.0"), ALL),
     "manifest": (lambda c: flip(c / "manifest.json", 9), set()),
-    "manifest and shard": (lambda c: (flip(c / "manifest.json", 9), flip(c / "fields/score/c.2")), {2}),
-    "manifest cut": (lambda c: edited(c / "manifest.json", lambda raw: raw[: raw.index(b"fields/labels/c.3")]), ALL),
+    "manifest and shard": (
+        lambda c: (flip(c / "manifest.json", 9), flip(c / "fields/score/c.2")),
+        {2},
+    ),
+    "manifest cut": (
+        lambda c: edited(c / "manifest.json", lambda raw: raw[: raw.index(b"fields/labels/c.3")]),
+        ALL,
+    ),
     "manifest empty": (lambda c: edited(c / "manifest.json", lambda raw: b""), ALL),
     "manifest gone": (lambda c: (c / "manifest.json").unlink(), ALL),
     "manifest link": (lambda c: linked(c / "manifest.json"), ALL),
@@ -155,7 +164,13 @@ DAMAGES = {  # what happens, and which shards must then be made anew
 
 def put(path, numbers):
     """Put numbers into the first places of a table."""
-    edited(path, lambda raw: b"".join(n.to_bytes(8, "little", signed=True) for n in numbers) + raw[8 * len(numbers) :])
+    edited(
+        path,
+        lambda raw: (
+            b"".join(n.to_bytes(8, "little", signed=True) for n in numbers)
+            + raw[8 * len(numbers) :]
+        ),
+    )
 
 
 def swap(one, other):
@@ -190,9 +205,11 @@ def test_a_table_of_many_chunks_costs_the_samples_of_its_damaged_chunk(tmp_path,
     mixed(tmp_path / "data", 12)
     job = job_of(schema_of(MIXED), tmp_path / "data")
     for path, at, wanted in (
-        ("samples/digest/c.0", 8 * 8 + 1, range(8, 12)), ("rows/P/length/c.0", 3, range(8)),
-        ("samples/origin/c.0", 2, None), ("rows/samples.origin/length/c.0", 2, range(12)),
-    ):  # fmt: skip
+        ("samples/digest/c.0", 8 * 8 + 1, range(8, 12)),
+        ("rows/P/length/c.0", 3, range(8)),
+        ("samples/origin/c.0", 2, None),
+        ("rows/samples.origin/length/c.0", 2, range(12)),
+    ):
         target = build_cache(job, tmp_path / "out").path
         golden = tree(target)
         if wanted is None:  # those whose origins have bytes in the first 64
@@ -242,7 +259,7 @@ def test_whatever_is_flipped_comes_out_as_it_was(whole, made, tmp_path_factory, 
     assert one.rebuilt <= SHARDS
 
 
-# ---------------------------------------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------------------------- what is refused
 
 
 @pytest.fixture
@@ -265,7 +282,9 @@ def test_the_sources_of_another_cache_are_refused_and_named(clouds, tmp_path):
     data, path = clouds
     before = tree(path)
     np.save(data / "3.npy", np.ones((40, 3), np.float32))
-    with pytest.raises(UsageError, match=r"sources: 6 files -> 6 files: 1 changed \(3.npy\)") as caught:
+    with pytest.raises(
+        UsageError, match=r"sources: 6 files -> 6 files: 1 changed \(3.npy\)"
+    ) as caught:
         repair(cloud_schema(), data, tmp_path / "out")
     assert str(path) in str(caught.value)
     assert tree(path) == before
@@ -307,21 +326,26 @@ def test_what_is_not_made_as_it_was_changes_nothing(tmp_path, made):
     """A transform that is not deterministic, and a manifest that says something else in good order."""
     mixed(tmp_path / "data", 12)
     count = (
-        "import numpy as np\nN = [0]\ndef step(s):\n    N[0] += 1\n    return {**s.fields, 'score': np.float32(N[0])}\n"
+        "import numpy as np\nN = [0]\ndef step(s):\n    N[0] += 1\n    return {**s.fields, "
+        "'score': np.float32(N[0])}\n"
     )
     (tmp_path / "counting_step.py").write_text(count)
-    job = job_of(schema_of(MIXED), tmp_path / "data", steps=["counting_step:step"], paths=[str(tmp_path)])
+    job = job_of(
+        schema_of(MIXED), tmp_path / "data", steps=["counting_step:step"], paths=[str(tmp_path)]
+    )
     target = build_cache(job, tmp_path / "out").path
     flip(target / "fields/score/c.1")
     before = tree(target)
-    with pytest.raises(NondeterministicBuildError, match=r"made again, \S+ is not what the cache held") as caught:
+    with pytest.raises(
+        NondeterministicBuildError, match=r"made again, \S+ is not what the cache held"
+    ) as caught:
         mend(job, target)
     assert caught.value.exit_code == 6
     assert tree(target) == before
     assert {p.name for p in target.parent.iterdir()} == {target.name, ".trash"}
 
 
-# ---------------------------------------------------------------------------------------------- kills and refusals
+# ------------------------------------------------------------------------------- kills and refusals
 
 
 def wounded(whole, out):
@@ -332,14 +356,19 @@ def wounded(whole, out):
 
 
 @pytest.mark.parametrize("done", [False, True])
-def test_a_kill_at_any_call_leaves_the_damaged_or_the_repaired_cache(whole, made, tmp_path, monkeypatch, done):
+def test_a_kill_at_any_call_leaves_the_damaged_or_the_repaired_cache(
+    whole, made, tmp_path, monkeypatch, done
+):
     counting = Killing(10**9)
     job, target, golden, broken = wounded(whole, tmp_path / "whole")
     monkeypatch.setattr(fsops, "SYSTEM", counting)
     mend(job, target)
     assert counting.calls > 200
     some = range(1 + done, counting.calls, counting.calls // 8)
-    numbers = [*some, *range(counting.calls - 17 + done, counting.calls + 1, 2)]  # the folders change places there
+    numbers = [
+        *some,
+        *range(counting.calls - 17 + done, counting.calls + 1, 2),
+    ]  # the folders change places there
     left = {"damaged": 0, "repaired": 0}
     for number in numbers:
         out = tmp_path / str(number)
@@ -359,8 +388,12 @@ def test_a_kill_at_any_call_leaves_the_damaged_or_the_repaired_cache(whole, made
     assert all(left.values())
 
 
-@pytest.mark.parametrize("kind", ["create", "write", "rename", "mkdir", "close", "link", "exchange", "sync"])
-def test_a_full_or_failing_disk_changes_nothing_and_the_next_run_repairs(whole, made, tmp_path, monkeypatch, kind):
+@pytest.mark.parametrize(
+    "kind", ["create", "write", "rename", "mkdir", "close", "link", "exchange", "sync"]
+)
+def test_a_full_or_failing_disk_changes_nothing_and_the_next_run_repairs(
+    whole, made, tmp_path, monkeypatch, kind
+):
     for number, code in ((0, errno.ENOSPC), (4, errno.EIO), (20, errno.ENOSPC)):
         job, target, golden, broken = wounded(whole, tmp_path / f"{kind}{number}")
         refusing = Refusing(kind, number, code)
@@ -391,7 +424,9 @@ class Without(System):
             setattr(self, kind, refuse)
 
 
-def test_where_links_and_exchanges_are_refused_files_are_copied_and_renamed(whole, made, tmp_path, monkeypatch):
+def test_where_links_and_exchanges_are_refused_files_are_copied_and_renamed(
+    whole, made, tmp_path, monkeypatch
+):
     job, target, golden, broken = wounded(whole, tmp_path / "out")
     monkeypatch.setattr(fsops, "SYSTEM", Without("link", "exchange"))
     one = mend(job, target)
@@ -399,7 +434,9 @@ def test_where_links_and_exchanges_are_refused_files_are_copied_and_renamed(whol
     assert all(path.stat().st_nlink == 1 for path in target.rglob("c.*") if path.is_file())
 
 
-def test_a_kill_between_the_two_renames_is_told_and_a_build_goes_on(whole, made, tmp_path, monkeypatch):
+def test_a_kill_between_the_two_renames_is_told_and_a_build_goes_on(
+    whole, made, tmp_path, monkeypatch
+):
     job, target, golden, broken = wounded(whole, tmp_path / "out")
     replaced = []
 
@@ -409,7 +446,9 @@ def test_a_kill_between_the_two_renames_is_told_and_a_build_goes_on(whole, made,
                 replaced.append(source)
                 for kind in ("rename", "unlink", "rmdir", "mkdir"):
                     setattr(self, kind, self.refused)
-            self.rename(source, to, *more) if "rename" in vars(self) else super().rename(source, to, *more)
+            self.rename(source, to, *more) if "rename" in vars(self) else super().rename(
+                source, to, *more
+            )
 
         def refused(self, *_):
             raise KilledError
@@ -421,14 +460,17 @@ def test_a_kill_between_the_two_renames_is_told_and_a_build_goes_on(whole, made,
     assert not target.exists()
     (aside,) = target.parent.glob(".trash/*")
     assert tree(aside) == broken
-    with pytest.raises(UsageError, match=r"a build or repair of it was begun\. Go on with it: datacheck cache build"):
+    with pytest.raises(
+        UsageError,
+        match=r"a build or repair of it was begun\. Go on with it: datacheck cache build",
+    ):
         mend(job, target)
     made.clear()
     assert build_cache(job, tmp_path / "out").kept == SHARDS
     assert (made, tree(target)) == ([], golden)
 
 
-# ---------------------------------------------------------------------------------------------- others at work
+# ----------------------------------------------------------------------------------- others at work
 
 
 def test_a_trash_that_is_just_being_removed_is_made_again(damaged, made, monkeypatch):
@@ -448,7 +490,9 @@ def test_a_trash_that_is_just_being_removed_is_made_again(damaged, made, monkeyp
     assert tree(target) == golden
 
 
-@pytest.mark.parametrize("table", ["samples/made", "samples/digest", "rows/P/length", "samples/origin"])
+@pytest.mark.parametrize(
+    "table", ["samples/made", "samples/digest", "rows/P/length", "samples/origin"]
+)
 def test_what_rots_after_it_was_checked_is_not_believed(damaged, made, monkeypatch, table):
     job, target, golden = damaged
     flip(target / "fields/joints/c.3.0.0")
@@ -469,13 +513,17 @@ def test_what_rots_after_it_was_checked_is_not_believed(damaged, made, monkeypat
 def test_a_root_that_rots_after_it_was_checked_is_not_believed(damaged, made, monkeypatch, damage):
     job, target, golden = damaged
     flip(target / "fields/joints/c.3.0.0")
-    monkeypatch.setattr("datacheck.build.repair.salvage", lambda *given: damage(target) or salvage(*given))
+    monkeypatch.setattr(
+        "datacheck.build.repair.salvage", lambda *given: damage(target) or salvage(*given)
+    )
     mend(job, target)
     assert (made, tree(target)) == ([3], golden)
 
 
 @pytest.mark.parametrize("call", ["exchange", "rename"])
-def test_a_damaged_cache_that_is_removed_before_it_is_replaced_is_made_nevertheless(damaged, made, monkeypatch, call):
+def test_a_damaged_cache_that_is_removed_before_it_is_replaced_is_made_nevertheless(
+    damaged, made, monkeypatch, call
+):
     job, target, golden = damaged
     flip(target / "fields/joints/c.3.0.0")
     real = getattr(fsops, call)
@@ -506,7 +554,9 @@ def test_a_cache_that_a_build_names_while_it_is_looked_for_is_repaired(damaged, 
     assert tree(target) == golden
 
 
-def test_a_damaged_cache_that_is_removed_while_a_build_looks_at_it_is_built(damaged, made, monkeypatch):
+def test_a_damaged_cache_that_is_removed_while_a_build_looks_at_it_is_built(
+    damaged, made, monkeypatch
+):
     job, target, golden = damaged
     (target / "zarr.json").unlink()
     real = publish.set_aside
@@ -528,7 +578,9 @@ def test_a_reader_goes_on_with_the_files_that_it_has(damaged, made):
     before = open_cache(target, io="mmap", verify="manifest").gather("joints", [0, 1, 8, 9])
     mend(job, target)
     assert (reader.gather("joints", [0, 1]) == good).all()
-    assert (reader.gather("joints", [8, 9]) == before[2:]).all()  # never read before the folders changed places
+    assert (
+        reader.gather("joints", [8, 9]) == before[2:]
+    ).all()  # never read before the folders changed places
     with pytest.raises(CorruptionError, match="datacheck cache repair"):
         reader.gather("joints", [6])
     assert np.isfinite(open_cache(target).gather("joints", [6])).all()
@@ -537,7 +589,9 @@ def test_a_reader_goes_on_with_the_files_that_it_has(damaged, made):
 def test_two_repairs_at_once(whole, made, tmp_path):
     job, target, golden, broken = wounded(whole, tmp_path / "out")
     second = []
-    one = mend(job, target, progress=lambda tick: second.append(mend(job, target)) if not second else None)
+    one = mend(
+        job, target, progress=lambda tick: second.append(mend(job, target)) if not second else None
+    )
     assert (one.moved, tree(second[0].moved)) == (None, broken)
     assert tree(target) == golden
     assert not (target.parent / ".building").exists()
@@ -553,7 +607,11 @@ def test_repairs_and_builds_from_many_threads(whole, made, tmp_path):
             path = mend(job, target).path if number % 2 else build_cache(job, tmp_path / "out").path
             found.append(tree(path) == golden)
         except UsageError as error:  # between a build's two renames there is no cache
-            known = ("no cache of these data", "just replacing it", "a build or repair of it was begun")
+            known = (
+                "no cache of these data",
+                "just replacing it",
+                "a build or repair of it was begun",
+            )
             failed.append(next((words for words in known if words in str(error)), ""))
 
     threads = [threading.Thread(target=one, args=(number,)) for number in range(6)]
@@ -572,7 +630,11 @@ def test_a_cache_that_a_build_replaced_meanwhile_stays(whole, made, tmp_path):
     (target / "fields/bits/c.1").unlink()
     builds = []
     one = mend(
-        job, target, progress=lambda tick: builds.append(build_cache(job, tmp_path / "out")) if not builds else 0
+        job,
+        target,
+        progress=lambda tick: (
+            builds.append(build_cache(job, tmp_path / "out")) if not builds else 0
+        ),
     )
     assert builds[0].moved is not None
     assert one.moved is None

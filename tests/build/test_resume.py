@@ -107,7 +107,7 @@ def rerun(job, out, golden):
     return built
 
 
-# ---------------------------------------------------------------------------------------------- what is kept
+# ------------------------------------------------------------------------------------- what is kept
 
 
 @pytest.mark.parametrize("error", [StopError, KeyboardInterrupt, StorageError, OutOfSpaceError])
@@ -163,14 +163,25 @@ DAMAGES = {  # what happens to the work, and how many of three shards are then k
     "torn": (lambda work: edited(work / "records/1", lambda raw: raw[:-5]), 2),
     "swapped": (lambda work: (work / "records/1").replace(work / "records/2"), 1),
     "record gone": (lambda work: (work / "records/1").unlink(), 2),
-    "flipped": (lambda work: edited(work / "shards/fields/joints/c.1.0.0", lambda raw: raw[:-9] + b"x" + raw[-8:]), 2),
-    "longer": (lambda work: edited(work / "shards/fields/joints/c.1.0.0", lambda raw: raw + b"x"), 2),
+    "flipped": (
+        lambda work: edited(
+            work / "shards/fields/joints/c.1.0.0", lambda raw: raw[:-9] + b"x" + raw[-8:]
+        ),
+        2,
+    ),
+    "longer": (
+        lambda work: edited(work / "shards/fields/joints/c.1.0.0", lambda raw: raw + b"x"),
+        2,
+    ),
     "short": (lambda work: edited(work / "shards/fields/cloud/c.1.0", lambda raw: raw[:-1]), 2),
     "empty": (lambda work: edited(work / "shards/fields/cloud/c.1.0", lambda raw: b""), 2),
     "shard gone": (lambda work: (work / "shards/fields/labels/c.1").unlink(), 2),
     "no owner": (lambda work: (work.parent / staging.OWNER).unlink(), 3),
     "other numbers": (lambda work: renumbered(work / "records"), 2),
-    "strange": (lambda work: (work / "records/999").write_bytes((work / "records/1").read_bytes()), 3),
+    "strange": (
+        lambda work: (work / "records/999").write_bytes((work / "records/1").read_bytes()),
+        3,
+    ),
     "partial": (lambda work: (work / "records/.7.ab.partial").write_bytes(b"torn"), 3),
     "a folder for a record": (lambda work: replaced_by_folder(work / "records/1"), 0),
     "a folder for a shard": (lambda work: replaced_by_folder(work / "shards/fields/labels/c.1"), 0),
@@ -189,9 +200,13 @@ def test_what_does_not_prove_itself_is_made_again(job, made, golden, tmp_path, n
     assert rerun(job, tmp_path / "out", golden).kept == kept
 
 
-@pytest.mark.parametrize("call", ["_dimensions", "_field", "_texts", "_documents", "_provenance", "_sealed"])
+@pytest.mark.parametrize(
+    "call", ["_dimensions", "_field", "_texts", "_documents", "_provenance", "_sealed"]
+)
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_build_that_ended_while_it_was_completed(job, made, golden, tmp_path, monkeypatch, call, when):
+def test_a_build_that_ended_while_it_was_completed(
+    job, made, golden, tmp_path, monkeypatch, call, when
+):
     """Half of the ragged shards have their index then, half do not; or the manifest lies there."""
     real, calls = getattr(CacheFinisher, call), []
 
@@ -227,7 +242,9 @@ def test_a_killed_build_makes_each_sample_at_most_once_more(tmp_path, repository
     process.communicate()
     before = len((tmp_path / "calls").read_bytes())
     (left,) = stagings(tmp_path / "out")
-    finished = len([p for p in (left / "work/records").iterdir() if p.name.isdecimal()])  # of one sample each
+    finished = len(
+        [p for p in (left / "work/records").iterdir() if p.name.isdecimal()]
+    )  # of one sample each
     assert finished >= 5
     again = start(repository, data, tmp_path / "out", "counting:counted")
     _, errors = again.communicate(timeout=120)
@@ -238,7 +255,7 @@ def test_a_killed_build_makes_each_sample_at_most_once_more(tmp_path, repository
     )
 
 
-# ---------------------------------------------------------------------------------------------- who may go on
+# ------------------------------------------------------------------------------------ who may go on
 
 
 def test_a_live_builder_is_left_alone(job, made, golden, tmp_path):
@@ -285,7 +302,9 @@ def test_what_others_left_goes_when_the_cache_is_there(job, made, golden, tmp_pa
     assert rerun(job, tmp_path / "out", golden).reused
 
 
-def test_a_builder_that_slept_on_a_network_disk_is_fenced_off(job, made, golden, tmp_path, monkeypatch):
+def test_a_builder_that_slept_on_a_network_disk_is_fenced_off(
+    job, made, golden, tmp_path, monkeypatch
+):
     monkeypatch.setattr(machine, "is_local", lambda path: False)
     seconds = []
 
@@ -306,7 +325,9 @@ def test_a_builder_that_slept_on_a_network_disk_is_fenced_off(job, made, golden,
     assert build_cache(job, tmp_path / "out").reused
 
 
-def test_an_owner_on_a_network_disk_that_spoke_lately_is_left_alone(job, made, golden, tmp_path, monkeypatch):
+def test_an_owner_on_a_network_disk_that_spoke_lately_is_left_alone(
+    job, made, golden, tmp_path, monkeypatch
+):
     monkeypatch.setattr(machine, "is_local", lambda path: False)
     stopped(job, tmp_path / "out", 3)
     (left,) = stagings(tmp_path / "out")
@@ -326,7 +347,9 @@ def test_an_owner_on_a_network_disk_says_that_it_lives(tmp_path, monkeypatch):
         assert owner.stat().st_mtime > 1e9
 
 
-def test_an_owner_that_somebody_looks_at_while_it_begins_is_locked_nevertheless(tmp_path, monkeypatch):
+def test_an_owner_that_somebody_looks_at_while_it_begins_is_locked_nevertheless(
+    tmp_path, monkeypatch
+):
     """Who cleans up locks OWNER for a moment, to see whether anybody has it."""
     hold, looked = fsops.hold, []
 
@@ -357,7 +380,9 @@ def test_a_stopped_owner_keeps_its_build(tmp_path, repository):
     process.send_signal(signal.SIGCONT)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
-    assert [p.name for p in (tmp_path / "out/tiny/all").iterdir()] == [published(tmp_path / "out")[0].parent.name]
+    assert [p.name for p in (tmp_path / "out/tiny/all").iterdir()] == [
+        published(tmp_path / "out")[0].parent.name
+    ]
 
 
 def test_builders_that_come_and_go_at_once(job, golden, tmp_path, monkeypatch):
@@ -380,7 +405,7 @@ def test_builders_that_come_and_go_at_once(job, golden, tmp_path, monkeypatch):
         assert len(list((out / str(turn) / "tiny/all").iterdir())) == 1
 
 
-# ---------------------------------------------------------------------------------------------- what the system refuses
+# -------------------------------------------------------------------------- what the system refuses
 
 
 class Refusing(System):
@@ -398,8 +423,12 @@ class Refusing(System):
         setattr(self, kind, refuse)
 
 
-REFUSALS = {errno.EROFS: StorageError, errno.EIO: StorageError, errno.EDQUOT: OutOfSpaceError,
-            errno.ENOSPC: OutOfSpaceError}  # fmt: skip
+REFUSALS = {
+    errno.EROFS: StorageError,
+    errno.EIO: StorageError,
+    errno.EDQUOT: OutOfSpaceError,
+    errno.ENOSPC: OutOfSpaceError,
+}
 KINDS = ["create", "write", "rename", "mkdir", "close", "write_at", "chmod"]
 
 
@@ -424,7 +453,10 @@ def test_a_refusal_is_one_typed_error_and_the_next_run_completes(
     if refusing.left >= 0:  # there were not so many calls
         assert raised is None
     else:
-        assert (type(raised), raised.exit_code) == (REFUSALS[code], 5 if REFUSALS[code] is OutOfSpaceError else 3)
+        assert (type(raised), raised.exit_code) == (
+            REFUSALS[code],
+            5 if REFUSALS[code] is OutOfSpaceError else 3,
+        )
     for manifest in (tmp_path / "out").glob("*/*/*/manifest.json"):
         assert tree(manifest.parent) == golden
     rerun(job, tmp_path / "out", golden)
@@ -468,7 +500,9 @@ class Killing(System):
 
 
 @pytest.mark.parametrize("done", [False, True])
-def test_a_kill_at_any_call_is_made_good_by_the_next_run(job, made, golden, tmp_path, monkeypatch, done):
+def test_a_kill_at_any_call_is_made_good_by_the_next_run(
+    job, made, golden, tmp_path, monkeypatch, done
+):
     counting = Killing(10**9)
     monkeypatch.setattr(fsops, "SYSTEM", counting)
     build_cache(job, tmp_path / "whole")
@@ -515,7 +549,9 @@ def test_a_replayed_rename_is_success(job, made, golden, tmp_path, monkeypatch):
     assert tree(build_cache(job, tmp_path / "out").path) == golden
 
 
-def test_a_ragged_shard_that_changes_while_it_is_completed_is_not_certified(job, made, golden, tmp_path, monkeypatch):
+def test_a_ragged_shard_that_changes_while_it_is_completed_is_not_certified(
+    job, made, golden, tmp_path, monkeypatch
+):
     real = CacheFinisher._dimensions
 
     def damaging(self):
@@ -542,7 +578,9 @@ def test_a_folder_that_is_gone_at_the_rename(job, made, tmp_path, monkeypatch):
         build_cache(job, tmp_path / "out")
 
 
-def test_a_cache_that_is_damaged_while_it_is_built_is_replaced(job, made, golden, tmp_path, monkeypatch):
+def test_a_cache_that_is_damaged_while_it_is_built_is_replaced(
+    job, made, golden, tmp_path, monkeypatch
+):
     path = build_cache(job, tmp_path / "out").path
     (path / "manifest.json").chmod(0o644)
     (path / "manifest.json").write_bytes(b"{}")

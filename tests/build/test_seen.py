@@ -28,7 +28,9 @@ def surveyed(spec, folder, item):
     found = {}
     for record in field_stats.look(task, lambda number: None):
         for place, key in enumerate(record["keys"]):
-            found[key] = {name: (sign, int(sizes[place])) for name, (sign, sizes) in record["fields"].items()}
+            found[key] = {
+                name: (sign, int(sizes[place])) for name, (sign, sizes) in record["fields"].items()
+            }
     return found
 
 
@@ -43,8 +45,14 @@ def read(spec, folder, item):
         if not isinstance(block, Unread):
             for place, key in enumerate(block.keys):
                 one = field_stats.stats_of_blocks(block.keys, [block])
-                signs = {name: (field.signatures[0], int(field.length[place])) for name, field in one.items()}
-                found[key] = {n: ([s.kind, s.dtype, s.rank, list(s.item)], size) for n, (s, size) in signs.items()}
+                signs = {
+                    name: (field.signatures[0], int(field.length[place]))
+                    for name, field in one.items()
+                }
+                found[key] = {
+                    n: ([s.kind, s.dtype, s.rank, list(s.item)], size)
+                    for n, (s, size) in signs.items()
+                }
     return found
 
 
@@ -74,7 +82,9 @@ def test_a_file_of_more_values_than_can_be_fields_is_refused(tmp_path, monkeypat
                 field_stats.measure_fields(spec, folder, {}, items, ["a.json"])
 
 
-def test_what_is_known_of_many_samples_has_a_limit_and_a_few_fields_are_always_allowed(tmp_path, monkeypatch):
+def test_what_is_known_of_many_samples_has_a_limit_and_a_few_fields_are_always_allowed(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(field_stats, "_FEW_FIELDS", 2)
     monkeypatch.setattr(field_stats, "_BYTES", 12 * 50 * 3)
     for samples, most in ((50, 3), (90, 2)):
@@ -90,14 +100,21 @@ def test_what_is_known_of_many_samples_has_a_limit_and_a_few_fields_are_always_a
 
 def test_fields_of_one_odd_file_are_left_out_where_there_are_too_many(tmp_path, monkeypatch):
     monkeypatch.setattr(field_stats, "_MOST_FIELDS", 3)
-    for name, fields in (("a", "qrstu"), ("b", "xyz"), ("c", "xyz"), ("d", "xy")):  # the odd one comes first
+    for name, fields in (
+        ("a", "qrstu"),
+        ("b", "xyz"),
+        ("c", "xyz"),
+        ("d", "xy"),
+    ):  # the odd one comes first
         (tmp_path / f"{name}.json").write_text(json.dumps(dict.fromkeys(fields, 1)))
     spec, items = work(tmp_path)
     keys = [f"{name}.json" for name in "abcd"]
     found, others = field_stats.measure_fields(spec, tmp_path, {}, items, keys)
     assert {name: (one.which >= 0).tolist() for name, one in found.items()} == {
-        "x": [False, True, True, True], "y": [False, True, True, True], "z": [False, True, True, False],
-    }  # fmt: skip
+        "x": [False, True, True, True],
+        "y": [False, True, True, True],
+        "z": [False, True, True, False],
+    }
     assert others == 5
     monkeypatch.setattr(field_stats, "_MOST_FIELDS", 2)  # half of the samples have z, too
     monkeypatch.setattr(field_stats, "_FEW_FIELDS", 1)

@@ -17,21 +17,29 @@ from datacheck.model.sample import ArraySpec, Origin, Piece, stack
 from datacheck.runtime.hashing import canonical_json
 
 SPECS = {
-    "x": ArraySpec("float32", (3,), "P"), "m": ArraySpec("bool", (), "P", optional=True),
-    "v": ArraySpec("int16", (2,)), "t": ArraySpec("uint8", (), "fields.t", "text"),
-}  # fmt: skip
+    "x": ArraySpec("float32", (3,), "P"),
+    "m": ArraySpec("bool", (), "P", optional=True),
+    "v": ArraySpec("int16", (2,)),
+    "t": ArraySpec("uint8", (), "fields.t", "text"),
+}
 
 
 def piece(key, rows, *, mask=True, seed=0):
     rng = np.random.Generator(np.random.Philox(key=rows + 1000 * seed))
-    fields = {"x": rng.random((rows, 3), np.float32), "v": rng.integers(-9, 9, 2).astype(np.int16), "t": key * rows}
+    fields = {
+        "x": rng.random((rows, 3), np.float32),
+        "v": rng.integers(-9, 9, 2).astype(np.int16),
+        "t": key * rows,
+    }
     if mask:
         fields["m"] = rng.integers(0, 2, rows).astype(bool)
     return Piece(key, fields, Origin("f"))
 
 
 def copied(block):
-    return replace(block, fields={n: replace(c, values=c.values.copy()) for n, c in block.fields.items()})
+    return replace(
+        block, fields={n: replace(c, values=c.values.copy()) for n, c in block.fields.items()}
+    )
 
 
 @given(
@@ -43,7 +51,10 @@ def copied(block):
 @settings(max_examples=100)
 def test_the_order_of_arrival_does_not_matter(lengths, order, cut, ours):
     keys = [f"{i:02d}" for i in range(len(lengths))]
-    pieces = [piece(key, n, mask=i % 3 != 1, seed=i) for i, (key, n) in enumerate(zip(keys, lengths, strict=True))]
+    pieces = [
+        piece(key, n, mask=i % 3 != 1, seed=i)
+        for i, (key, n) in enumerate(zip(keys, lengths, strict=True))
+    ]
     left_out = {0} if len(keys) > 3 else set()
     arriving = [p for i, p in enumerate(pieces) if i not in left_out]
     order.shuffle(arriving)
@@ -68,12 +79,20 @@ def test_the_order_of_arrival_does_not_matter(lengths, order, cut, ours):
     text = bytes(rows.padded("t", 64)).rstrip(b"\0").decode()
     assert text == "".join(f["t"] for f in kept)
     v = np.frombuffer(rows.padded("v", 4), np.int16).reshape(-1, 2)
-    assert all(np.array_equal(v[i], pieces[i].fields["v"] if i not in left_out else [0, 0]) for i in range(len(keys)))
+    assert all(
+        np.array_equal(v[i], pieces[i].fields["v"] if i not in left_out else [0, 0])
+        for i in range(len(keys))
+    )
 
 
 def test_payloads_are_whole_chunks_and_digested_one_by_one():
     shard = Shard(["a", "b"], {"x": ArraySpec("float32", (5000,), "P")})
-    for block in stack([Piece(k, {"x": np.full((3, 5000), i, np.float32)}, Origin("f")) for i, k in enumerate("ab")]):
+    for block in stack(
+        [
+            Piece(k, {"x": np.full((3, 5000), i, np.float32)}, Origin("f"))
+            for i, k in enumerate("ab")
+        ]
+    ):
         shard.put(block)
     chunk = layout.chunk_rows(20_000)
     assert chunk == 2
@@ -93,21 +112,38 @@ def test_a_shard_without_samples_has_no_rows():
 
 
 @pytest.mark.parametrize("item", [(), (3,), (0,), (5000,)])
-def test_samples_of_fixed_fields_are_digested_each_with_its_frame_and_0_stands_for_one_not_made(item):
-    count = 2500 if item != (5000,) else 5  # more than are joined at once; one is too large to be joined
-    shard = Shard([f"{i:04d}" for i in range(count)], {"x": ArraySpec("float32", item), "n": ArraySpec("uint8", ())})
+def test_samples_of_fixed_fields_are_digested_each_with_its_frame_and_0_stands_for_one_not_made(
+    item,
+):
+    count = (
+        2500 if item != (5000,) else 5
+    )  # more than are joined at once; one is too large to be joined
+    shard = Shard(
+        [f"{i:04d}" for i in range(count)],
+        {"x": ArraySpec("float32", item), "n": ArraySpec("uint8", ())},
+    )
     made = [i for i in range(count) if i != 1]
     values = {i: np.full(item, i, np.float32) for i in made}
-    pieces = [Piece(f"{i:04d}", {"x": values[i], "n": np.array(i % 256, np.uint8)}, Origin("f")) for i in made]
+    pieces = [
+        Piece(f"{i:04d}", {"x": values[i], "n": np.array(i % 256, np.uint8)}, Origin("f"))
+        for i in made
+    ]
     for block in stack(pieces):
         shard.put(block)
     shape = ",".join(map(str, item)).encode()
-    framed = {i: b"n\0|u1\0\0" + bytes([i % 256]) + b"x\0<f4\0" + shape + b"\0" + values[i].tobytes() for i in made}
+    framed = {
+        i: b"n\0|u1\0\0" + bytes([i % 256]) + b"x\0<f4\0" + shape + b"\0" + values[i].tobytes()
+        for i in made
+    }
     wanted = [xxhash.xxh3_64_intdigest(framed[i]) if i in framed else 0 for i in range(count)]
     assert shard.close().sample_digests().tolist() == wanted
 
 
-NUMBERS = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.floats(1e-7, 1e-3)
+NUMBERS = (
+    st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.floats(1e-7, 1e-3)
+)
 JSON = st.recursive(
     st.none() | st.booleans() | NUMBERS | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -118,7 +154,9 @@ JSON = st.recursive(
 @given(st.lists(JSON.map(lambda value: [value]), min_size=1, max_size=3))
 def test_json_is_stored_as_canonical_json(values):
     (block,) = stack([Piece(f"{i}", {"j": value}, Origin("f")) for i, value in enumerate(values)])
-    shard = Shard([f"{i}" for i in range(len(values))], {"j": ArraySpec("uint8", (), "fields.j", "json")})
+    shard = Shard(
+        [f"{i}" for i in range(len(values))], {"j": ArraySpec("uint8", (), "fields.j", "json")}
+    )
     shard.put(block)
     stored = bytes(shard.close().padded("j", 1))
     assert stored.rstrip(b"\0") == b"".join(canonical_json(value) for value in values)
@@ -133,7 +171,11 @@ def test_a_reason_is_cut_and_escaped_so_that_its_record_can_be_read():
 
 def test_a_wrong_length_of_a_fixed_axis_is_named_before_the_dtype():
     """The reason was the dtype, with the advice of a cast that cannot help."""
-    values = {"a": np.zeros((9, 3), "uint16"), "b": np.zeros((8, 3), "uint16"), "c": np.zeros((8, 3), "uint8")}
+    values = {
+        "a": np.zeros((9, 3), "uint16"),
+        "b": np.zeros((8, 3), "uint16"),
+        "c": np.zeros((8, 3), "uint8"),
+    }
     shard = Shard(list(values), {"x": ArraySpec("uint8", (8, 3))})
     for block in stack([Piece(key, {"x": value}, Origin("f")) for key, value in values.items()]):
         shard.put(block)

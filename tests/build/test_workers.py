@@ -12,7 +12,10 @@ from datacheck.errors import StorageError
 from tests.build.cluster import cluster
 from tests.build.make import MIXED, job_of, mixed, schema_of, tree
 
-STEPS = [{"voxel": {"points": "cloud", "edge": 0.5}}, {"center": {"field": "joints", "at": "centroid"}}]
+STEPS = [
+    {"voxel": {"points": "cloud", "edge": 0.5}},
+    {"center": {"field": "joints", "at": "centroid"}},
+]
 
 
 @pytest.fixture

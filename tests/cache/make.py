@@ -59,14 +59,18 @@ def make_cache(
         if specs[name].dim is None:
             writer.fixed(name, specs[name], [s.get(name) for s in stored], k)
         if specs[name].optional:
-            writer.table(layout.present_path(name), np.array([name in s for s in stored], dtype=bool))
+            writer.table(
+                layout.present_path(name), np.array([name in s for s in stored], dtype=bool)
+            )
     for dim in sorted({s.dim for s in specs.values() if s.dim is not None}):
         of_dim = {n: s for n, s in specs.items() if s.dim == dim}
         dims[dim] = writer.ragged(dim, of_dim, stored, k)
     writer.ragged_table("key", layout.KEY_DIM, "text", [text.encode() for text in keys])
     origins = [canonical_json([{"file": f"{text}.npy"}]) for text in keys]
     writer.ragged_table("origin", layout.ORIGIN_DIM, "json", origins)
-    digests = [digest_sample(sorted(s.items())) if ok else 0 for s, ok in zip(stored, made, strict=True)]
+    digests = [
+        digest_sample(sorted(s.items())) if ok else 0 for s, ok in zip(stored, made, strict=True)
+    ]
     writer.table(layout.sample_path("digest"), np.array(digests, dtype=np.uint64))
     writer.table(layout.sample_path("made"), made)
     writer.table(layout.sample_path("valid"), valid)
@@ -81,7 +85,10 @@ def make_cache(
     lengths = np.array([len(text) for text in raw], dtype=np.int64)
     shapes = [(n, s.dtype, s.item) for n, s in specs.items()]
     whole = content_root(
-        shapes, lengths, np.frombuffer(b"".join(raw), dtype=np.uint8), np.array(digests, dtype=np.uint64)
+        shapes,
+        lengths,
+        np.frombuffer(b"".join(raw), dtype=np.uint8),
+        np.array(digests, dtype=np.uint64),
     )
     write_manifest(folder, measure_files(folder), whole)
     (folder / layout.MANIFEST).chmod(0o644)  # tests damage it
@@ -103,7 +110,9 @@ class _Writer:
         self.arrays: dict[str, tuple[layout.Grid, list[int]]] = {}
         folder.mkdir(parents=True)
 
-    def shard(self, path: str, grid: layout.Grid, g: int, rows: np.ndarray, codec: Codec) -> list[int]:
+    def shard(
+        self, path: str, grid: layout.Grid, g: int, rows: np.ndarray, codec: Codec
+    ) -> list[int]:
         """Write one shard file; return the digests of all its inner chunks, 0 for absent ones."""
         used = -(-len(rows) // grid.chunk)
         padded = layout.fill_array(grid.dtype, (used * grid.chunk, *grid.item))
@@ -117,7 +126,12 @@ class _Writer:
         return [digest64(c) for c in chunks] + [0] * (grid.chunks_per_shard - used)
 
     def array(
-        self, path: str, grid: layout.Grid, attributes: dict, shards: list[np.ndarray], first: str | None = None
+        self,
+        path: str,
+        grid: layout.Grid,
+        attributes: dict,
+        shards: list[np.ndarray],
+        first: str | None = None,
     ) -> None:
         """Write an array: its document and its shards."""
         codec = self.codec if path.startswith("fields/") else PLAIN
@@ -129,7 +143,11 @@ class _Writer:
         self.arrays[path] = (grid, found[: -(-grid.shape[0] // grid.chunk)])
 
     def table(
-        self, path: str, values: np.ndarray, attributes: dict | None = None, first: str | None = "sample"
+        self,
+        path: str,
+        values: np.ndarray,
+        attributes: dict | None = None,
+        first: str | None = "sample",
     ) -> None:
         grid = layout.table_grid(values.dtype.name, len(values))
         self.array(path, grid, attributes or {}, [values] if len(values) else [], first)
@@ -149,7 +167,9 @@ class _Writer:
 
     def ragged(self, dim: str, specs: Mapping[str, ArraySpec], stored: list[dict], k: int) -> int:
         names = sorted(specs)
-        lengths = np.array([max((len(s[n]) for n in names if n in s), default=0) for s in stored], dtype=np.int64)
+        lengths = np.array(
+            [max((len(s[n]) for n in names if n in s), default=0) for s in stored], dtype=np.int64
+        )
         shards = -(-len(stored) // k)
         totals = [int(lengths[g * k : (g + 1) * k].sum()) for g in range(shards)]
         r = layout.ragged_rows(list(specs.values()), max(totals, default=0))

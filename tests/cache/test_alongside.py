@@ -78,6 +78,11 @@ except KeyboardInterrupt:
 
 def test_a_process_ends_while_a_call_hangs(repository):
     done = subprocess.run(
-        [sys.executable, "-c", WAITS], cwd=repository, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", WAITS],
+        cwd=repository,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     assert done.stdout == "interrupted\n"

@@ -58,7 +58,7 @@ def packed(tmp_path):
     return make_cache(tmp_path, SPECS, written, k=4, codec=ZSTD), written
 
 
-# ------------------------------------------------------------------------------------------------ names
+# -------------------------------------------------------------------------------------------- names
 
 
 @pytest.mark.parametrize("text", ["none", "zstd:1", "zstd:3", "zstd:22"])
@@ -72,7 +72,9 @@ def test_the_level_of_zstd_need_not_be_said():
     assert Codec.parse("zstd") == Codec("zstd", 3)
 
 
-@pytest.mark.parametrize("text", ["", "zstd:", "zstd:0", "zstd:23", "zstd:-1", "zstd:3.5", "zstd:٣", "none:3", "blosc"])
+@pytest.mark.parametrize(
+    "text", ["", "zstd:", "zstd:0", "zstd:23", "zstd:-1", "zstd:3.5", "zstd:٣", "none:3", "blosc"]
+)
 def test_unknown_compression_is_refused(text):
     with pytest.raises(UsageError, match="zstd:1 to zstd:22"):
         Codec.parse(text)
@@ -94,10 +96,12 @@ def test_another_chain_is_not_ours(said):
     assert Codec.of(said) is None
 
 
-# ------------------------------------------------------------------------------------------------ frames
+# ------------------------------------------------------------------------------------------- frames
 
 
-CHUNKS = st.binary(min_size=1, max_size=2000) | st.sampled_from([bytes(70_000), b"ab" * 100_000, bytes(1)])
+CHUNKS = st.binary(min_size=1, max_size=2000) | st.sampled_from(
+    [bytes(70_000), b"ab" * 100_000, bytes(1)]
+)
 
 
 @given(CHUNKS, st.sampled_from([1, 3, 19]))
@@ -117,7 +121,9 @@ def test_equal_chunks_are_equal_bytes():
     rng = np.random.default_rng(3)
     sharded_array = [rng.integers(0, 9, 65536).astype(np.uint8).tobytes() for _ in range(4)]
     together, _ = ZSTD.encode(memoryview(b"".join(sharded_array)), 65536)
-    alone = [Codec("zstd").encode(memoryview(chunk), 65536)[0][0] for chunk in reversed(sharded_array)]
+    alone = [
+        Codec("zstd").encode(memoryview(chunk), 65536)[0][0] for chunk in reversed(sharded_array)
+    ]
     assert together == alone[::-1]
 
 
@@ -131,7 +137,11 @@ def test_a_flipped_bit_of_a_frame_never_gives_other_values(size):
     raw = np.random.default_rng(size).integers(0, 20, size).astype(np.uint8).tobytes()
     (frame,), _ = ZSTD.encode(memoryview(raw), size)
     head = range(min(len(frame), 24))  # magic, header, first block
-    some = {*head, *range(len(frame) - 6, len(frame)), *range(0, len(frame), max(1, len(frame) // 200))}
+    some = {
+        *head,
+        *range(len(frame) - 6, len(frame)),
+        *range(0, len(frame), max(1, len(frame) // 200)),
+    }
     seen = 0
     for at in some:
         for bit in range(8):
@@ -167,12 +177,18 @@ def test_nothing_but_one_whole_frame_is_taken(data):
     refused(data.draw(st.binary(max_size=60)), len(raw))
 
 
-@pytest.mark.parametrize(("empty", "taken"), [(0, True), (255, True), (256, False), (100_000, False)])
+@pytest.mark.parametrize(
+    ("empty", "taken"), [(0, True), (255, True), (256, False), (100_000, False)]
+)
 def test_a_frame_has_few_blocks(empty, taken):
     """Each takes its time, and may be empty."""
     raw = bytes(range(8))
     blocks = bytes(3) * empty + ((8 << 3) | 1).to_bytes(3, "little") + raw
-    frame = struct.pack("<IBB", 0xFD2FB528, 0x24, 8) + blocks + struct.pack("<I", xxhash.xxh64_intdigest(raw) % 2**32)
+    frame = (
+        struct.pack("<IBB", 0xFD2FB528, 0x24, 8)
+        + blocks
+        + struct.pack("<I", xxhash.xxh64_intdigest(raw) % 2**32)
+    )
     if not taken:
         return refused(frame, 8)
     out = bytearray(8)
@@ -188,7 +204,9 @@ def test_no_frame_of_zstd_is_too_large_or_has_too_many_blocks(level, size):
     rng = np.random.default_rng(size)
     odd = rng.integers(0, 256, size, np.uint8)
     parts = [rng.integers(0, 1 + i % 7 * 40, 1024, np.uint8) for i in range(-(-size // 1024))]
-    words = rng.integers(97, 123, (50, 4), np.uint8)[rng.integers(0, 50, -(-size // 4))].reshape(-1)[:size]
+    words = rng.integers(97, 123, (50, 4), np.uint8)[rng.integers(0, 50, -(-size // 4))].reshape(
+        -1
+    )[:size]
     for raw in (odd, np.concatenate(parts)[:size], words):
         (frame,), _ = Codec("zstd", level).encode(memoryview(raw), size)
         assert len(frame) <= most_stored(size)
@@ -217,7 +235,7 @@ def test_plain_chunks_are_what_they_are():
         PLAIN.decode(memoryview(raw)[:4], memoryview(out))
 
 
-# ------------------------------------------------------------------------------------------------ caches
+# ------------------------------------------------------------------------------------------- caches
 
 
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int16", "float16", "float32", "complex128"])
@@ -231,12 +249,20 @@ def test_a_shard_is_the_one_that_zarr_writes(tmp_path, dtype, level):
     parts, sizes = codec.encode(memoryview(whole.tobytes()), grid.chunk_bytes)
     document = layout.array_document(grid, {}, None, codec)
     array = zarr.create_array(
-        tmp_path / "theirs", shape=grid.shape, dtype=dtype, shards=(16, 5), chunks=(4, 5),
-        compressors=zarr.codecs.ZstdCodec(level=level, checksum=True), fill_value=layout.fill_array(dtype, ())[()],
-        chunk_key_encoding=document["chunk_key_encoding"], config={"write_empty_chunks": True},
-    )  # fmt: skip
+        tmp_path / "theirs",
+        shape=grid.shape,
+        dtype=dtype,
+        shards=(16, 5),
+        chunks=(4, 5),
+        compressors=zarr.codecs.ZstdCodec(level=level, checksum=True),
+        fill_value=layout.fill_array(dtype, ())[()],
+        chunk_key_encoding=document["chunk_key_encoding"],
+        config={"write_empty_chunks": True},
+    )
     array[:] = values
-    assert (tmp_path / "theirs/c.0.0").read_bytes() == b"".join([*parts, layout.pack_index(grid, sizes)])
+    assert (tmp_path / "theirs/c.0.0").read_bytes() == b"".join(
+        [*parts, layout.pack_index(grid, sizes)]
+    )
     assert layout.grid_of(document) == (grid, codec)
     (tmp_path / "ours").mkdir()
     (tmp_path / "ours/zarr.json").write_text(json.dumps(document))
@@ -252,7 +278,9 @@ def test_compressed_fields_come_back(packed, io, checks):
     order = [10, 0, 3, 3, 7, 0]
     for _ in range(2):
         for name in ("joints", "image"):
-            np.testing.assert_array_equal(cache.gather(name, order), np.stack([written[i][name] for i in order]))
+            np.testing.assert_array_equal(
+                cache.gather(name, order), np.stack([written[i][name] for i in order])
+            )
         for name in ("points", "scan"):
             values, lengths = cache.gather_ragged(name, order)
             np.testing.assert_array_equal(values, np.concatenate([written[i][name] for i in order]))
@@ -262,7 +290,8 @@ def test_compressed_fields_come_back(packed, io, checks):
     for name in SPECS:
         assert isinstance(cache._arrays[f"fields/{name}"].rows, sharded_array.ChunkRows)
     assert isinstance(
-        cache._arrays["samples/made"].rows, shard_maps.MappedRows if io == "mmap" else shard_maps.ReadRows
+        cache._arrays["samples/made"].rows,
+        shard_maps.MappedRows if io == "mmap" else shard_maps.ReadRows,
     )
 
 
@@ -278,7 +307,9 @@ def test_only_files_of_fields_differ_and_not_what_they_hold(tmp_path):
     assert plain.keys() == zstd.keys()
     differ = {path for path in plain if plain[path] != zstd[path]}
     without_rows = {"fields/say/c.1", "fields/say/c.2"}
-    assert differ == {p for p in plain if p.startswith("fields/") and p.count("/") > 1} - without_rows
+    assert (
+        differ == {p for p in plain if p.startswith("fields/") and p.count("/") > 1} - without_rows
+    )
     assert sum(size for size, _ in zstd.values()) < sum(size for size, _ in plain.values())
     assert [verify(folder) for folder in folders.values()] == [[], [], []]
 
@@ -292,17 +323,30 @@ def damage(folder, file, at, bit=1):
 @pytest.mark.parametrize("checks", ["manifest", "touch", "always"])
 def test_a_damaged_frame_is_named_and_the_rest_is_served(packed, checks):
     folder, written = packed
-    index = np.frombuffer((folder / "fields/image/c.1.0.0").read_bytes()[-68:-4], "<u8").reshape(4, 2)
-    damage(folder, "fields/image/c.1.0.0", int(index[2, 0]) + 500)  # shard 1 holds samples 4 to 7, a chunk each
+    index = np.frombuffer((folder / "fields/image/c.1.0.0").read_bytes()[-68:-4], "<u8").reshape(
+        4, 2
+    )
+    damage(
+        folder, "fields/image/c.1.0.0", int(index[2, 0]) + 500
+    )  # shard 1 holds samples 4 to 7, a chunk each
     cache = open_cache(folder, verify=checks)
     np.testing.assert_array_equal(cache.gather("image", [5, 7])[1], written[7]["image"])
     for _ in range(2):
         with pytest.raises(CorruptionError) as caught:
             cache.gather("image", [5, 6])
-        for part in ("fields/image/c.1.0.0", "shard 1", "sample 6, sample/000006", "does not decompress"):
+        for part in (
+            "fields/image/c.1.0.0",
+            "shard 1",
+            "sample 6, sample/000006",
+            "does not decompress",
+        ):
             assert part in str(caught.value)
     (problem,) = verify(folder)
-    assert (problem.file, problem.shard, problem.samples) == ("fields/image/c.1.0.0", 1, "sample 6, sample/000006")
+    assert (problem.file, problem.shard, problem.samples) == (
+        "fields/image/c.1.0.0",
+        1,
+        "sample 6, sample/000006",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -336,7 +380,9 @@ def test_a_flip_anywhere_in_a_shard_is_never_another_value(whole, data):
                     elif name == "say":
                         assert cache.texts(name, [i]) == [written[i].get(name, "")]
                     else:
-                        np.testing.assert_array_equal(cache.gather_ragged(name, [i])[0], written[i][name])
+                        np.testing.assert_array_equal(
+                            cache.gather_ragged(name, [i])[0], written[i][name]
+                        )
     finally:
         (folder / file).write_bytes(raw)
     assert verify(folder, "quick") == []
@@ -361,7 +407,9 @@ def test_a_frame_of_another_chunk_is_seen(packed):
     open_cache(folder, verify="manifest").gather("image", [0])  # the control: nothing looks
 
 
-@pytest.mark.parametrize(("what", "said"), [(1, 1 << 40), (1, (1 << 64) - 1), (0, 1 << 63), (0, 400_000), (1, 200_000)])
+@pytest.mark.parametrize(
+    ("what", "said"), [(1, 1 << 40), (1, (1 << 64) - 1), (0, 1 << 63), (0, 400_000), (1, 200_000)]
+)
 def test_an_index_that_points_outside_is_never_followed(packed, what, said):
     folder, _ = packed
     file = folder / "fields/image/c.0.0.0"
@@ -398,7 +446,9 @@ def test_a_chunk_is_decoded_once_for_all_that_is_asked_of_it(packed, monkeypatch
 def test_texts_of_one_chunk_are_decoded_together(tmp_path, monkeypatch):
     specs = {"say": ArraySpec("uint8", (), layout.text_dim("say"), "text")}
     written = [f"text {i} " * 900 for i in range(40)]  # nine in a chunk
-    cache = open_cache(make_cache(tmp_path, specs, [{"say": text} for text in written], k=64, codec=ZSTD))
+    cache = open_cache(
+        make_cache(tmp_path, specs, [{"say": text} for text in written], k=64, codec=ZSTD)
+    )
     order = np.random.default_rng(0).permutation(40)
     decoded = []
     once = Codec.decode
@@ -418,8 +468,10 @@ def test_the_first_read_decodes_no_chunk_twice(packed, monkeypatch):
 def test_reading_plain_fields_loads_no_codec(packed, tmp_path):
     plain = make_cache(tmp_path / "plain", SPECS, samples(3))
     script = (
-        "import sys; from datacheck.cache import open_cache; c = open_cache(sys.argv[1]); c.keys([1]); c.made; "
-        "print('numcodecs' in sys.modules); c.gather('image', [1]); print('numcodecs' in sys.modules)"
+        "import sys; from datacheck.cache import open_cache; c = open_cache(sys.argv[1]); "
+        "c.keys([1]); c.made; "
+        "print('numcodecs' in sys.modules); c.gather('image', [1]); print('numcodecs' in "
+        "sys.modules)"
     )
     for folder, said in ((plain, "False\nFalse\n"), (packed[0], "False\nTrue\n")):
         line = [sys.executable, "-c", script, str(folder)]

@@ -37,10 +37,14 @@ def test_a_sample_has_the_bytes_of_its_values_however_they_are_stored(tmp_path):
         "say": ArraySpec("uint8", (), layout.text_dim("say"), "text"),
     }
     samples = [
-        {"x": np.zeros(5), "points": np.zeros((n, 3)), "label": np.zeros(n, np.uint8), "say": "é"} for n in (0, 7)
+        {"x": np.zeros(5), "points": np.zeros((n, 3)), "label": np.zeros(n, np.uint8), "say": "é"}
+        for n in (0, 7)
     ]
     cache = open_cache(make_cache(tmp_path, specs, samples, k=2, codec=Codec("zstd")))
-    assert sample_bytes(cache, list(specs), np.array([1, 0])).tolist() == [20 + 7 * 24 + 7 + 2, 20 + 2]
+    assert sample_bytes(cache, list(specs), np.array([1, 0])).tolist() == [
+        20 + 7 * 24 + 7 + 2,
+        20 + 2,
+    ]
     assert sample_bytes(cache, ["points"], np.array([1])).tolist() == [168]
 
 
@@ -56,7 +60,11 @@ def test_values_that_compress_to_nothing_are_not_all_held_at_once(tmp_path, what
     spec = {"x": ArraySpec("float32", (512, 512))}
     one, two = (
         make_cache(
-            tmp_path / name, spec, [{"x": np.full((512, 512), value, np.float32)}] * 64, k=1, codec=Codec("zstd")
+            tmp_path / name,
+            spec,
+            [{"x": np.full((512, 512), value, np.float32)}] * 64,
+            k=1,
+            codec=Codec("zstd"),
         )
         for name, value in (("one", 0), ("two", 1))
     )

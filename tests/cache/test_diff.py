@@ -28,7 +28,9 @@ SPECS = {
 
 samples = st.fixed_dictionaries(
     {
-        "x": npst.arrays("<f4", 2, elements=st.sampled_from([0.0, -0.0, 1.5, np.nan, np.inf, 3e38, -3e38])),
+        "x": npst.arrays(
+            "<f4", 2, elements=st.sampled_from([0.0, -0.0, 1.5, np.nan, np.inf, 3e38, -3e38])
+        ),
         "on": st.booleans().map(np.bool_),
     },
     optional={
@@ -44,9 +46,14 @@ def stored(root, data, k, specs=SPECS):
     """Write a dataset as a cache."""
     keys = sorted(data)
     folder = make_cache(
-        root, specs, [data[key][0] if data[key][1] != "not made" else {} for key in keys], keys=keys, k=k,
-        made=[data[key][1] != "not made" for key in keys], valid=[data[key][1] == "valid" for key in keys],
-    )  # fmt: skip
+        root,
+        specs,
+        [data[key][0] if data[key][1] != "not made" else {} for key in keys],
+        keys=keys,
+        k=k,
+        made=[data[key][1] != "not made" for key in keys],
+        valid=[data[key][1] == "valid" for key in keys],
+    )
     return open_cache(folder)
 
 
@@ -74,11 +81,15 @@ def test_a_diff_is_that_of_two_dictionaries(one, other, k, j):
     assert found.added == sorted(other.keys() - one.keys())
     assert found.removed == sorted(one.keys() - other.keys())
     wanted = {
-        key: names for key in both if (names := {n for n in SPECS if not same(has(one, key, n), has(other, key, n))})
+        key: names
+        for key in both
+        if (names := {n for n in SPECS if not same(has(one, key, n), has(other, key, n))})
     }
     assert {key: set(of) for key, of in found.changed.items()} == wanted
     codes = {"valid": ()}
-    verdicts = {key: tuple(codes.get(data[key][1], ("DC301",)) for data in (one, other)) for key in both}
+    verdicts = {
+        key: tuple(codes.get(data[key][1], ("DC301",)) for data in (one, other)) for key in both
+    }
     assert found.verdicts == {key: pair for key, pair in verdicts.items() if pair[0] != pair[1]}
     assert found.fields == {}
     for key, of in found.changed.items():
@@ -106,7 +117,9 @@ def one_sample(x, **more):
 )
 def test_how_far_values_are_apart(tmp_path, x, y, count, largest, relative, first):
     found = diff(stored(tmp_path / "a", one_sample(x), 1), stored(tmp_path / "b", one_sample(y), 1))
-    assert found.changed == {"k": {"x": ValueChange((2,), (2,), count, largest, relative, (first,))}}
+    assert found.changed == {
+        "k": {"x": ValueChange((2,), (2,), count, largest, relative, (first,))}
+    }
 
 
 def test_whole_numbers_and_text(tmp_path):
@@ -122,11 +135,21 @@ def test_whole_numbers_and_text(tmp_path):
 
 @pytest.mark.parametrize(
     ("x", "y", "largest", "relative"),
-    [(2**62, 2**62 + 1, 1.0, 2.0**-62), (-(2**63), 2**63 - 1, 2.0**64, 2.0), (-(2**62), 2**62, 2.0**63, 2.0)],
+    [
+        (2**62, 2**62 + 1, 1.0, 2.0**-62),
+        (-(2**63), 2**63 - 1, 2.0**64, 2.0),
+        (-(2**62), 2**62, 2.0**63, 2.0),
+    ],
 )
-def test_large_whole_numbers_are_not_rounded_before_they_are_compared(tmp_path, x, y, largest, relative):
-    one, two = (rows_of(tmp_path / name, np.array([value], "<i8")) for name, value in (("a", x), ("b", y)))
-    assert diff(one, two).changed["k"] == {"rows": ValueChange((1,), (1,), 1, largest, relative, (0,))}
+def test_large_whole_numbers_are_not_rounded_before_they_are_compared(
+    tmp_path, x, y, largest, relative
+):
+    one, two = (
+        rows_of(tmp_path / name, np.array([value], "<i8")) for name, value in (("a", x), ("b", y))
+    )
+    assert diff(one, two).changed["k"] == {
+        "rows": ValueChange((1,), (1,), 1, largest, relative, (0,))
+    }
 
 
 @pytest.mark.parametrize(
@@ -175,8 +198,13 @@ def test_fields_that_only_one_has_or_that_are_stored_otherwise(tmp_path):
 
 def test_samples_of_one_digest_are_not_read(tmp_path):
     """Damage in a sample that is equal by its digest is no matter of a diff; in one that differs it is an error."""
-    data = {f"k{i}": ({"x": np.array([i, 0], "<f4"), "on": np.bool_(True)}, "valid") for i in range(4)}
-    a, b = stored(tmp_path / "a", data, 1), stored(tmp_path / "b", data | {"k3": one_sample([9, 9])["k"]}, 1)
+    data = {
+        f"k{i}": ({"x": np.array([i, 0], "<f4"), "on": np.bool_(True)}, "valid") for i in range(4)
+    }
+    a, b = (
+        stored(tmp_path / "a", data, 1),
+        stored(tmp_path / "b", data | {"k3": one_sample([9, 9])["k"]}, 1),
+    )
     shard = b.path / "fields/x/c.1.0"
     shard.write_bytes(bytes([shard.read_bytes()[0] ^ 1]) + shard.read_bytes()[1:])
     assert set(diff(a, b).changed) == {"k3"}
@@ -186,12 +214,15 @@ def test_samples_of_one_digest_are_not_read(tmp_path):
         diff(a, open_cache(b.path))
 
 
-@pytest.mark.parametrize(("most", "read"), [(None, 4), (0, 0), (8, 0), (9, 1), (26, 2), (27, 3), (1000, 4)])
+@pytest.mark.parametrize(
+    ("most", "read"), [(None, 4), (0, 0), (8, 0), (9, 1), (26, 2), (27, 3), (1000, 4)]
+)
 def test_no_more_than_so_many_bytes_are_compared_and_the_rest_is_counted(tmp_path, most, read):
     """A sample has two float32 and a bool: 9 bytes. One of five is equal."""
     specs = {name: SPECS[name] for name in ("x", "on")}
     data = [
-        {f"k{i}": ({"x": np.array([i, n], "<f4"), "on": np.bool_(True)}, "valid") for i in range(5)} for n in (0, 1)
+        {f"k{i}": ({"x": np.array([i, n], "<f4"), "on": np.bool_(True)}, "valid") for i in range(5)}
+        for n in (0, 1)
     ]
     data[1]["k2"] = data[0]["k2"]
     a, b = (stored(tmp_path / str(n), one, 2, specs) for n, one in enumerate(data))
@@ -202,7 +233,10 @@ def test_no_more_than_so_many_bytes_are_compared_and_the_rest_is_counted(tmp_pat
 
 
 def numbered(first, count=6):
-    return {f"k{i}": ({"x": np.full(2, first + i, "<f4"), "on": np.bool_(True)}, "valid") for i in range(count)}
+    return {
+        f"k{i}": ({"x": np.full(2, first + i, "<f4"), "on": np.bool_(True)}, "valid")
+        for i in range(count)
+    }
 
 
 def test_no_more_changes_are_held_than_somebody_may_look_at(tmp_path, monkeypatch, capsys):

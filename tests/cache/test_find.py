@@ -48,7 +48,10 @@ def test_unfinished_builds_are_told_from_above_and_from_within(tmp_path):
     build = tmp_path / "p/all/.building/0123456789abcdef.1"
     build.mkdir(parents=True)
     assert (
-        unfinished_builds(tmp_path) == unfinished_builds(tmp_path / "p/all") == unfinished_builds(build) == [str(build)]
+        unfinished_builds(tmp_path)
+        == unfinished_builds(tmp_path / "p/all")
+        == unfinished_builds(build)
+        == [str(build)]
     )
     assert unfinished_builds(tmp_path / "nowhere") == []
 
@@ -66,10 +69,14 @@ def test_nothing_is_found_behind_a_link_below_the_folder_that_is_named(tmp_path)
     assert [len(list(find(tmp_path / "outside"))) for find in every] == [1, 1, 1, 1]
     shared = tmp_path / "shared"
     for place, goal in {
-        "pipeline": split.parent, "p/split": split, "p/all/key": outside, "p/all/headless": headless,
-        "p/all/.building": split / ".building", "p/all/.trash": split / ".trash",
+        "pipeline": split.parent,
+        "p/split": split,
+        "p/all/key": outside,
+        "p/all/headless": headless,
+        "p/all/.building": split / ".building",
+        "p/all/.trash": split / ".trash",
         "p/one/.building/b": split / ".building/0123456789abcdef.1",
-    }.items():  # fmt: skip
+    }.items():
         (shared / place).parent.mkdir(parents=True, exist_ok=True)
         (shared / place).symlink_to(goal)
     (shared / "p/file").symlink_to(outside / "zarr.json")
@@ -77,7 +84,9 @@ def test_nothing_is_found_behind_a_link_below_the_folder_that_is_named(tmp_path)
     assert [list(find(shared)) for find in every] == [[], [], [], []]
     links = ["pipeline", "p/split", "p/all/headless", "p/all/key"]
     assert list(find_links(shared)) == [shared / name for name in links]
-    with pytest.raises(UsageError, match=r"no finished cache; \S+pipeline is a link, which is not followed"):
+    with pytest.raises(
+        UsageError, match=r"no finished cache; \S+pipeline is a link, which is not followed"
+    ):
         choose_cache(shared)
     (tmp_path / "mine").symlink_to(tmp_path / "outside")
     named = tmp_path / "mine" / outside.relative_to(tmp_path / "outside")

@@ -50,7 +50,10 @@ OF_A_FIELD = "fields/joints/zarr.json"
 
 def small(place):
     rng = np.random.default_rng(0)
-    samples = [{"joints": rng.random(3, np.float32), "points": rng.random((i % 3, 2)), "more": [i]} for i in range(5)]
+    samples = [
+        {"joints": rng.random(3, np.float32), "points": rng.random((i % 3, 2)), "more": [i]}
+        for i in range(5)
+    ]
     samples[1]["say"] = "hello"
     return make_cache(place, SPECS, samples, k=2, valid=[True] * 4 + [False])
 
@@ -80,7 +83,13 @@ def used(folder):
     """Read everything that a cache holds."""
     cache = open_cache(folder)
     numbers = np.arange(len(cache))
-    assert (cache.keys(numbers), cache.findings(), cache.usable, cache.compression, repr(cache)) is not None
+    assert (
+        cache.keys(numbers),
+        cache.findings(),
+        cache.usable,
+        cache.compression,
+        repr(cache),
+    ) is not None
     for name, spec in cache.fields.items():
         cache.present(name, numbers)
         if spec.dim is None:
@@ -144,7 +153,9 @@ def test_a_document_that_makes_no_sense_is_damage_and_named(whole, tmp_path, fil
     sealed(folder)
     with pytest.raises(CorruptionError, match=file.removesuffix("/zarr.json")):
         used(folder)
-    assert any(file.removesuffix("/zarr.json") in str(problem) for problem in verify(folder, "values"))
+    assert any(
+        file.removesuffix("/zarr.json") in str(problem) for problem in verify(folder, "values")
+    )
 
 
 @pytest.mark.parametrize("axes", [61, 100_000])
@@ -153,12 +164,20 @@ def test_axes_without_end_make_no_long_names_of_files(whole, tmp_path, axes):
     folder, shards = shutil.copytree(whole, tmp_path / whole.name), 5_000
     ones = [1] * axes
     rewritten(folder / "zarr.json", (*ROOT, "dims", "P"), -(-shards // 3))
-    for place, value in (("shape",), [3 * -(-shards // 3), *ones]), (SHAPE, [1, *ones]), (CHUNK, [1, *ones]):
+    for place, value in (
+        (("shape",), [3 * -(-shards // 3), *ones]),
+        (SHAPE, [1, *ones]),
+        (CHUNK, [1, *ones]),
+    ):
         rewritten(folder / "fields/points/zarr.json", place, value)
     (folder / "digests/fields/points/c.0").write_bytes(bytes(8 * shards + 100))
     sealed(folder)
     tracemalloc.start()
-    said = "missing in manifest.json" if axes < 62 else "an array of 100,001 axes; a cache has at most 62"
+    said = (
+        "missing in manifest.json"
+        if axes < 62
+        else "an array of 100,001 axes; a cache has at most 62"
+    )
     with pytest.raises(CorruptionError, match=said):
         open_cache(folder)
     most = tracemalloc.get_traced_memory()[1]
@@ -167,9 +186,15 @@ def test_axes_without_end_make_no_long_names_of_files(whole, tmp_path, axes):
 
 
 @pytest.mark.parametrize(("second", "fps"), [(10**400, 1), (1, 10**400)])
-def test_windows_by_default_that_make_no_sense_leave_the_rest_to_be_read(whole, tmp_path, second, fps):
+def test_windows_by_default_that_make_no_sense_leave_the_rest_to_be_read(
+    whole, tmp_path, second, fps
+):
     folder = shutil.copytree(whole, tmp_path / whole.name)
-    rewritten(folder / "zarr.json", (*ROOT, "windows"), {"delta_timestamps": {"joints": [second]}, "fps": fps})
+    rewritten(
+        folder / "zarr.json",
+        (*ROOT, "windows"),
+        {"delta_timestamps": {"joints": [second]}, "fps": fps},
+    )
     sealed(folder)
     assert len(used(folder)) == 5
     assert verify(folder, "values") == []
@@ -181,11 +206,17 @@ def test_a_dimension_with_half_of_a_surrogate_pair_is_damage(whole, tmp_path, li
     dims = json.loads((folder / "zarr.json").read_bytes())["attributes"]["datacheck"]["dims"]
     rewritten(folder / "fields/points/zarr.json", (*ROOT, "dim"), "P\ud800")
     if listed:
-        rewritten(folder / "zarr.json", (*ROOT, "dims"), {"P\ud800" if n == "P" else n: r for n, r in dims.items()})
+        rewritten(
+            folder / "zarr.json",
+            (*ROOT, "dims"),
+            {"P\ud800" if n == "P" else n: r for n, r in dims.items()},
+        )
     else:
         rewritten(folder / "fields/points/zarr.json", ("shape", 0), 0)
     sealed(folder)
-    with pytest.raises(CorruptionError, match=r"zarr\.json: not what a cache .* holds half of a surrogate pair"):
+    with pytest.raises(
+        CorruptionError, match=r"zarr\.json: not what a cache .* holds half of a surrogate pair"
+    ):
         open_cache(folder)
     assert any("zarr.json" in str(problem) for problem in verify(folder, "values"))
 
@@ -200,7 +231,9 @@ def test_windows_along_half_of_a_surrogate_pair_are_refused_in_words(whole, tmp_
     assert len(CachedDataset(folder, windows=False)) > 0
 
 
-@pytest.mark.parametrize("lengths", [[3, -1, 2], [5], [2**62] * 4, [4, -4] * 3, [2**63 - 1, 2**63 - 1, 4]])
+@pytest.mark.parametrize(
+    "lengths", [[3, -1, 2], [5], [2**62] * 4, [4, -4] * 3, [2**63 - 1, 2**63 - 1, 4]]
+)
 def test_lengths_that_no_texts_have_are_refused(lengths):
     with pytest.raises(ValueError, match=r"lengths that are negative, or add up to more than 4$"):
         layout.ends_of(np.array(lengths), 4)
@@ -227,7 +260,9 @@ def test_what_is_no_file_is_refused_before_it_is_opened(whole, tmp_path, what):
     path.write_bytes(b"")
     sealed(folder)
     path.unlink()
-    {"pipe": os.mkfifo, "folder": os.mkdir, "endless": lambda p: os.symlink("/dev/zero", p)}[what](path)
+    {"pipe": os.mkfifo, "folder": os.mkdir, "endless": lambda p: os.symlink("/dev/zero", p)}[what](
+        path
+    )
     with pytest.raises(CorruptionError, match=r"sources\.json: no plain file"):
         open_cache(folder)
     assert {problem.file for problem in verify(folder)} == {"sources.json"}
@@ -236,9 +271,13 @@ def test_what_is_no_file_is_refused_before_it_is_opened(whole, tmp_path, what):
 def test_chunks_that_do_not_fill_a_shard_are_refused_before_anything_is_mapped(tmp_path):
     """Rows behind the last whole chunk would be addresses without a file: the process would end there."""
     rows = np.ones((4, 128, 128), np.float32)  # 64 KiB a row
-    folder = make_cache(tmp_path, {"x": ArraySpec("float32", (128, 128))}, [{"x": row} for row in rows], k=4)
+    folder = make_cache(
+        tmp_path, {"x": ArraySpec("float32", (128, 128))}, [{"x": row} for row in rows], k=4
+    )
     rewritten(folder / "fields/x/zarr.json", (*CHUNK, 0), 3)
-    index = layout.pack_index(layout.Grid("float32", (3, 128, 128), 3, 3), np.array([rows[:3].nbytes], np.uint64))
+    index = layout.pack_index(
+        layout.Grid("float32", (3, 128, 128), 3, 3), np.array([rows[:3].nbytes], np.uint64)
+    )
     (folder / "fields/x/c.0.0.0").write_bytes(rows[:3].tobytes() + index)
     sealed(folder)
     with pytest.raises(CorruptionError, match="4 and 3 rows"):
@@ -247,7 +286,11 @@ def test_chunks_that_do_not_fill_a_shard_are_refused_before_anything_is_mapped(t
 
 @pytest.mark.parametrize(
     ("array", "at", "what"),
-    [("samples/key", 0, "samples/key: "), ("samples/origin", 3, "samples/origin: "), ("fields/more", 0, "fields/more")],
+    [
+        ("samples/key", 0, "samples/key: "),
+        ("samples/origin", 3, "samples/origin: "),
+        ("fields/more", 0, "fields/more"),
+    ],
 )
 def test_text_that_is_none_is_damage(whole, tmp_path, array, at, what):
     folder = shutil.copytree(whole, tmp_path / whole.name)
@@ -266,7 +309,9 @@ def test_text_that_is_none_is_damage(whole, tmp_path, array, at, what):
 def test_rows_that_lie_over_each_other_are_told_and_not_added_up(tmp_path):
     """Each of 2,000 samples claims all keys: 2,000 times 60 kB."""
     keys = [f"{i:030d}" for i in range(2000)]
-    folder = make_cache(tmp_path, {"x": ArraySpec("uint8", ())}, [{"x": 0}] * 2000, keys=keys, k=1024)
+    folder = make_cache(
+        tmp_path, {"x": ArraySpec("uint8", ())}, [{"x": 0}] * 2000, keys=keys, k=1024
+    )
     for what, number in (("start", 0), ("length", 30 * 2000)):
         edit(
             folder / f"rows/samples.key/{what}/c.0",
@@ -284,12 +329,23 @@ def test_rows_that_lie_over_each_other_are_told_and_not_added_up(tmp_path):
 
 @pytest.mark.parametrize(
     ("place", "value"),
-    [(("format",), "1"), (("format",), None), (("format",), True), (("content_root",), 5),
-     (("files", "zarr.json", 0), -1), (("files", "zarr.json", 0), True), (("files", "zarr.json", 0), 1e300),
-     (("files", "zarr.json", 0), "9"), (("files", "zarr.json", 1), 7), (("files", "\ud800"), [1, "0"]),
-     (("files", "fields/joints/c." + "9" * 5000), [1, "0"])],
-)  # fmt: skip
-def test_a_manifest_whose_digest_fits_is_still_held_to_what_it_may_say(whole, tmp_path, place, value):
+    [
+        (("format",), "1"),
+        (("format",), None),
+        (("format",), True),
+        (("content_root",), 5),
+        (("files", "zarr.json", 0), -1),
+        (("files", "zarr.json", 0), True),
+        (("files", "zarr.json", 0), 1e300),
+        (("files", "zarr.json", 0), "9"),
+        (("files", "zarr.json", 1), 7),
+        (("files", "\ud800"), [1, "0"]),
+        (("files", "fields/joints/c." + "9" * 5000), [1, "0"]),
+    ],
+)
+def test_a_manifest_whose_digest_fits_is_still_held_to_what_it_may_say(
+    whole, tmp_path, place, value
+):
     folder = shutil.copytree(whole, tmp_path / whole.name)
     path = folder / "manifest.json"
     said = json.loads(path.read_text())
@@ -297,7 +353,9 @@ def test_a_manifest_whose_digest_fits_is_still_held_to_what_it_may_say(whole, tm
     path.write_text(json.dumps(said))
     rewritten(path, place, value)
     digest = xxhash.xxh3_128_hexdigest(path.read_bytes())
-    path.write_bytes(path.read_bytes().replace(b'"files":', f'"digest":"{digest}","files":'.encode(), 1))
+    path.write_bytes(
+        path.read_bytes().replace(b'"files":', f'"digest":"{digest}","files":'.encode(), 1)
+    )
     with pytest.raises(CorruptionError):
         open_cache(folder)
     assert verify(folder)
@@ -306,14 +364,22 @@ def test_a_manifest_whose_digest_fits_is_still_held_to_what_it_may_say(whole, tm
 def test_what_zarr_wrote_with_a_shard_that_is_not_full_is_intact(tmp_path):
     """The last shard has one chunk of two."""
     rows = np.arange(3 * 128 * 128, dtype=np.float32).reshape(3, 128, 128)
-    folder = make_cache(tmp_path, {"x": ArraySpec("float32", (128, 128))}, [{"x": row} for row in rows], k=2)
+    folder = make_cache(
+        tmp_path, {"x": ArraySpec("float32", (128, 128))}, [{"x": row} for row in rows], k=2
+    )
     attributes = json.loads((folder / "fields/x/zarr.json").read_text())["attributes"]
     shutil.rmtree(folder / "fields/x")
     array = zarr.create_array(
-        folder / "fields/x", shape=rows.shape, dtype="float32", shards=(2, 128, 128), chunks=(1, 128, 128),
-        compressors=zarr.codecs.ZstdCodec(level=3, checksum=True), fill_value=float("nan"), attributes=attributes,
+        folder / "fields/x",
+        shape=rows.shape,
+        dtype="float32",
+        shards=(2, 128, 128),
+        chunks=(1, 128, 128),
+        compressors=zarr.codecs.ZstdCodec(level=3, checksum=True),
+        fill_value=float("nan"),
+        attributes=attributes,
         chunk_key_encoding={"name": "default", "separator": "."},
-    )  # fmt: skip
+    )
     array[:] = rows
     sealed(folder)
     assert verify(folder, "values") == []
@@ -323,12 +389,37 @@ def test_what_zarr_wrote_with_a_shard_that_is_not_full_is_intact(tmp_path):
 def places(said, path=()):
     """Yield the place of every value of a JSON document."""
     yield path
-    for name, inside in said.items() if isinstance(said, dict) else enumerate(said if isinstance(said, list) else ()):
+    for name, inside in (
+        said.items()
+        if isinstance(said, dict)
+        else enumerate(said if isinstance(said, list) else ())
+    ):
         yield from places(inside, (*path, name))
 
 
 VALUES = st.one_of(
-    st.sampled_from([None, True, 0, -1, 1, 3, 2**31, 2**40, 2**63, 2**64, 0.5, 5.0, 1e300, "", "5", [], {}, [[1]]]),
+    st.sampled_from(
+        [
+            None,
+            True,
+            0,
+            -1,
+            1,
+            3,
+            2**31,
+            2**40,
+            2**63,
+            2**64,
+            0.5,
+            5.0,
+            1e300,
+            "",
+            "5",
+            [],
+            {},
+            [[1]],
+        ]
+    ),
     st.integers(-(2**65), 2**65),
     st.text(max_size=3),
 )
@@ -337,7 +428,9 @@ VALUES = st.one_of(
 @settings(max_examples=40)
 @given(st.data())
 def test_any_value_anywhere_is_read_or_refused(whole, data):
-    parsing = sorted(p.relative_to(whole).as_posix() for p in whole.rglob("*.json") if p.name != "manifest.json")
+    parsing = sorted(
+        p.relative_to(whole).as_posix() for p in whole.rglob("*.json") if p.name != "manifest.json"
+    )
     file = data.draw(st.sampled_from(parsing))
     place = data.draw(st.sampled_from(list(places(json.loads((whole / file).read_text())))))
     with tempfile.TemporaryDirectory() as tmp:
@@ -370,18 +463,24 @@ def test_a_manifest_of_any_size_is_refused_before_it_is_read(whole, tmp_path):
     assert [problem.file for problem in verify(folder)] == ["manifest.json"]
 
 
-@pytest.mark.parametrize("digest", ["/etc/passwd", "../" * 10 + "x", "", "0" * 31, "A" * 32, "0" * 31 + "\n"])
+@pytest.mark.parametrize(
+    "digest", ["/etc/passwd", "../" * 10 + "x", "", "0" * 31, "A" * 32, "0" * 31 + "\n"]
+)
 def test_a_digest_that_is_none_is_damage(whole, tmp_path, digest):
     """Shards that are kept nearby are files that the digest names: read, written and removed there."""
     folder = shutil.copytree(whole, tmp_path / whole.name)
     said = json.loads((folder / "manifest.json").read_text())
     said["files"]["fields/joints/c.1.0"][1] = digest
     resealed(folder, said)
-    with pytest.raises(CorruptionError, match="where a digest of 32 hexadecimal digits is expected"):
+    with pytest.raises(
+        CorruptionError, match="where a digest of 32 hexadecimal digits is expected"
+    ):
         open_cache(folder)
 
 
-@pytest.mark.parametrize("file", ["zarr.json", OF_A_FIELD, "inputs.json", "sources.json", "findings.json"])
+@pytest.mark.parametrize(
+    "file", ["zarr.json", OF_A_FIELD, "inputs.json", "sources.json", "findings.json"]
+)
 def test_a_document_larger_than_any_is_refused_before_it_is_read(whole, tmp_path, file):
     folder = shutil.copytree(whole, tmp_path / whole.name)
     most = parsing.most_bytes(file)
@@ -389,7 +488,9 @@ def test_a_document_larger_than_any_is_refused_before_it_is_read(whole, tmp_path
     raw = json.loads((folder / "manifest.json").read_text())
     raw["files"][file][0] = most + 1  # the digest of so many bytes need not fit: nobody reads them
     resealed(folder, raw)
-    peak, said = traced(lambda: provenance(open_cache(folder)) if file not in {"findings.json"} else used(folder))
+    peak, said = traced(
+        lambda: provenance(open_cache(folder)) if file not in {"findings.json"} else used(folder)
+    )
     assert f"{file}: {most + 1:,} bytes; at most {most:,} are read" in said
     assert peak < 4 << 20
 
@@ -402,11 +503,15 @@ def resealed(folder, said):
     (folder / "manifest.json").write_bytes(raw.replace(b'"files":', digest + b'"files":', 1))
 
 
-@pytest.mark.parametrize("text", ["[{}" + ",{}" * 9_000_000 + "]", "[" * 70 + "]" * 70, '{"a":' * 65 + "1" + "}" * 65])
+@pytest.mark.parametrize(
+    "text", ["[{}" + ",{}" * 9_000_000 + "]", "[" * 70 + "]" * 70, '{"a":' * 65 + "1" + "}" * 65]
+)
 def test_a_document_of_too_many_values_or_levels_is_refused(text):
     raw = b'{"a":' + text.encode() + b"}"
     tracemalloc.start()
-    with pytest.raises(ValueError, match=r"about 18,000,003 values; at most 8,000,000|nested deeper than 64 levels"):
+    with pytest.raises(
+        ValueError, match=r"about 18,000,003 values; at most 8,000,000|nested deeper than 64 levels"
+    ):
         parsing.parse_document(raw)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -421,9 +526,20 @@ REFUSED = [
     [PLAIN, {"name": "numcodecs.pickle"}],
     [{"name": "bytes", "configuration": {"endian": "big"}}],
     [{"name": "transpose", "configuration": {"order": [1, 0]}}, PLAIN],
-    [{"name": "sharding_indexed", "configuration": {"chunk_shape": [1, 3], "codecs": [PLAIN], "index_codecs": []}}],
-    ["gzip"], [], [5], "gzip", {"name": "gzip"}, 5, None,
-]  # fmt: skip
+    [
+        {
+            "name": "sharding_indexed",
+            "configuration": {"chunk_shape": [1, 3], "codecs": [PLAIN], "index_codecs": []},
+        }
+    ],
+    ["gzip"],
+    [],
+    [5],
+    "gzip",
+    {"name": "gzip"},
+    5,
+    None,
+]
 
 
 @pytest.mark.parametrize("codecs", REFUSED, ids=str)
@@ -449,18 +565,30 @@ def test_codecs_of_an_index_are_those_of_the_format(whole, tmp_path, codecs):
 @pytest.mark.parametrize("separator", [".", "/"])
 @pytest.mark.parametrize("sharded", [True, False])
 @pytest.mark.parametrize(
-    ("size", "refused"), [(16 << 20, "does not decompress"), (64 << 20, "at most 1,056 are read of 32 decoded")]
+    ("size", "refused"),
+    [(16 << 20, "does not decompress"), (64 << 20, "at most 1,056 are read of 32 decoded")],
 )
 def test_a_chunk_takes_no_more_than_is_declared_of_it(tmp_path, separator, sharded, size, refused):
     """Of 32 bytes declared 16 or 64 MiB come: whatever the order and the names of the files."""
-    folder = make_cache(tmp_path, {"x": ArraySpec("float32", (4,))}, [{"x": np.arange(4, dtype=np.float32)}] * 2, k=2)
+    folder = make_cache(
+        tmp_path,
+        {"x": ArraySpec("float32", (4,))},
+        [{"x": np.arange(4, dtype=np.float32)}] * 2,
+        k=2,
+    )
     attributes = json.loads((folder / "fields/x/zarr.json").read_text())["attributes"]
     shutil.rmtree(folder / "fields/x")
     array = zarr.create_array(
-        folder / "fields/x", shape=(2, 4), dtype="float32", shards=(2, 4) if sharded else None, chunks=(2, 4),
-        compressors=zarr.codecs.ZstdCodec(level=3, checksum=True), fill_value=float("nan"), attributes=attributes,
+        folder / "fields/x",
+        shape=(2, 4),
+        dtype="float32",
+        shards=(2, 4) if sharded else None,
+        chunks=(2, 4),
+        compressors=zarr.codecs.ZstdCodec(level=3, checksum=True),
+        fill_value=float("nan"),
+        attributes=attributes,
         chunk_key_encoding={"name": "default", "separator": separator},
-    )  # fmt: skip
+    )
     array[:] = np.tile(np.arange(4, dtype=np.float32), (2, 1))
     sealed(folder)
     assert open_cache(folder).gather("x", [1, 0]).tolist() == [[0, 1, 2, 3]] * 2
@@ -477,7 +605,10 @@ def test_a_chunk_takes_no_more_than_is_declared_of_it(tmp_path, separator, shard
 
 def test_a_chunk_larger_than_any_is_refused_when_the_cache_is_opened(tmp_path):
     folder = make_cache(
-        tmp_path, {"x": ArraySpec("uint8", (4,))}, [{"x": np.zeros(4, np.uint8)}], codec=Codec("zstd", 3)
+        tmp_path,
+        {"x": ArraySpec("uint8", (4,))},
+        [{"x": np.zeros(4, np.uint8)}],
+        codec=Codec("zstd", 3),
     )
     path = folder / "fields/x/zarr.json"
     rewritten(path, ("shape",), [1, 5 << 30])
@@ -485,7 +616,8 @@ def test_a_chunk_larger_than_any_is_refused_when_the_cache_is_opened(tmp_path):
     rewritten(path, CHUNK, [1, 5 << 30])
     sealed(folder)
     with pytest.raises(
-        CorruptionError, match=r"zarr\.json.*inner chunks of 5,368,709,120 bytes; at most 4,294,967,296"
+        CorruptionError,
+        match=r"zarr\.json.*inner chunks of 5,368,709,120 bytes; at most 4,294,967,296",
     ):
         open_cache(folder)
 
@@ -495,9 +627,13 @@ def of_zeros(folder, path, rows):
     document = folder / path / "zarr.json"
     for place in (("shape",), SHAPE, CHUNK):
         rewritten(document, place, [rows])
-    rewritten(document, ("codecs", 0, "configuration", "codecs"), [{"name": "bytes"}, *ZSTD.document()])
+    rewritten(
+        document, ("codecs", 0, "configuration", "codecs"), [{"name": "bytes"}, *ZSTD.document()]
+    )
     frame = bytes(ZSTD.encode(memoryview(bytes(rows)), rows)[0][0])
-    index = layout.pack_index(layout.Grid("uint8", (rows,), rows, rows), np.array([len(frame)], np.uint64))
+    index = layout.pack_index(
+        layout.Grid("uint8", (rows,), rows, rows), np.array([len(frame)], np.uint64)
+    )
     (folder / path / "c.0").write_bytes(frame + index)
     digest = xxhash.xxh3_64_intdigest(bytes(rows)).to_bytes(8, "little")
     edit(folder / "digests" / path / "c.0", lambda raw: digest + raw[8:])
@@ -512,7 +648,9 @@ def test_one_row_takes_no_more_than_a_small_chunk(tmp_path, size):
     rewritten(folder / "zarr.json", (*ROOT, "dims"), {layout.text_dim("say"): size})
     sealed(folder)
     if size > 1 << 20:
-        with pytest.raises(CorruptionError, match=r"chunks of 2,097,152 bytes; at most 1,048,576.* 2,097,152 rows"):
+        with pytest.raises(
+            CorruptionError, match=r"chunks of 2,097,152 bytes; at most 1,048,576.* 2,097,152 rows"
+        ):
             open_cache(folder)
         return
     cache = open_cache(folder)
@@ -524,38 +662,52 @@ def test_one_row_takes_no_more_than_a_small_chunk(tmp_path, size):
 def test_a_sample_larger_than_any_is_refused_when_the_cache_is_opened(tmp_path):
     """Each field has one of the largest chunks that there may be."""
     specs = {name: ArraySpec("uint8", (4,)) for name in "xy"}
-    folder = make_cache(tmp_path, specs, [dict.fromkeys("xy", np.zeros(4, np.uint8))], codec=Codec("zstd", 3))
+    folder = make_cache(
+        tmp_path, specs, [dict.fromkeys("xy", np.zeros(4, np.uint8))], codec=Codec("zstd", 3)
+    )
     for name in "xy":
         path = folder / f"fields/{name}/zarr.json"
         rewritten(path, ("shape",), [1, 3 << 30])
         rewritten(path, SHAPE, [4, 3 << 30])
         rewritten(path, CHUNK, [1, 3 << 30])
     sealed(folder)
-    with pytest.raises(CorruptionError, match=r"samples of 6,442,450,944 bytes; at most 4,294,967,296"):
+    with pytest.raises(
+        CorruptionError, match=r"samples of 6,442,450,944 bytes; at most 4,294,967,296"
+    ):
         open_cache(folder)
 
 
 def test_chunks_that_are_not_stored_take_no_memory(tmp_path):
     """Another writer leaves out chunks that are all fill value: a gigabyte of them costs nothing to send."""
-    folder = make_cache(tmp_path, {"x": ArraySpec("float32", (4,))}, [{"x": np.zeros(4, np.float32)}] * 2, k=2)
+    folder = make_cache(
+        tmp_path, {"x": ArraySpec("float32", (4,))}, [{"x": np.zeros(4, np.float32)}] * 2, k=2
+    )
     path = folder / "fields/x/zarr.json"
     for place in (("shape",), SHAPE):
         rewritten(path, place, [2, 1 << 28])
     rewritten(path, CHUNK, [1, 1 << 28])
     rewritten(path, ("codecs", 0, "configuration", "index_location"), "start")
     index = np.full((2, 2), layout.ABSENT, "<u8").tobytes()
-    (folder / "fields/x/c.0.0").write_bytes(index + google_crc32c.value(index).to_bytes(4, "little"))
+    (folder / "fields/x/c.0.0").write_bytes(
+        index + google_crc32c.value(index).to_bytes(4, "little")
+    )
     sealed(folder)
     peak, said = traced(lambda: open_cache(folder, verify="manifest").gather("x", [0]))
     assert "2,147,483,648 bytes of chunks that are not stored; at most 268,435,456" in said
     assert peak < (1 << 30) + (4 << 20)  # the room for one sample was asked for, and not touched
 
 
-@pytest.mark.parametrize("table", ["samples/made", "samples/valid", "rows/P/length", "samples/key", "present/say"])
+@pytest.mark.parametrize(
+    "table", ["samples/made", "samples/valid", "rows/P/length", "samples/key", "present/say"]
+)
 def test_a_table_is_never_compressed(whole, tmp_path, table):
     """Eighty million samples would be had for a megabyte: how many there are is then what a document says."""
     folder = shutil.copytree(whole, tmp_path / whole.name)
-    rewritten(folder / table / "zarr.json", ("codecs", 0, "configuration", "codecs"), [PLAIN, *ZSTD.document()])
+    rewritten(
+        folder / table / "zarr.json",
+        ("codecs", 0, "configuration", "codecs"),
+        [PLAIN, *ZSTD.document()],
+    )
     sealed(folder)
     with pytest.raises(CorruptionError, match=rf"{table}/zarr\.json: .*codec"):
         open_cache(folder, verify="manifest")
@@ -567,17 +719,23 @@ def sparse(place, chunks, entry):
     rows = chunks << 16
     rewritten(folder / "zarr.json", (*ROOT, "samples"), rows)
     rewritten(folder / "zarr.json", (*ROOT, "shard_samples"), rows)
-    for path in sorted({p.parent.relative_to(folder).as_posix() for p in folder.glob("[!d]*/**/c.0")}):
+    for path in sorted(
+        {p.parent.relative_to(folder).as_posix() for p in folder.glob("[!d]*/**/c.0")}
+    ):
         document = folder / path / "zarr.json"
         said = json.loads(document.read_bytes())
         if path in {"samples/key", "samples/origin"}:
             continue
-        chunk = said["codecs"][0]["configuration"]["chunk_shape"][0] if path != "fields/x" else 1 << 16
+        chunk = (
+            said["codecs"][0]["configuration"]["chunk_shape"][0] if path != "fields/x" else 1 << 16
+        )
         for where, value in ((("shape",), rows), (SHAPE, rows), (CHUNK, chunk)):
             rewritten(document, where, [value])
         rewritten(document, ("codecs", 0, "configuration", "index_location"), "start")
         index = np.tile(np.array(entry, "<u8"), (rows // chunk, 1)).tobytes()
-        (folder / path / "c.0").write_bytes(index + google_crc32c.value(index).to_bytes(4, "little"))
+        (folder / path / "c.0").write_bytes(
+            index + google_crc32c.value(index).to_bytes(4, "little")
+        )
         digest = xxhash.xxh3_64_intdigest(bytes(1 << 16)).to_bytes(8, "little")
         raw = digest * (rows // chunk)
         (folder / "digests" / path / "c.0").write_bytes(raw + bytes(1 << 16))
@@ -604,7 +762,9 @@ def test_samples_of_tables_that_are_not_stored_are_few(tmp_path, entry, chunks, 
     """Other writers leave out chunks that are all fill value: 16 million samples are had for nothing, and no more."""
     cache = open_cache(sparse(tmp_path, chunks, entry))
     if refused:
-        with pytest.raises(CorruptionError, match=r"samples/made: 16,842,752 bytes of chunks that are not stored"):
+        with pytest.raises(
+            CorruptionError, match=r"samples/made: 16,842,752 bytes of chunks that are not stored"
+        ):
             cache.made  # noqa: B018
     else:
         assert len(cache.made) == 16 << 20
@@ -621,15 +781,24 @@ def test_samples_of_tables_that_are_not_stored_are_few(tmp_path, entry, chunks, 
     ],
 )
 @pytest.mark.parametrize("sharded", [True, False])
-def test_a_chunk_is_stored_in_no_more_bytes_than_it_may_have_and_once(tmp_path, blocks, apart, said, sharded):
+def test_a_chunk_is_stored_in_no_more_bytes_than_it_may_have_and_once(
+    tmp_path, blocks, apart, said, sharded
+):
     """One frame of millions of empty blocks, which is that of every sample, took a second of each."""
-    folder = make_cache(tmp_path, {"x": ArraySpec("float64", ())}, [{"x": 1.5}] * 4, k=4, codec=ZSTD)
+    folder = make_cache(
+        tmp_path, {"x": ArraySpec("float64", ())}, [{"x": 1.5}] * 4, k=4, codec=ZSTD
+    )
     path, raw = folder / "fields/x/zarr.json", np.array(1.5).tobytes()
-    head, last = (0xFD2FB528).to_bytes(4, "little") + bytes([0x24, 8]), (8 << 3 | 1).to_bytes(3, "little")
+    head, last = (
+        (0xFD2FB528).to_bytes(4, "little") + bytes([0x24, 8]),
+        (8 << 3 | 1).to_bytes(3, "little"),
+    )
     frame = head + bytes(3 * blocks) + last + raw + xxhash.xxh64_digest(raw)[:3:-1]
     if sharded:
         rewritten(path, CHUNK, [1])
-        index = np.array([[len(frame) * i if apart else 0, len(frame)] for i in (2, 0, 3, 1)], "<u8").tobytes()
+        index = np.array(
+            [[len(frame) * i if apart else 0, len(frame)] for i in (2, 0, 3, 1)], "<u8"
+        ).tobytes()
         crc = google_crc32c.value(index).to_bytes(4, "little")
         (folder / "fields/x/c.0").write_bytes(frame * (4 if apart else 1) + index + crc)
     else:
@@ -651,7 +820,9 @@ def test_a_copy_that_keeps_zeros_as_holes_is_read(tmp_path):
     """As ``cp --sparse=always`` makes it: of the 40 MiB of this shard one byte a sample is stored."""
     rows = np.zeros((4, 10 << 20), np.uint8)
     rows[:, 5] = range(4)
-    folder = make_cache(tmp_path, {"x": ArraySpec("uint8", (10 << 20,))}, [{"x": row} for row in rows], k=4)
+    folder = make_cache(
+        tmp_path, {"x": ArraySpec("uint8", (10 << 20,))}, [{"x": row} for row in rows], k=4
+    )
     file = folder / "fields/x/c.0.0"
     raw = file.read_bytes()
     file.unlink()
@@ -661,7 +832,12 @@ def test_a_copy_that_keeps_zeros_as_holes_is_read(tmp_path):
             if piece := raw[place : place + 4096].rstrip(b"\0"):
                 os.pwrite(copy.fileno(), piece, place)
     assert 512 * file.stat().st_blocks < len(raw) / 2
-    assert [row[5] for row in open_cache(folder, verify="always").gather("x", [0, 1, 2, 3])] == [0, 1, 2, 3]
+    assert [row[5] for row in open_cache(folder, verify="always").gather("x", [0, 1, 2, 3])] == [
+        0,
+        1,
+        2,
+        3,
+    ]
     assert verify(folder) == []
 
 
@@ -672,7 +848,9 @@ def filled(folder, table, number):
 
 
 @pytest.mark.parametrize("number", [2**62, 2**40, 4097, -1, -(2**63)])
-@pytest.mark.parametrize("table", ["rows/P/length", "rows/samples.key/length", "rows/fields.more/length"])
+@pytest.mark.parametrize(
+    "table", ["rows/P/length", "rows/samples.key/length", "rows/fields.more/length"]
+)
 def test_a_sample_with_more_rows_than_a_shard_is_damage(whole, tmp_path, table, number):
     folder = shutil.copytree(whole, tmp_path / whole.name)
     filled(folder, table, 65537 if number == 4097 and "P" not in table else number)
@@ -686,7 +864,9 @@ def test_a_sample_with_more_rows_than_a_shard_is_damage(whole, tmp_path, table, 
 def test_rows_that_several_samples_claim_take_no_memory(tmp_path):
     """Each of 2,000 samples claims all keys; asked for two at a time each has its rows."""
     keys = [f"{i:030d}" for i in range(2000)]
-    folder = make_cache(tmp_path, {"x": ArraySpec("uint8", ())}, [{"x": 0}] * 2000, keys=keys, k=1024)
+    folder = make_cache(
+        tmp_path, {"x": ArraySpec("uint8", ())}, [{"x": 0}] * 2000, keys=keys, k=1024
+    )
     for what, number in (("start", 0), ("length", 30 * 2000)):
         edit(
             folder / f"rows/samples.key/{what}/c.0",
@@ -709,8 +889,14 @@ def test_samples_that_are_asked_for_many_times_are_served(whole):
 
 
 WINDOWS = [
-    {"foo": 1}, {"dim": 5}, {"dim": ["P"]}, {"length": "x"}, {"length": 0}, {"pad": []}, {"stride": True},
-]  # fmt: skip
+    {"foo": 1},
+    {"dim": 5},
+    {"dim": ["P"]},
+    {"length": "x"},
+    {"length": 0},
+    {"pad": []},
+    {"stride": True},
+]
 
 
 def declaring(whole, place, windows):
@@ -732,7 +918,12 @@ def test_windows_that_make_no_sense_are_a_wrong_request(whole, tmp_path, windows
 @pytest.mark.parametrize("share", [0.25, 2**40])
 def test_lengths_are_held_to_the_rows_that_are_stored(tmp_path, share):
     """Windows come from the lengths alone: 1.5 MB had half a billion of them, and a sum of 2 ** 63 less than none."""
-    cache = make_cache(tmp_path, {"points": ArraySpec("float64", (2,), "P")}, [{"points": np.ones((1, 2))}] * 5, k=5)
+    cache = make_cache(
+        tmp_path,
+        {"points": ArraySpec("float64", (2,), "P")},
+        [{"points": np.ones((1, 2))}] * 5,
+        k=5,
+    )
     windows = {"dim": "P", "length": 1, "pad": "edge", "short": "pad"}
     rewritten(cache / "zarr.json", (*ROOT, "windows"), windows)
     sealed(cache)
@@ -750,7 +941,11 @@ def test_windows_along_a_dimension_of_no_field_are_damage(whole, tmp_path):
         for above in ("rows", "digests/rows"):
             shutil.copytree(folder / above / "P" / what, folder / above / "T" / what)
     rewritten(folder / "zarr.json", (*ROOT, "dims", "T"), 2**47)
-    rewritten(folder / "zarr.json", (*ROOT, "windows"), {"dim": "T", "length": 1, "pad": "edge", "short": "pad"})
+    rewritten(
+        folder / "zarr.json",
+        (*ROOT, "windows"),
+        {"dim": "T", "length": 1, "pad": "edge", "short": "pad"},
+    )
     sealed(folder)
     with pytest.raises(CorruptionError, match=r"rows/T/length: .*add up to more than 0"):
         CachedDataset(folder)
@@ -773,7 +968,9 @@ def test_a_shard_that_the_manifest_leaves_out_is_missing(whole, tmp_path):
 def test_a_json_value_has_no_more_levels_than_a_worker_can_send(tmp_path):
     """One of 1,020 levels could not be pickled, and the loop waited for its batch without end."""
     values = [reduce(lambda inner, _: [inner], range(levels - 1), []) for levels in (254, 255, 300)]
-    cache = open_cache(make_cache(tmp_path, {"more": SPECS["more"]}, [{"more": value} for value in values]))
+    cache = open_cache(
+        make_cache(tmp_path, {"more": SPECS["more"]}, [{"more": value} for value in values])
+    )
     assert cache.texts("more", [0]) == values[:1]
     assert pickle.loads(pickle.dumps(values[0])) == values[0]  # noqa: S301
     for number in (1, 2):
@@ -828,7 +1025,10 @@ def test_texts_of_a_batch_share_the_limit_of_json_values(tmp_path):
             cache.texts("talk", [0, 1])
     with mock.patch.object(parsing, "VALUES", 100), mock.patch.object(reader, "_MANY_VALUES", 80):
         assert cache.texts("talk", [0, 1]) == [[[]] * 40] * 2
-    with mock.patch.object(parsing, "VALUES", 79), pytest.raises(CorruptionError, match="about 80 values; at most 79"):
+    with (
+        mock.patch.object(parsing, "VALUES", 79),
+        pytest.raises(CorruptionError, match="about 80 values; at most 79"),
+    ):
         cache.texts("talk", [0, 1])
 
 
@@ -861,7 +1061,11 @@ def test_what_is_said_of_a_field_has_few_values(count, refused):
 def test_a_field_inside_a_field_is_damage(tmp_path):
     """A build refuses both: an array of Zarr holds no array, and HDF5 ended the export with an internal error."""
     spec = ArraySpec("float32", (2,))
-    cache = make_cache(tmp_path, {"a/b": spec, "a-x": spec, "c": spec}, [{n: np.ones(2) for n in ("a/b", "a-x", "c")}])
+    cache = make_cache(
+        tmp_path,
+        {"a/b": spec, "a-x": spec, "c": spec},
+        [{n: np.ones(2) for n in ("a/b", "a-x", "c")}],
+    )
     assert used(cache)
     for top in ("fields", "digests/fields"):
         shutil.copytree(cache / top / "c", cache / top / "a", dirs_exist_ok=True)
@@ -877,9 +1081,14 @@ def test_a_text_has_a_limit_of_its_own(whole, monkeypatch, field, size):
     monkeypatch.setattr(parsing, "TEXT_BYTES", size)
     assert open_cache(whole).texts(field, [1]) == [{"say": "hello", "more": [1]}[field]]
     monkeypatch.setattr(parsing, "TEXT_BYTES", size - 1)
-    with pytest.raises(UsageError, match=f"fields/{field}: a sample has {size} bytes; at most {size - 1} are served"):
+    with pytest.raises(
+        UsageError,
+        match=f"fields/{field}: a sample has {size} bytes; at most {size - 1} are served",
+    ):
         open_cache(whole).texts(field, [1])
-    assert len(open_cache(whole).gather_ragged(field, [1])[0]) == size  # the bytes have that of all rows
+    assert (
+        len(open_cache(whole).gather_ragged(field, [1])[0]) == size
+    )  # the bytes have that of all rows
 
 
 @pytest.mark.parametrize(("letter", "times"), [("a", 2.2), ("\U0001f600", 6.2)])

@@ -13,8 +13,14 @@ from datacheck.cache.codec import Codec
 from datacheck.model.sample import ArraySpec
 from tests.cache.make import make_cache
 
-PARTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/"), min_size=1, max_size=8)
-NAMES = st.lists(PARTS | st.sampled_from([".", "..", "...", "__x", "zarr.json", "c", "c.0.0"]), min_size=1, max_size=3)
+PARTS = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="/"), min_size=1, max_size=8
+)
+NAMES = st.lists(
+    PARTS | st.sampled_from([".", "..", "...", "__x", "zarr.json", "c", "c.0.0"]),
+    min_size=1,
+    max_size=3,
+)
 
 
 @given(NAMES)
@@ -37,34 +43,54 @@ def test_only_the_part_that_needs_it_is_escaped():
 def test_zarr_finds_a_shard_under_the_name_that_the_layout_gives_it(tmp_path, item):
     grid = layout.Grid("float32", (300, *item), 8, 8)
     array = zarr.create_array(
-        tmp_path / "x", shape=grid.shape, shards=(8, *item), chunks=(8, *item), dtype="float32",
+        tmp_path / "x",
+        shape=grid.shape,
+        shards=(8, *item),
+        chunks=(8, *item),
+        dtype="float32",
         chunk_key_encoding=layout.array_document(grid, {})["chunk_key_encoding"],
-    )  # fmt: skip
+    )
     array[96:104] = 1
     (file,) = (p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("c*"))
     assert file == f"x/{grid.shard_file(12)}"
     assert layout.shard_of(file) == ("x", 12)
 
 
-@pytest.mark.parametrize("file", ["zarr.json", "fields/x/zarr.json", "fields/x/c.1.2", "fields/c.0/zarr.json", "c", ""])
+@pytest.mark.parametrize(
+    "file", ["zarr.json", "fields/x/zarr.json", "fields/x/c.1.2", "fields/c.0/zarr.json", "c", ""]
+)
 def test_what_is_no_shard_is_none(file):
     assert layout.shard_of(file) is None
 
 
-ALLOWED = "azAZ09_.-~@+=,()[] %"  # every kind of character that a path may have, and one that is escaped
+ALLOWED = (
+    "azAZ09_.-~@+=,()[] %"  # every kind of character that a path may have, and one that is escaped
+)
 
 
 def test_names_of_every_allowed_character_are_found_by_zarr_and_by_us(tmp_path):
-    names = [f"a{character}b" for character in ALLOWED] + ["größe/手", "x y/[0]/zarr.json", "__a", "...", " a "]
+    names = [f"a{character}b" for character in ALLOWED] + [
+        "größe/手",
+        "x y/[0]/zarr.json",
+        "__a",
+        "...",
+        " a ",
+    ]
     specs = {name: ArraySpec("int32", (2,)) for name in names}
-    samples = [{name: np.array([i, place], np.int32) for place, name in enumerate(names)} for i in range(3)]
+    samples = [
+        {name: np.array([i, place], np.int32) for place, name in enumerate(names)} for i in range(3)
+    ]
     for codec in ("none", "zstd"):
         folder = make_cache(tmp_path / codec, specs, samples, codec=Codec.parse(codec))
         cache, group = open_cache(folder, verify="full"), zarr.open_group(folder, mode="r")
         assert set(cache.fields) == set(names)
         for place, name in enumerate(names):
             assert cache.gather(name, [2]).tolist() == [[2, place]]
-            assert group[layout.field_path(name)][:].tolist() == [[0, place], [1, place], [2, place]]
+            assert group[layout.field_path(name)][:].tolist() == [
+                [0, place],
+                [1, place],
+                [2, place],
+            ]
 
 
 @given(st.integers(1, 1 << 28), st.lists(st.integers(1, 1 << 24), max_size=4))

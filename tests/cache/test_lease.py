@@ -23,7 +23,9 @@ from tests.cache.make import make_cache
 
 @pytest.fixture
 def cache(tmp_path):
-    return make_cache(tmp_path, {"x": ArraySpec("float32", (3,))}, [{"x": np.full(3, i)} for i in range(6)])
+    return make_cache(
+        tmp_path, {"x": ArraySpec("float32", (3,))}, [{"x": np.full(3, i)} for i in range(6)]
+    )
 
 
 def in_use(cache):
@@ -54,7 +56,9 @@ def test_a_cache_that_is_put_there_while_it_is_opened_is_in_use(cache, monkeypat
             return real(folder)
         finally:
             folder.with_name("aside").rename(folder)
-            monkeypatch.setattr(reader, "reader_lock", lambda place: asked.append(place) or real(place))
+            monkeypatch.setattr(
+                reader, "reader_lock", lambda place: asked.append(place) or real(place)
+            )
 
     monkeypatch.setattr(reader, "reader_lock", early)
     opened = open_cache(cache)
@@ -106,7 +110,9 @@ def test_a_program_that_is_started_does_not_inherit_it(cache):
     opened = open_cache(cache)
     script = "print('here', flush=True); input()"
     child = subprocess.Popen([sys.executable, "-c", script], stdin=-1, stdout=-1, close_fds=False)
-    assert child.stdout.readline() == b"here\n"  # it is a program of its own by now, and no copy of this one
+    assert (
+        child.stdout.readline() == b"here\n"
+    )  # it is a program of its own by now, and no copy of this one
     del opened
     assert not in_use(cache)
     child.communicate(b"\n")
@@ -137,21 +143,31 @@ def test_what_is_removed_under_a_reader_there_is_told_as_such(cache, monkeypatch
 
 
 def test_a_read_only_file_system_is_read_and_locked(cache, tmp_path):
-    if shutil.which("unshare") is None or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode
+    ):
         pytest.skip("this machine lets nobody mount anything (unshare -m)")
     script = (
-        "import sys; from pathlib import Path; from datacheck.cache import manifest as lease, open_cache\n"
-        "cache = open_cache(sys.argv[1]); print(cache.gather('x', [1]).tolist(), lease.exclusive(Path(sys.argv[1])))\n"
+        "import sys; from pathlib import Path; from datacheck.cache import manifest as lease, "
+        "open_cache\n"
+        "cache = open_cache(sys.argv[1]); print(cache.gather('x', [1]).tolist(), "
+        "lease.exclusive(Path(sys.argv[1])))\n"
         "Path(sys.argv[1], 'new').touch()"
     )
-    mounts = f'mount --bind "{tmp_path}" "{tmp_path}" && mount -o remount,ro,bind "{tmp_path}" && exec "$@"'
+    mounts = (
+        f'mount --bind "{tmp_path}" "{tmp_path}" && mount -o remount,ro,bind "{tmp_path}" && '
+        f'exec "$@"'
+    )
     command = ["unshare", "-m", "sh", "-c", mounts, "sh", sys.executable, "-c", script, str(cache)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.stdout == "[[1.0, 1.0, 1.0]] None\n"
     assert "Read-only file system" in done.stderr
 
 
-def test_who_comes_while_a_cache_is_looked_at_waits_and_while_it_is_removed_is_told(cache, monkeypatch):
+def test_who_comes_while_a_cache_is_looked_at_waits_and_while_it_is_removed_is_told(
+    cache, monkeypatch
+):
     held = manifest.exclusive_lock(cache)
     pauses = []
 
@@ -171,7 +187,9 @@ def test_who_comes_while_a_cache_is_looked_at_waits_and_while_it_is_removed_is_t
 
 def test_a_folder_that_changes_places_before_its_lock_is_locked_anew(cache, tmp_path, monkeypatch):
     """The reader opened one manifest, and another has its path by now."""
-    other = make_cache(tmp_path / "other", {"x": ArraySpec("float32", (3,))}, [{"x": np.full(3, 9)}])
+    other = make_cache(
+        tmp_path / "other", {"x": ArraySpec("float32", (3,))}, [{"x": np.full(3, 9)}]
+    )
     real, calls = fsops.hold, []
 
     def late(path, *, shared):

@@ -44,11 +44,17 @@ def cache(tmp_path):
 def test_a_cache_is_an_ordinary_zarr_group(cache):
     folder, samples = cache
     group = zarr.open_group(folder, mode="r")
-    arrays = {name for name, node in group["fields"].members(max_depth=None) if isinstance(node, zarr.Array)}
+    arrays = {
+        name
+        for name, node in group["fields"].members(max_depth=None)
+        if isinstance(node, zarr.Array)
+    }
     assert arrays == {"joints", "obs/points", "label", "text"}
     for i, sample in enumerate(samples):
         start, length = int(group["rows/P/start"][i]), int(group["rows/P/length"][i])
-        np.testing.assert_array_equal(group["fields/obs/points"][start : start + length], sample["obs/points"])
+        np.testing.assert_array_equal(
+            group["fields/obs/points"][start : start + length], sample["obs/points"]
+        )
         np.testing.assert_array_equal(group["fields/joints"][i], sample["joints"])
     assert group["present/text"][:].tolist() == ["text" in s for s in samples]
     assert group.attrs["datacheck"]["samples"] == 5
@@ -59,7 +65,11 @@ def test_the_digest_is_that_of_the_document_without_it(cache):
     said = json.loads((folder / "manifest.json").read_text())
     digest = said.pop("digest")
     text = json.dumps(said, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    assert xxhash.xxh3_128_hexdigest(text.encode()) == digest == read_manifest(open_store(folder)).digest
+    assert (
+        xxhash.xxh3_128_hexdigest(text.encode())
+        == digest
+        == read_manifest(open_store(folder)).digest
+    )
 
 
 def test_every_changed_byte_of_the_manifest_is_seen(cache):
@@ -92,7 +102,9 @@ def test_a_newer_format_is_refused_by_name(cache):
 def test_the_content_root_sees_keys_that_only_change_their_borders():
     def root(lengths, digests=(1, 2)):
         keys = np.frombuffer(b"abc", dtype=np.uint8)
-        return content_root([("x", "float32", (3,))], np.array(lengths), keys, np.array(digests, dtype=np.uint64))
+        return content_root(
+            [("x", "float32", (3,))], np.array(lengths), keys, np.array(digests, dtype=np.uint64)
+        )
 
     assert root([1, 2]) == root([1, 2])
     assert len({root([1, 2]), root([2, 1]), root([1, 2], (1, 3))}) == 3

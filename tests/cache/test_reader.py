@@ -30,16 +30,30 @@ from datacheck.runtime import machine
 from tests.cache.make import make_cache
 
 DTYPES = [
-    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
-    "complex64", "complex128",
-]  # fmt: skip
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+]
 
 
 @st.composite
 def caches(draw):
     fixed, ragged = (draw(st.sampled_from(DTYPES)) for _ in "ab")
     specs = {
-        "fixed": ArraySpec(fixed, draw(st.sampled_from([(), (1,), (3,), (21, 3), (2, 2, 2), (1024,)]))),
+        "fixed": ArraySpec(
+            fixed, draw(st.sampled_from([(), (1,), (3,), (21, 3), (2, 2, 2), (1024,)]))
+        ),
         "obs/größe": ArraySpec(ragged, draw(st.sampled_from([(), (3,), (2, 5)])), "P"),
         "label": ArraySpec("int64", (), "P"),
         "say": ArraySpec("uint8", (), layout.text_dim("say"), "text", optional=True),
@@ -50,16 +64,29 @@ def caches(draw):
         rows = draw(st.integers(0, 6))
         values = {
             "fixed": draw(
-                hnp.arrays(fixed, specs["fixed"].item, fill=st.nothing() if specs["fixed"].item == () else None)
+                hnp.arrays(
+                    fixed,
+                    specs["fixed"].item,
+                    fill=st.nothing() if specs["fixed"].item == () else None,
+                )
             ),
             "obs/größe": draw(hnp.arrays(ragged, (rows, *specs["obs/größe"].item))),
             "label": np.arange(rows),
-            "talk": draw(st.sampled_from([{"a": [1, None]}, [], [{"role": "user", "content": "hällo\n"}]])),
+            "talk": draw(
+                st.sampled_from([{"a": [1, None]}, [], [{"role": "user", "content": "hällo\n"}]])
+            ),
         }
         if draw(st.booleans()):
-            values["say"] = draw(st.text(max_size=8).filter(lambda t: not any("\ud800" <= c <= "\udfff" for c in t)))
+            values["say"] = draw(
+                st.text(max_size=8).filter(lambda t: not any("\ud800" <= c <= "\udfff" for c in t))
+            )
         samples.append(values)
-    return specs, samples, draw(st.sampled_from([1, 2, 4])), draw(st.sampled_from(["none", "zstd", "zstd:1"]))
+    return (
+        specs,
+        samples,
+        draw(st.sampled_from([1, 2, 4])),
+        draw(st.sampled_from(["none", "zstd", "zstd:1"])),
+    )
 
 
 @settings(max_examples=25)
@@ -75,7 +102,9 @@ def test_what_was_written_comes_back(written, random):
             assert len(cache) == len(samples)
             got = cache.gather("fixed", order)
             assert got.tobytes() == b"".join(samples[i]["fixed"].tobytes() for i in order)
-            assert got.tobytes() == b"".join(np.asarray(fields["fixed"][i]).tobytes() for i in order)
+            assert got.tobytes() == b"".join(
+                np.asarray(fields["fixed"][i]).tobytes() for i in order
+            )
             values, lengths = cache.gather_ragged("obs/größe", order)
             assert lengths.tolist() == [len(samples[i]["label"]) for i in order]
             assert values.tobytes() == b"".join(samples[i]["obs/größe"].tobytes() for i in order)
@@ -95,7 +124,10 @@ CLOUDS = {"cloud": ArraySpec("float32", (1024,)), "points": ArraySpec("float32",
 def clouds(count=10):
     rng = np.random.default_rng(0)
     return [
-        {"cloud": rng.random(1024, dtype=np.float32), "points": rng.random((i % 4, 3), dtype=np.float32)}
+        {
+            "cloud": rng.random(1024, dtype=np.float32),
+            "points": rng.random((i % 4, 3), dtype=np.float32),
+        }
         for i in range(count)
     ]
 
@@ -139,12 +171,18 @@ def test_the_map_lives_as_long_as_an_array_looks_at_it(made):
     assert mapped() == 0
 
 
-@pytest.mark.parametrize(("codec", "io"), [(PLAIN, "mmap"), (PLAIN, "pread"), (Codec("zstd", 3), "auto")])
+@pytest.mark.parametrize(
+    ("codec", "io"), [(PLAIN, "mmap"), (PLAIN, "pread"), (Codec("zstd", 3), "auto")]
+)
 def test_who_lets_a_cache_go_lets_its_files_go_at_once(tmp_path, codec, io):
     folder = make_cache(tmp_path, CLOUDS, clouds(), codec=codec)
     held = lambda: [  # noqa: E731
         *(line for line in Path("/proc/self/maps").read_text().splitlines() if str(folder) in line),
-        *(link for file in Path("/proc/self/fd").iterdir() if str(folder) in (link := os.path.realpath(file))),
+        *(
+            link
+            for file in Path("/proc/self/fd").iterdir()
+            if str(folder) in (link := os.path.realpath(file))
+        ),
     ]
     gc.collect()
     gc.disable()
@@ -173,7 +211,11 @@ def test_a_map_survives_a_cache_that_is_replaced(made, tmp_path):
 def test_rows_side_by_side_are_read_at_once(made, monkeypatch):
     """A call each for a million rows of eight bytes took longer than reading all fields."""
     folder, samples = made
-    cache, calls, read_into = open_cache(folder, io="pread", verify="manifest"), [], FolderStore.read_into
+    cache, calls, read_into = (
+        open_cache(folder, io="pread", verify="manifest"),
+        [],
+        FolderStore.read_into,
+    )
 
     def counted(store, path, start, view):
         calls.append((path, start, len(view)))
@@ -214,7 +256,9 @@ def test_memory_of_another_shape_or_dtype_is_refused(made):
     folder, samples = made
     cache, rows = open_cache(folder), len(samples[1]["points"])
     with pytest.raises(UsageError, match=r"fields/points: out is .* is wanted"):
-        cache.gather_ragged("points", [1], np.empty((rows + 1, *samples[1]["points"].shape[1:]), np.float32))
+        cache.gather_ragged(
+            "points", [1], np.empty((rows + 1, *samples[1]["points"].shape[1:]), np.float32)
+        )
     with pytest.raises(UsageError, match=r"fields/cloud: out is float64 "):
         cache.gather("cloud", [1], np.empty((1, *samples[1]["cloud"].shape)))
 
@@ -229,7 +273,9 @@ def test_gathered_arrays_are_writable_copies(made):
 
 def test_touch_raises_at_the_first_read_of_a_damaged_chunk_and_only_there(made):
     folder, _ = made
-    flip(folder / "fields/cloud/c.1.0", 4096 * 2 + 7)  # shard 1 holds samples 4 to 7; a chunk holds four of them
+    flip(
+        folder / "fields/cloud/c.1.0", 4096 * 2 + 7
+    )  # shard 1 holds samples 4 to 7; a chunk holds four of them
     cache = open_cache(folder)
     cache.gather("cloud", [0, 3, 8])
     with pytest.raises(CorruptionError) as caught:
@@ -272,7 +318,9 @@ def test_a_truth_that_is_neither_0_nor_1_is_damage(tmp_path, io, verify):
 
 @pytest.mark.parametrize("verify", ["touch", "always"])
 @pytest.mark.parametrize("some", [1, 4096, 20_000, 1 << 20])
-def test_rows_that_are_copied_and_checked_in_pieces_are_whole_and_damage_is_seen(tmp_path, monkeypatch, verify, some):
+def test_rows_that_are_copied_and_checked_in_pieces_are_whole_and_damage_is_seen(
+    tmp_path, monkeypatch, verify, some
+):
     """Samples of one chunk, chunks of many samples, and clouds of many chunks; asked for twice and out of order."""
     monkeypatch.setattr(sharded_array, "_CHECKED", some)
     rng = np.random.default_rng(3)
@@ -295,7 +343,9 @@ def test_rows_that_are_copied_and_checked_in_pieces_are_whole_and_damage_is_seen
     cache = open_cache(folder, verify=verify)
     for _ in range(2):
         for name in ("one", "many"):
-            np.testing.assert_array_equal(cache.gather(name, order), [samples[i][name] for i in order])
+            np.testing.assert_array_equal(
+                cache.gather(name, order), [samples[i][name] for i in order]
+            )
         values, lengths = cache.gather_ragged("rows", order)
         assert lengths.tolist() == [counts[i] for i in order]
         np.testing.assert_array_equal(values, np.concatenate([samples[i]["rows"] for i in order]))
@@ -304,26 +354,40 @@ def test_rows_that_are_copied_and_checked_in_pieces_are_whole_and_damage_is_seen
     assert grids["many"].chunk == 4
     assert 3 * grids["rows"].chunk < 40_000
     del cache
-    flip(folder / "fields/one" / grids["one"].shard_file(1), 2 * grids["one"].row_bytes + 5)  # sample 6
-    flip(folder / "fields/one" / grids["one"].shard_file(1), 1 * grids["one"].row_bytes + 5)  # sample 5
+    flip(
+        folder / "fields/one" / grids["one"].shard_file(1), 2 * grids["one"].row_bytes + 5
+    )  # sample 6
+    flip(
+        folder / "fields/one" / grids["one"].shard_file(1), 1 * grids["one"].row_bytes + 5
+    )  # sample 5
     flip(folder / "fields/many" / grids["many"].shard_file(1), 9)
-    flip(folder / "fields/rows" / grids["rows"].shard_file(1), (1 + 7_000 + 39_999) * 12)  # the last point of sample 6
+    flip(
+        folder / "fields/rows" / grids["rows"].shard_file(1), (1 + 7_000 + 39_999) * 12
+    )  # the last point of sample 6
     damaged = open_cache(folder, verify=verify)
     sound = [i for i in order if i < 4]
     for name in ("one", "many"):
-        np.testing.assert_array_equal(damaged.gather(name, sound), [samples[i][name] for i in sound])
-        with pytest.raises(CorruptionError, match=r"000005\): chunk" if name == "one" else r"00000[67]\): chunk"):
+        np.testing.assert_array_equal(
+            damaged.gather(name, sound), [samples[i][name] for i in sound]
+        )
+        with pytest.raises(
+            CorruptionError, match=r"000005\): chunk" if name == "one" else r"00000[67]\): chunk"
+        ):
             damaged.gather(name, order)  # the first one is named, which is not asked for first
     assert damaged.gather_ragged("rows", sound)[1].tolist() == [counts[i] for i in sound]
     with pytest.raises(CorruptionError, match="sample/000006"):
         damaged.gather_ragged("rows", order)
 
 
-@pytest.mark.parametrize(("most", "cuts"), [(1 << 20, [(0, 160_000)]), (100_000, [(0, 100_000), (100_000, 60_000)])])
+@pytest.mark.parametrize(
+    ("most", "cuts"), [(1 << 20, [(0, 160_000)]), (100_000, [(0, 100_000), (100_000, 60_000)])]
+)
 def test_chunks_that_nobody_has_read_are_read_ahead_together(tmp_path, monkeypatch, most, cuts):
     asked = []
     monkeypatch.setattr(shard_maps, "_AHEAD", most)
-    monkeypatch.setattr(addresses.AddressRange, "will_need", lambda _, offset, size: asked.append((offset, size)))
+    monkeypatch.setattr(
+        addresses.AddressRange, "will_need", lambda _, offset, size: asked.append((offset, size))
+    )
     samples = [{"x": np.full(20_000, i, np.float32)} for i in range(8)]
     cache = open_cache(make_cache(tmp_path, {"x": ArraySpec("float32", (20_000,))}, samples, k=4))
     second = -(-4 * 80_000 // mmap.PAGESIZE) * mmap.PAGESIZE  # the shard begins at a page
@@ -365,7 +429,9 @@ def test_full_names_the_samples_at_open(made):
 
 def test_large_samples_are_checked_one_by_one(tmp_path):
     spec = {"big": ArraySpec("float32", (16384,))}
-    folder = make_cache(tmp_path, spec, [{"big": np.full(16384, i, np.float32)} for i in range(5)], k=2)
+    folder = make_cache(
+        tmp_path, spec, [{"big": np.full(16384, i, np.float32)} for i in range(5)], k=2
+    )
     flip(folder / "fields/big/c.1.0", 70_000)  # sample 3
     cache = open_cache(folder)
     assert cache.gather("big", [4, 2, 0])[:, 0].tolist() == [4, 2, 0]
@@ -385,7 +451,8 @@ def test_forked_children_share_what_has_been_checked(made):
 
 
 @pytest.mark.parametrize(
-    "file", ["fields/cloud/c.1.0", "rows/P/start/c.0", "samples/valid/c.0", "fields/cloud/zarr.json"]
+    "file",
+    ["fields/cloud/c.1.0", "rows/P/start/c.0", "samples/valid/c.0", "fields/cloud/zarr.json"],
 )
 def test_a_shorter_file_is_refused_at_open(made, file):
     folder, _ = made
@@ -439,7 +506,9 @@ def test_a_chunk_marked_absent_is_damage_not_fill(made):
 
 def test_shards_in_another_order_are_read(tmp_path):
     spec = {"big": ArraySpec("float32", (16384,))}
-    folder = make_cache(tmp_path, spec, [{"big": np.full(16384, i, np.float32)} for i in range(4)], k=4)
+    folder = make_cache(
+        tmp_path, spec, [{"big": np.full(16384, i, np.float32)} for i in range(4)], k=4
+    )
     file = folder / "fields/big/c.0.0"
     raw = file.read_bytes()
     chunks = [raw[i * 65536 : (i + 1) * 65536] for i in (2, 0, 3, 1)]
@@ -447,7 +516,11 @@ def test_shards_in_another_order_are_read(tmp_path):
     index[:, 0] *= 65536
     import google_crc32c
 
-    file.write_bytes(b"".join(chunks) + index.tobytes() + google_crc32c.value(index.tobytes()).to_bytes(4, "little"))
+    file.write_bytes(
+        b"".join(chunks)
+        + index.tobytes()
+        + google_crc32c.value(index.tobytes()).to_bytes(4, "little")
+    )
     remade(folder)
     cache = open_cache(folder)
     assert cache.gather("big", [3, 1])[:, 0].tolist() == [3, 1]
@@ -460,10 +533,16 @@ def test_a_compressed_array_that_zarr_wrote_is_read_and_still_checked(made):
     attributes = json.loads((folder / "fields/cloud/zarr.json").read_text())["attributes"]
     (folder / "fields/cloud/zarr.json").unlink()
     array = zarr.create_array(
-        folder / "fields/cloud", shape=values.shape, dtype="float32", shards=(4, 1024), chunks=(4, 1024),
-        compressors=zarr.codecs.ZstdCodec(level=3, checksum=True), fill_value=float("nan"), attributes=attributes,
+        folder / "fields/cloud",
+        shape=values.shape,
+        dtype="float32",
+        shards=(4, 1024),
+        chunks=(4, 1024),
+        compressors=zarr.codecs.ZstdCodec(level=3, checksum=True),
+        fill_value=float("nan"),
+        attributes=attributes,
         overwrite=True,
-    )  # fmt: skip
+    )
     array[:] = values
     remade(folder)
     cache = open_cache(folder)
@@ -482,7 +561,9 @@ def test_reads_keep_few_files_open(tmp_path):
     cache = open_cache(folder, io="pread", verify="manifest")
     assert cache.gather("x", range(150)).tolist() == list(range(150))
     assert cache.gather("x", range(150)).tolist() == list(range(150))
-    assert len(os.listdir("/proc/self/fd")) <= before + 128 + 1  # and the manifest, which says that it is read
+    assert (
+        len(os.listdir("/proc/self/fd")) <= before + 128 + 1
+    )  # and the manifest, which says that it is read
     del cache
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) == before
@@ -570,14 +651,21 @@ def test_reading_imports_no_zarr(made):
         "c.gather('cloud', [1]); c.gather_ragged('points', [1]); c.keys([1]); "
         "print(sorted({'zarr', 'pydantic', 'yaml', 'dask', 'h5py', 'torch'} & set(sys.modules)))"
     )
-    run = subprocess.run([sys.executable, "-c", script, str(made[0])], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", script, str(made[0])], capture_output=True, text=True, check=True
+    )
     assert run.stdout.strip() == "[]"
 
 
 def test_counts_and_origins(tmp_path):
-    folder = make_cache(tmp_path, CLOUDS, clouds(3), made=[True, False, True], valid=[False, True, True])
+    folder = make_cache(
+        tmp_path, CLOUDS, clouds(3), made=[True, False, True], valid=[False, True, True]
+    )
     cache = open_cache(folder)
-    assert (cache.made.tolist(), cache.usable.tolist()) == ([True, False, True], [False, False, True])
+    assert (cache.made.tolist(), cache.usable.tolist()) == (
+        [True, False, True],
+        [False, False, True],
+    )
     assert cache.origin(2) == [{"file": "sample/000002.npy"}]
     assert cache.codes("sample/000000") == ["DC301"]
     assert cache.codes("sample/000002") == []
@@ -608,7 +696,9 @@ def test_rows_in_order_come_back_from_full_shards_and_empty_samples(tmp_path, k,
     """4,096 rows of 12 bytes fill a shard to its last row: the next sample begins in another file."""
     lengths = [4096, 0, 0, 4096, 5, 0, 7, 4000] if k < 4 else [96, 0, 4000, 0, 1, 2, 0, 0]
     samples = [{"points": np.full((n, 3), i, np.float32)} for i, n in enumerate(lengths)]
-    cache = open_cache(make_cache(tmp_path, {"points": CLOUDS["points"]}, samples, k=k), io=io, verify="always")
+    cache = open_cache(
+        make_cache(tmp_path, {"points": CLOUDS["points"]}, samples, k=k), io=io, verify="always"
+    )
     for order in (range(8), range(2, 6), [0, 1, 1, 2, 3], [7, 6, 5, 4], []):
         values, found = cache.gather_ragged("points", list(order))
         assert found.tolist() == [lengths[i] for i in order]

@@ -19,13 +19,22 @@ def test_only_shards_and_what_is_left_of_them_give_way(tmp_path):
     folder.mkdir()
     (folder / "LOCK").touch()
     old, left = "0" * 32, [f".{'1' * 32}.0123456789ab.partial", ".LOCK.0123456789ab.partial"]
-    foreign = ["movie.partial", ".movie.partial", f"{'2' * 32}.partial", f"{'3' * 33}", f".{'4' * 32}.partial"]
+    foreign = [
+        "movie.partial",
+        ".movie.partial",
+        f"{'2' * 32}.partial",
+        f"{'3' * 33}",
+        f".{'4' * 32}.partial",
+    ]
     for name in (old, *left, *foreign):
         (folder / name).write_bytes(b"x" * 60)
         os.utime(folder / name, (1, 1))
     (folder / ("5" * 32)).symlink_to(outside)
     data = b"y" * 50
-    assert bytes(ShardCache(folder, 100).get(digest_bytes(data), 50, lambda: [memoryview(data)])) == data
+    assert (
+        bytes(ShardCache(folder, 100).get(digest_bytes(data), 50, lambda: [memoryview(data)]))
+        == data
+    )
     assert sorted(os.listdir(folder)) == sorted([*foreign, "LOCK", "5" * 32, digest_bytes(data)])
     assert (outside.read_bytes(), outside.stat().st_mtime) == (b"mine", 1)
 

@@ -62,7 +62,10 @@ class Elsewhere:
 @pytest.fixture
 def samples():
     rng = np.random.default_rng(0)
-    return [{"cloud": rng.random(64, dtype=np.float32), "points": rng.random((i % 4, 3))} for i in range(10)]
+    return [
+        {"cloud": rng.random(64, dtype=np.float32), "points": rng.random((i % 4, 3))}
+        for i in range(10)
+    ]
 
 
 @pytest.fixture
@@ -75,10 +78,14 @@ def test_a_cache_that_is_no_folder_is_read_and_checked(folder, samples, monkeypa
     for module in (reader, verifying):
         monkeypatch.setattr(module, "open_store", lambda where: store)
     cache = Cache("bucket://tiny", verify="full")
-    assert set(store.soon) == {path for path in store.kept if path.endswith("zarr.json") and "digests/" not in path}
+    assert set(store.soon) == {
+        path for path in store.kept if path.endswith("zarr.json") and "digests/" not in path
+    }
     assert cache.path == "bucket"
     order = [9, 0, 5]
-    np.testing.assert_array_equal(cache.gather("cloud", order), [samples[i]["cloud"] for i in order])
+    np.testing.assert_array_equal(
+        cache.gather("cloud", order), [samples[i]["cloud"] for i in order]
+    )
     values, lengths = cache.gather_ragged("points", order)
     np.testing.assert_array_equal(values, np.concatenate([samples[i]["points"] for i in order]))
     assert lengths.tolist() == [1, 0, 1]
@@ -94,7 +101,9 @@ def test_a_cache_that_is_no_folder_is_read_and_checked(folder, samples, monkeypa
 def test_a_url_that_no_store_is_there_for_is_said(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for call in (open_cache, verify, open_store):
-        with pytest.raises(UsageError, match="https://: caches lie in folders or behind s3://, gs://, az://"):
+        with pytest.raises(
+            UsageError, match="https://: caches lie in folders or behind s3://, gs://, az://"
+        ):
             call("https://bucket/cache")
 
 
@@ -106,7 +115,14 @@ def test_a_folder_lists_everything_and_marks_what_is_no_file(tmp_path):
     (tmp_path / "place").symlink_to("b")
     os.mkfifo(tmp_path / "pipe")
     listed = list(FolderStore(tmp_path).files())
-    assert listed == [("a", 0), ("b.json", 1), ("b/x", 3), ("link", -1), ("pipe", -1), ("place", -1)]
+    assert listed == [
+        ("a", 0),
+        ("b.json", 1),
+        ("b/x", 3),
+        ("link", -1),
+        ("pipe", -1),
+        ("place", -1),
+    ]
 
 
 def test_a_file_that_goes_while_a_folder_is_listed_is_named(tmp_path, monkeypatch):
@@ -190,7 +206,9 @@ def test_the_system_is_asked_of_each_file_while_it_is_open(folder, monkeypatch):
 
     monkeypatch.setattr(os, "posix_fadvise", noted)
     FolderStore(folder).drop()
-    assert sorted(asked) == sorted(str(p) for p in folder.rglob("*") if p.is_file() and p.stat().st_size)
+    assert sorted(asked) == sorted(
+        str(p) for p in folder.rglob("*") if p.is_file() and p.stat().st_size
+    )
 
 
 def test_dropping_what_memory_holds_changes_nothing(folder):

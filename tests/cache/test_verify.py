@@ -33,7 +33,10 @@ SPECS = {
 @pytest.fixture
 def cache(tmp_path):
     rng = np.random.default_rng(0)
-    samples = [{"joints": rng.random((21, 3), np.float32), "points": rng.random((n % 3, 3))} for n in range(5)]
+    samples = [
+        {"joints": rng.random((21, 3), np.float32), "points": rng.random((n % 3, 3))}
+        for n in range(5)
+    ]
     samples[2]["say"] = "hello"
     return make_cache(tmp_path, SPECS, samples, k=2, valid=[True, False, True, True, True])
 
@@ -83,7 +86,12 @@ def test_missing_extra_short_and_linked_files_are_found_quickly(cache, tmp_path)
         file.write(b" ")
     for depth in ("quick", "full"):
         found = {p.file: p.what for p in verify(cache, depth)}
-        assert sorted(found) == ["extra.txt", "samples/made/c.0", "samples/valid/c.0", "sources.json"]
+        assert sorted(found) == [
+            "extra.txt",
+            "samples/made/c.0",
+            "samples/valid/c.0",
+            "sources.json",
+        ]
         assert "missing" in found["samples/made/c.0"]
         assert "symbolic link" in found["samples/valid/c.0"]
 
@@ -108,7 +116,9 @@ def test_a_row_table_that_swaps_samples_is_found_though_every_digest_fits(cache)
 
 
 def test_keys_that_are_no_text_each_are_found_though_all_together_are(tmp_path):
-    cache = make_cache(tmp_path, {"x": ArraySpec("uint8", ())}, [{"x": 0}, {"x": 1}], keys=["ab", "cd"])
+    cache = make_cache(
+        tmp_path, {"x": ArraySpec("uint8", ())}, [{"x": 0}, {"x": 1}], keys=["ab", "cd"]
+    )
     with (cache / "samples/key/c.0").open("r+b") as file:
         file.write(b"a\xc3\xa9d")  # a letter of two bytes, one in each key
     rewrite_digests(cache, "samples/key")
@@ -131,7 +141,9 @@ def test_inputs_that_are_nested_too_deep_are_told(cache):
     root = verify_root(cache)
     (cache / "inputs.json").write_text('{"said": ' + "[" * 100_000 + "]" * 100_000 + "}")
     remade(cache, root)
-    assert [(p.file, p.what) for p in verify(cache)] == [("inputs.json", "does not say what the key is a digest of")]
+    assert [(p.file, p.what) for p in verify(cache)] == [
+        ("inputs.json", "does not say what the key is a digest of")
+    ]
     (cache / "inputs.json").write_text('{"said": ' + "[" * 600 + "]" * 600 + "}")
     remade(cache, root)
     assert {p.file for p in verify(cache)} == {"inputs.json"}
@@ -154,7 +166,7 @@ def rewrite_digests(cache, array):
     file.write_bytes(raw)
 
 
-# ---------------------------------------------------------------------------------------------------- what is named
+# ------------------------------------------------------------------------------------ what is named
 
 BIG = {
     "image": ArraySpec("float32", (128, 128)),  # 65,536 bytes: a chunk is one row
@@ -171,9 +183,19 @@ NAMED = {  # (file, byte): field, shard, samples [first, stop)
     ("fields/image/c.0.0.0", 131_072): ("image", 0, 0, 2),  # the index
     ("fields/image/c.2.0.0", 65_536 + 33): ("image", 2, 4, 5),  # the crc
     ("fields/image/zarr.json", 40): ("image", *EVERYTHING),
-    ("fields/points/c.0.0", 0): ("points", 0, 0, 2),  # sample 1 begins in row 2,000 of the chunk's 2,048
+    ("fields/points/c.0.0", 0): (
+        "points",
+        0,
+        0,
+        2,
+    ),  # sample 1 begins in row 2,000 of the chunk's 2,048
     ("fields/points/c.0.0", 49_152): ("points", 0, 1, 2),
-    ("fields/points/c.0.0", 98_303): ("points", 0, 1, 2),  # padding of a chunk that holds rows of sample 1
+    ("fields/points/c.0.0", 98_303): (
+        "points",
+        0,
+        1,
+        2,
+    ),  # padding of a chunk that holds rows of sample 1
     ("fields/points/c.1.0", 49_151): ("points", 1, 3, 4),  # sample 2 has no rows
     ("fields/points/c.2.0", 49_152 + 3): ("points", 2, 4, 5),  # the index
     ("fields/say/c.1", 2): ("say", 1, 2, 3),
@@ -206,9 +228,13 @@ NAMED = {  # (file, byte): field, shard, samples [first, stop)
 @pytest.fixture(scope="module")
 def big(tmp_path_factory):
     rng = np.random.default_rng(0)
-    samples = [{"image": rng.random((128, 128), np.float32), "points": rng.random((n, 3))} for n in LENGTHS]
+    samples = [
+        {"image": rng.random((128, 128), np.float32), "points": rng.random((n, 3))} for n in LENGTHS
+    ]
     samples[2]["say"] = "hello"
-    return make_cache(tmp_path_factory.mktemp("big"), BIG, samples, k=2, valid=[True, False, True, True, True])
+    return make_cache(
+        tmp_path_factory.mktemp("big"), BIG, samples, k=2, valid=[True, False, True, True, True]
+    )
 
 
 @contextmanager
@@ -254,7 +280,11 @@ def test_the_table_of_regions_names_every_kind_of_file(big):
         return file.partition("/")[0], file.endswith("zarr.json")
 
     kinds = {kind(path) for path, _ in open_store(big).files()} - {("manifest.json", False)}
-    groups = {("fields", True), ("samples", True), ("present", True)}  # as the groups that are in it
+    groups = {
+        ("fields", True),
+        ("samples", True),
+        ("present", True),
+    }  # as the groups that are in it
     assert kinds - groups == {kind(file) for file, _ in NAMED} - groups
 
 
@@ -278,7 +308,9 @@ def test_a_key_table_of_many_chunks_names_the_samples_of_the_damaged_one(tmp_pat
 
 
 @pytest.mark.parametrize("raw", [b"", b"x", b"x" * 200_000])
-@pytest.mark.parametrize("file", ["fields/points/c.1.0", "rows/P/start/c.0", "fields/image/zarr.json", "zarr.json"])
+@pytest.mark.parametrize(
+    "file", ["fields/points/c.1.0", "rows/P/start/c.0", "fields/image/zarr.json", "zarr.json"]
+)
 def test_a_file_of_another_size_is_named_at_every_depth(big, file, raw):
     expected = ("points", 1, 2, 4) if file == "fields/points/c.1.0" else EVERYTHING
     with changed(big / file, raw):
@@ -312,7 +344,9 @@ def test_swapped_files_of_one_size_are_both_named(big, one, other, expected):
     finally:
         swap(big / one, big / other)
     assert {p.file for p in problems} == {one, other}
-    assert sorted({named(p) for p in problems if p.file in {one, other}}, key=str) == sorted(set(expected), key=str)
+    assert sorted({named(p) for p in problems if p.file in {one, other}}, key=str) == sorted(
+        set(expected), key=str
+    )
 
 
 def linked(file, other):
@@ -360,7 +394,9 @@ def socketed(file, other):
         ("manifest.json", ("", None, 0, 0)),
     ],
 )
-def test_what_is_no_file_of_its_own_is_named_and_never_opened(big, tmp_path, file, expected, instead):
+def test_what_is_no_file_of_its_own_is_named_and_never_opened(
+    big, tmp_path, file, expected, instead
+):
     path, kept = big / file, tmp_path / "kept"
     path.rename(kept)
     try:
@@ -373,7 +409,9 @@ def test_what_is_no_file_of_its_own_is_named_and_never_opened(big, tmp_path, fil
             problem = next(p for p in verify(big) if p.file == file)
             assert named(problem) == expected
             if instead is not hard:
-                assert ("missing" if instead is None else "link" if instead is linked else "no file") in problem.what
+                assert (
+                    "missing" if instead is None else "link" if instead is linked else "no file"
+                ) in problem.what
     finally:
         if path.is_dir():
             shutil.rmtree(path)
@@ -396,7 +434,10 @@ def test_damage_in_many_places_names_each(big):
     """A table that would tell is not believed when it is damaged itself: the answer is wider."""
     with flipped(big / "fields/points/c.0.0", 49_152), flipped(big / "rows/P/start/c.0", 3):
         found = {p.file: named(p) for p in verify(big)}
-    assert found == {"fields/points/c.0.0": ("points", 0, 0, 2), "rows/P/start/c.0": ("points", *EVERYTHING)}
+    assert found == {
+        "fields/points/c.0.0": ("points", 0, 0, 2),
+        "rows/P/start/c.0": ("points", *EVERYTHING),
+    }
     with flipped(big / "fields/image/c.0.0.0", 0), flipped(big / "digests/fields/image/c.0", 0):
         found = {p.file: named(p) for p in verify(big)}
     assert found["fields/image/c.0.0.0"] == ("image", 0, 0, 2)
@@ -420,12 +461,14 @@ def test_chunks_side_by_side_are_one_problem(big):
     assert "chunks 0 to 1" in problem.what
 
 
-# ---------------------------------------------------------------------------------------------------- what is asked
+# ------------------------------------------------------------------------------------ what is asked
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 10])
 def test_all_parts_together_are_the_whole(big, parts):
-    files = [f"fields/image/c.{g}.0.0" for g in range(3)] + [f"fields/points/c.{g}.0" for g in range(3)]
+    files = [f"fields/image/c.{g}.0.0" for g in range(3)] + [
+        f"fields/points/c.{g}.0" for g in range(3)
+    ]
     found = []
     with ExitStack() as stack:
         for file in files:
@@ -437,7 +480,9 @@ def test_all_parts_together_are_the_whole(big, parts):
 
 def test_a_part_always_has_the_metadata(big):
     with flipped(big / "samples/valid/c.0", 0):
-        assert [p.file for n in (1, 2) for p in verify(big, subset=(n, 2))] == ["samples/valid/c.0"] * 2
+        assert [p.file for n in (1, 2) for p in verify(big, subset=(n, 2))] == [
+            "samples/valid/c.0"
+        ] * 2
     for wrong in ((0, 2), (3, 2), (1, 0)):
         with pytest.raises(UsageError, match="subset"):
             verify(big, subset=wrong)
@@ -447,7 +492,11 @@ def test_a_part_always_has_the_metadata(big):
 
 def test_a_cache_that_is_another_one_is_found_by_what_is_expected(big):
     manifest = read_manifest(open_store(big))
-    assert verify(big, expect=manifest.digest) == verify(big, "quick", expect=manifest.content_root) == []
+    assert (
+        verify(big, expect=manifest.digest)
+        == verify(big, "quick", expect=manifest.content_root)
+        == []
+    )
     (problem,) = verify(big, "quick", expect="ab" * 16)
     assert (problem.file, manifest.digest in problem.what) == ("manifest.json", True)
     for wrong in ("", "AB" * 16, "ab" * 8):
@@ -503,12 +552,22 @@ def test_a_disk_that_fails_while_it_reads_is_damage(big, monkeypatch):
 
 @pytest.mark.parametrize(
     "said",
-    [{}, {"files": 3}, {"files": {"a": 1}}, {"files": {"a": ["x", "y"]}}, {"files": {"../a": [1, "0"]}},
-     {"files": {"/etc/passwd": [1, "0"]}}, {"files": {"a//b": [1, "0"]}}, {"files": {"a\0": [1, "0"]}}],
-)  # fmt: skip
+    [
+        {},
+        {"files": 3},
+        {"files": {"a": 1}},
+        {"files": {"a": ["x", "y"]}},
+        {"files": {"../a": [1, "0"]}},
+        {"files": {"/etc/passwd": [1, "0"]}},
+        {"files": {"a//b": [1, "0"]}},
+        {"files": {"a\0": [1, "0"]}},
+    ],
+)
 def test_a_manifest_that_somebody_made_up_is_damage(tmp_path, said):
     said = {"format": 1, "content_root": "0" * 32} | said
-    (tmp_path / "manifest.json").write_bytes(canonical_json(said | {"digest": digest_bytes(canonical_json(said))}))
+    (tmp_path / "manifest.json").write_bytes(
+        canonical_json(said | {"digest": digest_bytes(canonical_json(said))})
+    )
     (problem,) = verify(tmp_path)
     assert problem.file == "manifest.json"
 
@@ -536,10 +595,14 @@ def test_an_extra_file_of_any_name_is_named(big):
     ],
 )
 @pytest.mark.parametrize("at_once", [1, 4, 1 << 20])
-def test_shards_whose_rows_lie_elsewhere_are_told_as_runs(tmp_path, monkeypatch, wrong, told, at_once):
+def test_shards_whose_rows_lie_elsewhere_are_told_as_runs(
+    tmp_path, monkeypatch, wrong, told, at_once
+):
     monkeypatch.setattr("datacheck.cache.verify._AT_ONCE", at_once)
     specs = {"points": ArraySpec("float64", (2,), "P")}
-    folder = make_cache(tmp_path, specs, [{"points": np.ones((i % 3 + 1, 2))} for i in range(11)], k=2)
+    folder = make_cache(
+        tmp_path, specs, [{"points": np.ones((i % 3 + 1, 2))} for i in range(11)], k=2
+    )
     cache = open_cache(folder)
     start, length = cache.row_table("P")
     start = start.copy()
@@ -551,44 +614,70 @@ def test_shards_whose_rows_lie_elsewhere_are_told_as_runs(tmp_path, monkeypatch,
         assert {(one.file, one.field) for one in found} == {("rows/P/start", "points")}
         monkeypatch.setattr("datacheck.cache.damage.MOST_RUNS", 1)
         assert [(one.first, one.stop) for one in _check_packing(cache, "P")] == (
-            [one[1:] for one in told] if len(told) == 1 else [told[0][1:], (told[1][1], told[-1][2])]
+            [one[1:] for one in told]
+            if len(told) == 1
+            else [told[0][1:], (told[1][1], told[-1][2])]
         )
 
 
 def test_chunks_of_other_digests_are_told_as_few_runs(tmp_path, monkeypatch):
-    folder = make_cache(tmp_path, {"a": ArraySpec("uint8", (1 << 16,))}, [{"a": np.zeros(1 << 16)}] * 8, k=8)
+    folder = make_cache(
+        tmp_path, {"a": ArraySpec("uint8", (1 << 16,))}, [{"a": np.zeros(1 << 16)}] * 8, k=8
+    )
     raw = bytearray((folder / "digests/fields/a/c.0").read_bytes())
     for i in (0, 2, 3, 5, 7):
         raw[8 * i] ^= 1
     (folder / "digests/fields/a/c.0").write_bytes(bytes(raw))
-    damage = DamageLocator(open_store(folder), read_manifest(open_store(folder)), ("digests/fields/a/c.0",))
+    damage = DamageLocator(
+        open_store(folder), read_manifest(open_store(folder)), ("digests/fields/a/c.0",)
+    )
     found = [(one.first, one.stop) for one in damage.chunks("digests/fields/a/c.0")]
     assert found == [(0, 1), (2, 4), (5, 6), (7, 8)]
     monkeypatch.setattr("datacheck.cache.damage.MOST_RUNS", 2)
-    damage = DamageLocator(open_store(folder), read_manifest(open_store(folder)), ("digests/fields/a/c.0",))
-    assert [(one.first, one.stop) for one in damage.chunks("digests/fields/a/c.0")] == [(0, 1), (2, 4), (5, 8)]
+    damage = DamageLocator(
+        open_store(folder), read_manifest(open_store(folder)), ("digests/fields/a/c.0",)
+    )
+    assert [(one.first, one.stop) for one in damage.chunks("digests/fields/a/c.0")] == [
+        (0, 1),
+        (2, 4),
+        (5, 8),
+    ]
 
 
 def test_samples_of_another_digest_are_told_up_to_a_thousand(tmp_path, monkeypatch):
     keys = [f"{i}" + "x" * 2000 for i in range(9)]
-    folder = make_cache(tmp_path, {"a": ArraySpec("float32", ())}, [{"a": i} for i in range(9)], k=2, keys=keys)
+    folder = make_cache(
+        tmp_path, {"a": ArraySpec("float32", ())}, [{"a": i} for i in range(9)], k=2, keys=keys
+    )
     cache = open_cache(folder)
     said = cache.digests(np.arange(9))
     said[[1, 4, 5, 7]] += 1
     monkeypatch.setattr("datacheck.cache.verify._MOST_REPORTED", 2)
     with mock.patch.object(type(cache), "digests", return_value=said):
         found = list(_check_values(cache))
-    assert [(one.first, one.stop, one.shard) for one in found] == [(1, 2, 0), (4, 5, 2), (5, 8, None)]
+    assert [(one.first, one.stop, one.shard) for one in found] == [
+        (1, 2, 0),
+        (4, 5, 2),
+        (5, 8, None),
+    ]
     assert found[0].samples == f"sample 1, 1{'x' * 999}..."
-    assert found[0].what.startswith(f"expected xxh3_64 {int(said[1]):016x}, found {int(said[1]) - 1:016x}")
-    assert str(found[2]) == "samples/digest (samples 5 to 7): 2 more of another xxh3_64 than expected"
+    assert found[0].what.startswith(
+        f"expected xxh3_64 {int(said[1]):016x}, found {int(said[1]) - 1:016x}"
+    )
+    assert (
+        str(found[2]) == "samples/digest (samples 5 to 7): 2 more of another xxh3_64 than expected"
+    )
 
 
 def test_the_fields_below_a_folder_are_named_once_and_ten_at_most(tmp_path):
-    specs = {f"a/{i:02d}": ArraySpec("float32", ()) for i in range(12)} | {"a0": ArraySpec("float32", ())}
+    specs = {f"a/{i:02d}": ArraySpec("float32", ()) for i in range(12)} | {
+        "a0": ArraySpec("float32", ())
+    }
     folder = make_cache(tmp_path, specs, [dict.fromkeys(specs, 0.0)], k=1)
     damage = DamageLocator(open_store(folder), read_manifest(open_store(folder)), ())
-    first, second = (damage.problems(f"present/a/c.{i}", "missing", inside=False)[0].field for i in (0, 1))
+    first, second = (
+        damage.problems(f"present/a/c.{i}", "missing", inside=False)[0].field for i in (0, 1)
+    )
     assert first == ", ".join(f"a/{i:02d}" for i in range(10)) + " and 2 more"
     assert second is first
     assert damage.problems("fields/a/03/c.0", "missing", inside=False)[0].field == "a/03"
@@ -596,7 +685,11 @@ def test_the_fields_below_a_folder_are_named_once_and_ten_at_most(tmp_path):
 
 def test_a_long_key_is_told_in_short_by_every_file_of_its_shard(tmp_path):
     folder = make_cache(
-        tmp_path, {"a": ArraySpec("float32", ())}, [{"a": 0.0}] * 4, k=2, keys=["a", "b", "c", "d" * 4000]
+        tmp_path,
+        {"a": ArraySpec("float32", ())},
+        [{"a": 0.0}] * 4,
+        k=2,
+        keys=["a", "b", "c", "d" * 4000],
     )
     damage = DamageLocator(open_store(folder), read_manifest(open_store(folder)), ())
     (problem,) = damage.problems("fields/a/c.1", "missing", inside=False)

@@ -15,7 +15,11 @@ def enumerate_windows(lengths, usable, cut, *, skip):
     """Every window as (episode, steps): the definition, written as loops."""
     found = []
     for episode, steps in enumerate(lengths):
-        if steps == 0 or (skip and not usable[episode]) or (steps < cut.length and cut.short != "pad"):
+        if (
+            steps == 0
+            or (skip and not usable[episode])
+            or (steps < cut.length and cut.short != "pad")
+        ):
             continue
         for first in range(0, steps, cut.stride):
             whole = first + cut.length <= steps
@@ -40,7 +44,9 @@ def test_windows_are_those_of_the_enumeration(episodes, length, stride, pad, sho
     index = WindowIndex(cut, lengths, usable, skip=skip)
     assert len(index) == len(expected)
     located = [x.tolist() for x in index.locate(np.arange(len(index)))]
-    got = [(e, list(range(at, min(at + length, lengths[e])))) for e, at in zip(*located, strict=True)]
+    got = [
+        (e, list(range(at, min(at + length, lengths[e])))) for e, at in zip(*located, strict=True)
+    ]
     assert got == expected
     of_usable = [i for i, (episode, _) in enumerate(expected) if usable[episode]]
     assert index.usable == len(of_usable)
@@ -55,11 +61,19 @@ def test_a_demo_of_50_steps_has_no_window_of_64():
 
 def test_short_episodes_can_be_refused():
     with pytest.raises(UsageError, match=r"1 episodes are shorter: 0 \(50 steps\)"):
-        WindowIndex(Windows(64, short="raise"), np.array([50, 64, 3]), np.array([True, True, False]))
+        WindowIndex(
+            Windows(64, short="raise"), np.array([50, 64, 3]), np.array([True, True, False])
+        )
 
 
 @pytest.mark.parametrize(
-    "said", [{"length": 0}, {"length": 2, "stride": 0}, {"length": 2, "pad": "wrap"}, {"length": 2, "short": "ignore"}]
+    "said",
+    [
+        {"length": 0},
+        {"length": 2, "stride": 0},
+        {"length": 2, "pad": "wrap"},
+        {"length": 2, "short": "ignore"},
+    ],
 )
 def test_wrong_windows_are_refused(said):
     with pytest.raises(UsageError, match="windows:"):

@@ -35,7 +35,9 @@ def place(tmp_path):
     """A folder with ten good files, a schema, and a way to run the command line there as a process of its own."""
     (tmp_path / "data").mkdir()
     for i in range(10):
-        np.save(tmp_path / f"data/{i}.npy", np.random.default_rng(i).normal(size=4).astype(np.float32))
+        np.save(
+            tmp_path / f"data/{i}.npy", np.random.default_rng(i).normal(size=4).astype(np.float32)
+        )
     (tmp_path / "plain.yaml").write_text(PLAIN)
     return tmp_path
 
@@ -46,7 +48,11 @@ def start(place, repository):
 
     def start(*args, **options):
         env = {k: v for k, v in os.environ.items() if k not in {"CI", "NO_COLOR", "COLUMNS"}}
-        env = env | {"PYTHONPATH": str(repository), "PYTHONWARNINGS": "default"} | options.pop("env", {})
+        env = (
+            env
+            | {"PYTHONPATH": str(repository), "PYTHONWARNINGS": "default"}
+            | options.pop("env", {})
+        )
         program = options.pop("program", COMMAND)
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         return subprocess.Popen([*program, *map(str, args)], cwd=place, env=env, **pipes, **options)

@@ -43,7 +43,12 @@ def closed(here, place):
 def test_a_run_that_may_not_be_read_is_exit_3_and_one_sentence(place, closed, ordinary, part, run):
     closed(part)
     done = subprocess.run(
-        [*ordinary, *COMMAND, "report", run], cwd=place, capture_output=True, text=True, timeout=60, check=False
+        [*ordinary, *COMMAND, "report", run],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.count("\n") == 1
@@ -53,11 +58,14 @@ def test_a_run_that_may_not_be_read_is_exit_3_and_one_sentence(place, closed, or
 @pytest.mark.parametrize(
     "command",
     [
-        ("rescore", "RUN"), ("baseline", "RUN"), ("card", "RUN"), ("view", "0.npy", "--run", "RUN"),
+        ("rescore", "RUN"),
+        ("baseline", "RUN"),
+        ("card", "RUN"),
+        ("view", "0.npy", "--run", "RUN"),
         ("split", "RUN", "--by", "key", "--train", "1", "--to", "lists"),
         ("scan", "data", "--schema", "plain.yaml", "--reference", "RUN"),
     ],
-)  # fmt: skip
+)
 def test_so_says_every_command_that_takes_a_run(place, closed, ordinary, command):
     (place / ".datacheck").rename(place / "other")
     (place / ".datacheck").mkdir()
@@ -67,8 +75,12 @@ def test_so_says_every_command_that_takes_a_run(place, closed, ordinary, command
     try:
         done = subprocess.run(
             [*ordinary, *COMMAND, *(str(run) if word == "RUN" else word for word in command)],
-            cwd=place, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+            cwd=place,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
     finally:
         run.resolve().chmod(mode)
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)
@@ -82,19 +94,29 @@ def test_a_run_that_may_be_read_and_not_written_is_printed(place, closed, ordina
     try:
         done = subprocess.run(
             [*ordinary, *COMMAND, "report", ".datacheck"],
-            cwd=place, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+            cwd=place,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
     finally:
         run.chmod(0o755)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_data_that_are_not_there_are_a_wrong_request_also_without_a_temporary_folder(here, monkeypatch):
+def test_data_that_are_not_there_are_a_wrong_request_also_without_a_temporary_folder(
+    here, monkeypatch
+):
     monkeypatch.setenv("TMPDIR", "/nonexistent")
     monkeypatch.setattr("tempfile._get_default_tempdir", _nowhere)
     monkeypatch.setattr("tempfile.tempdir", None)
     code, out, err = here("scan", "/nonexistent")
-    assert (code, out, err) == (2, "", "datacheck: /nonexistent: no such file or folder. Check the path.\n")
+    assert (code, out, err) == (
+        2,
+        "",
+        "datacheck: /nonexistent: no such file or folder. Check the path.\n",
+    )
 
 
 def _nowhere(*dirs):
@@ -107,15 +129,22 @@ def test_a_manifest_needs_no_working_folder_that_is_its_own(place, ordinary):
     done = subprocess.run(made, cwd=place, capture_output=True, text=True, timeout=60, check=False)
     (place / ".datacheck").chmod(0o755)
     assert (done.returncode, (place / "made.json").exists()) == (0, True)
-    assert "cannot be written, so the next manifest of these data reads all files again." in done.stderr + done.stdout
+    assert (
+        "cannot be written, so the next manifest of these data reads all files again."
+        in done.stderr + done.stdout
+    )
 
 
 def test_a_scan_where_the_folder_of_runs_is_closed_names_another(place, closed, ordinary):
     closed(".")
     done = subprocess.run(
         [*ordinary, *COMMAND, "scan", "data", "--schema", "plain.yaml"],
-        cwd=place, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        cwd=place,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)
     assert ".datacheck: nothing can be written there. Choose another folder" in done.stderr
     assert "--output DIR" in done.stderr

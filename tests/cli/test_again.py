@@ -41,7 +41,9 @@ def test_what_is_judged_again_has_its_page(here, place, run):
     code, out, _ = here("rescore", run, "--output", "again")
     assert (code, "page      again/report.html" in out.splitlines()) == (1, True)
     assert b'"rescored":' in (place / "again/report.html").read_bytes()
-    assert here("rescore", run, "--output", "again")[0] == 1  # a page is no file that datacheck has not written
+    assert (
+        here("rescore", run, "--output", "again")[0] == 1
+    )  # a page is no file that datacheck has not written
 
 
 def test_the_folder_of_an_earlier_result_is_replaced_and_a_link_is_refused(here, place, run):
@@ -57,10 +59,15 @@ def test_the_folder_of_an_earlier_result_is_replaced_and_a_link_is_refused(here,
 @pytest.mark.parametrize(
     "words",
     [
-        "report", "rescore --output o", "baseline", "card", "view 2.npy --no-open --run",
-        "split --by key --train 0.8 --val 0.1 --test 0.1 --to o", "scan data --schema plain.yaml --reference",
+        "report",
+        "rescore --output o",
+        "baseline",
+        "card",
+        "view 2.npy --no-open --run",
+        "split --by key --train 0.8 --val 0.1 --test 0.1 --to o",
+        "scan data --schema plain.yaml --reference",
     ],
-)  # fmt: skip
+)
 def test_no_command_reads_a_run_behind_a_link_in_a_folder_of_runs(here, place, run, words):
     (place / "shared/.datacheck").mkdir(parents=True)
     (place / "shared/.datacheck/latest").symlink_to(run.resolve())
@@ -71,7 +78,9 @@ def test_no_command_reads_a_run_behind_a_link_in_a_folder_of_runs(here, place, r
         code, out, err = here(*words.split(), folder)
         assert (code, out) == (2, "")
         assert "shared/.datacheck/latest: is a link, but to no run beside it" in err
-    assert not [path for path in ("o", "baseline.json", "croissant.json") if (place / path).exists()]
+    assert not [
+        path for path in ("o", "baseline.json", "croissant.json") if (place / path).exists()
+    ]
 
 
 def test_a_folder_of_runs_that_is_a_link_is_shown_where_it_is_named_only(here, place, run):

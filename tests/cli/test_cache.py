@@ -33,7 +33,12 @@ def samples(count):
 @pytest.fixture
 def cache(tmp_path):
     return make_cache(
-        tmp_path, SPECS, samples(5), k=2, made=[True] * 4 + [False], valid=[True, False, True, True, True]
+        tmp_path,
+        SPECS,
+        samples(5),
+        k=2,
+        made=[True] * 4 + [False],
+        valid=[True, False, True, True, True],
     )
 
 
@@ -89,11 +94,16 @@ def test_verify_ends_with_7_and_names_what_is_damaged(cache, tmp_path, capsys):
     assert run(["cache", "verify", "--full", str(cache)]) == 7
     said = capsys.readouterr().out
     assert "1 problem\n" in said
-    assert "fields/joints/c.1.0.0 (field joints, shard 1, samples 2 to 3, sample/000002 to sample/000003)" in said
+    assert (
+        "fields/joints/c.1.0.0 (field joints, shard 1, samples 2 to 3, sample/000002 to "
+        "sample/000003)" in said
+    )
     assert "datacheck cache repair" in said
 
 
-def test_verify_of_a_folder_looks_at_every_cache_whatever_is_wrong_with_one(cache, tmp_path, capsys):
+def test_verify_of_a_folder_looks_at_every_cache_whatever_is_wrong_with_one(
+    cache, tmp_path, capsys
+):
     newer = make_cache(tmp_path, SPECS, samples(1), pipeline="newer")
     said = json.loads((newer / "manifest.json").read_text()) | {"format": 2}
     del said["digest"]
@@ -118,7 +128,9 @@ def test_verify_of_a_folder_finds_a_cache_that_lost_its_manifest(cache, tmp_path
     assert f"{cache}: intact" in out
 
 
-def test_verify_tells_of_a_cache_without_manifest_also_where_there_is_no_other(cache, tmp_path, capsys):
+def test_verify_tells_of_a_cache_without_manifest_also_where_there_is_no_other(
+    cache, tmp_path, capsys
+):
     (cache / "manifest.json").unlink()
     for place in (tmp_path, cache):
         assert run(["cache", "verify", str(place)]) == 7
@@ -127,7 +139,9 @@ def test_verify_tells_of_a_cache_without_manifest_also_where_there_is_no_other(c
 
 @pytest.mark.parametrize("mode", [0o000, 0o100, 0o400])
 @pytest.mark.parametrize("closed", ["other/all", f"other/all/{KEY}"])
-def test_a_folder_that_cannot_be_listed_is_told_and_no_clean_end(cache, tmp_path, capsys, closed, mode):
+def test_a_folder_that_cannot_be_listed_is_told_and_no_clean_end(
+    cache, tmp_path, capsys, closed, mode
+):
     other = make_cache(tmp_path, SPECS, samples(1), pipeline="other")
     if closed.endswith(KEY):
         mode &= ~0o100  # who can enter a cache sees its manifest, and that is all that is asked for
@@ -143,7 +157,9 @@ def test_a_folder_that_cannot_be_listed_is_told_and_no_clean_end(cache, tmp_path
             assert run(["cache", "info", str(tmp_path / "other")]) == 3
             assert "permission denied" in capsys.readouterr().err
             assert run(["cache", "ls", str(tmp_path)]) == 0
-            assert f"not looked at: {tmp_path / closed}: permission denied" in capsys.readouterr().out
+            assert (
+                f"not looked at: {tmp_path / closed}: permission denied" in capsys.readouterr().out
+            )
             assert open_cache(tmp_path).path == cache  # the one that can be read
             assert newest_caches(other.parent) == []
     finally:
@@ -181,7 +197,11 @@ def test_no_name_in_a_cache_reaches_the_terminal_as_a_command(tmp_path, capsys):
 
 def test_verify_expects_what_info_prints(cache, capsys):
     assert run(["cache", "info", str(cache)]) == 0
-    said = dict(line.rsplit(" ", 1) for line in capsys.readouterr().out.splitlines() if line.count(" ") in {1, 2})
+    said = dict(
+        line.rsplit(" ", 1)
+        for line in capsys.readouterr().out.splitlines()
+        if line.count(" ") in {1, 2}
+    )
     for what in ("digest", "content root"):
         assert run(["cache", "verify", "--quick", "--expect", said[what], str(cache)]) == 0
     capsys.readouterr()
@@ -199,7 +219,10 @@ def test_diff_ends_with_1_and_names_what_differs(cache, tmp_path, capsys):
     assert run(["cache", "diff", str(cache), str(other)]) == 1
     said = capsys.readouterr().out
     assert "1 only in the second\n    sample/000005\n" in said
-    assert "sample/000001: joints 1 of 63 values, by up to 0.25 (relative 1), first at [3, 2]\n" in said
+    assert (
+        "sample/000001: joints 1 of 63 values, by up to 0.25 (relative 1), first at [3, 2]\n"
+        in said
+    )
     assert "sample/000002: points [2, 3], then [1, 3]\n" in said
     assert "sample/000004: joints only in the second; points only in the second\n" in said
     assert "2 judged otherwise\n    sample/000001: DC301, then valid\n" in said
@@ -250,7 +273,9 @@ def test_ls_lists_caches_damaged_ones_and_unfinished_builds(cache, tmp_path, cap
         ["tiny", "all", KEY, "5", "3"],
         ["tiny", "val", KEY, "2", "2"],
     ]
-    assert any("test" in line and "cannot be used" in line and "sources.json" in line for line in lines)
+    assert any(
+        "test" in line and "cannot be used" in line and "sources.json" in line for line in lines
+    )
     assert any("feedbeef.1234" in line and "unfinished" in line for line in lines)
 
 
@@ -278,16 +303,21 @@ def test_an_empty_folder_has_no_cache_and_that_is_no_error(tmp_path, capsys):
 
 def test_reading_commands_import_no_builder(cache):
     script = (
-        "import sys; from datacheck.cli.main import run; code = run(['cache', 'info', sys.argv[1]]); "
+        "import sys; from datacheck.cli.main import run; code = run(['cache', 'info', "
+        "sys.argv[1]]); "
         "print('loaded', *sys.modules); sys.exit(code)"
     )
-    ended = subprocess.run([sys.executable, "-c", script, str(cache)], check=True, capture_output=True, text=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", script, str(cache)], check=True, capture_output=True, text=True
+    )
     loaded = set(ended.stdout.rpartition("loaded ")[2].split())
     assert "datacheck.cache.reader" in loaded
     assert not loaded & {"zarr", "dask", "torch", "pydantic", "datacheck.build"}
 
 
-@pytest.mark.parametrize("command", ["build", "info", "report", "verify", "repair", "diff", "export", "gc", "ls"])
+@pytest.mark.parametrize(
+    "command", ["build", "info", "report", "verify", "repair", "diff", "export", "gc", "ls"]
+)
 def test_every_command_in_the_list_is_there(command, capsys):
     assert run(["cache", "--help"]) == 0
     assert f"\n  {command} " in capsys.readouterr().out

@@ -28,7 +28,9 @@ def report(capsys, *words):
     return code, capsys.readouterr()
 
 
-def test_the_page_is_written_into_the_working_folder_and_not_into_the_cache(cache, tmp_path, capsys):
+def test_the_page_is_written_into_the_working_folder_and_not_into_the_cache(
+    cache, tmp_path, capsys
+):
     code, said = report(capsys, "cache")
     assert code == 0
     assert said.out.splitlines()[0] == f"cache/tiny/all/{KEY}: intact (manifest, files and sizes)"
@@ -79,8 +81,8 @@ def test_a_cache_that_lost_its_manifest_is_told_from_an_unfinished_build(cache, 
         code, said = report(capsys, place)
         assert code == 2
         assert (
-            f"an unfinished build lies in {'cache/tiny/all/.building' if place == 'cache' else build.parent}"
-            in said.err
+            f"an unfinished build lies in "
+            f"{'cache/tiny/all/.building' if place == 'cache' else build.parent}" in said.err
         )
         assert "Run the same datacheck cache build again" in said.err
     assert not (tmp_path / "cache-report.html").exists()
@@ -98,7 +100,7 @@ def test_a_cache_that_lost_its_manifest_is_told_from_an_unfinished_build(cache, 
         (["cache/tiny/all", "-o", "."], 2, "is a directory"),
         (["cache/tiny/all", "-o", "nowhere/page.html"], 3, "nowhere/page.html: no such file"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_request_is_one_message(cache, tmp_path, capsys, words, code, said):
     make_cache(tmp_path / "cache", SPECS, [], split="val")
     found, shown = report(capsys, *words)
@@ -125,7 +127,9 @@ def test_a_name_is_no_command_to_the_terminal(tmp_path, capsys, monkeypatch):
     assert "b\\x1b[2J.html" in said.out
 
 
-@pytest.mark.parametrize(("place", "code"), [("nowhere/page.html", 3), ("pipe", 2), ("closed/page.html", 3)])
+@pytest.mark.parametrize(
+    ("place", "code"), [("nowhere/page.html", 3), ("pipe", 2), ("closed/page.html", 3)]
+)
 def test_a_place_where_no_page_can_go_is_told_before_anything_is_read(
     cache, tmp_path, capsys, monkeypatch, place, code
 ):

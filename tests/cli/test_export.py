@@ -17,7 +17,11 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     made, valid = [True] * 4 + [False], [True, False, True, True, True]
     return make_cache(
-        tmp_path / "cache", {"x": ArraySpec("int64", ())}, [{"x": i} for i in range(5)], made=made, valid=valid
+        tmp_path / "cache",
+        {"x": ArraySpec("int64", ())},
+        [{"x": i} for i in range(5)],
+        made=made,
+        valid=valid,
     )
 
 
@@ -26,7 +30,10 @@ def test_it_says_what_was_written_and_left_out(cache, tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("one: 3 samples in 4 files, ")
     assert lines[1:] == ["    left out: 1 not made, 1 not valid"]
-    assert json.loads((tmp_path / "one/export.json").read_text())["left_out"] == {"not made": 1, "not valid": 1}
+    assert json.loads((tmp_path / "one/export.json").read_text())["left_out"] == {
+        "not made": 1,
+        "not valid": 1,
+    }
     assert [int(np.load(p)["x"]) for p in sorted(tmp_path.glob("one/sample/*.npz"))] == [0, 2, 3]
     assert run(["cache", "export", "cache", "--to", "two", "--as", "webdataset", "--invalid"]) == 0
     assert capsys.readouterr().out.splitlines()[1:] == ["    left out: 1 not made"]
@@ -49,7 +56,11 @@ def test_the_working_folder_is_not_replaced(cache, tmp_path, monkeypatch, capsys
         (["cache", "--to", "new", "--as", "parquet"], 2, "parquet"),
         (["nowhere", "--to", "new", "--as", "npz"], 2, "no such folder"),
         (["cache", "--as", "npz"], 2, "--to"),
-        (["cache", "--to", "s3://bucket/new", "--as", "npz"], 2, "s3://bucket/new: exports go to a folder"),
+        (
+            ["cache", "--to", "s3://bucket/new", "--as", "npz"],
+            2,
+            "s3://bucket/new: exports go to a folder",
+        ),
     ],
 )
 def test_wrong_requests_end_with_2(cache, tmp_path, capsys, words, code, said):

@@ -20,7 +20,10 @@ def caches(tmp_path, monkeypatch):
     made = []
     for number in range(3):
         one = make_cache(
-            tmp_path / "cache", {"x": ArraySpec("int64", (9,))}, [{"x": np.arange(9)}], key=f"{number:016x}"
+            tmp_path / "cache",
+            {"x": ArraySpec("int64", (9,))},
+            [{"x": np.arange(9)}],
+            key=f"{number:016x}",
         )
         then = time.time() - number * 10 * 86400
         os.utime(one, (then, then))
@@ -58,7 +61,9 @@ def test_what_is_read_stays_and_what_is_strange_ends_with_1(caches, tmp_path, ca
     lines = said(capsys, "--keep", "0", "--delete", code=1)
     assert any("(in use)" in line and caches[1].name in line for line in lines)
     (left,) = tmp_path.glob("cache/tiny/all/.trash/*/notes.txt")
-    assert any(f"{left.relative_to(tmp_path)}: no file of this cache, left" in line for line in lines)
+    assert any(
+        f"{left.relative_to(tmp_path)}: no file of this cache, left" in line for line in lines
+    )
     assert opened.gather("x", [0]).shape == (1, 9)
     assert run(["cache", "ls"]) == 0
     listed = capsys.readouterr().out
@@ -69,11 +74,15 @@ def test_what_is_read_stays_and_what_is_strange_ends_with_1(caches, tmp_path, ca
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (["nowhere"], "no such folder"), (["--older-than", "7"], "7d"), (["--older-than", "-7d"], "7d"),
+        (["nowhere"], "no such folder"),
+        (["--older-than", "7"], "7d"),
+        (["--older-than", "-7d"], "7d"),
         (["s3://bucket/caches", "--keep", "1"], "caches in buckets are not collected"),
-        (["--older-than", "d"], "7d"), (["--keep", "-1"], "-1"), (["cache/tiny/all/0000000000000000"], "a cache"),
+        (["--older-than", "d"], "7d"),
+        (["--keep", "-1"], "-1"),
+        (["cache/tiny/all/0000000000000000"], "a cache"),
     ],
-)  # fmt: skip
+)
 def test_wrong_requests_end_with_2(caches, capsys, words, what):
     assert run(["cache", "gc", *words]) == 2
     assert what in capsys.readouterr().err

@@ -30,7 +30,12 @@ def place(tmp_path):
 
 def run(place, *words):
     return subprocess.run(
-        [sys.executable, *words], cwd=place, env=os.environ | ASCII, capture_output=True, text=True, check=False
+        [sys.executable, *words],
+        cwd=place,
+        env=os.environ | ASCII,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -48,7 +53,9 @@ def test_a_program_that_cannot_begin_again_is_refused(place):
     code = "from datacheck.scan import scan; scan('data', 's.yaml')"
     done = run(place, "-c", code)
     assert done.returncode == 1
-    assert done.stderr.rstrip().endswith("files with other names would be left out. Set PYTHONUTF8=1.")
+    assert done.stderr.rstrip().endswith(
+        "files with other names would be left out. Set PYTHONUTF8=1."
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,5 +63,8 @@ def test_a_program_that_cannot_begin_again_is_refused(place):
 )
 def test_an_address_is_no_folder_of_this_machine(place, words):
     done = run(place, "-m", "datacheck", "scan", *words)
-    assert (done.returncode, "is an address; only caches lie in object stores" in done.stderr) == (2, True)
+    assert (done.returncode, "is an address; only caches lie in object stores" in done.stderr) == (
+        2,
+        True,
+    )
     assert not [path for path in place.iterdir() if path.name.startswith("s3")]

@@ -19,7 +19,19 @@ from datacheck.errors import (
     UsageError,
 )
 
-HEAVY = {"dask", "distributed", "h5py", "numpy", "orjson", "pyarrow", "pydantic", "rich", "torch", "yaml", "zarr"}
+HEAVY = {
+    "dask",
+    "distributed",
+    "h5py",
+    "numpy",
+    "orjson",
+    "pyarrow",
+    "pydantic",
+    "rich",
+    "torch",
+    "yaml",
+    "zarr",
+}
 
 
 @pytest.fixture
@@ -41,13 +53,23 @@ def failing(monkeypatch):
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (FormatError("x"), 1), (UsageError("x"), 2), (SchemaError("x"), 2), (StorageError("x"), 3),
-        (MissingDependencyError("x"), 3), (DatacheckError("x"), 4), (OutOfSpaceError("x"), 5),
-        (NondeterministicBuildError("x"), 6), (CorruptionError("x"), 7), (KeyboardInterrupt(), 130),
-        (cli.Terminated(), 143), (RuntimeError("x"), 4), (MemoryError(), 4),
-        (OSError(36, "File name too long", "n"), 3), (OSError(28, "No space left on device"), 5),
+        (FormatError("x"), 1),
+        (UsageError("x"), 2),
+        (SchemaError("x"), 2),
+        (StorageError("x"), 3),
+        (MissingDependencyError("x"), 3),
+        (DatacheckError("x"), 4),
+        (OutOfSpaceError("x"), 5),
+        (NondeterministicBuildError("x"), 6),
+        (CorruptionError("x"), 7),
+        (KeyboardInterrupt(), 130),
+        (cli.Terminated(), 143),
+        (RuntimeError("x"), 4),
+        (MemoryError(), 4),
+        (OSError(36, "File name too long", "n"), 3),
+        (OSError(28, "No space left on device"), 5),
     ],
-)  # fmt: skip
+)
 def test_every_exception_has_its_exit_code_and_no_traceback_is_shown(failing, capsys, error, code):
     assert failing(error) == code
     shown = capsys.readouterr()
@@ -75,12 +97,16 @@ def test_no_name_in_an_error_is_a_line_of_ours(failing, capsys):
 
 def test_a_name_that_no_result_can_hold_is_refused(capsys):
     assert cli.run(["scan", "d\udcff"]) == 2
-    assert capsys.readouterr().err == ("datacheck: b'd\\xff': is not UTF-8. Rename it, or name it through a link.\n")
+    assert capsys.readouterr().err == (
+        "datacheck: b'd\\xff': is not UTF-8. Rename it, or name it through a link.\n"
+    )
 
 
 def test_a_working_folder_that_is_gone_is_said(failing, capsys):
     assert failing(FileNotFoundError(2, "No such file or directory")) == 3
-    assert capsys.readouterr().err.startswith("datacheck: the working folder: no such file or directory.")
+    assert capsys.readouterr().err.startswith(
+        "datacheck: the working folder: no such file or directory."
+    )
 
 
 def test_the_traceback_of_a_fault_of_ours_is_in_a_file(failing, capsys, tmp_path, monkeypatch):
@@ -134,12 +160,19 @@ def test_every_command_of_the_list_exists(capsys):
 
 
 def test_help_loads_nothing_but_click_and_a_few_files():
-    script = "import sys\nfrom datacheck.cli import main\nmain.run(['--help'])\nprint('loaded', *sys.modules)"
-    run = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True)
+    script = (
+        "import sys\nfrom datacheck.cli import main\nmain.run(['--help'])\nprint('loaded', "
+        "*sys.modules)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True
+    )
     loaded = run.stdout.rpartition("loaded ")[2].split()
     ours = {name for name in loaded if name.partition(".")[0] == "datacheck"}
     assert ours
-    assert all(f"datacheck.{heavy}" not in ours for heavy in ("scan", "rules", "schema", "cache", "build"))
+    assert all(
+        f"datacheck.{heavy}" not in ours for heavy in ("scan", "rules", "schema", "cache", "build")
+    )
     assert {name.partition(".")[0] for name in loaded} & HEAVY == set()
 
 
@@ -148,13 +181,18 @@ def test_sigterm_ends_as_143():
         "import os\nfrom datacheck.cli import main as m\n"
         "m.LazyGroup.get_command = lambda *_: os.kill(os.getpid(), 15)\nm.main(['scan'])"
     )
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
     assert (run.returncode, run.stderr) == (143, "datacheck: interrupted.\n")
 
 
 def test_python_runs_the_command_line_as_a_module(tmp_path):
     run = subprocess.run(
-        [sys.executable, "-m", "datacheck", "scan", tmp_path / "none"], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "datacheck", "scan", tmp_path / "none"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert run.returncode == 2
     assert "none: no such file or folder" in run.stderr
@@ -173,22 +211,33 @@ def scan(ctx):
 m.LazyGroup.get_command = lambda *_: scan
 m.main(["scan"])
 """
-BUFFERING = [{"PYTHONUNBUFFERED": value, "PYTHONDONTWRITEBYTECODE": "1"} for value in ("", "1")]  # which would be cut
+BUFFERING = [
+    {"PYTHONUNBUFFERED": value, "PYTHONDONTWRITEBYTECODE": "1"} for value in ("", "1")
+]  # which would be cut
 
 
 @pytest.mark.parametrize("variables", BUFFERING)
-@pytest.mark.parametrize("size", [5_000, 12_000, 100_000])  # within the buffer, a little more, much more
+@pytest.mark.parametrize(
+    "size", [5_000, 12_000, 100_000]
+)  # within the buffer, a little more, much more
 def test_an_output_that_is_cut_short_is_an_error(tmp_path, variables, size):
     def limited():
         resource.setrlimit(resource.RLIMIT_FSIZE, (4_096, 4_096))
 
     with (tmp_path / "out").open("wb") as out:
         run = subprocess.run(
-            [sys.executable, "-c", SPEAKING.format(size=size)], env=os.environ | variables, stdout=out,
-            stderr=subprocess.PIPE, text=True, check=False, preexec_fn=limited,
-        )  # fmt: skip
+            [sys.executable, "-c", SPEAKING.format(size=size)],
+            env=os.environ | variables,
+            stdout=out,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            preexec_fn=limited,
+        )
     assert run.returncode == 5
-    assert run.stderr.startswith("datacheck: standard output: cannot write, file too large. Free some space")
+    assert run.stderr.startswith(
+        "datacheck: standard output: cannot write, file too large. Free some space"
+    )
     assert run.stderr.count("\n") == 1
 
 
@@ -197,16 +246,23 @@ def test_a_reader_that_has_seen_enough_changes_no_exit_code(variables):
     reader, writer = os.pipe()
     os.close(reader)
     run = subprocess.run(
-        [sys.executable, "-c", SPEAKING.format(size=100)], env=os.environ | variables, stdout=writer,
-        stderr=subprocess.PIPE, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", SPEAKING.format(size=100)],
+        env=os.environ | variables,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
     os.close(writer)
     assert (run.returncode, run.stderr) == (1, "")
 
 
 def test_a_closed_output_is_no_fault():
     run = subprocess.run(
-        [sys.executable, "-c", SPEAKING.format(size=100)], stderr=subprocess.PIPE, text=True, check=False,
+        [sys.executable, "-c", SPEAKING.format(size=100)],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
         preexec_fn=lambda: os.close(1),
-    )  # fmt: skip
+    )
     assert (run.returncode, run.stderr) == (1, "")

@@ -21,7 +21,10 @@ SCAN = ("scan", "data", "--schema", "plain.yaml")
 WRITE = {  # what is written behind the command, and whether an older file of its kind is replaced
     "badge": ((*SCAN, "--badge"), True),
     "cache report": (("cache", "report", "cache", "-o"), True),
-    "view": (("view", "3.npy", "--data", "data", "--schema", "plain.yaml", "--no-open", "--out"), True),
+    "view": (
+        ("view", "3.npy", "--data", "data", "--schema", "plain.yaml", "--no-open", "--out"),
+        True,
+    ),
     "manifest": (("manifest", "data", "-o"), True),
     "capture": (("repro", "capture", "-o"), True),
     "init": (("init", "data", "-o"), False),
@@ -30,9 +33,13 @@ WRITE = {  # what is written behind the command, and whether an older file of it
 }
 NAMES = {"badge", "output", "out", "file"}  # of options
 FOLDERS = {  # options of such names that name a folder
-    "scan --output", "rescore --output", "demo --out", "cache build --out", "cache repair --out",
+    "scan --output",
+    "rescore --output",
+    "demo --out",
+    "cache build --out",
+    "cache repair --out",
     "cache explain-key --out",
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +55,9 @@ def once(tmp_path_factory):
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.chdir(place)
         assert run([*SCAN]) == 0
-        assert [run([*words, f"made/{name}"]) for name, (words, _) in WRITE.items()] == [0] * len(WRITE)
+        assert [run([*words, f"made/{name}"]) for name, (words, _) in WRITE.items()] == [0] * len(
+            WRITE
+        )
     return place
 
 
@@ -78,13 +87,22 @@ def test_a_file_that_another_command_or_program_has_written_stays(written, capsy
     Path("page").write_text("<!doctype html><html><head><title>mine</title></head></html>")
     paths = [path for path in Path("made").iterdir() if path.name != name]
     paths += map(
-        Path, ("plain.yaml", ".datacheck/latest/result.json", ".datacheck/latest/report.html", "empty", "page")
+        Path,
+        (
+            "plain.yaml",
+            ".datacheck/latest/result.json",
+            ".datacheck/latest/report.html",
+            "empty",
+            "page",
+        ),
     )
     for path in paths:
         before = path.read_bytes(), path.stat()
         code, err = write(capsys, name, path)
         assert code == 2, path
-        assert re.search(r"exists,? and (was not written by datacheck \S|is not overwritten)", err), err
+        assert re.search(
+            r"exists,? and (was not written by datacheck \S|is not overwritten)", err
+        ), err
         assert re.search(r"Name a", err), err
         assert (path.read_bytes(), path.stat()) == before
 
@@ -128,6 +146,14 @@ def test_no_command_with_such_an_option_is_left_out():
         if isinstance(option, click.Option) and NAMES & {word.lstrip("-") for word in option.opts}
     }
     assert found - FOLDERS == {
-        "baseline --output", "cache report --output", "card --output", "init --output", "manifest --output",
-        "report --badge", "repro capture --output", "rescore --badge", "scan --badge", "view --out",
-    }  # fmt: skip
+        "baseline --output",
+        "cache report --output",
+        "card --output",
+        "init --output",
+        "manifest --output",
+        "report --badge",
+        "repro capture --output",
+        "rescore --badge",
+        "scan --badge",
+        "view --out",
+    }

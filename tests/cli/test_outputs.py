@@ -83,7 +83,9 @@ def test_a_badge_is_written_beside_what_is_printed_and_again_by_the_next_run(her
     here(*SCAN, "--badge", "badge.json", "--format", "json")
     assert json.loads((broken / "badge.json").read_text())["message"] == "10 of 10 samples valid"
     assert here("rescore", ".datacheck/latest", "--badge", "other.json")[0] == 0
-    assert json.loads((broken / "other.json").read_text()) == json.loads((broken / "badge.json").read_text())
+    assert json.loads((broken / "other.json").read_text()) == json.loads(
+        (broken / "badge.json").read_text()
+    )
 
 
 @pytest.mark.parametrize(
@@ -93,7 +95,9 @@ def test_a_badge_is_written_beside_what_is_printed_and_again_by_the_next_run(her
         ("nowhere/badge.json", "there is no folder nowhere"),
     ],
 )
-def test_a_badge_never_replaces_another_file_and_is_refused_before_the_scan(here, broken, name, said):
+def test_a_badge_never_replaces_another_file_and_is_refused_before_the_scan(
+    here, broken, name, said
+):
     before = (broken / "plain.yaml").read_bytes()
     code, out, err = here(*SCAN, "--badge", name)
     assert (code, out) == (2, "")
@@ -127,11 +131,15 @@ def both_runs(here, broken):
 def test_a_finished_run_is_printed_anew_as_its_scan_printed_it(here, both_runs, form):
     for arguments in both_runs:
         first = here(*arguments, "--format", form, "--badge", "first.json")
-        files = {path: path.read_bytes() for path in Path(".datacheck").rglob("*") if path.is_file()}
+        files = {
+            path: path.read_bytes() for path in Path(".datacheck").rglob("*") if path.is_file()
+        }
         again = here("report", ".datacheck/latest", "--format", form, "--badge", "again.json")
         assert again == first
         assert (first[0], Path("again.json").read_bytes()) == (1, Path("first.json").read_bytes())
-        assert {path: path.read_bytes() for path in Path(".datacheck").rglob("*") if path.is_file()} == files
+        assert {
+            path: path.read_bytes() for path in Path(".datacheck").rglob("*") if path.is_file()
+        } == files
 
 
 def test_what_is_printed_anew_has_the_page_only_where_there_is_one(here, broken):
@@ -147,7 +155,10 @@ def test_a_run_that_result_json_has_no_room_for_is_printed_with_its_verdict(here
     said |= {"findings": [], "left_out": {"findings": 1, "splits": 2}}
     path.write_text(json.dumps(said))
     code, out, _ = here("report", ".datacheck/latest")
-    assert (code, "1 of 10 samples is not fit for training: 1 error, 0 warnings" in out) == (1, True)
+    assert (code, "1 of 10 samples is not fit for training: 1 error, 0 warnings" in out) == (
+        1,
+        True,
+    )
     assert "1 more finding, for which result.json has no room" in out
 
 
@@ -164,9 +175,12 @@ def test_a_run_of_another_format_is_refused(here, broken):
     path = broken / ".datacheck/latest/result.json"
     path.write_text(path.read_text().replace('"datacheck.result/1"', '"datacheck.result/2"'))
     assert here("report", ".datacheck/latest") == (
-        2, "", "datacheck: .datacheck/latest: this run cannot be read (result.json is of format 'datacheck.result/2', "
+        2,
+        "",
+        "datacheck: .datacheck/latest: this run cannot be read (result.json is of format "
+        "'datacheck.result/2', "
         "and this datacheck reads 'datacheck.result/1'). Scan the data again.\n",
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
@@ -183,7 +197,9 @@ def test_what_is_no_result_is_no_fault_of_ours_and_is_not_printed_in_part(here, 
     inner[last] = None
     path.write_text(json.dumps(result))
     code, out, err = here("report", ".datacheck/latest", "--format", form)
-    refused = (code, out) == (2, "") and err.startswith("datacheck: .datacheck/latest: this run cannot be read (")
+    refused = (code, out) == (2, "") and err.startswith(
+        "datacheck: .datacheck/latest: this run cannot be read ("
+    )
     assert refused or (form != "text" and code == 1)  # what has nothing of that part says the rest
 
 
@@ -194,7 +210,10 @@ def test_the_exit_code_is_that_of_the_report_also_where_nobody_reads_it(here, pl
         reader, writer = os.pipe()
         os.close(reader)
         run = subprocess.run(
-            [*COMMAND, "report", ".datacheck", "--format", form], stdout=writer, stderr=subprocess.PIPE, check=False
+            [*COMMAND, "report", ".datacheck", "--format", form],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            check=False,
         )
         os.close(writer)
         assert (run.returncode, run.stderr) == (code, b"")
@@ -206,4 +225,7 @@ def test_of_a_loader_rescore_and_baseline_say_what_to_do(here, both_runs):
     for name in ("rescore", "baseline"):
         code, _, err = here(name, ".datacheck/latest")
         assert code == 2
-        assert "Scan it again: --loader own:Served; datacheck report .datacheck/latest prints what it found" in err
+        assert (
+            "Scan it again: --loader own:Served; datacheck report .datacheck/latest prints what it "
+            "found" in err
+        )

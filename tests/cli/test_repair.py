@@ -21,7 +21,9 @@ def built(tmp_path, monkeypatch, capsys):
     for split in ("train", "val"):
         (tmp_path / "data" / split).mkdir(parents=True)
         for i in range(4):
-            np.save(tmp_path / f"data/{split}/{i}.npy", rng.uniform(-1, 1, (50, 3)).astype(np.float32))
+            np.save(
+                tmp_path / f"data/{split}/{i}.npy", rng.uniform(-1, 1, (50, 3)).astype(np.float32)
+            )
     (tmp_path / "clouds.yaml").write_text(SCHEMA)
     assert run(["cache", "build", *WORDS]) == 0
     capsys.readouterr()
@@ -48,11 +50,12 @@ def test_what_is_damaged_is_told_repaired_and_then_intact(built, tmp_path, capsy
     lines = capsys.readouterr().out.splitlines()
     (moved,) = tmp_path.glob("cache/clouds/train/.trash/*")
     assert lines == [
-        f"{train.relative_to(tmp_path)}: 1 problem", lines[1],
+        f"{train.relative_to(tmp_path)}: 1 problem",
+        lines[1],
         "    repaired: 1 of 1 shards made anew, tables and documents written again",
         f"    the damaged cache lies in {moved.relative_to(tmp_path)}",
         f"{val.relative_to(tmp_path)}: intact (every byte); nothing to repair",
-    ]  # fmt: skip
+    ]
     assert "fields/points/c.0.0 (field points, shard 0, all 4 samples): chunk 0" in lines[1]
     assert run(["cache", "verify", "--values", "cache"]) == 0
     assert run(["cache", "verify", str(moved)]) == 7
@@ -68,7 +71,9 @@ def test_other_sources_end_with_2_and_are_named(built, tmp_path, capsys):
     before = sorted((p, p.stat().st_ino) for p in tmp_path.glob("cache/**/*"))
     assert run(["cache", "repair", *WORDS]) == 2
     said = capsys.readouterr().err
-    assert f"{train.relative_to(tmp_path)}: made from other data, another schema or pipeline" in said
+    assert (
+        f"{train.relative_to(tmp_path)}: made from other data, another schema or pipeline" in said
+    )
     assert "sources: 4 files -> 4 files: 1 changed (train/2.npy)" in said
     assert sorted((p, p.stat().st_ino) for p in tmp_path.glob("cache/**/*")) == before
 

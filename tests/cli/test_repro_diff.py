@@ -9,7 +9,9 @@ LOSSES = {"a": 1.0, "b": 3.0, "c": 2.0, "d": 9.5}
 
 
 def test_the_command_line_takes_two_runs_and_repeats_before_the_dashes(tmp_path, capsys):
-    runs = [make_run(tmp_path / name, lines=[evaluation(9, loss=loss)]) for name, loss in LOSSES.items()]
+    runs = [
+        make_run(tmp_path / name, lines=[evaluation(9, loss=loss)]) for name, loss in LOSSES.items()
+    ]
     a, b, c, d = map(str, runs)
     assert run(["repro", "diff", a, a]) == 0
     assert capsys.readouterr().out.startswith("no difference")

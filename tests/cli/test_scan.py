@@ -25,7 +25,10 @@ def test_a_clean_folder_is_exit_0_and_says_so_on_one_screen(here, place):
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert len(lines) <= 60
-    assert lines[3] == "OK  all 10 samples are fit for training: nothing found; 100 % of the bytes read"
+    assert (
+        lines[3]
+        == "OK  all 10 samples are fit for training: nothing found; 100 % of the bytes read"
+    )
     assert lines[-1] == "OK  nothing found · exit 0"
     assert "\x1b" not in out
 
@@ -34,12 +37,18 @@ def test_a_folder_of_which_most_was_not_read_is_no_green_one(here, place):
     (place / "data/run.mcap").write_bytes(b"\x89MCAP0\r\n" + bytes(100_000))
     code, out, _ = here("scan", "data", "--schema", "plain.yaml")
     assert code == 1
-    assert out.splitlines()[3] == "FAIL  most of the data was not read: 1 error, 0 warnings; 1 % of the bytes read"
+    assert (
+        out.splitlines()[3]
+        == "FAIL  most of the data was not read: 1 error, 0 warnings; 1 % of the bytes read"
+    )
     assert "error DC113 unread-data" in out
     assert here("rescore", ".datacheck/latest")[0] == 1
     code, out, _ = here("scan", "data", "--schema", "plain.yaml", "--allow-unread")
     assert code == 0
-    assert out.splitlines()[3] == "OK  all 10 samples are fit for training: nothing found; 1 % of the bytes read"
+    assert (
+        out.splitlines()[3]
+        == "OK  all 10 samples are fit for training: nothing found; 1 % of the bytes read"
+    )
     assert here("rescore", ".datacheck/latest")[0] == 0
     assert here("report", ".datacheck/latest")[0] == 0
 
@@ -82,12 +91,19 @@ def test_json_prints_exactly_result_json(here, place):
     code, out, err = here("scan", "data", "--schema", "plain.yaml", "--format", "json")
     assert (code, err) == (1, "")
     assert out == (place / ".datacheck/latest/result.json").read_text()
-    assert json.loads(out)["run"]["command"] == "datacheck scan data --schema plain.yaml --format json"
+    assert (
+        json.loads(out)["run"]["command"] == "datacheck scan data --schema plain.yaml --format json"
+    )
 
 
 @pytest.mark.parametrize(
     ("fail_on", "severity", "code"),
-    [("error", "error", 1), ("error", "warning", 0), ("warning", "warning", 1), ("never", "error", 0)],
+    [
+        ("error", "error", 1),
+        ("error", "warning", 0),
+        ("warning", "warning", 1),
+        ("never", "error", 0),
+    ],
 )
 def test_the_threshold_of_the_exit_code_can_be_chosen(here, place, fail_on, severity, code):
     plant_nan(place)
@@ -97,26 +113,36 @@ def test_the_threshold_of_the_exit_code_can_be_chosen(here, place, fail_on, seve
 
 
 def test_the_schema_that_was_chosen_is_said(here, place):
-    lines = [{"conversations": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}] * 3
+    lines = [
+        {"conversations": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
+    ] * 3
     (place / "text").mkdir()
-    (place / "text/sft_t2t_mini.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (place / "text/sft_t2t_mini.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in lines)
+    )
     code, out, err = here("scan", "text")
     assert code in {0, 1}
     assert err.startswith("schema minimind_sft (its file patterns fit")
     assert "schema minimind_sft" in out.splitlines()[0]
     for i in range(10):
         (place / f"text/notes_{i}.txt").write_text("a")
-    assert "(its file patterns fit 1 of 11 files; choose another with --schema)\n" in here("scan", "text")[2]
+    assert (
+        "(its file patterns fit 1 of 11 files; choose another with --schema)\n"
+        in here("scan", "text")[2]
+    )
 
 
 def test_a_working_folder_that_takes_nothing_names_the_option_for_another(here, monkeypatch):
     monkeypatch.setattr(fsops.os, "access", lambda path, mode: not mode & os.W_OK)  # as read-only
     code, out, err = here("scan", "data", "--schema", "plain.yaml")
     assert (code, out) == (3, "")
-    assert "nothing can be written there. Choose another folder to work in (a scan also takes --output DIR)" in err
+    assert (
+        "nothing can be written there. Choose another folder to work in (a scan also takes "
+        "--output DIR)" in err
+    )
 
 
-# --------------------------------------------------------------------------------------------- bad input
+# ---------------------------------------------------------------------------------------- bad input
 
 
 @pytest.mark.parametrize(
@@ -133,7 +159,10 @@ def test_a_working_folder_that_takes_nothing_names_the_option_for_another(here, 
         (["data", "--schema", "typo.yaml"], "typo.yaml:5"),
         (["data", "--schema", "ho3d"], "none of its 10 files fits schema ho3d"),
         (["data", "--schema", "plain.yaml", "--root", "objects"], "write NAME=DIR"),
-        (["data", "--schema", "plain.yaml", "--root", "meshes=data"], "no extra folder called 'meshes'"),
+        (
+            ["data", "--schema", "plain.yaml", "--root", "meshes=data"],
+            "no extra folder called 'meshes'",
+        ),
         (["data", "--schema", "plain.yaml", "--output", "."], "holds the data"),
         (["data", "--schema", "rule.yaml"], "rule.yaml:7, rules.DC2211"),
     ],
@@ -153,7 +182,9 @@ def test_a_wrong_request_is_one_message_and_exit_2(here, place, args, said):
 
 
 def test_a_full_disk_is_exit_5_and_nothing_is_half_written(command, place, monkeypatch):
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # cut off in a fresh clone, it fails all later starts
+    monkeypatch.setenv(
+        "PYTHONDONTWRITEBYTECODE", "1"
+    )  # cut off in a fresh clone, it fails all later starts
 
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
@@ -167,14 +198,19 @@ def test_a_full_disk_is_exit_5_and_nothing_is_half_written(command, place, monke
 
 
 @pytest.mark.parametrize(
-    ("number", "code", "workers"), [(signal.SIGINT, 130, 1), (signal.SIGTERM, 143, 1), (signal.SIGINT, 130, 2)]
+    ("number", "code", "workers"),
+    [(signal.SIGINT, 130, 1), (signal.SIGTERM, 143, 1), (signal.SIGINT, 130, 2)],
 )
-def test_an_interrupted_scan_says_so_and_goes_on_later(start, command, place, number, code, workers):
+def test_an_interrupted_scan_says_so_and_goes_on_later(
+    start, command, place, number, code, workers
+):
     many = place / "many"
     many.mkdir()
     for i in range(400):
         shutil.copy(place / "data/0.npy", many / f"{i:05d}.npy")
-        os.utime(many / f"{i:05d}.npy", (1_000_000_000, 1_000_000_000))  # else it would count as just written
+        os.utime(
+            many / f"{i:05d}.npy", (1_000_000_000, 1_000_000_000)
+        )  # else it would count as just written
     slow = [sys.executable, "-c", SLOWLY]
     options = {"start_new_session": True, "program": slow}
     process = start("scan", "many", "--schema", "plain.yaml", "--workers", workers, **options)
@@ -202,15 +238,21 @@ def test_a_reader_that_has_seen_enough_is_no_error(start, place):
     assert err == ""
 
 
-# ----------------------------------------------------------------------------------------------- terminal
+# ----------------------------------------------------------------------------------------- terminal
 
 
 def on_a_terminal(place, repository, *args, **env):
     """Run with standard output and error on a pseudo-terminal; return the exit code and what was drawn."""
-    env = os.environ | {"TERM": "xterm-256color", "COLUMNS": "100", "PYTHONPATH": str(repository)} | env
+    env = (
+        os.environ
+        | {"TERM": "xterm-256color", "COLUMNS": "100", "PYTHONPATH": str(repository)}
+        | env
+    )
     env = {k: v for k, v in env.items() if v}
     controller, terminal = pty.openpty()
-    process = subprocess.Popen([*COMMAND, *args], cwd=place, stdout=terminal, stderr=terminal, env=env)
+    process = subprocess.Popen(
+        [*COMMAND, *args], cwd=place, stdout=terminal, stderr=terminal, env=env
+    )
     os.close(terminal)
     drawn = b""
     while True:
@@ -227,7 +269,9 @@ def on_a_terminal(place, repository, *args, **env):
 
 def test_on_a_terminal_there_are_colours_and_a_bar(place, repository):
     plant_nan(place)
-    code, drawn = on_a_terminal(place, repository, "scan", "data", "--schema", "plain.yaml", CI="", NO_COLOR="")
+    code, drawn = on_a_terminal(
+        place, repository, "scan", "data", "--schema", "plain.yaml", CI="", NO_COLOR=""
+    )
     assert code == 1
     assert "\x1b[1;31m" in drawn
     assert "scanning" in drawn
@@ -254,7 +298,9 @@ def test_names_that_would_act_on_a_terminal_are_spelled_out(here, place):
 
 def test_an_output_that_is_not_utf8_gets_what_it_can_show(command, place):
     (place / "data/数.npy").write_bytes(b"no array")
-    code, out, err = command("scan", "data", "--schema", "plain.yaml", env={"PYTHONIOENCODING": "ascii"})
+    code, out, err = command(
+        "scan", "data", "--schema", "plain.yaml", env={"PYTHONIOENCODING": "ascii"}
+    )
     assert (code, err) == (1, "")
     assert out.isascii()
     assert r"\u6570.npy" in out
@@ -269,10 +315,16 @@ PATIENT = (
 def test_pictures_of_the_worst_samples_are_kept_unless_they_are_not_wanted(place, command):
     np.save(place / "data/3.npy", np.full(4, 1e6, np.float32))
     patient = [sys.executable, "-c", PATIENT]
-    assert command("scan", "data", "--schema", "plain.yaml", "--output", "with", program=patient)[0] == 1
+    assert (
+        command("scan", "data", "--schema", "plain.yaml", "--output", "with", program=patient)[0]
+        == 1
+    )
     said = json.loads((place / "with/previews.json").read_text())
     assert [sample["key"] for sample in said["samples"]] == ["3.npy"]
-    assert command("scan", "data", "--schema", "plain.yaml", "--output", "without", "--no-previews")[0] == 1
+    assert (
+        command("scan", "data", "--schema", "plain.yaml", "--output", "without", "--no-previews")[0]
+        == 1
+    )
     assert not (place / "without/previews.json").exists()
     assert (place / "without/report.html").is_file()
 
@@ -280,7 +332,11 @@ def test_pictures_of_the_worst_samples_are_kept_unless_they_are_not_wanted(place
 def test_a_limit_of_memory_is_a_fault_of_the_machine_and_of_no_file(place):
     command = 'ulimit -v 450000; exec "$0" -m datacheck scan data --schema plain.yaml'
     done = subprocess.run(
-        ["bash", "-c", command, sys.executable], capture_output=True, text=True, check=False, cwd=place
+        ["bash", "-c", command, sys.executable],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=place,
     )
     assert done.returncode == 3, done.stdout + done.stderr
     assert "460,800,000 bytes of memory (ulimit -v)" in done.stderr

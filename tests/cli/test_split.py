@@ -12,10 +12,14 @@ def scenes(place):
     folder = place / "scenes"
     folder.mkdir()
     for i in range(20):
-        np.save(folder / f"s{i // 2}_{i % 2}.npy", np.random.default_rng(i).normal(size=4).astype(np.float32))
+        np.save(
+            folder / f"s{i // 2}_{i % 2}.npy",
+            np.random.default_rng(i).normal(size=4).astype(np.float32),
+        )
     (folder / "s3_1.npy").write_bytes(b"broken")
     (place / "scenes.yaml").write_text(
-        "datacheck: 1\nname: scenes\nsamples: {files: '{scene}_{take}.npy'}\nfields: {x: {role: value, shape: [4]}}\n"
+        "datacheck: 1\nname: scenes\nsamples: {files: '{scene}_{take}.npy'}\nfields: {x: {role: "
+        "value, shape: [4]}}\n"
     )
     return place
 
@@ -44,7 +48,9 @@ def test_a_finished_run_is_split_without_the_data(here, scenes):
     assert (code, len(read(scenes, "train.txt")), len(read(scenes, "val.txt"))) == (0, 10, 10)
     assert "no list" not in out
     (scenes / ".datacheck/latest/valid.json").write_text(json.dumps([]))
-    code, _, err = here("split", ".datacheck/latest", "--by", "key", "--train", "1", "--to", "other")
+    code, _, err = here(
+        "split", ".datacheck/latest", "--by", "key", "--train", "1", "--to", "other"
+    )
     assert (code, "cannot be read" in err) == (2, True)
 
 
@@ -52,7 +58,10 @@ def test_a_finished_run_is_split_without_the_data(here, scenes):
     ("args", "said"),
     [
         (("--by", "scene", "--train", "0.5", "--to", "lists"), "add up to 0.5"),
-        (("--by", "room", "--train", "1", "--to", "lists"), "there is no such key; known are file, key, scene, take"),
+        (
+            ("--by", "room", "--train", "1", "--to", "lists"),
+            "there is no such key; known are file, key, scene, take",
+        ),
         (("--train", "1", "--to", "lists"), "Missing option '--by'"),
     ],
 )
@@ -75,6 +84,11 @@ def test_a_name_that_no_list_can_hold_is_left_out_and_told(here, place, name):
     others = {file.name for file in (place / "data").iterdir()}
     np.save(place / "data" / name, np.full(4, 7, np.float32))
     code, out, _ = here("split", "data", "--schema", "plain.yaml", "--by", "key", *SPLIT)
-    assert (code, f"1 sample is in no list ({name!r}): no list can hold a name with a line break" in out) == (0, True)
-    listed = [line for file in (place / "lists").iterdir() for line in file.read_text().splitlines()]
+    assert (
+        code,
+        f"1 sample is in no list ({name!r}): no list can hold a name with a line break" in out,
+    ) == (0, True)
+    listed = [
+        line for file in (place / "lists").iterdir() for line in file.read_text().splitlines()
+    ]
     assert sorted(listed) == sorted(others)

@@ -41,7 +41,21 @@ COMMANDS = [
     (["view", f"{EVIL}none", "--no-open"], 2),
     (["init", DATA, "-o", f"{EVIL}.yaml"], 0),
     (["schema", "check", f"{EVIL}own.yaml"], 0),
-    (["split", DATA, "--schema", "s.yaml", "--by", "key", "--train", "1", "--to", f"{EVIL}lists"], 2),
+    (
+        [
+            "split",
+            DATA,
+            "--schema",
+            "s.yaml",
+            "--by",
+            "key",
+            "--train",
+            "1",
+            "--to",
+            f"{EVIL}lists",
+        ],
+        2,
+    ),
     (["manifest", DATA, "-o", f"{EVIL}m.json"], 0),
     (["manifest", DATA, "-o", f"{EVIL}own.yaml"], 2),
     (["diff", DATA, f"{EVIL}other"], 1),
@@ -75,7 +89,9 @@ def once(tmp_path_factory):
     for folder in (DATA, f"{EVIL}other"):
         (place / folder).mkdir()
         for i in range(5):
-            np.save(place / folder / f"{EVIL}{i}.npy", np.full(4, np.nan if i == 3 else i, np.float32))
+            np.save(
+                place / folder / f"{EVIL}{i}.npy", np.full(4, np.nan if i == 3 else i, np.float32)
+            )
     np.save(place / f"{EVIL}other/{EVIL}0.npy", np.ones(4, np.float32))
     (place / f"{EVIL}other/{EVIL}9.npy").write_bytes(b"new")
     (place / "s.yaml").write_text(SCHEMA)
@@ -84,9 +100,12 @@ def once(tmp_path_factory):
     for split, value in ((f"{EVIL}a", 0), (f"{EVIL}b", 1)):
         samples = [{f"{EVIL}x": np.full(2, value)}] * 3
         made = make_cache(
-            place / CACHES, {f"{EVIL}x": ArraySpec("float32", (2,))}, samples, split=split,
+            place / CACHES,
+            {f"{EVIL}x": ArraySpec("float32", (2,))},
+            samples,
+            split=split,
             keys=[f"{EVIL}{i}" for i in range(3)],
-        )  # fmt: skip
+        )
     (made / f"{EVIL}notes").write_text("mine")
     build = made.parent / ".building" / f"{'a' * 16}.{'1' * 32}"
     (build / "work").mkdir(parents=True)
@@ -118,14 +137,25 @@ def test_a_line_break_in_a_name_begins_no_line(capsys):
 
 
 RAW = {  # what is printed as it is: JSON, styled lines without names, text of our own
-    "demo.py": 3, "diff.py": 1, "main.py": 1, "manifest.py": 1, "repro.py": 3, "rules.py": 4, "say.py": 1, "view.py": 1,
-}  # fmt: skip
+    "demo.py": 3,
+    "diff.py": 1,
+    "main.py": 1,
+    "manifest.py": 1,
+    "repro.py": 3,
+    "rules.py": 4,
+    "say.py": 1,
+    "view.py": 1,
+}
 
 
 def test_commands_print_through_one_door(repository):
     found = {}
     for path in (repository / "datacheck/cli").glob("*.py"):
-        calls = [ast.unparse(call.func) for call in ast.walk(ast.parse(path.read_text())) if isinstance(call, ast.Call)]
+        calls = [
+            ast.unparse(call.func)
+            for call in ast.walk(ast.parse(path.read_text()))
+            if isinstance(call, ast.Call)
+        ]
         raw = sum(name in {"click.echo", "click.secho", "print"} for name in calls)
         found |= {path.name: raw} if raw else {}
     assert found == RAW

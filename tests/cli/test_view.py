@@ -49,12 +49,17 @@ def test_a_sample_of_the_newest_scan_is_shown_with_its_findings(clouds, here):
     assert "DC201" in found["codes"]
     assert "DC201" in [finding["rule"] for finding in found["findings"]]
     assert [(one["field"], one["kind"]) for one in found["sample"]["fields"]] == [("xyz", "cloud")]
-    code, _, err = here("view", "0007.pkl", "--no-open")  # of other data than those of the newest scan
+    code, _, err = here(
+        "view", "0007.pkl", "--no-open"
+    )  # of other data than those of the newest scan
     assert code == 2
     assert ".datacheck, a scan of clouds: no sample '0007.pkl'" in err
     assert "Of another scan: --run DIR; of other data: --data DATA." in err
     here("view", "b.npy", "--no-open", "--out", "b.html")
-    assert (said(clouds / "b.html")["key"], said(clouds / "b.html")["findings"]) == ("train/b.npy", [])
+    assert (said(clouds / "b.html")["key"], said(clouds / "b.html")["findings"]) == (
+        "train/b.npy",
+        [],
+    )
 
 
 def test_a_sample_of_data_that_nobody_scanned_is_shown(clouds, here):
@@ -62,10 +67,17 @@ def test_a_sample_of_data_that_nobody_scanned_is_shown(clouds, here):
     assert here("view", "train/a.npy", *data)[0] == 0
     assert said(clouds / "page.html")["sample"]["fields"][0]["points"] == 50
     code, _, err = here("view", "train/c.npy", *data)
-    assert (code, "Did you mean train/a.npy?" in err or "Did you mean train/b.npy?" in err) == (2, True)
+    assert (code, "Did you mean train/a.npy?" in err or "Did you mean train/b.npy?" in err) == (
+        2,
+        True,
+    )
     (clouds / "clouds/train/b.npy").write_bytes(b"no array")
     code, _, err = here("view", "train/b.npy", *data)
-    assert (code, "nothing can be shown of 'train/b.npy': not an .npy file" in err, "Did you" in err) == (
+    assert (
+        code,
+        "nothing can be shown of 'train/b.npy': not an .npy file" in err,
+        "Did you" in err,
+    ) == (
         2,
         True,
         False,
@@ -86,7 +98,9 @@ def test_a_file_that_is_not_what_a_run_scanned_is_not_shown_for_it(clouds, here)
     assert (sample["fields"], "train/b.npy is not what was scanned" in sample["why"]) == ([], True)
     here("view", "train/b.npy", "--data", "clouds", "--schema", "clouds.yaml", "--no-open")
     assert said(clouds / ".datacheck/view.html")["sample"]["fields"][0]["points"] == 7
-    path.write_bytes(b"x" * path.stat().st_size)  # a stranger cannot know the time of a private file, but its size
+    path.write_bytes(
+        b"x" * path.stat().st_size
+    )  # a stranger cannot know the time of a private file, but its size
     os.utime(path, ns=times)
     here("view", "train/b.npy", "--no-open")
     assert "not an .npy file" in said(clouds / ".datacheck/view.html")["sample"]["why"]
@@ -133,7 +147,7 @@ def test_the_end_of_a_key_is_enough_where_only_one_ends_so(tmp_path):
         row_of(table_of, "1", tmp_path)
 
 
-# ------------------------------------------------------------------------------------------------- Rerun
+# -------------------------------------------------------------------------------------------- Rerun
 
 
 def test_without_rerun_it_is_said_how_to_get_it(clouds, here, monkeypatch):
@@ -165,7 +179,9 @@ def recorded(monkeypatch, tmp_path):
             logged.append(("flushed", ""))
 
     kinds = ("Points2D", "Points3D", "LineStrips3D", "EncodedImage", "Scalars", "TextDocument")
-    fake = SimpleNamespace(RecordingStream=Stream, **{k: lambda *a, _k=k, **b: (_k, a, b) for k in kinds})
+    fake = SimpleNamespace(
+        RecordingStream=Stream, **{k: lambda *a, _k=k, **b: (_k, a, b) for k in kinds}
+    )
     monkeypatch.setitem(sys.modules, "rerun", fake)
 
     def recorded(fields):
@@ -178,27 +194,46 @@ def recorded(monkeypatch, tmp_path):
 
 
 def test_every_picture_is_logged_to_rerun(recorded):
-    logged = [(path, value[0]) for path, value in recorded([{"field": f"a/{k}", **v} for k, v in pictures().items()])]
+    logged = [
+        (path, value[0])
+        for path, value in recorded([{"field": f"a/{k}", **v} for k, v in pictures().items()])
+    ]
     kinds_of = dict(logged)
     assert kinds_of["a/cloud"] == kinds_of["a/skeleton"] == "Points3D"
     assert (kinds_of["a/skeleton/bones"], kinds_of["a/film"], kinds_of["a/note"]) == (
-        "LineStrips3D", "EncodedImage", "TextDocument",
-    )  # fmt: skip
+        "LineStrips3D",
+        "EncodedImage",
+        "TextDocument",
+    )
     assert kinds_of["a/timeline/grip"] == "Scalars"
     assert kinds_of["a/projection/projected/joints"] == "Points2D"
     assert len([path for path, _ in logged if path == "a/film"]) == 6
 
 
-@pytest.mark.parametrize(("side", "by"), [((80, 100), 1), ((40, 50), 0.5), ((320, 400), 1.6)])  # at most 160 a side
-def test_projected_joints_are_logged_over_their_image_as_large_as_it_is_and_by_other_axes(recorded, side, by):
-    joints = np.array([[0.5, -0.2, -2.0], [0.4, 0.1, -1], [0, 0.1, 1]])  # u = 50 + 100 x/z, v = 40 + 200 y/z
-    camera = FieldSpec(role="joints", frame="camera_opencv", intrinsics="k", image_size=(100, 80), shape=[3, 3])
-    made = {"field": "hand", "over": "photo", **projection(joints, np.array([100.0, 200, 50, 40]), camera)}
+@pytest.mark.parametrize(
+    ("side", "by"), [((80, 100), 1), ((40, 50), 0.5), ((320, 400), 1.6)]
+)  # at most 160 a side
+def test_projected_joints_are_logged_over_their_image_as_large_as_it_is_and_by_other_axes(
+    recorded, side, by
+):
+    joints = np.array(
+        [[0.5, -0.2, -2.0], [0.4, 0.1, -1], [0, 0.1, 1]]
+    )  # u = 50 + 100 x/z, v = 40 + 200 y/z
+    camera = FieldSpec(
+        role="joints", frame="camera_opencv", intrinsics="k", image_size=(100, 80), shape=[3, 3]
+    )
+    made = {
+        "field": "hand",
+        "over": "photo",
+        **projection(joints, np.array([100.0, 200, 50, 40]), camera),
+    }
     photo = {"field": "photo", **image(np.zeros((*side, 3), np.uint8))}
     logged = dict(recorded([made, photo]))
     assert logged["hand/projected"] == logged["photo"]
     assert logged["hand/projected/joints"][1] == ([[50 * by, 60 * by]],)
-    assert logged["hand/projected/as camera_opengl"][1] == ([[75 * by, 60 * by], [90 * by, 20 * by]],)
+    assert logged["hand/projected/as camera_opengl"][1] == (
+        [[75 * by, 60 * by], [90 * by, 20 * by]],
+    )
     assert "hand/projected" not in dict(recorded([{**made, "over": ""}, photo]))
 
 

@@ -42,7 +42,9 @@ def test_the_whole_way_holds(system, tmp_path, quick):
     assert 0 < done.cache.usable < done.cache.samples
     assert done.training.broken == ()
     assert done.training.substituted > 0
-    assert done.samples["listed"] == sum(done.samples[k] for k in ("checked", "unreadable", "skipped"))
+    assert done.samples["listed"] == sum(
+        done.samples[k] for k in ("checked", "unreadable", "skipped")
+    )
     lines = list(course_lines(done))
     assert len(lines) <= 13 + len(done.answers)
     assert max(len(COLOR.sub("", line)) for line in lines) <= 125
@@ -82,7 +84,9 @@ def test_a_fault_that_is_not_found_fails_the_demo(tmp_path, capsys, quick, monke
     assert command(["demo", "minimind", "--out", str(tmp_path / "out")]) == 1
     said = capsys.readouterr().out
     assert f"1 of {sum(f.system == 'minimind' for f in faults.FAULTS) + 1} faults not found" in said
-    assert "DC701 does not name sft_t2t_mini.jsonl:000000000000: a fault that nobody planted" in said
+    assert (
+        "DC701 does not name sft_t2t_mini.jsonl:000000000000: a fault that nobody planted" in said
+    )
     assert "FAIL (minimind)" in said
 
 
@@ -96,7 +100,9 @@ def test_an_error_that_nobody_planted_fails_the_demo(tmp_path, quick, monkeypatc
     monkeypatch.setattr(faults, "plant", one_secret)
     done = course.run("sceneleap", tmp_path / "s", 0)
     assert len(done.differs) == 1
-    assert re.match(r"DC109 is an error that nothing planted explains: train/\w+\.npy: ", done.differs[0])
+    assert re.match(
+        r"DC109 is an error that nothing planted explains: train/\w+\.npy: ", done.differs[0]
+    )
 
 
 def test_a_model_that_met_a_broken_sample_fails_the_demo(tmp_path, quick, monkeypatch):
@@ -121,7 +127,9 @@ def test_a_crashed_rule_and_a_damaged_cache_fail_the_demo(tmp_path):
     assert list(course._course_failures(done)) == ["a rule crashed: DC501: ValueError"]
     done = DemoResult("libero", tmp_path)
     done.cache = course.CacheResult(("all",), tmp_path, 3, 3, 10, ("all: zarr.json: missing",))
-    assert list(course._course_failures(done)) == ["the cache does not verify: all: zarr.json: missing"]
+    assert list(course._course_failures(done)) == [
+        "the cache does not verify: all: zarr.json: missing"
+    ]
 
 
 def test_a_fault_counts_as_found_only_if_all_its_samples_are_named(tmp_path):
@@ -169,8 +177,12 @@ def test_long_keys_are_shortened_in_the_middle():
 
 def _fake(key):
     done = DemoResult(
-        "libero", Path(), samples=dict.fromkeys(("listed", "checked", "unreadable", "skipped", "valid"), 1)
+        "libero",
+        Path(),
+        samples=dict.fromkeys(("listed", "checked", "unreadable", "skipped", "valid"), 1),
     )
-    done.answers = [FaultAnswer(Planted((key,), "DC501", "a demo of 50 steps"), found=True, severity="error")]
+    done.answers = [
+        FaultAnswer(Planted((key,), "DC501", "a demo of 50 steps"), found=True, severity="error")
+    ]
     done.seconds = {"scan": 0.1}
     return done

@@ -21,11 +21,22 @@ from datacheck.pipelinefile import load_pipeline
 from datacheck.schema.load import load_schema
 from tests.docs.pages import Block
 
-FINDINGS = {"scan", "report", "rescore", "diff", "repro", "cache diff", "cache explain-key"}  # 1 is an answer of these
+FINDINGS = {
+    "scan",
+    "report",
+    "rescore",
+    "diff",
+    "repro",
+    "cache diff",
+    "cache explain-key",
+}  # 1 is an answer of these
 CHANGING = [  # what no two runs have in common
     (re.compile(r"\d{8}T\d{6}Z-(\w+)-[0-9a-f]{8}"), r"TIME-\1"),
     (re.compile(r"\b[\d.,]+ (ms|s|min)\b"), "SECONDS"),
-    (re.compile(r"\b[0-9a-f]{16}\b"), "KEY"),  # of a cache: each change of a rule or a transform gives another one
+    (
+        re.compile(r"\b[0-9a-f]{16}\b"),
+        "KEY",
+    ),  # of a cache: each change of a rule or a transform gives another one
 ]
 
 
@@ -33,7 +44,8 @@ class Runner:
     """What the blocks of one page share: the working folder is the current one, Python names are kept.
 
     Args:
-        words: what stands for the page's placeholders, `DATA` and the like; several texts: one command for each.
+        words: what stands for the page's placeholders, `DATA` and the like; several texts: one
+            command for each.
         names: what Python code of the page may use.
     """
 
@@ -72,7 +84,9 @@ class Runner:
 
     def _alone(self, block: Block) -> None:
         (code,) = self._filled(block.text)
-        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        run = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=False
+        )
         assert run.returncode == 0, f"{block.place}: {run.stderr}"
 
     def _commands(self, block: Block) -> None:
@@ -96,7 +110,9 @@ class Runner:
         assert program == "datacheck", line
         code, said = called(args)
         asked = args[0] in FINDINGS or " ".join(args[:2]) in FINDINGS
-        assert code in ({int(code_said)} if code_said else {0, 1} if asked else {0}), f"{line}: exit {code}\n{said}"
+        assert code in ({int(code_said)} if code_said else {0, 1} if asked else {0}), (
+            f"{line}: exit {code}\n{said}"
+        )
         if file:
             Path(file).write_text(said, encoding="utf-8")
         return said
@@ -105,10 +121,16 @@ class Runner:
         """Return the text with words in the place of its placeholders, once for each choice."""
         found = [text]
         for name, value in self.words.items():
-            pattern = re.compile(rf"(?<![\w/.]){re.escape(name)}(?!\w)" if name.isupper() else re.escape(name))
+            pattern = re.compile(
+                rf"(?<![\w/.]){re.escape(name)}(?!\w)" if name.isupper() else re.escape(name)
+            )
             choices = value if isinstance(value, tuple) else (value,)
             hit = any(pattern.search(one) for one in found)
-            found = [pattern.sub(lambda _, c=c: c, one) for one in found for c in (choices if hit else choices[:1])]
+            found = [
+                pattern.sub(lambda _, c=c: c, one)
+                for one in found
+                for c in (choices if hit else choices[:1])
+            ]
         return found
 
 
@@ -116,7 +138,9 @@ def called(args: list[str]) -> tuple[int, str]:
     """Run the command line in this process; return exit code and what it and its children printed."""
     before, sys.argv = sys.argv, ["datacheck", *args]
     try:
-        with tempfile.TemporaryFile("w+", encoding="utf-8") as out:  # has a number, which children are given
+        with tempfile.TemporaryFile(
+            "w+", encoding="utf-8"
+        ) as out:  # has a number, which children are given
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
                 code = cli.run()
             out.flush()
@@ -141,9 +165,15 @@ def commands(text: str) -> Iterator[tuple[str, str]]:
 
 def compare(shown: str, said: str, place: str) -> None:
     """Hold printed lines against those of a page, where a line of `...` stands for any lines."""
-    wanted, found = ([_same(line) for line in text.strip("\n").splitlines()] for text in (shown, said))
-    pattern = "".join(r"(?:.*\n)*?" if line.strip() == "..." else re.escape(line) + r"\n" for line in wanted)
-    assert re.search(f"^{pattern}", "\n".join([*found, ""]), re.MULTILINE), f"{place}: it prints\n{said}"
+    wanted, found = (
+        [_same(line) for line in text.strip("\n").splitlines()] for text in (shown, said)
+    )
+    pattern = "".join(
+        r"(?:.*\n)*?" if line.strip() == "..." else re.escape(line) + r"\n" for line in wanted
+    )
+    assert re.search(f"^{pattern}", "\n".join([*found, ""]), re.MULTILINE), (
+        f"{place}: it prints\n{said}"
+    )
 
 
 def _same(line: str) -> str:

@@ -59,7 +59,10 @@ class Clouds:
         both = np.load(self.files[index])
         return both[:, :3], {"instance": both[:, 3].astype(np.int64)}
 """
-CHECK = {"--steps 20": "--steps 2 --only cache", "check -- train.py": "check --no-probe -- train.py"}
+CHECK = {
+    "--steps 20": "--steps 2 --only cache",
+    "check -- train.py": "check --no-probe -- train.py",
+}
 
 
 def stage(page: str, request: Any) -> tuple[Words, Names]:
@@ -71,7 +74,9 @@ def stage(page: str, request: Any) -> tuple[Words, Names]:
     return STAGES[page](request) if page in STAGES else ({}, {})
 
 
-def of(page: str) -> Callable[[Callable[..., tuple[Words, Names]]], Callable[..., tuple[Words, Names]]]:
+def of(
+    page: str,
+) -> Callable[[Callable[..., tuple[Words, Names]]], Callable[..., tuple[Words, Names]]]:
     def known(function: Callable[..., tuple[Words, Names]]) -> Callable[..., tuple[Words, Names]]:
         STAGES[page] = function
         return function
@@ -79,7 +84,7 @@ def of(page: str) -> Callable[[Callable[..., tuple[Words, Names]]], Callable[...
     return known
 
 
-# ------------------------------------------------------------------------------------------------ data
+# --------------------------------------------------------------------------------------------- data
 
 
 def hands(name: str = "hands", broken: tuple[str, ...] = ("joints-in-mm",)) -> Path:
@@ -137,7 +142,7 @@ def script() -> None:
     Path("train.py").write_text(TRAIN, encoding="utf-8")
 
 
-# ------------------------------------------------------------------------------------------------ pages
+# -------------------------------------------------------------------------------------------- pages
 
 
 @of("README.md")
@@ -152,14 +157,23 @@ def _readme(request: Any) -> tuple[Words, Names]:
     script()
     record(a={}, b={"nudge": 50})
     words: Words = {
-        "DATA": "hands", "CODE": "DC201",
+        "DATA": "hands",
+        "CODE": "DC201",
         "--to DIR --as robomimic|webdataset|npz": ("--to a --as npz", "--to b --as webdataset"),
         "view KEY": "view evaluation/AP10/meta/0000.pkl --no-open",
-        "DIR": "fixed", "FILE": "new.json", "RUN": ".datacheck/latest", "A B": "hands later", "KEY": "seq",
-        "[--workers N | --scheduler ADDRESS]": "--workers 2", "--workers 8": "--workers 2", "PIPELINE|SCHEMA": "ho3d",
-        "PIPELINE": "mine.yaml", "PATH": cached("ho3d", Path("hands"), "other", split="train"),
-        "range(10)": "range(2)", **CHECK,
-    }  # fmt: skip
+        "DIR": "fixed",
+        "FILE": "new.json",
+        "RUN": ".datacheck/latest",
+        "A B": "hands later",
+        "KEY": "seq",
+        "[--workers N | --scheduler ADDRESS]": "--workers 2",
+        "--workers 8": "--workers 2",
+        "PIPELINE|SCHEMA": "ho3d",
+        "PIPELINE": "mine.yaml",
+        "PATH": cached("ho3d", Path("hands"), "other", split="train"),
+        "range(10)": "range(2)",
+        **CHECK,
+    }
     return words, {"pq": pq, "pc": pc, "run": ".datacheck/latest", "DataLoader": DataLoader}
 
 
@@ -177,7 +191,11 @@ def _cache_format(request: Any) -> tuple[Words, Names]:
         "fields: {joints: {shape: [21, 3]}, points: {shape: [P, 3]}}\n"
     )
     for i in range(8):
-        np.savez(f"clouds/train_{i}.npz", joints=np.full((21, 3), i, "f4"), points=np.ones((i + 1, 3), "f4"))
+        np.savez(
+            f"clouds/train_{i}.npz",
+            joints=np.full((21, 3), i, "f4"),
+            points=np.ones((i + 1, 3), "f4"),
+        )
     build_cache("clouds.yaml", "clouds", "cache")
     return {"cache/ho3d": "cache/clouds"}, {}
 
@@ -209,10 +227,14 @@ def _loader(request: Any) -> tuple[Words, Names]:
         np.save(f"clouds/train_{i}.npy", cloud)
     Path("served.py").write_text(LOADER)
     Path("clouds.yaml").write_text(
-        'datacheck: 1\nname: clouds\nsamples: {files: "{split}_{i}.npy"}\ncolumns: "xyz:3 instance"\n'
+        'datacheck: 1\nname: clouds\nsamples: {files: "{split}_{i}.npy"}\ncolumns: "xyz:3 '
+        'instance"\n'
         "fields: {xyz: {role: points, shape: [P, 3]}, instance: {role: instance, shape: [P]}}\n"
     )
-    words: Words = {"package.module:make": "served:Clouds", "DATA": "clouds --files-schema clouds.yaml"}
+    words: Words = {
+        "package.module:make": "served:Clouds",
+        "DATA": "clouds --files-schema clouds.yaml",
+    }
     return words, {"GraspDataset": lambda **options: options}
 
 
@@ -242,12 +264,21 @@ def _object_stores(request: Any) -> tuple[Words, Names]:
     there = build_cache("ho3d", data, f"s3://{BUCKET}/caches", split="train")[0]
     key = Path(here).name
     words: Words = {
-        "s3://bucket/caches/ho3d/train/9ac078d144ecd6da": str(there.path), "s3://bucket": f"s3://{BUCKET}",
-        "9ac078d144ecd6da": key, "/nvme": str(Path.cwd() / "nvme"), "DIR": "exported",
-    }  # fmt: skip
+        "s3://bucket/caches/ho3d/train/9ac078d144ecd6da": str(there.path),
+        "s3://bucket": f"s3://{BUCKET}",
+        "9ac078d144ecd6da": key,
+        "/nvme": str(Path.cwd() / "nvme"),
+        "DIR": "exported",
+    }
     store = obstore.store.from_url(f"s3://{BUCKET}")
     commit = json.loads(bytes(store.get(f"caches/ho3d/train/{key}/commit.json").bytes()))
-    names = {"CachedDataset": CachedDataset, "obstore": obstore, "zarr": zarr, "key": key, "attempt": commit["attempt"]}
+    names = {
+        "CachedDataset": CachedDataset,
+        "obstore": obstore,
+        "zarr": zarr,
+        "key": key,
+        "attempt": commit["attempt"],
+    }
     return words, names
 
 
@@ -292,17 +323,26 @@ def _training(request: Any) -> tuple[Words, Names]:
     Path("episodes").mkdir()
     rng = np.random.default_rng(0)
     for i in range(12):
-        steps = {"action": rng.random((80, 7), np.float32), "image": rng.random((80, 3), np.float32)}
+        steps = {
+            "action": rng.random((80, 7), np.float32),
+            "image": rng.random((80, 3), np.float32),
+        }
         np.savez(f"episodes/{i:02d}.npz", instance=np.ones(80, np.int64), **steps)
     path = cached("episodes.yaml", Path("episodes"))
     data = CachedDataset(path)
     files = sorted(file.name for file in Path("episodes").iterdir())
     mine = Mine(files)
     names = {
-        "path": path, "test": path, "data": data, "mine": mine, "indices": range(len(data)), "torch": torch,
-        "random_crop": lambda row, rng: row, "losses": lambda model, batch: list(batch["action"].mean(dim=(1, 2))),
+        "path": path,
+        "test": path,
+        "data": data,
+        "mine": mine,
+        "indices": range(len(data)),
+        "torch": torch,
+        "random_crop": lambda row, rng: row,
+        "losses": lambda model, batch: list(batch["action"].mean(dim=(1, 2))),
         "ddp": torch.nn.DataParallel(torch.nn.Identity()),
-    }  # fmt: skip
+    }
     return {"range(90)": "range(2)", "num_workers=4": "num_workers=2"}, names
 
 
@@ -315,7 +355,13 @@ def _verify(request: Any) -> tuple[Words, Names]:
     shard.chmod(0o644)
     shard.write_bytes(flipped)
     other = cached("ho3d", hands("second", ("nan-joint",)), "second-cache")
-    return {"PATH": path, "PIPELINE|SCHEMA": "ho3d", "DATA": "hands", "FIRST": path, "SECOND": other}, {}
+    return {
+        "PATH": path,
+        "PIPELINE|SCHEMA": "ho3d",
+        "DATA": "hands",
+        "FIRST": path,
+        "SECOND": other,
+    }, {}
 
 
 @of("docs/quickstart/README.md")
@@ -331,5 +377,7 @@ def _quickstarts(request: Any) -> tuple[Words, Names]:
 @of("docs/quickstart/robots.md")
 @of("docs/quickstart/scenes.md")
 def _quickstart(request: Any) -> tuple[Words, Names]:
-    request.getfixturevalue("monkeypatch").setattr(course, "STEPS", 30)  # of the demo's training, in place of 300
+    request.getfixturevalue("monkeypatch").setattr(
+        course, "STEPS", 30
+    )  # of the demo's training, in place of 300
     return {}, {}

@@ -35,14 +35,18 @@ def test_what_a_page_shows_is_what_happens(page, tmp_path, monkeypatch, request)
 
 
 def test_no_block_is_neither_run_nor_marked():
-    assert [block.place for found in EVERY.values() for block in found if block.runs and not block.how] == []
+    assert [
+        block.place for found in EVERY.values() for block in found if block.runs and not block.how
+    ] == []
 
 
 def test_whatever_another_test_runs_is_read_by_that_test():
     for block in (block for found in EVERY.values() for block in found if block.mark == "run by"):
         test = REPOSITORY / block.said
         assert test.is_file(), f"{block.place}: there is no {block.said}"
-        assert Path(block.page).name in test.read_text(encoding="utf-8"), f"{block.said} does not read {block.page}"
+        assert Path(block.page).name in test.read_text(encoding="utf-8"), (
+            f"{block.said} does not read {block.page}"
+        )
 
 
 def test_whatever_is_not_run_says_why_and_can_be_read_by_a_machine_at_least():
@@ -56,7 +60,12 @@ def test_whatever_is_not_run_says_why_and_can_be_read_by_a_machine_at_least():
 
 def test_most_blocks_are_run():
     """Benchmarks apart, whose blocks are the figures of a machine."""
-    counts = Counter(b.mark == "not run:" for page, found in EVERY.items() for b in found if "benchmarks" not in page)
+    counts = Counter(
+        b.mark == "not run:"
+        for page, found in EVERY.items()
+        for b in found
+        if "benchmarks" not in page
+    )
     assert counts[True] < counts[False] / 3
 
 
@@ -74,12 +83,16 @@ def test_output_that_differs_is_seen(shown, said):
         compare(shown, said, "page.md:1")
 
 
-@pytest.mark.parametrize(("shown", "said"), [("a\n...\nc", "x\na\nb\nb\nc\nd"), ("took 0.3 s", "took 12 s")])
+@pytest.mark.parametrize(
+    ("shown", "said"), [("a\n...\nc", "x\na\nb\nb\nc\nd"), ("took 0.3 s", "took 12 s")]
+)
 def test_what_no_two_runs_have_in_common_is_let_pass(shown, said):
     compare(shown, said, "page.md:1")
 
 
 def test_a_block_without_a_mark_and_without_a_command_is_seen(tmp_path):
-    (tmp_path / "page.md").write_text("Text\n\n    some figure\n\n<!-- not run: a figure of ours -->\n\n    another\n")
+    (tmp_path / "page.md").write_text(
+        "Text\n\n    some figure\n\n<!-- not run: a figure of ours -->\n\n    another\n"
+    )
     first, second = blocks(tmp_path, "page.md")
     assert (first.how, first.runs, second.runs) == ("", True, False)

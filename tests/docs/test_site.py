@@ -30,7 +30,9 @@ def site(repository, tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     env = os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(repository)}
-    run = subprocess.run(command, cwd=repository, env=env, capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        command, cwd=repository, env=env, capture_output=True, text=True, check=False
+    )
     assert run.returncode == 0, run.stderr
     assert "WARNING" not in run.stderr
     assert "Deprecat" not in run.stderr  # of two files for one page
@@ -55,15 +57,31 @@ class Loaded(HTMLParser):
 
 @pytest.mark.slow
 def test_every_page_every_rule_and_every_public_name_is_in_the_site(site, repository):
-    expected = {OUTSIDE.get(p, re.sub(r"README\.md$|\.md$", "", p).removeprefix("docs/")) for p in pages(repository)}
+    expected = {
+        OUTSIDE.get(p, re.sub(r"README\.md$|\.md$", "", p).removeprefix("docs/"))
+        for p in pages(repository)
+    }
     for name in expected:
-        file = name if name.endswith(".html") else f"{name}index.html" if name.endswith("/") else f"{name}.html"
+        file = (
+            name
+            if name.endswith(".html")
+            else f"{name}index.html"
+            if name.endswith("/")
+            else f"{name}.html"
+        )
         assert (site / file).is_file(), file
     for code, rule in catalogue().items():
         assert rule.name in (site / f"rules/{code}.html").read_text(encoding="utf-8")
         assert (site / f"rules/zh/{code}.html").is_file()
     api = "".join(path.read_text(encoding="utf-8") for path in (site / "api").glob("*.html"))
-    for name in ("scan_dataset", "build_cache", "CachedDataset", "probe_label_shift", "Recorder", "pin"):
+    for name in (
+        "scan_dataset",
+        "build_cache",
+        "CachedDataset",
+        "probe_label_shift",
+        "Recorder",
+        "pin",
+    ):
         assert name in api
     assert "&lt;name&gt;_is_pad" in api
     assert "datacheck cache export" in (site / "commands.html").read_text(encoding="utf-8")
@@ -87,10 +105,16 @@ def test_a_class_shows_how_it_is_called_and_parameters_what_they_are(site):
 @pytest.mark.slow
 def test_a_page_loads_nothing_from_elsewhere(site):
     for path in site.rglob("*.html"):
-        away = [url for url in Loaded(path.read_text(encoding="utf-8")).found if re.match(r"(\w+:)?//", url)]
+        away = [
+            url
+            for url in Loaded(path.read_text(encoding="utf-8")).found
+            if re.match(r"(\w+:)?//", url)
+        ]
         assert away == [], path
     for path in site.rglob("*.css"):
-        assert not re.findall(r"url\(['\"]?(?:\w+:)?//|@import", path.read_text(encoding="utf-8")), path
+        assert not re.findall(
+            r"url\(['\"]?(?:\w+:)?//|@import", path.read_text(encoding="utf-8")
+        ), path
 
 
 @pytest.mark.slow
@@ -107,6 +131,8 @@ def test_what_is_loaded_from_elsewhere_would_be_seen():
 def test_links_of_pages_hold_on_a_git_host(repository):
     """The target of every relative link of a page is a file or folder of the repository."""
     for page in pages(repository):
-        text = re.sub(r"^```.*?^```", "", (repository / page).read_text(encoding="utf-8"), flags=re.M | re.S)
+        text = re.sub(
+            r"^```.*?^```", "", (repository / page).read_text(encoding="utf-8"), flags=re.M | re.S
+        )
         for target in re.findall(r"\]\((?!\w+:|#)([^)\s#]+)", text):
             assert ((repository / page).parent / Path(target)).exists(), f"{page}: {target}"

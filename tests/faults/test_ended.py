@@ -20,7 +20,9 @@ def table(repository, script, *options):
     done = subprocess.run(call, capture_output=True, text=True, check=False, timeout=880)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = re.findall(r"^(\S.*?)((?: +[\d,]+){6,})$", done.stdout, re.M)
-    return {name: [int(number.replace(",", "")) for number in numbers.split()] for name, numbers in rows}
+    return {
+        name: [int(number.replace(",", "")) for number in numbers.split()] for name, numbers in rows
+    }
 
 
 def test_no_failed_call_leaves_anything_wrong(repository):
@@ -42,13 +44,19 @@ def test_no_kill_leaves_anything_wrong(repository, tmp_path):
 
 
 def test_no_power_loss_leaves_anything_wrong(repository):
-    rows = table(repository, "power", "--random", "1", "--reruns", "80", "--kills", "2", "--stride", "16")
+    rows = table(
+        repository, "power", "--random", "1", "--reruns", "80", "--kills", "2", "--stride", "16"
+    )
     states, nothing, right, *_, reruns, wrong = rows["all"]
     assert wrong == 0
     assert nothing + right == states > 500
     assert reruns
     assert right > 50
-    missed = {name.removeprefix("control: without "): row[-1] for name, row in rows.items() if "control" in name}
+    missed = {
+        name.removeprefix("control: without "): row[-1]
+        for name, row in rows.items()
+        if "control" in name
+    }
     assert missed.pop("names where it came from") == 0  # a rename is one step
     assert len(missed) == 8
     assert all(missed.values())

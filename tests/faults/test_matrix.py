@@ -16,7 +16,9 @@ def test_every_cell_has_the_same_digest(repository, tmp_path):
     done = subprocess.run(call, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
     cells = re.findall(r"^(.*\S) +([0-9a-f]{16}|not here: .*\S) +[0-9.]+ s$", done.stdout, re.M)
-    digests = {found for name, found in cells if not name.startswith("control") and "not here" not in found}
+    digests = {
+        found for name, found in cells if not name.startswith("control") and "not here" not in found
+    }
     controls = {found for name, found in cells if name.startswith("control")}
     assert len(digests) == 1
     assert len(controls) == 1

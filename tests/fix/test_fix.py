@@ -51,7 +51,11 @@ def codes(run):
 
 
 def tree(folder):
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+    return {
+        p.relative_to(folder).as_posix(): p.read_bytes()
+        for p in sorted(folder.rglob("*"))
+        if p.is_file()
+    }
 
 
 def test_clouds_in_mm_are_metres_in_the_copy_and_the_data_stay_as_they_are(place):
@@ -86,7 +90,12 @@ def test_a_part_of_a_structured_array_is_left_to_people(place, ending):
     table = np.zeros(4, [("x", "f4"), ("y", "f4")])
     path = place / f"data/a.{ending}"
     np.save(path, table) if ending == "npy" else np.savez(path, a=table)
-    spot = {"name": "array.x" if ending == "npy" else "a.x", "columns": None, "row": None, "factor": 10.0}
+    spot = {
+        "name": "array.x" if ending == "npy" else "a.x",
+        "columns": None,
+        "row": None,
+        "factor": 10.0,
+    }
     with pytest.raises(UsageError, match="part of a structured array"):
         write_values([spot], Roots(place / "data", {}).file(path.name), place / f"b.{ending}")
 
@@ -101,8 +110,13 @@ def test_other_members_of_an_npz_stay_as_they_are(place):
                 np.save(member, np.arange(3))
     schema = parse_schema(CLOUDS.replace("*.npy", "*.npz"))
     fix(scanned(schema, place / "data"), schema, "DC201", place / "copy")
-    with zipfile.ZipFile(place / "copy/1.npz") as after, zipfile.ZipFile(place / "data/1.npz") as before:
-        assert after.namelist() == before.namelist() == ["points.npy", "allow_pickle.npy", "file.npy"]
+    with (
+        zipfile.ZipFile(place / "copy/1.npz") as after,
+        zipfile.ZipFile(place / "data/1.npz") as before,
+    ):
+        assert (
+            after.namelist() == before.namelist() == ["points.npy", "allow_pickle.npy", "file.npy"]
+        )
         assert [after.read(n) == before.read(n) for n in before.namelist()] == [False, True, True]
     np.testing.assert_allclose(np.load(place / "copy/1.npz")["points"], cloud(1), rtol=1e-6)
 
@@ -111,7 +125,9 @@ def test_what_a_file_packs_does_not_fill_the_memory(place):
     """A member that no schema names is read all the same, as it has to be written again."""
     for i in range(6):
         points = cloud(i) * (1000 if i == 1 else 1)
-        more = {f"m{n}": np.broadcast_to(np.float32(0), (200_000_000,)) for n in range(3 * (i == 1))}
+        more = {
+            f"m{n}": np.broadcast_to(np.float32(0), (200_000_000,)) for n in range(3 * (i == 1))
+        }
         np.savez_compressed(place / f"data/{i}.npz", points=points, **more)
     schema = parse_schema(CLOUDS.replace("*.npy", "*.npz"))
     run = scanned(schema, place / "data")
@@ -157,7 +173,8 @@ def test_a_list_with_a_long_path_is_repaired(place, text):
         np.save(folder / f"{i}.npy", cloud(i))
     (folder.with_name(f"{folder.name}.txt")).write_text(text)
     schema = parse_schema(
-        "{datacheck: 1, name: t, samples: {files: '{a}/{split}/{id}.npy', list: '{a}/{split}.txt'}, fields: {x: {}}}"
+        "{datacheck: 1, name: t, samples: {files: '{a}/{split}/{id}.npy', list: "
+        "'{a}/{split}.txt'}, fields: {x: {}}}"
     )
     made = fix(scanned(schema, place / "data"), schema, "DC105", place / "copy")
     assert [(place / "copy" / path).read_text() for path in made.changed] == ["0\n1\n"]
@@ -186,17 +203,32 @@ def test_a_pipe_in_a_store_is_left_out_and_said(place, link):
     store = place / "data/x.zarr"
     (store / "a").mkdir(parents=True)
     (store / ".zgroup").write_text('{"zarr_format": 2}')
-    head = {"zarr_format": 2, "shape": [4], "chunks": [4], "dtype": "<f4", "compressor": None, "filters": None}
+    head = {
+        "zarr_format": 2,
+        "shape": [4],
+        "chunks": [4],
+        "dtype": "<f4",
+        "compressor": None,
+        "filters": None,
+    }
     (store / "a/.zarray").write_text(json.dumps({**head, "fill_value": 0, "order": "C"}))
     np.arange(4, dtype="<f4").tofile(store / "a/0")
     os.mkfifo(store / "a/.pipe")
     (place / "data/all.txt").write_text("x\nnothing\n")
     schema = parse_schema(
-        "{datacheck: 1, name: z, samples: {files: '{id}.zarr', list: all.txt}, fields: {a: {shape: [4]}}}"
+        "{datacheck: 1, name: z, samples: {files: '{id}.zarr', list: all.txt}, fields: {a: {shape: "
+        "[4]}}}"
     )
     made = fix(scanned(schema, place / "data"), schema, "DC105", place / "copy", link=link)
-    assert made.dropped == (("x.zarr/a/.pipe", "not a regular file (a device, a socket or a pipe)"),)
-    assert sorted(path.name for path in (place / "copy/x.zarr").rglob("*")) == [".zarray", ".zgroup", "0", "a"]
+    assert made.dropped == (
+        ("x.zarr/a/.pipe", "not a regular file (a device, a socket or a pipe)"),
+    )
+    assert sorted(path.name for path in (place / "copy/x.zarr").rglob("*")) == [
+        ".zarray",
+        ".zgroup",
+        "0",
+        "a",
+    ]
 
 
 def test_a_file_that_cannot_be_opened_is_named(place, monkeypatch):
@@ -215,7 +247,11 @@ def test_hard_links_take_the_place_of_copies(place):
     schema = parse_schema(CLOUDS)
     made = fix(scanned(schema, place / "data"), schema, "DC201", place / "copy", link=True)
     assert (made.changed, made.copied) == (("1.npy", "4.npy"), 4)
-    same = [name for name in sorted(tree(place / "data")) if (place / "data" / name).samefile(place / "copy" / name)]
+    same = [
+        name
+        for name in sorted(tree(place / "data"))
+        if (place / "data" / name).samefile(place / "copy" / name)
+    ]
     assert same == ["0.npy", "2.npy", "3.npy", "5.npy"]
 
 
@@ -232,7 +268,9 @@ fields:
     pose[3, :3] *= 1000
     np.savez(place / "data/a.npz", pose=pose)
     fix(scanned(schema, place / "data"), schema, "DC201", place / "copy")
-    np.testing.assert_allclose(np.load(place / "copy/a.npz")["pose"], np.tile([0.5, 0.25, 1.0, 7.0, 8.0], (20, 1)))
+    np.testing.assert_allclose(
+        np.load(place / "copy/a.npz")["pose"], np.tile([0.5, 0.25, 1.0, 7.0, 8.0], (20, 1))
+    )
 
 
 def test_joint_angles_in_degrees_inside_hdf5_become_radians(place):
@@ -244,7 +282,11 @@ fields: {obs/q: {role: joint_angle, shape: [T, 7], unit: rad}}
 """)
     q = np.random.default_rng(0).uniform(-2.5, 2.5, (40, 7))
     with h5py.File(place / "data/a.h5", "w") as file:
-        file["data/demo_0/obs/q"], file["data/demo_1/obs/q"], file["data/demo_1/other"] = q, np.rad2deg(q), np.arange(3)
+        file["data/demo_0/obs/q"], file["data/demo_1/obs/q"], file["data/demo_1/other"] = (
+            q,
+            np.rad2deg(q),
+            np.arange(3),
+        )
     fix(scanned(schema, place / "data"), schema, "DC202", place / "copy")
     with h5py.File(place / "copy/a.h5") as file:
         np.testing.assert_allclose(file["data/demo_1/obs/q"][...], q, rtol=1e-6)
@@ -263,7 +305,9 @@ fields: {q: {role: joint_angle, shape: [T, 7], unit: rad}}
     q = np.random.default_rng(0).uniform(-2.5, 2.5, (40, 7))
     with h5py.File(place / "data/a.h5", "w") as file:
         file["data/demo_0/q"], file["data/demo_1/q"] = q, np.rad2deg(q)
-        file["data/demo_2/q"] = file["data/demo_1/q"] if link == "hard" else h5py.SoftLink("/data/demo_1/q")
+        file["data/demo_2/q"] = (
+            file["data/demo_1/q"] if link == "hard" else h5py.SoftLink("/data/demo_1/q")
+        )
     fix(scanned(schema, place / "data"), schema, "DC202", place / "copy", scale=np.pi / 180)
     with h5py.File(place / "copy/a.h5") as file:
         np.testing.assert_allclose(file["data/demo_2/q"][...], q, rtol=1e-6)
@@ -272,23 +316,32 @@ fields: {q: {role: joint_angle, shape: [T, 7], unit: rad}}
 def test_values_that_two_findings_name_in_part_are_left_to_people(place):
     path = place / "data/a.npz"
     np.savez(path, q=np.ones((4, 7)))
-    spots = [{"name": "q", "columns": columns, "row": None, "factor": 0.5} for columns in (None, (0, 3))]
+    spots = [
+        {"name": "q", "columns": columns, "row": None, "factor": 0.5} for columns in (None, (0, 3))
+    ]
     with pytest.raises(UsageError, match="several findings name"):
         write_values(spots, Roots(place / "data", {}).file("a.npz"), place / "b.npz")
 
 
 @pytest.mark.parametrize(
     ("system", "fault", "code"),
-    [("ho3d", "joints-in-mm", "DC201"), ("libero", "positions-in-mm", "DC201"), ("ho3d", "missing-pickle", "DC105"),
-     ("scannetpp", "points-in-mm", "DC201"), ("minimind", "bad-json", "DC701")],
-)  # fmt: skip
+    [
+        ("ho3d", "joints-in-mm", "DC201"),
+        ("libero", "positions-in-mm", "DC201"),
+        ("ho3d", "missing-pickle", "DC105"),
+        ("scannetpp", "points-in-mm", "DC201"),
+        ("minimind", "bad-json", "DC701"),
+    ],
+)
 def test_planted_faults_are_gone_from_the_copy(place, system, fault, code):
     synth.write(system, place / "d", seed=3)
     faults.plant(system, place / "d", [fault], seed=3)
     schema = load_schema("minimind_sft" if system == "minimind" else system)
     first = scanned(schema, place / "d")
     assert code in codes(first)
-    unclear = system == "scannetpp"  # a few rooms of many sizes: they do not say which factor it was
+    unclear = (
+        system == "scannetpp"
+    )  # a few rooms of many sizes: they do not say which factor it was
     fix(first, schema, code, place / "copy", scale=0.001 if unclear else None)
     assert code not in codes(scanned(schema, place / "copy"))
 
@@ -303,24 +356,41 @@ def test_a_pickled_dict_stays_one(place):
         after = pickle.loads((place / "copy" / path).read_bytes().partition(b"\n")[2])  # noqa: S301
         before, after = before.item(), after.item()
         assert before.keys() == after.keys()
-        np.testing.assert_allclose(after["grasp_qpos"][:, :3], before["grasp_qpos"][:, :3] / 1000, rtol=1e-6)
+        np.testing.assert_allclose(
+            after["grasp_qpos"][:, :3], before["grasp_qpos"][:, :3] / 1000, rtol=1e-6
+        )
         np.testing.assert_array_equal(after["grasp_qpos"][:, 3:], before["grasp_qpos"][:, 3:])
 
 
 @pytest.mark.parametrize("ending", ["pkl", "npy"])
 def test_other_values_of_a_pickle_stay_as_they_are(place, ending):
     more = {
-        "none": None, "empty": {}, "meta": {"a": 1, "b": "two"}, 7: (1, [2.0, True]), "bytes": b"\0\xff",
-        "one": np.float32(3), "more": np.arange(4, dtype=np.int8).reshape(2, 2),
-    }  # fmt: skip
+        "none": None,
+        "empty": {},
+        "meta": {"a": 1, "b": "two"},
+        7: (1, [2.0, True]),
+        "bytes": b"\0\xff",
+        "one": np.float32(3),
+        "more": np.arange(4, dtype=np.int8).reshape(2, 2),
+    }
     for i in range(6):
         held = {"in": {"points": cloud(i) * (1000 if i == 1 else 1)}} | more
         path = place / f"data/{i}.{ending}"
-        path.write_bytes(pickle.dumps(held)) if ending == "pkl" else np.save(path, held, allow_pickle=True)
-    schema = parse_schema(CLOUDS.replace("*.npy", f"*.{ending}").replace("points: {", "in/points: {"))
-    assert fix(scanned(schema, place / "data"), schema, "DC201", place / "copy").changed == (f"1.{ending}",)
+        path.write_bytes(pickle.dumps(held)) if ending == "pkl" else np.save(
+            path, held, allow_pickle=True
+        )
+    schema = parse_schema(
+        CLOUDS.replace("*.npy", f"*.{ending}").replace("points: {", "in/points: {")
+    )
+    assert fix(scanned(schema, place / "data"), schema, "DC201", place / "copy").changed == (
+        f"1.{ending}",
+    )
     copy = place / f"copy/1.{ending}"
-    after = pickle.loads(copy.read_bytes()) if ending == "pkl" else np.load(copy, allow_pickle=True).item()  # noqa: S301  our own
+    after = (
+        pickle.loads(copy.read_bytes())  # noqa: S301
+        if ending == "pkl"
+        else np.load(copy, allow_pickle=True).item()
+    )
     np.testing.assert_allclose(after.pop("in")["points"], cloud(1), rtol=1e-6)
     np.testing.assert_array_equal(after.pop("more"), more.pop("more"))
     assert type(after["one"]) is np.float32
@@ -329,10 +399,15 @@ def test_other_values_of_a_pickle_stay_as_they_are(place, ending):
 
 def test_a_pickle_of_what_cannot_be_pickled_again_is_left_to_people(place):
     for i in range(6):
-        held = {"points": cloud(i) * (1000 if i == 1 else 1), "objects": np.array([None, 1], dtype=object)}
+        held = {
+            "points": cloud(i) * (1000 if i == 1 else 1),
+            "objects": np.array([None, 1], dtype=object),
+        }
         (place / f"data/{i}.pkl").write_bytes(pickle.dumps(held))
     schema = parse_schema(CLOUDS.replace("*.npy", "*.pkl"))
-    with pytest.raises(UsageError, match=r"1\.pkl: cannot be repaired \(the pickle holds an array of objects"):
+    with pytest.raises(
+        UsageError, match=r"1\.pkl: cannot be repaired \(the pickle holds an array of objects"
+    ):
         fix(scanned(schema, place / "data"), schema, "DC201", place / "copy")
 
 
@@ -340,7 +415,8 @@ def test_bad_lines_are_kept_aside(place):
     lines = [b'\xef\xbb\xbf{"text": "a"}', b'{"text": "b"', b"", b'{"text": "c"}\r']
     (place / "data/pretrain_x.jsonl").write_bytes(b"\n".join(lines) + b"\n")
     schema = parse_schema(
-        "datacheck: 1\nname: t\nsamples: {files: '*.jsonl', each: line}\nfields: {text: {role: text}}\n"
+        "datacheck: 1\nname: t\nsamples: {files: '*.jsonl', each: line}\nfields: {text: {role: "
+        "text}}\n"
     )
     fix(scanned(schema, place / "data"), schema, "DC701", place / "copy")
     assert (place / "copy/pretrain_x.jsonl").read_bytes() == b'{"text": "a"}\n{"text": "c"}\n'
@@ -351,7 +427,8 @@ def test_rejected_lines_do_not_take_the_place_of_earlier_ones(place):
     (place / "data/a.jsonl").write_text('{"text": "a"}\n{"text": "b"\n')
     (place / "data/a.jsonl.rejected").write_text("of the repair before")
     schema = parse_schema(
-        "datacheck: 1\nname: t\nsamples: {files: '*.jsonl', each: line}\nfields: {text: {role: text}}\n"
+        "datacheck: 1\nname: t\nsamples: {files: '*.jsonl', each: line}\nfields: {text: {role: "
+        "text}}\n"
     )
     with pytest.raises(UsageError, match=r"a\.jsonl\.rejected: is in the data already"):
         fix(scanned(schema, place / "data"), schema, "DC701", place / "copy")
@@ -362,13 +439,15 @@ def test_a_byte_order_mark_is_a_warning_that_the_copy_is_free_of(place):
     (place / "data/a.jsonl").write_bytes(b'\xef\xbb\xbf{"text": "one"}\n\n{"text": "two"}\n')
     (place / "data/b.jsonl").write_bytes(b'{"text": "three"}\n{"text": "four"}\n\n')
     schema = parse_schema(
-        "datacheck: 1\nname: t\nsamples: {files: '*.jsonl', each: line}\nfields: {text: {role: text}}\n"
+        "datacheck: 1\nname: t\nsamples: {files: '*.jsonl', each: line}\nfields: {text: {role: "
+        "text}}\n"
     )
     run = scanned(schema, place / "data")
     found = {f.kind: f for f in run.report.findings if f.code == "DC701"}
     assert {kind: (f.severity.value, f.examples) for kind, f in found.items()} == {
-        "bom": ("warning", ("a.jsonl:000000000000",)), "empty": ("info", ())
-    }  # fmt: skip
+        "bom": ("warning", ("a.jsonl:000000000000",)),
+        "empty": ("info", ()),
+    }
     assert found["empty"].message == "1 empty line between others in 1 file, such as a.jsonl (1)."
     assert run.valid.all()
     assert fix(run, schema, "DC701", place / "copy").changed == ("a.jsonl",)
@@ -380,7 +459,8 @@ def test_a_byte_order_mark_is_a_warning_that_the_copy_is_free_of(place):
 def test_lines_of_another_kind_are_bad_too(place):
     (place / "data/a.jsonl").write_bytes(b'{"q": "one", "a": "1"}\n[1, 2]\n"three"\n')
     schema = parse_schema(
-        "datacheck: 1\nname: t\nsamples: {files: '*.jsonl', each: line}\nfields: {q: {role: text}, a: {role: text}}\n"
+        "datacheck: 1\nname: t\nsamples: {files: '*.jsonl', each: line}\nfields: {q: {role: text}, "
+        "a: {role: text}}\n"
     )
     fix(scanned(schema, place / "data"), schema, "DC701", place / "copy")
     assert (place / "copy/a.jsonl.rejected").read_bytes() == b'[1, 2]\n"three"\n'
@@ -420,13 +500,17 @@ def test_statistics_of_colours_keep_their_unit(place):
     (place / "data/stats.json").write_text(json.dumps({"mean": [0.1, 0.1], "std": [0.3, 0.3]}))
     schema = parse_schema(STATS % ("color", "file: stats.json"))
     fix(scanned(schema, place / "data"), schema, "DC228", place / "copy")
-    np.testing.assert_allclose(json.loads((place / "copy/stats.json").read_text())["mean"], 0.5, atol=0.05)
+    np.testing.assert_allclose(
+        json.loads((place / "copy/stats.json").read_text())["mean"], 0.5, atol=0.05
+    )
 
 
 def test_statistics_in_the_schema_are_said_not_written(place):
     np.save(place / "data/0.npy", np.arange(40.0).reshape(20, 2))
     schema = parse_schema(STATS % ("action", "mean: [0, 0], std: [1, 1]"))
-    with pytest.raises(UsageError, match=r"stand in the schema itself. Write there: mean: \[19.0, 20.0\]"):
+    with pytest.raises(
+        UsageError, match=r"stand in the schema itself. Write there: mean: \[19.0, 20.0\]"
+    ):
         fix(scanned(schema, place / "data"), schema, "DC228", place / "copy")
 
 
@@ -463,7 +547,9 @@ def test_a_list_is_cut_into_lines_as_the_scan_cuts_it(place, sign):
         np.save(place / f"data/{name}.npy", cloud(number))
     lines = [*names, "absent"]
     (place / "data/train.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    schema = parse_schema(CLOUDS.replace('{files: "*.npy"}', '{files: "{id}.npy", list: "{split}.txt"}'))
+    schema = parse_schema(
+        CLOUDS.replace('{files: "*.npy"}', '{files: "{id}.npy", list: "{split}.txt"}')
+    )
     fix(scanned(schema, place / "data"), schema, "DC105", place / "copy")
     with (place / "copy/train.txt").open(encoding="utf-8") as file:
         assert [line.removesuffix("\n") for line in file] == names
@@ -473,7 +559,9 @@ def test_a_list_whose_repair_loses_a_sample_is_put_back(place, monkeypatch):
     for name in "ab":
         np.save(place / f"data/{name}.npy", cloud(1))
     (place / "data/train.txt").write_text("a\nb\nabsent\n")
-    schema = parse_schema(CLOUDS.replace('{files: "*.npy"}', '{files: "{id}.npy", list: "{split}.txt"}'))
+    schema = parse_schema(
+        CLOUDS.replace('{files: "*.npy"}', '{files: "{id}.npy", list: "{split}.txt"}')
+    )
     run = scanned(schema, place / "data")
     plan = repairs()["DC105"].plan(Asked(run, schema, ()))
     wrong = {path: Edit(edit.function, ["absent", "b"]) for path, edit in plan.edits.items()}
@@ -489,11 +577,17 @@ def test_a_list_whose_name_stands_in_a_line_of_another_is_repaired(place, monkey
         np.save(place / f"data/{name}.npy", cloud(1))
     (place / "data/one.txt").write_text("a\nabsent\n")
     (place / "data/two.txt").write_text("b\nlisted in one.txt as\n")
-    schema = parse_schema(CLOUDS.replace('{files: "*.npy"}', '{files: "{id}.npy", list: "{split}.txt"}'))
+    schema = parse_schema(
+        CLOUDS.replace('{files: "*.npy"}', '{files: "{id}.npy", list: "{split}.txt"}')
+    )
     run = scanned(schema, place / "data")
     edits = repairs()["DC105"].plan(Asked(run, schema, ())).edits
-    edits = edits | {"two.txt": Edit(edits["two.txt"].function, [])}  # which leaves its line where it is
-    monkeypatch.setattr("datacheck.fix.edits", lambda: {"DC105": Repair("DC105", "half", lambda _: Plan(edits))})
+    edits = edits | {
+        "two.txt": Edit(edits["two.txt"].function, [])
+    }  # which leaves its line where it is
+    monkeypatch.setattr(
+        "datacheck.fix.edits", lambda: {"DC105": Repair("DC105", "half", lambda _: Plan(edits))}
+    )
     made = fix(run, schema, "DC105", place / "copy")
     assert (made.changed, made.left) == (("one.txt",), ("two.txt",))
     assert (place / "copy/one.txt").read_text() == "a\n"
@@ -504,7 +598,9 @@ def test_long_lines_that_name_no_file_are_left_out_of_a_list(place, length):
     """A finding quotes 100 characters of a line, its key holds 1,000 bytes, and its note names a line by 300."""
     np.save(place / "data/a.npy", cloud(1))
     (place / "data/train.txt").write_text(f"a\n{'x' * length}\n")
-    schema = parse_schema(CLOUDS.replace('{files: "*.npy"}', '{files: "{id}.npy", list: "{split}.txt"}'))
+    schema = parse_schema(
+        CLOUDS.replace('{files: "*.npy"}', '{files: "{id}.npy", list: "{split}.txt"}')
+    )
     fix(scanned(schema, place / "data"), schema, "DC105", place / "copy")
     assert (place / "copy/train.txt").read_text() == "a\n"
 
@@ -515,9 +611,11 @@ def test_what_is_not_safe_is_refused_and_nothing_is_written(place):
     schema = parse_schema(CLOUDS)
     run = scanned(schema, place / "data")
     for code, target, said in [
-        ("DC221", place / "copy", "no repair that is safe"), ("DC105", place / "copy", "found nothing"),
-        ("DC201", place / "data", "exists"), ("DC201", place / "data/copy", "lies in the data"),
-    ]:  # fmt: skip
+        ("DC221", place / "copy", "no repair that is safe"),
+        ("DC105", place / "copy", "found nothing"),
+        ("DC201", place / "data", "exists"),
+        ("DC201", place / "data/copy", "lies in the data"),
+    ]:
         with pytest.raises(UsageError, match=said):
             fix(run, schema, code, target)
     os.remove(place / "data/3.npy")
@@ -539,8 +637,12 @@ def test_factors_that_fit_equally_well_must_be_chosen(place):
 
 def test_lists_of_mappings_are_left_to_those_who_write_them(place):
     np.save(place / "data/a.npy", cloud(0))
-    (place / "data/all.json").write_text('[{"file": "a.npy"}, {"file": "b.npy"}, {"file": "a.npy"}, null]')
-    schema = parse_schema(CLOUDS.replace("{files:", "{list: all.json, files:").replace('"*.npy"', '"{id}.npy"'))
+    (place / "data/all.json").write_text(
+        '[{"file": "a.npy"}, {"file": "b.npy"}, {"file": "a.npy"}, null]'
+    )
+    schema = parse_schema(
+        CLOUDS.replace("{files:", "{list: all.json, files:").replace('"*.npy"', '"{id}.npy"')
+    )
     run = scanned(schema, place / "data")
     kinds = {f.kind: f.severity.value for f in run.report.findings if f.code == "DC105"}
     assert kinds == {"none": "error", "missing": "error", "stands more than once": "warning"}
@@ -584,12 +686,15 @@ def test_values_that_no_cause_explains_are_left_to_people(place):
     """Radians times 1000 are no degrees: converted as such they stayed out of range, and the next scan said degrees."""
     for i in range(12):
         np.save(
-            place / f"data/{i:02d}.npy", np.random.default_rng(i).uniform(-2.5, 2.5, (40, 7)) * (1000 if i == 1 else 1)
+            place / f"data/{i:02d}.npy",
+            np.random.default_rng(i).uniform(-2.5, 2.5, (40, 7)) * (1000 if i == 1 else 1),
         )
     schema = parse_schema(DEGREES)
     run = scanned(schema, place / "data")
     assert next(f for f in run.report.findings if f.code == "DC202").cause is None
-    with pytest.raises(UsageError, match=r"no known factor explains these samples, so none is applied"):
+    with pytest.raises(
+        UsageError, match=r"no known factor explains these samples, so none is applied"
+    ):
         fix(run, schema, "DC202", place / "copy")
     assert not (place / "copy").exists()
 
@@ -619,8 +724,12 @@ fields:
     with h5py.File(place / "data/all.hdf5") as before, h5py.File(place / "copy/all.hdf5") as after:
         for i in range(12):
             factor = np.pi / 180 if i == 1 else 1
-            np.testing.assert_allclose(after[f"data/demo_{i}/left"], before[f"data/demo_{i}/left"][()] * factor)
-            np.testing.assert_array_equal(after[f"data/demo_{i}/right"], before[f"data/demo_{i}/right"])
+            np.testing.assert_allclose(
+                after[f"data/demo_{i}/left"], before[f"data/demo_{i}/left"][()] * factor
+            )
+            np.testing.assert_array_equal(
+                after[f"data/demo_{i}/right"], before[f"data/demo_{i}/right"]
+            )
 
 
 def test_what_a_factor_does_not_mend_is_left_as_it_was(place):
@@ -646,18 +755,26 @@ def test_a_sample_that_was_fit_is_not_spoiled(place):
     schema = parse_schema(CLOUDS)
     run = scanned(schema, place / "data")
     edited = {
-        "03.npy": Edit("datacheck.fix.edits:write_values", [{"name": "", "columns": None, "row": None, "factor": 1e3}])
+        "03.npy": Edit(
+            "datacheck.fix.edits:write_values",
+            [{"name": "", "columns": None, "row": None, "factor": 1e3}],
+        )
     }
     (repair,) = (r for r in repairs().values() if r.code == "DC201")
-    right = repair.plan(Asked(run, schema, tuple(f for f in run.report.findings if f.code == "DC201")))
-    with mock.patch.dict(repairs(), DC201=Repair("DC201", "", lambda asked: Plan({**right.edits, **edited}))):
+    right = repair.plan(
+        Asked(run, schema, tuple(f for f in run.report.findings if f.code == "DC201"))
+    )
+    with mock.patch.dict(
+        repairs(), DC201=Repair("DC201", "", lambda asked: Plan({**right.edits, **edited}))
+    ):
         made = fix(run, schema, "DC201", place / "copy")
     assert (made.changed, made.left) == (("01.npy",), ("03.npy",))
     np.testing.assert_array_equal(np.load(place / "copy/03.npy"), cloud(3))
 
 
 LINES = parse_schema(
-    "{datacheck: 1, name: t, samples: {files: ['**/*.jsonl', '**/*.jsonl.gz'], each: line}, fields: {'*': {}}}"
+    "{datacheck: 1, name: t, samples: {files: ['**/*.jsonl', '**/*.jsonl.gz'], each: line}, "
+    "fields: {'*': {}}}"
 )
 BROKEN = '{"a": 1}\n{bad\n'
 
@@ -674,7 +791,11 @@ def test_links_in_a_store_are_left_out_and_said(place):
     (place / "data/a.jsonl").write_text(BROKEN)
     made = fix(scanned(LINES, place / "data"), LINES, "DC701", place / "copy")
     assert made.changed == ("a.jsonl",)
-    assert sorted(path.name for path in (place / "copy/x.zarr").rglob("*")) == ["0", "g", "zarr.json"]
+    assert sorted(path.name for path in (place / "copy/x.zarr").rglob("*")) == [
+        "0",
+        "g",
+        "zarr.json",
+    ]
     why = "a link in a Zarr folder, which no reader follows"
     assert made.dropped == tuple((f"x.zarr/{name}", why) for name in "abc")
 
@@ -704,7 +825,9 @@ def test_what_the_listing_leaves_out_is_said(place, tmp_path_factory):
 )
 def test_a_file_that_cannot_be_repaired_keeps_no_other_from_it(place, odd, why):
     (place / "data/a.jsonl").write_text(BROKEN)
-    (place / "data" / odd).write_bytes(gzip.compress(BROKEN.encode()) if odd.endswith(".gz") else BROKEN.encode())
+    (place / "data" / odd).write_bytes(
+        gzip.compress(BROKEN.encode()) if odd.endswith(".gz") else BROKEN.encode()
+    )
     if odd == "b.jsonl":
         (place / "data/b.jsonl.rejected").write_text("mine")
     made = fix(scanned(LINES, place / "data"), LINES, "DC701", place / "copy")
@@ -727,15 +850,19 @@ def test_a_file_that_lies_in_a_store_is_repaired_there(place, link):
     made = fix(scanned(LINES, place / "data"), LINES, "DC701", place / "copy", link=link)
     assert (made.changed, made.unclear) == (("x.zarr/g/a.jsonl",), ())
     assert tree(place / "copy") == {
-        "x.zarr/g/a.jsonl": b'{"a": 1}\n', "x.zarr/g/a.jsonl.rejected": b"{bad\n",
-        "x.zarr/g/more.jsonl": b'{"a": 2}\n', "x.zarr/zarr.json": (store / "zarr.json").read_bytes(),
-    }  # fmt: skip
+        "x.zarr/g/a.jsonl": b'{"a": 1}\n',
+        "x.zarr/g/a.jsonl.rejected": b"{bad\n",
+        "x.zarr/g/more.jsonl": b'{"a": 2}\n',
+        "x.zarr/zarr.json": (store / "zarr.json").read_bytes(),
+    }
 
 
 def test_a_long_name_is_no_fault_where_nothing_is_rejected(place):
     long = 251 * "b" + ".npy"
     for i in range(6):
-        np.save(place / "data" / (long if i == 1 else f"{i}.npy"), cloud(i) * (1000 if i == 1 else 1))
+        np.save(
+            place / "data" / (long if i == 1 else f"{i}.npy"), cloud(i) * (1000 if i == 1 else 1)
+        )
     schema = parse_schema(CLOUDS)
     made = fix(scanned(schema, place / "data"), schema, "DC201", place / "copy")
     assert (made.changed, made.unclear) == ((long,), ())
@@ -751,9 +878,13 @@ def test_a_cloud_of_text_keeps_no_other_from_its_repair(place):
     made = fix(run, schema, "DC201", place / "copy")
     assert made.changed == ("1.npy",)
     assert [why.partition(": ")[::2] for why in made.unclear] == [
-        ("t.xyz", "values are repaired in .npy, .npz, .h5, .hdf5, .pkl, .pickle only. Convert the file, or declare its "
-         "unit.")
-    ]  # fmt: skip
+        (
+            "t.xyz",
+            "values are repaired in .npy, .npz, .h5, .hdf5, .pkl, .pickle only. Convert the file, "
+            "or declare its "
+            "unit.",
+        )
+    ]
     assert (place / "copy/t.xyz").read_bytes() == (place / "data/t.xyz").read_bytes()
 
 
@@ -764,17 +895,22 @@ def test_a_list_of_mappings_keeps_no_other_list_from_its_repair(place):
     (place / "data/a.json").write_text('["0", "0"]')
     (place / "data/b.txt").write_text("0\n0\n")
     schema = parse_schema(
-        "{datacheck: 1, name: t, samples: {files: '{split}/{id}.npy', list: {a: a.json, b: b.txt}}, fields: {x: {}}}"
+        "{datacheck: 1, name: t, samples: {files: '{split}/{id}.npy', list: {a: a.json, b: "
+        "b.txt}}, fields: {x: {}}}"
     )
     made = fix(scanned(schema, place / "data"), schema, "DC105", place / "copy")
     assert made.changed == ("b.txt",)
-    assert made.unclear == ("a.json: only lists of lines are repaired. Let the preprocessing write it again.",)
+    assert made.unclear == (
+        "a.json: only lists of lines are repaired. Let the preprocessing write it again.",
+    )
     assert (place / "copy/b.txt").read_text() == "0\n"
 
 
 def test_a_finding_without_samples_is_an_error_that_names_it(tmp_path):
     """It was an IndexError."""
     finding = SimpleNamespace(id="DC201:x", rows=np.zeros(0, np.int64), fields=("x",), cause=None)
-    asked = SimpleNamespace(run=SimpleNamespace(table=None), schema=None, findings=(finding,), scale=0.001)
+    asked = SimpleNamespace(
+        run=SimpleNamespace(table=None), schema=None, findings=(finding,), scale=0.001
+    )
     with pytest.raises(UsageError, match="DC201:x: names no samples"):
         _scaling_plan(asked)

@@ -36,7 +36,9 @@ def test_rows_of_a_part_are_those_of_the_whole(name):
     whole = read_all(ARROW / name)["state"]
     with open_container(ARROW / name) as container:
         assert container.sliced("state") == 6
-        assert container.seek_points("state").tolist() == ([0] if name == "y_zstd.feather" else [0, 4])
+        assert container.seek_points("state").tolist() == (
+            [0] if name == "y_zstd.feather" else [0, 4]
+        )
         for start, stop in ((3, 5), (0, 2), (4, 6), (2, 2)):
             assert np.array_equal(container.read_rows("state", start, stop), whole[start:stop])
 
@@ -80,7 +82,9 @@ def block(data, number):
     """Return where the footer says where record batch `number` lies: 24 bytes each, one after another."""
     sought = struct.pack("<I", ipc.open_file(data).num_record_batches)
     at = next(
-        at for at in range(len(data) - 10, 0, -1) if data[at : at + 4] == sought and data[at + 4 : at + 6] != b"\0\0"
+        at
+        for at in range(len(data) - 10, 0, -1)
+        if data[at : at + 4] == sought and data[at + 4 : at + 6] != b"\0\0"
     )
     return at + 4 + 24 * number
 
@@ -106,7 +110,9 @@ def test_a_footer_that_names_a_batch_twice_or_in_another_order_is_refused(tmp_pa
     turned[first : first + 48] = good[second : second + 24] + good[first : first + 24]
     assert ipc.open_file(bytes(turned)).get_batch(0).column(0)[0].as_py() == 1
     for data in (twice, turned):
-        refused(tmp_path / "x.arrow", data, "footer names other places than those of the record batches")
+        refused(
+            tmp_path / "x.arrow", data, "footer names other places than those of the record batches"
+        )
 
 
 def test_a_footer_with_other_columns_is_refused(tmp_path):
@@ -129,16 +135,24 @@ def test_files_without_rows_and_with_dictionaries_agree_with_their_footers(tmp_p
 
 
 def coded(words, indices):
-    return pa.record_batch({"x": pa.DictionaryArray.from_arrays(pa.array(indices), pa.array(words))})
+    return pa.record_batch(
+        {"x": pa.DictionaryArray.from_arrays(pa.array(indices), pa.array(words))}
+    )
 
 
 @pytest.mark.parametrize(
-    "entry", ["a" * 200_000, [0.5] * 25_000, ["a" * 1000] * 200], ids=["text", "numbers", "lists of text"]
+    "entry",
+    ["a" * 200_000, [0.5] * 25_000, ["a" * 1000] * 200],
+    ids=["text", "numbers", "lists of text"],
 )
 def test_a_dictionary_that_unpacks_to_far_more_than_the_file_is_refused(tmp_path, entry):
     data = written([coded([entry], np.zeros(4000, np.int8))], ipc.new_stream, compression="zstd")
     assert len(data) < 4000
-    refused(tmp_path / "x.arrow", data, r"entries of a dictionary: \d+,\d+,\d+ bytes are declared but only")
+    refused(
+        tmp_path / "x.arrow",
+        data,
+        r"entries of a dictionary: \d+,\d+,\d+ bytes are declared but only",
+    )
 
 
 def test_a_long_entry_that_few_rows_have_is_read(tmp_path):
@@ -149,7 +163,9 @@ def test_a_long_entry_that_few_rows_have_is_read(tmp_path):
 
 @pytest.mark.parametrize("how", [ipc.new_file, ipc.new_stream])
 def test_a_dictionary_that_many_batches_share_counts_once(tmp_path, how):
-    words = [f"word {number}" * 12 for number in range(8000)]  # 0.9 MB, in all batches together 2.2 GB
+    words = [
+        f"word {number}" * 12 for number in range(8000)
+    ]  # 0.9 MB, in all batches together 2.2 GB
     batch = coded(words, np.arange(5, dtype=np.int32))
     (tmp_path / "x.arrow").write_bytes(written([batch] * 2500, how))
     with open_container(tmp_path / "x.arrow") as container:

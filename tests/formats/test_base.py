@@ -42,7 +42,14 @@ def test_no_suffix_is_claimed_twice():
 
 
 @pytest.mark.parametrize(
-    "source", ["npy/y_points.npy", "hdf5/y_demos.hdf5", "ply/y_ascii.ply", "las/y_points.las", "image/y_color.png"]
+    "source",
+    [
+        "npy/y_points.npy",
+        "hdf5/y_demos.hdf5",
+        "ply/y_ascii.ply",
+        "las/y_points.las",
+        "image/y_color.png",
+    ],
 )
 def test_magic_bytes_decide_where_the_name_says_nothing(tmp_path, source):
     path = tmp_path / "without_suffix"
@@ -59,7 +66,9 @@ def test_folders_are_stores_by_their_marker(tmp_path):
         assert container.names() == ["array"]
 
 
-@pytest.mark.parametrize("suffix", sorted(s for f in formats().values() for s in f.suffixes if not f.directory))
+@pytest.mark.parametrize(
+    "suffix", sorted(s for f in formats().values() for s in f.suffixes if not f.directory)
+)
 def test_missing_and_unreadable_files_are_format_errors(tmp_path, suffix):
     with pytest.raises(FormatError), open_container(tmp_path / f"missing{suffix}") as container:
         container.read(container.names()[0])
@@ -71,7 +80,8 @@ def test_missing_and_unreadable_files_are_format_errors(tmp_path, suffix):
 def test_knowing_the_formats_imports_no_heavy_library():
     code = (
         "import sys; from datacheck.formats.base import formats; assert len(formats()) > 14;"
-        "print(sorted({'h5py', 'zarr', 'laspy', 'plyfile', 'PIL', 'torch', 'dask', 'pandas'} & set(sys.modules)))"
+        "print(sorted({'h5py', 'zarr', 'laspy', 'plyfile', 'PIL', 'torch', 'dask', 'pandas'} & "
+        "set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -81,14 +91,20 @@ def test_knowing_the_formats_imports_no_heavy_library():
     ("error", "told"),
     [
         (KeyError("no array called x"), "x.h5: no array called x"),
-        (KeyError(2), "x.h5: the library that reads it fails (KeyError: 2)"),  # h5py, of numbers in VAX byte order
+        (
+            KeyError(2),
+            "x.h5: the library that reads it fails (KeyError: 2)",
+        ),  # h5py, of numbers in VAX byte order
         (
             IndexError("tuple index out of range"),
             "x.h5: the library that reads it fails (IndexError: tuple index out of",
         ),
         (OSError("truncated file"), "x.h5: truncated file"),
         (MemoryError(), "x.h5: MemoryError"),
-        (ValueError("malformed node: <ast.Call object at 0x7f00aB12>"), "x.h5: malformed node: <ast.Call object>"),
+        (
+            ValueError("malformed node: <ast.Call object at 0x7f00aB12>"),
+            "x.h5: malformed node: <ast.Call object>",
+        ),
     ],
 )
 def test_what_a_library_raises_becomes_a_sentence(error, told):
@@ -104,12 +120,19 @@ PAGE = b"  <!DOCTYPE html>\n<html><body>404</body></html>\n"
 @pytest.mark.parametrize(
     ("name", "data", "code"),
     [
-        ("x.npy", POINTER, "DC102"), ("x.jsonl", POINTER, "DC102"), ("x.txt", POINTER, "DC102"),
-        ("x.hdf5", PAGE, "DC102"), ("x.jsonl", PAGE, "DC102"), ("x.npy", b"<?xml version='1.0'?><Error/>", "DC102"),
-        ("x.pkl", PAGE * 200, "DC102"), ("x.npy", b"", "DC103"), ("x.hdf5", b"", "DC103"), ("x.npy", b"other", "DC101"),
+        ("x.npy", POINTER, "DC102"),
+        ("x.jsonl", POINTER, "DC102"),
+        ("x.txt", POINTER, "DC102"),
+        ("x.hdf5", PAGE, "DC102"),
+        ("x.jsonl", PAGE, "DC102"),
+        ("x.npy", b"<?xml version='1.0'?><Error/>", "DC102"),
+        ("x.pkl", PAGE * 200, "DC102"),
+        ("x.npy", b"", "DC103"),
+        ("x.hdf5", b"", "DC103"),
+        ("x.npy", b"other", "DC101"),
         ("x.pkl", b"cos\nsystem\n(S'true'\ntR.", "DC110"),
     ],
-)  # fmt: skip
+)
 def test_what_stands_in_place_of_data_has_a_code_of_its_own(tmp_path, name, data, code):
     (tmp_path / name).write_bytes(data)
     with pytest.raises(FormatError) as caught:

@@ -17,7 +17,14 @@ def test_values_by_hand():
     assert values["positions"].tolist() == [[0, 90, 0], [1, 91, 2]]
     assert values["rotations"].tolist() == [[1, 2, 3, 10, 20, 30], [4, 5, 6, 40, 50, -180]]
     assert values["channels"] == [
-        *("Hips.Xposition", "Hips.Yposition", "Hips.Zposition", "Hips.Zrotation", "Hips.Xrotation", "Hips.Yrotation"),
+        *(
+            "Hips.Xposition",
+            "Hips.Yposition",
+            "Hips.Zposition",
+            "Hips.Zrotation",
+            "Hips.Xrotation",
+            "Hips.Yrotation",
+        ),
         *("Left Leg.Zrotation", "Left Leg.Xrotation", "Left Leg.Yrotation"),
     ]
     assert values["joints"] == ["Hips", "Left Leg"]
@@ -44,7 +51,9 @@ def test_a_clip_without_frames_has_its_channels():
 
 
 def chain(joints: int) -> str:
-    opened = "\n".join(f"{'JOINT' if at else 'ROOT'} J{at}\n{{\nOFFSET {at} 0 0" for at in range(joints))
+    opened = "\n".join(
+        f"{'JOINT' if at else 'ROOT'} J{at}\n{{\nOFFSET {at} 0 0" for at in range(joints)
+    )
     return f"HIERARCHY\n{opened}\nCHANNELS 1 Zrotation\n{'}' * joints}\nMOTION\nFrames: 1\nFrame Time: 0.01\n5\n"
 
 
@@ -56,7 +65,9 @@ def test_a_deep_hierarchy_needs_no_recursion(tmp_path):
     assert values["rotations"].tolist() == [[5]]
 
 
-@pytest.mark.parametrize("line", ["JOINT A {" * 300_000, "{" * 1_000_000, "ROOT A { OFFSET 0 0 0 " + "}" * 1_000_000])
+@pytest.mark.parametrize(
+    "line", ["JOINT A {" * 300_000, "{" * 1_000_000, "ROOT A { OFFSET 0 0 0 " + "}" * 1_000_000]
+)
 def test_a_long_line_takes_time_in_proportion(tmp_path, line):
     path = tmp_path / "long.bvh"
     path.write_text(f"HIERARCHY\nROOT R {{\n{line}\nMOTION\n")

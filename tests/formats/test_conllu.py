@@ -27,16 +27,28 @@ def _read(path: Path, wanted: list[int] | None = None) -> dict[int, Any]:
 
 def _findings(folder: Path) -> dict[str, tuple[str, list[str]]]:
     run = scan(folder)
-    return {f.code: (f.message, [run.table.keys[i] for i in f.rows.tolist()]) for f in run.report.findings}
+    return {
+        f.code: (f.message, [run.table.keys[i] for i in f.rows.tolist()])
+        for f in run.report.findings
+    }
 
 
 def test_each_column_is_a_list_of_the_words(tmp_path: Path) -> None:
     record = _read(_write(tmp_path, "# sent_id = s1\n# text = Go!\n# newpar\n", ROOT))[0]
     assert record == {
-        "sent_id": "s1", "text": "Go!", "id": [1, 2], "form": ["Go", "!"], "lemma": ["go", "!"],
-        "upos": ["VERB", "PUNCT"], "xpos": ["VB", "."], "feats": ["Mood=Imp", "_"], "head": [0, 1],
-        "deprel": ["root", "punct"], "deps": ["0:root", "1:punct"], "misc": ["SpaceAfter=No", "_"],
-    }  # fmt: skip
+        "sent_id": "s1",
+        "text": "Go!",
+        "id": [1, 2],
+        "form": ["Go", "!"],
+        "lemma": ["go", "!"],
+        "upos": ["VERB", "PUNCT"],
+        "xpos": ["VB", "."],
+        "feats": ["Mood=Imp", "_"],
+        "head": [0, 1],
+        "deprel": ["root", "punct"],
+        "deps": ["0:root", "1:punct"],
+        "misc": ["SpaceAfter=No", "_"],
+    }
 
 
 def test_ranges_and_empty_nodes_are_no_words() -> None:
@@ -62,7 +74,9 @@ def test_without_heads_there_is_no_head() -> None:
         ("2\t!\t!\tPUNCT\t.\t_\t1\tpunct\t_", "9 columns"),
     ],
 )
-def test_a_broken_sentence_is_named_and_the_others_are_read(tmp_path: Path, line: str, why: str) -> None:
+def test_a_broken_sentence_is_named_and_the_others_are_read(
+    tmp_path: Path, line: str, why: str
+) -> None:
     broken = ROOT.split("\n")[0] + "\n" + line + "\n\n"
     found = _read(_write(tmp_path, ROOT, broken, ROOT))
     assert isinstance(found[1], FormatError)
@@ -77,7 +91,9 @@ def test_a_scan_names_the_broken_sentences_alone(tmp_path: Path) -> None:
     _write(tmp_path, *[ROOT.replace("Go", f"Go{i}") for i in range(5)], broken, ROOT)
     ((code, (message, keys)),) = _findings(tmp_path).items()
     assert (code, keys) == ("DC701", ["a.conllu:000000000005"])
-    assert message.startswith("1 sentence cannot be read; the first: sentence 6 (line 16): HEAD of word 2 is 9")
+    assert message.startswith(
+        "1 sentence cannot be read; the first: sentence 6 (line 16): HEAD of word 2 is 9"
+    )
 
 
 def test_a_clean_treebank_is_silent(tmp_path: Path) -> None:
@@ -98,7 +114,10 @@ def test_swapped_tags_are_told_and_another_tag_set_is_not(tmp_path: Path) -> Non
 def test_cp1252_is_named_only_where_its_letters_are_those_of_the_file(tmp_path: Path) -> None:
     cafe = ROOT.replace("Go", "Café")
     latin = _read(_write(tmp_path, cafe, cafe.encode("cp1252"), cafe))
-    assert "line 4): byte 0xe9 is not UTF-8; read as cp1252 (Windows Latin-1) the sentence has é" in str(latin[1])
+    assert (
+        "line 4): byte 0xe9 is not UTF-8; read as cp1252 (Windows Latin-1) the sentence has é"
+        in str(latin[1])
+    )
     russian = _read(_write(tmp_path, cafe, ROOT.replace("Go", "Иди").encode("cp1251"), cafe))
     assert str(russian[1]).endswith("byte 0xc8 is not UTF-8")
     assert isinstance(russian[2], dict)
@@ -142,7 +161,13 @@ def test_comments_before_an_empty_line_belong_to_no_sentence(tmp_path: Path) -> 
     found = _read(path)
     assert str(found[0]).startswith("sentence 1 (line 7): 9 columns")
     assert found[1]["form"] == ["Go", "!"]
-    path = _write(tmp_path, ("# a line of a licence\n" * 50 + "\n") * 1000, "# text = Go!\n", ROOT, name="b.conllu")
+    path = _write(
+        tmp_path,
+        ("# a line of a licence\n" * 50 + "\n") * 1000,
+        "# text = Go!\n",
+        ROOT,
+        name="b.conllu",
+    )
     (record,) = _read(path).values()
     assert (record["text"], record["form"]) == ("Go!", ["Go", "!"])
     assert "sent_id" not in record

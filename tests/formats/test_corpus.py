@@ -10,14 +10,17 @@ from datacheck.errors import FormatError
 from datacheck.formats.base import formats
 from tests.formats.reading import CORPUS, read_all
 
-FILES = sorted(path for folder in CORPUS.iterdir() for path in folder.iterdir() if path.name[1] == "_")
+FILES = sorted(
+    path for folder in CORPUS.iterdir() for path in folder.iterdir() if path.name[1] == "_"
+)
 
 REASONS = {
     "arrow/n_bomb.arrow": "message 1: 1,125,899,906,842,624 bytes",
     "arrow/n_cut.arrow": "the file is cut short",
     "arrow/n_first.feather": "Feather of version 1",
     "arrow/n_offsets.arrow": "x: Offset invariant failure",
-    "arrow/n_stream_cut.arrow": "message 2 at byte 888 has 376 bytes, 306 are left: the file is cut short",
+    "arrow/n_stream_cut.arrow": "message 2 at byte 888 has 376 bytes, 306 are left: the file is "
+    "cut short",
     "arrow/n_text.arrow": "the schema at byte 0: a description of 544,501,614 bytes, 20 are left",
     "arrow/n_twice.arrow": "two columns have one name",
     "arrow/n_utf8.arrow": "x: Invalid UTF8 sequence",
@@ -206,11 +209,13 @@ REASONS = {
     "tar/n_volume.tar": r"of a kind that is not read \('V'\)",
     "text/n_binary.txt": "byte 4 is zero",
     "text/n_latin_1.txt": r"byte 3 \(0xe9\) is not UTF-8",
-    "tfrecord/n_cut.tfrecord": "the record at byte 362 is cut short: 286 bytes are left behind 1 whole record$",
+    "tfrecord/n_cut.tfrecord": "the record at byte 362 is cut short: 286 bytes are left behind 1 "
+    "whole record$",
     "tfrecord/n_flipped.tfrecord": "the record at byte 0: its 346 bytes do not match their checksum",
     "tfrecord/n_floats.tfrecord": "no tf.train.Example",
     "tfrecord/n_frames.tfrecord": "no tf.train.Example",
-    "tfrecord/n_head_cut.tfrecord": "the record at byte 651 is cut short: 7 bytes are left behind 2 whole records$",
+    "tfrecord/n_head_cut.tfrecord": "the record at byte 651 is cut short: 7 bytes are left behind "
+    "2 whole records$",
     "tfrecord/n_huge.tfrecord": "the record at byte 0 is cut short: .* behind 0 whole records",
     "tfrecord/n_length.tfrecord": "no length with its checksum",
     "tfrecord/n_text.tfrecord": "no TFRecord",
@@ -320,4 +325,6 @@ def test_reasons_name_files_that_exist():
 
 
 def test_corpus_files_are_small():
-    assert [path for path in CORPUS.rglob("*") if path.is_file() and path.stat().st_size > 100_000] == []
+    assert [
+        path for path in CORPUS.rglob("*") if path.is_file() and path.stat().st_size > 100_000
+    ] == []

@@ -48,9 +48,12 @@ def hdf5(path):
 
 
 DOUBLE = {
-    "a.pcd": lambda path: path.write_text(f"{PCD}1 2 3 4 5 6\n"), "a.ply": lambda path: path.write_text(PLY),
-    "a.yaml": lambda path: path.write_text('1: [.nan]\n"1": [1.0]\n'), "a.npz": npz, "a.h5": hdf5,
-}  # fmt: skip
+    "a.pcd": lambda path: path.write_text(f"{PCD}1 2 3 4 5 6\n"),
+    "a.ply": lambda path: path.write_text(PLY),
+    "a.yaml": lambda path: path.write_text('1: [.nan]\n"1": [1.0]\n'),
+    "a.npz": npz,
+    "a.h5": hdf5,
+}
 
 
 @pytest.mark.parametrize("name", DOUBLE)

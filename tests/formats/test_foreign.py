@@ -33,16 +33,26 @@ def test_a_file_of_another_name_is_known_by_its_first_bytes():
 
 
 def test_no_format_that_has_a_reader_is_in_the_table():
-    assert [suffix for one in UNSUPPORTED for suffix in one.suffixes if format_of(f"x{suffix}")] == []
+    assert [
+        suffix for one in UNSUPPORTED for suffix in one.suffixes if format_of(f"x{suffix}")
+    ] == []
 
 
 @pytest.mark.parametrize(
     "path",
     [
-        "README.md", "a/LICENSE", "licence.txt", "convert.py", "SHA256SUMS.sha256", "x.log", "requirements.txt",
-        "requirements-dev.txt", "version-1.2", "CITATION.cff",
+        "README.md",
+        "a/LICENSE",
+        "licence.txt",
+        "convert.py",
+        "SHA256SUMS.sha256",
+        "x.log",
+        "requirements.txt",
+        "requirements-dev.txt",
+        "version-1.2",
+        "CITATION.cff",
     ],
-)  # fmt: skip
+)
 def test_what_lies_beside_data_is_no_data(path):
     assert is_ancillary(path)
 
@@ -50,9 +60,18 @@ def test_what_lies_beside_data_is_no_data(path):
 @pytest.mark.parametrize(
     "path",
     [
-        "data.txt", "readings.csv", "license/0001.npy", "noticed.npy", "run.mcap", "x.json", "version-3.mcap",
-        "version_2.h5", "authors.parquet", "requirements.parquet", "Notice.tar.gz",
+        "data.txt",
+        "readings.csv",
+        "license/0001.npy",
+        "noticed.npy",
+        "run.mcap",
+        "x.json",
+        "version-3.mcap",
+        "version_2.h5",
+        "authors.parquet",
+        "requirements.parquet",
+        "Notice.tar.gz",
     ],
-)  # fmt: skip
+)
 def test_data_are_not_taken_for_what_lies_beside_them(path):
     assert not is_ancillary(path)

@@ -22,7 +22,9 @@ def test_names_values_and_headers_are_h5pys():
     values = read_all(DEMOS)
     with h5py.File(DEMOS) as file:
         found = []
-        file.visititems(lambda name, item: found.append(name) if isinstance(item, h5py.Dataset) else None)
+        file.visititems(
+            lambda name, item: found.append(name) if isinstance(item, h5py.Dataset) else None
+        )
         assert sorted(values) == sorted(found)
         for name in found:
             if name != "mask/train":
@@ -53,7 +55,14 @@ def test_attributes_are_numbers_and_text():
 
 def test_names_that_do_not_exist():
     with open_container(DEMOS) as container:
-        for name in ("data", "data/demo_0/nothing", "nothing/x", "", "data/./demo_0/actions", "data/demo_0/actions.x"):
+        for name in (
+            "data",
+            "data/demo_0/nothing",
+            "nothing/x",
+            "",
+            "data/./demo_0/actions",
+            "data/demo_0/actions.x",
+        ):
             with pytest.raises(KeyError):
                 container.read(name)
 
@@ -79,7 +88,9 @@ def test_types_that_are_values():
     assert values["filtered"].tolist() == list(range(100))
 
 
-@pytest.mark.parametrize(("name", "why"), [("empty", "empty dataspace"), ("reference", "type"), ("opaque", "type")])
+@pytest.mark.parametrize(
+    ("name", "why"), [("empty", "empty dataspace"), ("reference", "type"), ("opaque", "type")]
+)
 def test_types_that_are_no_values_are_not_listed_but_say_why(name, why):
     with open_container(CORPUS / "hdf5/y_types.hdf5") as container:
         assert name not in container.names()
@@ -89,7 +100,11 @@ def test_types_that_are_no_values_are_not_listed_but_say_why(name, why):
 
 def test_links_inside_the_file_are_followed_and_circles_end():
     with open_container(CORPUS / "hdf5/y_links.hdf5") as container:
-        assert container.names() == ["a/rel", "a/x", "b"]  # c is a second link to the group a, a/up leads back
+        assert container.names() == [
+            "a/rel",
+            "a/x",
+            "b",
+        ]  # c is a second link to the group a, a/up leads back
         for name in ("a/x", "a/rel", "b", "c/x", "a/up/a/up/a/x"):
             assert container.read(name).tolist() == [0, 1, 2]
 
@@ -166,7 +181,12 @@ def test_only_stars_stand_for_other_names(tmp_path):
 
 @pytest.mark.parametrize(
     "how",
-    [{}, {"chunks": (64, 7, 2)}, {"chunks": (64, 4, 5), "compression": "gzip"}, {"chunks": (1000, 7, 5)}],
+    [
+        {},
+        {"chunks": (64, 7, 2)},
+        {"chunks": (64, 4, 5), "compression": "gzip"},
+        {"chunks": (1000, 7, 5)},
+    ],
     ids=["contiguous", "chunks", "packed", "one chunk"],
 )
 @pytest.mark.parametrize("kept", [64 << 20, 0])
@@ -177,7 +197,16 @@ def test_rows_are_those_of_the_whole_wherever_the_last_were(tmp_path, monkeypatc
         file.create_dataset("a", data=rows, **how)
         file["b"] = file["a"]
     with open_container(tmp_path / "a.h5") as container:
-        for start, stop in [(0, 10), (10, 100), (100, 130), (50, 70), (60, 300), (300, 300), (290, 1200), (5, 4)]:
+        for start, stop in [
+            (0, 10),
+            (10, 100),
+            (100, 130),
+            (50, 70),
+            (60, 300),
+            (300, 300),
+            (290, 1200),
+            (5, 4),
+        ]:
             for name in ("a", "b"):
                 found = container.read_rows(name, start, stop)
                 assert found.dtype == np.float32
@@ -190,12 +219,16 @@ def test_a_chunk_that_two_calls_ask_for_is_read_once(tmp_path, monkeypatch):
         file.create_dataset("a", data=rows, chunks=(250, 400), compression="gzip")
         size = file["a"].id.get_storage_size()
     asked = [(start, start + 100) for start in range(0, 1000, 100)]
-    monkeypatch.setattr(h5py, "File", partial(h5py.File, rdcc_nbytes=1000))  # as if chunks were too large for its cache
+    monkeypatch.setattr(
+        h5py, "File", partial(h5py.File, rdcc_nbytes=1000)
+    )  # as if chunks were too large for its cache
 
     def read():
         with open_container(tmp_path / "a.h5") as container:
             before = _read_bytes()
-            np.testing.assert_array_equal(np.concatenate([container.read_rows("a", *one) for one in asked]), rows)
+            np.testing.assert_array_equal(
+                np.concatenate([container.read_rows("a", *one) for one in asked]), rows
+            )
             return _read_bytes() - before
 
     assert read() < 1.02 * size

@@ -15,9 +15,13 @@ from datacheck.formats.base import open_container
 from tests.formats.reading import CORPUS, read_all
 
 
-@pytest.mark.parametrize(("shape", "dtype"), [((4, 3), "u1"), ((4, 3), "u2"), ((4, 3, 3), "u1"), ((4, 3, 4), "u1")])
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((4, 3), "u1"), ((4, 3), "u2"), ((4, 3, 3), "u1"), ((4, 3, 4), "u1")]
+)
 def test_png_gives_what_was_stored(tmp_path, shape, dtype):
-    data = np.random.default_rng(0).integers(0, np.iinfo(dtype).max, shape, dtype=dtype, endpoint=True)
+    data = np.random.default_rng(0).integers(
+        0, np.iinfo(dtype).max, shape, dtype=dtype, endpoint=True
+    )
     Image.fromarray(data).save(tmp_path / "a.png")
     np.testing.assert_array_equal(read_all(tmp_path / "a.png")["image"], data)
 
@@ -46,13 +50,17 @@ def test_without_pillow_one_line_names_the_extra(monkeypatch):
 @pytest.mark.parametrize("suffix", ["png", "bmp", "ppm", "tiff", "webp"])
 def test_every_kind_of_file_is_read(tmp_path, suffix):
     pixels = np.random.default_rng(0).integers(0, 256, (5, 4, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(tmp_path / f"a.{suffix}", **({"lossless": True} if suffix == "webp" else {}))
+    Image.fromarray(pixels).save(
+        tmp_path / f"a.{suffix}", **({"lossless": True} if suffix == "webp" else {})
+    )
     np.testing.assert_array_equal(read_all(tmp_path / f"a.{suffix}")["image"], pixels)
 
 
 def png(kind, depth, rows):
     def chunk(name, data):
-        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        return (
+            struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        )
 
     head = struct.pack(">IIBBBBB", 2, len(rows), depth, kind, 0, 0, 0)
     body = zlib.compress(b"".join(b"\0" + row for row in rows))

@@ -63,13 +63,17 @@ def test_of_pieces_only_lines_that_are_wanted_are_parsed(suffix, wanted, tmp_pat
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jsonl, "_PIECE_BYTES", 64)
         whole, found = picked(path), picked(path, wanted)
-        assert [one for one in found if one[0] in wanted] == [one for one in whole if one[0] in wanted]
+        assert [one for one in found if one[0] in wanted] == [
+            one for one in whole if one[0] in wanted
+        ]
         assert all(wanted[0] <= number <= wanted[-1] for number, _ in found)
         assert len(found) <= 20 * len(wanted)  # 70 bytes hold no more: seven lines take 26 at least
 
 
 def picked(path, wanted=None):
-    return [pair for first, values in batches(path, wanted=wanted) for pair in enumerate(values, first)]
+    return [
+        pair for first, values in batches(path, wanted=wanted) for pair in enumerate(values, first)
+    ]
 
 
 def test_json_files_that_hold_a_list_and_json_lines_that_are_named_json(tmp_path):
@@ -109,7 +113,9 @@ def test_a_damaged_gzip_file_ends_in_a_format_error(tmp_path):
 
 TEXT = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-(2**53), 2**53), st.text(max_size=5)),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=3)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
@@ -118,7 +124,11 @@ TEXT = st.recursive(
 @given(records=st.lists(TEXT, max_size=5), newline=st.sampled_from(["\n", "\r\n"]))
 def test_what_json_wrote_comes_back(records, newline, tmp_path):
     path = tmp_path / "a.jsonl"
-    path.write_bytes(newline.join(json.dumps(r, ensure_ascii=False) for r in records).encode("utf-8", "surrogatepass"))
+    path.write_bytes(
+        newline.join(json.dumps(r, ensure_ascii=False) for r in records).encode(
+            "utf-8", "surrogatepass"
+        )
+    )
     assert [record for _, record in lines(path)] == records
 
 
@@ -130,13 +140,19 @@ def test_lines_as_one_value_are_capped_by_what_they_unpack_to(tmp_path, monkeypa
     assert len(list(lines(tmp_path / "a.jsonl.gz"))) == 112
 
 
-@given(st.lists(st.sampled_from([b"", b"[1]", b"  ", b'{"a": "b"}']), max_size=9), st.booleans(), st.integers(1, 4))
+@given(
+    st.lists(st.sampled_from([b"", b"[1]", b"  ", b'{"a": "b"}']), max_size=9),
+    st.booleans(),
+    st.integers(1, 4),
+)
 def test_a_piece_that_is_cut_loses_no_line_and_knows_where_each_is(held, ended, most):
     data = b"\n".join(held) + b"\n" * ended
     texts = data.splitlines(keepends=True)
     parts = list(jsonl.LineChunk(7, 100, data, len(texts)).cut(most)) if texts else []
     assert b"".join(part.data for part in parts) == data
-    assert [part.count for part in parts] == [len(texts[i : i + most]) for i in range(0, len(texts), most)]
+    assert [part.count for part in parts] == [
+        len(texts[i : i + most]) for i in range(0, len(texts), most)
+    ]
     for place, part in enumerate(parts):
         first = place * most
         assert (part.number, part.offset) == (7 + first, 100 + len(b"".join(texts[:first])))

@@ -41,7 +41,11 @@ def test_a_sweep_that_shrinks_after_it_was_opened_is_refused(tmp_path, rows):
 
 RNG = np.random.default_rng(3)
 XYZ = np.c_[RNG.uniform(-60, 60, (400, 2)), RNG.uniform(-3, 4, 400)]
-SHARE, RING, RGB = RNG.uniform(0, 1, (400, 1)), RNG.integers(0, 32, (400, 1)), RNG.integers(0, 256, (400, 3))
+SHARE, RING, RGB = (
+    RNG.uniform(0, 1, (400, 1)),
+    RNG.integers(0, 32, (400, 1)),
+    RNG.integers(0, 256, (400, 3)),
+)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +72,9 @@ INTEGERS = [
     RNG.integers(0, 256, 4000).astype(np.uint8),
     RNG.integers(0, 50_257, 4000).astype(np.uint16),  # tokens
     (50_257 * RNG.random(4000) ** 8).astype(np.uint16),  # most of them frequent ones
-    (RNG.integers(0, 20, 4000) | RNG.integers(0, 300, 4000) << 16).astype(np.uint32),  # SemanticKITTI
+    (RNG.integers(0, 20, 4000) | RNG.integers(0, 300, 4000) << 16).astype(
+        np.uint32
+    ),  # SemanticKITTI
     RNG.integers(-1, 40, 4000).astype(np.int64),  # masks of mmdetection3d
     RNG.integers(0, 128_256, 4000).astype(np.uint32),
 ]
@@ -79,7 +85,9 @@ def test_integers_are_no_coordinates(tmp_path, values):
     values.tofile(tmp_path / "a.bin")
     found = read_all(tmp_path / "a.bin")
     assert found["bytes"].tobytes() == values.tobytes()
-    with open_container(tmp_path / "a.bin", Hint(values.dtype.name)) as container:  # as a schema may say
+    with open_container(
+        tmp_path / "a.bin", Hint(values.dtype.name)
+    ) as container:  # as a schema may say
         np.testing.assert_array_equal(container.read("points"), values)
 
 

@@ -59,7 +59,9 @@ def test_garbage_ends_at_once(tmp_path, seed):
 
 def test_a_panic_of_the_decompressor_is_a_format_error(shared_data):
     with pytest.raises(FormatError, match="chunk table"):
-        read_all(shared_data / "f_malformed/PDAL-PDAL/laz/simple-laszip-compressor-version-1.2r0.laz")
+        read_all(
+            shared_data / "f_malformed/PDAL-PDAL/laz/simple-laszip-compressor-version-1.2r0.laz"
+        )
 
 
 def test_an_absent_decompressor_is_no_fault_of_the_file(monkeypatch):

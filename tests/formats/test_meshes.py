@@ -43,7 +43,10 @@ REAL = [
 
 def turned(corners) -> list:
     """Triangles with their lowest corner first, sorted: the same whatever corner a writer starts with."""
-    rows = [[tuple(c) for c in triangle] for triangle in np.round(np.asarray(corners, dtype=float), 9).tolist()]
+    rows = [
+        [tuple(c) for c in triangle]
+        for triangle in np.round(np.asarray(corners, dtype=float), 9).tolist()
+    ]
     starts = [row.index(min(row)) for row in rows]
     return sorted(row[k:] + row[:k] for row, k in zip(rows, starts, strict=True))
 

@@ -35,7 +35,11 @@ def same(container, data):
         found = container.read(name)
         assert type(found) is type(value)
         if isinstance(value, np.ndarray):
-            assert (found.dtype, found.shape, found.tobytes()) == (value.dtype, value.shape, value.tobytes())
+            assert (found.dtype, found.shape, found.tobytes()) == (
+                value.dtype,
+                value.shape,
+                value.tobytes(),
+            )
             assert container.peek(name) == (value.shape, value.dtype.str)
         else:
             assert found == value
@@ -44,15 +48,26 @@ def same(container, data):
 def frame(seed, name="mug"):
     rng = np.random.default_rng(seed)
     joints, flags = rng.random((21, 3)), rng.integers(0, 2, 778).astype(np.uint8)
-    return {"joints": joints, "flags": flags, "cam": ["0", "1"], "label": 7, "name": name, "beta": None}
+    return {
+        "joints": joints,
+        "flags": flags,
+        "cam": ["0", "1"],
+        "label": 7,
+        "name": name,
+        "beta": None,
+    }
 
 
-@pytest.mark.parametrize("write", [draw.dumps, *(lambda r, p=p: pickle.dumps(r, protocol=p) for p in range(2, 6))])
+@pytest.mark.parametrize(
+    "write", [draw.dumps, *(lambda r, p=p: pickle.dumps(r, protocol=p) for p in range(2, 6))]
+)
 def test_the_third_of_many_alike_is_cut_and_holds_its_own_values(write, unpickled):
     for seed in range(6):
         data = write(frame(seed))
         same(_parse(data, Hint()), data)
-    if write is draw.dumps:  # newer protocols may hold bytes as text, whose length differs from file to file
+    if (
+        write is draw.dumps
+    ):  # newer protocols may hold bytes as text, whose length differs from file to file
         assert len(unpickled) == 3  # the first, the second, and the proof
 
 
@@ -80,12 +95,15 @@ def test_damage_outside_the_arrays_is_found_as_before():
         broken = datas[3][:place] + bytes([datas[3][place] ^ 0x11]) + datas[3][place + 1 :]
         said = complaint(broken, unpickle)
         assert said == complaint(broken, lambda data: _parse(data, Hint()))
-        if said is None and not any(isinstance(value, FormatError) for value in unpickle(broken).values()):
+        if said is None and not any(
+            isinstance(value, FormatError) for value in unpickle(broken).values()
+        ):
             same(_parse(broken, Hint()), broken)
 
 
 numbers = hnp.arrays(
-    st.sampled_from(["u1", "<f4", "<f8", ">f8", "<i8", "?"]), hnp.array_shapes(min_dims=0, max_dims=3, min_side=0)
+    st.sampled_from(["u1", "<f4", "<f8", ">f8", "<i8", "?"]),
+    hnp.array_shapes(min_dims=0, max_dims=3, min_side=0),
 )
 
 
@@ -98,7 +116,9 @@ def test_whatever_the_arrays_cutting_gives_what_unpickling_gives(record, protoco
     pickle_safe._templates.clear()
     others = [
         {
-            name: np.frombuffer((noise * (a.nbytes + 1))[n : n + a.nbytes], a.dtype).reshape(a.shape)
+            name: np.frombuffer((noise * (a.nbytes + 1))[n : n + a.nbytes], a.dtype).reshape(
+                a.shape
+            )
             for name, a in record.items()
         }
         for n in range(3)
@@ -118,12 +138,22 @@ def test_the_store_of_moulds_stays_small(tmp_path):
 
 def _array(data, name, size, put=b""):
     """Return opcodes of protocol 2 that make an array of one axis; `put` stands behind the text of its data."""
-    dtype = b"cnumpy\ndtype\nU\x02" + name + b"K\x00K\x01\x87R(K\x03U\x01<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
-    head = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R(K\x01(K" + bytes([size]) + b"t"
+    dtype = (
+        b"cnumpy\ndtype\nU\x02"
+        + name
+        + b"K\x00K\x01\x87R(K\x03U\x01<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+    )
+    head = (
+        b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R(K\x01(K"
+        + bytes([size])
+        + b"t"
+    )
     return head + dtype + b"\x89U" + bytes([len(data)]) + data + put + b"tb"
 
 
-@pytest.mark.parametrize("again", [b"h\x05Ns", b""])  # the data of the second array once more as a key: None under it
+@pytest.mark.parametrize(
+    "again", [b"h\x05Ns", b""]
+)  # the data of the second array once more as a key: None under it
 def test_an_array_whose_bytes_are_a_key_as_well_is_never_cut(again, unpickled):
     for mark in (b"AAAAAA", b"BBBBBB", b"joints", b"CCCCCC"):
         joints = np.arange(20, dtype="<f4") + mark[0]
@@ -132,4 +162,6 @@ def test_an_array_whose_bytes_are_a_key_as_well_is_never_cut(again, unpickled):
         told = pickle.loads(data, encoding="latin1")  # noqa: S301  our own
         found = _parse(data, Hint())
         assert ("joints" in found.names()) == (told["joints"] is not None)
-    assert len(unpickled) == (4 if again else 3)  # where it may be cut: the first, the second, and the proof
+    assert len(unpickled) == (
+        4 if again else 3
+    )  # where it may be cut: the first, the second, and the proof

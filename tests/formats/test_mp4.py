@@ -15,17 +15,23 @@ MP4 = CORPUS / "mp4"
 
 
 def test_times_are_ticks_over_the_clock():
-    np.testing.assert_array_equal(read_all(MP4 / "y_end.mp4")["times"], np.arange(10) * 512 / 12_800)
+    np.testing.assert_array_equal(
+        read_all(MP4 / "y_end.mp4")["times"], np.arange(10) * 512 / 12_800
+    )
     np.testing.assert_array_equal(read_all(MP4 / "y_front.mp4")["times"], np.arange(10) / 25)
 
 
 def test_of_sound_and_video_the_video_is_taken_with_its_uneven_steps():
-    np.testing.assert_array_equal(read_all(MP4 / "y_sound.mov")["times"], np.array([0, 20, 40, 100, 120, 140]) / 600)
+    np.testing.assert_array_equal(
+        read_all(MP4 / "y_sound.mov")["times"], np.array([0, 20, 40, 100, 120, 140]) / 600
+    )
 
 
 def test_frames_that_are_shown_in_another_order_are_put_in_order():
     decoded, later = np.array([0, 200, 400, 600]), np.array([0, 600, -200, -200])
-    np.testing.assert_array_equal(read_all(MP4 / "y_order.m4v")["times"], np.sort(decoded + later) / 1000)
+    np.testing.assert_array_equal(
+        read_all(MP4 / "y_order.m4v")["times"], np.sort(decoded + later) / 1000
+    )
 
 
 def test_a_file_that_ends_early_is_never_read_as_a_shorter_video(tmp_path):

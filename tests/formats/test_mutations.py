@@ -15,7 +15,23 @@ from datacheck.errors import FormatError
 from tests.formats.reading import CORPUS, read_all
 
 PURE = (
-    *("bvh", "json", "jsonl", "kitti", "mds", "mp4", "npy", "npz", "obj", "off", "pcd", "pickle", "ply", "tar", "text"),
+    *(
+        "bvh",
+        "json",
+        "jsonl",
+        "kitti",
+        "mds",
+        "mp4",
+        "npy",
+        "npz",
+        "obj",
+        "off",
+        "pcd",
+        "pickle",
+        "ply",
+        "tar",
+        "text",
+    ),
     *("tfrecord", "torch", "wav", "yaml"),
 )
 FOREIGN = ("arrow", "hdf5", "image", "las", "parquet")
@@ -89,7 +105,9 @@ print(read, refused)
 def test_flipped_bits_do_not_kill_a_library(name, repository):
     files = sorted(str(p) for p in (CORPUS / name).glob("y_*"))
     command = [sys.executable, "-W", "ignore", "-c", IN_A_CHILD, "7", *files]
-    done = subprocess.run(command, cwd=repository, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command, cwd=repository, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     read, refused = map(int, done.stdout.split())
     assert read + refused == 60 * len(files)

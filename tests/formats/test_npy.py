@@ -23,7 +23,9 @@ PLAIN = st.one_of(
     arrays.unsigned_integer_dtypes(endianness="?"),
     arrays.floating_dtypes(endianness="?", sizes=(16, 32, 64)),
 )
-ARRAYS = PLAIN.flatmap(lambda dtype: arrays.arrays(dtype, arrays.array_shapes(min_dims=0, max_dims=4, min_side=0)))
+ARRAYS = PLAIN.flatmap(
+    lambda dtype: arrays.arrays(dtype, arrays.array_shapes(min_dims=0, max_dims=4, min_side=0))
+)
 
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -45,7 +47,9 @@ def test_every_way_of_reading_gives_the_same(tmp_path, count, dtype):
     np.testing.assert_array_equal(read_all(tmp_path / "a.npy")["array"], array)
 
 
-@pytest.mark.parametrize("door", [lambda path: path, lambda path: File(ConfinedFolder(path.parent), path.name)])
+@pytest.mark.parametrize(
+    "door", [lambda path: path, lambda path: File(ConfinedFolder(path.parent), path.name)]
+)
 def test_large_plain_arrays_are_mapped_not_read(tmp_path, door):
     np.save(tmp_path / "a.npy", np.zeros((3_000_000, 3), "f4"))
     with open_container(door(tmp_path / "a.npy")) as container:
@@ -62,7 +66,9 @@ def test_a_large_file_that_grew_or_shrank_is_refused(tmp_path):
     whole = path.read_bytes()
     for damaged in (whole[:-1], whole + b"\0"):
         path.write_bytes(damaged)
-        with pytest.raises(FormatError, match=r"needs 800,000 bytes, the file holds (799,999|800,001)"):
+        with pytest.raises(
+            FormatError, match=r"needs 800,000 bytes, the file holds (799,999|800,001)"
+        ):
             open_container(path)
 
 
@@ -79,7 +85,10 @@ def test_objects_strings_structures_and_complex_numbers():
     assert read_all(CORPUS / "npy/y_captions.npy") == {"array": ["a cup", None, "two cups"]}
     assert read_all(CORPUS / "npy/y_strings.npy") == {"array": ["mug", "bowl"]}
     structured = read_all(CORPUS / "npy/y_structured.npy")
-    assert {name: value.tolist() for name, value in structured.items()} == {"array.x": [1.5, 3.5], "array.id": [2, 4]}
+    assert {name: value.tolist() for name, value in structured.items()} == {
+        "array.x": [1.5, 3.5],
+        "array.id": [2, 4],
+    }
     assert read_all(CORPUS / "npy/y_complex.npy")["array"].tolist() == [[1, 2], [3, -4]]
 
 
@@ -154,7 +163,11 @@ def test_names_of_columns_are_as_they_are_and_headers_of_python_2_are_read(tmp_p
     np.save(tmp_path / "a.npy", rows)
     found = read_all(tmp_path / "a.npy")
     assert {name.rpartition(".")[2].rpartition("/")[2] for name in found} >= {"q1L", "q1", "arm0L"}
-    assert next(value for name, value in found.items() if name.endswith("q1L")).tolist() == [1, 2, 3]
+    assert next(value for name, value in found.items() if name.endswith("q1L")).tolist() == [
+        1,
+        2,
+        3,
+    ]
     whole = (tmp_path / "a.npy").read_bytes()
     (tmp_path / "b.npy").write_bytes(whole.replace(b"'shape': (3,), ", b"'shape': (3L,),"))
     with pytest.warns(UserWarning, match="created on Python 2"):

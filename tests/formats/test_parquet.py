@@ -51,7 +51,12 @@ def test_a_column_that_is_known_to_be_even_is_not_read_to_know_it(tmp_path, monk
     monkeypatch.setattr(parquet, "_LARGE_BYTES", 1000)
     monkeypatch.setattr(parquet, "_BUFFER_BYTES", 1 << 16)
     rows = np.random.default_rng(0).random((5000, 100), np.float32)
-    pq.write_table(pa.table({"a": rows.tolist()}), tmp_path / "a.parquet", use_dictionary=False, data_page_size=1 << 16)
+    pq.write_table(
+        pa.table({"a": rows.tolist()}),
+        tmp_path / "a.parquet",
+        use_dictionary=False,
+        data_page_size=1 << 16,
+    )
     size = (tmp_path / "a.parquet").stat().st_size
     read = []
     for known in (True, False):
@@ -87,9 +92,13 @@ def test_only_the_row_groups_that_are_asked_for_are_read(tmp_path):
     """The last row group is damaged."""
     path = tmp_path / "a.parquet"
     pq.write_table(
-        pa.table({"x": np.arange(90)}), path, row_group_size=30, write_page_checksum=True, use_dictionary=False,
+        pa.table({"x": np.arange(90)}),
+        path,
+        row_group_size=30,
+        write_page_checksum=True,
+        use_dictionary=False,
         compression="none",
-    )  # fmt: skip
+    )
     data = bytearray(path.read_bytes())
     data[data.index(np.arange(70, 75).tobytes())] ^= 1
     path.write_bytes(data)
@@ -101,8 +110,13 @@ def test_only_the_row_groups_that_are_asked_for_are_read(tmp_path):
 
 def test_a_column_far_larger_than_its_bytes_is_not_unpacked(tmp_path):
     zeros = pa.DictionaryArray.from_arrays(np.zeros(1 << 26, "i1"), np.zeros(1))
-    pq.write_table(pa.table({"x": zeros}), tmp_path / "a.parquet", compression="zstd", row_group_size=1 << 26)
-    with open_container(tmp_path / "a.parquet") as table, pytest.raises(FormatError, match="1100:1"):
+    pq.write_table(
+        pa.table({"x": zeros}), tmp_path / "a.parquet", compression="zstd", row_group_size=1 << 26
+    )
+    with (
+        open_container(tmp_path / "a.parquet") as table,
+        pytest.raises(FormatError, match="1100:1"),
+    ):
         table.read("x")
 
 
@@ -113,7 +127,13 @@ def test_a_header_tells_lists_of_one_length_from_others(tmp_path, at):
     other = [*lists[:at], [1.0], *lists[at + 1 :]]
     nested = [[row, row] for row in lists]
     uneven = [*nested[:at], [lists[0], [1.0]], *nested[at + 1 :]]
-    columns = {"even": lists, "other": other, "nested": nested, "uneven": uneven, "none": [None, *lists[1:]]}
+    columns = {
+        "even": lists,
+        "other": other,
+        "nested": nested,
+        "uneven": uneven,
+        "none": [None, *lists[1:]],
+    }
     pq.write_table(pa.table(columns), tmp_path / "a.parquet", row_group_size=4)
     with open_container(tmp_path / "a.parquet") as container:
         assert (
@@ -136,7 +156,9 @@ def test_an_empty_place_is_nan_among_floats_and_an_empty_text_among_texts():
         assert table.read_rows("x", 1, 2).dtype == table.peek("x")[1] == "<f8"
 
 
-@pytest.mark.parametrize("values", [[1, None], [True, None], [date(2026, 1, 1), None], [[1], None], [["a"], None]])
+@pytest.mark.parametrize(
+    "values", [[1, None], [True, None], [date(2026, 1, 1), None], [[1], None], [["a"], None]]
+)
 def test_other_empty_places_are_refused(tmp_path, values):
     """A whole number has no value that means "none"; with NaN the dtype of a column would depend on its rows."""
     pq.write_table(pa.table({"x": values}), tmp_path / "a.parquet")

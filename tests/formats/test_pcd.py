@@ -39,14 +39,23 @@ def test_ascii_counts_and_version_5():
 def test_lzf_against_the_format_by_hand():
     assert unpack_lzf(b"\x02abc", 3) == b"abc"  # three literals
     assert unpack_lzf(b"\x02abc\x20\x02", 6) == b"abcabc"  # 3 bytes from 3 back
-    assert unpack_lzf(b"\x00a\xe0\x01\x00", 11) == b"a" * 11  # 10 bytes from 1 back: overlaps itself
+    assert (
+        unpack_lzf(b"\x00a\xe0\x01\x00", 11) == b"a" * 11
+    )  # 10 bytes from 1 back: overlaps itself
     assert unpack_lzf(b"\x01ab\x60\x01", 7) == b"abababa"
     assert unpack_lzf(b"", 0) == b""
 
 
 @pytest.mark.parametrize(
     ("data", "size"),
-    [(b"\x02ab", 3), (b"\x20\x00", 3), (b"\x00a\x20", 4), (b"\x00a\xe0", 9), (b"\x02abc", 2), (b"", 1)],
+    [
+        (b"\x02ab", 3),
+        (b"\x20\x00", 3),
+        (b"\x00a\x20", 4),
+        (b"\x00a\xe0", 9),
+        (b"\x02abc", 2),
+        (b"", 1),
+    ],
 )
 def test_lzf_refuses_what_is_cut_or_leads_outside(data, size):
     with pytest.raises(FormatError):
@@ -78,9 +87,13 @@ def test_real_clouds(shared_data):
     assert mug["colors"].shape == (307200, 3)
 
 
-@pytest.mark.parametrize(("written", "fits"), [("18446744073709549568", True), ("18446744073709551616", False)])
+@pytest.mark.parametrize(
+    ("written", "fits"), [("18446744073709549568", True), ("18446744073709551616", False)]
+)
 def test_ascii_numbers_are_held_to_the_declared_type(tmp_path, written, fits):
-    (tmp_path / "a.pcd").write_text(f"FIELDS t\nSIZE 8\nTYPE U\nWIDTH 1\nHEIGHT 1\nDATA ascii\n{written}\n")
+    (tmp_path / "a.pcd").write_text(
+        f"FIELDS t\nSIZE 8\nTYPE U\nWIDTH 1\nHEIGHT 1\nDATA ascii\n{written}\n"
+    )
     if fits:
         assert read_all(tmp_path / "a.pcd")["t"].tolist() == [int(written)]
     else:
@@ -91,8 +104,12 @@ def test_ascii_numbers_are_held_to_the_declared_type(tmp_path, written, fits):
 def test_times_in_nanoseconds_stay_exact_in_text(tmp_path):
     """float64 makes one of the three."""
     times = [1700000000123456789, 1700000000123456796, 1700000000123456803, -5]
-    header = "VERSION .7\nFIELDS x y z t\nSIZE 4 4 4 8\nTYPE F F F I\nCOUNT 1 1 1 1\nWIDTH 4\nHEIGHT 1\n"
+    header = (
+        "VERSION .7\nFIELDS x y z t\nSIZE 4 4 4 8\nTYPE F F F I\nCOUNT 1 1 1 1\nWIDTH 4\nHEIGHT 1\n"
+    )
     body = "".join(f"1 2 3 {time}\n" for time in times)
-    (tmp_path / "a.pcd").write_text(f"# .PCD v.7\n{header}VIEWPOINT 0 0 0 1 0 0 0\nPOINTS 4\nDATA ascii\n{body}")
+    (tmp_path / "a.pcd").write_text(
+        f"# .PCD v.7\n{header}VIEWPOINT 0 0 0 1 0 0 0\nPOINTS 4\nDATA ascii\n{body}"
+    )
     values = read_all(tmp_path / "a.pcd")
     assert (values["t"].dtype, values["t"].tolist()) == (np.int64, times)

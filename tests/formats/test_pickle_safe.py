@@ -21,13 +21,16 @@ from tests.formats.reading import CORPUS, read_all
 
 NUMBERS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.booleans())
 ARRAYS = arrays.arrays(
-    st.sampled_from(["<f4", "<f8", ">f8", "<i2", "?", "u1"]), arrays.array_shapes(min_dims=0, min_side=0)
+    st.sampled_from(["<f4", "<f8", ">f8", "<i2", "?", "u1"]),
+    arrays.array_shapes(min_dims=0, min_side=0),
 )
 
 
 @settings(max_examples=200)
 @given(
-    items=st.dictionaries(st.text("abcXYZ_ é", min_size=1), st.one_of(ARRAYS, NUMBERS, st.text("xyé中"))),
+    items=st.dictionaries(
+        st.text("abcXYZ_ é", min_size=1), st.one_of(ARRAYS, NUMBERS, st.text("xyé中"))
+    ),
     protocol=st.sampled_from([0, 2, 3, 4, 5]),
 )
 def test_values_are_those_that_were_pickled(items, protocol):
@@ -47,7 +50,15 @@ def test_ho3d_frames_of_every_protocol(protocol):
     values = read_all(path)
     reference = pickle.loads(path.read_bytes())  # noqa: S301  our own file
     assert "objRot" not in values  # None: absent
-    for name in ("camMat", "handJoints3D", "handPose", "objCorners3D", "handVertContact", "objLabel", "scale"):
+    for name in (
+        "camMat",
+        "handJoints3D",
+        "handPose",
+        "objCorners3D",
+        "handVertContact",
+        "objLabel",
+        "scale",
+    ):
         np.testing.assert_array_equal(values[name], reference[name])
         assert values[name].dtype == np.asarray(reference[name]).dtype
     assert values["camIDList"] == ["0", "1"]
@@ -76,7 +87,9 @@ def test_nested_mappings_lists_and_ordered_mappings():
 
 @pytest.mark.parametrize(("within", "kind"), [("", np.asarray), ("", list), ("demos/", np.asarray)])
 def test_mappings_with_arrays_in_a_list_are_groups_in_the_order_of_the_list(within, kind):
-    demos = [{"obs": kind([0.5, i, float("nan") if i == 7 else 1.0]), "task": "pick"} for i in range(11)]
+    demos = [
+        {"obs": kind([0.5, i, float("nan") if i == 7 else 1.0]), "task": "pick"} for i in range(11)
+    ]
     found = unpickle(pickle.dumps({"demos": demos, "n": 3} if within else demos, 4))
     assert [name for name in found if name != "n"] == [
         f"{within}{i:02}/{name}" for i in range(11) for name in ("obs", "task")
@@ -116,7 +129,11 @@ def test_what_is_no_mapping_has_a_name_of_its_kind():
 
 
 def test_one_value_that_cannot_be_handed_on_does_not_lose_the_others():
-    found = unpickle(pickle.dumps({"good": np.arange(2), "bad": {1, 2}, "nan": [float("nan"), "x"], "big": 2**70}, 4))
+    found = unpickle(
+        pickle.dumps(
+            {"good": np.arange(2), "bad": {1, 2}, "nan": [float("nan"), "x"], "big": 2**70}, 4
+        )
+    )
     assert found["good"].tolist() == [0, 1]
     assert all(isinstance(found[name], FormatError) for name in ("bad", "nan", "big"))
 
@@ -155,7 +172,9 @@ def test_the_extension_registry_is_no_way_around():
         copyreg.remove_extension("os", "system", 0x41)
 
 
-@pytest.mark.parametrize("name", ["n_memo", "n_long_text", "n_huge_reconstruct", "n_laughs", "n_call_ndarray"])
+@pytest.mark.parametrize(
+    "name", ["n_memo", "n_long_text", "n_huge_reconstruct", "n_laughs", "n_call_ndarray"]
+)
 def test_bombs_end_at_once(name):
     start = time.process_time()
     with pytest.raises(FormatError):
@@ -221,7 +240,9 @@ def test_an_array_or_dtype_takes_one_state():
 @pytest.mark.parametrize("name", ["y_joblib.pkl", "y_joblib_zlib.pkl"])
 @pytest.mark.parametrize("by_size", [True, False])
 def test_arrays_that_joblib_appends_are_read(name, by_size, monkeypatch):
-    monkeypatch.setattr(budget, "BY_SIZE", by_size)  # a child's unpickler, and the one of a process without limits
+    monkeypatch.setattr(
+        budget, "BY_SIZE", by_size
+    )  # a child's unpickler, and the one of a process without limits
     found = read_all(CORPUS / "pickle" / name)
     assert np.array_equal(found["dof"], np.arange(12).reshape(4, 3))
     assert (found["dof"].dtype, found["root"].dtype, found["none"].shape) == ("f4", "i8", (0, 3))
@@ -239,7 +260,12 @@ def test_the_attributes_of_an_ordered_dict_are_dropped(tmp_path):
 @pytest.mark.parametrize("protocol", [2, 4, 5])
 def test_arrays_of_any_order_of_axes_are_as_they_were(protocol):
     values = np.arange(60.0).reshape(3, 4, 5)
-    made = {"t": values.transpose(2, 0, 1), "f": np.asfortranarray(values), "s": values.swapaxes(0, 1), "c": values}
+    made = {
+        "t": values.transpose(2, 0, 1),
+        "f": np.asfortranarray(values),
+        "s": values.swapaxes(0, 1),
+        "c": values,
+    }
     found = unpickle(pickle.dumps(made, protocol))
     for name, value in made.items():
         assert np.array_equal(found[name], value), name

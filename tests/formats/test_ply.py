@@ -9,7 +9,11 @@ import pytest
 from datacheck.errors import FormatError
 from tests.formats.reading import CORPUS, read_all
 
-GROUPS = {"points": ("x", "y", "z"), "normals": ("nx", "ny", "nz"), "colors": ("red", "green", "blue")}
+GROUPS = {
+    "points": ("x", "y", "z"),
+    "normals": ("nx", "ny", "nz"),
+    "colors": ("red", "green", "blue"),
+}
 
 
 def compare(path) -> None:
@@ -31,20 +35,27 @@ def compare(path) -> None:
         assert values["faces"].tolist() == fans
 
 
-@pytest.mark.parametrize("name", ["ascii", "crlf", "quad", "little", "big", "little_mixed", "big_mixed"])
+@pytest.mark.parametrize(
+    "name", ["ascii", "crlf", "quad", "little", "big", "little_mixed", "big_mixed"]
+)
 def test_corpus_files(name):
     compare(CORPUS / f"ply/y_{name}.ply")
 
 
 @pytest.mark.parametrize(
-    "name", ["bunny", "fuze", "featuretype", "cube_blender_uv", "points_bin", "tet", "multi", "metadata"]
+    "name",
+    ["bunny", "fuze", "featuretype", "cube_blender_uv", "points_bin", "tet", "multi", "metadata"],
 )
 def test_real_files(shared_data, name):
     compare(shared_data / f"a_pointclouds/mikedh-trimesh/{name}.ply")
 
 
 def test_a_quad_is_a_fan():
-    assert read_all(CORPUS / "ply/y_quad.ply")["faces"].tolist() == [[0, 1, 2], [0, 2, 3], [0, 1, 2]]
+    assert read_all(CORPUS / "ply/y_quad.ply")["faces"].tolist() == [
+        [0, 1, 2],
+        [0, 2, 3],
+        [0, 1, 2],
+    ]
 
 
 def test_lists_and_other_elements_are_named_after_them():
@@ -69,10 +80,15 @@ def test_a_comment_may_speak_of_the_end_of_the_header(tmp_path):
     assert read_all(tmp_path / "a.ply")["points"].tolist() == [[1, 2, 3]]
 
 
-@pytest.mark.parametrize("comment", ["a\x0bproperty float w", "a\x1cproperty float w", "a\rproperty float w"])
+@pytest.mark.parametrize(
+    "comment", ["a\x0bproperty float w", "a\x1cproperty float w", "a\rproperty float w"]
+)
 def test_a_line_that_only_some_readers_see_is_refused(tmp_path, comment):
     """plyfile and rply take all of it for a comment; `str.splitlines` ends lines there."""
-    header = f"ply\nformat ascii 1.0\ncomment {comment}\nelement vertex 1\nproperty float x\nend_header\n1\n"
+    header = (
+        f"ply\nformat ascii 1.0\ncomment {comment}\nelement vertex 1\nproperty float "
+        f"x\nend_header\n1\n"
+    )
     (tmp_path / "a.ply").write_bytes(header.encode())
     with pytest.raises(FormatError, match="readers differ"):
         read_all(tmp_path / "a.ply")
@@ -99,33 +115,51 @@ def test_the_header_ends_at_a_line_of_its_own(tmp_path, last):
 @pytest.mark.parametrize("count", ["2.5", "-1", "nan", "inf"])
 def test_a_list_has_a_whole_number_of_entries(tmp_path, count):
     (tmp_path / "a.ply").write_text(
-        f"ply\nformat ascii 1.0\nelement face 1\nproperty list uchar int vertex_indices\nend_header\n{count} 0 0 0\n"
+        f"ply\nformat ascii 1.0\nelement face 1\nproperty list uchar int "
+        f"vertex_indices\nend_header\n{count} 0 0 0\n"
     )
     with pytest.raises(FormatError, match="entries"):
         read_all(tmp_path / "a.ply")
 
 
 @pytest.mark.parametrize(
-    "sizes", [[3] * 40 + [4], [3, 4] * 30, [4] * 20 + [3, 5, 3] * 9 + [0] * 50 + [3], [0, 1, 2] * 3000 + [7] * 100]
+    "sizes",
+    [
+        [3] * 40 + [4],
+        [3, 4] * 30,
+        [4] * 20 + [3, 5, 3] * 9 + [0] * 50 + [3],
+        [0, 1, 2] * 3000 + [7] * 100,
+    ],
 )
 def test_lists_of_several_lengths_are_read_in_order(tmp_path, sizes):
     rows = b"".join(
-        bytes([size]) + np.arange(number, number + size, dtype="<i4").tobytes() + bytes([number % 256])
+        bytes([size])
+        + np.arange(number, number + size, dtype="<i4").tobytes()
+        + bytes([number % 256])
         for number, size in enumerate(sizes)
     )
     head = f"ply\nformat binary_little_endian 1.0\nelement odd {len(sizes)}\n"
     head += "property list uchar int items\nproperty uchar number\nend_header\n"
     (tmp_path / "a.ply").write_bytes(head.encode() + rows)
-    values, reference = read_all(tmp_path / "a.ply"), plyfile.PlyData.read(tmp_path / "a.ply")["odd"]
+    values, reference = (
+        read_all(tmp_path / "a.ply"),
+        plyfile.PlyData.read(tmp_path / "a.ply")["odd"],
+    )
     assert values["odd.items"].tolist() == np.concatenate(reference["items"]).tolist()
     assert values["odd.items.lengths"].tolist() == list(map(len, reference["items"])) == sizes
     assert values["odd.number"].tolist() == reference["number"].tolist()
 
 
 @pytest.mark.parametrize(
-    "line", ["format ascii 7.0", "format ascii 1.0 uint", "element vertex 1 2", "property float x y",
-             "property list uchar int a b"],
-)  # fmt: skip
+    "line",
+    [
+        "format ascii 7.0",
+        "format ascii 1.0 uint",
+        "element vertex 1 2",
+        "property float x y",
+        "property list uchar int a b",
+    ],
+)
 def test_a_header_line_with_other_words_than_its_own_is_refused(tmp_path, line):
     """plyfile raises at each."""
     lines = ["format ascii 1.0", "element vertex 1", "property float x"]

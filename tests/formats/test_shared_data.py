@@ -28,7 +28,11 @@ def listed(root: Path) -> list[Path]:
 def opening(root: Path) -> dict[str, bool]:
     """What the index of the data says: path to whether the usual reader opens it."""
     rows = (re.split(r"(?<!\\)\|", line) for line in (root / "INDEX.md").read_text().splitlines())
-    return {row[1].strip().rstrip("/"): row[6].strip() == "True" for row in rows if len(row) > 7 and "/" in row[1]}
+    return {
+        row[1].strip().rstrip("/"): row[6].strip() == "True"
+        for row in rows
+        if len(row) > 7 and "/" in row[1]
+    }
 
 
 @pytest.mark.parametrize(
@@ -62,7 +66,11 @@ def test_malformed_files_are_read_or_refused(shared_data):
 
 # From the index of the data: what is inside, as its authors' tools measured it.
 SHAPES = {
-    "a_pointclouds/mikedh-trimesh/bunny.ply": {"points": (8171, 3), "faces": (16301, 3), "confidence": (8171,)},
+    "a_pointclouds/mikedh-trimesh/bunny.ply": {
+        "points": (8171, 3),
+        "faces": (16301, 3),
+        "confidence": (8171,),
+    },
     "a_pointclouds/mikedh-trimesh/ballA.off": {"points": (1900, 3), "faces": (3796, 3)},
     "a_pointclouds/daavoo-pyntcloud/diamond.npz": {"points.x": (6,), "mesh.v1": (8,)},
     "a_pointclouds/laspy-laspy/plane.laz": {"points": (28185, 3), "colors": (28185, 3)},
@@ -112,7 +120,9 @@ def test_hostile_sizes_of_the_real_corpus_are_refused(shared_data):
 
 
 def test_extremes_of_a_scan_are_those_of_the_index(shared_data):
-    path = shared_data / "b_scenes_labels/open-mmlab-mmdetection3d/demo/data/scannet/scene0000_00.bin"
+    path = (
+        shared_data / "b_scenes_labels/open-mmlab-mmdetection3d/demo/data/scannet/scene0000_00.bin"
+    )
     from datacheck.formats.base import Hint, open_container
 
     with open_container(path, Hint("float32", (6,))) as container:

@@ -53,9 +53,14 @@ def test_every_member_has_the_bytes_that_were_put_in(tmp_path_factory, files, fo
 def test_the_end_of_a_name_says_what_a_member_is(tmp_path):
     points = np.arange(6, dtype=np.float32).reshape(2, 3)
     files = {
-        "a/7.points.npy": npy(points), "a/7.cls": b" -3\n", "a/7.txt": b"42", "a/7.mp4": b"\0\1",
-        "a/7.JSON": b'{"n": [1, 2], "m": {"k": 0}}', "a/7.list.json": b'["x", 1]', "a/7.table.csv": b"x,y\n1,2\n3,4\n",
-    }  # fmt: skip
+        "a/7.points.npy": npy(points),
+        "a/7.cls": b" -3\n",
+        "a/7.txt": b"42",
+        "a/7.mp4": b"\0\1",
+        "a/7.JSON": b'{"n": [1, 2], "m": {"k": 0}}',
+        "a/7.list.json": b'["x", 1]',
+        "a/7.table.csv": b"x,y\n1,2\n3,4\n",
+    }
     found = read_all(archive(tmp_path / "a.tar", files))
     assert np.array_equal(found.pop("a/7/points.npy"), points)
     assert found.pop("a/7/cls") == -3
@@ -78,7 +83,9 @@ def test_pictures_are_decoded_when_they_are_asked_for(tmp_path):
     picture = Image.new("RGB", (5, 4), (9, 8, 7))
     stream = io.BytesIO()
     picture.save(stream, "PNG")
-    path = archive(tmp_path / "a.tar", {"0.png": stream.getvalue(), "1.png": stream.getvalue()[:-12]})
+    path = archive(
+        tmp_path / "a.tar", {"0.png": stream.getvalue(), "1.png": stream.getvalue()[:-12]}
+    )
     with open_container(path) as shard:
         assert shard.peek("0/png") == ((4, 5, 3), "|u1")
         assert (shard.read("0/png") == [9, 8, 7]).all()
@@ -87,12 +94,17 @@ def test_pictures_are_decoded_when_they_are_asked_for(tmp_path):
 
 
 def test_of_a_table_only_the_header_is_read_where_it_is_asked_for(tmp_path):
-    path = archive(tmp_path / "a.tar", {"0.points.npy": npy(np.zeros((50_000, 3), "f4")), "1.npy": npy(np.zeros(4))})
+    path = archive(
+        tmp_path / "a.tar",
+        {"0.points.npy": npy(np.zeros((50_000, 3), "f4")), "1.npy": npy(np.zeros(4))},
+    )
     with open_container(path) as shard:
         places = []
         real = shard._file.read
         shard._file = SimpleNamespace(
-            seek=shard._file.seek, read=lambda n: places.append(n) or real(n), close=shard._file.close
+            seek=shard._file.seek,
+            read=lambda n: places.append(n) or real(n),
+            close=shard._file.close,
         )
         assert shard.peek("0/points.npy") == ((50_000, 3), "<f4")
         assert sum(places) <= 1 << 14
@@ -136,7 +148,9 @@ def test_holes_behind_the_end_mark_are_not_read(tmp_path):
 
 def test_a_sparse_member_of_many_holes_costs_its_own_key_and_no_other(tmp_path):
     """Blocks with the places of further holes stand between its header and its bytes, and no size counts them."""
-    path = archive(tmp_path / "a.tar", {"0.txt": b"a", "1.bin": b"x" * 512, "2.txt": b"b"}, tarfile.GNU_FORMAT)
+    path = archive(
+        tmp_path / "a.tar", {"0.txt": b"a", "1.bin": b"x" * 512, "2.txt": b"b"}, tarfile.GNU_FORMAT
+    )
     data = path.read_bytes()
     header = bytearray(data[1024:1536])
     header[156:157], header[482], header[148:156] = b"S", 1, b" " * 8
@@ -156,7 +170,11 @@ def test_a_sparse_member_of_a_pax_archive_has_its_own_name(tmp_path):
     """GNU tar makes up a path, under which nobody would miss the file."""
     with tarfile.open(tmp_path / "a.tar", "w", format=tarfile.PAX_FORMAT) as out:
         info = tarfile.TarInfo("GNUSparseFile.7/1.bin")
-        info.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.name": "1.bin", "path": "GNUSparseFile.7/1.bin"}
+        info.pax_headers = {
+            "GNU.sparse.major": "1",
+            "GNU.sparse.name": "1.bin",
+            "path": "GNUSparseFile.7/1.bin",
+        }
         out.addfile(info)
     with open_container(tmp_path / "a.tar") as shard:
         assert shard.keys() == ["1"]
@@ -164,10 +182,14 @@ def test_a_sparse_member_of_a_pax_archive_has_its_own_name(tmp_path):
             shard.read("1/bin")
 
 
-@pytest.mark.parametrize("common", [{"path": "9.txt"}, {"size": "3"}, {"GNU.sparse.major": "1"}, {"comment": "b2f7"}])
+@pytest.mark.parametrize(
+    "common", [{"path": "9.txt"}, {"size": "3"}, {"GNU.sparse.major": "1"}, {"comment": "b2f7"}]
+)
 def test_a_header_for_all_members_is_a_comment_at_most(tmp_path, common):
     """Python, and so WebDataset, gives every member the path or size in it; others do not."""
-    with tarfile.open(tmp_path / "a.tar", "w", format=tarfile.PAX_FORMAT, pax_headers=common) as out:
+    with tarfile.open(
+        tmp_path / "a.tar", "w", format=tarfile.PAX_FORMAT, pax_headers=common
+    ) as out:
         out.addfile(tarfile.TarInfo("0.bytes"))
     if "comment" in common:
         assert read_all(tmp_path / "a.tar")["0/bytes"].size == 0
@@ -178,7 +200,10 @@ def test_a_header_for_all_members_is_a_comment_at_most(tmp_path, common):
 
 @pytest.mark.parametrize("number", [2**63 - 1, -(2**63)])
 def test_whole_numbers_have_64_bits(tmp_path, number):
-    path = archive(tmp_path / "a.tar", {"0.id": str(number).encode(), "1.id": b"9" * 19, "2.id": b"9" * 100_000})
+    path = archive(
+        tmp_path / "a.tar",
+        {"0.id": str(number).encode(), "1.id": b"9" * 19, "2.id": b"9" * 100_000},
+    )
     with open_container(path) as shard:
         assert shard.read("0/id") == number
         for name in ("1/id", "2/id"):
@@ -246,8 +271,12 @@ STRANGE = {
 UNCLEAR = {
     "two names": speaks(path="9.txt") + speaks(path="README") + member(b"q", b"a"),
     "two long names": speaks(b"L", path="9.txt") + speaks(b"L", path="README") + member(b"q", b"a"),
-    "a name and a long one": speaks(path="9.txt") + speaks(b"L", path="README") + member(b"q", b"a"),
-    "a long name and another": speaks(b"L", path="9.txt") + speaks(path="README") + member(b"q", b"a"),
+    "a name and a long one": speaks(path="9.txt")
+    + speaks(b"L", path="README")
+    + member(b"q", b"a"),
+    "a long name and another": speaks(b"L", path="9.txt")
+    + speaks(path="README")
+    + member(b"q", b"a"),
     "two sizes": speaks(size="0") + speaks(path="README", size="1024") + member(b"q", INSIDE),
     "a prefix of no standard": member(b"9.txt", b"a", prefix=b"deep", magic=b"ustar  \0"),
 }
@@ -267,5 +296,7 @@ def test_members_are_those_that_tarfile_finds(tmp_path, what):
 def test_a_member_of_which_readers_make_different_things_is_refused(tmp_path, what):
     path = tmp_path / "a.tar"
     path.write_bytes(member(b"0.txt", b"a") + UNCLEAR[what] + b"\0" * 1024)
-    with pytest.raises(FormatError, match=r"byte [\d,]+: (two headers say different|a name with a prefix)"):
+    with pytest.raises(
+        FormatError, match=r"byte [\d,]+: (two headers say different|a name with a prefix)"
+    ):
         open_container(path)

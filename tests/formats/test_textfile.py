@@ -61,30 +61,42 @@ def test_lines_of_notes_may_stand_before_a_table(tmp_path, notes, columns):
     ("row", "said"),
     [
         ("1.5,2", "line 42 has 2 columns; the other 99 are rows of 3 numbers"),
-        ("1.5,2,", "line 42 has 2 columns"), ("1,x,2", "line 42 holds more than numbers"),
+        ("1.5,2,", "line 42 has 2 columns"),
+        ("1,x,2", "line 42 holds more than numbers"),
     ],
-)  # fmt: skip
+)
 def test_a_table_with_a_broken_row_is_no_text(tmp_path, row, said):
     """A file cut short in a row, or ten rows without their last columns, made of a table a text that passed."""
     rows = ["0.5,1,2"] * 100
     (tmp_path / "a.csv").write_text("\n".join(["# x y z", *rows[:40], row, *rows[41:]]))
     with pytest.raises(FormatError, match=said):
         read_all(tmp_path / "a.csv")
-    for few in (["# x y z", *rows[:10], row], [*rows[:40], *["1 2"] * 20], ["a line"] * 40 + rows[:1]):
+    for few in (
+        ["# x y z", *rows[:10], row],
+        [*rows[:40], *["1 2"] * 20],
+        ["a line"] * 40 + rows[:1],
+    ):
         (tmp_path / "a.csv").write_text("\n".join(few))
         assert list(read_all(tmp_path / "a.csv")) == ["text"]
 
 
 def test_a_json_object_gives_its_entries(tmp_path):
     """Motions of DeepMimic are JSON called .txt: of a text nothing was judged."""
-    (tmp_path / "a.txt").write_text('{\n"Loop": "wrap",\n"Frames": [[0.5, 1], [0.5, 2]], "x": null\n}\n')
+    (tmp_path / "a.txt").write_text(
+        '{\n"Loop": "wrap",\n"Frames": [[0.5, 1], [0.5, 2]], "x": null\n}\n'
+    )
     found = read_all(tmp_path / "a.txt")
     assert (found["Loop"], found["Frames"].tolist(), sorted(found)) == (
         "wrap",
         [[0.5, 1], [0.5, 2]],
         ["Frames", "Loop"],
     )
-    for text in ('{"one": "line"}\n{"two": "lines"}\n', '{"name": {{name}}}', '{\n"Be quick', "{\n  a poem\n}\n"):
+    for text in (
+        '{"one": "line"}\n{"two": "lines"}\n',
+        '{"name": {{name}}}',
+        '{\n"Be quick',
+        "{\n  a poem\n}\n",
+    ):
         (tmp_path / "a.txt").write_text(text)
         assert read_all(tmp_path / "a.txt") == {"text": text}
 
@@ -92,7 +104,9 @@ def test_a_json_object_gives_its_entries(tmp_path):
 @pytest.mark.parametrize("end", ["", ",", '}, "x": {"y": [2, "z'])
 def test_a_json_object_without_its_end_is_no_text(tmp_path, end):
     """A motion cut at 72 % was a text among JSON."""
-    (tmp_path / "a.txt").write_text(text := '{\n"Loop": "wrap", "é": {"Frames": [[0.5, 1], [0.5]]' + end)
+    (tmp_path / "a.txt").write_text(
+        text := '{\n"Loop": "wrap", "é": {"Frames": [[0.5, 1], [0.5]]' + end
+    )
     with pytest.raises(FormatError, match=f"without its end: .* behind byte {len(text.encode())}"):
         read_all(tmp_path / "a.txt")
 
@@ -129,7 +143,9 @@ def test_numbers_beyond_64_bits_become_floats(tmp_path):
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.integers(1, 4).flatmap(
-        lambda width: st.lists(st.lists(st.floats(width=32), min_size=width, max_size=width), min_size=1, max_size=5)
+        lambda width: st.lists(
+            st.lists(st.floats(width=32), min_size=width, max_size=width), min_size=1, max_size=5
+        )
     ),
     separator=st.sampled_from([" ", ", ", "\t", ";"]),
 )
@@ -150,7 +166,13 @@ def test_real_tables(shared_data):
 
 
 @pytest.mark.parametrize(
-    "line", ["1234 " * (1 << 20) + "words", "1" + " " * (4 << 20) + "x", "1" * (4 << 20) + "x", "1,," * (1 << 20)]
+    "line",
+    [
+        "1234 " * (1 << 20) + "words",
+        "1" + " " * (4 << 20) + "x",
+        "1" * (4 << 20) + "x",
+        "1,," * (1 << 20),
+    ],
 )
 def test_a_long_line_that_only_starts_like_numbers_is_text_at_once(tmp_path, line):
     """Milliseconds where each character is looked at a few times; where each is for each, hours: past any limit."""
@@ -184,7 +206,9 @@ def test_a_column_of_whole_numbers_may_be_cut_anywhere(numbers, between, closed,
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr("datacheck.formats.textfile._BLOCK", block)
         path = Path(folder, "a.txt")
-        path.write_bytes(between.join(f"{n % 10**digits:03}" for n in numbers).encode() + b"\n" * closed)
+        path.write_bytes(
+            between.join(f"{n % 10**digits:03}" for n in numbers).encode() + b"\n" * closed
+        )
         table = read_all(path)["table"]
     assert table.dtype == np.int64
     assert table.tolist() == [n % 10**digits for n in numbers]
@@ -202,7 +226,10 @@ def test_a_table_of_words_and_times_gives_its_columns(tmp_path, name, between):
     text = TABLE if between == "," else TABLE.replace("a, ", "a ").replace(",", "\t")
     (tmp_path / name).write_text("\ufeff" + text, encoding="utf-8")
     found = read_all(tmp_path / name)
-    assert found.pop("when").tolist() == [1396310400.0, 1396310700.0]  # date -u -d "2014-04-01 00:05:00" +%s
+    assert found.pop("when").tolist() == [
+        1396310400.0,
+        1396310700.0,
+    ]  # date -u -d "2014-04-01 00:05:00" +%s
     assert found.pop("place") == ["Köln", 'a, "b"\nc' if between == "," else 'a "b"\nc']
     assert (found["count"].dtype, found.pop("count").tolist()) == (np.int64, [20, -3])
     share = found.pop("share")
@@ -236,9 +263,18 @@ NAMED = ["when,place,n", *['2014-04-01,"two\nlines",1'] * 30, *["2014-04-01,Rome
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ({130: "2014-04-01,Ro"}, "line 161 has 2 cells, the header names 3; the other 129 rows fit"),
-        ({0: "when,place,n", 40: "Rome"}, "line 71 has 1 cell, the header names 3; the other 129 rows fit"),
-        ({9: "2014-04-01,Rome,1,2", 90: "x,y"}, "line 18 has 4 cells, .* 3, and 1 more do not fit; the other 128 rows"),
+        (
+            {130: "2014-04-01,Ro"},
+            "line 161 has 2 cells, the header names 3; the other 129 rows fit",
+        ),
+        (
+            {0: "when,place,n", 40: "Rome"},
+            "line 71 has 1 cell, the header names 3; the other 129 rows fit",
+        ),
+        (
+            {9: "2014-04-01,Rome,1,2", 90: "x,y"},
+            "line 18 has 4 cells, .* 3, and 1 more do not fit; the other 128 rows",
+        ),
     ],
 )
 def test_a_table_of_columns_with_a_ragged_row_is_no_text(tmp_path, rows, said):
@@ -280,8 +316,12 @@ def test_columns_are_those_of_tables_by_their_ending_alone(tmp_path):
 
 
 def test_cells_of_a_table_that_are_empty_are_nan_and_fractions_of_seconds_stay(tmp_path):
-    lines = ["time,day,stamp,ok,name", "2020-01-01 00:00:00.1,2020-01-02,1403636579763555584,true,a", ",,,,b",
-             "2020-01-01 00:00:00.35,1970-01-02,1403636579763555600,false,c"]  # fmt: skip
+    lines = [
+        "time,day,stamp,ok,name",
+        "2020-01-01 00:00:00.1,2020-01-02,1403636579763555584,true,a",
+        ",,,,b",
+        "2020-01-01 00:00:00.35,1970-01-02,1403636579763555600,false,c",
+    ]
     (tmp_path / "a.csv").write_text("\n".join(lines))
     found = read_all(tmp_path / "a.csv")
     assert found["name"] == ["a", "b", "c"]
@@ -295,8 +335,10 @@ def test_cells_of_a_table_that_are_empty_are_nan_and_fractions_of_seconds_stay(t
 def test_a_table_of_pandas_has_its_index(tmp_path):
     (tmp_path / "a.csv").write_text(",place,n\n0,Rome,1\n1,Oslo,2\n")
     assert {name: list(values) for name, values in read_all(tmp_path / "a.csv").items()} == {
-        "index": [0, 1], "place": ["Rome", "Oslo"], "n": [1, 2],
-    }  # fmt: skip
+        "index": [0, 1],
+        "place": ["Rome", "Oslo"],
+        "n": [1, 2],
+    }
 
 
 def test_lines_that_end_as_on_old_macs_are_a_text(tmp_path):

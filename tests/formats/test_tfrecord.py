@@ -18,7 +18,12 @@ STEPS = np.arange(12, dtype="f4").reshape(6, 2) / 4
 
 
 def tensor(*sizes):
-    return {"tensor": {"shape": {"dimensions": [str(n) for n in sizes]} if sizes else {}, "dtype": "float32"}}
+    return {
+        "tensor": {
+            "shape": {"dimensions": [str(n) for n in sizes]} if sizes else {},
+            "dtype": "float32",
+        }
+    }
 
 
 def test_features_of_records_are_flat_where_nothing_says_their_shape():
@@ -34,18 +39,26 @@ def test_features_of_records_are_flat_where_nothing_says_their_shape():
 def test_features_json_beside_them_says_their_shape(tmp_path):
     shutil.copy(RLDS, tmp_path)
     steps = {"action": tensor(2), "reward": tensor(), "count": tensor(5)}  # 5 does not divide 6
-    said = {"featuresDict": {"features": {"steps": {"sequence": {"feature": {"featuresDict": {"features": steps}}}}}}}
+    said = {
+        "featuresDict": {
+            "features": {"steps": {"sequence": {"feature": {"featuresDict": {"features": steps}}}}}
+        }
+    }
     (tmp_path / "features.json").write_text(json.dumps(said))
     found = read_all(tmp_path / RLDS.name)
     assert np.array_equal(found["000000000000/steps/action"], STEPS)
-    assert found["000000000000/steps/reward"].shape == found["000000000000/steps/count"].shape == (6,)
+    assert (
+        found["000000000000/steps/reward"].shape == found["000000000000/steps/count"].shape == (6,)
+    )
 
 
 @pytest.mark.parametrize("said", ["", "[]", "{", '{"featuresDict": {"features": {"steps": 3}}}'])
 def test_a_features_json_that_says_nothing_leaves_the_records_as_they_are(tmp_path, said):
     shutil.copy(RLDS, tmp_path)
     (tmp_path / "features.json").write_text(said)
-    assert np.array_equal(read_all(tmp_path / RLDS.name)["000000000000/steps/action"], STEPS.ravel())
+    assert np.array_equal(
+        read_all(tmp_path / RLDS.name)["000000000000/steps/action"], STEPS.ravel()
+    )
 
 
 def test_pictures_are_told_as_passed_over():

@@ -39,11 +39,15 @@ def test_tensors_are_those_that_pytorch_loads(name):
 def test_a_tuple_of_tensors_has_its_places_for_names():
     found, wanted = read_all(TORCH / "y_cloud.pth"), loaded(TORCH / "y_cloud.pth")
     assert list(found) == ["0", "1", "2"]
-    assert all(np.array_equal(found[str(place)], tensor.numpy()) for place, tensor in enumerate(wanted))
+    assert all(
+        np.array_equal(found[str(place)], tensor.numpy()) for place, tensor in enumerate(wanted)
+    )
 
 
 def test_a_lone_tensor_or_array_is_called_array():
-    assert np.array_equal(read_all(TORCH / "y_tensor.pruned_init")["array"], np.arange(24).reshape(4, 6))
+    assert np.array_equal(
+        read_all(TORCH / "y_tensor.pruned_init")["array"], np.arange(24).reshape(4, 6)
+    )
     assert np.array_equal(read_all(TORCH / "y_numpy.init")["array"], np.arange(6).reshape(2, 3))
 
 
@@ -114,7 +118,11 @@ def test_a_zip_with_records_of_zip64_has_one_directory(tmp_path):
     assert raw[-42:-38] == b"PK\6\7"
     (tmp_path / "a.pt").write_bytes(raw)
     assert read_all(tmp_path / "a.pt")["x"].tolist() == [3.0] * 5
-    for place in (-98 + 32, -98 + 48, -42 + 8):  # how many members, where the directory is, where this record is
+    for place in (
+        -98 + 32,
+        -98 + 48,
+        -42 + 8,
+    ):  # how many members, where the directory is, where this record is
         changed = bytearray(raw)
         changed[place] ^= 1
         (tmp_path / "b.pt").write_bytes(changed)

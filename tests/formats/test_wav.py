@@ -40,7 +40,10 @@ def test_frames_are_those_of_the_standard_library(tmp_path, width, channels):
     samples = values["samples"]
     assert samples.shape == ((7,) if channels == 1 else (7, channels))
     if width == 3:
-        wanted = [int.from_bytes(frames[at : at + 3], "little", signed=True) for at in range(0, len(frames), 3)]
+        wanted = [
+            int.from_bytes(frames[at : at + 3], "little", signed=True)
+            for at in range(0, len(frames), 3)
+        ]
         assert samples.dtype == np.int32
         assert (samples.reshape(-1) // 256).tolist() == wanted
         assert not (samples % 256).any()
@@ -53,7 +56,9 @@ def test_frames_are_those_of_the_standard_library(tmp_path, width, channels):
 def test_values_are_those_that_scipy_writes(tmp_path, dtype, shape):
     wavfile = pytest.importorskip("scipy.io.wavfile")
     random = np.random.default_rng(0)
-    numbers = random.normal(size=shape) if dtype.startswith("float") else random.integers(0, 200, shape)
+    numbers = (
+        random.normal(size=shape) if dtype.startswith("float") else random.integers(0, 200, shape)
+    )
     wavfile.write(tmp_path / "a.wav", 22050, numbers.astype(dtype))
     values = read_all(tmp_path / "a.wav")
     assert values["samples"].dtype == dtype

@@ -22,12 +22,17 @@ def _read(folder: Path, data: str) -> dict[str, Any]:
 
 
 def test_elements_attributes_and_texts_have_their_names(tmp_path: Path) -> None:
-    found = _read(tmp_path, '<a><b k="1">x<c/>y</b><d>1</d><d>2.5</d><e>007</e><e>true</e><f><g>-3</g></f></a>')
+    found = _read(
+        tmp_path,
+        '<a><b k="1">x<c/>y</b><d>1</d><d>2.5</d><e>007</e><e>true</e><f><g>-3</g></f></a>',
+    )
     np.testing.assert_array_equal(found.pop("d"), [1.0, 2.5])
     assert found == {"b": {"@k": 1, "c": "", "#text": "xy"}, "e": ["007", "true"], "f": {"g": -3}}
 
 
-@pytest.mark.parametrize("text", ["99999999999999999999", "1e999", "nan", "0x10", "1_000", "+1", "1\u0661"])
+@pytest.mark.parametrize(
+    "text", ["99999999999999999999", "1e999", "nan", "0x10", "1_000", "+1", "1\u0661"]
+)
 def test_what_is_no_number_of_json_stays_text(tmp_path: Path, text: str) -> None:
     assert _read(tmp_path, f"<a><b>{text}</b></a>") == {"b": text}
 
@@ -45,7 +50,9 @@ def test_an_annotation_gives_boxes_names_and_size() -> None:
 
 
 def test_an_annotation_without_boxes_is_plain_xml(tmp_path: Path) -> None:
-    found = _read(tmp_path, "<annotation><object><polygon><pt>1</pt></polygon></object></annotation>")
+    found = _read(
+        tmp_path, "<annotation><object><polygon><pt>1</pt></polygon></object></annotation>"
+    )
     assert list(found) == ["object"]
 
 
@@ -64,7 +71,10 @@ def test_a_damaged_box_leaves_the_other_values(tmp_path: Path) -> None:
         ("<a>" + "<b/>" * 1_100_000 + "</a>", "more than 1,000,000 elements"),
         ("<a>" * 100_000, "nested more than 64 deep"),
         ("<a " + " ".join(f'k{i}="1"' for i in range(500_000)) + "/>", "480,000"),
-        ('<!DOCTYPE a [<!ENTITY b "' + "x" * 100_000 + '">]><a>' + "&b;" * 100_000 + "</a>", "document type"),
+        (
+            '<!DOCTYPE a [<!ENTITY b "' + "x" * 100_000 + '">]><a>' + "&b;" * 100_000 + "</a>",
+            "document type",
+        ),
     ],
 )
 def test_hostile_xml_is_refused(tmp_path: Path, data: str, why: str) -> None:
@@ -74,16 +84,21 @@ def test_hostile_xml_is_refused(tmp_path: Path, data: str, why: str) -> None:
     assert time.process_time() - began < 20
 
 
-# ------------------------------------------------------------------------------------------ the schema voc
+# ----------------------------------------------------------------------------------- the schema voc
 
 
 def _object(box: tuple[float, ...]) -> str:
-    corners = "".join(f"<{n}>{v}</{n}>" for n, v in zip(("xmin", "ymin", "xmax", "ymax"), box, strict=True))
+    corners = "".join(
+        f"<{n}>{v}</{n}>" for n, v in zip(("xmin", "ymin", "xmax", "ymax"), box, strict=True)
+    )
     return f"<object><name>cat</name><bndbox>{corners}</bndbox></object>"
 
 
 def _voc(
-    folder: Path, *, boxes: dict[int, tuple[float, ...]] | None = None, sizes: dict[int, str] | None = None
+    folder: Path,
+    *,
+    boxes: dict[int, tuple[float, ...]] | None = None,
+    sizes: dict[int, str] | None = None,
 ) -> Path:
     for name in ("JPEGImages", "Annotations", "ImageSets/Main"):
         (folder / name).mkdir(parents=True)
@@ -103,7 +118,10 @@ def _voc(
 
 def _found(folder: Path) -> list[tuple[str, str, list[str]]]:
     run = scan(folder)
-    return [(f.code, f.message, [run.table.keys[i] for i in f.rows.tolist()]) for f in run.report.findings]
+    return [
+        (f.code, f.message, [run.table.keys[i] for i in f.rows.tolist()])
+        for f in run.report.findings
+    ]
 
 
 def test_clean_annotations_are_silent_and_init_knows_the_layout(tmp_path: Path) -> None:
@@ -112,8 +130,12 @@ def test_clean_annotations_are_silent_and_init_knows_the_layout(tmp_path: Path) 
 
 
 def test_boxes_outside_of_their_picture_are_found(tmp_path: Path) -> None:
-    folder = _voc(tmp_path / "d", boxes={3: (100, 70, 120, 90), 5: (60, 40, 67.5, 48), 7: (8, 8, 8, 20)})
-    flat, edge, outside = sorted(_found(folder), key=lambda one: "centre" in one[1] or "beyond" in one[1])
+    folder = _voc(
+        tmp_path / "d", boxes={3: (100, 70, 120, 90), 5: (60, 40, 67.5, 48), 7: (8, 8, 8, 20)}
+    )
+    flat, edge, outside = sorted(
+        _found(folder), key=lambda one: "centre" in one[1] or "beyond" in one[1]
+    )
     assert flat[::2] == ("DC409", ["JPEGImages/007.jpg"])
     assert {edge[2][0], outside[2][0]} == {"JPEGImages/003.jpg", "JPEGImages/005.jpg"}
     said = {keys[0]: message for _, message, keys in (edge, outside)}
@@ -131,7 +153,10 @@ def test_a_size_that_is_not_the_picture_s_is_found(tmp_path: Path) -> None:
 def test_a_picture_on_its_side_was_not_resized(tmp_path: Path) -> None:
     folder = _voc(
         tmp_path / "d",
-        sizes={4: "<width>64</width><height>48</height>", 6: "<width>123456789</width><height>64</height>"},
+        sizes={
+            4: "<width>64</width><height>48</height>",
+            6: "<width>123456789</width><height>64</height>",
+        },
     )
     run = scan(folder)
     fixes = {run.table.keys[int(f.rows[0])]: (f.fix, f.message) for f in run.report.findings}
@@ -171,5 +196,7 @@ def test_a_damaged_annotation_is_named(tmp_path: Path) -> None:
 def test_an_encoding_of_several_bytes_is_told_as_one(tmp_path: Path) -> None:
     path = tmp_path / "a.xml"
     path.write_bytes('<?xml version="1.0" encoding="gb2312"?><a><b>\u732b</b></a>'.encode("gb2312"))
-    with pytest.raises(FormatError, match=r"^XML in an encoding that is not read .*: write it as UTF-8$"):
+    with pytest.raises(
+        FormatError, match=r"^XML in an encoding that is not read .*: write it as UTF-8$"
+    ):
         read_all(path)

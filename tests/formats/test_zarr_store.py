@@ -43,7 +43,9 @@ def test_replay_buffers(version):
 @pytest.mark.parametrize("dtype", ["?", "i1", "u2", "<i4", ">f4", "f2", "f8", "c8", "U3", "M8[s]"])
 def test_types(tmp_path, version, dtype):
     data = np.arange(7).astype(dtype)
-    array = zarr.create_array(tmp_path / "a.zarr", shape=7, chunks=(3,), dtype=dtype, zarr_format=version)
+    array = zarr.create_array(
+        tmp_path / "a.zarr", shape=7, chunks=(3,), dtype=dtype, zarr_format=version
+    )
     array[:] = data
     found = read_all(tmp_path / "a.zarr")["array"]
     if dtype == "U3":
@@ -102,7 +104,10 @@ def test_one_broken_array_does_not_lose_the_others(tmp_path):
     store = tmp_path / "a.zarr"
     shutil.copytree(CORPUS / "zarr/y_replay_v3.zarr", store)
     meta = json.loads((store / "data/action/zarr.json").read_text())
-    meta["codecs"] = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "numcodecs.pickle"}]
+    meta["codecs"] = [
+        {"name": "bytes", "configuration": {"endian": "little"}},
+        {"name": "numcodecs.pickle"},
+    ]
     (store / "data/action/zarr.json").write_text(json.dumps(meta))
     with open_container(store) as container:
         assert container.names() == ["data/action", "meta/episode_ends"]
@@ -125,7 +130,11 @@ def test_chunks_are_visited_once_however_often_rows_are_read(tmp_path, monkeypat
 def test_groups_are_groups_not_folders_of_chunks(tmp_path):
     store = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2)
     store.create_array(
-        "data/x", shape=(4, 4), chunks=(2, 2), dtype="i4", chunk_key_encoding={"name": "v2", "separator": "/"}
+        "data/x",
+        shape=(4, 4),
+        chunks=(2, 2),
+        dtype="i4",
+        chunk_key_encoding={"name": "v2", "separator": "/"},
     )[:] = 1
     store.create_group("data/demo_1")
     with open_container(tmp_path / "a.zarr") as container:
@@ -143,29 +152,41 @@ def stored(tmp_path, version, **codecs):
 
 
 V2 = {
-    "gzip": (numcodecs.GZip, gzip.compress), "zlib": (numcodecs.Zlib, zlib.compress),
-    "bz2": (numcodecs.BZ2, bz2.compress), "lzma": (numcodecs.LZMA, lzma.compress),
-    "zstd": (numcodecs.Zstd, numcodecs.Zstd().encode), "lz4": (numcodecs.LZ4, numcodecs.LZ4().encode),
+    "gzip": (numcodecs.GZip, gzip.compress),
+    "zlib": (numcodecs.Zlib, zlib.compress),
+    "bz2": (numcodecs.BZ2, bz2.compress),
+    "lzma": (numcodecs.LZMA, lzma.compress),
+    "zstd": (numcodecs.Zstd, numcodecs.Zstd().encode),
+    "lz4": (numcodecs.LZ4, numcodecs.LZ4().encode),
     "blosc": (numcodecs.Blosc, numcodecs.Blosc().encode),
-}  # fmt: skip
+}
 V3 = {
-    "gzip": (zarr.codecs.GzipCodec, gzip.compress), "zstd": (zarr.codecs.ZstdCodec, numcodecs.Zstd().encode),
+    "gzip": (zarr.codecs.GzipCodec, gzip.compress),
+    "zstd": (zarr.codecs.ZstdCodec, numcodecs.Zstd().encode),
     "blosc": (zarr.codecs.BloscCodec, numcodecs.Blosc().encode),
-    "bz2": (zarr.codecs.numcodecs.BZ2, bz2.compress), "lzma": (zarr.codecs.numcodecs.LZMA, lzma.compress),
+    "bz2": (zarr.codecs.numcodecs.BZ2, bz2.compress),
+    "lzma": (zarr.codecs.numcodecs.LZMA, lzma.compress),
     "lz4": (zarr.codecs.numcodecs.LZ4, numcodecs.LZ4().encode),
     "zlib": (zarr.codecs.numcodecs.Zlib, zlib.compress),
-}  # fmt: skip
+}
 BOTH = [(2, name, *V2[name]) for name in V2] + [(3, name, *V3[name]) for name in V3]
 
 
 @pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in")
-@pytest.mark.parametrize(("version", "name", "codec", "compress"), BOTH, ids=[f"{v} {n}" for v, n, *_ in BOTH])
-def test_a_chunk_is_decoded_to_the_bytes_that_are_declared_and_no_further(tmp_path, version, name, codec, compress):
+@pytest.mark.parametrize(
+    ("version", "name", "codec", "compress"), BOTH, ids=[f"{v} {n}" for v, n, *_ in BOTH]
+)
+def test_a_chunk_is_decoded_to_the_bytes_that_are_declared_and_no_further(
+    tmp_path, version, name, codec, compress
+):
     chunk = stored(tmp_path, version, compressors=codec())
     assert read_all(tmp_path / "a.zarr")["array"].tolist() == list(range(1000))
     chunk.write_bytes(compress(bytes(64 << 20)))  # of 4,000 declared
     tracemalloc.start()
-    with open_container(tmp_path / "a.zarr") as container, pytest.raises(FormatError, match=f"a chunk in {name} holds"):
+    with (
+        open_container(tmp_path / "a.zarr") as container,
+        pytest.raises(FormatError, match=f"a chunk in {name} holds"),
+    ):
         container.read("array")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -180,7 +201,10 @@ def test_streams_behind_each_other_are_one(tmp_path, name):
     chunk.write_bytes(compress(raw[:1500]) + compress(raw[1500:]))
     assert read_all(tmp_path / "a.zarr")["array"].tolist() == list(range(1000))
     chunk.write_bytes(compress(raw)[:-9])
-    with open_container(tmp_path / "a.zarr") as container, pytest.raises(FormatError, match="array"):
+    with (
+        open_container(tmp_path / "a.zarr") as container,
+        pytest.raises(FormatError, match="array"),
+    ):
         container.read("array")
 
 
@@ -198,7 +222,10 @@ def test_a_zstd_frame_without_its_size_is_read_and_bounded(tmp_path):
     assert read_all(tmp_path / "a.zarr")["array"].tolist() == np.frombuffer(raw, "<i4").tolist()
     more = ((131072 << 3) | 2).to_bytes(3, "little") + b"\0"
     chunk.write_bytes(head + more * 9000 + run)
-    with open_container(tmp_path / "a.zarr") as container, pytest.raises(FormatError, match="a chunk in zstd holds"):
+    with (
+        open_container(tmp_path / "a.zarr") as container,
+        pytest.raises(FormatError, match="a chunk in zstd holds"),
+    ):
         container.read("array")
 
 
@@ -206,13 +233,22 @@ def test_a_zstd_frame_without_its_size_is_read_and_bounded(tmp_path):
 def test_a_chunk_of_texts_holds_no_more_than_are_declared(tmp_path, version):
     filters = {"filters": [numcodecs.VLenUTF8()]} if version == 2 else {}
     array = zarr.create_array(
-        tmp_path / "a.zarr", shape=3, chunks=(3,), dtype="str", zarr_format=version, compressors=None, **filters
+        tmp_path / "a.zarr",
+        shape=3,
+        chunks=(3,),
+        dtype="str",
+        zarr_format=version,
+        compressors=None,
+        **filters,
     )
     array[:] = np.array(["a", "b", "c"], dtype=object)
     assert read_all(tmp_path / "a.zarr")["array"] == ["a", "b", "c"]
     chunk = tmp_path / "a.zarr" / ("0" if version == 2 else "c/0")
     chunk.write_bytes((2**31 - 1).to_bytes(4, "little") + chunk.read_bytes()[4:])
-    with open_container(tmp_path / "a.zarr") as container, pytest.raises(FormatError, match="2,147,483,647 texts; 3"):
+    with (
+        open_container(tmp_path / "a.zarr") as container,
+        pytest.raises(FormatError, match="2,147,483,647 texts; 3"),
+    ):
         container.read("array")
 
 
@@ -236,27 +272,41 @@ def test_codecs_are_known_at_any_depth(tmp_path, levels, where):
 def test_shards_whose_chunks_are_compressed_are_read_and_bounded(tmp_path):
     data = np.arange(64, dtype="i4")
     array = zarr.create_array(
-        tmp_path / "a.zarr", shape=64, shards=(32,), chunks=(8,), dtype="i4", compressors=zarr.codecs.GzipCodec()
+        tmp_path / "a.zarr",
+        shape=64,
+        shards=(32,),
+        chunks=(8,),
+        dtype="i4",
+        compressors=zarr.codecs.GzipCodec(),
     )
     array[:] = data
     np.testing.assert_array_equal(read_all(tmp_path / "a.zarr")["array"], data)
     bomb = gzip.compress(bytes(64 << 20))
     index = np.array([[0, len(bomb)]] * 4, "<u8").tobytes()
-    (tmp_path / "a.zarr/c/0").write_bytes(bomb + index + google_crc32c.value(index).to_bytes(4, "little"))
-    with open_container(tmp_path / "a.zarr") as container, pytest.raises(FormatError, match="a chunk in gzip holds"):
+    (tmp_path / "a.zarr/c/0").write_bytes(
+        bomb + index + google_crc32c.value(index).to_bytes(4, "little")
+    )
+    with (
+        open_container(tmp_path / "a.zarr") as container,
+        pytest.raises(FormatError, match="a chunk in gzip holds"),
+    ):
         container.read("array")
 
 
 def test_zarr_sees_no_other_metadata_than_those_that_were_checked(tmp_path, monkeypatch):
     """Who exchanges .zarray between the check and the use would choose the codecs, also one that runs code."""
-    array = zarr.create_array(tmp_path / "a", shape=(4,), chunks=(4,), dtype="f4", zarr_format=2, compressors=None)
+    array = zarr.create_array(
+        tmp_path / "a", shape=(4,), chunks=(4,), dtype="f4", zarr_format=2, compressors=None
+    )
     array[:] = [1, 2, 3, 4]
     described = zarr_store._described
 
     def exchanged(folder):
         found = described(folder)
         meta = json.loads((tmp_path / "a/.zarray").read_text())
-        (tmp_path / "a/.zarray").write_text(json.dumps(meta | {"dtype": "|O", "filters": [{"id": "pickle"}]}))
+        (tmp_path / "a/.zarray").write_text(
+            json.dumps(meta | {"dtype": "|O", "filters": [{"id": "pickle"}]})
+        )
         monkeypatch.setattr(zarr_store, "_described", described)
         return found
 
@@ -305,7 +355,9 @@ def test_stale_consolidated_metadata_are_refused_as_zarr_reads_by_them(tmp_path,
     assert zarr.open_group(str(path), mode="r", zarr_format=version)["demo/x"].shape == (3, 2)
     with open_container(path) as container:
         for read in (container.read, lambda name: container.read_rows(name, 0, 2)):
-            with pytest.raises(FormatError, match=r"metadata say shape \[3, 2\], the array\'s own \[5, 2\]"):
+            with pytest.raises(
+                FormatError, match=r"metadata say shape \[3, 2\], the array\'s own \[5, 2\]"
+            ):
                 read("demo/x")
         assert container.read("still").tolist() == [0, 1]
     zarr.consolidate_metadata(str(path), zarr_format=version)
@@ -326,7 +378,11 @@ TURNED = {"name": "transpose", "configuration": {"order": [1, 0]}}
         (2, "compressor", lambda said: said.update(compressor={"id": "zlib", "level": 1})),
         (3, "fill_value", lambda said: said.update(fill_value="NaN")),
         (3, "codecs", lambda said: said.update(codecs=[TURNED, *said["codecs"]])),
-        (3, "chunk_key_encoding", lambda said: said["chunk_key_encoding"]["configuration"].update(separator=".")),
+        (
+            3,
+            "chunk_key_encoding",
+            lambda said: said["chunk_key_encoding"]["configuration"].update(separator="."),
+        ),
         (3, None, lambda said: said.update(codecs=[{"name": "own.code"}, *said["codecs"]])),
     ],
 )
@@ -334,16 +390,26 @@ TURNED = {"name": "transpose", "configuration": {"order": [1, 0]}}
 def test_consolidated_metadata_that_give_other_values_are_refused(tmp_path, version, key, change):
     path = tmp_path / "a.zarr"
     group = zarr.open_group(str(path), mode="w", zarr_format=version)
-    group.create_array("x", shape=(6, 4), chunks=(2, 4), dtype="f4", compressors=None, fill_value=0.5)[:4] = 1
+    group.create_array(
+        "x", shape=(6, 4), chunks=(2, 4), dtype="f4", compressors=None, fill_value=0.5
+    )[:4] = 1
     zarr.consolidate_metadata(str(path), zarr_format=version)
     document = path / (".zmetadata" if version == 2 else "zarr.json")
     meta = json.loads(document.read_text())
-    said = meta["metadata"]["x/.zarray"] if version == 2 else meta["consolidated_metadata"]["metadata"]["x"]
+    said = (
+        meta["metadata"]["x/.zarray"]
+        if version == 2
+        else meta["consolidated_metadata"]["metadata"]["x"]
+    )
     with open_container(path) as container:
         assert container.read("x").mean() == np.float32(5 / 6)
     change(said)
     document.write_text(json.dumps(meta))
-    why = f"consolidated metadata say {key} " if key else "encoded with own.code, which is not read here"
+    why = (
+        f"consolidated metadata say {key} "
+        if key
+        else "encoded with own.code, which is not read here"
+    )
     with open_container(path) as container, pytest.raises(FormatError, match=why):
         container.read("x")
 
@@ -358,23 +424,35 @@ def test_consolidated_metadata_of_a_group_within_count_too(tmp_path, version):
     document = path / "data" / (".zmetadata" if version == 2 else "zarr.json")
     document.write_text(document.read_text().replace("0.5", '"NaN"'))
     assert np.isnan(zarr.open_group(str(path / "data"), mode="r")["x"][:]).sum() == 2
-    with open_container(path) as container, pytest.raises(FormatError, match="metadata say fill_value"):
+    with (
+        open_container(path) as container,
+        pytest.raises(FormatError, match="metadata say fill_value"),
+    ):
         container.read("data/x")
 
 
 @pytest.mark.filterwarnings("ignore:Consolidated metadata is currently not part")
 def test_consolidated_metadata_within_those_of_a_group_count_too(tmp_path):
     path = tmp_path / "a.zarr"
-    group = zarr.open_group(str(path), mode="w", zarr_format=3).create_group("data").create_group("deep")
+    group = (
+        zarr.open_group(str(path), mode="w", zarr_format=3)
+        .create_group("data")
+        .create_group("deep")
+    )
     group.create_array("x", shape=(6,), chunks=(2,), dtype="f4", fill_value=0.5)[:4] = 1
     inner = ("", "data", "data/deep", "data/deep/x")
-    root, data, deep, array = (json.loads((path / place / "zarr.json").read_text()) for place in inner)
+    root, data, deep, array = (
+        json.loads((path / place / "zarr.json").read_text()) for place in inner
+    )
     inline = {"kind": "inline", "must_understand": False}
     deep["consolidated_metadata"] = inline | {"metadata": {"x": array | {"fill_value": "NaN"}}}
     root["consolidated_metadata"] = inline | {"metadata": {"data": data, "data/deep": deep}}
     (path / "zarr.json").write_text(json.dumps(root))
     assert np.isnan(zarr.open_group(str(path), mode="r")["data/deep/x"][:]).sum() == 2
-    with open_container(path) as container, pytest.raises(FormatError, match="metadata say fill_value"):
+    with (
+        open_container(path) as container,
+        pytest.raises(FormatError, match="metadata say fill_value"),
+    ):
         container.read("data/deep/x")
 
 
@@ -385,7 +463,10 @@ def test_consolidated_metadata_of_the_other_version_are_refused(tmp_path):
     zarr.consolidate_metadata(str(path), zarr_format=2)
     shutil.rmtree(path / "x")
     zarr.create_array(str(path / "x"), data=np.zeros(4, "f4"), zarr_format=3)
-    with open_container(path) as container, pytest.raises(FormatError, match="metadata say zarr_format 2"):
+    with (
+        open_container(path) as container,
+        pytest.raises(FormatError, match="metadata say zarr_format 2"),
+    ):
         container.read("x")
 
 
@@ -411,9 +492,15 @@ def test_consolidated_metadata_with_defaults_filled_in_are_no_others(tmp_path, v
 @pytest.mark.parametrize("place", ["", "x"])
 def test_documents_of_both_versions_are_refused(tmp_path, place):
     """zarr-python 3 reads by zarr.json, zarr-python 2 by the others: each other numbers."""
-    zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2).create_array("x", data=np.ones(3, "f4"))
+    zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2).create_array(
+        "x", data=np.ones(3, "f4")
+    )
     more = zarr.open_group(tmp_path / "b.zarr", mode="w", zarr_format=3)
     more.create_array("x", data=np.ones(3, "f4"))
-    shutil.copy(tmp_path / "b.zarr" / place / "zarr.json", tmp_path / "a.zarr" / place / "zarr.json")
-    with pytest.raises(FormatError, match=r"beside zarr\.json: versions 2 and 3 of zarr read different arrays"):
+    shutil.copy(
+        tmp_path / "b.zarr" / place / "zarr.json", tmp_path / "a.zarr" / place / "zarr.json"
+    )
+    with pytest.raises(
+        FormatError, match=r"beside zarr\.json: versions 2 and 3 of zarr read different arrays"
+    ):
         read_all(tmp_path / "a.zarr")

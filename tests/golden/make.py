@@ -1,10 +1,12 @@
 """The golden caches: small ones that hold everything a cache can hold, and the sources that they were built from.
 
-    python -m tests.golden.make        # writes the archives and sources that are not there; changes none that is
+    python -m tests.golden.make        # writes the archives and sources that are not there; changes
+    none that is
 
-An archive is never changed: readers must read it for as long as they read its format. Where datacheck makes other bytes
-of the same files on purpose (`VALUES` in datacheck/build/fingerprint.py is one more), `ARCHIVES` gets new names, and
-the old archives stay: they are no longer built again, and still read.
+An archive is never changed: readers must read it for as long as they read its format. Where
+datacheck makes other bytes of the same files on purpose (`VALUES` in datacheck/build/fingerprint.py
+is one more), `ARCHIVES` gets new names, and the old archives stay: they are no longer built again,
+and still read.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ from tests.build.make import job_of, schema_of
 HERE = Path(__file__).parent
 SOURCES = HERE / "sources"
 CODECS = {"plain": Codec(), "zstd": Codec("zstd")}
-ARCHIVES = {f"1-{name}": codec for name, codec in CODECS.items()}  # format, then which; what is built now
+ARCHIVES = {
+    f"1-{name}": codec for name, codec in CODECS.items()
+}  # format, then which; what is built now
 
 DTYPES = [
     "bool",
@@ -45,7 +49,7 @@ DTYPES = [
     "float16",
     "float32",
     "float64",
-]  # fmt: skip  complex numbers of a file become two columns
+]  # complex numbers of a file become two columns
 ODD = "odd/~@+=,()[] -_.ä%/zarr.json"  # every character that a name may have, and two that are escaped
 ARRAYS: dict[str, Any] = {
     **{f"fixed/{dtype}": {"shape": [2]} for dtype in DTYPES},
@@ -74,12 +78,17 @@ def arrays() -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     rng = np.random.Generator(np.random.Philox(1))
     for i in range(11):
         rows, steps = (0, 9, 4, 1, 0, 0, 30, 5, 0, 2, 17)[i], 1 + i % 6
-        some = {dtype: rng.integers(0, 2 if dtype == "bool" else 100, 2 + rows).astype(dtype) for dtype in DTYPES}
+        some = {
+            dtype: rng.integers(0, 2 if dtype == "bool" else 100, 2 + rows).astype(dtype)
+            for dtype in DTYPES
+        }
         sample = {f"fixed/{dtype}": values[:2] for dtype, values in some.items()}
         sample |= {f"ragged/{dtype}": values[2:] for dtype, values in some.items()}
         sample |= {
             "scalar": np.float32(i) / 7,
-            "image": ((np.add.outer(np.arange(256), np.arange(256)) // 16 + i) % 7).astype(np.uint8),
+            "image": ((np.add.outer(np.arange(256), np.arange(256)) // 16 + i) % 7).astype(
+                np.uint8
+            ),
             "points": rng.standard_normal((rows, 3)).astype(np.float32),
             "labels": rng.integers(0, 20, rows).astype(np.int32),
             "action": rng.standard_normal((steps, 7)).astype(np.float32),
@@ -97,7 +106,11 @@ def arrays() -> Iterator[tuple[str, dict[str, np.ndarray]]]:
 def texts() -> list[dict[str, Any]]:
     """Return the records of the JSON lines; the third cannot be made."""
     return [
-        {"text": "grüße 你好 \U0001f600", "turns": [{"role": "user", "content": "hi"}], "note": "first"},
+        {
+            "text": "grüße 你好 \U0001f600",
+            "turns": [{"role": "user", "content": "hi"}],
+            "note": "first",
+        },
         {"text": "", "turns": [{"b": 1e-7, "a": 0.5, "c": [1, None, True]}]},
         {"text": "lone \ud800 surrogate", "turns": []},
         {"text": 'line\nbreak \\ " \t', "turns": [{"content": "long " * 60}] * 3, "note": ""},
@@ -113,8 +126,12 @@ def expected() -> dict[str, dict[str, np.ndarray]]:
     for i, record in enumerate(texts()):
         if i == 2:
             continue
-        said = json.dumps(record["turns"], sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-        sample = {"text": record["text"], "turns": said} | ({"note": record["note"]} if "note" in record else {})
+        said = json.dumps(
+            record["turns"], sort_keys=True, ensure_ascii=False, separators=(",", ":")
+        )
+        sample = {"text": record["text"], "turns": said} | (
+            {"note": record["note"]} if "note" in record else {}
+        )
         encoded = {name: np.frombuffer(text.encode(), np.uint8) for name, text in sample.items()}
         made[f"talks.jsonl:{i:012d}"] = encoded
     return made
@@ -140,7 +157,13 @@ def jobs(sources: Path, codec: Codec) -> list[BuildJob]:
     arrays_ = schema_of(ARRAYS, windows=windows)
     texts_ = schema_of(TEXTS, files="*.jsonl", samples={"each": "line"})
     made = [
-        job_of(arrays_, sources / "arrays", steps=steps, invalid={"a02.npz": ("DC201", "DC304")}, pipeline="arrays"),
+        job_of(
+            arrays_,
+            sources / "arrays",
+            steps=steps,
+            invalid={"a02.npz": ("DC201", "DC304")},
+            pipeline="arrays",
+        ),
         job_of(texts_, sources / "talks", pipeline="talks"),
     ]
     return [replace(job, codec=codec) for job in made]
@@ -165,7 +188,9 @@ def build_all(sources: Path, out: Path, codec: Codec) -> list[Built]:
 def packed(files: Mapping[str, bytes]) -> bytes:
     """Return a tar archive, without times and owners: most of a small cache is padding."""
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:xz", preset=9, format=tarfile.USTAR_FORMAT) as archive:
+    with tarfile.open(
+        fileobj=buffer, mode="w:xz", preset=9, format=tarfile.USTAR_FORMAT
+    ) as archive:
         for name, content in sorted(files.items()):
             member = tarfile.TarInfo(name)
             member.size = len(content)
@@ -183,8 +208,12 @@ def main() -> None:
             continue
         with tempfile.TemporaryDirectory() as folder:
             build_all(SOURCES, Path(folder), codec)
-            found = {p.relative_to(folder).as_posix(): p for p in Path(folder).rglob("*") if p.is_file()}
-            archive.write_bytes(packed({n: p.read_bytes() for n, p in found.items() if p.name != layout.BUILD}))
+            found = {
+                p.relative_to(folder).as_posix(): p for p in Path(folder).rglob("*") if p.is_file()
+            }
+            archive.write_bytes(
+                packed({n: p.read_bytes() for n, p in found.items() if p.name != layout.BUILD})
+            )
 
 
 if __name__ == "__main__":

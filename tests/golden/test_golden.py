@@ -13,7 +13,17 @@ from datacheck.cache.manifest import read_manifest
 from datacheck.cache.store import open_store
 from datacheck.cache.verify import verify
 from tests.build.make import tree
-from tests.golden.make import ARCHIVES, BROKEN, HERE, ODD, SOURCES, build_all, expected, packed, write_sources
+from tests.golden.make import (
+    ARCHIVES,
+    BROKEN,
+    HERE,
+    ODD,
+    SOURCES,
+    build_all,
+    expected,
+    packed,
+    write_sources,
+)
 from tests.independent.test_readers import READERS, read_by, same
 
 CODEC_VERSION = "0.16.6"  # of numcodecs, by which 1-zstd was written: another one may give other bytes of equal values
@@ -28,12 +38,16 @@ def unpacked(archive, folder):
 @pytest.fixture(scope="module", params=ARCHIVES)
 def golden(request, tmp_path_factory):
     """The folder of the caches of one archive, and its codec."""
-    return unpacked(HERE / f"{request.param}.tar.xz", tmp_path_factory.mktemp(request.param)), ARCHIVES[request.param]
+    return unpacked(
+        HERE / f"{request.param}.tar.xz", tmp_path_factory.mktemp(request.param)
+    ), ARCHIVES[request.param]
 
 
 def caches(folder):
     """The caches below a folder, by pipeline."""
-    return {path.parent.parent.parent.name: path.parent for path in folder.glob("*/all/*/manifest.json")}
+    return {
+        path.parent.parent.parent.name: path.parent for path in folder.glob("*/all/*/manifest.json")
+    }
 
 
 def values(cache):
@@ -43,7 +57,11 @@ def values(cache):
         for name, spec in cache.fields.items():
             present = cache.present(name, [i])
             if present is None or present[0]:
-                served = cache.gather(name, [i])[0] if spec.dim is None else cache.gather_ragged(name, [i])[0]
+                served = (
+                    cache.gather(name, [i])[0]
+                    if spec.dim is None
+                    else cache.gather_ragged(name, [i])[0]
+                )
                 found[f"{cache.key(i)}|{name}"] = np.asarray(served)
     return found
 
@@ -54,13 +72,21 @@ def test_an_archive_holds_what_a_cache_can_hold(golden):
     assert sorted(found) == ["arrays", "talks"]
     cache = open_cache(found["arrays"])
     assert cache.root.shard_samples == 2
-    assert cache.root.windows == {"dim": "T", "length": 4, "stride": 2, "pad": "edge", "short": "pad"}
+    assert cache.root.windows == {
+        "dim": "T",
+        "length": 4,
+        "stride": 2,
+        "pad": "edge",
+        "short": "pad",
+    }
     assert [cache.key(i) for i in np.flatnonzero(~cache.made)] == list(BROKEN)
     assert cache.codes("a02.npz") == ["DC201", "DC304"]
     assert cache.lengths("P", [4, 5]).tolist() == [0, 0]  # shard 2 has no rows
     kinds = {spec.kind for path in found.values() for spec in open_cache(path).fields.values()}
     assert kinds == {"array", "text", "json"}
-    assert {array.codec for name, array in cache._arrays.items() if name.startswith("fields/")} == {codec}
+    assert {array.codec for name, array in cache._arrays.items() if name.startswith("fields/")} == {
+        codec
+    }
     assert ODD in cache.fields
 
 
@@ -79,7 +105,11 @@ def test_it_is_still_read(golden):
         for path in found.values():
             read |= values(open_cache(path, io=io, verify="always"))
         same(read, expected())
-    assert open_cache(found["talks"]).texts("text", [0, 1, 3]) == ["grüße 你好 \U0001f600", "", 'line\nbreak \\ " \t']
+    assert open_cache(found["talks"]).texts("text", [0, 1, 3]) == [
+        "grüße 你好 \U0001f600",
+        "",
+        'line\nbreak \\ " \t',
+    ]
 
 
 @pytest.mark.parametrize("reader", READERS, ids=lambda path: path.stem)
@@ -96,7 +126,10 @@ def test_its_sources_still_give_the_same_bytes(golden, tmp_path):
     for built in build_all(SOURCES, tmp_path / "out", codec):
         path = before[built.path.parent.parent.name]
         assert built.path.name == path.name
-        assert read_manifest(open_store(built.path)).content_root == read_manifest(open_store(path)).content_root
+        assert (
+            read_manifest(open_store(built.path)).content_root
+            == read_manifest(open_store(path)).content_root
+        )
         if codec.name == "none" or numcodecs.__version__ == CODEC_VERSION:
             assert tree(built.path) == tree(path)
 

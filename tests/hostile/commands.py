@@ -19,25 +19,52 @@ NO_ROW = {
     "repro bisect": "runs the script that the user names, which may do anything",
 }
 
-# what each command reads: DATA is the hostile folder, SCHEMA the schema that fits it, KEY the name of a sample
+# what each command reads: DATA is the hostile folder, SCHEMA the schema that fits it, KEY the name
+# of a sample
 DATA = {
     "scan": (
         ("scan", "DATA", "--schema", "SCHEMA", "--output", "made/scan"),
         ("scan", "DATA", "--schema", "SCHEMA", "--level", "deep", "--previews", "20", "--rehash"),
     ),
-    "view": (("view", "KEY", "--data", "DATA", "--schema", "SCHEMA", "--no-open", "--out", "made/view.html"),),
+    "view": (
+        (
+            "view",
+            "KEY",
+            "--data",
+            "DATA",
+            "--schema",
+            "SCHEMA",
+            "--no-open",
+            "--out",
+            "made/view.html",
+        ),
+    ),
     "init": (("init", "DATA", "-o", "made/init.yaml"),),
     "fix": (
         ("fix", "DC105", "DATA", "--to", "made/fix", "--schema", "SCHEMA"),
         ("fix", "DC228", "DATA", "--to", "made/stats", "--schema", "SCHEMA"),
     ),
     "split": (
-        ("split", "DATA", "--by", "key", "--train", "1", "--to", "made/lists", "--schema", "SCHEMA", "--invalid"),
+        (
+            "split",
+            "DATA",
+            "--by",
+            "key",
+            "--train",
+            "1",
+            "--to",
+            "made/lists",
+            "--schema",
+            "SCHEMA",
+            "--invalid",
+        ),
     ),
     "manifest": (("manifest", "DATA", "--deep", "--schema", "SCHEMA", "-o", "made/manifest.json"),),
     "diff": (("diff", "DATA", "clean", "--deep", "--schema", "SCHEMA"), ("diff", "clean", "DATA")),
     "cache build": (("cache", "build", "SCHEMA", "--data", "DATA", "--out", "made/caches"),),
-    "cache explain-key": (("cache", "explain-key", "SCHEMA", "--data", "DATA", "--out", "made/caches"),),
+    "cache explain-key": (
+        ("cache", "explain-key", "SCHEMA", "--data", "DATA", "--out", "made/caches"),
+    ),
     "repro capture": (("repro", "capture", "--data", "DATA", "--output", "made/capture.json"),),
     "repro check": (("repro", "check", "--data", "DATA"),),
 }
@@ -47,7 +74,9 @@ LIKE_SCAN = ("fix", "split", "diff", "cache explain-key")
 
 # what reads a finished run, which somebody may have shared
 OF_RUN = {
-    "report": tuple(("report", "RUN", "--format", form) for form in ("text", "json", "junit", "sarif", "github")),
+    "report": tuple(
+        ("report", "RUN", "--format", form) for form in ("text", "json", "junit", "sarif", "github")
+    ),
     "rescore": (
         ("rescore", "RUN", "--output", "made/rescored"),
         ("rescore", "RUN", "--schema", "plain.yaml", "--output", "made/again"),
@@ -57,11 +86,31 @@ OF_RUN = {
     "card": (("card", "RUN", "-o", "made/card.json"),),
     "split": (("split", "RUN", "--by", "key", "--train", "1", "--to", "made/lists"),),
     "scan": (
-        ("scan", "clean", "--schema", "plain.yaml", "--reference", "RUN", "--output", "made/referred"),
-        ("scan", "clean", "--schema", "plain.yaml", "--baseline", "RUN/valid.json", "--output", "made/known"),
+        (
+            "scan",
+            "clean",
+            "--schema",
+            "plain.yaml",
+            "--reference",
+            "RUN",
+            "--output",
+            "made/referred",
+        ),
+        (
+            "scan",
+            "clean",
+            "--schema",
+            "plain.yaml",
+            "--baseline",
+            "RUN/valid.json",
+            "--output",
+            "made/known",
+        ),
         ("scan", "clean", "--schema", "plain.yaml"),
     ),
-    "manifest": (("manifest", "clean", "--deep", "--schema", "plain.yaml", "-o", "made/manifest.json"),),
+    "manifest": (
+        ("manifest", "clean", "--deep", "--schema", "plain.yaml", "-o", "made/manifest.json"),
+    ),
     "diff": (("diff", "RUN", "clean"), ("diff", "RUN", "RUN/manifest.json")),
 }
 
@@ -72,17 +121,27 @@ OF_CACHE = {
         ("cache", "report", "CACHE", "-o", "made/cache.html"),
         ("cache", "report", "CACHE", "--full", "-o", "made/full.html"),
     ),
-    "cache verify": (("cache", "verify", "CACHE", "--quick"), ("cache", "verify", "CACHE", "--values")),
+    "cache verify": (
+        ("cache", "verify", "CACHE", "--quick"),
+        ("cache", "verify", "CACHE", "--values"),
+    ),
     "cache diff": (("cache", "diff", "CACHE", "caches"),),
     "cache export": tuple(
         ("cache", "export", "CACHE", "--to", f"made/{form}", "--as", form)
         for form in ("npz", "webdataset", "robomimic")
     ),
-    "cache gc": (("cache", "gc", "CACHE"), ("cache", "gc", "CACHE", "--keep", "0", "--unlocked", "--delete")),
+    "cache gc": (
+        ("cache", "gc", "CACHE"),
+        ("cache", "gc", "CACHE", "--keep", "0", "--unlocked", "--delete"),
+    ),
     "cache ls": (("cache", "ls", "CACHE"),),
     "cache repair": (("cache", "repair", "plain.yaml", "--data", "clean", "--out", "CACHE"),),
-    "cache build": (("cache", "build", "plain.yaml", "--data", "clean", "--out", "CACHE", "--compress", "zstd"),),
-    "cache explain-key": (("cache", "explain-key", "plain.yaml", "--data", "clean", "--out", "CACHE"),),
+    "cache build": (
+        ("cache", "build", "plain.yaml", "--data", "clean", "--out", "CACHE", "--compress", "zstd"),
+    ),
+    "cache explain-key": (
+        ("cache", "explain-key", "plain.yaml", "--data", "clean", "--out", "CACHE"),
+    ),
     "diff": (("diff", "CACHE", "caches"),),
     "manifest": (("manifest", "CACHE", "-o", "made/cache.json"),),
     "repro capture": (("repro", "capture", "--data", "CACHE", "--output", "made/capture.json"),),
@@ -90,7 +149,10 @@ OF_CACHE = {
 
 # what reads runs of training
 OF_TRAINING = {
-    "repro diff": (("repro", "diff", "TRAINED", "runs/b"), ("repro", "diff", "TRAINED", "runs/b", "--format", "json")),
+    "repro diff": (
+        ("repro", "diff", "TRAINED", "runs/b"),
+        ("repro", "diff", "TRAINED", "runs/b", "--format", "json"),
+    ),
     "diff": (("diff", "TRAINED", "runs/b"),),
 }
 
@@ -134,7 +196,11 @@ for words in json.load(open(sys.argv[1])):
 
 def without_sandbox() -> list[str]:
     """Return the words that turn the sandbox off; the promises hold without it."""
-    return ["--no-sandbox"] if any("--no-sandbox" in option.opts for option in datacheck.params) else []
+    return (
+        ["--no-sandbox"]
+        if any("--no-sandbox" in option.opts for option in datacheck.params)
+        else []
+    )
 
 
 def commands() -> list[str]:

@@ -28,10 +28,41 @@ from tests.hostile.ground import Ground
 CANARIES: dict[str, Callable[[Ground], None]] = {}
 
 OPTIONAL = (
-    "pandas", "cupy", "lz4", "pyproj", "snappy", "zstandard", "pcodec", "brotli", "isal", "zfpy", "google_crc32c",
-    "PIL", "laspy", "lazrs", "plyfile", "tokenizers", "jinja2", "obstore", "torch", "mlflow", "wandb", "rerun", "re2",
-    "fsspec", "s3fs", "bokeh", "psutil", "uvloop", "cython", "numba", "matplotlib", "scipy", "open3d", "IPython",
-)  # fmt: skip
+    "pandas",
+    "cupy",
+    "lz4",
+    "pyproj",
+    "snappy",
+    "zstandard",
+    "pcodec",
+    "brotli",
+    "isal",
+    "zfpy",
+    "google_crc32c",
+    "PIL",
+    "laspy",
+    "lazrs",
+    "plyfile",
+    "tokenizers",
+    "jinja2",
+    "obstore",
+    "torch",
+    "mlflow",
+    "wandb",
+    "rerun",
+    "re2",
+    "fsspec",
+    "s3fs",
+    "bokeh",
+    "psutil",
+    "uvloop",
+    "cython",
+    "numba",
+    "matplotlib",
+    "scipy",
+    "open3d",
+    "IPython",
+)
 OURS = (
     "yaml",
     "pydantic",
@@ -47,10 +78,37 @@ OURS = (
     "orjson",
 )
 STANDARD = (
-    "json", "re", "struct", "random", "socket", "ctypes", "zipfile", "tarfile", "pickle", "copyreg", "_codecs", "gzip",
-    "bz2", "lzma", "zlib", "select", "selectors", "subprocess", "tempfile", "signal", "resource", "typing",
-    "dataclasses", "functools", "contextlib", "pathlib", "logging", "threading", "readline", "_datacheck",
-)  # fmt: skip
+    "json",
+    "re",
+    "struct",
+    "random",
+    "socket",
+    "ctypes",
+    "zipfile",
+    "tarfile",
+    "pickle",
+    "copyreg",
+    "_codecs",
+    "gzip",
+    "bz2",
+    "lzma",
+    "zlib",
+    "select",
+    "selectors",
+    "subprocess",
+    "tempfile",
+    "signal",
+    "resource",
+    "typing",
+    "dataclasses",
+    "functools",
+    "contextlib",
+    "pathlib",
+    "logging",
+    "threading",
+    "readline",
+    "_datacheck",
+)
 
 
 def canary(make: Callable[[Ground], None]) -> Callable[[Ground], None]:
@@ -58,7 +116,7 @@ def canary(make: Callable[[Ground], None]) -> Callable[[Ground], None]:
     return make
 
 
-# ------------------------------------------------------------------------------------------------ modules
+# ------------------------------------------------------------------------------------------ modules
 
 
 @canary
@@ -67,7 +125,10 @@ def startup_modules(ground: Ground) -> None:
     for name in ("sitecustomize", "usercustomize", "conftest"):
         (ground.place / f"{name}.py").write_text(ground.python(name))
     for name in ("evil.pth", "_virtualenv.pth", "__editable__.datacheck.pth"):
-        line = f"import os; open({str(ground.fired / name)!r}, 'w').close(); os.kill(os.getpid(), 12)\n"
+        line = (
+            f"import os; open({str(ground.fired / name)!r}, 'w').close(); os.kill(os.getpid(), "
+            f"12)\n"
+        )
         (ground.place / name).write_text(line)
     (ground.place / "pyvenv.cfg").write_text("home = .\ninclude-system-site-packages = true\n")
     (ground.place / "python311._pth").write_text(".\nimport site\n")
@@ -80,7 +141,9 @@ def modules_of_other_names(ground: Ground) -> None:
         (ground.place / f"{name}.py").write_text(ground.python(f"{name}.py"))
     for name in ("numpy", "lz4f", "encodings"):
         (ground.place / name).mkdir()
-        (ground.place / name / "__init__.py").write_text(ground.python(f"{name}/".replace("/", ".__init__")))
+        (ground.place / name / "__init__.py").write_text(
+            ground.python(f"{name}/".replace("/", ".__init__"))
+        )
 
 
 @canary
@@ -95,12 +158,33 @@ def entry_points(ground: Ground) -> None:
     folder = ground.place / "evil-1.0.dist-info"
     folder.mkdir()
     groups = (
-        *("datacheck.formats", "datacheck.rules", "datacheck.transforms", "datacheck.fix", "datacheck.testing.synth"),
-        *("zarr.codecs", "zarr", "zarr.codec_pipeline", "numcodecs.codecs", "pytest11", "distributed.preload"),
-        *("dask.array.backends", "dask.dataframe.backends", "dask.sizeof", "fsspec.specs", "console_scripts"),
+        *(
+            "datacheck.formats",
+            "datacheck.rules",
+            "datacheck.transforms",
+            "datacheck.fix",
+            "datacheck.testing.synth",
+        ),
+        *(
+            "zarr.codecs",
+            "zarr",
+            "zarr.codec_pipeline",
+            "numcodecs.codecs",
+            "pytest11",
+            "distributed.preload",
+        ),
+        *(
+            "dask.array.backends",
+            "dask.dataframe.backends",
+            "dask.sizeof",
+            "fsspec.specs",
+            "console_scripts",
+        ),
     )
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: evil\nVersion: 1.0\n")
-    (folder / "entry_points.txt").write_text("".join(f"[{group}]\nevil = evil:codec\n" for group in groups))
+    (folder / "entry_points.txt").write_text(
+        "".join(f"[{group}]\nevil = evil:codec\n" for group in groups)
+    )
     (ground.place / "evil.py").write_text(ground.python("evil.py"))
 
 
@@ -109,7 +193,9 @@ def settings_of_programs(ground: Ground) -> None:
     """Configuration in the working folder that names code: of git, Dask, pytest, Python, and of the shell."""
     run = ground.shell("git").replace('"', '\\"')
     hooks = ground.place / ".git" / "hooks"
-    promised = ground.place / "promised.txt"  # whose content a partial clone would ask its server for
+    promised = (
+        ground.place / "promised.txt"
+    )  # whose content a partial clone would ask its server for
     promised.write_text("promised\n")
     if shutil.which("git"):
 
@@ -126,11 +212,14 @@ def settings_of_programs(ground: Ground) -> None:
             changed.write_text(changed.read_text() + "# changed\n")
     hooks.mkdir(parents=True, exist_ok=True)
     (ground.place / ".git/config").write_text(
-        f'[core]\n\trepositoryformatversion = 1\n\tfsmonitor = "{run}"\n\tpager = "{run}"\n\tsshCommand = "{run}"\n'
-        f'\thooksPath = .git/hooks\n[diff]\n\texternal = "{run}"\n[filter "evil"]\n\tclean = "{run}; cat"\n'
+        f'[core]\n\trepositoryformatversion = 1\n\tfsmonitor = "{run}"\n\tpager = '
+        f'"{run}"\n\tsshCommand = "{run}"\n'
+        f'\thooksPath = .git/hooks\n[diff]\n\texternal = "{run}"\n[filter "evil"]\n\tclean = '
+        f'"{run}; cat"\n'
         f'[filter "cut\x0bhere"]\n\tclean = "{run}; cat"\n'  # some take this character for the end of a line
         "[extensions]\n\tpartialClone = origin\n"
-        f'[remote "origin"]\n\turl = .\n\tpromisor = true\n\tuploadpack = "{run}; git-upload-pack"\n'
+        f'[remote "origin"]\n\turl = .\n\tpromisor = true\n\tuploadpack = "{run}; '
+        f'git-upload-pack"\n'
     )
     attributes = f"* filter=evil diff=evil\n{promised.name} filter=cut\x0bhere\n"
     (ground.place / ".gitattributes").write_text(attributes)
@@ -142,13 +231,24 @@ def settings_of_programs(ground: Ground) -> None:
         (ground.place / name).write_text(
             "distributed:\n  worker:\n    preload: [evil]\n  scheduler:\n    preload: [evil]\n"
         )
-    for name in ("git", "nvidia-smi", "gs", "ffmpeg", "ffprobe", "xdg-open", "uname", "lscpu", "ldconfig", "gcc"):
+    for name in (
+        "git",
+        "nvidia-smi",
+        "gs",
+        "ffmpeg",
+        "ffprobe",
+        "xdg-open",
+        "uname",
+        "lscpu",
+        "ldconfig",
+        "gcc",
+    ):
         (ground.place / name).write_text(f"#!/bin/sh\n{ground.shell(f'program {name}')}\n")
         (ground.place / name).chmod(0o755)
     (ground.place / "pytest.ini").write_text("[pytest]\naddopts = -p evil\n")
 
 
-# ------------------------------------------------------------------------------------------------ pickles
+# ------------------------------------------------------------------------------------------ pickles
 
 
 class _Reduced:
@@ -170,7 +270,9 @@ def pickles(ground: Ground) -> dict[str, bytes]:
 
     def text(value: bytes) -> bytes:
         return (
-            b"\x8c" + bytes([len(value)]) + value if len(value) < 256 else b"X" + struct.pack("<I", len(value)) + value
+            b"\x8c" + bytes([len(value)]) + value
+            if len(value) < 256
+            else b"X" + struct.pack("<I", len(value)) + value
         )
 
     plain = ground.shell("pickle stack_global").encode()
@@ -180,23 +282,41 @@ def pickles(ground: Ground) -> dict[str, bytes]:
         "posix": b"cposix\nsystem\n(S'" + shell("posix") + b"'\ntR.",
         "inst": b"(S'" + shell("inst") + b"'\nios\nsystem\n.",
         "obj": b"(cos\nsystem\nS'" + shell("obj") + b"'\no.",
-        "stack_global": b"\x80\x04" + text(b"os") + text(b"system") + b"\x93" + text(plain) + b"\x85R.",
-        "newobj": b"\x80\x02csubprocess\nPopen\n((S'sh'\nS'-c'\nS'" + shell("newobj") + b"'\nlt\x81.",
-        "newobj_ex": b"\x80\x04csubprocess\nPopen\n((S'sh'\nS'-c'\nS'" + shell("newobj_ex") + b"'\nlt}\x92.",
+        "stack_global": b"\x80\x04"
+        + text(b"os")
+        + text(b"system")
+        + b"\x93"
+        + text(plain)
+        + b"\x85R.",
+        "newobj": b"\x80\x02csubprocess\nPopen\n((S'sh'\nS'-c'\nS'"
+        + shell("newobj")
+        + b"'\nlt\x81.",
+        "newobj_ex": b"\x80\x04csubprocess\nPopen\n((S'sh'\nS'-c'\nS'"
+        + shell("newobj_ex")
+        + b"'\nlt}\x92.",
         "exec": b"c__builtin__\nexec\n(S'" + code("exec") + b"'\ntR.",
         "eval": b"cbuiltins\neval\n(S'exec(\"import os; os.system(os.sep)\")'\ntR.",
         "import": b"c__builtin__\n__import__\n(S'evil'\ntR.",
         "getattr": b"cbuiltins\ngetattr\n(c__builtin__\n__import__\n(S'os'\ntRS'system'\ntR(S'"
         + shell("getattr")
         + b"'\ntR.",
-        "dotted": b"\x80\x04" + text(b"pathlib") + text(b"os.system") + b"\x93" + text(plain) + b"\x85R.",
+        "dotted": b"\x80\x04"
+        + text(b"pathlib")
+        + text(b"os.system")
+        + b"\x93"
+        + text(plain)
+        + b"\x85R.",
         "numpy": b"cnumpy.testing._private.utils\nrunstring\n(S'" + code("numpy") + b"'\n}tR.",
         "numpy_builtins": b"cnumpy\n__builtins__\n.",
-        "distutils": b"cnumpy.distutils.exec_command\nexec_command\n(S'" + shell("distutils") + b"'\ntR.",
+        "distutils": b"cnumpy.distutils.exec_command\nexec_command\n(S'"
+        + shell("distutils")
+        + b"'\ntR.",
         "persistent": b"Pos.system\n.",
         "persistent_binary": b"\x80\x02" + text(b"os.system") + b"Q.",
         "extension": b"\x80\x02\x82\x01.",
-        "build": b"\x80\x02cfunctools\npartial\n)R(cos\nsystem\n(S'" + shell("build") + b"'\nt}NtbR.",
+        "build": b"\x80\x02cfunctools\npartial\n)R(cos\nsystem\n(S'"
+        + shell("build")
+        + b"'\nt}NtbR.",
         "nested": b"cpickle\nloads\n(B" + struct.pack("<I", len(inner)) + inner + b"tR.",
         "marshal": b"cmarshal\nloads\n(S'c'\ntR.",
         "ctypes": b"cctypes\nCDLL\n(S'./evil.so'\ntR.",
@@ -220,30 +340,48 @@ def pickles_of_every_opcode(ground: Ground) -> None:
             file.writestr("archive/data.pkl", data)
         (ground.place / f"{name}.pth").write_bytes(data)
         wrapper = b"cjoblib.numpy_pickle\nNumpyArrayWrapper\n)\x81}(" + b"".join(
-            pickle.dumps(part, 2)[2:-1] for part in ("shape", (1,), "dtype", np.dtype("O"), "subclass")
+            pickle.dumps(part, 2)[2:-1]
+            for part in ("shape", (1,), "dtype", np.dtype("O"), "subclass")
         )
-        (ground.place / f"{name}_joblib.pkl").write_bytes(b"\x80\x02" + wrapper + b"cnumpy\nndarray\nub" + data + b".")
+        (ground.place / f"{name}_joblib.pkl").write_bytes(
+            b"\x80\x02" + wrapper + b"cnumpy\nndarray\nub" + data + b"."
+        )
         with tarfile.open(ground.place / f"{name}-000000.tar", "w") as file:
             for suffix in ("pyd", "pickle", "pkl", "npy", "pth", "cbor"):
                 member = tarfile.TarInfo(f"0000.{suffix}")
                 member.size = len(data)
                 file.addfile(member, io.BytesIO(data))
         head = json.dumps(
-            {"version": 2, "format": "mds", "column_names": ["x"], "column_encodings": ["pkl"], "column_sizes": [None]}
+            {
+                "version": 2,
+                "format": "mds",
+                "column_names": ["x"],
+                "column_encodings": ["pkl"],
+                "column_sizes": [None],
+            }
         )
         first = 12 + len(head)
         shard = (
-            struct.pack("<III", 1, first, first + 4 + len(data)) + head.encode() + struct.pack("<I", len(data)) + data
+            struct.pack("<III", 1, first, first + 4 + len(data))
+            + head.encode()
+            + struct.pack("<I", len(data))
+            + data
         )
         (ground.place / f"shard.{len(name):05d}.{name}.mds").write_bytes(shard)
-    np.save(ground.place / "objects.npy", np.array([_Reduced(os.system, ground.shell("objects.npy"))], dtype=object))
-    np.savez(ground.place / "objects.npz", x=np.array([_Reduced(os.system, ground.shell("objects.npz"))], dtype=object))
+    np.save(
+        ground.place / "objects.npy",
+        np.array([_Reduced(os.system, ground.shell("objects.npy"))], dtype=object),
+    )
+    np.savez(
+        ground.place / "objects.npz",
+        x=np.array([_Reduced(os.system, ground.shell("objects.npz"))], dtype=object),
+    )
     state = pickle.dumps({"x": _Reduced(os.system, ground.shell("torch"))})
     with zipfile.ZipFile(ground.place / "weights.pt", "w") as file:
         file.writestr("archive/data.pkl", state)
 
 
-# ------------------------------------------------------------------------------------------------ documents
+# ---------------------------------------------------------------------------------------- documents
 
 
 def yaml_with_tags(ground: Ground, name: str) -> str:
@@ -260,7 +398,13 @@ def yaml_with_tags(ground: Ground, name: str) -> str:
 @canary
 def tags_in_yaml(ground: Ground) -> None:
     """An unsafe YAML loader calls what a tag names: in data, lists, and whatever a program may look for."""
-    for name in ("labels.yaml", "train_database.yaml", "datacheck.yml", ".datacheck.yaml", "dask.yml"):
+    for name in (
+        "labels.yaml",
+        "train_database.yaml",
+        "datacheck.yml",
+        ".datacheck.yaml",
+        "dask.yml",
+    ):
         (ground.place / name).write_text(yaml_with_tags(ground, name))
 
 
@@ -268,10 +412,16 @@ def tags_in_yaml(ground: Ground) -> None:
 def schemas_in_the_data(ground: Ground) -> None:
     """A schema or pipeline that nobody named has checks and steps; some have the names of built-in ones."""
     (ground.place / "evil.py").write_text(ground.python("evil.py"))
-    schema = 'datacheck: 1\nname: evil\nsamples: {files: "**/*"}\nfields: {"*": {}}\nchecks: ["evil:check"]\n'
+    schema = (
+        'datacheck: 1\nname: evil\nsamples: {files: "**/*"}\nfields: {"*": {}}\nchecks: '
+        '["evil:check"]\n'
+    )
     for name in ("schema.yaml", "datacheck.yaml", "files.yaml", "lerobot.yaml", "scannet.yaml"):
         (ground.place / name).write_text(schema)
-    pipeline = "datacheck: 1\nname: evil\nschema: datacheck.yaml\ntransforms:\n  - evil:check: {fields: {}}\n"
+    pipeline = (
+        "datacheck: 1\nname: evil\nschema: datacheck.yaml\ntransforms:\n  - evil:check: "
+        "{fields: {}}\n"
+    )
     for name in ("pipeline.yaml", "libero.yaml", "aloha.yaml"):
         (ground.place / name).write_text(pipeline)
     (ground.place / "pyproject.toml").write_text(
@@ -283,13 +433,26 @@ def schemas_in_the_data(ground: Ground) -> None:
 def codecs_and_filters(ground: Ground) -> None:
     """Zarr, HDF5 and Parquet name codecs, filters and types that a library would load."""
     picked = pickles(ground)["reduce"]
-    old = {"zarr_format": 2, "shape": [1], "chunks": [1], "dtype": "|O", "compressor": None, "fill_value": None}
-    for name, filters in (("pickle", [{"id": "pickle"}]), ("evil", [{"id": "evil"}]), ("json", [{"id": "json2"}])):
+    old = {
+        "zarr_format": 2,
+        "shape": [1],
+        "chunks": [1],
+        "dtype": "|O",
+        "compressor": None,
+        "fill_value": None,
+    }
+    for name, filters in (
+        ("pickle", [{"id": "pickle"}]),
+        ("evil", [{"id": "evil"}]),
+        ("json", [{"id": "json2"}]),
+    ):
         folder = ground.place / f"{name}.zarr"
         folder.mkdir()
         (folder / ".zarray").write_text(json.dumps(old | {"order": "C", "filters": filters}))
         (folder / "0").write_bytes(picked)
-    for number, codec in enumerate(("numcodecs.pickle", "evil", "evil:codec", "evil.codec", "https://evil/codec")):
+    for number, codec in enumerate(
+        ("numcodecs.pickle", "evil", "evil:codec", "evil.codec", "https://evil/codec")
+    ):
         shape = {"name": "regular", "configuration": {"chunk_shape": [1]}}
         inner = [{"name": "bytes"}, {"name": codec, "configuration": {"module": "evil"}}]
         nested = {"chunk_shape": [1], "codecs": inner, "index_codecs": inner}
@@ -302,7 +465,10 @@ def codecs_and_filters(ground: Ground) -> None:
             "fill_value": 0,
         }
         keys = {"chunk_key_encoding": {"name": "default"}, "attributes": {}}
-        for kind, codecs in (("flat", inner), ("nested", [{"name": "sharding_indexed", "configuration": nested}])):
+        for kind, codecs in (
+            ("flat", inner),
+            ("nested", [{"name": "sharding_indexed", "configuration": nested}]),
+        ):
             folder = ground.place / f"v3-{kind}-{number}.zarr"
             (folder / "c").mkdir(parents=True)
             (folder / "zarr.json").write_text(json.dumps(new | keys | {"codecs": codecs}))
@@ -322,9 +488,15 @@ def codecs_and_filters(ground: Ground) -> None:
     column = pa.field(
         "x",
         pa.binary(),
-        metadata={"ARROW:extension:name": "arrow.py_extension_type", "ARROW:extension:metadata": picked},
+        metadata={
+            "ARROW:extension:name": "arrow.py_extension_type",
+            "ARROW:extension:metadata": picked,
+        },
     )
-    table = pa.table([pa.array([picked])], schema=pa.schema([column], metadata={"pandas": "{}", "evil": "evil:codec"}))
+    table = pa.table(
+        [pa.array([picked])],
+        schema=pa.schema([column], metadata={"pandas": "{}", "evil": "evil:codec"}),
+    )
     pq.write_table(table, ground.place / "extension.parquet")
 
 
@@ -332,16 +504,19 @@ def codecs_and_filters(ground: Ground) -> None:
 def pictures_that_are_programs(ground: Ground) -> None:
     """Pillow hands EPS to Ghostscript; the name says PNG."""
     script = (
-        f"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 4 4\n(%pipe%{ground.shell('eps')}) (w) file closefile\nshowpage\n"
+        f"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 4 4\n(%pipe%{ground.shell('eps')}) (w) "
+        f"file closefile\nshowpage\n"
     )
     for name in ("picture.png", "picture.jpg", "picture.eps"):
         (ground.place / name).write_text(script)
     for name in ("gs", "gswin64c"):
-        (ground.base / "bin" / name).write_text(f"#!/bin/sh\n{ground.shell('ghostscript')}\nexit 1\n")
+        (ground.base / "bin" / name).write_text(
+            f"#!/bin/sh\n{ground.shell('ghostscript')}\nexit 1\n"
+        )
         (ground.base / "bin" / name).chmod(0o755)
 
 
-# ------------------------------------------------------------------------------------------------ results
+# ------------------------------------------------------------------------------------------ results
 
 
 def hostile_run(ground: Ground, run: Path) -> None:
@@ -356,13 +531,21 @@ def hostile_run(ground: Ground, run: Path) -> None:
 def pickled_run(ground: Ground, run: Path) -> None:
     """Turn a finished run into one of pickles: `listing.npz` of objects, `samples.parquet` with a pickled type."""
     picked = pickles(ground)["posix"]
-    np.savez(run / "listing.npz", x=np.array([_Reduced(os.system, ground.shell("listing.npz"))], dtype=object))
+    np.savez(
+        run / "listing.npz",
+        x=np.array([_Reduced(os.system, ground.shell("listing.npz"))], dtype=object),
+    )
     column = pa.field(
         "key",
         pa.binary(),
-        metadata={"ARROW:extension:name": "arrow.py_extension_type", "ARROW:extension:metadata": picked},
+        metadata={
+            "ARROW:extension:name": "arrow.py_extension_type",
+            "ARROW:extension:metadata": picked,
+        },
     )
-    pq.write_table(pa.table([pa.array([picked])], schema=pa.schema([column])), run / "samples.parquet")
+    pq.write_table(
+        pa.table([pa.array([picked])], schema=pa.schema([column])), run / "samples.parquet"
+    )
     (run / "valid.json").write_bytes(picked)
 
 

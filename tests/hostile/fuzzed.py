@@ -2,8 +2,9 @@
 
     python -m tests.hostile.fuzzed TARGET SEED SECONDS FOLDER [HONEST]
 
-FOLDER/current is the mutant at hand, FOLDER/failed/NUMBER what failed with the reason in FOLDER/failed/NUMBER.txt,
-FOLDER/counts what the others came to. Whoever started it sees to it that it ends.
+FOLDER/current is the mutant at hand, FOLDER/failed/NUMBER what failed with the reason in
+FOLDER/failed/NUMBER.txt, FOLDER/counts what the others came to. Whoever started it sees to it that
+it ends.
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
-from tests.hostile.mutating import DOCUMENTS, command_ended, corpus, mutant_of, mutate, read_or_refused
+from tests.hostile.mutating import (
+    DOCUMENTS,
+    command_ended,
+    corpus,
+    mutant_of,
+    mutate,
+    read_or_refused,
+)
 
 MEMORY = 2 << 30  # bytes of address space beyond the start
 TAKEN = 800 << 10  # kB of memory in all: the files of the corpus have a few kB
@@ -34,13 +42,18 @@ def limited() -> None:
         resource.RLIMIT_FSIZE: 1 << 30,
         resource.RLIMIT_CORE: 0,
     }
-    for kind, most in wanted.items():  # not the hard limits: a command sets its own for its children
+    for (
+        kind,
+        most,
+    ) in wanted.items():  # not the hard limits: a command sets its own for its children
         resource.setrlimit(kind, (most, resource.getrlimit(kind)[1]))
 
 
 def check_memory() -> None:
     """Raise where this process has ever taken more than files as small as these need."""
-    status = Path("/proc/self/status").read_text()  # ru_maxrss begins with what the process had that started this one
+    status = Path(
+        "/proc/self/status"
+    ).read_text()  # ru_maxrss begins with what the process had that started this one
     taken = int(status.partition("VmHWM:")[2].split()[0])
     assert taken < TAKEN, f"took {taken:,} kB of memory"
 
@@ -51,7 +64,9 @@ def of_a_format(name: str, rng: random.Random, folder: Path) -> str:
     (folder / "current").mkdir()
     files = corpus(name)
     good = [path for path in files if path.name.startswith("y_")] or files
-    made = mutant_of(rng.choice(good if rng.random() < 0.8 else files), folder / "current", rng, files)
+    made = mutant_of(
+        rng.choice(good if rng.random() < 0.8 else files), folder / "current", rng, files
+    )
     return read_or_refused(made)
 
 
@@ -93,24 +108,41 @@ def again(target: str, mutant: Path, folder: Path, honest: Path | None) -> str:
 
 
 def main() -> None:
-    target, seed, seconds, folder = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), Path(sys.argv[4])
+    target, seed, seconds, folder = (
+        sys.argv[1],
+        int(sys.argv[2]),
+        float(sys.argv[3]),
+        Path(sys.argv[4]),
+    )
     honest = Path(sys.argv[5]) if len(sys.argv) > 5 else None
-    rng, counts, until = random.Random(f"{target} {seed}"), Counter[str](), time.monotonic() + seconds
+    rng, counts, until = (
+        random.Random(f"{target} {seed}"),
+        Counter[str](),
+        time.monotonic() + seconds,
+    )
     (folder / "failed").mkdir(parents=True, exist_ok=True)
     limited()
     number = 0
     while time.monotonic() < until:
         number += 1
         try:
-            how = of_a_format(target, rng, folder) if honest is None else of_a_document(target, rng, folder, honest)
+            how = (
+                of_a_format(target, rng, folder)
+                if honest is None
+                else of_a_document(target, rng, folder, honest)
+            )
             check_memory()
         except BaseException as error:  # whatever it is, it is what is looked for
             how = "failed"
             kept = folder / "failed" / f"{seed}-{number}"
             with contextlib.suppress(OSError):
                 shutil.copytree(folder / "current", kept, symlinks=True)
-                kept.with_suffix(".txt").write_text(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
-            until = until if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < TAKEN else 0.0  # known for ever
+                kept.with_suffix(".txt").write_text(
+                    f"{type(error).__name__}: {error}\n{traceback.format_exc()}"
+                )
+            until = (
+                until if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < TAKEN else 0.0
+            )  # known for ever
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
         counts[how] += 1

@@ -62,8 +62,8 @@ class Ground:
         """Return Python code that leaves a file, says so and ends its process.
 
         Notes:
-            A sandbox keeps the file from being written and the message from being seen. The end of the process by
-            SIGUSR2 is seen in any case.
+            A sandbox keeps the file from being written and the message from being seen. The end of
+            the process by SIGUSR2 is seen in any case.
         """
         return (
             "import os\n"
@@ -78,17 +78,34 @@ class Ground:
 
     def environment(self) -> dict[str, str]:
         """Return the environment of every command: nothing in it leads into the hostile folder."""
-        kept = {name: value for name, value in os.environ.items() if name in {"PATH", "LANG", "LD_LIBRARY_PATH"}}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name in {"PATH", "LANG", "LD_LIBRARY_PATH"}
+        }
         kept["PATH"] = f"{self.base / 'bin'}:{kept['PATH']}"
-        said = {"HOME": self.base / "home", "TMPDIR": self.base / "scratch", "PYTHONPATH": REPOSITORY}
-        return kept | {name: str(value) for name, value in said.items()} | {"PYTHONWARNINGS": "default"}
+        said = {
+            "HOME": self.base / "home",
+            "TMPDIR": self.base / "scratch",
+            "PYTHONPATH": REPOSITORY,
+        }
+        return (
+            kept
+            | {name: str(value) for name, value in said.items()}
+            | {"PYTHONWARNINGS": "default"}
+        )
 
     def run(self, *command: str | Path, seconds: float = 200) -> Ended:
         """Run a command in the hostile folder to its end."""
         done = subprocess.run(
-            [str(word) for word in command], cwd=self.place, env=self.environment(), stdin=subprocess.DEVNULL,
-            capture_output=True, check=False, timeout=seconds,
-        )  # fmt: skip
+            [str(word) for word in command],
+            cwd=self.place,
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=seconds,
+        )
         return Ended(done.returncode, done.stdout + done.stderr)
 
     def ran(self, ended: Ended) -> list[str]:
@@ -128,10 +145,14 @@ class Ended:
     @property
     def sound(self) -> bool:
         """Whether it ended as any command may end on bad input."""
-        return self.code in ENDS and b"Traceback" not in self.output and b"internal error" not in self.output
+        return (
+            self.code in ENDS
+            and b"Traceback" not in self.output
+            and b"internal error" not in self.output
+        )
 
 
-# ------------------------------------------------------------------------------------------------ detectors
+# ---------------------------------------------------------------------------------------- detectors
 
 
 class Watch:
@@ -144,7 +165,9 @@ class Watch:
             raise OSError(ctypes.get_errno(), "inotify_init1")
         self._folders: dict[int, Path] = {}
         for here, _, _ in os.walk(folder):
-            number = self._libc.inotify_add_watch(self._events, os.fsencode(here), _IN_OPEN | _IN_ACCESS)
+            number = self._libc.inotify_add_watch(
+                self._events, os.fsencode(here), _IN_OPEN | _IN_ACCESS
+            )
             if number < 0:
                 raise OSError(ctypes.get_errno(), "inotify_add_watch", here)
             self._folders[number] = Path(here)
@@ -160,8 +183,14 @@ class Watch:
                 return sorted(found)
             while data:
                 number, mask, _, length = _EVENT.unpack_from(data)
-                name = data[_EVENT.size : _EVENT.size + length].rstrip(b"\0").decode(errors="replace")
-                found.add("more than inotify keeps" if mask & _IN_OVERFLOW else str(self._folders[number] / name))
+                name = (
+                    data[_EVENT.size : _EVENT.size + length].rstrip(b"\0").decode(errors="replace")
+                )
+                found.add(
+                    "more than inotify keeps"
+                    if mask & _IN_OVERFLOW
+                    else str(self._folders[number] / name)
+                )
                 data = data[_EVENT.size + length :]
 
     def close(self) -> None:
@@ -179,12 +208,18 @@ def tree(folder: Path) -> dict[str, tuple[int, int, bytes]]:
     found = {}
     for path in sorted([folder, *folder.rglob("*")]):
         known = path.lstat()
-        data = os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes() if path.is_file() else b""
+        data = (
+            os.fsencode(path.readlink())
+            if path.is_symlink()
+            else path.read_bytes()
+            if path.is_file()
+            else b""
+        )
         found[path.relative_to(folder).as_posix()] = (known.st_mode, known.st_mtime_ns, data)
     return found
 
 
-# ------------------------------------------------------------------------------------------------ secrets
+# ------------------------------------------------------------------------------------------ secrets
 
 
 def secret_files(folder: Path, token: str) -> None:
@@ -194,9 +229,18 @@ def secret_files(folder: Path, token: str) -> None:
     (folder / "secret.txt").write_text(f"{token}\n{token}/0001\n")
     (folder / "secret.csv").write_text(f"{token},x\n1,2\n")
     (folder / "secret.yaml").write_text(f"{token}: {token}\nfilepath: {token}\n")
-    said = {token: token, "text": token, "mean": [1.0], "fps": token, "features": {token: token}, "shards": [token]}
+    said = {
+        token: token,
+        "text": token,
+        "mean": [1.0],
+        "fps": token,
+        "features": {token: token},
+        "shards": [token],
+    }
     (folder / "secret.json").write_text(json.dumps(said))
-    rows = [{"task": token, "task_index": 0, "episode_index": 0, "length": 3, "text": token, token: 1}]
+    rows = [
+        {"task": token, "task_index": 0, "episode_index": 0, "length": 3, "text": token, token: 1}
+    ]
     (folder / "secret.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     np.save(folder / "secret.npy", word)
     np.savez(folder / "secret.npz", **{token: word})
@@ -205,7 +249,9 @@ def secret_files(folder: Path, token: str) -> None:
         file["data/demo_0/actions"] = np.resize(word, (8, 7)).astype("f4")
         file["data/demo_0"].attrs["text"] = token
         file[token], file["x"] = token, word
-    pq.write_table(pa.table({token: [token], "task": [token], "task_index": [0]}), folder / "secret.parquet")
+    pq.write_table(
+        pa.table({token: [token], "task": [token], "task_index": [0]}), folder / "secret.parquet"
+    )
     group = zarr.open_group(folder / "secret.zarr", mode="w")
     group.attrs["text"] = token
     group.create_array("x", data=word, chunks=(8,))
@@ -214,7 +260,8 @@ def secret_files(folder: Path, token: str) -> None:
         file.add(folder / "secret.txt", arcname=f"{token}.txt")
     text = token.encode()
     head = (
-        b'{"version": 2, "format": "mds", "column_names": ["%b"], "column_encodings": ["str"], "column_sizes": [null]}'
+        b'{"version": 2, "format": "mds", "column_names": ["%b"], "column_encodings": ["str"], '
+        b'"column_sizes": [null]}'
     )
     head %= text
     stops = [8 + 4 + len(head), 8 + 4 + len(head) + 4 + len(text)]
@@ -230,5 +277,8 @@ def plain_samples(folder: Path, count: int = 4) -> None:
         np.save(folder / f"s{number}.npy", values)
 
 
-PLAIN = 'datacheck: 1\nname: plain\nsamples: {files: "s*.npy"}\nfields: {x: {role: value, shape: [4, 3]}}\n'
+PLAIN = (
+    'datacheck: 1\nname: plain\nsamples: {files: "s*.npy"}\nfields: {x: {role: value, shape: '
+    "[4, 3]}}\n"
+)
 ALL = 'datacheck: 1\nname: all\nsamples: {files: "**/*"}\nfields: {"*": {}}\n'

@@ -21,7 +21,12 @@ with atheris.instrument_imports(include=["datacheck.formats"]):
 
 
 def main() -> None:
-    name, seed, seconds, folder = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), Path(sys.argv[4])
+    name, seed, seconds, folder = (
+        sys.argv[1],
+        int(sys.argv[2]),
+        float(sys.argv[3]),
+        Path(sys.argv[4]),
+    )
     for inner in ("current", "failed", "known"):
         (folder / inner).mkdir(parents=True, exist_ok=True)
     for path in corpus(name):
@@ -33,8 +38,18 @@ def main() -> None:
         place.write_bytes(data)
         read_or_refused(place)
 
-    limits = ("-timeout=20", "-rss_limit_mb=3000", "-max_len=100000", "-verbosity=0", "-print_final_stats=1")
-    options = (f"-max_total_time={int(seconds)}", f"-seed={seed + 1}", f"-artifact_prefix={folder}/failed/")
+    limits = (
+        "-timeout=20",
+        "-rss_limit_mb=3000",
+        "-max_len=100000",
+        "-verbosity=0",
+        "-print_final_stats=1",
+    )
+    options = (
+        f"-max_total_time={int(seconds)}",
+        f"-seed={seed + 1}",
+        f"-artifact_prefix={folder}/failed/",
+    )
     atheris.Setup([sys.argv[0], *limits, *options, str(folder / "known")], read)
     atheris.Fuzz()
 

@@ -1,7 +1,8 @@
 """Mutations of files, by what formats are made of, and what reading one may come to.
 
-A mutant of a corpus file is read or refused (`FormatError`); a command that meets a mutated document ends with a
-message and an exit code that bad input may have. All else is a failure: another exception, a signal, no memory, no end.
+A mutant of a corpus file is read or refused (`FormatError`); a command that meets a mutated
+document ends with a message and an exit code that bad input may have. All else is a failure:
+another exception, a signal, no memory, no end.
 """
 
 from __future__ import annotations
@@ -24,7 +25,24 @@ from tests.formats.reading import CORPUS, read_all
 from tests.hostile.ground import ENDS
 
 SEEDS = Path(__file__).parent / "seeds"
-NUMBERS = (0, 1, 2, 255, 256, 65535, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**53, 2**62, 2**63 - 1, 2**63, 2**64 - 1, -1)
+NUMBERS = (
+    0,
+    1,
+    2,
+    255,
+    256,
+    65535,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**32,
+    2**53,
+    2**62,
+    2**63 - 1,
+    2**63,
+    2**64 - 1,
+    -1,
+)
 WORDS = (
     b"-1",
     b"1e999",
@@ -40,12 +58,32 @@ WORDS = (
     b"\n",
 )
 VALUES: tuple[Any, ...] = (
-    None, True, [], {}, "", "x", -1, 0, 2**31, 2**63, 2**64, 10**400, 0.5, 1e308, "../../x", "/etc/hostname", "\ud800",
-    "a\x1b[2Jb", "x" * 70_000, ["x"] * 3, {"x": {"x": {}}}, [[[[[[]]]]]],
-)  # fmt: skip
+    None,
+    True,
+    [],
+    {},
+    "",
+    "x",
+    -1,
+    0,
+    2**31,
+    2**63,
+    2**64,
+    10**400,
+    0.5,
+    1e308,
+    "../../x",
+    "/etc/hostname",
+    "\ud800",
+    "a\x1b[2Jb",
+    "x" * 70_000,
+    ["x"] * 3,
+    {"x": {"x": {}}},
+    [[[[[[]]]]]],
+)
 
 
-# ------------------------------------------------------------------------------------------------ bytes
+# -------------------------------------------------------------------------------------------- bytes
 
 
 def mutate(data: bytes, rng: random.Random, others: Sequence[bytes] = (b"",)) -> bytes:
@@ -122,7 +160,7 @@ def _spliced(data: bytes, rng: random.Random, others: Sequence[bytes]) -> bytes:
 _EDITS = (_flip, _flip, _number, _number, _word, _word, _insert, _delete, _cut, _again, _spliced)
 
 
-# ------------------------------------------------------------------------------------------------ what is packed
+# ----------------------------------------------------------------------------------- what is packed
 
 
 def _zip(data: bytes, rng: random.Random, others: Sequence[bytes]) -> bytes:
@@ -159,7 +197,9 @@ def _json(data: bytes, rng: random.Random, _: Sequence[bytes]) -> bytes:
     elif kind == 2 and isinstance(inside[key], list):
         inside[key] = inside[key] * rng.choice((0, 2, 50))
     elif kind == 3 and isinstance(inside[key], int | float):
-        inside[key] = rng.choice((inside[key] + 1, -inside[key], float(inside[key]), str(inside[key]), *NUMBERS))
+        inside[key] = rng.choice(
+            (inside[key] + 1, -inside[key], float(inside[key]), str(inside[key]), *NUMBERS)
+        )
     else:
         inside[key] = rng.choice(VALUES)
     made = json.dumps(holder[0]).encode()
@@ -173,7 +213,7 @@ def _places(inside: Any) -> Any:
             yield from _places(inside[key])
 
 
-# ------------------------------------------------------------------------------------------------ formats
+# ------------------------------------------------------------------------------------------ formats
 
 
 def corpus(name: str) -> list[Path]:
@@ -204,7 +244,7 @@ def read_or_refused(path: Path) -> str:
     return "read"
 
 
-# ------------------------------------------------------------------------------------------------ documents
+# ---------------------------------------------------------------------------------------- documents
 
 Words = tuple[str, ...]
 RUN = ".datacheck/latest"
@@ -214,35 +254,52 @@ def _scan(data: str, schema: str) -> Words:
     return ("scan", data, "--schema", schema, "--rehash", "--output", f"made/{data}")
 
 
-DOCUMENTS: dict[str, tuple[str, tuple[Words, ...]]] = {  # name: (pattern of its files, the commands that read them)
+DOCUMENTS: dict[
+    str, tuple[str, tuple[Words, ...]]
+] = {  # name: (pattern of its files, the commands that read them)
     "run": (
         f"{RUN}/*",
         (
-            ("report", RUN, "--format", "json"), ("rescore", RUN, "--output", "made/rescored"),
-            ("card", RUN, "-o", "made/card.json"), ("baseline", RUN, "-o", "made/baseline.json"),
+            ("report", RUN, "--format", "json"),
+            ("rescore", RUN, "--output", "made/rescored"),
+            ("card", RUN, "-o", "made/card.json"),
+            ("baseline", RUN, "-o", "made/baseline.json"),
             ("split", RUN, "--by", "key", "--train", "1", "--to", "made/lists"),
         ),
     ),
     "cache": (
         "caches/plain/all/*/**/*",
         (
-            ("cache", "info", "caches"), ("cache", "verify", "caches", "--values"), ("cache", "ls", "caches"),
-            ("cache", "report", "caches", "-o", "made/page.html"), ("cache", "gc", "caches", "--keep", "0"),
+            ("cache", "info", "caches"),
+            ("cache", "verify", "caches", "--values"),
+            ("cache", "ls", "caches"),
+            ("cache", "report", "caches", "-o", "made/page.html"),
+            ("cache", "gc", "caches", "--keep", "0"),
             ("cache", "export", "caches", "--to", "made/npz", "--as", "npz"),
-            ("cache", "diff", "caches", "copied"), ("diff", "caches", "copied"),
+            ("cache", "diff", "caches", "copied"),
+            ("diff", "caches", "copied"),
         ),
     ),
     "training": ("runs/a/*", (("repro", "diff", "runs/a", "runs/b"), ("diff", "runs/a", "runs/b"))),
     "manifest": ("manifest.json", (("diff", "manifest.json", "clean"),)),
-    "baseline": ("baseline.json", (("rescore", RUN, "--baseline", "baseline.json", "--output", "made/again"),)),
-    "schema": ("plain.yaml", (("schema", "check", "plain.yaml"), ("rules", "--schema", "plain.yaml"))),
-    "pipeline": ("pipe.yaml", (("cache", "explain-key", "pipe.yaml", "--data", "clean", "--out", "caches"),)),
+    "baseline": (
+        "baseline.json",
+        (("rescore", RUN, "--baseline", "baseline.json", "--output", "made/again"),),
+    ),
+    "schema": (
+        "plain.yaml",
+        (("schema", "check", "plain.yaml"), ("rules", "--schema", "plain.yaml")),
+    ),
+    "pipeline": (
+        "pipe.yaml",
+        (("cache", "explain-key", "pipe.yaml", "--data", "clean", "--out", "caches"),),
+    ),
     "lists": ("listed/*.*l*", (_scan("listed", "listed.yaml"),)),
     "lerobot": ("v3/meta/**/*", (_scan("v3", "lerobot"),)),
     "lerobot2": ("v2/meta/**/*", (_scan("v2", "lerobot"),)),
     "mds_index": ("mds/index.json", (_scan("mds", "mds"),)),
     "stats": ("normed/stats.json", (_scan("normed", "normed.yaml"),)),
-}  # fmt: skip
+}
 
 
 def command_ended(words: Words, run: Callable[[list[str]], int]) -> str:

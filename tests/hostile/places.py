@@ -19,7 +19,10 @@ def honest(ground: Ground) -> Path:
     for name in ("a", "b"):
         make_run(place / "runs" / name, steps=3)
     made = ("--data", "clean", "--out", "caches")
-    for words in (("scan", "clean", "--schema", "plain.yaml"), ("cache", "build", "plain.yaml", *made)):
+    for words in (
+        ("scan", "clean", "--schema", "plain.yaml"),
+        ("cache", "build", "plain.yaml", *made),
+    ):
         ended = ground.run(SCRIPT, *words)
         assert ended.code == 0, ended.text
     return place
@@ -36,7 +39,9 @@ def documents(ground: Ground) -> Path:
         ended = ground.run(SCRIPT, *words)
         assert ended.code == 0, ended.text
     steps = "transforms:\n  - cast: {fields: [x], to: float64}\n"
-    (place / "pipe.yaml").write_text(f"datacheck: 1\nname: pipe\nschema: plain.yaml\n{steps}cache: {{out: caches}}\n")
+    (place / "pipe.yaml").write_text(
+        f"datacheck: 1\nname: pipe\nschema: plain.yaml\n{steps}cache: {{out: caches}}\n"
+    )
     plain_samples(place / "listed")
     (place / "listed/a.list").write_text("s0\ns1\n")
     (place / "listed/b.yaml.list").write_text("s2\n")
@@ -45,15 +50,20 @@ def documents(ground: Ground) -> Path:
     said = "{a: a.list, b: b.yaml.list, c: c.yaml, d: d.json.l}"
     fields = "fields: {x: {role: value, shape: [P, 3]}}\n"
     schema = (
-        f'datacheck: 1\nname: listed\nsamples: {{files: "{{id}}.npy", list: {said}, counts: {{file_len: P}}}}\n{fields}'
+        f'datacheck: 1\nname: listed\nsamples: {{files: "{{id}}.npy", list: {said}, counts: '
+        f"{{file_len: P}}}}\n{fields}"
     )
     (place / "listed.yaml").write_text(schema)
     shutil.copytree(REPOSITORY / "tests/sources/lerobot/v2.1", place / "v2")
     shutil.copytree(REPOSITORY / "tests/sources/lerobot/v3.0", place / "v3")
     shutil.copytree(REPOSITORY / "tests/sources/mds/plain", place / "mds")
     plain_samples(place / "normed")
-    (place / "normed/stats.json").write_text(json.dumps({"x": {"mean": [0.0] * 3, "std": [1.0] * 3}}))
+    (place / "normed/stats.json").write_text(
+        json.dumps({"x": {"mean": [0.0] * 3, "std": [1.0] * 3}})
+    )
     stats = "fields: {x: {role: value, shape: [4, 3], stats: {file: stats.json, at: x}}}\n"
-    (place / "normed.yaml").write_text(f'datacheck: 1\nname: normed\nsamples: {{files: "*.npy"}}\n{stats}')
+    (place / "normed.yaml").write_text(
+        f'datacheck: 1\nname: normed\nsamples: {{files: "*.npy"}}\n{stats}'
+    )
     (place / "made").mkdir(exist_ok=True)
     return place

@@ -1,7 +1,8 @@
 """Canaries of reads: datasets, runs and caches that lead a reader to files outside of their folder.
 
-Each writes a dataset into a folder below the hostile place and returns the schema under which its bait is read. The
-files outside hold a token; it may stand in no output, and the files may not even be opened.
+Each writes a dataset into a folder below the hostile place and returns the schema under which its
+bait is read. The files outside hold a token; it may stand in no output, and the files may not even
+be opened.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def bait(link: Path, target: str | Path) -> None:
     link.symlink_to(target)
 
 
-# ------------------------------------------------------------------------------------------------ links
+# -------------------------------------------------------------------------------------------- links
 
 
 @canary
@@ -96,20 +97,25 @@ def parts_of_zarr(ground: Ground, folder: Path) -> str:
             group.create_array("x", data=np.arange(32, dtype="u1"), chunks=(8,))
             group.create_array("y", data=np.arange(32, dtype="u1"), chunks=(8,))
             if part == "metadata":
-                bait(place / "x" / ("zarr.json" if version == 3 else ".zarray"), secret / "x/zarr.json")
+                bait(
+                    place / "x" / ("zarr.json" if version == 3 else ".zarray"),
+                    secret / "x/zarr.json",
+                )
             elif part == "chunk":
                 bait(place / ("x/c/0" if version == 3 else "x/0"), secret / "x/c/0")
             elif part == "chunks":
                 bait(place / ("x/c" if version == 3 else "x"), secret / "x/c")
             else:
                 bait(place / "x", secret / "x")
-    shards = zarr.create_array(folder / "sharded.zarr", data=np.arange(32, dtype="u1"), chunks=(4,), shards=(16,))
+    shards = zarr.create_array(
+        folder / "sharded.zarr", data=np.arange(32, dtype="u1"), chunks=(4,), shards=(16,)
+    )
     assert shards.shards == (16,)
     bait(folder / "sharded.zarr/c/0", secret / "x/c/0")
     return "all.yaml"
 
 
-# ------------------------------------------------------------------------------------------------ names in files
+# ----------------------------------------------------------------------------------- names in files
 
 
 @canary
@@ -144,7 +150,9 @@ def _unlimited(path: Path, file: bytes, name: bytes) -> None:
         source.select_hyperslab((0,), (1,), block=(unlimited,))
         plan = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         plan.set_virtual(space, file, name, source)
-        h5py.h5d.create(made.id, b"x", h5py.h5t.STD_U8LE, h5py.h5s.create_simple((32,), (unlimited,)), plan)
+        h5py.h5d.create(
+            made.id, b"x", h5py.h5t.STD_U8LE, h5py.h5s.create_simple((32,), (unlimited,)), plan
+        )
 
 
 def _printf(path: Path, file: bytes, name: bytes) -> None:
@@ -154,7 +162,9 @@ def _printf(path: Path, file: bytes, name: bytes) -> None:
         space.select_hyperslab((0,), (unlimited,), stride=(32,), block=(32,))
         plan = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         plan.set_virtual(space, file, name, h5py.h5s.create_simple((32,)))
-        h5py.h5d.create(made.id, b"x", h5py.h5t.STD_U8LE, h5py.h5s.create_simple((32,), (unlimited,)), plan)
+        h5py.h5d.create(
+            made.id, b"x", h5py.h5t.STD_U8LE, h5py.h5s.create_simple((32,), (unlimited,)), plan
+        )
 
 
 @canary
@@ -177,7 +187,7 @@ def members_of_archives(ground: Ground, folder: Path) -> str:
     return "all.yaml"
 
 
-# ------------------------------------------------------------------------------------------------ what lies beside
+# --------------------------------------------------------------------------------- what lies beside
 
 
 @canary
@@ -235,16 +245,21 @@ def lists(ground: Ground, folder: Path) -> str:
             bait(folder / name, ground.outside / "secret.txt")
         else:
             (folder / name).write_text(text)
-    names = [{"filepath": f"{out(ground, folder)}/secret.npy"}, {"filepath": str(ground.outside / "secret.npy")}]
+    names = [
+        {"filepath": f"{out(ground, folder)}/secret.npy"},
+        {"filepath": str(ground.outside / "secret.npy")},
+    ]
     (folder / "mapped.json").write_text(json.dumps([*names, {"filepath": "s1.npy"}]))
     bait(folder / "linked.yaml", ground.outside / "secret.yaml")
     bait(folder / "linked.json", ground.outside / "secret.json")
-    said = "{a: train.txt, b: up.txt, c: absolute.txt, d: mapped.json, e: linked.yaml, f: linked.json}"
+    said = (
+        "{a: train.txt, b: up.txt, c: absolute.txt, d: mapped.json, e: linked.yaml, f: linked.json}"
+    )
     fields = "fields: {x: {role: value, shape: [4, 3]}}\n"
     return schema(ground, "lists", f'samples: {{files: "{{id}}.npy", list: {said}}}\n{fields}')
 
 
-# ------------------------------------------------------------------------------------------------ LeRobot, MDS
+# ------------------------------------------------------------------------------------- LeRobot, MDS
 
 
 def _lerobot(folder: Path, version: str) -> Path:
@@ -257,7 +272,10 @@ def lerobot_documents(ground: Ground, folder: Path) -> str:
     """Each document of a LeRobot dataset is a link, in a dataset of its own; so is the folder of all, and the data."""
     for version, names in (
         ("v2.1", ("info.json", "episodes.jsonl", "tasks.jsonl", "episodes_stats.jsonl")),
-        ("v3.0", ("info.json", "tasks.parquet", "stats.json", "episodes/chunk-000/file-000.parquet")),
+        (
+            "v3.0",
+            ("info.json", "tasks.parquet", "stats.json", "episodes/chunk-000/file-000.parquet"),
+        ),
     ):
         for number, name in enumerate(names):
             here = _lerobot(folder / f"{version}-{number}", version)
@@ -279,7 +297,9 @@ def indexes_of_shards(ground: Ground, folder: Path) -> str:
     bait(folder / "linked/index.json", ground.outside / "secret.json")
     shutil.copytree(MDS, folder / "named")
     said = json.loads((folder / "named/index.json").read_bytes())
-    for shard, (_, name) in zip(said["shards"], _names(ground, folder / "named", "secret.mds"), strict=False):
+    for shard, (_, name) in zip(
+        said["shards"], _names(ground, folder / "named", "secret.mds"), strict=False
+    ):
         shard["raw_data"]["basename"] = name
     (folder / "named/index.json").write_text(json.dumps(said))
     shutil.copytree(MDS, folder / "shard")
@@ -287,7 +307,7 @@ def indexes_of_shards(ground: Ground, folder: Path) -> str:
     return "mds"
 
 
-# ------------------------------------------------------------------------------------------------ what we wrote
+# ------------------------------------------------------------------------------------ what we wrote
 
 
 def parts(ground: Ground, folder: Path, kept: Path, *, few: bool = False) -> Iterator[Path]:
@@ -298,10 +318,14 @@ def parts(ground: Ground, folder: Path, kept: Path, *, few: bool = False) -> Ite
         kept: where the copies go.
         few: of a cache one part of each kind that is read at all.
     """
-    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    names = sorted(
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
+    )
     chosen = [name for name in names if "/" not in name]  # and of what lies deeper one of a kind
     deeper = [name for name in names if "/" in name and not name.startswith("digests/")]
-    chosen += {f"{'zarr' if name.endswith('zarr.json') else name.split('/')[0]}": name for name in deeper}.values()
+    chosen += {
+        f"{'zarr' if name.endswith('zarr.json') else name.split('/')[0]}": name for name in deeper
+    }.values()
     chosen = [name for name in chosen if not few or name.split("/")[0] in FEW_PARTS]
     for number, name in enumerate(chosen):
         copy = kept / f"part{number}" / folder.name

@@ -21,7 +21,8 @@ from tests.hostile.ground import ALL, SCRIPT, Ended, Ground, Watch
 
 _EXCHANGE = 2  # RENAME_EXCHANGE: at no moment is a name missing
 SCHEMA = (
-    'datacheck: 1\nname: race\nsamples: {files: "**/{id}.npy"}\nfields:\n  x: {role: value, shape: [4, 3]}\n'
+    'datacheck: 1\nname: race\nsamples: {files: "**/{id}.npy"}\nfields:\n  x: {role: value, shape: '
+    "[4, 3]}\n"
     '  text: {role: text, file: "{id}.json", at: text, optional: true}\n'
 )
 COMMANDS = (
@@ -58,7 +59,10 @@ def prepare(ground: Ground, samples: int = 16) -> list[tuple[Path, Path]]:
     (ground.place / "all.yaml").write_text(ALL)
     (ground.place / "made").mkdir(exist_ok=True)
     secret = np.frombuffer(ground.token.encode().ljust(48), "f4").reshape(4, 3)
-    for top, values, text in ((data, np.ones((4, 3), "f4"), "good"), (outside, secret, ground.token)):
+    for top, values, text in (
+        (data, np.ones((4, 3), "f4"), "good"),
+        (outside, secret, ground.token),
+    ):
         for folder in (top, top / "inner"):
             folder.mkdir(parents=True, exist_ok=True)
             for number in range(samples):
@@ -68,7 +72,9 @@ def prepare(ground: Ground, samples: int = 16) -> list[tuple[Path, Path]]:
         with h5py.File(top / "demos.h5", "w") as file:
             file["x"], file["x"].attrs["text"] = values, text
     pairs = []
-    for number, path in enumerate([*sorted(data.iterdir()), *sorted((data / "store.zarr").iterdir())]):
+    for number, path in enumerate(
+        [*sorted(data.iterdir()), *sorted((data / "store.zarr").iterdir())]
+    ):
         name = path.relative_to(data).as_posix()
         away = outside / (name if (outside / name).exists() else f"o{path.name[1:]}")
         link = ground.base / "links" / str(number)
@@ -85,7 +91,9 @@ def exchange(first: Path, second: Path) -> None:
         raise OSError(code, os.strerror(code), str(first))
 
 
-def _swap(pairs: list[tuple[Path, Path]], going: Synchronized[int], count: Synchronized[int], seed: int) -> None:
+def _swap(
+    pairs: list[tuple[Path, Path]], going: Synchronized[int], count: Synchronized[int], seed: int
+) -> None:
     """Exchange pairs, each twice, while told to; a link stays for about as long as lies between two system calls."""
     rng = random.Random(seed)
     while going.value >= 0:

@@ -15,18 +15,42 @@ HALF = "\ud800"
 
 def seen(**changed):
     said = {
-        "samples": 1, "dtypes": {"float32": 1}, "ndims": {"1": 1}, "item": [3], "lengths": [4], "low": -1.5,
-        "high": 2.5, "unfinite": 0, "holes": 0.0, "whole": False, "distinct": [], "negative": [], "norms": [0.0, 1.0],
-        "sizes": [], "rising": False, "falls": 0, "ends": [], "keys": [], "chats": 0, "speakers": {},
-        "told": 0, "longest": 0, "empty": 0, "climbs": -1,
-        "columns": [], "unit": [], "thinned": False,
-    }  # fmt: skip
+        "samples": 1,
+        "dtypes": {"float32": 1},
+        "ndims": {"1": 1},
+        "item": [3],
+        "lengths": [4],
+        "low": -1.5,
+        "high": 2.5,
+        "unfinite": 0,
+        "holes": 0.0,
+        "whole": False,
+        "distinct": [],
+        "negative": [],
+        "norms": [0.0, 1.0],
+        "sizes": [],
+        "rising": False,
+        "falls": 0,
+        "ends": [],
+        "keys": [],
+        "chats": 0,
+        "speakers": {},
+        "told": 0,
+        "longest": 0,
+        "empty": 0,
+        "climbs": -1,
+        "columns": [],
+        "unit": [],
+        "thinned": False,
+    }
     lists = {"unread": [], "passed": [], "taken": {}}
     return {"fields": {"x": said | changed}, "samples": 1, "failed": 0} | lists
 
 
 def signature(name="x", kind="array", dtype="float32", rank=2, item=(3,), key="k", length=4):
-    return [{"keys": [key], "fields": {name: [[kind, dtype, rank, list(item)], np.array([length])]}}]
+    return [
+        {"keys": [key], "fields": {name: [[kind, dtype, rank, list(item)], np.array([length])]}}
+    ]
 
 
 def row(key="a", name="x", digests="0" * 16):
@@ -34,11 +58,21 @@ def row(key="a", name="x", digests="0" * 16):
 
 
 def drawn(key="k", name="x", why="", kind="text", **more):
-    return [{"key": key, "split": "", "fields": [{"field": name, "kind": kind} | more], "left_out": [], "why": why}]
+    return [
+        {
+            "key": key,
+            "split": "",
+            "fields": [{"field": name, "kind": kind} | more],
+            "left_out": [],
+            "why": why,
+        }
+    ]
 
 
 def joints(**changed):
-    return [{"key": "k", "split": "", "why": "", "joints": np.zeros((5, 3)), "moment": ""} | changed]
+    return [
+        {"key": "k", "split": "", "why": "", "joints": np.zeros((5, 3)), "moment": ""} | changed
+    ]
 
 
 CASES = {
@@ -46,29 +80,64 @@ CASES = {
         signature(),
         [
             *(signature(dtype=dtype) for dtype in ("object", "str", "datetime64[ns]", "float7")),
-            signature(name=HALF), signature(key=HALF), signature(item=(-5,)), signature(length=-1),
+            signature(name=HALF),
+            signature(key=HALF),
+            signature(item=(-5,)),
+            signature(length=-1),
         ],
     ),
     "datacheck.repro.sample_digests:digest_items": (
-        row(), [row(key=HALF), row(name=HALF), row(digests="12"), row(digests="g" * 16), row(digests="0" * 17)],
+        row(),
+        [
+            row(key=HALF),
+            row(name=HALF),
+            row(digests="12"),
+            row(digests="g" * 16),
+            row(digests="0" * 17),
+        ],
     ),
     "datacheck.preview.reading:draw_items": (
-        drawn(), [drawn(key=HALF), drawn(name=HALF), drawn(why=HALF), drawn(text=np.zeros(2)), drawn(kind=None)],
+        drawn(),
+        [
+            drawn(key=HALF),
+            drawn(name=HALF),
+            drawn(why=HALF),
+            drawn(text=np.zeros(2)),
+            drawn(kind=None),
+        ],
     ),
     "datacheck.preview.reading:read_joints": (
         joints(),
-        [joints(moment=None), joints(moment=HALF), joints(joints=np.zeros((0, 3))),
-         joints(joints=None), joints(joints=np.zeros(3)), joints(joints=np.full((5, 3), "a")), joints(key=HALF)],
+        [
+            joints(moment=None),
+            joints(moment=HALF),
+            joints(joints=np.zeros((0, 3))),
+            joints(joints=None),
+            joints(joints=np.zeros(3)),
+            joints(joints=np.full((5, 3), "a")),
+            joints(key=HALF),
+        ],
     ),
     "datacheck.infer.profile:look": (
         seen(),
         [
-            seen(dtypes={"zz": 4}), seen(dtypes={"float32": -1}), seen(ndims={"a": 1}), seen(item=[-1]),
-            seen(item=["a"]), seen(low=float("nan")), seen(high=10**400), seen(norms=[10**400]), seen(sizes=[None]),
-            seen(distinct=[2**70]), seen(keys=[HALF]), seen(lengths=[-1]), seen(columns=[[HALF]]), seen(unit=[-1]),
+            seen(dtypes={"zz": 4}),
+            seen(dtypes={"float32": -1}),
+            seen(ndims={"a": 1}),
+            seen(item=[-1]),
+            seen(item=["a"]),
+            seen(low=float("nan")),
+            seen(high=10**400),
+            seen(norms=[10**400]),
+            seen(sizes=[None]),
+            seen(distinct=[2**70]),
+            seen(keys=[HALF]),
+            seen(lengths=[-1]),
+            seen(columns=[[HALF]]),
+            seen(unit=[-1]),
         ],
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("function", CASES)
@@ -100,8 +169,14 @@ def test_a_column_of_another_form_is_told(name, values):
 
 def test_columns_in_their_form_and_unknown_ones_are_taken():
     columns = {
-        "x:min": np.zeros((2, 3)), "x:dtype": np.full(2, "float32", object), "x:ndim": np.ones(2, np.int64),
-        ":plug:in": np.zeros((2, 5)), "x:attr/version": np.full(2, "1"),
-        **{f":attr/{name}": np.ones(2, np.int64) for name in ("seq:max", "ns:dtype", "total:min", "a:b:classes")},
-    }  # fmt: skip
+        "x:min": np.zeros((2, 3)),
+        "x:dtype": np.full(2, "float32", object),
+        "x:ndim": np.ones(2, np.int64),
+        ":plug:in": np.zeros((2, 5)),
+        "x:attr/version": np.full(2, "1"),
+        **{
+            f":attr/{name}": np.ones(2, np.int64)
+            for name in ("seq:max", "ns:dtype", "total:min", "a:b:classes")
+        },
+    }
     assert in_form({name: Measured(values, np.ones(2, bool)) for name, values in columns.items()})

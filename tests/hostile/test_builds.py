@@ -20,10 +20,18 @@ from tests.build.rebuild import job as job_of
 from tests.build.test_resume import golden, job, made, stagings, stopped  # noqa: F401  fixtures
 
 WRONG = {
-    "made": np.ones(10**6, bool), "digest": np.zeros(2, np.int64), "lengths": {}, "present": {}, "reasons": [(99, "x")],
-    "origins": np.zeros(0, np.uint8), "origin_lengths": np.array([-1, 2**62]), "chunks": {}, "sizes": {}, "files": {},
+    "made": np.ones(10**6, bool),
+    "digest": np.zeros(2, np.int64),
+    "lengths": {},
+    "present": {},
+    "reasons": [(99, "x")],
+    "origins": np.zeros(0, np.uint8),
+    "origin_lengths": np.array([-1, 2**62]),
+    "chunks": {},
+    "sizes": {},
+    "files": {},
     "g": 99,
-}  # fmt: skip
+}
 
 
 def of(name, change):
@@ -58,7 +66,13 @@ INNER = {
 
 
 @pytest.mark.parametrize("change", INNER.values(), ids=INNER)
-def test_a_record_that_a_worker_has_made_up_ends_the_build(job, made, tmp_path, monkeypatch, change):  # noqa: F811
+def test_a_record_that_a_worker_has_made_up_ends_the_build(
+    job,  # noqa: F811
+    made,  # noqa: F811
+    tmp_path,
+    monkeypatch,
+    change,
+):
     read = provenance.read
     monkeypatch.setattr(provenance, "read", lambda *asked: change(read(*asked)))
     with pytest.raises(StorageError, match=r"records/0: does not fit the plan of this build\."):
@@ -80,7 +94,9 @@ def test_a_record_of_rows_that_are_alike_takes_no_memory(job, made, tmp_path):  
     stopped(job, tmp_path / "out", 3)
     (folder,) = stagings(tmp_path / "out")
     records = folder / "work" / "records"
-    provenance.write(records, replace(provenance.saved_record(records, 0), made=np.broadcast_to(np.True_, 100)))
+    provenance.write(
+        records, replace(provenance.saved_record(records, 0), made=np.broadcast_to(np.True_, 100))
+    )
     assert provenance.saved_record(records, 0).made.shape == (100,)
     raw = (records / "0").read_bytes()[:-32].replace(b"[100]", b"[1000000000000]")
     _, body = FRAME.unpack_from(raw)
@@ -133,7 +149,9 @@ def test_shards_of_an_earlier_cache_that_are_no_files_are_made(tmp_path, what):
         path.symlink_to(tmp_path / "away")
     else:
         os.mkfifo(path) if what == "pipe" else path.mkdir()
-    second = build_cache(job_of(tmp_path / "data", invalid={"001.npz": ("DC201",)}), tmp_path / "out")
+    second = build_cache(
+        job_of(tmp_path / "data", invalid={"001.npz": ("DC201",)}), tmp_path / "out"
+    )
     assert len(second.reuse.lost) == 1
     assert verify(second.path) == []
     assert (tmp_path / "away").stat().st_nlink == 1  # no name of another file is a shard

@@ -35,10 +35,14 @@ def script(repository):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["", "value", "key", "numbers", "noise", "link", "linked folder", "pipe", "sparse"])
+@pytest.mark.parametrize(
+    "kind", ["", "value", "key", "numbers", "noise", "link", "linked folder", "pipe", "sparse"]
+)
 def test_no_damaged_document_ends_a_command_otherwise_than_promised(script, tmp_path, kind):
     only = ["--only", kind] if kind else []
-    done = script("--count", "1" if kind else "6", "--seed", "9000", "--folder", str(tmp_path), *only)
+    done = script(
+        "--count", "1" if kind else "6", "--seed", "9000", "--folder", str(tmp_path), *only
+    )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert re.search(r"mutations, seeds 9000 to \d+; 0 wrong", done.stdout)
 
@@ -75,22 +79,45 @@ def everything(folder):
 
 
 @pytest.mark.parametrize("what", ["link", "pipe", "device", "folder", "sparse"])
-@pytest.mark.parametrize("file", ["manifest.json", "zarr.json", OF_A_FIELD, "findings.json", "fields/joints/c.0.0",
-                                  "rows/P/start/c.0", "digests/fields/points/c.0"])  # fmt: skip
+@pytest.mark.parametrize(
+    "file",
+    [
+        "manifest.json",
+        "zarr.json",
+        OF_A_FIELD,
+        "findings.json",
+        "fields/joints/c.0.0",
+        "rows/P/start/c.0",
+        "digests/fields/points/c.0",
+    ],
+)
 def test_all_readers_refuse_what_lies_in_the_place_of_a_file(cache, tmp_path, file, what):
     in_place(cache / file, what, tmp_path / "away")
-    gone = file == "manifest.json" and what in {"pipe", "folder", "device"}  # no manifest, so no cache
-    readers = (everything, lambda c: list(CachedDataset(c)), lambda c: export(c, tmp_path / "out", "npz"))
+    gone = file == "manifest.json" and what in {
+        "pipe",
+        "folder",
+        "device",
+    }  # no manifest, so no cache
+    readers = (
+        everything,
+        lambda c: list(CachedDataset(c)),
+        lambda c: export(c, tmp_path / "out", "npz"),
+    )
     for reader in readers:
         with pytest.raises(CorruptionError if not gone else Exception) as told:
             reader(cache)
         assert type(told.value).__module__ == "datacheck.errors"
     assert not (tmp_path / "out").exists()
-    assert any(problem.file == file for problem in ([] if gone else verify(cache, "quick"))) is not gone
+    assert (
+        any(problem.file == file for problem in ([] if gone else verify(cache, "quick")))
+        is not gone
+    )
 
 
 @pytest.mark.parametrize("io", ["mmap", "pread"])
-@pytest.mark.parametrize("inside", ["fields", "fields/joints", "rows/P", "samples", "digests/samples/key"])
+@pytest.mark.parametrize(
+    "inside", ["fields", "fields/joints", "rows/P", "samples", "digests/samples/key"]
+)
 def test_no_link_to_a_folder_is_followed(cache, tmp_path, inside, io):
     (cache / inside).rename(tmp_path / "away")
     (cache / inside).symlink_to(tmp_path / "away")
@@ -127,9 +154,13 @@ def test_links_on_the_way_to_a_cache_are_its_users_own(cache, tmp_path):
     assert open_cache(tmp_path / "key").gather("joints", [0, 4]).shape == (2, 3)
 
 
-@pytest.mark.parametrize("command", [["ls"], ["gc", "--keep", "0"], ["verify", "--quick"], ["verify"]])
+@pytest.mark.parametrize(
+    "command", [["ls"], ["gc", "--keep", "0"], ["verify", "--quick"], ["verify"]]
+)
 @pytest.mark.parametrize("what", ["sparse", "zeros", "link"])
-def test_commands_over_a_folder_name_the_damaged_cache_and_go_on(cache, tmp_path, capsys, command, what):
+def test_commands_over_a_folder_name_the_damaged_cache_and_go_on(
+    cache, tmp_path, capsys, command, what
+):
     keys = [f"{n:016x}" for n in (1, 2)]
     samples = [{"joints": np.ones(3, np.float32), "points": np.ones((2, 2)), "more": 1}]
     others = [make_cache(tmp_path / "caches", SPECS, samples, key=key) for key in keys]
@@ -138,7 +169,10 @@ def test_commands_over_a_folder_name_the_damaged_cache_and_go_on(cache, tmp_path
     told = capsys.readouterr()
     assert (code, told.err) == (7 if command[0] == "verify" else 0, "")
     assert all(path.name in told.out for path in (cache, *others))
-    assert "manifest" in next(line for line in told.out.splitlines() if cache.name in line) or "manifest" in told.out
+    assert (
+        "manifest" in next(line for line in told.out.splitlines() if cache.name in line)
+        or "manifest" in told.out
+    )
 
 
 def test_a_cache_that_is_copied_with_its_links_is_damaged_not_lost(cache, tmp_path):
@@ -158,11 +192,28 @@ def test_a_cache_that_is_copied_with_its_links_is_damaged_not_lost(cache, tmp_pa
 SECRET = "told-outside"
 
 
-@pytest.mark.parametrize("words", [["ls"], ["info"], ["verify"], ["report", "-o", "page.html"], ["diff", "shared"],
-                                   ["export", "--to", "out", "--as", "webdataset"], ["gc", "--keep", "0"]])  # fmt: skip
-def test_no_command_reads_a_cache_behind_a_link_in_a_folder_of_caches(tmp_path, monkeypatch, capsys, words):
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["ls"],
+        ["info"],
+        ["verify"],
+        ["report", "-o", "page.html"],
+        ["diff", "shared"],
+        ["export", "--to", "out", "--as", "webdataset"],
+        ["gc", "--keep", "0"],
+    ],
+)
+def test_no_command_reads_a_cache_behind_a_link_in_a_folder_of_caches(
+    tmp_path, monkeypatch, capsys, words
+):
     monkeypatch.chdir(tmp_path)
-    make_cache(tmp_path / "outside", {"x": ArraySpec("uint8", (), "x", "text")}, [{"x": SECRET}], pipeline=SECRET)
+    make_cache(
+        tmp_path / "outside",
+        {"x": ArraySpec("uint8", (), "x", "text")},
+        [{"x": SECRET}],
+        pipeline=SECRET,
+    )
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared/x").symlink_to(f"../outside/{SECRET}")
     code = run(["cache", words[0], "shared", *words[1:]])

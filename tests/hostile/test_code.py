@@ -40,9 +40,18 @@ def hostile(ground):
 
 def asked(command):
     """Yield all that is asked of one command."""
-    places = {"DATA": ".", "SCHEMA": "all.yaml", "KEY": "s0.npy", "RUN": RUN, "CACHE": "caches", "TRAINED": "runs/a"}
+    places = {
+        "DATA": ".",
+        "SCHEMA": "all.yaml",
+        "KEY": "s0.npy",
+        "RUN": RUN,
+        "CACHE": "caches",
+        "TRAINED": "runs/a",
+    }
     for table in (DATA, OF_RUN, OF_CACHE, OF_TRAINING, OF_DOCUMENT):
-        yield from (filled(words, **places, DOCUMENT="tagged.yaml") for words in table.get(command, ())[:1])
+        yield from (
+            filled(words, **places, DOCUMENT="tagged.yaml") for words in table.get(command, ())[:1]
+        )
 
 
 @pytest.mark.parametrize("command", COMMANDS)

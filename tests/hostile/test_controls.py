@@ -15,7 +15,9 @@ from tests.hostile.ground import Ended, Watch, tree
 
 def test_a_module_that_is_imported_is_seen(ground):
     executed.startup_modules(ground)
-    ended = ground.run(sys.executable, "-c", "import sitecustomize, conftest")  # -c: the working folder is on the path
+    ended = ground.run(
+        sys.executable, "-c", "import sitecustomize, conftest"
+    )  # -c: the working folder is on the path
     assert "sitecustomize" in ground.ran(ended)
     assert ground.ran(Ended(0, b"")) == []
 
@@ -36,7 +38,9 @@ def loads(data):
     return [sys.executable, "-c", f"import os, pickle; pickle.loads({data!r})"]
 
 
-@pytest.mark.parametrize("name", ["reduce", "posix", "inst", "obj", "stack_global", "exec", "nested", "getattr"])
+@pytest.mark.parametrize(
+    "name", ["reduce", "posix", "inst", "obj", "stack_global", "exec", "nested", "getattr"]
+)
 def test_a_pickle_that_is_loaded_is_seen(name, ground):
     ended = ground.run(*loads(executed.pickles(ground)[name]))
     assert ground.ran(ended) != []
@@ -78,7 +82,9 @@ def test_a_change_outside_is_seen(ground):
     before = tree(ground.outside)
     secret = ground.outside / "secret.txt"
     secret.write_text(secret.read_text())
-    assert [name for name, value in tree(ground.outside).items() if before[name] != value] == ["secret.txt"]
+    assert [name for name, value in tree(ground.outside).items() if before[name] != value] == [
+        "secret.txt"
+    ]
     secret.unlink()
     assert before.keys() - tree(ground.outside).keys() == {"secret.txt"}
 

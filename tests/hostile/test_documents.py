@@ -56,7 +56,9 @@ def place(tmp_path, monkeypatch):
         os.utime(tmp_path / f"data/{number}.npy", (1e9, 1e9))
     (tmp_path / "canary.py").write_text(CANARY)
     (tmp_path / "some.yaml").write_text(SCHEMA)
-    (tmp_path / "own.yaml").write_text(SCHEMA + "checks: [canary:check]\nrules: {canary:check: {severity: warning}}\n")
+    (tmp_path / "own.yaml").write_text(
+        SCHEMA + "checks: [canary:check]\nrules: {canary:check: {severity: warning}}\n"
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])  # so that whoever imports it, does
     yield tmp_path
@@ -65,13 +67,15 @@ def place(tmp_path, monkeypatch):
 
 def made(schema="some.yaml"):
     """Scan; return the folder of the run."""
-    run_scan(load_schema(schema), Request(Path("data"), output=Path("run"), paths=[str(Path.cwd())]))
+    run_scan(
+        load_schema(schema), Request(Path("data"), output=Path("run"), paths=[str(Path.cwd())])
+    )
     Path("BURNT").unlink(missing_ok=True)
     sys.modules.pop("canary", None)
     return Path("run")
 
 
-# ------------------------------------------------------------------------------------------------ limits
+# ------------------------------------------------------------------------------------------- limits
 
 
 def test_a_packed_npz_is_refused_before_it_is_unpacked(tmp_path):
@@ -84,15 +88,25 @@ def test_a_packed_npz_is_refused_before_it_is_unpacked(tmp_path):
 @pytest.mark.parametrize("kind", ["<i8", "|S0", "|O", "<U1"])
 def test_the_header_of_an_array_must_fit_its_bytes(tmp_path, shape, kind):
     head = io.BytesIO()
-    np.lib.format.write_array_header_1_0(head, {"descr": kind, "fortran_order": False, "shape": shape})
+    np.lib.format.write_array_header_1_0(
+        head, {"descr": kind, "fortran_order": False, "shape": shape}
+    )
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as file:
         file.writestr("a.npy", head.getvalue() + bytes(16))
-    with Arrays(tmp_path / "a.npz", 1 << 40) as arrays, pytest.raises(ValueError, match=r"damaged|header says"):
+    with (
+        Arrays(tmp_path / "a.npz", 1 << 40) as arrays,
+        pytest.raises(ValueError, match=r"damaged|header says"),
+    ):
         arrays["a"]
 
 
 def test_arrays_come_back_as_numpy_wrote_them(tmp_path):
-    held = {"a": np.zeros((0, 5)), "b": np.int64(3), "c": np.asfortranarray(np.arange(6).reshape(2, 3)), "d": "ä"}
+    held = {
+        "a": np.zeros((0, 5)),
+        "b": np.int64(3),
+        "c": np.asfortranarray(np.arange(6).reshape(2, 3)),
+        "d": "ä",
+    }
     np.savez(tmp_path / "a.npz", **held)
     with Arrays(tmp_path / "a.npz", 1 << 20) as arrays, np.load(tmp_path / "a.npz") as expected:
         assert set(arrays) == set(expected)
@@ -137,7 +151,10 @@ def test_json_of_too_many_values_is_refused(tmp_path):
 
 
 def parquet(table, path, rows=65_536, **options):
-    usual = {"compression": "lz4", "use_dictionary": [name for name in table.column_names if name != "key"]}
+    usual = {
+        "compression": "lz4",
+        "use_dictionary": [name for name in table.column_names if name != "key"],
+    }
     pq.write_table(table, path, row_group_size=rows, **(usual | options))
     with path.open("rb") as file:
         samples.check(file)
@@ -145,11 +162,15 @@ def parquet(table, path, rows=65_536, **options):
 
 def test_rows_of_nothing_are_refused(tmp_path):
     keys = pa.array([f"{n:06d}" for n in range(65_536)])
-    parquet(pa.table({"key": keys, "a": pa.nulls(len(keys), pa.int64())}), tmp_path / "fine.parquet")
+    parquet(
+        pa.table({"key": keys, "a": pa.nulls(len(keys), pa.int64())}), tmp_path / "fine.parquet"
+    )
     nothing = pa.array(["k"] * 20_000_000)
     with pytest.raises(ValueError, match=r"of memory|bytes of keys"):
         parquet(pa.table({"key": nothing}), tmp_path / "a.parquet", use_dictionary=True)
-    wide = {"key": keys} | {f"c{n}": pa.nulls(len(keys), pa.list_(pa.float64(), 64)) for n in range(40)}
+    wide = {"key": keys} | {
+        f"c{n}": pa.nulls(len(keys), pa.list_(pa.float64(), 64)) for n in range(40)
+    }
     parquet(pa.table(wide | {"status": keys}), tmp_path / "b.parquet")
     said = {b"datacheck": b'{"files_are_keys": true}'}
     texts = dict.fromkeys(("file", "inner", "split", "group", "reason", "codes"), keys)
@@ -157,13 +178,20 @@ def test_rows_of_nothing_are_refused(tmp_path):
     parquet(pa.table(wide | texts | told).replace_schema_metadata(said), tmp_path / "b.parquet")
     with pytest.raises(DamagedRunError, match="of memory"):
         [column.values.sum() for column in read_table(tmp_path / "b.parquet").columns.values()]
-    for kind in (pa.list_(pa.int64()), pa.struct({"a": pa.int64()}), pa.list_(pa.int8(), 4097), pa.binary()):
+    for kind in (
+        pa.list_(pa.int64()),
+        pa.struct({"a": pa.int64()}),
+        pa.list_(pa.int8(), 4097),
+        pa.binary(),
+    ):
         parquet(pa.table({"key": keys, "a": pa.nulls(len(keys), kind)}), tmp_path / "c.parquet")
         with pytest.raises(ValueError, match="which no scan writes"):
             read_table(tmp_path / "c.parquet")
 
 
-@pytest.mark.parametrize("options", [{"compression": "zstd"}, {"rows": 100_000}, {"compression": "gzip"}])
+@pytest.mark.parametrize(
+    "options", [{"compression": "zstd"}, {"rows": 100_000}, {"compression": "gzip"}]
+)
 def test_a_parquet_file_that_no_scan_writes_is_refused(tmp_path, options):
     keys = pa.array([f"{n:06d}" for n in range(100_000)])
     with pytest.raises(ValueError, match=r"as datacheck writes it|row group of"):
@@ -175,8 +203,18 @@ def test_rows_that_are_all_alike_are_read(tmp_path, count):
     """As small as an honest file can be beside its columns: keys that count up, and columns of one number."""
     keys = [f"same.jsonl:{n:012d}" for n in range(count)]
     columns = {f"x:{n}": Measured(np.zeros(count), np.ones(count, bool)) for n in range(40)}
-    few = {name: Texts([""], np.zeros(count, np.int32)) for name in ("inner", "splits", "groups", "reasons")}
-    table = Table(keys, keys, status=np.zeros(count, np.int8), nbytes=np.zeros(count, np.int64), columns=columns, **few)
+    few = {
+        name: Texts([""], np.zeros(count, np.int32))
+        for name in ("inner", "splits", "groups", "reasons")
+    }
+    table = Table(
+        keys,
+        keys,
+        status=np.zeros(count, np.int8),
+        nbytes=np.zeros(count, np.int64),
+        columns=columns,
+        **few,
+    )
     (tmp_path / "a.parquet").write_bytes(table_bytes(table))
     back = read_table(tmp_path / "a.parquet")
     assert list(back.keys) == keys
@@ -187,19 +225,28 @@ def test_rows_that_are_all_alike_are_read(tmp_path, count):
 def test_keys_of_which_a_few_bytes_make_a_gigabyte_are_refused(tmp_path, version):
     """All other texts are read as dictionaries, and Arrow takes what a page says of itself for what the footer says."""
     path, many = tmp_path / "a.parquet", ["k" * 1_000_000] * 3
-    options = {"data_page_version": version, "dictionary_pagesize_limit": 1 << 30, "write_statistics": False}
+    options = {
+        "data_page_version": version,
+        "dictionary_pagesize_limit": 1 << 30,
+        "write_statistics": False,
+    }
     fine = pa.table({"key": ["a", "b", "c"], "file": many})
     parquet(fine, path, use_dictionary=["file"], **options | {"data_page_version": "1.0"})
     for table in (pa.table({"key": many}), pa.table({"file": ["a"] * 3, "key": many})):
         with pytest.raises(ValueError, match="the column b'key' is not as datacheck writes it"):
             parquet(table, path, use_dictionary=["key"], **options)
     growing = pa.table({"key": ["k" * n for n in range(3_000)]})
-    pq.write_table(growing, path, use_dictionary=False, column_encoding={"key": "DELTA_BYTE_ARRAY"}, **options)
+    pq.write_table(
+        growing, path, use_dictionary=False, column_encoding={"key": "DELTA_BYTE_ARRAY"}, **options
+    )
     data = path.read_bytes()
     assert data.count(b"\x25\x06\x0e") == 1, "the list of its encodings in the footer"
     path.write_bytes(data.replace(b"\x25\x06\x0e", b"\x25\x06\x00"))
     assert (len(data) < 1_000, pq.read_table(path)["key"].nbytes > 4_000_000) == (True, True)
-    with path.open("rb") as file, pytest.raises(ValueError, match=r"is not as datacheck writes it|damaged"):
+    with (
+        path.open("rb") as file,
+        pytest.raises(ValueError, match=r"is not as datacheck writes it|damaged"),
+    ):
         samples.check(file)
 
 
@@ -210,8 +257,14 @@ def test_words_that_take_more_memory_than_the_file_says_are_refused(tmp_path):
         parquet(pa.table({"key": ["a", "b"], "x:v": words}), path)
 
     def table(size, letter):
-        columns = {f"x{n}:v": Measured(np.array(["k" * size + letter, "b"], object), np.ones(rows, bool)) for n in "ab"}
-        few = {name: Texts([""], np.zeros(rows, np.int32)) for name in ("inner", "splits", "groups", "reasons")}
+        columns = {
+            f"x{n}:v": Measured(np.array(["k" * size + letter, "b"], object), np.ones(rows, bool))
+            for n in "ab"
+        }
+        few = {
+            name: Texts([""], np.zeros(rows, np.int32))
+            for name in ("inner", "splits", "groups", "reasons")
+        }
         numbers = {"status": np.zeros(rows, np.int8), "nbytes": np.zeros(rows, np.int64)}
         return bytes(table_bytes(Table(["a", "b"], ["a", "b"], columns=columns, **numbers, **few)))
 
@@ -256,7 +309,10 @@ def test_a_footer_of_small_structs_takes_no_gigabytes(field, part):
 def test_what_is_not_looked_at_in_a_footer_is_read_and_not_kept():
     data = b"\x15\x02" + b"\x16\x04" + b"\x1c\x15\x02\x15\x04\x00" + b"\x16\x08\x00"
     assert samples._Thrift(data).struct() == {1: 1, 2: 2, 3: {1: 1, 2: 2}, 4: 4}
-    assert samples._Thrift(data).struct(wanted={1: samples._ALL, 3: {2: samples._ALL}}) == {1: 1, 3: {2: 2}}
+    assert samples._Thrift(data).struct(wanted={1: samples._ALL, 3: {2: samples._ALL}}) == {
+        1: 1,
+        3: {2: 2},
+    }
     with pytest.raises(ValueError, match="twice"):
         samples._Thrift(b"\x1c\x15\x02\x05\x02\x04\x00\x00").struct(wanted={2: samples._ALL})
 
@@ -264,7 +320,11 @@ def test_what_is_not_looked_at_in_a_footer_is_read_and_not_kept():
 def test_a_page_larger_than_its_column_is_refused(tmp_path):
     """A page header is what Arrow goes by: of 4 MB of LZ4 it would make a gigabyte."""
     path = tmp_path / "a.parquet"
-    parquet(pa.table({"key": pa.array([os.urandom(8).hex() for _ in range(60_000)])}), path, use_dictionary=False)
+    parquet(
+        pa.table({"key": pa.array([os.urandom(8).hex() for _ in range(60_000)])}),
+        path,
+        use_dictionary=False,
+    )
     data = bytearray(path.read_bytes())
     said = samples._Thrift(bytes(data[4:100])).struct()
     assert data[4:6] == b"\x15\x00", "the type of the page, then its size"
@@ -301,10 +361,13 @@ def test_an_array_of_a_part_lies_within_its_frame():
 def test_valid_json_may_be_as_large_for_a_loader_as_for_a_scan():
     from datacheck.scan import run_documents
 
-    assert (VALID_BYTES, VALID_BYTES_EACH) == (run_documents.VALID_BYTES, run_documents.VALID_BYTES_EACH)
+    assert (VALID_BYTES, VALID_BYTES_EACH) == (
+        run_documents.VALID_BYTES,
+        run_documents.VALID_BYTES_EACH,
+    )
 
 
-# ---------------------------------------------------------------------------------------- damaged runs
+# ------------------------------------------------------------------------------------- damaged runs
 
 
 EVIL = "\x1b]0;owned\x07\x1b[31m\x9b31m\0"
@@ -334,7 +397,10 @@ def rewritten(path, change):
         (lambda said: said["findings"][0].update(hides={f"DC221{EVIL}": 1}), "findings.0.hides"),
         (lambda said: said["rules"].update({EVIL: said["rules"]["DC101"]}), "rules."),
         (lambda said: said["rules"]["DC101"].update(skipped={EVIL: 1}), "rules.DC101.skipped"),
-        (lambda said: said.update(crashes=[{"rule": EVIL, "at": "", "traceback": "x"}]), "crashes.0.rule"),
+        (
+            lambda said: said.update(crashes=[{"rule": EVIL, "at": "", "traceback": "x"}]),
+            "crashes.0.rule",
+        ),
         (lambda said: said["run"].update(id=EVIL), "run.id"),
         (lambda said: said["run"].update(rescored=EVIL), "run.rescored"),
         (lambda said: said["run"].update(started=said["run"]["started"] + EVIL), "run.started"),
@@ -358,10 +424,14 @@ def test_a_value_of_another_type_is_told(place, change, told, capsys):
         assert not {sign for sign in out + err if not sign.isprintable()} - {"\n"}
 
 
-@pytest.mark.parametrize("code", ["DC221", "my.checks:range", "mein_paket.prüfung:größe", "ACME-7", ""])
+@pytest.mark.parametrize(
+    "code", ["DC221", "my.checks:range", "mein_paket.prüfung:größe", "ACME-7", ""]
+)
 def test_codes_of_own_checks_and_of_plug_ins_are_codes(place, code):
     folder = made()
-    rewritten(folder / "result.json", lambda said: said["rules"].update({code: said["rules"]["DC101"]}))
+    rewritten(
+        folder / "result.json", lambda said: said["rules"].update({code: said["rules"]["DC101"]})
+    )
     for version in ("0.1.0", "1.2.3.dev4+g0a1b2c3.d20261126", "2!1.0rc1"):
         rewritten(folder / "result.json", lambda said, now=version: said["run"].update(version=now))
         assert code in read_result(folder)["rules"]
@@ -428,19 +498,31 @@ def test_columns_of_a_listing_that_do_not_fit_are_none(place):
         arrays = dict(held)
     assert last_finished([folder]) is not None
     for change in (
-        {"items": np.array([0, 1, 2, 99], np.int32)}, {"items": np.array([-1, 0, 1, 2], np.int32)},
-        {"splits": np.array([0, 0, 0, 7], np.int32)}, {"several": np.array([0], np.int32)},
-        {"counts": np.array([2**31 - 1], np.int32)}, {"paths": np.zeros(1000, np.uint8)},
-        {"digests": np.array(["\xe4" * 8] * 4, "U32")}, {"numbers": arrays["numbers"].astype("f8")},
-    ):  # fmt: skip
+        {"items": np.array([0, 1, 2, 99], np.int32)},
+        {"items": np.array([-1, 0, 1, 2], np.int32)},
+        {"splits": np.array([0, 0, 0, 7], np.int32)},
+        {"several": np.array([0], np.int32)},
+        {"counts": np.array([2**31 - 1], np.int32)},
+        {"paths": np.zeros(1000, np.uint8)},
+        {"digests": np.array(["\xe4" * 8] * 4, "U32")},
+        {"numbers": arrays["numbers"].astype("f8")},
+    ):
         np.savez(folder / "listing.npz", **arrays | change)
         assert last_finished([folder]) is None, change
 
 
 def test_a_damaged_part_of_an_interrupted_scan_is_none(tmp_path):
     journal = Journal(RunLocation(tmp_path, "some"), "key")
-    part = {"key": "key", "tables": [], "items": [["a", "", ["a"]]], "entries": [], "undeclared": []}
-    table = Table(["a"], ["a"], [""], [""], [""], np.zeros(1, np.int8), [""], np.zeros(1, np.int64)).as_wire()
+    part = {
+        "key": "key",
+        "tables": [],
+        "items": [["a", "", ["a"]]],
+        "entries": [],
+        "undeclared": [],
+    }
+    table = Table(
+        ["a"], ["a"], [""], [""], [""], np.zeros(1, np.int8), [""], np.zeros(1, np.int64)
+    ).as_wire()
     many = np.broadcast_to(np.zeros(1, np.int64), 10**9)
     with journal.held():
         file = journal.folder / "part-00000000"
@@ -454,7 +536,7 @@ def test_a_damaged_part_of_an_interrupted_scan_is_none(tmp_path):
         assert journal.parts(tmp_path, parse_schema(SCHEMA)) is None
 
 
-# ------------------------------------------------------------------------------------------ runs of others
+# ----------------------------------------------------------------------------------- runs of others
 
 
 def test_no_module_is_imported_because_a_run_names_it(place, capsys):
@@ -518,7 +600,9 @@ def test_a_card_opens_nothing_outside_of_the_data(place, capsys):
         names = sorted(["0.npy", "1.npy", "2.npy", path])
         arrays["paths"] = np.frombuffer("\0".join(names).encode(), np.uint8)
         np.savez(folder / "listing.npz", **arrays)
-        with pytest.raises((UsageError, croissant.StorageError), match=r"data folder|changed|there any more"):
+        with pytest.raises(
+            (UsageError, croissant.StorageError), match=r"data folder|changed|there any more"
+        ):
             croissant.card(folder)
 
 
@@ -528,7 +612,9 @@ def test_every_command_takes_every_damage(repository, tmp_path):
     script = repository / "scripts/bench/faults/documents.py"
     done = subprocess.run(
         [sys.executable, script, "--number", "12", "--rare", "6", "--folder", tmp_path],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "controls not told: none" in done.stdout

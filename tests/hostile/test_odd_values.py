@@ -33,12 +33,27 @@ ODD = {
 }
 DTYPES = [np.dtype(name) for name in ("uint8", "int64", "uint64", "float16", "float64")]
 SCHEMAS = {
-    "gripper": ("g", (1,), {"fields": {"g": {"role": "gripper", "drives": "o"}, "o": {"role": "value"}}}, ("o",)),
-    "faces": ("f", (3,), {"fields": {"f": {"role": "faces", "indexes": "p"}, "p": {"role": "points"}}}, ("p",)),
+    "gripper": (
+        "g",
+        (1,),
+        {"fields": {"g": {"role": "gripper", "drives": "o"}, "o": {"role": "value"}}},
+        ("o",),
+    ),
+    "faces": (
+        "f",
+        (3,),
+        {"fields": {"f": {"role": "faces", "indexes": "p"}, "p": {"role": "points"}}},
+        ("p",),
+    ),
     "instance": ("i", (), {"fields": {"i": {"role": "instance"}}}, ()),
     "segment": ("s", (), {"fields": {"s": {"role": "segment"}}}, ()),
     "action": ("a", (7,), {"fields": {"a": {"role": "action", "shape": ["T", 7]}}}, ()),
-    "points": ("p", (3,), {"fields": {"p": {"role": "points", "shape": ["P", 3], "unit": "m"}}}, ()),
+    "points": (
+        "p",
+        (3,),
+        {"fields": {"p": {"role": "points", "shape": ["P", 3], "unit": "m"}}},
+        (),
+    ),
     "joints": ("j", (21, 3), {"fields": {"j": {"role": "joints", "skeleton": "mano21"}}}, ()),
     "value": ("v", (2,), {"fields": {"v": {}}}, ()),
 }
@@ -51,7 +66,8 @@ def test_no_measurement_and_no_rule_ends_a_scan(role, odd, dtype):
     name, rest, said, beside = SCHEMAS[role]
     values = ODD[odd](dtype, rest)
     fields = {name: values} | {
-        other: np.ones((max(len(values), 6) if other == "p" else len(values), 3)) for other in beside
+        other: np.ones((max(len(values), 6) if other == "p" else len(values), 3))
+        for other in beside
     }
     schema = schema_of(said)
     table = measured(schema, [("", Piece(f"s{n}", fields, Origin(f"{n}.npz"))) for n in range(3)])
@@ -70,7 +86,13 @@ def test_an_attribute_that_no_column_holds_counts_as_none():
     from datacheck.rules.families.counts import attributes
 
     schema = schema_of({"fields": {"x": {}}, "attrs": {"n": "T"}})
-    block = Block(["a", "b"], "", {}, [Origin("a"), Origin("b")], facts={"attrs/n": Column(np.array([1e300, 5.0]))})
+    block = Block(
+        ["a", "b"],
+        "",
+        {},
+        [Origin("a"), Origin("b")],
+        facts={"attrs/n": Column(np.array([1e300, 5.0]))},
+    )
     column = attributes.function(block, schema)["attr/n"]
     assert (column.values.tolist(), column.present.tolist()) == ([-1, 5], [False, True])
 
@@ -107,7 +129,8 @@ def test_paths_of_what_differs_are_short():
 
 def test_data_under_other_names_are_found_in_time():
     sides = [
-        {"data": {f"{side}{n}": {"digest": f"{(n + 7) % 20_000:032x}"} for n in range(20_000)}} for side in ("a", "b")
+        {"data": {f"{side}{n}": {"digest": f"{(n + 7) % 20_000:032x}"} for n in range(20_000)}}
+        for side in ("a", "b")
     ]
     began = time.process_time()
     assert differences(*sides) == []
@@ -126,12 +149,17 @@ def test_windows_that_ask_for_one_step_often_count_each_time(count):
             check_sizes(said, fields)
 
 
-@pytest.mark.parametrize("line", ["plain", "good'x", 'a"b', "a'b\"c", "a\tb", r"a\tb", "x as 'y', z"])
+@pytest.mark.parametrize(
+    "line", ["plain", "good'x", 'a"b', "a'b\"c", "a\tb", r"a\tb", "x as 'y', z"]
+)
 @pytest.mark.parametrize("path", ["train.txt", "a as 'b', c.txt"])
 def test_a_list_and_its_line_are_noted_as_they_are(tmp_path, path, line):
     """`fix` leaves the line out of the list, whatever either looks like."""
     np.save(tmp_path / "good.npy", np.zeros(3))
     (tmp_path / path).write_text(f"good\n{line}\n")
-    schema = parse_schema("datacheck: 1\nname: t\nsamples: {files: '{id}.npy', list: '{split}.txt'}\nfields: {'*': {}}")
+    schema = parse_schema(
+        "datacheck: 1\nname: t\nsamples: {files: '{id}.npy', list: '{split}.txt'}\nfields: {'*': "
+        "{}}"
+    )
     notes = plan_work(schema, list_files(tmp_path)).notes
     assert [note.about for note in notes if "list" in note.about] == [{"list": path, "line": line}]

@@ -37,7 +37,13 @@ def run_all(ground, asked):
     said = [line.removeprefix(ENDED) for line in ended.text.splitlines() if line.startswith(ENDED)]
     odd = [line for line in said if int(line.split()[0]) not in ENDS]
     opened = [Path(name).relative_to(ground.outside).as_posix() for name in opened]
-    wrong = {"opened": opened, "shown": ground.leaks(ended), "ended": odd, "done": len(said), "killed": ended.code}
+    wrong = {
+        "opened": opened,
+        "shown": ground.leaks(ended),
+        "ended": odd,
+        "done": len(said),
+        "killed": ended.code,
+    }
     if "Traceback" in ended.text or "internal error" in ended.text:
         wrong["said"] = ended.text[-2000:]
     return wrong
@@ -50,7 +56,10 @@ def right(asked):
 def numbered(asked):
     """Give each command folders of its own for what it makes."""
     return [
-        [word.replace("made/", f"made/{number}-") if word.startswith("made/") else word for word in words]
+        [
+            word.replace("made/", f"made/{number}-") if word.startswith("made/") else word
+            for word in words
+        ]
         for number, words in enumerate(asked)
     ]
 
@@ -65,7 +74,9 @@ def test_no_command_follows_what_leads_out_of_its_data(command, ground):
         if command not in LIKE_SCAN or name in FEW:
             places = {"DATA": name, "SCHEMA": make(ground, ground.place / name)}
             keys = [path.name for path in (ground.place / name).glob("s[0-9].npy")]
-            asked += [filled(words, KEY=min(keys, default="x"), **places) for words in DATA[command][:1]]
+            asked += [
+                filled(words, KEY=min(keys, default="x"), **places) for words in DATA[command][:1]
+            ]
     asked = together(asked) if command.startswith("repro") else numbered(asked)
     assert run_all(ground, asked) == right(asked)
 
@@ -74,13 +85,19 @@ def test_no_scan_without_the_sandbox_follows_it_either(ground):
     asked = []
     for name in ("links_to_files", "parts_of_zarr", "places_in_hdf5", "companions"):
         schema = CANARIES[name](ground, ground.place / name)
-        asked.append([*without_sandbox(), "scan", name, "--schema", schema, "--output", f"made/{name}"])
+        asked.append(
+            [*without_sandbox(), "scan", name, "--schema", schema, "--output", f"made/{name}"]
+        )
     assert run_all(ground, asked) == right(asked)
 
 
 def together(asked):
     """Ask once for all data: what starts PyTorch takes seconds."""
-    first = [word for word in asked[0] if word not in {words[words.index("--data") + 1] for words in asked}]
+    first = [
+        word
+        for word in asked[0]
+        if word not in {words[words.index("--data") + 1] for words in asked}
+    ]
     at = first.index("--data")
     named = [word for words in asked for word in ("--data", words[words.index("--data") + 1])]
     return [[*first[:at], *named, *first[at + 1 :]]]
@@ -90,7 +107,9 @@ def together(asked):
 def test_no_command_follows_a_part_of_a_run(command, ground):
     run = (ground.place / RUN).resolve()
     runs = list(parts(ground, run, ground.place / "shared"))
-    asked = numbered([filled(words, RUN=str(place)) for place in runs for words in OF_RUN[command][:1]])
+    asked = numbered(
+        [filled(words, RUN=str(place)) for place in runs for words in OF_RUN[command][:1]]
+    )
     assert run_all(ground, asked) == right(asked)
 
 
@@ -112,7 +131,9 @@ def test_no_command_follows_a_part_of_a_cache(command, ground):
     kept = ground.place / "shared"
     few = command in {"cache build", "cache repair", "cache explain-key"}
     caches = [moved(place, kept) for place in parts(ground, cache, kept, few=few)]
-    asked = [filled(words, CACHE=str(place)) for place in caches for words in OF_CACHE[command][-1:]]
+    asked = [
+        filled(words, CACHE=str(place)) for place in caches for words in OF_CACHE[command][-1:]
+    ]
     asked = together(asked) if command.startswith("repro") else numbered(asked)
     assert run_all(ground, asked) == right(asked)
 
@@ -139,5 +160,7 @@ def test_a_training_process_follows_no_part_of_a_cache(ground):
 @pytest.mark.parametrize("command", sorted(OF_TRAINING))
 def test_no_command_follows_a_part_of_a_run_of_training(command, ground):
     runs = list(parts(ground, ground.place / "runs/a", ground.place / "shared"))
-    asked = [filled(words, TRAINED=str(place)) for place in runs for words in OF_TRAINING[command][:1]]
+    asked = [
+        filled(words, TRAINED=str(place)) for place in runs for words in OF_TRAINING[command][:1]
+    ]
     assert run_all(ground, asked) == right(asked)

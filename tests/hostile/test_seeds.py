@@ -40,7 +40,13 @@ def ended(program, *words, folder):
     ground = Ground(folder / "ground")
     command = [sys.executable, "-W", "ignore", "-c", program, *map(str, words)]
     done = subprocess.run(
-        command, cwd=REPOSITORY, env=ground.environment(), capture_output=True, text=True, check=False, timeout=120
+        command,
+        cwd=REPOSITORY,
+        env=ground.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
     return done.returncode, done.stderr[-2000:] if done.returncode else ""
 
@@ -63,5 +69,9 @@ def test_a_mutant_that_once_failed_is_read_or_refused(mutant, documents, tmp_pat
 
 def test_every_format_and_every_document_has_files_to_mutate(documents):
     assert not set(formats()) & set(DOCUMENTS)
-    assert [name for name in formats() if not any(path.name[0] == "y" for path in corpus(name))] == []
-    assert [name for name, (pattern, _) in DOCUMENTS.items() if not any(documents.glob(pattern))] == []
+    assert [
+        name for name in formats() if not any(path.name[0] == "y" for path in corpus(name))
+    ] == []
+    assert [
+        name for name, (pattern, _) in DOCUMENTS.items() if not any(documents.glob(pattern))
+    ] == []

@@ -23,7 +23,8 @@ def test_no_command_writes_through_what_leads_out(name, ground):
 def test_a_file_in_an_unfinished_build_that_no_builder_wrote_is_kept(ground):
     (cache,) = (path.parent for path in (ground.place / "caches").rglob("manifest.json"))
     kept = [
-        place / ".building" / f"{cache.name}.{HEX}" / "thesis.txt" for place in (ground.place / "caches", cache.parent)
+        place / ".building" / f"{cache.name}.{HEX}" / "thesis.txt"
+        for place in (ground.place / "caches", cache.parent)
     ]
     for path in kept:
         path.parent.mkdir(parents=True)

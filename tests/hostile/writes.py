@@ -1,6 +1,7 @@
 """Canaries of writes: links and names in places where a command writes or clears, that lead to what is not its own.
 
-Each writes into the hostile place and returns the commands that would change files outside if they followed.
+Each writes into the hostile place and returns the commands that would change files outside if they
+followed.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ def victims(ground: Ground) -> Path:
 def work_of(ground: Ground) -> str:
     """Return the name of the folder that the next scan works in; that of the newest run tells it."""
     assert ground.run(SCRIPT, *SCAN).code == 0
-    name = max(path.name for path in (ground.place / ".datacheck").iterdir() if path.name[:2] == "20").partition("-")[2]
+    name = max(
+        path.name for path in (ground.place / ".datacheck").iterdir() if path.name[:2] == "20"
+    ).partition("-")[2]
     return f".work-{name}"
 
 
@@ -132,7 +135,18 @@ def outputs(ground: Ground) -> list[list[str]]:
         ["rescore", RUN, "--output", "rescored"],
         [*SCAN, "--output", "results"],
         ["fix", "DC105", "clean", "--to", "fixed", "--schema", "plain.yaml"],
-        ["split", "clean", "--by", "key", "--train", "1", "--to", "lists", "--schema", "plain.yaml"],
+        [
+            "split",
+            "clean",
+            "--by",
+            "key",
+            "--train",
+            "1",
+            "--to",
+            "lists",
+            "--schema",
+            "plain.yaml",
+        ],
         ["cache", "export", "caches", "--to", "exported", "--as", "npz"],
     ]
 
@@ -141,7 +155,14 @@ def outputs(ground: Ground) -> list[list[str]]:
 def outputs_inside_a_folder(ground: Ground) -> list[list[str]]:
     """The folder that is named is there, and a file that would be written into it is a link."""
     victim = victims(ground)
-    for name in ("result.json", "samples.parquet", "valid.json", "listing.npz", "schema.yaml", "report.html"):
+    for name in (
+        "result.json",
+        "samples.parquet",
+        "valid.json",
+        "listing.npz",
+        "schema.yaml",
+        "report.html",
+    ):
         bait(ground.place / "results" / name, victim / "keep.txt")
     for name in ("train.txt", "val.txt", "test.txt"):
         bait(ground.place / "lists" / name, victim / "keep.txt")
@@ -150,7 +171,18 @@ def outputs_inside_a_folder(ground: Ground) -> list[list[str]]:
         bait(ground.place / "fixed" / name, victim / "keep.txt")
     return [
         [*SCAN, "--output", "results"],
-        ["split", "clean", "--by", "key", "--train", "1", "--to", "lists", "--schema", "plain.yaml"],
+        [
+            "split",
+            "clean",
+            "--by",
+            "key",
+            "--train",
+            "1",
+            "--to",
+            "lists",
+            "--schema",
+            "plain.yaml",
+        ],
         ["cache", "export", "caches", "--to", "exported", "--as", "npz"],
         ["fix", "DC105", "clean", "--to", "fixed", "--schema", "plain.yaml"],
     ]
@@ -167,7 +199,9 @@ def places_of_builds(ground: Ground) -> list[list[str]]:
     ):
         bait(ground.place / f"caches{number}" / name, victim)
         asked.append([*BUILD, f"caches{number}"])
-    for number, name in enumerate((f".building/{key}.{HEX}", f".building/{key}", f"plain/all/.building/{key}.{HEX}")):
+    for number, name in enumerate(
+        (f".building/{key}.{HEX}", f".building/{key}", f"plain/all/.building/{key}.{HEX}")
+    ):
         bait(ground.place / f"more{number}" / name, victim)
         bait(ground.place / f"more{number}" / "plain/all/latest", victim)
         asked.append([*BUILD, f"more{number}"])
@@ -189,4 +223,7 @@ def what_is_collected(ground: Ground) -> list[list[str]]:
     bait(top / "other", victim)
     bait(ground.place / "linked/.trash", victim)
     bait(ground.place / "linked2/.building", victim)
-    return [["cache", "gc", name, "--keep", "0", "--unlocked", "--delete"] for name in ("caches", "linked", "linked2")]
+    return [
+        ["cache", "gc", name, "--keep", "0", "--unlocked", "--delete"]
+        for name in ("caches", "linked", "linked2")
+    ]

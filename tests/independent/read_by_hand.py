@@ -2,7 +2,8 @@
 
     python read_by_hand.py CACHE OUT.npz
 
-It knows neither datacheck nor Zarr. zstd frames are decompressed by pyarrow, which brings a library of its own.
+It knows neither datacheck nor Zarr. zstd frames are decompressed by pyarrow, which brings a library
+of its own.
 """
 
 import json
@@ -29,14 +30,18 @@ def crc32c(data):
 
 
 def canonical(value):
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    return json.dumps(
+        value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False
+    ).encode()
 
 
 def check_files(folder):
     """Hold the manifest, and every file to it; return what it says."""
     said = json.loads((folder / "manifest.json").read_bytes())
     assert said["format"] == 1
-    assert said["digest"] == xxhash.xxh3_128_hexdigest(canonical({k: v for k, v in said.items() if k != "digest"}))
+    assert said["digest"] == xxhash.xxh3_128_hexdigest(
+        canonical({k: v for k, v in said.items() if k != "digest"})
+    )
     found = {p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if not p.is_dir()}
     assert not any(path.is_symlink() for path in found.values())
     assert found.keys() - {"manifest.json", "build.json"} == said["files"].keys()
@@ -66,13 +71,21 @@ class Array:
         said = json.loads((folder / path / "zarr.json").read_text())
         (codec,) = said["codecs"]
         chain = codec["configuration"]
-        self.shape, (self.shard, *item) = said["shape"], said["chunk_grid"]["configuration"]["chunk_shape"]
+        self.shape, (self.shard, *item) = (
+            said["shape"],
+            said["chunk_grid"]["configuration"]["chunk_shape"],
+        )
         self.chunk = chain["chunk_shape"][0]
         assert codec["name"] == "sharding_indexed"
         assert item == chain["chunk_shape"][1:] == self.shape[1:]
-        assert said["chunk_key_encoding"] == {"name": "default", "configuration": {"separator": "."}}
+        assert said["chunk_key_encoding"] == {
+            "name": "default",
+            "configuration": {"separator": "."},
+        }
         assert self.shard % self.chunk == 0
-        self.dtype = np.dtype("bool" if said["data_type"] == "bool" else said["data_type"]).newbyteorder("<")
+        self.dtype = np.dtype(
+            "bool" if said["data_type"] == "bool" else said["data_type"]
+        ).newbyteorder("<")
         self.type = said["data_type"]
         self.said = said["attributes"].get("datacheck", {})
         fill = {"NaN": float("nan")}.get(str(said["fill_value"]), said["fill_value"])
@@ -80,7 +93,8 @@ class Array:
         self.values = np.full(self.shape, self.fill, self.dtype)
         self.chunks = []
         self.files = [
-            ".".join([f"{path}/c", str(g), *["0"] * len(item)]) for g in range(-(-self.shape[0] // self.shard))
+            ".".join([f"{path}/c", str(g), *["0"] * len(item)])
+            for g in range(-(-self.shape[0] // self.shard))
         ]
         for g, file in enumerate(self.files):
             self.read(folder / file, g, chain["codecs"])
@@ -107,7 +121,9 @@ class Array:
             inside = max(0, self.shape[0] - first)
             self.values[first : first + self.chunk] = values[:inside]
             padding = values[inside:]
-            assert padding.tobytes() == np.full_like(padding, self.fill).tobytes(), f"{file}: padding is not fill"
+            assert padding.tobytes() == np.full_like(padding, self.fill).tobytes(), (
+                f"{file}: padding is not fill"
+            )
         assert end + len(index) == len(raw), file
 
 
@@ -120,10 +136,18 @@ class Cache:
         self.root = json.loads((folder / "zarr.json").read_text())["attributes"]["datacheck"]
         inputs = json.loads((folder / "inputs.json").read_text())
         assert self.root["format"] == 1
-        assert self.root["key"] == folder.name == xxhash.xxh3_128_hexdigest(canonical(inputs["said"]))[:16]
+        assert (
+            self.root["key"]
+            == folder.name
+            == xxhash.xxh3_128_hexdigest(canonical(inputs["said"]))[:16]
+        )
         files = [Path(name) for name in self.manifest["files"] if name.endswith("/zarr.json")]
         nodes = {file.parent.as_posix(): json.loads((folder / file).read_text()) for file in files}
-        self.arrays = {path: Array(folder, path) for path, said in nodes.items() if said["node_type"] == "array"}
+        self.arrays = {
+            path: Array(folder, path)
+            for path, said in nodes.items()
+            if said["node_type"] == "array"
+        }
         for path, array in self.arrays.items():
             if not path.startswith("digests/"):
                 assert self.arrays[f"digests/{path}"].values.tolist() == array.chunks, path
@@ -137,15 +161,21 @@ class Cache:
         ]
         assert sorted([*shards, *documents]) == sorted(self.manifest["files"])
         self.samples = self.root["samples"]
-        self.paths = {unquote(path[7:]): path[7:] for path in self.arrays if path.startswith("fields/")}
+        self.paths = {
+            unquote(path[7:]): path[7:] for path in self.arrays if path.startswith("fields/")
+        }
         self.fields = {name: self.arrays[f"fields/{path}"] for name, path in self.paths.items()}
-        self.made, self.valid = (self.arrays[f"samples/{what}"].values for what in ("made", "valid"))
+        self.made, self.valid = (
+            self.arrays[f"samples/{what}"].values for what in ("made", "valid")
+        )
         assert not (self.valid & ~self.made).any()
         self.check_rows()
         self.keys = self.texts("key")
         assert all(a.encode() < b.encode() for a, b in pairwise(self.keys))
         findings = json.loads((folder / "findings.json").read_text())
-        assert set(findings) == {key for key, ok in zip(self.keys, self.valid, strict=True) if not ok}
+        assert set(findings) == {
+            key for key, ok in zip(self.keys, self.valid, strict=True) if not ok
+        }
         self.check_content()
 
     def rows(self, dim):
@@ -162,11 +192,16 @@ class Cache:
             start, length = self.rows(dim)
             for g in range(-(-self.samples // k)):
                 part = slice(g * k, (g + 1) * k)
-                assert start[part].tolist() == (g * r + np.cumsum(length[part]) - length[part]).tolist()
+                assert (
+                    start[part].tolist()
+                    == (g * r + np.cumsum(length[part]) - length[part]).tolist()
+                )
                 assert length[part].sum() <= r
         for name, array in self.fields.items():
             dim = array.said["dim"]
-            assert array.shape[0] == (self.samples if dim is None else -(-self.samples // k) * self.root["dims"][dim])
+            assert array.shape[0] == (
+                self.samples if dim is None else -(-self.samples // k) * self.root["dims"][dim]
+            )
             assert array.shard == (k if dim is None else self.root["dims"][dim]), name
 
     def sample(self, i):
@@ -188,10 +223,13 @@ class Cache:
             hasher = xxhash.xxh3_64()
             for name, value in self.sample(i).items():
                 hasher.update(
-                    f"{name}\0{value.dtype.str}\0{','.join(map(str, value.shape))}\0".encode() + value.tobytes()
+                    f"{name}\0{value.dtype.str}\0{','.join(map(str, value.shape))}\0".encode()
+                    + value.tobytes()
                 )
             assert digests[i] == (hasher.intdigest() if self.made[i] else 0)
-        fields = [[name, array.type, array.shape[1:]] for name, array in sorted(self.fields.items())]
+        fields = [
+            [name, array.type, array.shape[1:]] for name, array in sorted(self.fields.items())
+        ]
         keys = [key.encode() for key in self.keys]
         lengths = np.array([len(key) for key in keys], "<i8")
         whole = canonical(fields) + b"\0" + lengths.tobytes() + b"".join(keys) + digests.tobytes()
@@ -201,7 +239,14 @@ class Cache:
 def main(folder, out):
     cache = Cache(Path(folder))
     made = (i for i in range(cache.samples) if cache.made[i])
-    np.savez(out, **{f"{cache.keys[i]}|{name}": value for i in made for name, value in cache.sample(i).items()})
+    np.savez(
+        out,
+        **{
+            f"{cache.keys[i]}|{name}": value
+            for i in made
+            for name, value in cache.sample(i).items()
+        },
+    )
     assert not [name for name in sys.modules if name.startswith(("datacheck", "zarr", "numcodecs"))]
 
 

@@ -18,7 +18,11 @@ def texts(group, name):
 
 def arrays(group, prefix=""):
     for name, member in sorted(group.members()):
-        yield from arrays(member, prefix + name + "/") if isinstance(member, zarr.Group) else [(prefix + name, member)]
+        yield from (
+            arrays(member, prefix + name + "/")
+            if isinstance(member, zarr.Group)
+            else [(prefix + name, member)]
+        )
 
 
 def main(folder, out):
@@ -31,7 +35,9 @@ def main(folder, out):
             start, length = (group[f"rows/{said['dim']}/{what}"][:] for what in ("start", "length"))
         has = group[f"present/{path}"][:] if said["optional"] else made
         for i in np.flatnonzero(has):
-            value = array[start[i] : start[i] + length[i]] if said["dim"] else np.asarray(array[int(i)])
+            value = (
+                array[start[i] : start[i] + length[i]] if said["dim"] else np.asarray(array[int(i)])
+            )
             saved[f"{keys[i]}|{unquote(path)}"] = value
     np.savez(out, **saved)
     assert not [name for name in sys.modules if name.startswith("datacheck")]

@@ -38,7 +38,9 @@ def read_by(reader, folder, out):
 
 def same(read, written):
     """Hold what was read to what was written, dtype included."""
-    assert sorted(read) == sorted(f"{key}|{name}" for key, sample in written.items() for name in sample)
+    assert sorted(read) == sorted(
+        f"{key}|{name}" for key, sample in written.items() for name in sample
+    )
     for key, sample in written.items():
         for name, value in sample.items():
             stored = read[f"{key}|{name}"]
@@ -70,10 +72,12 @@ def test_every_document_is_canonical_json(cache):
     folder, _ = cache
     for path in folder.rglob("*.json"):
         text = path.read_text()
-        assert text == json.dumps(json.loads(text), sort_keys=True, ensure_ascii=False, separators=(",", ":")), path
+        assert text == json.dumps(
+            json.loads(text), sort_keys=True, ensure_ascii=False, separators=(",", ":")
+        ), path
 
 
-# ------------------------------------------------------------------------------------------------ controls
+# ----------------------------------------------------------------------------------------- controls
 
 
 SPECS = {
@@ -110,19 +114,41 @@ WRONG = {
     "another digest of a chunk": lambda c: edit(c / "digests/fields/joints/c.0", flipped(0)),
     "padding that is not fill": lambda c: edit(c / "fields/joints/c.2.0", flipped(14)),
     "an index of another crc32c": lambda c: edit(c / "fields/joints/c.1.0", flipped(-2)),
-    "another digest of a sample": lambda c: (edit(c / "samples/digest/c.0", flipped(8)), redigest(c, "samples/digest")),
-    "valid and not made": lambda c: (edit(c / "samples/made/c.0", flipped(0)), redigest(c, "samples/made")),
-    "invalid without a finding": lambda c: (edit(c / "samples/valid/c.0", flipped(1)), redigest(c, "samples/valid")),
-    "rows with a gap": lambda c: (edit(c / "rows/P/start/c.0", flipped(8)), redigest(c, "rows/P/start")),
-    "keys that do not ascend": lambda c: (edit(c / "samples/key/c.0", flipped(12)), redigest(c, "samples/key")),
+    "another digest of a sample": lambda c: (
+        edit(c / "samples/digest/c.0", flipped(8)),
+        redigest(c, "samples/digest"),
+    ),
+    "valid and not made": lambda c: (
+        edit(c / "samples/made/c.0", flipped(0)),
+        redigest(c, "samples/made"),
+    ),
+    "invalid without a finding": lambda c: (
+        edit(c / "samples/valid/c.0", flipped(1)),
+        redigest(c, "samples/valid"),
+    ),
+    "rows with a gap": lambda c: (
+        edit(c / "rows/P/start/c.0", flipped(8)),
+        redigest(c, "rows/P/start"),
+    ),
+    "keys that do not ascend": lambda c: (
+        edit(c / "samples/key/c.0", flipped(12)),
+        redigest(c, "samples/key"),
+    ),
     "another key": lambda c: said(c / "inputs.json", lambda d: d["said"].update(more=1)),
     "a group without a document": lambda c: (c / "fields/zarr.json").unlink(),
-    "another cut": lambda c: said(c / "zarr.json", lambda d: d["attributes"]["datacheck"].update(shard_samples=4)),
-    "another format": lambda c: said(c / "zarr.json", lambda d: d["attributes"]["datacheck"].update(format=2)),
-    "folders for shards": lambda c: said(
-        c / "fields/joints/zarr.json", lambda d: d["chunk_key_encoding"]["configuration"].update(separator="/")
+    "another cut": lambda c: said(
+        c / "zarr.json", lambda d: d["attributes"]["datacheck"].update(shard_samples=4)
     ),
-    "a type of another size": lambda c: said(c / "fields/joints/zarr.json", lambda d: d.update(data_type="int32")),
+    "another format": lambda c: said(
+        c / "zarr.json", lambda d: d["attributes"]["datacheck"].update(format=2)
+    ),
+    "folders for shards": lambda c: said(
+        c / "fields/joints/zarr.json",
+        lambda d: d["chunk_key_encoding"]["configuration"].update(separator="/"),
+    ),
+    "a type of another size": lambda c: said(
+        c / "fields/joints/zarr.json", lambda d: d.update(data_type="int32")
+    ),
     "no checksum": lambda c: said(
         c / "fields/joints/zarr.json",
         lambda d: d["codecs"][0]["configuration"]["codecs"].append(
@@ -134,7 +160,9 @@ WRONG = {
 
 def redigest(folder, array):
     """Make the digest of the first chunk of a table fit it."""
-    shape = json.loads((folder / array / "zarr.json").read_text())["codecs"][0]["configuration"]["chunk_shape"][0]
+    shape = json.loads((folder / array / "zarr.json").read_text())["codecs"][0]["configuration"][
+        "chunk_shape"
+    ][0]
     kind = json.loads((folder / array / "zarr.json").read_text())["data_type"]
     chunk = (folder / array / "c.0").read_bytes()[: shape * np.dtype(kind).itemsize]
     found = xxhash.xxh3_64_intdigest(chunk).to_bytes(8, "little")
@@ -143,9 +171,13 @@ def redigest(folder, array):
 
 def hand_made(tmp_path, codec="none"):
     rng = np.random.default_rng(0)
-    samples = [{"joints": rng.random(3, np.float32), "points": rng.random((i % 3, 2))} for i in range(5)]
+    samples = [
+        {"joints": rng.random(3, np.float32), "points": rng.random((i % 3, 2))} for i in range(5)
+    ]
     samples[1]["say"] = "hello"
-    return make_cache(tmp_path, SPECS, samples, k=2, valid=[True] * 4 + [False], codec=Codec.parse(codec))
+    return make_cache(
+        tmp_path, SPECS, samples, k=2, valid=[True] * 4 + [False], codec=Codec.parse(codec)
+    )
 
 
 def remade(folder):

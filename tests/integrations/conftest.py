@@ -16,7 +16,9 @@ def write_data(folder):
     """Ten samples, of which 3.npy is broken, and plain.yaml beside them."""
     (folder / "data").mkdir()
     for i in range(10):
-        np.save(folder / f"data/{i}.npy", np.random.default_rng(i).normal(size=4).astype(np.float32))
+        np.save(
+            folder / f"data/{i}.npy", np.random.default_rng(i).normal(size=4).astype(np.float32)
+        )
     np.save(folder / "data/3.npy", np.array([1, np.nan, 2, 3], np.float32))
     (folder / "plain.yaml").write_text(PLAIN)
     return folder

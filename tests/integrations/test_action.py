@@ -28,10 +28,26 @@ DATACHECK = """#!/bin/sh
 exec {python} -c 'from datacheck.cli.main import main; main()' "$@"
 """
 EVIL = [
-    "$(touch owned)", "`touch owned`", "'; touch owned; '", '"; touch owned; "', "a && touch owned", "| touch owned",
-    "-x", "--help", "--output=owned", "${{ github.token }}", "*", "~", "$HOME", "\\", "a\nb", "::error::x",
-    "x\n::error title=owned::owned", "a\r::warning::b", "##[error]owned",
-]  # fmt: skip
+    "$(touch owned)",
+    "`touch owned`",
+    "'; touch owned; '",
+    '"; touch owned; "',
+    "a && touch owned",
+    "| touch owned",
+    "-x",
+    "--help",
+    "--output=owned",
+    "${{ github.token }}",
+    "*",
+    "~",
+    "$HOME",
+    "\\",
+    "a\nb",
+    "::error::x",
+    "x\n::error title=owned::owned",
+    "a\r::warning::b",
+    "##[error]owned",
+]
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +66,16 @@ def step(action, place, repository, monkeypatch):
     """Run a step of the action as the runner does; returns (exit code, standard output, standard error, outputs)."""
     temp = place.parent / f"{place.name}-runner"
     executable(temp / "datacheck-venv/bin/datacheck", DATACHECK.format(python=sys.executable))
-    executable(temp / "fakes/python3", RECORD.format(python=sys.executable, record=str(temp / "record")))
+    executable(
+        temp / "fakes/python3", RECORD.format(python=sys.executable, record=str(temp / "record"))
+    )
     for name in [name for name in os.environ if name.startswith("GITHUB_")]:
         monkeypatch.delenv(name)
     contexts = {
-        "github.server_url": "https://example.org", "github.action_repository": "them/datacheck",
+        "github.server_url": "https://example.org",
+        "github.action_repository": "them/datacheck",
         "github.action_path": str(repository),
-    }  # fmt: skip
+    }
 
     def step(number, repository_name=None, **inputs):
         given = {name: said.get("default", "") for name, said in action["inputs"].items()}
@@ -73,7 +92,11 @@ def step(action, place, repository, monkeypatch):
         for file in (output, summary):
             file.write_text("")
         env = os.environ | own
-        env |= {"RUNNER_TEMP": str(temp), "GITHUB_OUTPUT": str(output), "GITHUB_STEP_SUMMARY": str(summary)}
+        env |= {
+            "RUNNER_TEMP": str(temp),
+            "GITHUB_OUTPUT": str(output),
+            "GITHUB_STEP_SUMMARY": str(summary),
+        }
         env |= {"PYTHONPATH": str(repository), "CI": "true", "GITHUB_ACTIONS": "true"}
         if number == 0:
             env["PATH"] = f"{temp / 'fakes'}{os.pathsep}{env['PATH']}"
@@ -118,7 +141,11 @@ def test_findings_are_annotations_and_a_summary(step):
     ((kind, properties, message),) = commands_in(out)
     assert (kind, properties["title"]) == ("error", "DC221 non-finite · x (1 of 10 samples)")
     assert "  3.npy" in message.splitlines()
-    assert (step.temp / "summary.md").read_text().startswith("### ❌ FAIL: 9 of 10 samples are fit for training\n")
+    assert (
+        (step.temp / "summary.md")
+        .read_text()
+        .startswith("### ❌ FAIL: 9 of 10 samples are fit for training\n")
+    )
     assert set(outputs) == {"results"}
     assert (Path(outputs["results"]) / "report.html").is_file()
 
@@ -137,7 +164,9 @@ def test_sarif_is_written_where_it_is_asked_for(step, place):
 
 
 def test_options_reach_the_scan(step):
-    code, _, _, outputs = step(1, data="data", schema="plain.yaml", fail_on="never", level="structure")
+    code, _, _, outputs = step(
+        1, data="data", schema="plain.yaml", fail_on="never", level="structure"
+    )
     assert code == 0
     said = json.loads((Path(outputs["results"]) / "result.json").read_text())
     assert (said["run"]["level"], said["run"]["fail_on"]) == ("structure", "never")
@@ -157,7 +186,10 @@ def test_a_wrong_request_is_told_and_leaves_no_output(step, inputs, told):
     assert told in err
     assert "Traceback" not in err
     ((kind, _, message),) = commands_in(out)
-    assert (kind, message) == ("error", "the scan ended with exit code 2; the log of this step says why")
+    assert (kind, message) == (
+        "error",
+        "the scan ended with exit code 2; the log of this step says why",
+    )
 
 
 @pytest.mark.parametrize("evil", EVIL)
@@ -188,7 +220,12 @@ def test_the_version_of_the_action_is_installed_into_an_environment_of_its_own(s
     assert step(0) == (0, "", "", {})
     venv, pip = installed(step)
     assert venv == ["-I", "-m", "venv", f"{step.temp}/datacheck-venv"]
-    assert pip[:4] == ["-I", "-m", "pip", "install"]  # without -I, a pip/ of the workspace would run
+    assert pip[:4] == [
+        "-I",
+        "-m",
+        "pip",
+        "install",
+    ]  # without -I, a pip/ of the workspace would run
     assert pip[-1] == f"{repository}[clouds,images,text]"
 
 
@@ -202,7 +239,9 @@ def test_another_version_is_that_of_the_repository_of_the_action(step):
     assert (code, "uses: ./" in out) == (2, True)
 
 
-@pytest.mark.parametrize("evil", [*EVIL, "x @ https://evil.example/x.whl", "../..", "v1#egg=x", "v1@v2", "é", "x y"])
+@pytest.mark.parametrize(
+    "evil", [*EVIL, "x @ https://evil.example/x.whl", "../..", "v1#egg=x", "v1@v2", "é", "x y"]
+)
 def test_a_version_that_is_none_is_refused(step, place, evil):
     code, out, _, _ = step(0, version=evil)
     assert (code, installed(step)) == (2, [])
@@ -213,7 +252,9 @@ def test_a_version_that_is_none_is_refused(step, place, evil):
 
 def test_the_page_uses_what_there_is(action, repository):
     page = (repository / "docs/ci.md").read_text()
-    hook, workflow, *_ = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
+    hook, workflow, *_ = (
+        yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    )
     (ours,) = [step for step in workflow["jobs"]["data"]["steps"] if "/datacheck@" in step["uses"]]
     assert set(ours["with"]) <= set(action["inputs"])
     assert set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)) == set(action["inputs"])

@@ -50,19 +50,27 @@ def user(place, repository, monkeypatch):
         (place / ".pre-commit-config.yaml").write_text(text)
         git(place, "add", ".pre-commit-config.yaml")
         done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
-        told = [line for line in (done.stdout + done.stderr).splitlines() if not line.startswith("[INFO]")]
+        told = [
+            line
+            for line in (done.stdout + done.stderr).splitlines()
+            if not line.startswith("[INFO]")
+        ]
         return done.returncode, "\n".join(told)
 
     return run
 
 
 def git(folder, *args):
-    return subprocess.run([*GIT, *args], cwd=folder, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        [*GIT, *args], cwd=folder, check=True, capture_output=True, text=True
+    ).stdout
 
 
 def test_the_file_is_a_manifest_of_hooks(repository):
     file = repository / ".pre-commit-hooks.yaml"
-    run = subprocess.run([*PRE_COMMIT, "validate-manifest", str(file)], capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [*PRE_COMMIT, "validate-manifest", str(file)], capture_output=True, text=True, check=False
+    )
     assert (run.returncode, run.stdout + run.stderr) == (0, "")
     (hook,) = yaml.safe_load(file.read_text())
     assert (hook["language"], hook["entry"].split()[0]) == ("python", "datacheck")
@@ -97,12 +105,18 @@ def test_a_commit_of_broken_data_is_held_up(user, place):
 
 
 def test_what_is_wrong_with_its_arguments_is_one_message(user):
-    for args, told in (((), "name the data to scan"), (("nowhere",), "nowhere: no such file or folder")):
+    for args, told in (
+        ((), "name the data to scan"),
+        (("nowhere",), "nowhere: no such file or folder"),
+    ):
         code, said = user(*args)
         assert (code, told in said, "Traceback" in said) == (1, True, False)
 
 
 def test_arguments_are_no_commands(user, place):
     code, said = user("$(touch owned)`touch owned`; touch owned")
-    assert (code, "$(touch owned)`touch owned`; touch owned: no such file or folder" in said) == (1, True)
+    assert (code, "$(touch owned)`touch owned`; touch owned: no such file or folder" in said) == (
+        1,
+        True,
+    )
     assert not (place / "owned").exists()

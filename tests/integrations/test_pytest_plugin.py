@@ -36,7 +36,9 @@ def said(pytester):
 
 def states(result):
     """What each test came to, by the code of its rule, as -v prints it."""
-    found = [re.match(r"(?:\.\./)?datacheck::([\w:]+)-\S+ ([A-Z]+)", line) for line in result.outlines]
+    found = [
+        re.match(r"(?:\.\./)?datacheck::([\w:]+)-\S+ ([A-Z]+)", line) for line in result.outlines
+    ]
     return {match[1]: match[2].lower() for match in found if match}
 
 
@@ -46,10 +48,14 @@ def test_there_is_a_test_for_every_rule_in_its_state(user, pytester):
     document = said(pytester)
     shown = {"pass": "passed", "fail": "failed"}
     found = states(result)
-    assert found == {code: shown.get(rule["status"], "skipped") for code, rule in document["rules"].items()}
+    assert found == {
+        code: shown.get(rule["status"], "skipped") for code, rule in document["rules"].items()
+    }
     tally = list(found.values())
     result.assert_outcomes(
-        passed=tally.count("passed") + 1, failed=tally.count("failed"), skipped=tally.count("skipped")
+        passed=tally.count("passed") + 1,
+        failed=tally.count("failed"),
+        skipped=tally.count("skipped"),
     )
     assert tally.count("failed") == 1
     result.stdout.fnmatch_lines([f"*collected {len(tally) + 1} items"])
@@ -59,7 +65,9 @@ def test_a_failure_is_the_block_of_the_finding_and_no_traceback(user, pytester):
     result = user(*ASKED)
     (finding,) = said(pytester)["findings"]
     block = "\n".join(finding_lines(finding))
-    assert re.search(rf"\n_+ datacheck DC221-non-finite _+\n{re.escape(block)}\n", str(result.stdout))
+    assert re.search(
+        rf"\n_+ datacheck DC221-non-finite _+\n{re.escape(block)}\n", str(result.stdout)
+    )
     assert "Traceback" not in str(result.stdout) + str(result.stderr)
     assert (pytester.path / ".datacheck/latest/report.html").is_file()
 
@@ -67,7 +75,9 @@ def test_a_failure_is_the_block_of_the_finding_and_no_traceback(user, pytester):
 def test_the_page_asks_in_a_way_that_works_and_shows_what_is_printed(user, pytester, repository):
     page = (repository / "docs/ci.md").read_text()
     (command,) = re.findall(r"^    pytest (.*)$", page, re.MULTILINE)
-    (shown,), (asks,) = (re.findall(rf"```{kind}\n(.*?)```", page, re.DOTALL) for kind in ("text", "toml"))
+    (shown,), (asks,) = (
+        re.findall(rf"```{kind}\n(.*?)```", page, re.DOTALL) for kind in ("text", "toml")
+    )
     (pytester.path / "plain.yaml").rename(pytester.path / "my.yaml")
     by_command = user(*command.replace("DATA", "data").split())
     pytester.makefile(".toml", pyproject=asks)
@@ -91,12 +101,16 @@ def test_a_warning_passes_and_is_told(user, pytester):
     (pytester.path / "plain.yaml").write_text((pytester.path / "plain.yaml").read_text() + WARNS)
     result = user("-rP", *ASKED)
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["*datacheck DC221-non-finite*", "warning DC221 non-finite*", "  3.npy"])
+    result.stdout.fnmatch_lines(
+        ["*datacheck DC221-non-finite*", "warning DC221 non-finite*", "  3.npy"]
+    )
 
 
 def test_a_crash_of_a_users_rule_is_a_failure_with_its_traceback(user, pytester):
     (pytester.path / "own.py").write_text(RAISES)
-    (pytester.path / "plain.yaml").write_text((pytester.path / "plain.yaml").read_text() + "checks: [own:raises]\n")
+    (pytester.path / "plain.yaml").write_text(
+        (pytester.path / "plain.yaml").read_text() + "checks: [own:raises]\n"
+    )
     result = user("-v", *ASKED)
     assert states(result)["own:raises"] == "failed"
     result.stdout.fnmatch_lines(["KeyError: 'y'", "on the dataset", "Traceback*"])
@@ -106,11 +120,23 @@ def test_a_crash_of_a_users_rule_is_a_failure_with_its_traceback(user, pytester)
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--datacheck", "nowhere"), "ERROR: --datacheck nowhere: nowhere: no such file or folder. Check the path."),
+        (
+            ("--datacheck", "nowhere"),
+            "ERROR: --datacheck nowhere: nowhere: no such file or folder. Check the path.",
+        ),
         (("--datacheck=-x",), "ERROR: --datacheck -x: -x: no such file or folder. Check the path."),
-        (("--datacheck=data", "--datacheck-schema=nowhere.yaml"), "ERROR: --datacheck data: *nowhere.yaml*"),
-        (("--datacheck=data", "--datacheck-schema=ho3d"), "ERROR: --datacheck data: *none of its 10 files fits*"),
-        (("--datacheck-schema=plain.yaml",), "ERROR: --datacheck-schema goes with --datacheck DATA"),
+        (
+            ("--datacheck=data", "--datacheck-schema=nowhere.yaml"),
+            "ERROR: --datacheck data: *nowhere.yaml*",
+        ),
+        (
+            ("--datacheck=data", "--datacheck-schema=ho3d"),
+            "ERROR: --datacheck data: *none of its 10 files fits*",
+        ),
+        (
+            ("--datacheck-schema=plain.yaml",),
+            "ERROR: --datacheck-schema goes with --datacheck DATA",
+        ),
     ],
 )
 def test_a_wrong_request_is_a_usage_error(user, options, told):
@@ -134,7 +160,9 @@ def test_junit_xml_of_pytest_has_the_rules(user, pytester):
 
     user(*ASKED, "--junitxml", "out.xml")
     (suite,) = junitparser.JUnitXml.fromfile(str(pytester.path / "out.xml"))
-    (failed,) = [case for case in suite if case.result and isinstance(case.result[0], junitparser.Failure)]
+    (failed,) = [
+        case for case in suite if case.result and isinstance(case.result[0], junitparser.Failure)
+    ]
     assert (failed.classname, failed.name) == ("datacheck", "DC221-non-finite")
     assert "  3.npy" in failed.result[0].text.splitlines()
 
@@ -145,7 +173,9 @@ def test_workers_share_one_scan(user, pytester):
     before = len(list((pytester.path / ".datacheck").glob("*/result.json")))
     result = user("-v", "-p", "xdist", "-n", "2", *ASKED)
     assert len(list((pytester.path / ".datacheck").glob("*/result.json"))) - before <= 1
-    found = [re.match(r"\[gw\d\] .* ([A-Z]+) datacheck::([\w:]+)-\S+", line) for line in result.outlines]
+    found = [
+        re.match(r"\[gw\d\] .* ([A-Z]+) datacheck::([\w:]+)-\S+", line) for line in result.outlines
+    ]
     assert {match[2]: match[1].lower() for match in found if match} == alone
     assert "  3.npy" in result.outlines
 
@@ -161,14 +191,18 @@ def test_the_configuration_file_asks_for_runs_that_name_no_tests(user, pytester,
     (pytester.path / "pyproject.toml").write_text(INI)
     assert states(user("-v"))["DC221"] == "failed"
     user("-v", "test_own.py").assert_outcomes(passed=1)
-    user("-v", "-c", "pyproject.toml", "-p", "xdist", "-n", "1", "test_own.py").assert_outcomes(passed=1)
+    user("-v", "-c", "pyproject.toml", "-p", "xdist", "-n", "1", "test_own.py").assert_outcomes(
+        passed=1
+    )
     (pytester.path / "below").mkdir()
     monkeypatch.chdir(pytester.path / "below")
     assert states(user("-v"))["DC221"] == "failed"
 
 
 def test_the_command_line_goes_before_the_configuration_file(user, pytester):
-    (pytester.path / "pyproject.toml").write_text(INI.replace('"data"', '"nowhere"').replace("plain.yaml", "files"))
+    (pytester.path / "pyproject.toml").write_text(
+        INI.replace('"data"', '"nowhere"').replace("plain.yaml", "files")
+    )
     assert "DC221" in states(user("-v", *ASKED, "test_own.py"))
     result = user()
     result.stderr.fnmatch_lines(["ERROR: --datacheck nowhere: *"])

@@ -14,7 +14,9 @@ from tests.scan.conftest import above, make_rule, make_schema, make_table
 
 def run(table, *rules, schema=None, **options):
     schema = schema or make_schema()
-    return judge(table, schema, choose_rules(schema, {rule.code: rule for rule in rules}), **options)
+    return judge(
+        table, schema, choose_rules(schema, {rule.code: rule for rule in rules}), **options
+    )
 
 
 def verdict_of(judged, code="DC900"):
@@ -53,7 +55,9 @@ def test_only_errors_make_a_sample_invalid():
 
 def test_the_schema_has_the_last_word_on_severity():
     schema = make_schema(rules={"DC900": "info"})
-    judged = run(make_table("a", x__max=[20]), make_rule(judge=above(severity=Severity.ERROR)), schema=schema)
+    judged = run(
+        make_table("a", x__max=[20]), make_rule(judge=above(severity=Severity.ERROR)), schema=schema
+    )
     assert judged.findings[0].severity is Severity.INFO
 
 
@@ -89,7 +93,9 @@ def test_rows_where_the_field_was_not_measured_are_not_judged():
         ({"optional": True}, 1, Verdict.SKIP, "no sample could be read"),
     ],
 )
-def test_a_rule_that_finds_nothing_to_judge_is_skipped_where_the_schema_promises_it(spec, status, verdict, why):
+def test_a_rule_that_finds_nothing_to_judge_is_skipped_where_the_schema_promises_it(
+    spec, status, verdict, why
+):
     table = make_table("abc", status=[status] * 3, reasons=["DC101 cut"] * 3 if status else None)
     said = verdict_of(run(table, make_rule(), schema=make_schema({"x": spec})))
     assert said.verdict is verdict
@@ -125,19 +131,31 @@ def test_each_of_several_findings_says_how_many_of_its_samples_it_hides():
         yield Failure((size > 90) | (size == 20), "odd", kind="odd")
 
     early = make_rule("DC100", judge=by_size)
-    judged = run(make_table("abcde", x__max=[5, 20, 60, 70, 99]), early, make_rule(suppressed_by=("DC100",)))
-    assert {f.kind: f.hides for f in judged.findings} == {"large": {"DC900": 3}, "odd": {"DC900": 2}}
+    judged = run(
+        make_table("abcde", x__max=[5, 20, 60, 70, 99]), early, make_rule(suppressed_by=("DC100",))
+    )
+    assert {f.kind: f.hides for f in judged.findings} == {
+        "large": {"DC900": 3},
+        "odd": {"DC900": 2},
+    }
     assert verdict_of(judged).skipped == {"DC100": 4}
 
 
 @pytest.mark.parametrize(("later", "judged_rows"), [("x", 1), ("x.part", 1), ("y", 2)])
 def test_what_one_field_fails_hides_nothing_of_another_field(later, judged_rows):
-    schema = make_schema({"x": {"columns": "part rest"}, "x.part": {"unit": "s"}, "y": {"unit": "m"}})
-    early = make_rule("DC100", applies=lambda spec: spec.columns is not None, defaults={"limit": 50})
+    schema = make_schema(
+        {"x": {"columns": "part rest"}, "x.part": {"unit": "s"}, "y": {"unit": "m"}}
+    )
+    early = make_rule(
+        "DC100", applies=lambda spec: spec.columns is not None, defaults={"limit": 50}
+    )
     wanted = schema.fields[later]
     late = make_rule(applies=lambda spec: spec == wanted, suppressed_by=("DC100",))
     columns = {"x__max": [99, 1], "x.part__max": [99, 1], "y__max": [99, 1]}
-    assert verdict_of(run(make_table("ab", **columns), early, late, schema=schema)).checked == judged_rows
+    assert (
+        verdict_of(run(make_table("ab", **columns), early, late, schema=schema)).checked
+        == judged_rows
+    )
 
 
 def test_a_whole_sample_rule_leaves_out_samples_that_fail_in_any_field():
@@ -170,11 +188,16 @@ def test_a_share_may_be_allowed():
     verdict = verdict_of(judged)
     assert verdict.verdict is Verdict.PASS
     assert "1 of 4 fail, 0.25 of them allowed" in verdict.why
-    assert len(run(make_table("abcd", x__max=[1, 2, 30, 20]), make_rule(), schema=schema).findings) == 1
+    assert (
+        len(run(make_table("abcd", x__max=[1, 2, 30, 20]), make_rule(), schema=schema).findings)
+        == 1
+    )
 
 
 def test_a_waiver_takes_keys_and_patterns_out_and_is_told():
-    schema = make_schema(rules={"DC900": {"ignore": ["b", "c/*"], "reason": "giants, lin 2026-11-20"}})
+    schema = make_schema(
+        rules={"DC900": {"ignore": ["b", "c/*"], "reason": "giants, lin 2026-11-20"}}
+    )
     judged = run(make_table(["a", "b", "c/1"], x__max=[20, 30, 40]), make_rule(), schema=schema)
     assert judged.findings[0].examples == ("a",)
     assert judged.valid.tolist() == [False, True, True]
@@ -183,27 +206,39 @@ def test_a_waiver_takes_keys_and_patterns_out_and_is_told():
 
 def test_a_waiver_that_matches_nothing_is_an_error():
     schema = make_schema(rules={"DC900": {"ignore": ["a", "zzz"], "reason": "old"}})
-    with pytest.raises(UsageError, match=r"rules.DC900.ignore: 'zzz' matches no sample that fails DC900. Remove"):
+    with pytest.raises(
+        UsageError, match=r"rules.DC900.ignore: 'zzz' matches no sample that fails DC900. Remove"
+    ):
         run(make_table("ab", x__max=[20, 1]), make_rule(), schema=schema)
 
 
 def test_waivers_of_notes_count_towards_the_time_of_a_rule(monkeypatch):
     notes = [Note("DC900", f"a{n}", "x") for n in range(2_000)]
-    schema = make_schema(rules={"DC900": {"ignore": [f"q{n}*z" for n in range(2_000)], "reason": "old"}})
+    schema = make_schema(
+        rules={"DC900": {"ignore": [f"q{n}*z" for n in range(2_000)], "reason": "old"}}
+    )
     monkeypatch.setattr("datacheck.rules.engine._RULE_SECONDS", 0.0)
     monkeypatch.setattr("datacheck.rules.engine._MIN_SECONDS", 0.05)
     judged = run(make_table("ab", x__max=[1, 1]), make_rule(), schema=schema, notes=notes)
-    assert [(f.kind, f.message.partition(":")[0]) for f in judged.findings] == [("stopped", "not judged")]
+    assert [(f.kind, f.message.partition(":")[0]) for f in judged.findings] == [
+        ("stopped", "not judged")
+    ]
 
 
 def test_waived_notes_are_not_handed_to_a_judge():
     def every_note(rows, case):
         """Say which notes there are."""
-        yield Failure(np.zeros(len(rows), bool), f"{[note.key for note in case.notes]}", severity=Severity.ERROR)
+        yield Failure(
+            np.zeros(len(rows), bool),
+            f"{[note.key for note in case.notes]}",
+            severity=Severity.ERROR,
+        )
 
     notes = [Note("DC900", key, "x") for key in ("a[1]", "b1", "c")]
     schema = make_schema(rules={"DC900": {"ignore": ["a[1]", "b*"], "reason": "old"}})
-    (finding,) = run(make_table("z", x__max=[1]), make_rule(judge=every_note), schema=schema, notes=notes).findings
+    (finding,) = run(
+        make_table("z", x__max=[1]), make_rule(judge=every_note), schema=schema, notes=notes
+    ).findings
     assert finding.message == "['c']"
 
 
@@ -214,7 +249,9 @@ def test_what_a_judge_cannot_look_at_is_skipped_never_passed():
 
     verdict = verdict_of(run(make_table("abc", x__max=[1, 20, 30]), make_rule(judge=half_blind)))
     assert (verdict.verdict, verdict.checked) == (Verdict.PASS, 1)
-    assert verdict.unseen == ("2 samples not judged: tokenizers is not installed: pip install 'datacheck[text]'",)
+    assert verdict.unseen == (
+        "2 samples not judged: tokenizers is not installed: pip install 'datacheck[text]'",
+    )
     blind = verdict_of(run(make_table("b", x__max=[20]), make_rule(judge=half_blind)))
     assert blind.verdict is Verdict.SKIP
 
@@ -232,8 +269,12 @@ def test_a_judge_that_raises_or_answers_nonsense_is_a_crash_and_the_others_go_on
     assert [f.code for f in judged.findings] == ["DC900"]
 
 
-@pytest.mark.parametrize(("stop", "words"), [("endless", "takes too long"), ("greedy", "needs more memory")])
-def test_a_rule_that_samples_make_endless_is_stopped_and_named_and_the_others_go_on(monkeypatch, stop, words):
+@pytest.mark.parametrize(
+    ("stop", "words"), [("endless", "takes too long"), ("greedy", "needs more memory")]
+)
+def test_a_rule_that_samples_make_endless_is_stopped_and_named_and_the_others_go_on(
+    monkeypatch, stop, words
+):
     monkeypatch.setattr("datacheck.rules.engine._RULE_SECONDS", 0.0)
     monkeypatch.setattr("datacheck.rules.engine._MIN_SECONDS", 0.05)
 
@@ -246,11 +287,19 @@ def test_a_rule_that_samples_make_endless_is_stopped_and_named_and_the_others_go
             pass
 
     table = make_table(["a", "b"], x__max=[9.0, 1.0])
-    judged = run(table, make_rule("DC900", judge=endless), make_rule("DC901", defaults={"limit": 5.0}))
+    judged = run(
+        table, make_rule("DC900", judge=endless), make_rule("DC901", defaults={"limit": 5.0})
+    )
     assert judged.crashes == []
-    stopped, before, other = sorted(judged.findings, key=lambda finding: (finding.code, len(finding.rows)))
+    stopped, before, other = sorted(
+        judged.findings, key=lambda finding: (finding.code, len(finding.rows))
+    )
     assert [before.rows.tolist(), other.rows.tolist()] == [[0], [0]]
-    assert (stopped.rows.tolist(), stopped.severity, stopped.kind) == ([], Severity.ERROR, "stopped")
+    assert (stopped.rows.tolist(), stopped.severity, stopped.kind) == (
+        [],
+        Severity.ERROR,
+        "stopped",
+    )
     assert words in stopped.message
     assert verdict_of(judged).verdict is Verdict.FAIL
     assert verdict_of(judged).checked == 1  # the one that had failed before
@@ -261,7 +310,12 @@ def test_a_measurement_that_failed_is_a_crash_of_the_rules_that_need_it():
 
     needed = Measure("extent", 1, "field", lambda *_: {})
     crash = {"measure": "extent", "key": "a", "traceback": "Traceback ...\nZeroDivisionError: 0"}
-    judged = run(make_table("ab", x__max=[1, 20]), make_rule(measures=(needed,)), make_rule("DC901"), crashes=[crash])
+    judged = run(
+        make_table("ab", x__max=[1, 20]),
+        make_rule(measures=(needed,)),
+        make_rule("DC901"),
+        crashes=[crash],
+    )
     assert verdict_of(judged).verdict is Verdict.CRASH
     assert verdict_of(judged).why.startswith("ZeroDivisionError")
     assert verdict_of(judged, "DC901").verdict is Verdict.FAIL
@@ -274,10 +328,17 @@ def test_notes_reach_their_rule_also_where_no_row_is():
         for note in case.notes:
             yield Failure(np.zeros(len(rows), bool), note.reason)
 
-    notes = [Note("DC900", "k", "one", split="train"), Note("DC901", "k", "two"), Note("DC900", "k", "three")]
+    notes = [
+        Note("DC900", "k", "one", split="train"),
+        Note("DC901", "k", "two"),
+        Note("DC900", "k", "three"),
+    ]
     rule = make_rule(judge=told, per="sample", sees="all")
     judged = run(make_table("a", splits=["train"]), rule, notes=notes)
-    assert sorted((f.message, f.split, f.failed) for f in judged.findings) == [("one", "train", 0), ("three", "", 0)]
+    assert sorted((f.message, f.split, f.failed) for f in judged.findings) == [
+        ("one", "train", 0),
+        ("three", "", 0),
+    ]
 
 
 def test_splits_beyond_a_limit_are_judged_as_one_and_none_is_lost(monkeypatch):
@@ -287,14 +348,20 @@ def test_splits_beyond_a_limit_are_judged_as_one_and_none_is_lost(monkeypatch):
         """Tells of all."""
         rows["max"]
         said = sorted(note.reason for note in case.notes)
-        yield Failure(np.ones(len(rows), bool), f"{case.schema.fields['x'].optional} {said}", severity=Severity.ERROR)
+        yield Failure(
+            np.ones(len(rows), bool),
+            f"{case.schema.fields['x'].optional} {said}",
+            severity=Severity.ERROR,
+        )
 
     splits = ["b", "b", "b", "s1", "a", "a", "all others", "s2", "told"]
     notes = [Note("DC900", "k", split, split=split) for split in ("s1", "b", "gone", "")]
     schema = make_schema(when={"split=told": {"x": {"optional": True}}})
     table = make_table("abcdefghi", splits=splits, x__max=[1.0] * 9)
     judged = run(table, make_rule(judge=each), schema=schema, notes=notes)
-    assert {finding.split: (finding.rows.tolist(), finding.message) for finding in judged.findings} == {
+    assert {
+        finding.split: (finding.rows.tolist(), finding.message) for finding in judged.findings
+    } == {
         "b": ([0, 1, 2], "False ['b']"),
         "told": ([8], "True []"),
         "all others": ([3, 4, 5, 6, 7], "False ['', 'gone', 's1']"),
@@ -312,5 +379,8 @@ def test_findings_come_worst_first():
     warn = make_rule("DC100", severity=Severity.WARNING, defaults={"limit": 1})
     judged = run(table, warn, make_rule(), schema=schema)
     assert [(f.severity.value, f.fields[0], f.failed) for f in judged.findings] == [
-        ("error", "x", 2), ("error", "y", 1), ("warning", "x", 3), ("warning", "y", 2),
-    ]  # fmt: skip
+        ("error", "x", 2),
+        ("error", "y", 1),
+        ("warning", "x", 3),
+        ("warning", "y", 2),
+    ]

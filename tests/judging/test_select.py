@@ -16,8 +16,14 @@ def choose(schema, *rules):
 
 
 def test_the_schema_changes_options_and_severity_over_the_defaults():
-    (choice,) = choose(make_schema(rules={"DC900": {"severity": "warning", "limit": 3}}), make_rule())
-    assert (choice.options, choice.severity, choice.verdict) == ({"limit": 3.0}, Severity.WARNING, None)
+    (choice,) = choose(
+        make_schema(rules={"DC900": {"severity": "warning", "limit": 3}}), make_rule()
+    )
+    assert (choice.options, choice.severity, choice.verdict) == (
+        {"limit": 3.0},
+        Severity.WARNING,
+        None,
+    )
 
 
 def test_a_share_may_be_written_in_percent():
@@ -30,12 +36,18 @@ def test_a_share_may_be_written_in_percent():
     [
         ({"DC9000": {}}, r"no rule 'DC9000'. Did you mean DC900 \(too-large\)"),
         ({"too-large": {}}, r"no rule 'too-large'. Did you mean DC900"),
-        ({"DC900": {"limt": 3}}, r"rules.DC900.limt: too-large has no option 'limt'. Did you mean 'limit'"),
+        (
+            {"DC900": {"limt": 3}},
+            r"rules.DC900.limt: too-large has no option 'limt'. Did you mean 'limit'",
+        ),
         ({"DC900": {"limit": "many"}}, r"rules.DC900.limit: 'many' is not what this option takes"),
         ({"DC900": {"limit": True}}, r"rules.DC900.limit: True"),
         ({"DC900": {"limit": "x%"}}, r"rules.DC900.limit: 'x%'"),
         ({"DC900": {"limit": "inf%"}}, r"rules.DC900.limit: 'inf%' is not what this option takes"),
-        ({"DC900": {"limit": float("nan")}}, r"rules.DC900.limit: nan is not what this option takes"),
+        (
+            {"DC900": {"limit": float("nan")}},
+            r"rules.DC900.limit: nan is not what this option takes",
+        ),
     ],
 )
 def test_a_wrong_rules_block_is_said_with_what_is_meant(rules, said):
@@ -48,7 +60,10 @@ def test_rules_that_do_not_run_say_why():
     assert choose(off, make_rule())[0].verdict is Verdict.OFF
     points_only = make_rule(applies=lambda spec: spec.role == "points")
     (choice,) = choose(make_schema(), points_only)
-    assert (choice.verdict, choice.why) == (Verdict.NOT_APPLICABLE, "no declared field is of that kind")
+    assert (choice.verdict, choice.why) == (
+        Verdict.NOT_APPLICABLE,
+        "no declared field is of that kind",
+    )
     (choice,) = choose(make_schema(), make_rule(unless=lambda schema: "no windows declared"))
     assert (choice.verdict, choice.why) == (Verdict.NOT_APPLICABLE, "no windows declared")
 
@@ -74,7 +89,9 @@ def test_each_measurement_is_made_once_and_for_all_rules_that_are_not_off():
         make_rule("DC901", measures=(two, one)),
         make_rule("DC902", measures=(one,)),
         make_rule("DC903", measures=(measurement("three"),)),
-        make_rule("DC904", measures=(measurement("four"),), unless=lambda schema: "no range declared"),
+        make_rule(
+            "DC904", measures=(measurement("four"),), unless=lambda schema: "no range declared"
+        ),
     ]
     choices = choose(make_schema(rules={"DC903": "off"}), *rules)
     assert [m.name for m in measures_of(choices)] == ["four", "one", "two"]

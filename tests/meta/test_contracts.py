@@ -12,7 +12,11 @@ LINT = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
 
 @pytest.fixture
 def copy(tmp_path, repository):
-    shutil.copytree(repository / "datacheck", tmp_path / "datacheck", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        repository / "datacheck",
+        tmp_path / "datacheck",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
     shutil.copy(repository / "pyproject.toml", tmp_path)
     return tmp_path
 

@@ -7,26 +7,76 @@ import ast
 import pytest
 
 OF_PATHS = {
-    "chmod", "hardlink_to", "lchmod", "mkdir", "rename", "rmdir", "symlink_to", "tofile", "touch", "unlink",
-    "write_bytes", "write_text",
-}  # fmt: skip
+    "chmod",
+    "hardlink_to",
+    "lchmod",
+    "mkdir",
+    "rename",
+    "rmdir",
+    "symlink_to",
+    "tofile",
+    "touch",
+    "unlink",
+    "write_bytes",
+    "write_text",
+}
 OF_MODULES = {
     "os": {
-        "chmod", "chown", "copy_file_range", "fchmod", "fdatasync", "fsync", "ftruncate", "link", "makedirs", "mkdir",
-        "mkfifo", "posix_fallocate", "pwrite", "pwritev", "remove", "removedirs", "rename", "renames", "replace",
-        "rmdir", "sendfile", "setxattr", "symlink", "sync", "truncate", "unlink", "utime", "write", "writev",
+        "chmod",
+        "chown",
+        "copy_file_range",
+        "fchmod",
+        "fdatasync",
+        "fsync",
+        "ftruncate",
+        "link",
+        "makedirs",
+        "mkdir",
+        "mkfifo",
+        "posix_fallocate",
+        "pwrite",
+        "pwritev",
+        "remove",
+        "removedirs",
+        "rename",
+        "renames",
+        "replace",
+        "rmdir",
+        "sendfile",
+        "setxattr",
+        "symlink",
+        "sync",
+        "truncate",
+        "unlink",
+        "utime",
+        "write",
+        "writev",
     },
-    "shutil": {"copy", "copy2", "copyfile", "copyfileobj", "copymode", "copystat", "copytree", "move", "rmtree"},
+    "shutil": {
+        "copy",
+        "copy2",
+        "copyfile",
+        "copyfileobj",
+        "copymode",
+        "copystat",
+        "copytree",
+        "move",
+        "rmtree",
+    },
     "tempfile": {"NamedTemporaryFile", "TemporaryDirectory", "mkdtemp", "mkstemp"},
     "np": {"save", "savez", "savez_compressed", "savetxt", "memmap"},
-}  # fmt: skip
+}
 DOORS = {"fsops", "SYSTEM"}
 FLAGS = {"O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "O_APPEND"}
 
 
 def changes(text: str) -> list[str]:
     """Every call in a module that changes files and does not go through `fsops`."""
-    return [ast.unparse(call) for call in ast.walk(ast.parse(text)) if isinstance(call, ast.Call) and changing(call)]
+    return [
+        ast.unparse(call)
+        for call in ast.walk(ast.parse(text))
+        if isinstance(call, ast.Call) and changing(call)
+    ]
 
 
 def changing(call: ast.Call) -> bool:
@@ -38,25 +88,34 @@ def changing(call: ast.Call) -> bool:
     module = of.id if isinstance(of, ast.Name) else ""
     if module in DOORS:
         return False
-    return name in OF_MODULES.get(module, OF_PATHS) or name in OF_PATHS or opening(call, module, name)
+    return (
+        name in OF_MODULES.get(module, OF_PATHS) or name in OF_PATHS or opening(call, module, name)
+    )
 
 
 def opening(call: ast.Call, module: str, name: str) -> bool:
     if name == "replace":  # of a path it has one argument, of a text two or more
         return len(call.args) == 1 and not call.keywords
     if name == "open" and module == "os":
-        return any(isinstance(node, ast.Attribute) and node.attr in FLAGS for node in ast.walk(call))
+        return any(
+            isinstance(node, ast.Attribute) and node.attr in FLAGS for node in ast.walk(call)
+        )
     return name == "open" and writing(call, 0)
 
 
 def writing(call: ast.Call, place: int) -> bool:
     modes = [*call.args[place : place + 1], *(k.value for k in call.keywords if k.arg == "mode")]
-    return any(not isinstance(mode, ast.Constant) or set("wax+") & set(str(mode.value)) for mode in modes)
+    return any(
+        not isinstance(mode, ast.Constant) or set("wax+") & set(str(mode.value)) for mode in modes
+    )
 
 
 @pytest.mark.parametrize("package", ["build", "cache"])
 def test_files_change_through_one_door(repository, package):
-    found = {path.name: changes(path.read_text()) for path in (repository / "datacheck" / package).rglob("*.py")}
+    found = {
+        path.name: changes(path.read_text())
+        for path in (repository / "datacheck" / package).rglob("*.py")
+    }
     assert {name: calls for name, calls in found.items() if calls} == {}
 
 

@@ -9,19 +9,32 @@ import datacheck.repro
 import datacheck.torch
 
 HEAVY = {
-    "zarr", "dask", "distributed", "yaml", "torch", "pydantic", "h5py", "pyarrow", "numcodecs", "obstore", "PIL",
+    "zarr",
+    "dask",
+    "distributed",
+    "yaml",
+    "torch",
+    "pydantic",
+    "h5py",
+    "pyarrow",
+    "numcodecs",
+    "obstore",
+    "PIL",
     "laspy",
-}  # fmt: skip
+}
 
 FORBIDDEN = {
     "datacheck": HEAVY | {"numpy"},
     "datacheck.cli.main": HEAVY | {"numpy", "rich"},
-    "datacheck.pytest_plugin": HEAVY | {"numpy", "orjson", "click", "datacheck.report", "datacheck.cli"},
+    "datacheck.pytest_plugin": HEAVY
+    | {"numpy", "orjson", "click", "datacheck.report", "datacheck.cli"},
     "datacheck.cache": HEAVY,
-    "datacheck.torch": HEAVY - {"torch"} | {"datacheck.schema", "datacheck.formats", "datacheck.rules"},
+    "datacheck.torch": HEAVY - {"torch"}
+    | {"datacheck.schema", "datacheck.formats", "datacheck.rules"},
     "datacheck.torch.audit": HEAVY
     | {"datacheck.schema", "datacheck.formats", "datacheck.rules", "datacheck.workers.parallel"},
-    "datacheck.rules": HEAVY - {"pydantic"} | {"datacheck.formats", "datacheck.sources", "datacheck.cache"},
+    "datacheck.rules": HEAVY - {"pydantic"}
+    | {"datacheck.formats", "datacheck.sources", "datacheck.cache"},
     "datacheck.schema": HEAVY - {"pydantic"},
     "datacheck.formats.base": HEAVY,
     "datacheck.scan": HEAVY - {"pydantic"},
@@ -78,4 +91,6 @@ def test_a_scan_imports_no_pandas(tmp_path, monkeypatch):
     pytest.importorskip("pandas", reason="where there is none, none can be imported")
     monkeypatch.chdir(tmp_path)
     assert "pandas" not in loaded(SCAN)
-    assert "pandas" in loaded(SCAN + "\nimport pyarrow; pyarrow.array(['a'])")  # as nearly all of Arrow does
+    assert "pandas" in loaded(
+        SCAN + "\nimport pyarrow; pyarrow.array(['a'])"
+    )  # as nearly all of Arrow does

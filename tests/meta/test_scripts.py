@@ -7,17 +7,23 @@ from pathlib import Path
 import pytest
 
 BENCH = Path(__file__).parents[2] / "scripts" / "bench"
-SCRIPTS = sorted(path for path in BENCH.rglob("*.py") if "argparse" in path.read_text(encoding="utf-8"))
+SCRIPTS = sorted(
+    path for path in BENCH.rglob("*.py") if "argparse" in path.read_text(encoding="utf-8")
+)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.relative_to(BENCH).as_posix())
 def test_a_script_starts(script):
-    run = subprocess.run([sys.executable, script, "--help"], capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [sys.executable, script, "--help"], capture_output=True, text=True, check=False
+    )
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout.startswith("usage: ")
 
 
 def test_a_batch_is_never_empty_however_slow_the_machine_is():
     line = "import recorder; print([recorder.resized(8, 50, took) for took in (25, 50, 5000)])"
-    run = subprocess.run([sys.executable, "-c", line], cwd=BENCH, capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", line], cwd=BENCH, capture_output=True, text=True, check=True
+    )
     assert run.stdout == "[16, 8, 8]\n"

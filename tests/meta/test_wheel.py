@@ -33,21 +33,44 @@ assert "Gregg Tavares" in notice and notice.strip() in page.joinpath("twgl.js").
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory, repository):
     folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(repository)]
+    build = [
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        str(folder),
+        str(repository),
+    ]
     subprocess.run(build, check=True, capture_output=True)
     (wheel,) = folder.glob("*.whl")
     target = folder / "site"
-    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(target)]
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-index",
+        "--target",
+        str(target),
+    ]
     subprocess.run([*install, str(wheel)], check=True, capture_output=True)
     return target
 
 
 @pytest.mark.slow
 def test_every_module_of_the_installed_wheel_imports_and_finds_its_data(installed, repository):
-    example = (repository / "docs/outputs.md").read_text().split("```python\n")[1].partition("```")[0]
+    example = (
+        (repository / "docs/outputs.md").read_text().split("```python\n")[1].partition("```")[0]
+    )
     probe = PROBE.format(folder=str(installed), example=example)
     script = f"import sys\nsys.path.insert(0, {str(installed)!r})\n{probe}"
-    run = subprocess.run([sys.executable, "-c", script], cwd=installed, capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [sys.executable, "-c", script], cwd=installed, capture_output=True, text=True, check=False
+    )
     assert run.returncode == 0, run.stderr
     ours = {
         ".".join(p.relative_to(repository).with_suffix("").parts).removesuffix(".__init__")
@@ -58,7 +81,20 @@ def test_every_module_of_the_installed_wheel_imports_and_finds_its_data(installe
 
 @pytest.mark.slow
 def test_pytest_finds_the_plugin_of_the_installed_wheel(installed, tmp_path):
-    command = [sys.executable, "-P", "-m", "pytest", "--datacheck", "nowhere", "-p", "no:cacheprovider"]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "pytest",
+        "--datacheck",
+        "nowhere",
+        "-p",
+        "no:cacheprovider",
+    ]
     env = {**os.environ, "PYTHONPATH": str(installed)}
-    run = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-    assert (run.returncode, "nowhere: no such file or folder" in run.stderr) == (4, True), run.stdout + run.stderr
+    run = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
+    assert (run.returncode, "nowhere: no such file or folder" in run.stderr) == (4, True), (
+        run.stdout + run.stderr
+    )

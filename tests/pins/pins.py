@@ -2,8 +2,8 @@
 
     python -m tests.pins.pins
 
-writes public.txt and demos.json anew, for a change that is meant. What is in them is read by `test_pins.py` and
-`tests/demo`.
+writes public.txt and demos.json anew, for a change that is meant. What is in them is read by
+`test_pins.py` and `tests/demo`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def public() -> list[str]:
     lines = [line for module in MODULES for line in _names(module)]
     lines += _commands(command, "datacheck")
     lines += [
-        f"rule {rule.code} {rule.name} {rule.severity.name} {json.dumps(_plain(rule.defaults), sort_keys=True)}"
+        f"rule {rule.code} {rule.name} {rule.severity.name} "
+        f"{json.dumps(_plain(rule.defaults), sort_keys=True)}"
         for _, rule in sorted(catalogue().items())
     ]
     return lines
@@ -47,7 +48,11 @@ def public() -> list[str]:
 
 def _names(home: ModuleType) -> Iterator[str]:
     module = home.__name__
-    own = [n for n, v in vars(home).items() if inspect.isclass(v) and v.__module__ == module and n[0] != "_"]
+    own = [
+        n
+        for n, v in vars(home).items()
+        if inspect.isclass(v) and v.__module__ == module and n[0] != "_"
+    ]
     for name in sorted(getattr(home, "__all__", own)):
         value = getattr(home, name)
         if inspect.isclass(value):
@@ -63,7 +68,11 @@ def _names(home: ModuleType) -> Iterator[str]:
 def _members(value: type) -> Iterator[str]:
     for name in sorted(dir(value)):
         member = inspect.getattr_static(value, name)
-        inherited = all(name not in vars(kind) for kind in value.__mro__ if kind.__module__.startswith("datacheck"))
+        inherited = all(
+            name not in vars(kind)
+            for kind in value.__mro__
+            if kind.__module__.startswith("datacheck")
+        )
         if name.startswith("_") or inherited:
             continue
         function = getattr(member, "__func__", member)
@@ -76,7 +85,9 @@ def _signature(value: Any) -> str:
         found = inspect.signature(value)
     except (TypeError, ValueError):
         return "(...)"
-    plain = [p.replace(annotation=p.empty, default=_shown(p.default)) for p in found.parameters.values()]
+    plain = [
+        p.replace(annotation=p.empty, default=_shown(p.default)) for p in found.parameters.values()
+    ]
     return str(found.replace(parameters=plain, return_annotation=found.empty))
 
 
@@ -91,17 +102,28 @@ class _Shown:
 
 
 def _shown(default: Any) -> Any:
-    plain = default is inspect.Parameter.empty or type(default) in {bool, int, float, str, type(None), tuple}
+    plain = default is inspect.Parameter.empty or type(default) in {
+        bool,
+        int,
+        float,
+        str,
+        type(None),
+        tuple,
+    }
     return default if plain else _Shown(f"<{type(default).__name__}>")
 
 
 def _commands(group: click.Command, path: str) -> Iterator[str]:
-    context = click.Context(group, help_option_names=["-h", "--help"])  # click keeps the names that are met first
+    context = click.Context(
+        group, help_option_names=["-h", "--help"]
+    )  # click keeps the names that are met first
     for option in group.get_params(context):
         if "--help" in option.opts:
             continue
         names = " ".join([*option.opts, *option.secondary_opts]) or str(option.name)
-        default = option.default if type(option.default) in {bool, int, float, str, type(None)} else "..."
+        default = (
+            option.default if type(option.default) in {bool, int, float, str, type(None)} else "..."
+        )
         yield f"command {path}: {names} {option.type.name} default {default!r}"
     if isinstance(group, click.Group):
         for name in sorted(group.list_commands(context)):
@@ -127,16 +149,23 @@ def results(folder: Path) -> dict[str, Any]:
 
 def _result(run: Path) -> dict[str, Any]:
     said = orjson.loads((run / "result.json").read_bytes())
-    dataset = {name: value for name, value in said["dataset"].items() if name in {"samples", "splits"}}
+    dataset = {
+        name: value for name, value in said["dataset"].items() if name in {"samples", "splits"}
+    }
     table = read_table(run / "samples.parquet")
     return {
-        "verdict": _plain(said["verdict"]), "dataset": dataset, "unchecked": len(said["unchecked"]),
-        "rules": {code: f"{rule['status']} {rule.get('checked', '')}".strip() for code, rule in said["rules"].items()},
+        "verdict": _plain(said["verdict"]),
+        "dataset": dataset,
+        "unchecked": len(said["unchecked"]),
+        "rules": {
+            code: f"{rule['status']} {rule.get('checked', '')}".strip()
+            for code, rule in said["rules"].items()
+        },
         "findings": [_plain(finding) for finding in said["findings"]],
         "excluded": _digest(sorted(orjson.loads((run / "valid.json").read_bytes())["excluded"])),
         "keys": _digest(list(table.keys)),
         "columns": {name: _column(*table.columns[name]) for name in sorted(table.columns)},
-    }  # fmt: skip
+    }
 
 
 def _column(values: Any, present: Any) -> str:
@@ -144,7 +173,9 @@ def _column(values: Any, present: Any) -> str:
     rows = values[present]
     if rows.dtype.hasobject:
         return f"text [{len(rows)}] {_digest(rows.tolist())}"
-    sizes = np.abs(rows.astype(np.float64)).round(_PLACES)  # what should be 0 is another number on each processor
+    sizes = np.abs(rows.astype(np.float64)).round(
+        _PLACES
+    )  # what should be 0 is another number on each processor
     return f"{rows.dtype} {list(rows.shape)} {sizes[np.isfinite(sizes)].sum():.{_DIGITS}g}"
 
 

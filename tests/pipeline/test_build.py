@@ -52,18 +52,29 @@ def rows(group, name, i):
     return group["fields"][name][start : start + length]
 
 
-def test_what_the_machine_could_not_read_is_missed_before_anything_is_built(tmp_path, monkeypatch, repository):
+def test_what_the_machine_could_not_read_is_missed_before_anything_is_built(
+    tmp_path, monkeypatch, repository
+):
     monkeypatch.syspath_prepend(str(repository))
     data = tmp_path / "data"
     made = clouds(data)
-    for name in ("ended_1.npy", "ended_2.npy", "kill_3.npy"):  # the last is the file's own fault, as it seems
+    for name in (
+        "ended_1.npy",
+        "ended_2.npy",
+        "kill_3.npy",
+    ):  # the last is the file's own fault, as it seems
         np.save(data / name, made["03.npy"])
     with monkeypatch.context() as patch:
         patch.setattr(measuring, "_MEASURE", "tests.scan.misbehaving:measure_items")
-        with pytest.raises(StorageError, match=r"2 samples could not be .*: ended_1\.npy, ended_2\.npy\. Nothing was"):
+        with pytest.raises(
+            StorageError,
+            match=r"2 samples could not be .*: ended_1\.npy, ended_2\.npy\. Nothing was",
+        ):
             build(schema_of(POINTS, files="*.npy"), data, tmp_path / "cache", allow_missing=1)
         assert not list((tmp_path / "cache").rglob(layout.MANIFEST))
-        (built,) = build(schema_of(POINTS, files="*.npy"), data, tmp_path / "cache", allow_missing=2)
+        (built,) = build(
+            schema_of(POINTS, files="*.npy"), data, tmp_path / "cache", allow_missing=2
+        )
         assert (built.samples, built.valid) == (15, 12)
     (built,) = build(schema_of(POINTS, files="*.npy"), data, tmp_path / "cache")
     assert (built.samples, built.valid) == (15, 15)
@@ -130,13 +141,21 @@ def test_episodes_of_hdf5_with_text_and_names_with_slashes(tmp_path):
             demo["obs/image"] = rng.integers(0, 255, (n + 3, 8, 8, 3)).astype(np.uint8)
             demo["task"] = "pick"
     fields = {
-        "actions": {"role": "action", "shape": ["T", 7]}, "obs/image": {"role": "image", "shape": ["T", "H", "W", 3]},
+        "actions": {"role": "action", "shape": ["T", 7]},
+        "obs/image": {"role": "image", "shape": ["T", "H", "W", 3]},
         "task": {"role": "text"},
-    }  # fmt: skip
-    schema = schema_of(fields, files="*.hdf5", samples={"each": "/data/demo_*"}, windows={"length": 3})
+    }
+    schema = schema_of(
+        fields, files="*.hdf5", samples={"each": "/data/demo_*"}, windows={"length": 3}
+    )
     (built,) = build(schema, data, tmp_path / "cache")
     group = zarr.open_group(built.path, mode="r")
-    assert group["rows/T/length"][:].tolist() == [3, 4, 13, 5]  # bytewise: demo_10 stands before demo_2
+    assert group["rows/T/length"][:].tolist() == [
+        3,
+        4,
+        13,
+        5,
+    ]  # bytewise: demo_10 stands before demo_2
     assert bytes(rows(group, "task", 2)) == b"pick"
     assert group["fields/obs/image"].shape[1:] == (8, 8, 3)
     with h5py.File(data / "a.hdf5") as file:
@@ -149,10 +168,15 @@ def test_a_cache_per_split_with_its_own_schema(tmp_path):
         folder.mkdir(parents=True)
         for i in range(4):
             np.savez(folder / f"{i}.npz", joints=np.full(shape, i / 10, np.float32))
-    schema = Schema.model_validate({
-        "datacheck": 1, "name": "hands", "samples": {"files": "{split}/*.npz"},
-        "fields": {"joints": {"shape": [21, 3]}}, "when": {"split=evaluation": {"joints": {"shape": [3]}}},
-    })  # fmt: skip
+    schema = Schema.model_validate(
+        {
+            "datacheck": 1,
+            "name": "hands",
+            "samples": {"files": "{split}/*.npz"},
+            "fields": {"joints": {"shape": [21, 3]}},
+            "when": {"split=evaluation": {"joints": {"shape": [3]}}},
+        }
+    )
     run = run_scan(schema, Request(tmp_path / "data", output=tmp_path / "scan"))
     caches = build(schema, tmp_path / "data", tmp_path / "cache", run=run)
     assert [one.path.parent.relative_to(tmp_path / "cache").as_posix() for one in caches] == [
@@ -212,17 +236,20 @@ def test_a_crashed_rule_stops_the_build(tmp_path):
     schema = schema_of(POINTS, files="*.npy")
     run = run_scan(schema, Request(data, output=tmp_path / "scan"))
     verdict = run.report.verdicts[0]
-    run.report.verdicts[0] = RuleVerdict(verdict.code, verdict.name, Verdict.CRASH, verdict.severity, verdict.level)
+    run.report.verdicts[0] = RuleVerdict(
+        verdict.code, verdict.name, Verdict.CRASH, verdict.severity, verdict.level
+    )
     with pytest.raises(DatacheckError, match=f"rule {verdict.code} crashed"):
         build(schema, data, tmp_path / "cache", run=run)
     assert not (tmp_path / "cache").exists()
 
 
-# ------------------------------------------------------------------------------------------- command line
+# ------------------------------------------------------------------------------------- command line
 
 
 SMALL = (
-    "from datacheck.build import plan; from datacheck.cache import layout; layout.SHARD_BYTES = plan.SOURCE_BYTES = 9; "
+    "from datacheck.build import plan; from datacheck.cache import layout; layout.SHARD_BYTES "
+    "= plan.SOURCE_BYTES = 9; "
 )
 
 
@@ -230,7 +257,9 @@ def command(*words, before="", **options):
     code = f"{before}from datacheck.cli.main import main; main()"
     line = [sys.executable, "-c", code, "cache", "build", *map(str, words)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, **options)
+    return subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, **options
+    )
 
 
 def ran(*words, **options):
@@ -248,7 +277,10 @@ transforms:
   - center: {field: points, at: centroid}
   - steps:nudged
 """
-CLOUDS = "datacheck: 1\nname: clouds\nsamples: {files: '*.npy'}\nfields: {points: {role: points, shape: [P, 3]}}\n"
+CLOUDS = (
+    "datacheck: 1\nname: clouds\nsamples: {files: '*.npy'}\nfields: {points: {role: points, "
+    "shape: [P, 3]}}\n"
+)
 
 
 @pytest.fixture
@@ -274,19 +306,30 @@ def test_the_command_builds_and_says_so(tmp_path, project):
 def test_fit_samples_that_no_cache_holds_are_named_and_are_no_success(tmp_path):
     """Of 200 pictures a cache held 25, since the others had other widths; the build ended with 0."""
     (tmp_path / "pictures.yaml").write_text(
-        "datacheck: 1\nname: pictures\nsamples: {files: 'data/*.npy'}\nfields: {image: {role: image}}\n"
+        "datacheck: 1\nname: pictures\nsamples: {files: 'data/*.npy'}\nfields: {image: {role: "
+        "image}}\n"
     )
     (tmp_path / "data").mkdir()
     for i, (height, width) in enumerate([(9, 8), (7, 8), (9, 8), (9, 6), (8, 5)]):
-        pixels = np.random.Generator(np.random.Philox(i)).integers(0, 255, (height, width, 3)).astype(np.uint8)
+        pixels = (
+            np.random.Generator(np.random.Philox(i))
+            .integers(0, 255, (height, width, 3))
+            .astype(np.uint8)
+        )
         np.save(tmp_path / f"data/{i}.npy", pixels)
     words = ("pictures.yaml", "--data", ".", "--out", "cache")
     for _ in range(2):  # the second finds it built
         code, said, errors = ran(*words)
         assert (code, errors) == (1, "")
-        assert said.splitlines()[1].strip().startswith("2 samples that the scan found fit are not in this cache, ")
+        assert (
+            said.splitlines()[1]
+            .strip()
+            .startswith("2 samples that the scan found fit are not in this cache, ")
+        )
         assert "which holds image as [n, 8, 3] only." in said
-        assert "transforms: [{steps:resized: {fields: {image: {shape: [...], dtype: ...}}}}]" in said
+        assert (
+            "transforms: [{steps:resized: {fields: {image: {shape: [...], dtype: ...}}}}]" in said
+        )
         assert "5 samples: 3 valid, 0 invalid, 2 not made" in said
     assert ran(*words, "--allow-missing", "1")[0] == 1
     assert ran(*words, "--allow-missing", "2")[0] == 0
@@ -295,7 +338,8 @@ def test_fit_samples_that_no_cache_holds_are_named_and_are_no_success(tmp_path):
         "  - steps:resized: {fields: {image: {shape: [5, 5, 3], dtype: uint8}}}\n"
     )
     (tmp_path / "steps.py").write_text(
-        "def resized(sample):\n    return {**sample.fields, 'image': sample.fields['image'][:5, :5]}\n"
+        "def resized(sample):\n    return {**sample.fields, 'image': sample.fields['image'][:5, "
+        ":5]}\n"
     )
     code, said, errors = ran("sized.yaml", *words[1:])
     assert (code, errors) == (0, "")
@@ -305,7 +349,8 @@ def test_fit_samples_that_no_cache_holds_are_named_and_are_no_success(tmp_path):
 def test_samples_that_a_step_refuses_for_another_reason_are_not_said_to_have_other_sizes(tmp_path):
     """A step changes the rows of all: one that it refused was called of a size that no cache holds."""
     (tmp_path / "clouds.yaml").write_text(
-        "datacheck: 1\nname: clouds\nsamples: {files: 'data/*.npy'}\nfields: {points: {role: points, shape: [P, 3]}}\n"
+        "datacheck: 1\nname: clouds\nsamples: {files: 'data/*.npy'}\nfields: {points: {role: "
+        "points, shape: [P, 3]}}\n"
     )
     (tmp_path / "data").mkdir()
     for i in range(12):
@@ -385,18 +430,25 @@ def test_an_interrupted_command_goes_on(tmp_path, project, number, code, more):
     (tmp_path / "steps.py").write_text(
         "import pathlib, time\ndef nudged(sample):\n    calls = pathlib.Path('calls')\n"
         "    with calls.open('a') as file:\n        file.write('.')\n"
-        "    while pathlib.Path('wait').exists() and calls.stat().st_size > 5:\n        time.sleep(0.01)\n"
+        "    while pathlib.Path('wait').exists() and calls.stat().st_size > 5:\n        "
+        "time.sleep(0.01)\n"
         "    return sample.fields\n"
     )
     (tmp_path / "wait").touch()
     request = ["mine.yaml", "--data", "data", "--out", "cache", *more]
     process = command(*request, before=SMALL)
     end = time.monotonic() + 60
-    while not ((tmp_path / "calls").exists() and (tmp_path / "calls").stat().st_size > 5) and time.monotonic() < end:
+    while (
+        not ((tmp_path / "calls").exists() and (tmp_path / "calls").stat().st_size > 5)
+        and time.monotonic() < end
+    ):
         time.sleep(0.05)
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
-    said = re.fullmatch(r"datacheck: interrupted\. (\d) shards are done and kept: the same command goes on\.\n", errors)
+    said = re.fullmatch(
+        r"datacheck: interrupted\. (\d) shards are done and kept: the same command goes on\.\n",
+        errors,
+    )
     assert (process.returncode, said is not None) == (code, True), errors
     (tmp_path / "wait").unlink()
     returned, output, errors = ran(*request, before=SMALL)
@@ -424,7 +476,9 @@ def test_files_that_no_scan_reads_whole_are_hashed_once(tmp_path, monkeypatch):
     hashed = []
     real = pipeline.digest_entry
     monkeypatch.setattr(
-        pipeline, "digest_entry", lambda root, path, roots: hashed.append(path) or real(root, path, roots)
+        pipeline,
+        "digest_entry",
+        lambda root, path, roots: hashed.append(path) or real(root, path, roots),
     )
     for path in data.iterdir():
         os.utime(path, (1e9, 1e9))  # long ago: a file that was just written may be written again
@@ -440,7 +494,9 @@ def test_files_that_no_scan_reads_whole_are_hashed_once(tmp_path, monkeypatch):
     assert tree(second.path) == tree(fresh.path)
     hashed.clear()
     said = json.loads((second.path / layout.BUILD).read_text())
-    stamps = {path: [1, *stamp[1:]] for path, stamp in said["stamps"].items()} | {"4.png": "no stamp"}
+    stamps = {path: [1, *stamp[1:]] for path, stamp in said["stamps"].items()} | {
+        "4.png": "no stamp"
+    }
     (second.path / layout.BUILD).unlink()
     (second.path / layout.BUILD).write_text(json.dumps(said | {"stamps": stamps}))
     build(schema_of(fields, files="{id}.json"), data, tmp_path / "cache")
@@ -461,13 +517,18 @@ def test_a_field_of_one_vector_each_is_turned_in_every_sample_and_has_a_key_of_i
     said = {}
     for field in ("root", "points"):
         (tmp_path / f"{field}.yaml").write_text(
-            f"datacheck: 1\nname: {field}\nschema: s.yaml\ntransforms: [camera: {{fields: {field}, to: opencv}}]\n"
+            f"datacheck: 1\nname: {field}\nschema: s.yaml\ntransforms: [camera: {{fields: {field}, "
+            f"to: opencv}}]\n"
         )
         code, out, errors = ran(f"{field}.yaml", "--data", ".", "--out", "cache", "--check-all")
         assert (code, errors) == (0, "")
         cache = open_cache(out.splitlines()[0].split()[0])
-        (said[field],) = json.loads(Path(cache.path, "inputs.json").read_bytes())["said"]["transforms"]
+        (said[field],) = json.loads(Path(cache.path, "inputs.json").read_bytes())["said"][
+            "transforms"
+        ]
         if field == "root":
-            assert np.array_equal(cache.gather("root", np.arange(6)), roots * np.float32([1, -1, -1]))
+            assert np.array_equal(
+                cache.gather("root", np.arange(6)), roots * np.float32([1, -1, -1])
+            )
     assert said["root"].get("vectors") == 2
     assert "vectors" not in said["points"]

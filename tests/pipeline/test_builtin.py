@@ -17,7 +17,9 @@ def specs(schema):
         if field.absent:
             continue
         shape = field.shape or ()
-        item = tuple(size if isinstance(size, int) else 1 for size in (shape[1:] if field.ragged else shape))
+        item = tuple(
+            size if isinstance(size, int) else 1 for size in (shape[1:] if field.ragged else shape)
+        )
         kind = "text" if field.role == "text" else "json" if field.is_text else "array"
         dtype = field.dtype if kind == "array" and field.dtype else "float64"
         attrs = {key: value for key in ("unit", "frame", "role") if (value := getattr(field, key))}
@@ -32,14 +34,18 @@ def test_a_built_in_pipeline_fits_every_split_of_its_schema(name):
     splits = {"", *(condition.removeprefix("split=") for condition in pipeline.schema.when)}
     for split in sorted(splits):
         schema = pipeline.schema.for_split(split)
-        bound, after = bind(pipeline.steps, specs(schema), {n for n, s in schema.stored.items() if s.absent})
+        bound, after = bind(
+            pipeline.steps, specs(schema), {n for n, s in schema.stored.items() if s.absent}
+        )
         assert len(bound) == len(pipeline.steps)
         assert after
 
 
 def test_every_supported_system_has_a_pipeline():
     systems = {"sceneleap", "ho3d", "scannet", "scannetpp", "libero", "robomimic", "aloha"}
-    assert set(builtin("pipelines")) == systems | {f"minimind_{stage}" for stage in ("pretrain", "sft", "dpo")}
+    assert set(builtin("pipelines")) == systems | {
+        f"minimind_{stage}" for stage in ("pretrain", "sft", "dpo")
+    }
     assert set(builtin("pipelines")) <= set(builtin("schemas"))
 
 
@@ -48,7 +54,11 @@ def test_ho3d_ends_up_in_the_opencv_frame_in_metres():
     for split in ("train", "evaluation"):
         _, after = bind(pipeline.steps, specs(pipeline.schema.for_split(split)))
         joints = after["handJoints3D"]
-        assert (joints.dtype, joints.attrs["frame"], joints.attrs["unit"]) == ("float32", "camera_opencv", "m")
+        assert (joints.dtype, joints.attrs["frame"], joints.attrs["unit"]) == (
+            "float32",
+            "camera_opencv",
+            "m",
+        )
         assert joints.item == ((21, 3) if split == "train" else (3,))
 
 
@@ -57,11 +67,13 @@ def test_labels_are_whole_numbers_in_every_split_that_has_them(name):
     pipeline = load_pipeline(name)
     for split, labels in (("train", {"segment", "semantic", "instance"}), ("test", {"segment"})):
         schema = pipeline.schema.for_split(split)
-        _, after = bind(pipeline.steps, specs(schema), {n for n, s in schema.stored.items() if s.absent})
+        _, after = bind(
+            pipeline.steps, specs(schema), {n for n, s in schema.stored.items() if s.absent}
+        )
         assert {n for n, s in after.items() if s.dtype == "int32"} == labels
 
 
-# ------------------------------------------------------------------------------------------------ the README
+# --------------------------------------------------------------------------------------- the README
 
 
 def _text():
@@ -75,7 +87,9 @@ def test_every_example_of_the_readme_loads_or_is_the_file_it_names(tmp_path):
         first, _, rest = block.partition("\n")
         if first.startswith("# from "):
             assert (
-                (builtin_folder("pipelines") / first.removeprefix("# from ")).read_text(encoding="utf-8").endswith(rest)
+                (builtin_folder("pipelines") / first.removeprefix("# from "))
+                .read_text(encoding="utf-8")
+                .endswith(rest)
             )
         path = tmp_path / "mine.yaml"
         path.write_text(block, encoding="utf-8")

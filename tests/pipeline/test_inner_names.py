@@ -12,10 +12,20 @@ from tests.sources.test_inner_names import pickled
 
 SCHEMA = 'datacheck: 1\nname: any\nsamples: {files: "*.*"}\nfields: {"*": {}}\n'
 NAMES = {
-    "half a character": "a\udc80b", "nul": "a\0b", "lines": "a\nb", "upwards": "../../evil", "terminal": "\x1b[31mb",
-    "direction": "a\u202eb", "absolute": "/etc/passwd", "empty": "", "dots": "..x/..", "slashes": "a//b",
-    "back": "a\\..\\b", "markup": "<script>alert(1)</script>", "long": "n" * 300,
-}  # fmt: skip
+    "half a character": "a\udc80b",
+    "nul": "a\0b",
+    "lines": "a\nb",
+    "upwards": "../../evil",
+    "terminal": "\x1b[31mb",
+    "direction": "a\u202eb",
+    "absolute": "/etc/passwd",
+    "empty": "",
+    "dots": "..x/..",
+    "slashes": "a//b",
+    "back": "a\\..\\b",
+    "markup": "<script>alert(1)</script>",
+    "long": "n" * 300,
+}
 REFUSED = {"a\0b", "/etc/passwd", "", "a//b", "n" * 300}
 
 
@@ -53,16 +63,23 @@ def test_no_name_ends_a_command_that_reads_the_data_or_the_run(tmp_path, run):
     for form in ("text", "json", "sarif", "junit", "github"):
         assert run("report", "run", "--format", form)[0] == 0
     for number in range(len(NAMES)):
-        assert run("view", f"{number}.pkl", "--run", "run", "--out", "view.html", "--no-open")[0] == 0
+        assert (
+            run("view", f"{number}.pkl", "--run", "run", "--out", "view.html", "--no-open")[0] == 0
+        )
     assert run("init", data, "-o", "draft.yaml")[0] == 0
-    assert run("scan", data, "--schema", "draft.yaml", "--workers", 1, "--output", "second")[0] in {0, 1}
+    assert run("scan", data, "--schema", "draft.yaml", "--workers", 1, "--output", "second")[0] in {
+        0,
+        1,
+    }
     assert everything(tmp_path) == before
 
 
 def test_no_name_leads_out_of_a_cache_or_an_export(tmp_path, run):
     data = write(tmp_path / "data", [name for name in NAMES.values() if name not in REFUSED])
     before = everything(tmp_path)
-    assert run("cache", "build", "any.yaml", "--data", data, "--out", "cache", "--workers", 1)[0] == 0
+    assert (
+        run("cache", "build", "any.yaml", "--data", data, "--out", "cache", "--workers", 1)[0] == 0
+    )
     (place,) = (path.parent for path in (tmp_path / "work/cache").rglob("manifest.json"))
     assert run("cache", "verify", place)[0] == 0
     for form in ("npz", "webdataset"):
@@ -73,7 +90,9 @@ def test_no_name_leads_out_of_a_cache_or_an_export(tmp_path, run):
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_a_field_that_no_cache_can_have_is_a_wrong_request(tmp_path, run, name):
     data = write(tmp_path / "data", [name])
-    assert run("cache", "build", "any.yaml", "--data", data, "--out", "cache", "--workers", 1)[0] == 2
+    assert (
+        run("cache", "build", "any.yaml", "--data", data, "--out", "cache", "--workers", 1)[0] == 2
+    )
 
 
 def test_a_scan_says_which_names_are_no_text(tmp_path, run):
@@ -82,7 +101,9 @@ def test_a_scan_says_which_names_are_no_text(tmp_path, run):
     pickled(data / "a.pkl", ["good", "x\udc80"])
     pickled(data / "b.pkl", ["good", "y\x07"])
     pickled(data / "c.pkl", ["good"])
-    code, out = run("scan", data, "--schema", "any.yaml", "--workers", 1, "--format", "json", "--output", "run")
+    code, out = run(
+        "scan", data, "--schema", "any.yaml", "--workers", 1, "--format", "json", "--output", "run"
+    )
     (finding,) = (one for one in json.loads(out)["findings"] if one["rule"] == "DC107")
     assert code == 0
     assert finding["failed"] == 2
@@ -94,7 +115,9 @@ def test_a_cache_has_the_field_under_its_escaped_name(tmp_path, run):
     data = tmp_path / "data"
     data.mkdir()
     pickled(data / "a.pkl", ["good", "x\udc80"])
-    assert run("cache", "build", "any.yaml", "--data", data, "--out", "cache", "--workers", 1)[0] == 0
+    assert (
+        run("cache", "build", "any.yaml", "--data", data, "--out", "cache", "--workers", 1)[0] == 0
+    )
     (place,) = (path.parent for path in (tmp_path / "work/cache").rglob("manifest.json"))
     assert run("cache", "export", place, "--as", "npz", "--to", "out")[0] == 0
     (made,) = (tmp_path / "work/out").rglob("*.npz")

@@ -8,7 +8,10 @@ from datacheck.errors import SchemaError, UsageError
 from datacheck.pipeline import load_pipeline
 from datacheck.schema.load import builtin
 
-SCHEMA = "datacheck: 1\nname: tiny\nsamples: {files: '*.npz'}\nfields:\n  x: {role: points, shape: [P, 3], unit: mm}\n"
+SCHEMA = (
+    "datacheck: 1\nname: tiny\nsamples: {files: '*.npz'}\nfields:\n  x: {role: points, shape: "
+    "[P, 3], unit: mm}\n"
+)
 PIPELINE = """\
 datacheck: 1
 name: mine
@@ -44,7 +47,9 @@ def test_a_pipeline_says_source_schema_transforms_cache(write, tmp_path):
         {"select": {"fields": ["x"]}},
         {"scale": {"fields": ["x"], "to": "m"}},
     ]
-    assert loaded.paths == (), "no folder of modules where neither a step nor a check is the user's own"
+    assert loaded.paths == (), (
+        "no folder of modules where neither a step nor a check is the user's own"
+    )
 
 
 def test_modules_are_looked_for_beside_the_file_that_names_them(write, tmp_path):
@@ -84,7 +89,9 @@ def test_a_fault_is_told_with_file_and_line(write, old, new, line, said):
     with pytest.raises(SchemaError) as caught:
         load_pipeline(path)
     assert said in str(caught.value)
-    assert any(text.startswith(f"{path}:{line}") for text in str(caught.value).splitlines()), str(caught.value)
+    assert any(text.startswith(f"{path}:{line}") for text in str(caught.value).splitlines()), str(
+        caught.value
+    )
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,9 @@ def hand(curl=0.3):
         for place in range(1, 5):
             bent = curl * (place - 1)
             way = [np.sin(aside), np.cos(aside) * np.cos(bent), np.cos(aside) * np.sin(bent)]
-            joints[chain[place]] = joints[chain[place - 1]] + MANO.lengths[finger][place - 1] * np.array(way)
+            joints[chain[place]] = joints[chain[place - 1]] + MANO.lengths[finger][
+                place - 1
+            ] * np.array(way)
     return joints
 
 

@@ -15,18 +15,28 @@ FIT = [moved(hand(), seed) for seed in range(12)]
 
 
 def laid(*worst, fit=FIT, skeleton="mano21", unit="m"):
-    given = [FailingPose(f"{n}.npy", "train", np.asarray(one, float), n, "DC201") for n, one in enumerate(worst)]
+    given = [
+        FailingPose(f"{n}.npy", "train", np.asarray(one, float), n, "DC201")
+        for n, one in enumerate(worst)
+    ]
     return overlay(fit, given, skeleton, unit)
 
 
 def test_the_mean_of_turned_and_moved_copies_is_the_hand():
     made = laid()
     joints = np.array(made["joints"])
-    assert (made["fit"], made["unit"], made["skeleton"], made["guessed"]) == (12, "m", "mano21", False)
+    assert (made["fit"], made["unit"], made["skeleton"], made["guessed"]) == (
+        12,
+        "m",
+        "mano21",
+        False,
+    )
     assert made["joints"][0] == [0, 0, 0]
     assert bones(joints) == pytest.approx(MANO.table, abs=2e-4)  # drawn in steps of 0.1 mm
     assert made["spread"] == pytest.approx([0] * 21, abs=1e-12)
-    assert np.linalg.det(np.linalg.lstsq(hand(), joints)[0]) == pytest.approx(1, abs=0.01)  # no mirror image of it
+    assert np.linalg.det(np.linalg.lstsq(hand(), joints)[0]) == pytest.approx(
+        1, abs=0.01
+    )  # no mirror image of it
     assert joints.mean(axis=0)[[0, 2]] == pytest.approx([0, 0], abs=1e-4)  # above the wrist
     assert joints[:, 1].mean() > 0
     assert np.ptp(joints[:, 0]) > np.ptp(joints[:, 2])
@@ -76,7 +86,9 @@ def test_the_mean_is_seen_from_the_same_side_in_whatever_order_the_fit_ones_are(
     first = np.array(laid(fit=fit)["joints"])
     for seed in range(12):
         order = np.random.default_rng(seed).permutation(48)
-        assert np.array(laid(fit=[fit[n] for n in order])["joints"]) == pytest.approx(first, abs=1e-3)
+        assert np.array(laid(fit=[fit[n] for n in order])["joints"]) == pytest.approx(
+            first, abs=1e-3
+        )
 
 
 @pytest.mark.parametrize("lefts", [0, 3])
@@ -94,16 +106,24 @@ def test_a_mirror_image_in_a_plane_is_not_undone_but_told(unit, turned_over):
     flat[1:, :2] = rng.normal(size=(20, 2)) * 50
 
     def placed(joints, angle):
-        turn = np.array([[np.cos(angle), np.sin(angle), 0], [-np.sin(angle), np.cos(angle), 0], [0, 0, 1]])
+        turn = np.array(
+            [[np.cos(angle), np.sin(angle), 0], [-np.sin(angle), np.cos(angle), 0], [0, 0, 1]]
+        )
         return joints @ turn + [100, 200, 0]
 
     fit = [placed(flat, angle) for angle in range(12)]
-    right, left = laid(placed(flat, 1.5), placed(flat, 1.5) * [-1, 1, 1], fit=fit, unit=unit)["worst"]
+    right, left = laid(placed(flat, 1.5), placed(flat, 1.5) * [-1, 1, 1], fit=fit, unit=unit)[
+        "worst"
+    ]
     assert (right["rms"], right["rms_mirrored"]) == (pytest.approx(0, abs=1e-6), None)
     assert left["rms"] > 25
     assert left["rms_mirrored"] == pytest.approx(0, abs=1e-6)
-    drawn = np.array(right["joints"])  # pixels with y down are seen as in the image, others as with y up
-    assert np.linalg.det(np.linalg.lstsq(flat[:, :2], drawn[:, :2])[0]) == pytest.approx(turned_over, abs=0.01)
+    drawn = np.array(
+        right["joints"]
+    )  # pixels with y down are seen as in the image, others as with y up
+    assert np.linalg.det(np.linalg.lstsq(flat[:, :2], drawn[:, :2])[0]) == pytest.approx(
+        turned_over, abs=0.01
+    )
 
 
 def test_a_middle_all_but_on_the_root_has_no_direction():
@@ -136,7 +156,12 @@ def test_the_earliest_round_comes_first_and_in_it_what_lies_farthest_off():
         FailingPose(str(n), "", one, turn, "")
         for n, (one, turn) in enumerate([(near, 1), (near, 0), (far, 1), (far, 0)])
     ]
-    assert [one["key"] for one in overlay(FIT, given, "mano21", "m")["worst"]] == ["3", "1", "2", "0"]
+    assert [one["key"] for one in overlay(FIT, given, "mano21", "m")["worst"]] == [
+        "3",
+        "1",
+        "2",
+        "0",
+    ]
     assert len(overlay(FIT, given * 3, "mano21", "m")["worst"]) == 6
 
 
@@ -149,9 +174,10 @@ def test_what_cannot_be_laid_over_it_is_left_out_and_counted():
     assert (one["key"], one["unfinite"], one["rms"]) == ("5.npy", 2, pytest.approx(0, abs=1e-9))
     assert [place for place, joint in enumerate(one["joints"]) if joint is None] == [4, 8]
     assert made["left_out"] == [
-        "2 failing samples with 20 joints, not 21", "1 failing sample with coordinates beyond 1e+50",
+        "2 failing samples with 20 joints, not 21",
+        "1 failing sample with coordinates beyond 1e+50",
         "2 failing samples with no finite root",
-    ]  # fmt: skip
+    ]
 
 
 def test_only_the_same_bones_are_compared():
@@ -159,7 +185,9 @@ def test_only_the_same_bones_are_compared():
     for kept, place in ((knuckles, 1), (tips, 4)):
         at = [0, *(chain[place] for chain in MANO.chains.values())]
         kept[at] = hand()[at]
-    palm, large = laid(knuckles, knuckles * 10)["worst"]  # bones of the palm are three times as long as most others
+    palm, large = laid(knuckles, knuckles * 10)[
+        "worst"
+    ]  # bones of the palm are three times as long as most others
     assert (palm["ratio"], palm["drawn"], palm["rms"]) == (1, 1, pytest.approx(0, abs=1e-9))
     assert (large["ratio"], large["drawn"]) == (10, 10)
     (one,) = laid(tips)["worst"]
@@ -197,7 +225,9 @@ def test_of_few_fit_samples_there_is_no_mean():
         laid(hand(), fit=[*FIT[:4], hand()[:20]])
     with pytest.raises(NotDrawableError, match="in one place"):
         laid(hand(), fit=[np.zeros((21, 3))] * 9)
-    assert laid(hand(), fit=[*FIT[:5], hand()[:20]])["left_out"] == ["1 fit sample with 20 joints, not 21"]
+    assert laid(hand(), fit=[*FIT[:5], hand()[:20]])["left_out"] == [
+        "1 fit sample with 20 joints, not 21"
+    ]
 
 
 def test_hands_that_nobody_marked_are_not_in_the_mean():
@@ -209,14 +239,18 @@ def test_hands_that_nobody_marked_are_not_in_the_mean():
 def test_without_a_skeleton_sizes_are_distances_to_the_first_joint():
     rng = np.random.default_rng(1)
     robot = rng.normal(size=(7, 3))
-    (one,) = laid(moved(robot, 50) * 1000, fit=[moved(robot, n) for n in range(6)], skeleton=None)["worst"]
+    (one,) = laid(moved(robot, 50) * 1000, fit=[moved(robot, n) for n in range(6)], skeleton=None)[
+        "worst"
+    ]
     assert one["ratio"] == pytest.approx(1000, rel=1e-3)
     made = laid(hand(), skeleton=None)
     assert (made["skeleton"], made["guessed"]) == ("mano21", True)
 
 
 PLACES = st.sampled_from([0.0, 1.0, -0.5, 1e-300, 1e49, -1e50, 1e300, np.inf, -np.inf, np.nan])
-POSES = st.integers(1, 6).flatmap(lambda count: hnp.arrays("f8", (count, 3), elements=PLACES | st.floats(-1, 1)))
+POSES = st.integers(1, 6).flatmap(
+    lambda count: hnp.arrays("f8", (count, 3), elements=PLACES | st.floats(-1, 1))
+)
 
 
 @given(fit=st.lists(POSES, max_size=9), worst=st.lists(POSES, max_size=5), alike=st.booleans())
@@ -229,6 +263,10 @@ def test_whatever_the_numbers_are_there_is_a_drawing_or_a_reason(fit, worst, ali
         return
     assert orjson.loads(orjson.dumps(made)) == made
     places = [made["joints"], *(one["joints"] for one in made["worst"])]
-    assert all(np.isfinite(joint).all() for joints in places for joint in joints if joint is not None)
-    assert all(one[name] is not None for one in made["worst"] for name in ("drawn", "rms", "rms_drawn"))
+    assert all(
+        np.isfinite(joint).all() for joints in places for joint in joints if joint is not None
+    )
+    assert all(
+        one[name] is not None for one in made["worst"] for name in ("drawn", "rms", "rms_drawn")
+    )
     assert len(made["worst"]) <= len(worst)

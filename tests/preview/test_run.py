@@ -35,7 +35,18 @@ def data(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "data"
     folder.mkdir()
-    names = ["a", "b", "c", "d", "e_large", "f_large", "kill_large", "hang_large", "bug_large", "g_large"]
+    names = [
+        "a",
+        "b",
+        "c",
+        "d",
+        "e_large",
+        "f_large",
+        "kill_large",
+        "hang_large",
+        "bug_large",
+        "g_large",
+    ]
     for number, name in enumerate(names):
         points = np.random.default_rng(number).uniform(0, 1, (50, 3))
         np.save(folder / f"{name}.npy", points * (100 + number if "large" in name else 1))
@@ -70,7 +81,12 @@ def test_timelines_of_an_idle_episode_say_which_steps_are_left(tmp_path, monkeyp
     for name, pause in (("idle", 60), ("lively", 0)):
         step = np.where(np.arange(99) < pause, 0.0, 0.02)
         path = np.concatenate([[0.0], np.cumsum(step)])[:, None]
-        np.savez(tmp_path / "data" / f"{name}.npz", q=path, act=np.append(step, 0.0)[:, None], rgb=path[:40])
+        np.savez(
+            tmp_path / "data" / f"{name}.npz",
+            q=path,
+            act=np.append(step, 0.0)[:, None],
+            rgb=path[:40],
+        )
     schema = parse_schema("""
         datacheck: 1
         name: arms
@@ -86,7 +102,9 @@ def test_timelines_of_an_idle_episode_say_which_steps_are_left(tmp_path, monkeyp
     assert orjson.loads((tmp_path / "run" / VALID).read_bytes())["ranges"] == kept
     viewed = [sample_of_run(tmp_path / "run", "idle.npz")["sample"]]
     (idle,) = (f for f in run.report.findings if f.code == "DC504")
-    told = replace(run.report, findings=[replace(idle, ranges=None)], suppressed=[idle])  # by a baseline
+    told = replace(
+        run.report, findings=[replace(idle, ranges=None)], suppressed=[idle]
+    )  # by a baseline
     for report in (run.report, told):
         made = pictures.previews_of(replace(run, report=report), PATIENCE)["samples"]
         viewed += [sample for sample in made if sample["key"] == "idle.npz"]
@@ -97,19 +115,30 @@ def test_timelines_of_an_idle_episode_say_which_steps_are_left(tmp_path, monkeyp
             "q": [[60, 100]],
             "rgb": None,
         }
-    assert all("ranges" not in one for one in sample_of_run(tmp_path / "run", "lively.npz")["sample"]["fields"])
+    assert all(
+        "ranges" not in one
+        for one in sample_of_run(tmp_path / "run", "lively.npz")["sample"]["fields"]
+    )
 
 
-def test_a_sample_that_kills_hangs_or_crashes_its_reader_costs_its_own_picture_only(data, monkeypatch):
+def test_a_sample_that_kills_hangs_or_crashes_its_reader_costs_its_own_picture_only(
+    data, monkeypatch
+):
     run = scanned(data)
     monkeypatch.setattr(pictures, "_DRAW", "tests.preview.misbehaving:draw_items")
     patient = pictures.read_samples
-    monkeypatch.setattr(pictures, "read_samples", lambda child, task, asked, _: patient(child, task, asked, 5.0))
+    monkeypatch.setattr(
+        pictures, "read_samples", lambda child, task, asked, _: patient(child, task, asked, 5.0)
+    )
     made = by_key(pictures.previews_of(run, PATIENCE))
     assert "SIGSEGV" in made["kill_large.npy"]["why"]
     assert "still busy" in made["hang_large.npy"]["why"]
     assert "RuntimeError: bug" in made["bug_large.npy"]["why"]
-    assert {key for key, one in made.items() if one["fields"]} == {"e_large.npy", "f_large.npy", "g_large.npy"}
+    assert {key for key, one in made.items() if one["fields"]} == {
+        "e_large.npy",
+        "f_large.npy",
+        "g_large.npy",
+    }
 
 
 def test_where_no_time_is_left_it_is_said(data):
@@ -126,10 +155,14 @@ def test_a_child_that_dies_before_it_draws_is_told_as_that(data, monkeypatch):
     assert {sample["why"] for sample in made["samples"]} == {
         "it could not be read again: the parser was killed by SIGSEGV"
     }
-    assert made["left_out"] == ["6 samples not drawn: it could not be read again: the parser was killed by SIGSEGV"]
+    assert made["left_out"] == [
+        "6 samples not drawn: it could not be read again: the parser was killed by SIGSEGV"
+    ]
 
 
-def test_where_the_system_starts_no_process_there_are_no_pictures_and_no_more_harm(data, monkeypatch):
+def test_where_the_system_starts_no_process_there_are_no_pictures_and_no_more_harm(
+    data, monkeypatch
+):
     def refuse(*_, **__):
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
@@ -151,7 +184,9 @@ def test_pictures_stay_within_their_room(data, monkeypatch):
     drawn = [sample for sample in made["samples"] if sample["fields"]]
     assert 0 < len(drawn) < 6
     assert sum(len(orjson.dumps(sample)) for sample in drawn) <= 2600
-    assert made["left_out"] == [f"{6 - len(drawn)} samples not drawn: pictures may take 0.0026 MB in all"]
+    assert made["left_out"] == [
+        f"{6 - len(drawn)} samples not drawn: pictures may take 0.0026 MB in all"
+    ]
 
 
 def test_data_that_changed_or_is_gone_is_not_drawn_and_said_to_be(data):
@@ -180,14 +215,18 @@ def test_where_all_that_is_broken_is_unreadable_the_finding_alone_says_so(data):
 
 
 def made_of(rows, worst=()):
-    return SimpleNamespace(id=f"f{rows[0]}", rows=np.array(rows), worst=tuple(worst), fields=("xyz",))
+    return SimpleNamespace(
+        id=f"f{rows[0]}", rows=np.array(rows), worst=tuple(worst), fields=("xyz",)
+    )
 
 
 def table(count):
     status = np.full(count, CHECKED)
     status[0] = UNREADABLE
     names = [f"{n}.npy" for n in range(count)]
-    return SimpleNamespace(keys=names, splits=[""] * count, files=names, status=status, reasons=["torn"] * count)
+    return SimpleNamespace(
+        keys=names, splits=[""] * count, files=names, status=status, reasons=["torn"] * count
+    )
 
 
 def test_each_finding_has_its_turn_and_none_more_than_twelve():
@@ -202,7 +241,20 @@ def test_each_finding_has_its_turn_and_none_more_than_twelve():
 
 
 def test_the_worst_come_before_those_that_are_spread_over_the_finding():
-    assert worst_rows(made_of(range(120), [77, 5])) == [77, 5, 0, 10, 20, 30, 40, 50, 60, 70, 80, 90]
+    assert worst_rows(made_of(range(120), [77, 5])) == [
+        77,
+        5,
+        0,
+        10,
+        20,
+        30,
+        40,
+        50,
+        60,
+        70,
+        80,
+        90,
+    ]
     assert worst_rows(made_of([3, 4])) == [3, 4]
 
 
@@ -244,7 +296,14 @@ def test_a_scan_that_ends_early_waits_for_no_child(tmp_path, monkeypatch, starte
 
 
 def test_a_sample_of_a_large_split_is_shown_no_finding_of_all_others():
-    said = {"rule": "DC201", "name": "n", "severity": "error", "fields": [], "message": "", "fix": ""}
+    said = {
+        "rule": "DC201",
+        "name": "n",
+        "severity": "error",
+        "fields": [],
+        "message": "",
+        "fix": "",
+    }
     findings = [said | {"split": split, "message": split} for split in ("train", "all others", "")]
     for split, shown in (("train", ["train", ""]), ("small", ["all others", ""])):
         found = _findings_of(findings, ["DC201"], split, {"train", "small"})

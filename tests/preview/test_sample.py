@@ -33,21 +33,35 @@ fields:
 def sample():
     rng = np.random.default_rng(0)
     return {
-        "xyz": rng.normal(size=(40, 3)), "rgb": rng.integers(0, 256, (40, 3)), "semantic": np.arange(40) % 3 - 1,
-        "hand": rng.normal(size=(21, 3)), "actions": rng.normal(size=(30, 7)),
-        "view": rng.integers(0, 256, (30, 8, 8, 3), np.uint8), "depth": rng.uniform(size=(8, 8)), "said": "hello",
+        "xyz": rng.normal(size=(40, 3)),
+        "rgb": rng.integers(0, 256, (40, 3)),
+        "semantic": np.arange(40) % 3 - 1,
+        "hand": rng.normal(size=(21, 3)),
+        "actions": rng.normal(size=(30, 7)),
+        "view": rng.integers(0, 256, (30, 8, 8, 3), np.uint8),
+        "depth": rng.uniform(size=(8, 8)),
+        "said": "hello",
         "other": np.arange(3),
-    }  # fmt: skip
+    }
 
 
 def test_every_field_becomes_the_picture_of_its_role():
     made = {one["field"]: one for one in previews(PreviewBuilder(sample(), parse_schema(SCHEMA)))}
     assert {name: one["kind"] for name, one in made.items()} == {
-        "xyz": "cloud", "rgb": "note", "semantic": "note", "hand": "skeleton", "actions": "timeline", "view": "film",
-        "depth": "image", "said": "text", "other": "note",
-    }  # fmt: skip
+        "xyz": "cloud",
+        "rgb": "note",
+        "semantic": "note",
+        "hand": "skeleton",
+        "actions": "timeline",
+        "view": "film",
+        "depth": "image",
+        "said": "text",
+        "other": "note",
+    }
     assert made["xyz"]["colour"]["name"] == "rgb"
-    assert [dim["name"] for dim in made["actions"]["dims"]] == [f"motion {n}" for n in range(6)] + ["gripper"]
+    assert [dim["name"] for dim in made["actions"]["dims"]] == [f"motion {n}" for n in range(6)] + [
+        "gripper"
+    ]
     assert made["other"]["about"] == "int64 [3]: 0 1 2"
 
 
@@ -61,7 +75,7 @@ def test_fields_of_interest_come_first_and_labels_among_them_colour_the_points()
 
 @pytest.mark.parametrize(
     ("classes", "odd"), [("0..1", ["2"]), ("2", ["2"]), ("[0, 2]", ["1"]), ("0..9", [])]
-)  # fmt: skip
+)
 def test_labels_outside_the_declared_classes_are_named(classes, odd):
     schema = parse_schema(SCHEMA.replace("ignore: [-1]", f"ignore: [-1], classes: {classes}"))
     fields = sample() | {"semantic": np.arange(40) % 4 - 1}
@@ -70,7 +84,11 @@ def test_labels_outside_the_declared_classes_are_named(classes, odd):
 
 
 def test_an_undeclared_array_is_drawn_as_what_it_looks_like():
-    fields = {"a": np.zeros((50, 3), np.float32), "b": np.zeros((9, 9, 3), np.uint8), "c": np.zeros((4, 2))}
+    fields = {
+        "a": np.zeros((50, 3), np.float32),
+        "b": np.zeros((9, 9, 3), np.uint8),
+        "c": np.zeros((4, 2)),
+    }
     schema = parse_schema('datacheck: 1\nname: any\nsamples: {files: "*.npy"}\n')
     made = {one["field"]: one["kind"] for one in previews(PreviewBuilder(fields, schema))}
     assert made == {"a": "cloud", "b": "image", "c": "note"}
@@ -80,9 +98,10 @@ def test_grasps_are_drawn_with_the_object_where_its_pose_puts_it():
     schema = load_schema("sceneleap")
     half = np.sqrt(0.5)  # a quarter turn about z, then 1 m along x; the loader scales by 0.1
     fields = {
-        "grasp_qpos": np.zeros((2, 23)), "obj_pose": np.array([1, 0, 0, half, 0, 0, half]),
+        "grasp_qpos": np.zeros((2, 23)),
+        "obj_pose": np.array([1, 0, 0, half, 0, 0, half]),
         "verts": np.array([[10.0, 0, 0], [0, 10, 0]]),
-    }  # fmt: skip
+    }
     name, points = near_points(schema.spec("grasp_qpos.pos"), fields, schema)
     assert name == "verts"
     np.testing.assert_allclose(points, [[1, 1, 0], [0, 0, 0]], atol=1e-12)
@@ -92,15 +111,24 @@ def test_grasps_are_drawn_with_the_object_where_its_pose_puts_it():
 
 
 ANYTHING = st.one_of(
-    st.recursive(st.none() | st.booleans() | st.floats() | st.integers() | st.text(), st.lists, max_leaves=5),
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.integers() | st.text(), st.lists, max_leaves=5
+    ),
     st.text(st.characters(exclude_categories=())),
     st.sampled_from(["f2", "f8", "u1", "i8", "?", "U3", "S3", "c16", "M8[s]"]).flatmap(
-        lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=6))
+        lambda dtype: hnp.arrays(
+            dtype, hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=6)
+        )
     ),
 )
 
 
-@given(role=st.sampled_from(sorted(ROLES)), value=ANYTHING, timed=st.booleans(), name=st.text(max_size=4))
+@given(
+    role=st.sampled_from(sorted(ROLES)),
+    value=ANYTHING,
+    timed=st.booleans(),
+    name=st.text(max_size=4),
+)
 def test_any_value_of_any_role_gives_pictures_or_says_why_not(role, value, timed, name):
     schema = parse_schema(SCHEMA)  # as a model: not every role may be declared with this shape
     odd = FieldSpec(role=role, shape=["T" if timed else "P", 3])

@@ -20,10 +20,12 @@ from datacheck.transforms.base import InvalidSample
 from datacheck.transforms.tokenize import Tokenize
 
 TALK = [
-    {"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is a valley?"},
-    {"role": "assistant", "content": "A low place."}, {"role": "user", "content": "And a hill?"},
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "What is a valley?"},
+    {"role": "assistant", "content": "A low place."},
+    {"role": "user", "content": "And a hill?"},
     {"role": "assistant", "content": "A high one."},
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +53,9 @@ def test_a_chat_is_cut_where_its_template_its_mask_and_its_labels_change(folder)
 @pytest.mark.parametrize("most", [None, 12, 30])
 def test_as_many_tokens_are_trained_on_as_the_transform_labels(folder, most):
     made = chat(TALK, FieldSpec(role="chat"), TokenizerSpec(max_length=most), Tokenizer(folder))
-    counted = sum(segment["tokens"] for segment in made["segments"] if segment["is"] == "supervised")
+    counted = sum(
+        segment["tokens"] for segment in made["segments"] if segment["is"] == "supervised"
+    )
     step = Tokenize(field="c", tokenizer=str(folder), max_length=most)
     column = Column.of([TALK])
     ids = step._encoder.encode(step._texts(column))[0]
@@ -68,7 +72,9 @@ def test_without_a_tokenizer_the_speaker_says_what_is_trained_on():
     assert kinds(made) == ["masked", "masked", "supervised", "masked", "supervised"]
     assert [segment["who"] for segment in made["segments"]] == [message["role"] for message in TALK]
     assert kinds(chat(TALK, FieldSpec(role="chat"), None, None)) == ["plain"] * 5
-    shared = [{"from": message["role"], "value": message["content"]} for message in TALK]  # as ShareGPT names them
+    shared = [
+        {"from": message["role"], "value": message["content"]} for message in TALK
+    ]  # as ShareGPT names them
     assert chat(shared, FieldSpec(role="chat", train_on="assistant"), None, None) == made
     with pytest.raises(NotDrawableError, match="without a message"):
         chat([], FieldSpec(role="chat"), None, None)
@@ -88,11 +94,18 @@ def test_tokens_tell_labels_and_padding_apart():
     ids, labels = np.array([5, 6, 7, 8, 0, 0]), np.array([-100, -100, 7, 8, -100, -100])
     made = tokens(ids, labels, pad=0)
     assert [(s["is"], s["text"]) for s in made["segments"]] == [
-        ("masked", "5 6"), ("supervised", "7 8"), ("padding", "0 0"),
-    ]  # fmt: skip
+        ("masked", "5 6"),
+        ("supervised", "7 8"),
+        ("padding", "0 0"),
+    ]
     assert "6 tokens, 2 of them trained on, 2 padding" in made["about"]
-    kept = tokens(ids, np.array([-100, -100, 7, 8, 0, -100]), pad=0)  # a fault that padding must not hide
-    assert [(s["is"], s["text"]) for s in kept["segments"]][1:] == [("supervised", "7 8 0"), ("padding", "0")]
+    kept = tokens(
+        ids, np.array([-100, -100, 7, 8, 0, -100]), pad=0
+    )  # a fault that padding must not hide
+    assert [(s["is"], s["text"]) for s in kept["segments"]][1:] == [
+        ("supervised", "7 8 0"),
+        ("padding", "0"),
+    ]
     assert "3 of them trained on, 2 padding (1 of it trained on)" in kept["about"]
     long = tokens(np.full(5000, 7))["segments"][0]
     assert (long["tokens"], long["left_out"] > 4900) == (5000, True)
@@ -108,16 +121,26 @@ def test_tokens_tell_labels_and_padding_apart():
 
 def test_ids_that_are_of_no_token_are_named(folder):
     tokenizer = Tokenizer(folder)
-    ids = np.concatenate([tokenizer.encode(["hello"])[0], [tokenizer.size, -3], tokenizer.encode(["you"])[0]])
+    ids = np.concatenate(
+        [tokenizer.encode(["hello"])[0], [tokenizer.size, -3], tokenizer.encode(["you"])[0]]
+    )
     assert decoded(tokenizer, ids) == f"hello[no token {tokenizer.size}][no token -3]you"
-    assert tokens(np.array([-3]), decode=partial(decoded, tokenizer))["segments"][0]["text"] == "[no token -3]"
+    assert (
+        tokens(np.array([-3]), decode=partial(decoded, tokenizer))["segments"][0]["text"]
+        == "[no token -3]"
+    )
 
 
 def test_without_a_chat_template_the_messages_are_shown_as_they_are(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "model")
     config = tmp_path / "model/tokenizer_config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"chat_template": None}))
-    made = chat(TALK, FieldSpec(role="chat", train_on="assistant"), TokenizerSpec(), Tokenizer(tmp_path / "model"))
+    made = chat(
+        TALK,
+        FieldSpec(role="chat", train_on="assistant"),
+        TokenizerSpec(),
+        Tokenizer(tmp_path / "model"),
+    )
     assert kinds(made) == ["masked", "masked", "supervised", "masked", "supervised"]
     assert "the tokenizer has no chat template" in made["about"]
 

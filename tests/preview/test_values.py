@@ -32,7 +32,9 @@ from datacheck.schema.load import parse_schema
 
 DTYPES = st.sampled_from(["f2", "f4", "f8", "i1", "i8", "u1", "u8", "?"])
 ARRAYS = DTYPES.flatmap(
-    lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=12))
+    lambda dtype: hnp.arrays(
+        dtype, hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=12)
+    )
 )
 
 
@@ -43,7 +45,7 @@ def points_of(made):
     return low + numbers / 65535 * (high - low)
 
 
-# ------------------------------------------------------------------------------------------------ choosing
+# ----------------------------------------------------------------------------------------- choosing
 
 
 @given(st.integers(0, 100_000), st.integers(1, 3000))
@@ -62,7 +64,7 @@ def test_thinning_does_not_walk_along_the_columns_of_a_grid():
     assert len(np.unique(places % 64)) == 64
 
 
-# ------------------------------------------------------------------------------------------------- clouds
+# ------------------------------------------------------------------------------------------- clouds
 
 
 def test_a_small_cloud_comes_back_to_a_65535th_of_its_box():
@@ -104,11 +106,19 @@ def test_colours_of_both_ranges_come_out_as_bytes_and_labels_as_the_commonest():
     made = cloud(points, colour=Colour("semantic", labels, (-100,)))["colour"]
     assert (made["names"], made["counts"]) == (["7", "-100 (ignored)"], [3, 1])
     assert base64.b64decode(made["label"]) == bytes([0, 1, 0, 0])
-    near = cloud(points, colour=Colour("instance", np.array([1000003, 1000004, 1000004, 0])))["colour"]
+    near = cloud(points, colour=Colour("instance", np.array([1000003, 1000004, 1000004, 0])))[
+        "colour"
+    ]
     assert near["names"] == ["1000004", "0", "1000003"]
-    for values, names in (([True] * 3 + [False], ["1", "0"]), ([1e6 + 3, 0.5, 0.5, 0.5], ["0.5", "1000003"])):
+    for values, names in (
+        ([True] * 3 + [False], ["1", "0"]),
+        ([1e6 + 3, 0.5, 0.5, 0.5], ["0.5", "1000003"]),
+    ):
         assert cloud(points, colour=Colour("mask", np.array(values)))["colour"]["names"] == names
-    many = cloud(np.random.default_rng(0).normal(size=(100, 3)), colour=Colour("instance", np.arange(100) // 2))
+    many = cloud(
+        np.random.default_rng(0).normal(size=(100, 3)),
+        colour=Colour("instance", np.arange(100) // 2),
+    )
     assert many["colour"]["names"][-1] == "39 others"
     assert (len(many["colour"]["names"]), sum(many["colour"]["counts"])) == (12, 100)
 
@@ -126,17 +136,21 @@ def test_labels_that_are_no_class_come_first_however_rare_they_are():
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        (np.zeros((0, 3)), "has no point"), (np.full((5, 3), np.nan), "5 points, none of them finite"),
-        (np.zeros((3, 5)), r"shape \[3, 5\]"), (np.zeros(3), r"shape \[3\]"), ("text", "holds str"),
-        (np.array([["a", "b", "c"]]), "no plain numbers"), (np.zeros((2, 3), complex), "no plain numbers"),
+        (np.zeros((0, 3)), "has no point"),
+        (np.full((5, 3), np.nan), "5 points, none of them finite"),
+        (np.zeros((3, 5)), r"shape \[3, 5\]"),
+        (np.zeros(3), r"shape \[3\]"),
+        ("text", "holds str"),
+        (np.array([["a", "b", "c"]]), "no plain numbers"),
+        (np.zeros((2, 3), complex), "no plain numbers"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_cloud_says_why(value, why):
     with pytest.raises(NotDrawableError, match=why):
         cloud(value)
 
 
-# ---------------------------------------------------------------------------------------------- skeletons
+# ---------------------------------------------------------------------------------------- skeletons
 
 
 def hand(name):
@@ -157,7 +171,9 @@ def test_the_order_of_21_joints_is_told_by_the_shortest_bones_and_said_to_be_gue
     assert "the schema names no skeleton" in made["about"]
     told = skeleton(hand(name), "mano21", "m")
     assert (told["skeleton"], told["guessed"]) == ("mano21", False)
-    assert told["chains"] == [[finger, list(chain)] for finger, chain in SKELETONS["mano21"].chains.items()]
+    assert told["chains"] == [
+        [finger, list(chain)] for finger, chain in SKELETONS["mano21"].chains.items()
+    ]
 
 
 def test_joints_without_known_bones_and_single_joints_are_points():
@@ -185,7 +201,7 @@ def test_a_joint_that_is_not_finite_is_left_out():
         skeleton(np.full((21, 3), np.inf), "mano21")
 
 
-# ------------------------------------------------------------------------------------------------ pictures
+# ----------------------------------------------------------------------------------------- pictures
 
 
 def pixels_of(url):
@@ -210,11 +226,15 @@ def test_a_small_image_is_kept_and_a_large_one_is_made_of_means():
         most = max(height, width)
         shape = tuple(max(1, round(size * SIDE / most)) for size in (width, height))
         assert (made["width"], made["height"]) == shape == pixels_of(made["url"]).shape[1::-1]
-    blocks = np.kron(np.arange(160 * 80).reshape(80, 160) % 7 * 30, np.ones((4, 4))).astype(np.uint8)
+    blocks = np.kron(np.arange(160 * 80).reshape(80, 160) % 7 * 30, np.ones((4, 4))).astype(
+        np.uint8
+    )
     made = image(blocks)
     assert (made["width"], made["height"]) == (160, 80)
     found = pixels_of(made["url"])
-    assert np.abs(found.astype(int) - blocks[::4, ::4]).max() <= (40 if "jpeg" in made["url"] else 0)
+    assert np.abs(found.astype(int) - blocks[::4, ::4]).max() <= (
+        40 if "jpeg" in made["url"] else 0
+    )
 
 
 def test_depth_is_drawn_from_its_lowest_to_its_highest_value_and_says_so():
@@ -226,15 +246,24 @@ def test_depth_is_drawn_from_its_lowest_to_its_highest_value_and_says_so():
 
 
 def test_a_film_is_six_frames_from_the_first_to_the_last():
-    frames = np.zeros((101, 8, 8, 3), np.uint8) + np.arange(101, dtype=np.uint8)[:, None, None, None]
+    frames = (
+        np.zeros((101, 8, 8, 3), np.uint8) + np.arange(101, dtype=np.uint8)[:, None, None, None]
+    )
     made = film(frames, fps=20)
     assert [frame["at"] for frame in made["frames"]] == [0, 20, 40, 60, 80, 100]
-    assert [int(pixels_of(frame["url"])[0, 0, 0]) for frame in made["frames"]] == [0, 20, 40, 60, 80, 100]
+    assert [int(pixels_of(frame["url"])[0, 0, 0]) for frame in made["frames"]] == [
+        0,
+        20,
+        40,
+        60,
+        80,
+        100,
+    ]
     assert "6 of 101 frames; 5.05 s" in made["about"]
     assert len(film(frames[:2])["frames"]) == 2
 
 
-# ----------------------------------------------------------------------------------------------- timelines
+# ---------------------------------------------------------------------------------------- timelines
 
 
 @given(hnp.arrays("f8", st.integers(1, 3000), elements=st.floats(-1e6, 1e6)))
@@ -242,7 +271,9 @@ def test_a_thinned_dimension_keeps_its_lowest_and_highest_value(values):
     (dim,) = timeline(values)["dims"]
     assert len(dim["at"]) <= POINTS
     assert dim["at"] == sorted(set(dim["at"]))
-    near = 1e-4 * (np.ptp(values) or np.abs(values).max())  # five digits of what the line is drawn over
+    near = 1e-4 * (
+        np.ptp(values) or np.abs(values).max()
+    )  # five digits of what the line is drawn over
     assert np.abs([dim["low"] - values.min(), dim["high"] - values.max()]).max() <= near
     assert {dim["low"], dim["high"]} <= set(dim["values"])
     assert np.abs(np.array(dim["values"]) - values[dim["at"]]).max() <= near
@@ -266,19 +297,26 @@ def test_a_timeline_counts_what_is_not_finite_and_what_it_leaves_out():
     assert "100 values not finite" in made["about"]
 
 
-# ---------------------------------------------------------------------------------------------- any values
+# --------------------------------------------------------------------------------------- any values
 
 
 def ranged(kept, *steps):
-    drawn = [{"field": f"f{n}", **timeline(np.arange(float(count)))} for n, count in enumerate(steps)]
+    drawn = [
+        {"field": f"f{n}", **timeline(np.arange(float(count)))} for n, count in enumerate(steps)
+    ]
     fields = "".join(f"  f{n}: {{shape: [T]}}\n" for n in range(len(steps)))
     mark_trained_ranges(
-        drawn, kept, parse_schema(f"datacheck: 1\nname: x\nsamples: {{files: '*.npz'}}\nfields:\n{fields}")
+        drawn,
+        kept,
+        parse_schema(f"datacheck: 1\nname: x\nsamples: {{files: '*.npz'}}\nfields:\n{fields}"),
     )
     return drawn
 
 
-@given(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)).map(list), max_size=9), st.integers(1, 12))
+@given(
+    st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)).map(list), max_size=9),
+    st.integers(1, 12),
+)
 def test_ranges_are_those_of_the_steps_that_are_drawn(kept, steps):
     (one,) = ranged(kept, steps)
     trained = {step for first, stop in kept for step in range(first, stop) if step < steps}

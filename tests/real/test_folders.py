@@ -1,7 +1,8 @@
 """Real data under fitting schemas: what is known of them is found, and nothing else is called an error.
 
-The schemas lie in ``tests/real/schemas``; what is known is the defects column of the data's own INDEX.md. Each
-expectation says which of its rows it comes from, or how the finding was confirmed without datacheck.
+The schemas lie in ``tests/real/schemas``; what is known is the defects column of the data's own
+INDEX.md. Each expectation says which of its rows it comes from, or how the finding was confirmed
+without datacheck.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class Case:
         data: folder or file below the shared data.
         schema: file in ``schemas`` or built-in name.
         samples: how many.
-        errors, warnings: {(code, field, kind): keys, or their number}; [] for a statement about the whole.
+        errors, warnings: {(code, field, kind): keys, or their number}; [] for a statement about the
+            whole.
     """
 
     data: str
@@ -73,9 +75,11 @@ CLOUDS = [
         warnings={
             # "3374 / 16 / 1461 duplicate points": 66, 67 and 74 % of them
             ("DC227", "points", ""): ["cube_blender_uv.ply", "featuretype.ply", "suzanne.ply"],
-            # comments.off and whitespace.off hold the same 8 vertices: one mesh, written in two ways
+            # comments.off and whitespace.off hold the same 8 vertices: one mesh, written in two
+            # ways
             ("DC803", "", ""): ["whitespace.off"],
-            # "element vertex 5" and no element face in the headers of both; the other 18 files have faces
+            # "element vertex 5" and no element face in the headers of both; the other 18 files have
+            # faces
             ("DC129", "faces", "faces"): ["points_ascii.ply", "points_ascii_with_lists.ply"],
         },
     ),
@@ -88,8 +92,12 @@ CLOUDS = [
         "pcd",
         13,
         errors={
-            ("DC221", "points", ""): ["table_scene_mug_stereo_textured.pcd"],  # "97920 non-finite points"
-            ("DC221", "normals", ""): ["sac_plane_test.pcd"],  # 15 lines of this text file end in four times "nan"
+            ("DC221", "points", ""): [
+                "table_scene_mug_stereo_textured.pcd"
+            ],  # "97920 non-finite points"
+            ("DC221", "normals", ""): [
+                "sac_plane_test.pcd"
+            ],  # 15 lines of this text file end in four times "nan"
         },
         warnings={("DC221", "*", ""): ["sac_plane_test.pcd"]},  # the fourth is the curvature
         # "39 / 6 / 14 duplicate points" are 3, 0.06 and 0.8 %: below what DC227 calls many
@@ -100,20 +108,39 @@ CLOUDS = [
         7,
         # one tile of 1,065 points in six files: LAS 1.1 and 1.2, LAZ, COPC and two with extra bytes
         warnings={
-            ("DC803", "", ""): ["extrabytes.las", "simple.copc.laz", "simple.las", "simple.laz", "simple1_1.las"]
+            ("DC803", "", ""): [
+                "extrabytes.las",
+                "simple.copc.laz",
+                "simple.las",
+                "simple.laz",
+                "simple1_1.las",
+            ]
         },
     ),
-    Case(LASPY, "las_near", 3, warnings={("DC227", "points", ""): ["plane.laz"]}),  # "9850 duplicate points" of 28,185
-    Case(LASPY, "las_far", 4, warnings={("DC803", "", ""): ["1_4_w_evlr.laz", "test1_4.las"]}),  # the same 1,000 points
+    Case(
+        LASPY, "las_near", 3, warnings={("DC227", "points", ""): ["plane.laz"]}
+    ),  # "9850 duplicate points" of 28,185
+    Case(
+        LASPY, "las_far", 4, warnings={("DC803", "", ""): ["1_4_w_evlr.laz", "test1_4.las"]}
+    ),  # the same 1,000 points
     Case(DEMO, "kitti_demo", 1),
     Case(
         DEMO,
         "nuscenes",
         2,
         # "Lyft; ONLY 5 points kept"; the 3469 duplicates of the nuScenes sweep "are real" and 10 %
-        errors={("DC124", "points.xyz", ""): ["tests/data/lyft/lidar/host-a017_lidar1_1236118886501000046.bin"]},
+        errors={
+            ("DC124", "points.xyz", ""): [
+                "tests/data/lyft/lidar/host-a017_lidar1_1236118886501000046.bin"
+            ]
+        },
     ),
-    Case(DEMO, "colored_bin", 1, errors={("DC205", "points.rgb", "unit"): ["demo/data/sunrgbd/000017.bin"]}),
+    Case(
+        DEMO,
+        "colored_bin",
+        1,
+        errors={("DC205", "points.rgb", "unit"): ["demo/data/sunrgbd/000017.bin"]},
+    ),
     Case(DEMO, "features", 1),
 ]
 
@@ -134,7 +161,9 @@ ROBOTS = [
         ROBOSUITE,
         "robosuite",
         6,
-        errors={("DC224", "actions", ""): ["v1.0.1_wipe_panda_demo.hdf5:/data/demo_1"]},  # "actions [-1.239..0.6]"
+        errors={
+            ("DC224", "actions", ""): ["v1.0.1_wipe_panda_demo.hdf5:/data/demo_1"]
+        },  # "actions [-1.239..0.6]"
         warnings={  # one file for each environment: they have other states, and wiping has no gripper
             ("DC126", "", "actions, states"): ["v1.0.1_wipe_panda_demo.hdf5:/data/demo_1"],
             ("DC126", "", "states"): ["v1.0.1_pick-place_panda_demo.hdf5:/data/demo_1"],
@@ -153,7 +182,9 @@ ROBOTS = [
         ROBOMIMIC,
         "robomimic_64",
         1,
-        errors={("DC501", "", "short"): ["test_one_demo_dev.hdf5:/data/demo_0"]},  # "1 of 1 episodes shorter than 64"
+        errors={
+            ("DC501", "", "short"): ["test_one_demo_dev.hdf5:/data/demo_0"]
+        },  # "1 of 1 episodes shorter than 64"
         warnings={  # one demo was cut out of a file, and its attribute still counts all of them
             ("DC111", "", "total"): ["test_one_demo_dev.hdf5:/data/demo_0"],
         },
@@ -163,8 +194,11 @@ ROBOTS = [
         "isaaclab",
         20,
         warnings={
-            # both files hold the same 10 recordings, once with annotations: demo_2 here is demo_6 there, and so on
-            ("DC803", "", ""): [f"dataset.hdf5:/data/demo_{i}" for i in (0, 1, 12, 13, 14, 16, 2, 6, 8, 9)],
+            # both files hold the same 10 recordings, once with annotations: demo_2 here is demo_6
+            # there, and so on
+            ("DC803", "", ""): [
+                f"dataset.hdf5:/data/demo_{i}" for i in (0, 1, 12, 13, 14, 16, 2, 6, 8, 9)
+            ],
             ("DC501", "", "lost-starts"): [],  # 2,163 steps in 10 episodes: 630 of them start none
         },
     ),
@@ -172,7 +206,9 @@ ROBOTS = [
         D4RL,
         "d4rl",
         11,
-        errors={("DC122", name, "shape"): [SCORING] for name in TRANSITIONS},  # "zero-length datasets", of shape [0]
+        errors={
+            ("DC122", name, "shape"): [SCORING] for name in TRANSITIONS
+        },  # "zero-length datasets", of shape [0]
         warnings={
             (
                 "DC121",
@@ -181,7 +217,11 @@ ROBOTS = [
             ): 11,  # "no timeouts dataset (episode ends not recoverable ...)", all of them
             # the same 10,000 actions and observations, relabelled with sparse rewards
             ("DC803", "", ""): ["d4rl/scripts/generation/maze2d-umaze-v1.hdf5"],
-            ("DC225", "actions", "clipped"): [],  # the controller clips to -1..1, which the schema does not say
+            (
+                "DC225",
+                "actions",
+                "clipped",
+            ): [],  # the controller clips to -1..1, which the schema does not say
             # d4rl's own generator writes no next_observations; h5py lists them in the other 9 files
             ("DC129", "next_observations", "next_observations"): [
                 "d4rl/scripts/generation/maze2d-umaze-v1-sparse.hdf5",
@@ -195,7 +235,9 @@ ROBOTS = [
         "pusht",
         206,
         # "3 episodes shorter than 64 steps"
-        errors={("DC501", "", "short"): [f"pusht_cchi_v7_replay.zarr:{i:012d}" for i in (60, 182, 205)]},
+        errors={
+            ("DC501", "", "short"): [f"pusht_cchi_v7_replay.zarr:{i:012d}" for i in (60, 182, 205)]
+        },
         warnings={("DC501", "", "lost-starts"): []},
     ),
     Case(PUSHT, "replay_zarr", 206),
@@ -208,23 +250,47 @@ JOINTS = [
 ]
 
 WORDS = [
-    Case(LLAMA, "alpaca", 1090, warnings={
-        ("DC803", "", ""): 14,  # "14 exact duplicate records"
-        ("DC707", "input", ""): ["alpaca_en_demo.json:000000000950"],  # "Fa la la la la, la la la la"
-    }),
+    Case(
+        LLAMA,
+        "alpaca",
+        1090,
+        warnings={
+            ("DC803", "", ""): 14,  # "14 exact duplicate records"
+            ("DC707", "input", ""): [
+                "alpaca_en_demo.json:000000000950"
+            ],  # "Fa la la la la, la la la la"
+        },
+    ),
     Case(LLAMA, "messages", 500, warnings={("DC803", "", ""): 1}),  # "1 exact duplicate lines"
-    Case(LLAMA, "preferences", 300, warnings={
-        ("DC803", "", ""): 5,  # "5 exact duplicate records"
-        ("DC708", "conversations", "mojibake"): ["dpo_en_demo.json:000000000015"],  # "fianc\u00c3\u00a9"
-    }),
+    Case(
+        LLAMA,
+        "preferences",
+        300,
+        warnings={
+            ("DC803", "", ""): 5,  # "5 exact duplicate records"
+            ("DC708", "conversations", "mojibake"): [
+                "dpo_en_demo.json:000000000015"
+            ],  # "fianc\u00c3\u00a9"
+        },
+    ),
     # "2 different key sets"
-    Case("e_lm_corpora/lm-sys-FastChat", "sharegpt", 500, errors={("DC121", "system", "system"): 494}),
-    # two characters U+0010 in 526, and replacement characters where C4 lost apostrophes and Hungarian letters
+    Case(
+        "e_lm_corpora/lm-sys-FastChat", "sharegpt", 500, errors={("DC121", "system", "system"): 494}
+    ),
+    # two characters U+0010 in 526, and replacement characters where C4 lost apostrophes and
+    # Hungarian letters
     Case("e_lm_corpora/allenai-dolma", "dolma", 20, warnings={("DC708", "text", "control"): 1}),
-    Case(LLAMA, "dolma", 300, warnings={
-        ("DC708", "text", "replacement"): 2,
-        ("DC707", "text", ""): ["c4_demo.jsonl:000000000139"],  # "Access All Records Of 213-484-0480 Now!", and so on
-    }),
+    Case(
+        LLAMA,
+        "dolma",
+        300,
+        warnings={
+            ("DC708", "text", "replacement"): 2,
+            ("DC707", "text", ""): [
+                "c4_demo.jsonl:000000000139"
+            ],  # "Access All Records Of 213-484-0480 Now!", and so on
+        },
+    ),
     Case(f"{MINIMIND}/notebook", "minimind_pretrain", 2),
     Case(f"{MINIMIND}/notebook", "minimind_sft", 6),
     Case(f"{MINIMIND}/notebook", "minimind_dpo", 2),
@@ -234,17 +300,26 @@ WORDS = [
     Case(MINI_LLM, "minimind_pretrain", 3),
     Case(MINI_LLM, "minimind_sft", 2),
     Case(
-        MINI_LLM, "minimind_chats", 53,
+        MINI_LLM,
+        "minimind_chats",
+        53,
         # both lines stand in data/chinese/identity_conversations.jsonl, too
-        warnings={("DC803", "", ""): [f"dataset/identity_cn_sample.jsonl:{i:012d}" for i in (0, 1)]},
+        warnings={
+            ("DC803", "", ""): [f"dataset/identity_cn_sample.jsonl:{i:012d}" for i in (0, 1)]
+        },
     ),
     Case(
-        MINI_LLM, "minimind_dpo", 2,
+        MINI_LLM,
+        "minimind_dpo",
+        2,
         # {"chosen": "text"}: minimind's loader indexes messages and would stop here
-        errors={("DC122", n, "kind"): [f"data/dpo.jsonl:{i:012d}" for i in (0, 1)] for n in ("chosen", "rejected")},
+        errors={
+            ("DC122", n, "kind"): [f"data/dpo.jsonl:{i:012d}" for i in (0, 1)]
+            for n in ("chosen", "rejected")
+        },
     ),
     Case("e_lm_corpora", "prompts", 88),
-]  # fmt: skip
+]
 
 
 @pytest.fixture
@@ -276,14 +351,19 @@ def check(result, case):
     assert told(result, "error", case.errors) == case.errors
     assert told(result, "warning", case.warnings) == case.warnings
     samples = result.report.dataset["samples"]
-    assert samples == {"listed": case.samples, "checked": case.samples, "unreadable": 0, "skipped": 0}
+    assert samples == {
+        "listed": case.samples,
+        "checked": case.samples,
+        "unreadable": 0,
+        "skipped": 0,
+    }
     assert result.report.crashes == []
     assert result.report.exit_code == bool(case.errors)
 
 
 @pytest.mark.parametrize(
     "case", [*CLOUDS, *LABELS, *ROBOTS, *JOINTS, *WORDS], ids=lambda case: case.id
-)  # fmt: skip
+)
 def test_what_is_known_is_found_and_nothing_else(case, shared_data, in_tmp):
     check(run(shared_data / case.data, case.schema), case)
 
@@ -299,11 +379,13 @@ def test_the_compressed_demos_are_all_too_short(shared_data, in_tmp):
     Path("data/test_demo0-4.hdf5").write_bytes(gzip.decompress(packed.read_bytes()))
     keys = [f"test_demo0-4.hdf5:/data/demo_{i}" for i in range(5)]
     case = Case(
-        "", "robomimic_64", 5,
+        "",
+        "robomimic_64",
+        5,
         # "5 of 5 episodes shorter than 64 steps (min 51)": the whole task is lost
         errors={("DC501", "", "short"): keys, ("DC509", "", "emptied"): []},
         warnings={("DC111", "", "total"): keys},  # five of 200 demos
-    )  # fmt: skip
+    )
     result = run(Path("data"), case.schema)
     check(result, case)
     (short,) = [f for f in result.report.findings if f.kind == "short"]
@@ -311,13 +393,20 @@ def test_the_compressed_demos_are_all_too_short(shared_data, in_tmp):
     assert short.measured["groups"] == ["test_demo0-4.hdf5"]
 
 
-def test_zeros_that_mean_unannotated_are_found_where_the_schema_does_not_say_so(shared_data, in_tmp):
+def test_zeros_that_mean_unannotated_are_found_where_the_schema_does_not_say_so(
+    shared_data, in_tmp
+):
     schema = load_schema(SCHEMAS / "scannet_full.yaml")
-    plain = {name: schema.fields[name].model_copy(update={"ignore": ()}) for name in ("instance", "semantic")}
+    plain = {
+        name: schema.fields[name].model_copy(update={"ignore": ()})
+        for name in ("instance", "semantic")
+    }
     schema = schema.model_copy(update={"fields": schema.fields | plain})
     (finding,) = scan(shared_data / SCENES / "scannet_train_instance_data", schema).report.findings
     assert (finding.code, finding.fields) == ("DC404", ("semantic",))
-    labels = np.load(shared_data / SCENES / "scannet_train_instance_data/scene0000_00_sem_label_all.npy")
+    labels = np.load(
+        shared_data / SCENES / "scannet_train_instance_data/scene0000_00_sem_label_all.npy"
+    )
     assert f"(0, {np.count_nonzero(labels == 0):,} values)" in finding.message  # "zeros 5.4%"
 
 
@@ -331,12 +420,19 @@ def test_the_worst_values_are_those_of_the_index(shared_data, in_tmp):
         result = run(shared_data / data, schema)
         name = "points.xyz:copies" if schema == "nuscenes" else "points:copies"
         counted = result.table.columns[name].values
-        copies |= {Path(key).name: int(n) for key, n in zip(result.table.keys, counted, strict=True) if n}
+        copies |= {
+            Path(key).name: int(n) for key, n in zip(result.table.keys, counted, strict=True) if n
+        }
     known = {
-        "featuretype.ply": 3374, "cube_blender_uv.ply": 16, "suzanne.ply": 1461, "plane.laz": 9850,
-        "office1_keypoints.pcd": 39, "car6.pcd": 6, "lamppost.pcd": 14,
+        "featuretype.ply": 3374,
+        "cube_blender_uv.ply": 16,
+        "suzanne.ply": 1461,
+        "plane.laz": 9850,
+        "office1_keypoints.pcd": 39,
+        "car6.pcd": 6,
+        "lamppost.pcd": 14,
         "n015-2018-07-24-11-22-45+0800__LIDAR_TOP__1532402927647951.pcd.bin": 3469,
-    }  # fmt: skip
+    }
     assert {name: copies[name] for name in known} == known
 
 
@@ -346,11 +442,16 @@ def test_the_extra_findings_are_true(shared_data):
     assert Counter(line.split().count("nan") for line in lines if "nan" in line.split()) == {4: 15}
     short, long = (
         (shared_data / MINI_LLM / path).read_text().splitlines()
-        for path in ("dataset/identity_cn_sample.jsonl", "data/chinese/identity_conversations.jsonl")
+        for path in (
+            "dataset/identity_cn_sample.jsonl",
+            "data/chinese/identity_conversations.jsonl",
+        )
     )
     assert {*map(json.dumps, map(json.loads, short))} <= {*map(json.dumps, map(json.loads, long))}
     meshes = shared_data / MESHES
-    first, second = (np.genfromtxt(_bare(meshes / f"{name}.off")) for name in ("comments", "whitespace"))
+    first, second = (
+        np.genfromtxt(_bare(meshes / f"{name}.off")) for name in ("comments", "whitespace")
+    )
     np.testing.assert_array_equal(first, second)
 
 
@@ -360,10 +461,17 @@ def _bare(path):
     return [" ".join(words) for words in lines if len(words) == 3 and "." in words[0]]
 
 
-# ------------------------------------------------------------------------------------ any folder, no expectation
+# ----------------------------------------------------------------------- any folder, no expectation
 
 
-FOLDERS = ["a_pointclouds", "b_scenes_labels", "c_robot_demos", "d_hand_joints", "e_lm_corpora", "f_malformed"]
+FOLDERS = [
+    "a_pointclouds",
+    "b_scenes_labels",
+    "c_robot_demos",
+    "d_hand_joints",
+    "e_lm_corpora",
+    "f_malformed",
+]
 
 
 def of_files(folder, in_tmp):
@@ -371,7 +479,9 @@ def of_files(folder, in_tmp):
     environment = {**os.environ, "NO_COLOR": "1", "CI": "1"}
     program = "from datacheck.cli.main import main; main()"
     command = [sys.executable, "-c", program, "scan", str(folder), "--schema", "files"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, timeout=120, check=False
+    )
     assert "Traceback" not in done.stdout + done.stderr
     assert done.stderr == ""
     return done.returncode, json.loads(Path(".datacheck/latest/result.json").read_bytes())
@@ -392,7 +502,11 @@ def test_any_folder_is_scanned_to_the_end_and_every_sample_accounted_for(name, s
 
 def entries(index, folder):
     """Return the paths of INDEX.md in one folder, its own column."""
-    rows = [line[2:].split(" | ") for line in index.read_text().splitlines() if line.startswith(f"| {folder}/")]
+    rows = [
+        line[2:].split(" | ")
+        for line in index.read_text().splitlines()
+        if line.startswith(f"| {folder}/")
+    ]
     return {row[0].strip().removeprefix(f"{folder}/").rstrip("/"): row for row in rows}
 
 
@@ -403,6 +517,8 @@ NO_FORMAT = {".gz", ".safetensors", ".mat", ".ptx", ".n5"}
 def test_every_entry_of_the_index_is_a_sample_unless_no_format_reads_it(name, shared_data, in_tmp):
     known = entries(shared_data / "INDEX.md", name)
     keys = scan(shared_data / name, "files").table.keys
-    outer = {parent.as_posix() for key in keys for parent in [Path(key), *Path(key).parents]}  # stores inside a folder
+    outer = {
+        parent.as_posix() for key in keys for parent in [Path(key), *Path(key).parents]
+    }  # stores inside a folder
     missing = set(known) - outer
     assert {Path(path).suffix for path in missing} <= NO_FORMAT

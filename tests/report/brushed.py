@@ -11,7 +11,8 @@ from tests.report.conftest import result
 
 EVIL = "a.b['\"\\\n\u202e\u540d</script>#{}"
 SCHEMA_OF_BRUSHED = (
-    'datacheck: 1\nname: brushed\nsamples: {files: "*.npy"}\nfields:\n  x: {role: points, shape: [P, 3]}\n'
+    'datacheck: 1\nname: brushed\nsamples: {files: "*.npy"}\nfields:\n  x: {role: '
+    "points, shape: [P, 3]}\n"
 )
 
 
@@ -31,15 +32,21 @@ def planted(rows):
     prompt[:9] = UNKNOWN_LENGTH
     prompt[9] = 5000
     return {
-        "x:box": (size, known), "x:min": (low, whole), "x:max": (-low.astype(np.float64), whole),
+        "x:box": (size, known),
+        "x:min": (low, whole),
+        "x:max": (-low.astype(np.float64), whole),
         "x:dims": (np.stack([rng.integers(100, 10_000, rows), np.full(rows, 3)], axis=1), whole),
         "x:near": (rng.uniform(0.1, 0.4, rows).astype(np.float32), known),
-        "c:ignored": (rng.integers(0, 6, rows) % (count + 1), whole), "c:count": (count, whole),
-        "x:p99": (far, known), ":c:prompt_bytes": (prompt, whole), "q:longest": (1 + rng.uniform(0, 1e-3, rows), whole),
-        ":bytes": (rng.integers(2**53, 2**54, rows), whole), ":largest": (np.exp(rng.normal(0, 4, rows)), whole),
+        "c:ignored": (rng.integers(0, 6, rows) % (count + 1), whole),
+        "c:count": (count, whole),
+        "x:p99": (far, known),
+        ":c:prompt_bytes": (prompt, whole),
+        "q:longest": (1 + rng.uniform(0, 1e-3, rows), whole),
+        ":bytes": (rng.integers(2**53, 2**54, rows), whole),
+        ":largest": (np.exp(rng.normal(0, 4, rows)), whole),
         f"{EVIL}:box": (rng.uniform(0.2, 1, rows).astype(np.float32), known),
         f"{EVIL}:tokens": (rng.integers(3, 9, rows), known),
-    }  # fmt: skip
+    }
 
 
 def brushed_run(folder, rows=400, columns=None, splits=("train", "val")):
@@ -48,13 +55,24 @@ def brushed_run(folder, rows=400, columns=None, splits=("train", "val")):
     columns = columns or planted(rows)
     keys = [f"{n}.npy" for n in range(rows)]
     made = Table(
-        keys=keys, files=[""] * rows, inner=[""] * rows, splits=Texts([*splits], np.arange(rows, dtype=np.int32) % 2),
-        groups=[""] * rows, reasons=[""] * rows, status=np.full(rows, CHECKED, np.int8), nbytes=np.full(rows, 9),
-        columns={name: Measured(np.asarray(values), present) for name, (values, present) in columns.items()},
-    )  # fmt: skip
+        keys=keys,
+        files=[""] * rows,
+        inner=[""] * rows,
+        splits=Texts([*splits], np.arange(rows, dtype=np.int32) % 2),
+        groups=[""] * rows,
+        reasons=[""] * rows,
+        status=np.full(rows, CHECKED, np.int8),
+        nbytes=np.full(rows, 9),
+        columns={
+            name: Measured(np.asarray(values), present)
+            for name, (values, present) in columns.items()
+        },
+    )
     failing = Texts(["", "DC201"], (np.arange(rows) >= rows - 10).astype(np.int32))
     (folder / RESULT).write_bytes(orjson.dumps(result(rows, 10, [])))
     (folder / SAMPLES).write_bytes(table_bytes(made, failing))
-    (folder / VALID).write_bytes(orjson.dumps({"excluded": {key: ["DC201"] for key in keys[rows - 10 :]}}))
+    (folder / VALID).write_bytes(
+        orjson.dumps({"excluded": {key: ["DC201"] for key in keys[rows - 10 :]}})
+    )
     (folder / SCHEMA).write_text(SCHEMA_OF_BRUSHED, encoding="utf-8")
     return folder

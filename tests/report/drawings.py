@@ -31,9 +31,15 @@ def columns_of(rows):
     content[-1] = 0
     bones = np.full((rows, len(skeleton.pairs)), 0.1, np.float32)
     return {
-        ":a:delta": lags, "a:min": low, "a:max": high, "p:centroid": rng.normal(0, 0.2, (rows, 3)),
-        "p:box": np.full(rows, 0.1), "j:pairs": bones, ":content": content, ":bytes": content + 5,
-    }  # fmt: skip
+        ":a:delta": lags,
+        "a:min": low,
+        "a:max": high,
+        "p:centroid": rng.normal(0, 0.2, (rows, 3)),
+        "p:box": np.full(rows, 0.1),
+        "j:pairs": bones,
+        ":content": content,
+        ":bytes": content + 5,
+    }
 
 
 def drawn_run(folder, rows=40, unfit=10, schema=DRAWN_SCHEMA, **more):
@@ -41,13 +47,23 @@ def drawn_run(folder, rows=40, unfit=10, schema=DRAWN_SCHEMA, **more):
     whole = np.ones(rows, bool)
     keys = [f"{n}.npy" for n in range(rows)]
     made = Table(
-        keys=keys, files=[""] * rows, inner=[""] * rows, splits=[""] * rows, groups=[""] * rows, reasons=[""] * rows,
-        status=np.full(rows, CHECKED, np.int8), nbytes=np.full(rows, 9),
-        columns={name: Measured(values, whole) for name, values in (columns_of(rows) | more).items()},
-    )  # fmt: skip
+        keys=keys,
+        files=[""] * rows,
+        inner=[""] * rows,
+        splits=[""] * rows,
+        groups=[""] * rows,
+        reasons=[""] * rows,
+        status=np.full(rows, CHECKED, np.int8),
+        nbytes=np.full(rows, 9),
+        columns={
+            name: Measured(values, whole) for name, values in (columns_of(rows) | more).items()
+        },
+    )
     failing = Texts(["", "DC201"], (np.arange(rows) >= rows - unfit).astype(np.int32))
     (folder / RESULT).write_bytes(orjson.dumps(result(rows, unfit, [])))
     (folder / SAMPLES).write_bytes(table_bytes(made, failing))
-    (folder / VALID).write_bytes(orjson.dumps({"excluded": {key: ["DC201"] for key in keys[rows - unfit :]}}))
+    (folder / VALID).write_bytes(
+        orjson.dumps({"excluded": {key: ["DC201"] for key in keys[rows - unfit :]}})
+    )
     (folder / SCHEMA).write_text(schema, encoding="utf-8")
     return folder

@@ -1,7 +1,8 @@
 """Names and texts that try to be more than text: each output's tests put every one of them where a user's text goes.
 
-`HOSTILE` is by name, for readable test ids. `hostile_report` is a report, and `hostile_result` a result.json, with one
-of them in every place that data, schemas and people can write to; `leaks` says what of a text acts on what shows it.
+`HOSTILE` is by name, for readable test ids. `hostile_report` is a report, and `hostile_result` a
+result.json, with one of them in every place that data, schemas and people can write to; `leaks`
+says what of a text acts on what shows it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ HOSTILE = {
     "closing": "</pre></code></td></table></details></testsuite></script>--><!--",
     "cdata": "]]><![CDATA[x]]>",
     "entity": "&lt;b&gt; &amp; &#60; &xxe; <!DOCTYPE a [<!ENTITY xxe SYSTEM 'file:///etc/passwd'>]>",
-    "quotes": "\"'`\u00b4\u2018\u2019\u201c\u201d\\\" onclick=\"x",
+    "quotes": '"\'`\u00b4\u2018\u2019\u201c\u201d\\" onclick="x',
     "newlines": "a\nb\r\nc\rd\x85e\u2028f\u2029g\x0bh\x0ci",
     "ansi": "\x1b[31mred\x1b[0m \x1b]0;title\x07 \x9b1m \x1b]8;;http://x\x1b\\link",
     "bidi": "abc\u202egpj.exe\u202c \u2066x\u2069 \u200f\u061c",
@@ -34,7 +35,8 @@ HOSTILE = {
     "command on a line": "x\n::error title=owned::owned\n::add-mask::a\r::warning::b",
     "old command": "##[error]owned ##vso[task.complete result=Succeeded]",
     "properties": "a,title=owned,file=/etc/passwd,line=1:2::3",
-    "markdown": "# h *b* ~~s~~ [l](javascript:alert(1)) ![i](http://x/y.png) <http://x> 1. > \\* | a |\n|---|\n| c |",
+    "markdown": "# h *b* ~~s~~ [l](javascript:alert(1)) ![i](http://x/y.png) <http://x> 1. > \\* | "
+    "a |\n|---|\n| c |",
     "backticks": "`a` ``b`` ```c``` \n```\n~~~\n",
     "fence": "\n\n```html\n<b>x</b>\n```\n\n---\n===\n",
     "mentions": "@everyone #1 owner/repo#2 GH-3 a@b.example www.example.com http://x",
@@ -45,15 +47,18 @@ HOSTILE = {
     "rich markup": "[bold red]x[/] [link=http://x]y[/link] :smile:",
     "long": "x" * 5000 + "<b>",
     "empty": "",
-    "json in a script": "</script><!--<script>\\u003c/script>\\u2028 {{policy}} {{run}} </style> javascript:alert(1)",
+    "json in a script": "</script><!--<script>\\u003c/script>\\u2028 {{policy}} {{run}} </style> "
+    "javascript:alert(1)",
     "hidden": "a\U000e0041\U000e0042b\u180ec\ue000d\ufff9e\u200d\U0001f467 \U0001f467\u200de",
     "spaces": "  \t \u00a0\u3000 ",
-}  # fmt: skip
+}
 
 ACTING = {
     "control characters": lambda c: ord(c) < 32 or 127 <= ord(c) < 160,
     "line ends of Unicode": lambda c: c in "\u2028\u2029",
-    "text direction": lambda c: c in "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069",
+    "text direction": lambda c: (
+        c in "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+    ),
     "surrogates": lambda c: "\ud800" <= c <= "\udfff",
     "no characters": lambda c: ord(c) & 0xFFFE == 0xFFFE,
 }
@@ -70,36 +75,100 @@ def hostile_report(evil: str, folder: str = ".datacheck/R") -> Report:
 
     def finding(severity: Severity, code: str, **options: object) -> Finding:
         return Finding(
-            code, evil, severity, Level.SAMPLE, (evil, "x"), evil, np.arange(2), 3, (evil, f"a{evil}"),
-            {evil: evil, "n": [evil]}, {evil: 1.0}, cause, evil, evil, {"DC999": 1}, evil, **options,
-        )  # fmt: skip
+            code,
+            evil,
+            severity,
+            Level.SAMPLE,
+            (evil, "x"),
+            evil,
+            np.arange(2),
+            3,
+            (evil, f"a{evil}"),
+            {evil: evil, "n": [evil]},
+            {evil: 1.0},
+            cause,
+            evil,
+            evil,
+            {"DC999": 1},
+            evil,
+            **options,
+        )
 
     run = {
-        "id": "20261120T000000Z", "started": "2026-11-20T00:00:00Z", "seconds": 1.5, "version": "0.1.0",
-        "command": f"datacheck scan {evil}", "level": "numeric", "fail_on": "warning", "kept_files": 0,
-        "kept_samples": 0, "tokenized": 0, "rule_seconds": {"DC201": 0.5},
-    }  # fmt: skip
+        "id": "20261120T000000Z",
+        "started": "2026-11-20T00:00:00Z",
+        "seconds": 1.5,
+        "version": "0.1.0",
+        "command": f"datacheck scan {evil}",
+        "level": "numeric",
+        "fail_on": "warning",
+        "kept_files": 0,
+        "kept_samples": 0,
+        "tokenized": 0,
+        "rule_seconds": {"DC201": 0.5},
+    }
     dataset = {
-        "name": evil, "root": evil, "digest": "0" * 32, "files": 3, "bytes": 3,
+        "name": evil,
+        "root": evil,
+        "digest": "0" * 32,
+        "files": 3,
+        "bytes": 3,
         "samples": {"listed": 3, "checked": 3, "unreadable": 0, "skipped": 0},
         "splits": {evil: {"samples": 3, "valid": 1}},
-    }  # fmt: skip
+    }
     verdicts = [
-        RuleVerdict(code, evil, verdict, Severity.ERROR, Level.SAMPLE, 3, 2, {"DC901": 1}, (evil,), evil, {evil: evil})
-        for code, verdict in zip(("DC901", "DC902", "DC903", "DC904", "DC905", "DC906"), Verdict, strict=True)
+        RuleVerdict(
+            code,
+            evil,
+            verdict,
+            Severity.ERROR,
+            Level.SAMPLE,
+            3,
+            2,
+            {"DC901": 1},
+            (evil,),
+            evil,
+            {evil: evil},
+        )
+        for code, verdict in zip(
+            ("DC901", "DC902", "DC903", "DC904", "DC905", "DC906"), Verdict, strict=True
+        )
     ]
     curve = {"at": [1.0, 2.0], "here": [1, 2], "reference": [0, 2], "ks": 0.5, "ks_at": 1.0}
     classes = ((evil or "c", 0.5, 0.25),)
-    told = DriftResult(evil, evil or "m", evil, 1.5, True, (2, 2), (2, 2), 0.01, 0.2, (1.5, 2.0), curve, classes, evil)
+    told = DriftResult(
+        evil,
+        evil or "m",
+        evil,
+        1.5,
+        True,
+        (2, 2),
+        (2, 2),
+        0.01,
+        0.2,
+        (1.5, 2.0),
+        curve,
+        classes,
+        evil,
+    )
     verdicts[1] = replace(
-        verdicts[1], compared=comparison_json([told]), options={"effect": 0.2, "false_discoveries": 0.05}
+        verdicts[1],
+        compared=comparison_json([told]),
+        options={"effect": 0.2, "false_discoveries": 0.05},
     )
     known = finding(Severity.ERROR, "DC901", suppressed=evil or "known")
     return Report(
-        run, dataset, {"name": evil, "digest": "1" * 32}, verdicts,
-        [finding(Severity.ERROR, "DC902"), finding(Severity.WARNING, "DC902")], 1, [evil],
-        [{"rule": "DC904", "at": evil, "traceback": f"Traceback\n{evil}\nValueError: {evil}"}], folder, [known],
-    )  # fmt: skip
+        run,
+        dataset,
+        {"name": evil, "digest": "1" * 32},
+        verdicts,
+        [finding(Severity.ERROR, "DC902"), finding(Severity.WARNING, "DC902")],
+        1,
+        [evil],
+        [{"rule": "DC904", "at": evil, "traceback": f"Traceback\n{evil}\nValueError: {evil}"}],
+        folder,
+        [known],
+    )
 
 
 def hostile_result(evil: str) -> dict[str, Any]:
@@ -127,6 +196,8 @@ def evil_run(made_run: Any, evil: str) -> Any:
     evil = evil.encode("utf-8", "backslashreplace").decode()
     comment = "".join(c if c.isprintable() else "." for c in evil)
     keys = [f"{n} {evil}" for n in range(100)]
-    folder = made_run(keys=keys, schema=f"{SCHEMA_TEXT}# {comment}\n", splits=(evil, "val"), shared=evil)
+    folder = made_run(
+        keys=keys, schema=f"{SCHEMA_TEXT}# {comment}\n", splits=(evil, "val"), shared=evil
+    )
     (folder / RESULT).write_bytes(dump_json(hostile_result(evil)))
     return folder

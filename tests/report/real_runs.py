@@ -40,7 +40,10 @@ class Served:
 def _folder(place, broken=()):
     place.mkdir()
     for i in range(10):
-        np.save(place / f"{i}.npy", np.random.default_rng(i).normal(size=4) * (1e6 if i in broken else 1))
+        np.save(
+            place / f"{i}.npy",
+            np.random.default_rng(i).normal(size=4) * (1e6 if i in broken else 1),
+        )
         os.utime(place / f"{i}.npy", (1e9, 1e9 + i))
     return place
 
@@ -66,13 +69,18 @@ def _runs(place):
     (place / "bad/eight.npy").write_bytes((place / "bad/8.npy").read_bytes()[:90])
     yield "unreadable", scan(place / "bad", plain, output=place / "unreadable")
     known = place / "baseline.json"
-    known.write_bytes(baseline.make(broken.report.findings, broken.table, "plain", "2026-11-20", "the old rig"))
+    known.write_bytes(
+        baseline.make(broken.report.findings, broken.table, "plain", "2026-11-20", "the old rig")
+    )
     yield "baseline", scan(place / "bad", plain, output=place / "baseline", baseline=known)
     np.save(place / "bad/9.npy", np.full(4, 1e6))
     yield "partly", scan(place / "bad", plain, output=place / "partly", baseline=known)
     other = parse_schema(PLAIN.replace("-100..100", "-1e9..1e9"))
     yield "rescored", rescore(Rescore(place / "broken", place / "rescored"), other)
-    yield "reference", scan(place / "bad", plain, output=place / "reference", reference=place / "clean")
+    yield (
+        "reference",
+        scan(place / "bad", plain, output=place / "reference", reference=place / "clean"),
+    )
     write("ho3d", place / "ho3d", seed=0)
     plant("ho3d", place / "ho3d", [fault.name for fault in faults_of("ho3d")])
     yield "faults", scan(place / "ho3d", "ho3d", output=place / "faults", fail_on="warning")

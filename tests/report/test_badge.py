@@ -37,7 +37,11 @@ def test_it_says_how_many_samples_are_valid_and_the_colour_whether_it_failed(run
 
 def test_what_is_known_or_warned_of_is_no_failure_and_not_all_well():
     document = hostile_result("x")
-    document["verdict"] |= {"status": "pass", "valid": 2, "counts": {"error": 0, "warning": 0, "info": 0}}
+    document["verdict"] |= {
+        "status": "pass",
+        "valid": 2,
+        "counts": {"error": 0, "warning": 0, "info": 0},
+    }
     assert badge(document)["color"] == "yellow"
     document["verdict"] |= {"valid": 3, "counts": {"error": 0, "warning": 1, "info": 0}}
     assert badge(document)["color"] == "yellow"

@@ -32,7 +32,9 @@ def page(browser, tmp_path):
 
 def shown(browser, folder):
     logged, _ = opened(browser, folder)
-    browser.execute_script("document.querySelectorAll('#fields th button.link').forEach((button) => button.click())")
+    browser.execute_script(
+        "document.querySelectorAll('#fields th button.link').forEach((button) => button.click())"
+    )
     browser.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
     return logged
 
@@ -59,7 +61,9 @@ def python(browser, folder):
     """What the line of the chip prints where it is typed."""
     line = browser.find_element(By.CSS_SELECTOR, f"{CHIP} button.key").text
     assert leaks(line, allowed="") == set()
-    printed = subprocess.run([sys.executable, "-c", line], cwd=folder, capture_output=True, check=True, timeout=120)
+    printed = subprocess.run(
+        [sys.executable, "-c", line], cwd=folder, capture_output=True, check=True, timeout=120
+    )
     return int(printed.stdout)
 
 
@@ -79,10 +83,14 @@ def test_a_range_dragged_over_shows_the_samples_in_it(browser, page):
     drag(browser, chart, 7.5 / 48, 5.5 / 48)  # from right to left
     assert keys_shown(browser) == named(inside)
     many = np.count_nonzero(inside)
-    assert texts(browser, CHIP)[0].startswith(f"x · 0.104 ≤ size (diagonal) < 0.167: {many} samples.")
+    assert texts(browser, CHIP)[0].startswith(
+        f"x · 0.104 ≤ size (diagonal) < 0.167: {many} samples."
+    )
     assert texts(browser, "#samples [role=status]") == [f"1 to {many} of {many} samples"]
     assert python(browser, page) == many
-    drag(browser, chart, 47.5 / 48, 1.5)  # the last bin holds its upper edge, and neither infinity nor NaN
+    drag(
+        browser, chart, 47.5 / 48, 1.5
+    )  # the last bin holds its upper edge, and neither infinity nor NaN
     last = known & ((size == 1) | (size == 47 / 48))
     assert keys_shown(browser) == named(last)
     assert "0.979 ≤ size (diagonal) ≤ 1:" in texts(browser, CHIP)[0]
@@ -129,7 +137,9 @@ def test_a_range_is_set_moved_and_cleared_with_the_keys(browser, page):
     assert chosen(4, 6) == ["4", "6"]
     last.send_keys(Keys.SHIFT, Keys.ARROW_RIGHT)
     assert chosen(5, 7) == ["5", "7"]
-    first.send_keys(Keys.SHIFT, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)  # stops at the end
+    first.send_keys(
+        Keys.SHIFT, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT
+    )  # stops at the end
     assert chosen(6, 8) == ["6", "8"]
     first.send_keys(Keys.HOME)
     assert chosen(3, 8) == ["3", "8"]
@@ -157,23 +167,30 @@ def test_large_whole_numbers_are_told_apart(browser, tmp_path):
     assert python(browser, folder) == 10
 
 
-def test_of_one_split_only_its_samples_are_chosen_and_one_range_takes_the_place_of_another(browser, page):
+def test_of_one_split_only_its_samples_are_chosen_and_one_range_takes_the_place_of_another(
+    browser, page
+):
     values, known = planted(ROWS)[f"{EVIL}:box"]
     chart, _ = histogram(browser, f"{SPELLED}: tokens")
     drag(browser, chart, 0.05, 0.05)  # a click is a bin
     assert "tokens = 3:" in texts(browser, CHIP)[0]
     browser.execute_script(
-        "const s = document.querySelector('#fields select'); s.value = 'val'; s.dispatchEvent(new Event('change'))"
+        "const s = document.querySelector('#fields select'); s.value = 'val'; s.dispatchEvent(new "
+        "Event('change'))"
     )
     assert "tokens = 3:" in texts(browser, CHIP)[0]  # still of all splits
     chart, (first, last) = histogram(browser, f"{SPELLED}: size (diagonal)")
     drag(browser, chart, 0.26, 0.6)
     bins = [int(one.get_attribute("value")) for one in (first, last)]
-    low, high = (np.linspace(*np.quantile(values[known], [0, 1]).astype(np.float64), 49)[n] for n in bins)
+    low, high = (
+        np.linspace(*np.quantile(values[known], [0, 1]).astype(np.float64), 49)[n] for n in bins
+    )
     inside = known & (values >= low) & (values < high) & (np.arange(ROWS) % 2 == 1)
     assert bins == [12, 29]  # 0.26 and 0.6 of 48
     assert keys_shown(browser) <= named(inside)
-    assert texts(browser, "#samples [role=status]")[0].endswith(f" of {np.count_nonzero(inside)} samples")
+    assert texts(browser, "#samples [role=status]")[0].endswith(
+        f" of {np.count_nonzero(inside)} samples"
+    )
     said = texts(browser, CHIP)[0]
     assert said.startswith(f"{SPELLED} · split val · ")
     assert f": {np.count_nonzero(inside)} samples." in said
@@ -183,8 +200,14 @@ def test_of_one_split_only_its_samples_are_chosen_and_one_range_takes_the_place_
 def test_what_lies_beside_the_bins_can_be_chosen_too(browser, page):
     chart, _ = histogram(browser, "x: 99th percentile of |x|")
     buttons = chart.find_elements(By.XPATH, "../..//p[contains(@class, 'beside')]/button")
-    assert [one.text for one in buttons] == ["1 left of it", "2 right of it", "2 with NaN or infinity"]
-    for button, rows in zip(buttons, ({"2.npy"}, {"0.npy", "1.npy"}, {"3.npy", "4.npy"}), strict=True):
+    assert [one.text for one in buttons] == [
+        "1 left of it",
+        "2 right of it",
+        "2 with NaN or infinity",
+    ]
+    for button, rows in zip(
+        buttons, ({"2.npy"}, {"0.npy", "1.npy"}, {"3.npy", "4.npy"}), strict=True
+    ):
         button.click()  # of the sixth row nothing is known
         assert keys_shown(browser) == rows
         assert python(browser, page) == len(rows)
@@ -210,21 +233,33 @@ def test_of_more_samples_than_the_page_has_rows_both_numbers_are_said(browser, t
     assert shown(browser, folder) == []
     _, (first, _) = histogram(browser, "x: tokens")
     first.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
-    held = int(texts(browser, "#samples [role=status]")[0].split(" of ")[1].split()[0].replace(",", ""))
+    held = int(
+        texts(browser, "#samples [role=status]")[0].split(" of ")[1].split()[0].replace(",", "")
+    )
     assert 2400 < held < 2600
-    said = f"2 ≤ tokens ≤ 3: 3,000 samples of the run, {held:,} of them among the 5,000 rows of this page."
+    said = (
+        f"2 ≤ tokens ≤ 3: 3,000 samples of the run, {held:,} of them among the 5,000 rows of "
+        f"this page."
+    )
     assert said in texts(browser, CHIP)[0]
     assert python(browser, folder) == 3000
 
 
-def test_a_histogram_of_which_the_page_has_no_rows_says_so_and_has_the_line_of_python(browser, tmp_path):
+def test_a_histogram_of_which_the_page_has_no_rows_says_so_and_has_the_line_of_python(
+    browser, tmp_path
+):
     whole, numbers = np.ones(MOST_ROWS, bool), np.random.default_rng(0).uniform(0, 1, MOST_ROWS)
-    folder = brushed_run(tmp_path, MOST_ROWS, {f"f{n:02}:box": (numbers + n, whole) for n in range(60)})
+    folder = brushed_run(
+        tmp_path, MOST_ROWS, {f"f{n:02}:box": (numbers + n, whole) for n in range(60)}
+    )
     assert shown(browser, folder) == []
     chart, _ = histogram(browser, "f59: size (diagonal)")
     drag(browser, chart, 0.01, 0.49)
     edges = np.linspace(numbers.min() + 59, numbers.max() + 59, 49)
     many = np.count_nonzero(numbers + 59 < edges[24])
-    assert f": {many:,} samples of the run. Which of them are in this page it does not hold" in texts(browser, CHIP)[0]
+    assert (
+        f": {many:,} samples of the run. Which of them are in this page it does not hold"
+        in texts(browser, CHIP)[0]
+    )
     assert texts(browser, "#samples [role=status]") == ["1 to 50 of 5,000 samples"]
     assert python(browser, folder) == many

@@ -54,7 +54,9 @@ def built(tmp_path_factory):
         rebuild.write(place / "data", "004.npz", 204)
         rebuild.write(place / "data", "900.npz", 14)
         (place / "data/029.npz").unlink()
-        second = build_cache(rebuild.job(place / "data", invalid=INVALID | {"012.npz": ("DC221",)}), place / "out")
+        second = build_cache(
+            rebuild.job(place / "data", invalid=INVALID | {"012.npz": ("DC221",)}), place / "out"
+        )
     return first, second
 
 
@@ -65,14 +67,27 @@ def test_only_the_script_and_the_style_of_ours_may_run_and_nothing_is_asked_of_t
     rules = dict(part.strip().split(" ", 1) for part in policy.split(";"))
     (script,) = (s for s in tree.iter(f"{ROOT}script") if s.get("type") is None)
     (style,) = tree.iter(f"{ROOT}style")
-    digests = [base64.b64encode(hashlib.sha256(node.text.encode()).digest()).decode() for node in (script, style)]
+    digests = [
+        base64.b64encode(hashlib.sha256(node.text.encode()).digest()).decode()
+        for node in (script, style)
+    ]
     assert rules == {
-        "default-src": "'none'", "script-src": f"'sha256-{digests[0]}'", "style-src": f"'sha256-{digests[1]}'",
-        "img-src": "data:", "base-uri": "'none'", "form-action": "'none'",
-    }  # fmt: skip
-    spelled = re.sub(r'"(?:xyz|label|rgb|url)":"[^"]*"', "", text)  # without the numbers of pictures, which are base64
+        "default-src": "'none'",
+        "script-src": f"'sha256-{digests[0]}'",
+        "style-src": f"'sha256-{digests[1]}'",
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    spelled = re.sub(
+        r'"(?:xyz|label|rgb|url)":"[^"]*"', "", text
+    )  # without the numbers of pictures, which are base64
     assert not re.search(r"(?:https?:)?//[a-z]", spelled.replace("http://www.w3.org/2000/svg", ""))
-    assert not any(name.startswith("on") or name in {"src", "style"} for node in tree.iter() for name in node.attrib)
+    assert not any(
+        name.startswith("on") or name in {"src", "style"}
+        for node in tree.iter()
+        for name in node.attrib
+    )
 
 
 def test_sizes_and_shapes_are_those_of_zarr_and_of_the_files(built):
@@ -81,14 +96,19 @@ def test_sizes_and_shapes_are_those_of_zarr_and_of_the_files(built):
     group = zarr.open_group(second.path, mode="r")
     manifest = json.loads((second.path / "manifest.json").read_text())
     cache = said["cache"]
-    assert cache["bytes"] == sum(f.stat().st_size for f in second.path.rglob("*") if f.is_file()) - sum(
-        (second.path / name).stat().st_size for name in ("manifest.json", "build.json")
-    )
+    assert cache["bytes"] == sum(
+        f.stat().st_size for f in second.path.rglob("*") if f.is_file()
+    ) - sum((second.path / name).stat().st_size for name in ("manifest.json", "build.json"))
     assert cache["files"] == len(manifest["files"])
-    assert (cache["digest"], cache["content_root"]) == (manifest["digest"], manifest["content_root"])
+    assert (cache["digest"], cache["content_root"]) == (
+        manifest["digest"],
+        manifest["content_root"],
+    )
     assert (cache["samples"], cache["made"], cache["valid"]) == (
-        group["samples/made"].shape[0], int(group["samples/made"][:].sum()), int(group["samples/valid"][:].sum())
-    )  # fmt: skip
+        group["samples/made"].shape[0],
+        int(group["samples/made"][:].sum()),
+        int(group["samples/valid"][:].sum()),
+    )
     assert cache["key"] == second.path.name
     fields = {field["name"]: field for field in said["fields"]}
     assert set(fields) == set(group["fields"].array_keys()) == set(rebuild.FIELDS)
@@ -99,9 +119,13 @@ def test_sizes_and_shapes_are_those_of_zarr_and_of_the_files(built):
         rows = lengths[dim].sum() if dim else cache["samples"]
         item = int(np.prod(array.shape[1:], dtype=int)) * array.dtype.itemsize
         assert field["raw"] == rows * item
-        assert field["stored"] == sum(f.stat().st_size for f in (second.path / "fields" / name).glob("c.*"))
+        assert field["stored"] == sum(
+            f.stat().st_size for f in (second.path / "fields" / name).glob("c.*")
+        )
         assert field["dtype"] == array.dtype.name
-        assert field["shape"] == str([dim, *array.shape[1:]] if dim else list(array.shape[1:])).replace("'", "")
+        assert field["shape"] == str(
+            [dim, *array.shape[1:]] if dim else list(array.shape[1:])
+        ).replace("'", "")
         optional = f"present/{name}" in group
         assert field["present"] == (int(group[f"present/{name}"][:].sum()) if optional else None)
     made = lengths["P"][group["samples/made"][:]]
@@ -119,7 +143,9 @@ def test_shards_are_those_of_the_files_and_the_unchanged_ones_are_links_to_the_e
     assert len(shards) == said["cache"]["shards"] == second.shards > 5
     before = {(f.stat().st_dev, f.stat().st_ino) for f in (first.path / "fields").rglob("c.*")}
     for g, start, stop, good, size, same in shards:
-        files = list((second.path / "fields").glob(f"*/c.{g}.*")) + list((second.path / "fields").glob(f"*/c.{g}"))
+        files = list((second.path / "fields").glob(f"*/c.{g}.*")) + list(
+            (second.path / "fields").glob(f"*/c.{g}")
+        )
         assert (start, stop) == (g * k, min(len(valid), (g + 1) * k))
         assert good == valid[start:stop].sum()
         assert size == sum(f.stat().st_size for f in files)
@@ -139,14 +165,18 @@ def test_what_is_not_served_is_told_by_code_with_what_stands_in_for_it(built):
     keys = dataset.cache.keys(range(len(dataset)))
     groups = {group["code"]: group for group in said["unserved"]["codes"]}
     assert {code: group["samples"] for code, group in groups.items()} == {
-        code: sum(code in codes for codes in findings.values()) for codes in findings.values() for code in codes
+        code: sum(code in codes for codes in findings.values())
+        for codes in findings.values()
+        for code in codes
     }
     assert [group["samples"] for group in said["unserved"]["codes"]] == sorted(
         (group["samples"] for group in groups.values()), reverse=True
     )
     assert groups["DC301"]["samples"] == 2
     for code, group in groups.items():
-        assert [row[1] for row in group["rows"]] == [key for key in keys if code in findings.get(key, [])][:10]
+        assert [row[1] for row in group["rows"]] == [
+            key for key in keys if code in findings.get(key, [])
+        ][:10]
         for number, key, made, codes, reason, instead in group["rows"]:
             assert keys[number] == key
             assert made == bool(dataset.cache.made[number])
@@ -157,9 +187,12 @@ def test_what_is_not_served_is_told_by_code_with_what_stands_in_for_it(built):
             assert keys[served] not in findings
     assert any(row[4] for row in groups["DC961"]["rows"])
     assert {code: (group["name"], group["rule"]) for code, group in groups.items()} == {
-        "DC101": ("unreadable-file", True), "DC201": ("length-unit", True), "DC221": ("non-finite", True),
-        "DC301": ("wrong-centre", True), "DC961": ("read, but refused by a transform or by the layout", False),
-    }  # fmt: skip
+        "DC101": ("unreadable-file", True),
+        "DC201": ("length-unit", True),
+        "DC221": ("non-finite", True),
+        "DC301": ("wrong-centre", True),
+        "DC961": ("read, but refused by a transform or by the layout", False),
+    }
 
 
 def test_what_changed_since_the_last_build_is_what_was_changed(built):
@@ -191,10 +224,13 @@ def test_values_beyond_the_bound_are_counted_and_not_read(built, monkeypatch):
 
 def test_provenance_is_what_the_documents_say(built):
     _, second = built
-    inputs, build = (json.loads((second.path / f"{name}.json").read_text()) for name in ("inputs", "build"))
+    inputs, build = (
+        json.loads((second.path / f"{name}.json").read_text()) for name in ("inputs", "build")
+    )
     said = parsed(second.path)[0]["provenance"]
     assert said["build"] == {
-        name: build[name] for name in ("built", "host", "machine", "datacheck", "python", "numpy", "numerics")
+        name: build[name]
+        for name in ("built", "host", "machine", "datacheck", "python", "numpy", "numerics")
     }
     assert said["build"]["numerics"] == numerics.computation_digest()
     assert (said["recipe"], said["sources"]) == (inputs["recipe"], inputs["said"]["sources"])
@@ -202,7 +238,11 @@ def test_provenance_is_what_the_documents_say(built):
     assert (said["files"], said["nbytes"]) == (len(sources), sum(size for size, _ in sources))
     (step,) = inputs["said"]["transforms"]
     assert said["steps"] == [
-        {"name": "cast", "code": f"version {step['version']}", "options": json.dumps(step["options"])}
+        {
+            "name": "cast",
+            "code": f"version {step['version']}",
+            "options": json.dumps(step["options"]),
+        }
     ]
     assert json.loads(said["schema"]) == inputs["said"]["schema"]
 
@@ -225,7 +265,9 @@ def test_caches_of_another_pipeline_or_of_the_same_key_are_no_earlier_builds(tmp
     specs, data = {"x": ArraySpec("float32", ())}, [{"x": np.float32(1)}]
     here = make_cache(tmp_path / "a", specs, data)
     for number, pipeline in enumerate(["tiny", "other"]):
-        other = make_cache(tmp_path / "b", specs, data, pipeline=pipeline, **({"key": "f" * 16} if number else {}))
+        other = make_cache(
+            tmp_path / "b", specs, data, pipeline=pipeline, **({"key": "f" * 16} if number else {})
+        )
         shutil.move(other, here.parent / f"copy{number}")
     assert parsed(here)[0]["changed"] is None
 
@@ -236,7 +278,9 @@ def test_of_a_cache_with_windows_the_first_of_each_episode_is_told(tmp_path, sho
     lengths = [5, 1, 9, 7, 2, 6]
     data = [{"action": np.zeros((n, 2), np.float32)} for n in lengths]
     windows = {"dim": "T", "length": 3, "stride": 2, "pad": "none", "short": short}
-    folder = make_cache(tmp_path, specs, data, valid=[i not in {0, 3, 4} for i in range(6)], windows=windows)
+    folder = make_cache(
+        tmp_path, specs, data, valid=[i not in {0, 3, 4} for i in range(6)], windows=windows
+    )
     (group,) = parsed(folder)[0]["unserved"]["codes"]
     dataset = CachedDataset(folder)
     counts = [max((n - 3) // 2 + 1, 1 if short == "pad" else 0) for n in lengths]
@@ -252,7 +296,9 @@ def test_of_a_cache_with_windows_the_first_of_each_episode_is_told(tmp_path, sho
 
 
 def test_a_cache_of_which_nothing_is_valid_says_why_nothing_is_served(tmp_path):
-    folder = make_cache(tmp_path, {"x": ArraySpec("float32", ())}, [{"x": np.float32(1)}] * 3, valid=[False] * 3)
+    folder = make_cache(
+        tmp_path, {"x": ArraySpec("float32", ())}, [{"x": np.float32(1)}] * 3, valid=[False] * 3
+    )
     unserved = parsed(folder)[0]["unserved"]
     assert "none of the 3 samples is valid" in unserved["why"]
     assert [row[5] for row in unserved["codes"][0]["rows"]] == [None] * 3
@@ -261,15 +307,26 @@ def test_a_cache_of_which_nothing_is_valid_says_why_nothing_is_served(tmp_path):
 
 def test_a_cache_without_samples_has_its_page(tmp_path):
     said, _ = parsed(make_cache(tmp_path, {"x": ArraySpec("float32", ())}, []))
-    assert (said["cache"]["samples"], said["shards"], said["strip"], said["changed"]) == (0, [], [], None)
+    assert (said["cache"]["samples"], said["shards"], said["strip"], said["changed"]) == (
+        0,
+        [],
+        [],
+        None,
+    )
 
 
 def test_the_lengths_of_a_dimension_are_read_once_for_all_its_fields(tmp_path, monkeypatch):
     specs = {f"x{i}": ArraySpec("float32", (), "P") for i in range(5)}
-    cache = open_cache(make_cache(tmp_path, specs, [dict.fromkeys(specs, np.ones(i, np.float32)) for i in range(3)]))
+    cache = open_cache(
+        make_cache(
+            tmp_path, specs, [dict.fromkeys(specs, np.ones(i, np.float32)) for i in range(3)]
+        )
+    )
     asked = []
     lengths = type(cache).lengths
-    monkeypatch.setattr(type(cache), "lengths", lambda self, dim, *of: asked.append(dim) or lengths(self, dim, *of))
+    monkeypatch.setattr(
+        type(cache), "lengths", lambda self, dim, *of: asked.append(dim) or lengths(self, dim, *of)
+    )
     said = _cache_contents(cache, provenance(cache))
     assert asked == ["P"]
     assert [field["rows"] for field in said["fields"]] == [[0, 1, 2]] * 5
@@ -279,23 +336,34 @@ def test_the_lengths_of_a_dimension_are_read_once_for_all_its_fields(tmp_path, m
 def test_fields_that_are_cut_otherwise_than_the_root_group_says_count_for_no_shard(tmp_path, k):
     specs = {"joints": ArraySpec("float32", (3,))}
     cache = make_cache(tmp_path, specs, [{"joints": np.ones(3, np.float32)}] * 9, k=2)
-    rewritten(cache, "zarr.json", lambda said: said["attributes"]["datacheck"].update(shard_samples=k))
+    rewritten(
+        cache, "zarr.json", lambda said: said["attributes"]["datacheck"].update(shard_samples=k)
+    )
     said, _ = parsed(cache)
     assert said["checked"]["all_problems"] == 0
     shards = [
-        [g, first, min(9, first + k), min(9, first + k) - first, 0, None] for g, first in enumerate(range(0, 9, k))
+        [g, first, min(9, first + k), min(9, first + k) - first, 0, None]
+        for g, first in enumerate(range(0, 9, k))
     ]
     assert said["shards"] == shards
-    assert said["fields"][0]["stored"] == sum(f.stat().st_size for f in (cache / "fields/joints").glob("c.*"))
+    assert said["fields"][0]["stored"] == sum(
+        f.stat().st_size for f in (cache / "fields/joints").glob("c.*")
+    )
 
 
 def test_compressed_fields_are_told_with_what_they_take(tmp_path):
     data = [{"x": np.zeros((64, 64), np.float32)} for _ in range(4)]
-    folder = make_cache(tmp_path, {"x": ArraySpec("float32", (64, 64))}, data, codec=Codec("zstd", 5))
+    folder = make_cache(
+        tmp_path, {"x": ArraySpec("float32", (64, 64))}, data, codec=Codec("zstd", 5)
+    )
     said, _ = parsed(folder)
     assert said["cache"]["compression"] == "zstd:5"
     assert said["fields"][0]["raw"] == 4 * 64 * 64 * 4
-    assert said["fields"][0]["stored"] == sum(f.stat().st_size for f in (folder / "fields/x").glob("c.*")) < 2000
+    assert (
+        said["fields"][0]["stored"]
+        == sum(f.stat().st_size for f in (folder / "fields/x").glob("c.*"))
+        < 2000
+    )
 
 
 def test_pictures_are_of_valid_samples_and_of_those_that_stand_in_for_others(built):
@@ -335,7 +403,9 @@ def test_damage_that_is_found_while_samples_are_drawn_is_a_problem(damaged):
 @pytest.fixture
 def damaged(built, tmp_path):
     """A copy of a cache whose files may be written."""
-    return shutil.copytree(built[1].path, tmp_path / built[1].path.name, copy_function=shutil.copyfile)
+    return shutil.copytree(
+        built[1].path, tmp_path / built[1].path.name, copy_function=shutil.copyfile
+    )
 
 
 def flip(path, at=0):
@@ -344,7 +414,9 @@ def flip(path, at=0):
     path.write_bytes(raw)
 
 
-@pytest.mark.parametrize("name", ["fields/joints/c.0.0.0", "zarr.json", "samples/key/c.0", "findings.json"])
+@pytest.mark.parametrize(
+    "name", ["fields/joints/c.0.0.0", "zarr.json", "samples/key/c.0", "findings.json"]
+)
 def test_a_missing_file_is_named(damaged, name):
     (damaged / name).unlink()
     said, _ = parsed(damaged)
@@ -356,11 +428,15 @@ def test_a_missing_file_is_named(damaged, name):
 @pytest.mark.parametrize(
     ("name", "word"),
     [
-        ("manifest.json", "damaged"), ("inputs.json", "inputs.json"), ("findings.json", "findings.json"),
-        ("sources.json", "sources.json"), ("samples/made/c.0", "samples/made"), ("samples/key/c.0", "samples/key"),
+        ("manifest.json", "damaged"),
+        ("inputs.json", "inputs.json"),
+        ("findings.json", "findings.json"),
+        ("sources.json", "sources.json"),
+        ("samples/made/c.0", "samples/made"),
+        ("samples/key/c.0", "samples/key"),
         ("rows/P/length/zarr.json", "rows/P/length"),
     ],
-)  # fmt: skip
+)
 def test_what_is_damaged_and_shown_is_found_also_by_a_quick_check(damaged, name, word):
     flip(damaged / name)
     said, _ = parsed(damaged)
@@ -368,7 +444,9 @@ def test_what_is_damaged_and_shown_is_found_also_by_a_quick_check(damaged, name,
     assert word in said["checked"]["problems"][0]["what"]
 
 
-def test_damage_that_the_comparison_with_the_earlier_cache_meets_is_damage_of_the_cache(built, tmp_path):
+def test_damage_that_the_comparison_with_the_earlier_cache_meets_is_damage_of_the_cache(
+    built, tmp_path
+):
     place = shutil.copytree(built[1].path.parent, tmp_path / "split", copy_function=shutil.copy2)
     first, second = (place / one.path.name for one in built)
     os.utime(first, (1e9, 1e9))
@@ -399,7 +477,9 @@ def test_what_is_damaged_in_a_shard_is_found_by_a_full_check_and_the_rest_is_sho
     assert said["provenance"]["build"] == {}
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"built": ["x"], "not_made": [1]}', '{"built": {"a": 1}}', "\x80"])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"built": ["x"], "not_made": [1]}', '{"built": {"a": 1}}', "\x80"]
+)
 def test_nothing_guards_build_json_and_nothing_rests_on_it(damaged, text):
     (damaged / "build.json").write_bytes(text.encode("latin1"))
     assert parsed(damaged)[0]["checked"]["all_problems"] == 0
@@ -418,12 +498,22 @@ def rewritten(folder, name, change):
 @pytest.mark.parametrize(
     ("part", "value"),
     [
-        ("transforms", None), ("transforms", 3), ("transforms", "ab"), ("transforms", {"a": 1}),
-        ("transforms", [None, 3]), ("transforms", [{"function": 3}]), ("transforms", [{"use": [1], "options": 4}]),
-        ("schema", 3), ("schema", None), ("schema", {"fields": {"cloud": {"shape": "ab"}}}),
-        ("schema", {"fields": {"cloud": 3}}), ("sources", [1]), ("layout", 3), ("codec", {}),
+        ("transforms", None),
+        ("transforms", 3),
+        ("transforms", "ab"),
+        ("transforms", {"a": 1}),
+        ("transforms", [None, 3]),
+        ("transforms", [{"function": 3}]),
+        ("transforms", [{"use": [1], "options": 4}]),
+        ("schema", 3),
+        ("schema", None),
+        ("schema", {"fields": {"cloud": {"shape": "ab"}}}),
+        ("schema", {"fields": {"cloud": 3}}),
+        ("sources", [1]),
+        ("layout", 3),
+        ("codec", {}),
     ],
-)  # fmt: skip
+)
 def test_documents_of_a_right_digest_that_make_no_sense_are_no_crash(built, tmp_path, part, value):
     place = shutil.copytree(built[1].path.parent, tmp_path / "split", copy_function=shutil.copy2)
     folder = place / built[1].path.name
@@ -433,16 +523,19 @@ def test_documents_of_a_right_digest_that_make_no_sense_are_no_crash(built, tmp_
 
 
 @pytest.mark.parametrize(
-    "windows", [{"length": "x"}, {"what": 3}, {"dim": "none", "length": 3}, {"dim": "P", "delta_indices": 3}]
+    "windows",
+    [{"length": "x"}, {"what": 3}, {"dim": "none", "length": 3}, {"dim": "P", "delta_indices": 3}],
 )
 def test_windows_that_make_no_sense_say_why_nothing_is_told_of_what_is_served(damaged, windows):
-    rewritten(damaged, "zarr.json", lambda said: said["attributes"]["datacheck"].update(windows=windows))
+    rewritten(
+        damaged, "zarr.json", lambda said: said["attributes"]["datacheck"].update(windows=windows)
+    )
     said, _ = parsed(damaged)
     assert said["checked"]["all_problems"] == 0
     assert said["unserved"]["why"]
 
 
-# ------------------------------------------------------------------------------- hostile names, bounds
+# ---------------------------------------------------------------------------- hostile names, bounds
 
 
 def evil_cache(place, evil):
@@ -455,21 +548,40 @@ def evil_cache(place, evil):
     }
     data = [{f"a{name}": np.float32(i), "t": evil} for i in range(9)]
     keys = [f"{n} {evil}" for n in range(9)]
-    folder = make_cache(place, specs, data, keys=keys, valid=[i % 3 > 0 for i in range(9)], split="s")
+    folder = make_cache(
+        place, specs, data, keys=keys, valid=[i % 3 > 0 for i in range(9)], split="s"
+    )
     root = json.loads((folder / "zarr.json").read_text())
-    root["attributes"]["datacheck"] |= {"pipeline": evil, "schema": evil, "split": evil, "windows": None}
+    root["attributes"]["datacheck"] |= {
+        "pipeline": evil,
+        "schema": evil,
+        "split": evil,
+        "windows": None,
+    }
     said = {
-        "pipeline": evil, "schema": {"fields": {f"a{name}": {"shape": [], "unit": evil}}, evil: [evil]}, "layout": [],
+        "pipeline": evil,
+        "schema": {"fields": {f"a{name}": {"shape": [], "unit": evil}}, evil: [evil]},
+        "layout": [],
         "transforms": [
-            {"use": evil, "version": evil, "options": {evil: evil}}, {"function": [evil, evil], "source": evil},
+            {"use": evil, "version": evil, "options": {evil: evil}},
+            {"function": [evil, evil], "source": evil},
         ],
-        "sources": evil, "codec": evil, "values": evil,
-    }  # fmt: skip
+        "sources": evil,
+        "codec": evil,
+        "values": evil,
+    }
     documents = {
-        "zarr.json": root, "inputs.json": {"said": said, "recipe": evil}, "sources.json": {"files": {evil: [3, evil]}},
+        "zarr.json": root,
+        "inputs.json": {"said": said, "recipe": evil},
+        "sources.json": {"files": {evil: [3, evil]}},
         "findings.json": {key: [evil, "DC301"] for key in keys[::3]},
-        "build.json": {"built": evil, "host": evil, "not_made": dict.fromkeys(keys, evil), "numpy": evil},
-    }  # fmt: skip
+        "build.json": {
+            "built": evil,
+            "host": evil,
+            "not_made": dict.fromkeys(keys, evil),
+            "numpy": evil,
+        },
+    }
     (folder / "manifest.json").unlink()
     for file, document in documents.items():
         (folder / file).unlink(missing_ok=True)
@@ -486,7 +598,9 @@ def test_nothing_of_the_users_is_parsed_as_markup(tmp_path, name):
     assert found == tags
     assert said["cache"]["pipeline"] == (evil if len(evil) <= 1000 else f"{evil[:998]} …")
     rows = {row[1] for group in said["unserved"]["codes"] for row in group["rows"]}
-    assert rows == {key if len(key) <= 300 else f"{key[:298]} …" for key in (f"{n} {evil}" for n in (0, 3, 6))}
+    assert rows == {
+        key if len(key) <= 300 else f"{key[:298]} …" for key in (f"{n} {evil}" for n in (0, 3, 6))
+    }
 
 
 def test_keys_and_paths_that_are_no_utf_8_are_spelled(tmp_path, built):
@@ -516,7 +630,9 @@ def large(place, samples, k, key, codes):
     grid = layout.fixed_grid(ArraySpec("float32", ()), samples, k)
     values = np.arange(samples, dtype=np.float32)
     parts = [values[g * k : (g + 1) * k] for g in range(grid.shards)]
-    writer.array("fields/x", grid, layout.field_attributes(ArraySpec("float32", ())), parts, "sample")
+    writer.array(
+        "fields/x", grid, layout.field_attributes(ArraySpec("float32", ())), parts, "sample"
+    )
     keys = [key.format(i) for i in range(samples)]
     writer.ragged_table("key", layout.KEY_DIM, "text", [one.encode() for one in keys])
     writer.ragged_table("origin", layout.ORIGIN_DIM, "json", [b"[]"] * samples)
@@ -527,8 +643,12 @@ def large(place, samples, k, key, codes):
     writer.digests()
     writer.groups(layout.Root(folder.name, "tiny", "tiny", "all", samples, k))
     bad = [one for one, good in zip(keys, valid.tolist(), strict=True) if not good]
-    (folder / "findings.json").write_text(json.dumps({one: [codes(i)] for i, one in enumerate(bad)}))
-    (folder / "sources.json").write_text(json.dumps({"files": {one: [1, "0" * 32] for one in keys[:1000]}}))
+    (folder / "findings.json").write_text(
+        json.dumps({one: [codes(i)] for i, one in enumerate(bad)})
+    )
+    (folder / "sources.json").write_text(
+        json.dumps({"files": {one: [1, "0" * 32] for one in keys[:1000]}})
+    )
     (folder / "inputs.json").write_text(json.dumps({"said": {"pipeline": "tiny"}, "recipe": ""}))
     write_manifest(folder, measure_files(folder), "0" * 32)
     return folder

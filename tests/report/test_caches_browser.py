@@ -16,7 +16,9 @@ from tests.report.test_browser import browser, pytestmark, texts
 from tests.report.test_caches import built, evil_cache
 
 __all__ = ["browser", "built", "pytestmark"]
-ELEMENTS = "return document.querySelectorAll('script, style, img, iframe, a, form, object, link').length"
+ELEMENTS = (
+    "return document.querySelectorAll('script, style, img, iframe, a, form, object, link').length"
+)
 
 
 @pytest.fixture
@@ -28,10 +30,18 @@ def opened(browser, tmp_path):
         file.write_bytes(cache_page(cache_summary(folder, **options)))
         browser.get_log("browser"), browser.get_log("performance")
         browser.get(file.as_uri())
-        browser.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+        browser.execute_async_script(
+            "requestAnimationFrame(() => requestAnimationFrame(arguments[0]))"
+        )
         said = [json.loads(line["message"])["message"] for line in browser.get_log("performance")]
-        asked = [m["params"]["request"]["url"] for m in said if m["method"] == "Network.requestWillBeSent"]
-        return browser.get_log("browser"), [url for url in asked if not url.startswith(("file:", "data:"))]
+        asked = [
+            m["params"]["request"]["url"]
+            for m in said
+            if m["method"] == "Network.requestWillBeSent"
+        ]
+        return browser.get_log("browser"), [
+            url for url in asked if not url.startswith(("file:", "data:"))
+        ]
 
     return open_page
 
@@ -39,10 +49,12 @@ def opened(browser, tmp_path):
 @pytest.mark.parametrize(
     ("valid", "said"),
     [
-        ([True], "the sample is served"), ([False], "the sample is not served"),
-        ([True, True], "all 2 samples are served"), ([True, False], "1 of 2 samples is served"),
+        ([True], "the sample is served"),
+        ([False], "the sample is not served"),
+        ([True, True], "all 2 samples are served"),
+        ([True, False], "1 of 2 samples is served"),
     ],
-)  # fmt: skip
+)
 def test_of_one_sample_the_verdict_says_one(browser, opened, tmp_path, valid, said):
     samples = [{"x": np.float32(n)} for n, _ in enumerate(valid)]
     opened(make_cache(tmp_path, {"x": ArraySpec("float32")}, samples, valid=valid))
@@ -54,34 +66,53 @@ def test_every_section_is_drawn_without_an_error_or_a_request(browser, opened, b
     assert opened(second.path, depth="full") == ([], [])
     assert browser.title == f"OK tiny all {second.path.name} · datacheck"
     assert texts(browser, "h1") == [
-        f"Finished, every byte is as it was written; {second.valid} of {second.samples} samples are served"
+        f"Finished, every byte is as it was written; {second.valid} of {second.samples} samples "
+        f"are served"
     ]
     assert texts(browser, "main h2") == [
-        "Samples that are not served", "Fields", "Pictures", "Shards", "Since the last build", "How this was made",
-    ]  # fmt: skip
+        "Samples that are not served",
+        "Fields",
+        "Pictures",
+        "Shards",
+        "Since the last build",
+        "How this was made",
+    ]
     assert len(texts(browser, "#shards tbody tr")) == second.shards
     assert texts(browser, "#shards tbody .badge").count("unchanged") == second.reuse.linked
     assert "900.npz" in "".join(texts(browser, "#changes tbody"))
-    browser.execute_script("document.querySelectorAll('#unserved details').forEach((d) => { d.open = true; })")
-    asked = [text for text in texts(browser, "#unserved .foot .key") if text.startswith("datacheck explain")]
-    assert sorted(asked) == [f"datacheck explain {code}" for code in ("DC101", "DC201", "DC221", "DC301")]
+    browser.execute_script(
+        "document.querySelectorAll('#unserved details').forEach((d) => { d.open = true; })"
+    )
+    asked = [
+        text
+        for text in texts(browser, "#unserved .foot .key")
+        if text.startswith("datacheck explain")
+    ]
+    assert sorted(asked) == [
+        f"datacheck explain {code}" for code in ("DC101", "DC201", "DC221", "DC301")
+    ]
     assert opened(first.path) == ([], [])
     assert texts(browser, "main h2")[4] == "In the later build"
     assert texts(browser, "h1")[0].startswith("Finished, no file is missing or cut short; ")
     assert f"datacheck cache verify {first.path}" in texts(browser, "#verdict .key")
 
 
-def test_the_page_of_a_damaged_cache_says_what_was_found_and_what_to_do(browser, opened, built, tmp_path):
+def test_the_page_of_a_damaged_cache_says_what_was_found_and_what_to_do(
+    browser, opened, built, tmp_path
+):
     folder = shutil.copytree(built[1].path, tmp_path / "it's a copy", copy_function=shutil.copyfile)
     (folder / "fields/joints/c.0.0.0").unlink()
     assert opened(folder) == ([], [])
     assert texts(browser, ".word") == ["DAMAGED"]
     assert texts(browser, "main h2") == ["What is wrong"]
     assert [cell.split(" (")[0] for cell in texts(browser, "#problems tbody tr > *")][:2] == [
-        "fields/joints/c.0.0.0", "missing",
-    ]  # fmt: skip
+        "fields/joints/c.0.0.0",
+        "missing",
+    ]
     assert "datacheck cache repair" in "".join(texts(browser, "#problems .card"))
-    assert texts(browser, "#problems .key") == [shlex.join(["datacheck", "cache", "verify", str(folder)])]
+    assert texts(browser, "#problems .key") == [
+        shlex.join(["datacheck", "cache", "verify", str(folder)])
+    ]
 
 
 def test_pictures_of_samples_can_be_opened_one_after_the_other(browser, opened, tmp_path):
@@ -92,21 +123,27 @@ def test_pictures_of_samples_can_be_opened_one_after_the_other(browser, opened, 
     captions = texts(browser, "#previews ul:first-of-type .caption")
     assert len(captions) == 6
     assert "sample/000004" not in captions
-    assert texts(browser, "#previews ul:last-of-type .caption")[-1] == texts(browser, "#unserved td .key")[0]
+    assert (
+        texts(browser, "#previews ul:last-of-type .caption")[-1]
+        == texts(browser, "#unserved td .key")[0]
+    )
     browser.execute_script("document.querySelector('#previews .thumb').scrollIntoView()")
     browser.execute_script("document.querySelector('#previews .thumb').click()")
     assert texts(browser, "dialog .top .key") == captions[:1]
     assert texts(browser, "dialog .said") == ["Valid samples: spread over all that are served"]
     assert texts(browser, "dialog h4") == ["xyz"]
     browser.execute_script(
-        "[...document.querySelectorAll('dialog button')].find((b) => b.textContent === 'Next').click()"
+        "[...document.querySelectorAll('dialog button')].find((b) => b.textContent === "
+        "'Next').click()"
     )
     assert texts(browser, "dialog .top .key") == captions[1:2]
 
 
 def test_many_shards_are_shown_fifty_at_a_time(browser, opened, tmp_path):
     specs = {"x": ArraySpec("float32", ())}
-    folder = make_cache(tmp_path, specs, [{"x": np.float32(i)} for i in range(240)], k=2, codec=Codec("zstd", 3))
+    folder = make_cache(
+        tmp_path, specs, [{"x": np.float32(i)} for i in range(240)], k=2, codec=Codec("zstd", 3)
+    )
     assert opened(folder) == ([], [])
     rows = "#shards tbody tr"
     assert len(texts(browser, rows)) == 50
@@ -115,8 +152,14 @@ def test_many_shards_are_shown_fifty_at_a_time(browser, opened, tmp_path):
     browser.execute_script(f"{buttons}[1].click(); {buttons}[1].click()")
     assert texts(browser, "#shards [role=status]") == ["101 to 120 of 120"]
     assert texts(browser, f"{rows} th") == [str(n) for n in range(100, 120)]
-    assert browser.execute_script(f"return [{buttons}[0].disabled, {buttons}[1].disabled]") == [False, True]
-    assert browser.execute_script("return document.querySelectorAll('#shards svg rect.fit').length") == 120
+    assert browser.execute_script(f"return [{buttons}[0].disabled, {buttons}[1].disabled]") == [
+        False,
+        True,
+    ]
+    assert (
+        browser.execute_script("return document.querySelectorAll('#shards svg rect.fit').length")
+        == 120
+    )
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -125,7 +168,9 @@ def test_no_text_is_markup_or_acts_on_what_shows_it(browser, opened, tmp_path, n
     elements = browser.execute_script(ELEMENTS)
     assert opened(evil_cache(tmp_path / "evil", HOSTILE[name])) == ([], [])
     assert browser.execute_script(ELEMENTS) == elements
-    assert leaks("".join(texts(browser, "header, nav, main")) + browser.title, allowed="\n\t") == set()
+    assert (
+        leaks("".join(texts(browser, "header, nav, main")) + browser.title, allowed="\n\t") == set()
+    )
     assert len(texts(browser, "main h2")) == 5
 
 
@@ -149,8 +194,10 @@ def test_the_page_can_be_walked_through_by_keyboard_and_by_its_landmarks(browser
     for every in (
         "[...document.querySelectorAll('section')]"
         ".every((s) => document.getElementById(s.getAttribute('aria-labelledby')))",
-        "[...document.querySelectorAll('table')].every((t) => t.caption && t.querySelector('th[scope=col]'))",
-        "[...document.querySelectorAll('.scroll')].every((s) => s.tabIndex === 0 && s.getAttribute('aria-label'))",
+        "[...document.querySelectorAll('table')].every((t) => t.caption && "
+        "t.querySelector('th[scope=col]'))",
+        "[...document.querySelectorAll('.scroll')].every((s) => s.tabIndex === 0 && "
+        "s.getAttribute('aria-label'))",
         "[...document.querySelectorAll('button')].every((e) => e.textContent.trim())",
         "[...document.querySelectorAll('svg')]"
         ".every((s) => s.getAttribute('aria-label') || s.getAttribute('aria-hidden'))",
@@ -158,7 +205,9 @@ def test_the_page_can_be_walked_through_by_keyboard_and_by_its_landmarks(browser
         assert browser.execute_script(f"return {every}")
 
 
-def test_when_a_cache_was_built_is_not_made_up_where_nothing_says_it(browser, opened, built, tmp_path):
+def test_when_a_cache_was_built_is_not_made_up_where_nothing_says_it(
+    browser, opened, built, tmp_path
+):
     folder = shutil.copytree(built[1].path, tmp_path / "copy", copy_function=shutil.copyfile)
     (folder / "build.json").unlink()
     assert opened(folder) == ([], [])

@@ -37,14 +37,17 @@ def written(rule):
 
 
 def test_every_rule_has_a_page_and_no_page_is_left_behind():
-    assert sorted(p.name for p in FOLDER.iterdir() if p.name != "README.md") == [f"{code}.md" for code in catalogue()]
+    assert sorted(p.name for p in FOLDER.iterdir() if p.name != "README.md") == [
+        f"{code}.md" for code in catalogue()
+    ]
 
 
 @EACH
 def test_a_page_is_made_from_the_english_one_of_today(rule):
     _, digest, *_ = (line for line in written(rule).splitlines() if line)
     assert digest == f"<!-- english: {english_digest(rule)} -->", (
-        f"{rule.code}: the English page has changed; bring datacheck/rules/zh/{rule.code}.md in step, "
+        f"{rule.code}: the English page has changed; bring datacheck/rules/zh/{rule.code}.md in "
+        f"step, "
         f"then write into it <!-- english: {english_digest(rule)} -->"
     )
 
@@ -72,9 +75,13 @@ def test_a_page_has_the_codes_options_and_numbers_of_the_english_one(rule):
 
 @EACH
 def test_options_are_as_many_and_in_the_same_order(rule):
-    original, translated = (page.sections["Options"].splitlines() for page in (english(rule), chinese(rule)))
+    original, translated = (
+        page.sections["Options"].splitlines() for page in (english(rule), chinese(rule))
+    )
     names = [re.match("- ([a-z_]+)", line)[1] for line in original if line != "none"]
-    assert translated == ["无"] or [re.match("- ([a-z_]+)", line)[1] for line in translated] == names
+    assert (
+        translated == ["无"] or [re.match("- ([a-z_]+)", line)[1] for line in translated] == names
+    )
     assert len(translated) == len(original)
 
 
@@ -84,8 +91,15 @@ def test_the_guards_see_what_a_translation_loses():
         "- rescue: share of the offenders that a factor must bring into range to be named (0.9)."
     )
     assert lost("Options", page.sections["Options"], "- rescue：某个倍数（0.9）。") == set()
-    assert lost("Options", page.sections["Options"], "- share：某个倍数（0.8）。") == {"option rescue", "0.9"}
-    said = lost("What", "At most 20 % of DC109, 3 mm, 8,192 points of `size`.", "DC10 最多 20 m，81,92 点，`siz`。")
+    assert lost("Options", page.sections["Options"], "- share：某个倍数（0.8）。") == {
+        "option rescue",
+        "0.9",
+    }
+    said = lost(
+        "What",
+        "At most 20 % of DC109, 3 mm, 8,192 points of `size`.",
+        "DC10 最多 20 m，81,92 点，`siz`。",
+    )
     assert said == {"20 %", "DC109", "3 mm", "8,192", "`size`"}
 
 
@@ -101,14 +115,21 @@ def test_the_digest_is_of_what_is_said_and_not_of_where_lines_end():
         return english_digest(replace(rule, judge=judge))
 
     assert told(rule.doc) == today
-    assert told(rule.doc.replace("``size``: diagonal of the", "``size``:\n    diagonal of the")) == today
+    assert (
+        told(rule.doc.replace("``size``: diagonal of the", "``size``:\n    diagonal of the"))
+        == today
+    )
     assert told(rule.doc.replace("(0.9)", "(0.8)")) != today
-    assert told(rule.doc.replace("size: 1500", "size: 1600")) == today  # an example is no part of the Chinese file
+    assert (
+        told(rule.doc.replace("size: 1500", "size: 1600")) == today
+    )  # an example is no part of the Chinese file
     assert chinese(replace(rule, code="X201")) is None
 
 
 @pytest.mark.parametrize("width", [60, 80, 110])
-def test_on_the_terminal_a_page_keeps_to_its_cells_and_begins_no_line_with_closing_punctuation(width):
+def test_on_the_terminal_a_page_keeps_to_its_cells_and_begins_no_line_with_closing_punctuation(
+    width,
+):
     for code, rule in catalogue().items():
         page = chinese(rule)
         shown = plain(rule, page, width)
@@ -124,7 +145,11 @@ def test_on_the_terminal_a_page_keeps_to_its_cells_and_begins_no_line_with_closi
 def test_the_first_line_names_severity_level_roles_and_needs():
     rule = catalogue()["DC201"]
     said = "错误；按样本判断；针对 role 为 joints、points、pose、position 的字段；"
-    assert chinese(rule).identity == said + "未通过 DC109、DC122、DC125、DC221、DC222 的样本不作判断"
+    assert (
+        chinese(rule).identity == said + "未通过 DC109、DC122、DC125、DC221、DC222 的样本不作判断"
+    )
     kinds = Counter(chinese(r).identity.partition("；")[0] for r in catalogue().values())
     severities = Counter(r.severity.value for r in catalogue().values())
-    assert kinds == Counter({"错误": severities["error"], "警告": severities["warning"], "提示": severities["info"]})
+    assert kinds == Counter(
+        {"错误": severities["error"], "警告": severities["warning"], "提示": severities["info"]}
+    )

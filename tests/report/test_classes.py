@@ -18,7 +18,9 @@ from datacheck.schema.load import parse_schema
 from datacheck.schema.model import FieldSpec
 
 HEAD = 'datacheck: 1\nname: s\nsamples: {files: "{split}/{file}"}\nfields:\n'
-POINTS = HEAD + "  xyz: {role: points, shape: [P, 3]}\n  label: {role: class, shape: [P], classes: 4}\n"
+POINTS = (
+    HEAD + "  xyz: {role: points, shape: [P, 3]}\n  label: {role: class, shape: [P], classes: 4}\n"
+)
 SPLITS = "splits: {key: file, disjoint: [train, val, test]}\n"
 
 
@@ -31,16 +33,25 @@ def table_of(rows, name="label", present=None, **columns):
     known = counts.sum(axis=1) > 0 if present is None else np.array(present, bool)
     keys = [f"{n}.npy" for n in range(len(rows))]
     return Table(
-        keys=keys, files=keys, inner=[""] * len(rows), splits=[split for split, _ in rows], groups=[""] * len(rows),
-        reasons=[""] * len(rows), status=np.full(len(rows), CHECKED, np.int8), nbytes=np.full(len(rows), 9),
-        columns={f"{name}:classes": Measured(counts, known)} | {k: Measured(v, known) for k, v in columns.items()},
-    )  # fmt: skip
+        keys=keys,
+        files=keys,
+        inner=[""] * len(rows),
+        splits=[split for split, _ in rows],
+        groups=[""] * len(rows),
+        reasons=[""] * len(rows),
+        status=np.full(len(rows), CHECKED, np.int8),
+        nbytes=np.full(len(rows), 9),
+        columns={f"{name}:classes": Measured(counts, known)}
+        | {k: Measured(v, known) for k, v in columns.items()},
+    )
 
 
 def made(rows, schema=POINTS + SPLITS, codes=None, reference=None, **more):
     table = table_of(rows, **more)
     then = None if reference is None else table_of(reference, more.get("name", "label"))
-    return list(class_shares(table, parse_schema(schema), Texts.of(codes or [""] * len(rows)), then))
+    return list(
+        class_shares(table, parse_schema(schema), Texts.of(codes or [""] * len(rows)), then)
+    )
 
 
 def counted(said):
@@ -48,23 +59,43 @@ def counted(said):
 
 
 def test_labels_are_summed_by_split_those_that_differ_most_first():
-    (said,) = made([("val", {0: 5, 1: 5}), ("train", {0: 60, 1: 20, 2: 10}), ("train", {1: 10}), ("val", {})])
+    (said,) = made(
+        [("val", {0: 5, 1: 5}), ("train", {0: 60, 1: 20, 2: 10}), ("train", {1: 10}), ("val", {})]
+    )
     assert (said["field"], said["what"], said["splits"]) == ("label", "point", ["train", "val"])
-    assert (said["of"], said["samples"], said["then"], said["rest"]) == ([100, 10], [2, 1], None, None)
+    assert (said["of"], said["samples"], said["then"], said["rest"]) == (
+        [100, 10],
+        [2, 1],
+        None,
+        None,
+    )
     # 60 % against 50 %, 30 % against 50 %, 10 % against none
-    assert [(row["name"], row["counts"]) for row in said["rows"]] == [("1", [30, 5]), ("0", [60, 5]), ("2", [10, 0])]
+    assert [(row["name"], row["counts"]) for row in said["rows"]] == [
+        ("1", [30, 5]),
+        ("0", [60, 5]),
+        ("2", [10, 0]),
+    ]
     assert said["nowhere"] == {"many": 1, "names": ["3"]}
-    assert (said["folded"], said["left_out"], said["without"], said["more_splits"]) == (False, 0, [], 0)
+    assert (said["folded"], said["left_out"], said["without"], said["more_splits"]) == (
+        False,
+        0,
+        [],
+        0,
+    )
 
 
 def test_the_reference_stands_beside_the_same_split():
     rows = [("train", {0: 3, 1: 1}), ("val", {0: 1}), ("test", {0: 2})]
-    (said,) = made(rows, reference=[("train", {0: 8}), ("train", {2: 2}), ("val", {1: 4}), ("other", {3: 9})])
+    (said,) = made(
+        rows, reference=[("train", {0: 8}), ("train", {2: 2}), ("val", {1: 4}), ("other", {3: 9})]
+    )
     assert said["splits"] == ["train", "val", "test"]
     assert (said["of"], said["then"]) == ([4, 1, 2], [10, 4, None])
     assert {row["name"]: (row["counts"], row["then"]) for row in said["rows"]} == {
-        "0": ([3, 1, 2], [8, 0, 0]), "1": ([1, 0, 0], [0, 4, 0]), "2": ([0, 0, 0], [2, 0, 0]),
-    }  # fmt: skip
+        "0": ([3, 1, 2], [8, 0, 0]),
+        "1": ([1, 0, 0], [0, 4, 0]),
+        "2": ([0, 0, 0], [2, 0, 0]),
+    }
 
 
 def test_one_split_or_none_is_one_column_the_most_frequent_class_first():
@@ -92,14 +123,20 @@ def test_of_many_classes_thirty_are_shown_and_the_others_added_up():
     assert [row["name"] for row in said["rows"]] == [str(n) for n in worst[:MOST_CLASSES]]
     others = worst[MOST_CLASSES:]
     assert said["rest"]["classes"] == 30
-    assert said["rest"]["counts"] == [sum(train[n] for n in others), sum(val.get(n, 0) for n in others)]
+    assert said["rest"]["counts"] == [
+        sum(train[n] for n in others),
+        sum(val.get(n, 0) for n in others),
+    ]
     assert said["rest"]["most"] == pytest.approx(max(spread[n] for n in others))
     assert said["rest"]["lacking"] == [0, int(59 in others)]
 
 
 def test_of_two_hundred_classes_those_that_share_a_place_are_one_row():
     schema = HEAD + "  label: {role: class, shape: [P], classes: 200}\n"
-    (said,) = made([("train", {n: 1 + (n == 130) for n in range(200)}), ("val", dict.fromkeys(range(200), 1))], schema)
+    (said,) = made(
+        [("train", {n: 1 + (n == 130) for n in range(200)}), ("val", dict.fromkeys(range(200), 1))],
+        schema,
+    )
     assert said["folded"]
     assert len(said["rows"]) == MOST_CLASSES
     assert said["rows"][0] == {"name": "2 or 66 or 130", "counts": [5, 4], "then": None}
@@ -113,7 +150,9 @@ def test_placeholders_and_labels_in_the_place_of_another_are_left_out_and_counte
 
 
 @pytest.mark.parametrize(("high", "folded"), [(63, False), (64, True)])
-def test_undeclared_classes_have_a_place_of_their_own_only_where_they_are_known_to_be_small(high, folded):
+def test_undeclared_classes_have_a_place_of_their_own_only_where_they_are_known_to_be_small(
+    high, folded
+):
     schema = HEAD + "  label: {role: class, shape: [P]}\n"
     ends = {"label:min": np.zeros((1, 1)), "label:max": np.full((1, 1), high)}
     assert made([("", {1: 5})], schema, **ends)[0]["folded"] is folded
@@ -123,11 +162,19 @@ def test_undeclared_classes_have_a_place_of_their_own_only_where_they_are_known_
 def test_what_has_a_label_is_said_where_it_is_known():
     one = HEAD + "  label: {role: class, shape: [], classes: 4}\n"
     assert made([("", {1: 1}), ("", {2: 1})], one)[0]["what"] == "sample"
-    assert made([("", {1: 1}), ("", {2: 2})], HEAD + "  label: {role: class, shape: [H, W]}\n")[0]["what"] == "label"
+    assert (
+        made([("", {1: 1}), ("", {2: 2})], HEAD + "  label: {role: class, shape: [H, W]}\n")[0][
+            "what"
+        ]
+        == "label"
+    )
 
 
 def test_of_more_splits_than_there_is_room_for_the_others_are_counted():
-    (said,) = made([(f"s{n:02d}", {n % 3: 1}) for n in range(MOST_SPLITS + 3)], HEAD + "  label: {role: class}\n")
+    (said,) = made(
+        [(f"s{n:02d}", {n % 3: 1}) for n in range(MOST_SPLITS + 3)],
+        HEAD + "  label: {role: class}\n",
+    )
     assert (len(said["splits"]), said["more_splits"]) == (MOST_SPLITS, 3)
 
 
@@ -135,7 +182,9 @@ def test_columns_of_another_form_are_left_alone():
     schema = parse_schema(POINTS)
     for values in (np.array(["a"], object), np.ones((1, 3), int), np.ones((1, 64))):
         table = table_of([("", {0: 1})])
-        table.columns["label:classes"] = table.columns[":classes"] = Measured(values, np.ones(1, bool))
+        table.columns["label:classes"] = table.columns[":classes"] = Measured(
+            values, np.ones(1, bool)
+        )
         assert list(class_shares(table, schema, Texts.of([""]))) == []
 
 
@@ -152,7 +201,12 @@ def test_classes_are_named_as_declared_but_for_what_is_ignored():
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(["train", "val", "x"]), st.dictionaries(st.integers(0, 63), st.integers(1, 9))))
+    st.lists(
+        st.tuples(
+            st.sampled_from(["train", "val", "x"]),
+            st.dictionaries(st.integers(0, 63), st.integers(1, 9)),
+        )
+    )
 )
 def test_no_label_is_lost(rows):
     said = made(rows, HEAD + "  label: {role: class, classes: 64}\n")
@@ -170,7 +224,10 @@ def test_no_label_is_lost(rows):
 
 
 def test_the_page_of_a_scan_counts_what_the_files_hold_and_its_reference(tmp_path):
-    counts = {"old": {"train": [50, 30, 20], "val": [10, 6, 4]}, "new": {"train": [50, 30, 20], "val": [2, 18, 0]}}
+    counts = {
+        "old": {"train": [50, 30, 20], "val": [10, 6, 4]},
+        "new": {"train": [50, 30, 20], "val": [2, 18, 0]},
+    }
     for version, splits in counts.items():
         for split, often in splits.items():
             (tmp_path / version / split).mkdir(parents=True)
@@ -179,11 +236,23 @@ def test_the_page_of_a_scan_counts_what_the_files_hold_and_its_reference(tmp_pat
                 mine = labels[part::2]
                 xyz = np.random.default_rng(part).normal(size=(len(mine), 3)).astype(np.float32)
                 np.savez(tmp_path / version / split / f"{part}.npz", xyz=xyz, label=mine)
-    (tmp_path / "s.yaml").write_text(POINTS.replace("{file}", "{file}.npz") + SPLITS, encoding="utf-8")
+    (tmp_path / "s.yaml").write_text(
+        POINTS.replace("{file}", "{file}.npz") + SPLITS, encoding="utf-8"
+    )
     for version, reference in (("old", None), ("new", tmp_path / "old.run")):
-        scan(tmp_path / version, tmp_path / "s.yaml", output=tmp_path / f"{version}.run", reference=reference)
+        scan(
+            tmp_path / version,
+            tmp_path / "s.yaml",
+            output=tmp_path / f"{version}.run",
+            reference=reference,
+        )
     (said,) = json.loads(orjson.dumps(run_summary(tmp_path / "new.run")["classes"]))
-    assert (said["what"], said["of"], said["then"], said["samples"]) == ("point", [100, 20], [100, 20], [2, 2])
+    assert (said["what"], said["of"], said["then"], said["samples"]) == (
+        "point",
+        [100, 20],
+        [100, 20],
+        [2, 2],
+    )
     for n, (split, column) in enumerate([("train", 0), ("val", 1)]):
         for name in ("0", "1", "2"):
             row = next(row for row in said["rows"] if row["name"] == name)
@@ -193,7 +262,9 @@ def test_the_page_of_a_scan_counts_what_the_files_hold_and_its_reference(tmp_pat
 
 
 def test_many_fields_of_classes_and_long_names_have_room_and_no_more(made_run):
-    schema = HEAD + "".join(f"  f{n}: {{role: class, shape: [P], classes: 60}}\n" for n in range(40))
+    schema = HEAD + "".join(
+        f"  f{n}: {{role: class, shape: [P], classes: 60}}\n" for n in range(40)
+    )
     folder = made_run(rows=10, failed=0)
     (folder / SCHEMA).write_text(schema, encoding="utf-8")
     rows = [("s" * 5000 + str(n), dict.fromkeys(range(60), 10**6)) for n in range(10)]

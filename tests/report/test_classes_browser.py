@@ -20,7 +20,9 @@ def opened(browser, made_run):
         file.write_bytes(page(run_summary(file.parent) | {"classes": shares}))
         browser.get_log("browser")
         browser.get(file.as_uri())
-        browser.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+        browser.execute_async_script(
+            "requestAnimationFrame(() => requestAnimationFrame(arguments[0]))"
+        )
         return browser.get_log("browser")
 
     return open_page
@@ -28,10 +30,12 @@ def opened(browser, made_run):
 
 def cells(browser, part, table=0):
     return browser.execute_script(
-        "return [...document.querySelectorAll('#classes table')[arguments[0]].querySelectorAll(`${arguments[1]} tr`)]"
+        "return [...document.querySelectorAll('#classes "
+        "table')[arguments[0]].querySelectorAll(`${arguments[1]} tr`)]"
         ".map((row) => [...row.cells].map((cell) => cell.textContent))",
-        table, part,
-    )  # fmt: skip
+        table,
+        part,
+    )
 
 
 def colours(browser):
@@ -42,14 +46,23 @@ def colours(browser):
 
 
 def test_splits_are_columns_and_what_a_split_lacks_is_said(browser, opened):
-    assert opened(made([("train", {0: 60, 1: 30, 2: 10}), ("val", {0: 5, 1: 5}), ("test", {})])) == []
+    assert (
+        opened(made([("train", {0: 60, 1: 30, 2: 10}), ("val", {0: 5, 1: 5}), ("test", {})])) == []
+    )
     assert texts(browser, "#places a")[1:3] == ["Splits and leaks", "Classes"]
     assert texts(browser, "#classes caption") == ["Share of the points of label by class"]
     assert cells(browser, "thead") == [["Class", "train", "val"]]
-    assert cells(browser, "tbody") == [["1", "30 %", "50 %"], ["0", "60 %", "50 %"], ["2", "10 %", "none"]]
+    assert cells(browser, "tbody") == [
+        ["1", "30 %", "50 %"],
+        ["0", "60 %", "50 %"],
+        ["2", "10 %", "none"],
+    ]
     assert cells(browser, "tfoot") == [["All points", "100", "10"], ["Samples with some", "1", "1"]]
     assert texts(browser, "#classes td.lacks") == ["none"]
-    assert texts(browser, "#classes p.small") == ["Declared, and in no sample: 3.", "No labels: test."]
+    assert texts(browser, "#classes p.small") == [
+        "Declared, and in no sample: 3.",
+        "No labels: test.",
+    ]
     for cell in ("th[scope=col]", "tbody th[scope=row]"):
         assert len(texts(browser, f"#classes {cell}")) == 3
     found = colours(browser)
@@ -61,9 +74,15 @@ def test_the_reference_is_a_column_beside_each_split(browser, opened):
     rows, then = [("train", {0: 1, 1: 3}), ("val", {0: 1})], [("train", {0: 1, 1: 1})]
     assert opened(made(rows, reference=then)) == []
     assert cells(browser, "thead") == [["Class", "train", "val"], ["now", "reference"] * 2]
-    spans = "return [...document.querySelectorAll('#classes th[scope=colgroup]')].map((head) => head.colSpan)"
+    spans = (
+        "return [...document.querySelectorAll('#classes th[scope=colgroup]')].map((head) => "
+        "head.colSpan)"
+    )
     assert browser.execute_script(spans) == [2, 2]
-    assert cells(browser, "tbody") == [["0", "25 %", "50 %", "100 %", NOTHING], ["1", "75 %", "50 %", "none", NOTHING]]
+    assert cells(browser, "tbody") == [
+        ["0", "25 %", "50 %", "100 %", NOTHING],
+        ["1", "75 %", "50 %", "none", NOTHING],
+    ]
     assert cells(browser, "tfoot")[0] == ["All points", "4", "2", "1", "none"]
     assert "beside the same split of the reference" in texts(browser, "#classes p.soft")[0]
 
@@ -81,7 +100,10 @@ def test_without_splits_there_is_one_column_and_without_classes_no_section(brows
 
 def test_of_two_hundred_classes_the_others_are_told_in_words(browser, opened):
     schema = HEAD + "  label: {role: class, shape: [P], classes: 200}\n"
-    train, val = dict.fromkeys(range(200), 50), dict.fromkeys(range(30), 50) | dict.fromkeys(range(30, 63), 49)
+    train, val = (
+        dict.fromkeys(range(200), 50),
+        dict.fromkeys(range(30), 50) | dict.fromkeys(range(30, 63), 49),
+    )
     rows = [("train", train), ("val", val), ("val", {0: 7})]
     assert opened(made(rows, schema, codes=["", "", "DC404"])) == []
     body = cells(browser, "tbody")
@@ -101,7 +123,9 @@ def test_beside_nothing_no_difference_is_told(browser, opened):
         assert "differ by" not in " ".join(texts(browser, "#classes p.small"))
     assert opened(made(rows, schema, reference=[("train", dict.fromkeys(range(40), 1))])) == []
     notes = " ".join(texts(browser, "#classes p.small"))
-    assert f"{100 * (25 / 820 - 1 / 40):.3f}" == f"{100 * (1 / 40 - 16 / 820):.3f}" == "0.549"  # of classes 24 and 15
+    assert (
+        f"{100 * (25 / 820 - 1 / 40):.3f}" == f"{100 * (1 / 40 - 16 / 820):.3f}" == "0.549"
+    )  # of classes 24 and 15
     assert "The 10 others: shares differ by at most 0.549 percentage points." in notes
 
 
@@ -114,15 +138,21 @@ def test_names_of_fields_and_splits_are_shown_as_they_are_or_spelled_out(browser
     if shares:
         shares[0]["splits"], shares[0]["without"] = [evil, "val"], [evil]
     assert opened(shares) == []
-    assert [text for text in texts(browser, "#classes, #classes td, #classes th") if leaks(text, "\n\t")] == []
-    made_of = "return document.querySelectorAll('#classes script, #classes img, #classes b, #classes a').length"
+    assert [
+        text for text in texts(browser, "#classes, #classes td, #classes th") if leaks(text, "\n\t")
+    ] == []
+    made_of = (
+        "return document.querySelectorAll('#classes script, #classes img, #classes b, "
+        "#classes a').length"
+    )
     assert browser.execute_script(made_of) == 0
 
 
 @pytest.mark.parametrize("width", [400, 1400])
 def test_many_splits_make_the_page_no_wider(browser, opened, width):
     browser.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride", {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False},
     )
     rows = [("s" * 300 + f"{n:02d}", {n: 5, 20: 1}) for n in range(12)]
     opened(made(rows, HEAD + "  label: {role: class, shape: [P]}\n", reference=rows))

@@ -29,9 +29,13 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 SAID = {
-    "license": "CC-BY-4.0", "url": "https://example.org/d", "creator": "Lin", "citeAs": "Lin 2026",
-    "datePublished": "2026-11-22", "version": "1.0.0",
-}  # fmt: skip
+    "license": "CC-BY-4.0",
+    "url": "https://example.org/d",
+    "creator": "Lin",
+    "citeAs": "Lin 2026",
+    "datePublished": "2026-11-22",
+    "version": "1.0.0",
+}
 LINES = """
 datacheck: 1
 name: lines
@@ -63,18 +67,29 @@ def warned(dataset):
 
 def test_every_file_is_there_with_its_sha256(done, here):
     found = json.loads(card(".datacheck").bytes)
-    objects = {o["contentUrl"]: o["sha256"] for o in found["distribution"] if o["@type"] == "cr:FileObject"}
-    assert objects == {f"{i}.npy": hashlib.sha256((here / f"data/{i}.npy").read_bytes()).hexdigest() for i in range(10)}
+    objects = {
+        o["contentUrl"]: o["sha256"] for o in found["distribution"] if o["@type"] == "cr:FileObject"
+    }
+    assert objects == {
+        f"{i}.npy": hashlib.sha256((here / f"data/{i}.npy").read_bytes()).hexdigest()
+        for i in range(10)
+    }
 
 
 def test_another_reader_of_json_ld_finds_the_same_files_and_what_was_said(done, here):
     graph = rdflib.Graph().parse(data=card(".datacheck", SAID, here).bytes, format="json-ld")
-    sc, cr = rdflib.Namespace("https://schema.org/"), rdflib.Namespace("http://mlcommons.org/croissant/")
+    sc, cr = (
+        rdflib.Namespace("https://schema.org/"),
+        rdflib.Namespace("http://mlcommons.org/croissant/"),
+    )
     (dataset,) = graph.subjects(rdflib.RDF.type, sc.Dataset)
     objects = list(graph.subjects(rdflib.RDF.type, cr.FileObject))
     assert {(dataset, sc.distribution, o) for o in objects} <= {*graph}
-    assert {str(graph.value(o, sc.contentUrl)): str(graph.value(o, sc.sha256)) for o in objects} == {
-        f"data/{i}.npy": hashlib.sha256((here / f"data/{i}.npy").read_bytes()).hexdigest() for i in range(10)
+    assert {
+        str(graph.value(o, sc.contentUrl)): str(graph.value(o, sc.sha256)) for o in objects
+    } == {
+        f"data/{i}.npy": hashlib.sha256((here / f"data/{i}.npy").read_bytes()).hexdigest()
+        for i in range(10)
     }
     assert str(graph.value(dataset, sc.license)) == "CC-BY-4.0"
     assert str(graph.value(dataset, cr.citeAs)) == "Lin 2026"
@@ -86,10 +101,16 @@ def test_the_verdict_and_the_digest_are_properties(done):
     found = json.loads(card(".datacheck").bytes)
     values = {p["name"]: p["value"] for p in found["additionalProperty"]}
     assert values["datacheck/digest"] == done.report.dataset["digest"]
-    assert (values["datacheck/verdict"], values["datacheck/valid"], values["datacheck/failing"]) == ("fail", 9, "DC221")
+    assert (
+        values["datacheck/verdict"],
+        values["datacheck/valid"],
+        values["datacheck/failing"],
+    ) == ("fail", 9, "DC221")
 
 
-@pytest.mark.parametrize(("said", "missing"), [(SAID, set()), ({}, {"citeAs", "datePublished", "license", "version"})])
+@pytest.mark.parametrize(
+    ("said", "missing"), [(SAID, set()), ({}, {"citeAs", "datePublished", "license", "version"})]
+)
 def test_mlcroissant_finds_no_error_and_no_warning_where_all_is_said(done, here, said, missing):
     made = card(".datacheck", said, here)
     (here / "croissant.json").write_bytes(made.bytes)
@@ -98,22 +119,33 @@ def test_mlcroissant_finds_no_error_and_no_warning_where_all_is_said(done, here,
     (records,) = read.metadata.record_sets
     (x,) = records.fields
     assert (x.name, x.is_array, x.array_shape) == ("x", True, "4")
-    assert {o.id: o.sha256 for o in read.metadata.file_objects}.keys() == {f"file/data/{i}.npy" for i in range(10)}
+    assert {o.id: o.sha256 for o in read.metadata.file_objects}.keys() == {
+        f"file/data/{i}.npy" for i in range(10)
+    }
 
 
-@pytest.mark.parametrize("schema", ["ho3d", "libero", "scannet", "sceneleap", "minimind_sft", "lerobot", "kitti"])
+@pytest.mark.parametrize(
+    "schema", ["ho3d", "libero", "scannet", "sceneleap", "minimind_sft", "lerobot", "kitti"]
+)
 def test_every_kind_of_field_is_a_type_of_croissant(schema, here):
     from datacheck.schema.load import load_schema
 
     fields = {name: spec for name, spec in load_schema(schema).fields.items() if name != "*"}
     (samples,) = croissant._sample_records(fields, [".x"])
     whole = {
-        "@context": croissant._CONTEXT, "@type": "sc:Dataset", "conformsTo": "http://mlcommons.org/croissant/1.1",
-        "name": schema, "description": "d", "url": "https://example.org",
-        "distribution": [croissant._file_set([".x"], "")], "recordSet": [samples],
-    }  # fmt: skip
+        "@context": croissant._CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.1",
+        "name": schema,
+        "description": "d",
+        "url": "https://example.org",
+        "distribution": [croissant._file_set([".x"], "")],
+        "recordSet": [samples],
+    }
     (here / "croissant.json").write_text(json.dumps(whole))
-    assert {f.name for f in opened(here / "croissant.json").metadata.record_sets[0].fields} == set(fields)
+    assert {f.name for f in opened(here / "croissant.json").metadata.record_sets[0].fields} == set(
+        fields
+    )
 
 
 @pytest.mark.parametrize(
@@ -133,7 +165,9 @@ def test_types_have_the_names_of_croissant(dtype, shown):
 def test_lines_are_read_by_mlcroissant_from_the_card(here):
     (here / "lines").mkdir()
     texts = [f"line {i}" for i in range(5)]
-    (here / "lines/a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    (here / "lines/a.jsonl").write_text(
+        "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    )
     (here / "lines.yaml").write_text(LINES)
     datacheck.scan_dataset("lines", "lines.yaml", output=here / "run")
     (here / "croissant.json").write_bytes(card(here / "run", SAID, here).bytes)
@@ -143,10 +177,18 @@ def test_lines_are_read_by_mlcroissant_from_the_card(here):
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_names_are_text(name, here):
-    evil = HOSTILE[name].replace("/", "_").replace("\0", "_")[:60].encode("utf-8", "ignore").decode() or "x"
+    evil = (
+        HOSTILE[name].replace("/", "_").replace("\0", "_")[:60].encode("utf-8", "ignore").decode()
+        or "x"
+    )
     for file in (here / "data").iterdir():
         os.rename(file, here / f"data/x{evil}{file.name}")
-    schema = {"datacheck": 1, "name": "evil", "samples": {"files": "*.npy"}, "fields": {"x": {"role": "value"}}}
+    schema = {
+        "datacheck": 1,
+        "name": "evil",
+        "samples": {"files": "*.npy"},
+        "fields": {"x": {"role": "value"}},
+    }
     (here / "evil.yaml").write_text(json.dumps(schema))
     datacheck.scan_dataset("data", "evil.yaml", output=here / "run")
     made = card(here / "run", SAID | {"description": HOSTILE[name] or "-", "creator": evil}, here)
@@ -199,7 +241,9 @@ def test_a_zarr_folder_has_no_sha256_and_it_is_told(here):
 
     zarr.save(here / "z/a.zarr", np.zeros(3))
     datacheck.scan_dataset("z", "files", output=here / "run")
-    assert card(here / "run").notes == ["1 Zarr folder is not listed by itself: a folder has no SHA-256"]
+    assert card(here / "run").notes == [
+        "1 Zarr folder is not listed by itself: a folder has no SHA-256"
+    ]
 
 
 MESHED = """
@@ -226,7 +270,10 @@ def test_files_of_an_extra_folder_are_named_where_they_lie_and_once(here, place)
     assert sorted(o["contentUrl"] for o in found) == sorted(
         f"{folder}/{i}.npy" for folder in ("data", place) for i in range(10)
     )
-    assert all(hashlib.sha256((here / o["contentUrl"]).read_bytes()).hexdigest() == o["sha256"] for o in found)
+    assert all(
+        hashlib.sha256((here / o["contentUrl"]).read_bytes()).hexdigest() == o["sha256"]
+        for o in found
+    )
     alone = card(here / "run")
     names = [o["contentUrl"] for o in json.loads(alone.bytes)["distribution"][1:]]
     assert all((here / "data" / name).is_file() for name in names)
@@ -236,19 +283,27 @@ def test_files_of_an_extra_folder_are_named_where_they_lie_and_once(here, place)
     )
 
 
-def test_a_place_where_no_card_can_go_is_told_before_anything_is_read(done, here, monkeypatch, capfd):
+def test_a_place_where_no_card_can_go_is_told_before_anything_is_read(
+    done, here, monkeypatch, capfd
+):
     monkeypatch.setattr(croissant, "card", lambda *_: pytest.fail("the data were read"))
     assert run_command(["card", ".datacheck", "-o", "nowhere/card.json"]) == 2
     assert "nowhere/card.json: there is no folder nowhere. Make it" in capfd.readouterr().err
-    monkeypatch.setattr(fsops.os, "access", lambda path, mode, **_: not mode & os.W_OK)  # as read-only
+    monkeypatch.setattr(
+        fsops.os, "access", lambda path, mode, **_: not mode & os.W_OK
+    )  # as read-only
     assert run_command(["card", ".datacheck", "-o", "card.json"]) == 3
     assert "nothing can be written there" in capfd.readouterr().err
 
 
 def test_the_command_writes_and_says_what_is_missing(done, here):
-    told = CliRunner().invoke(command, ["card", ".datacheck", "-o", "croissant.json", "--set", "license=CC-BY-4.0"])
+    told = CliRunner().invoke(
+        command, ["card", ".datacheck", "-o", "croissant.json", "--set", "license=CC-BY-4.0"]
+    )
     assert told.exit_code == 0
-    assert "not in the card, as nobody said it (--set NAME=TEXT): url, creator, citeAs" in told.output
+    assert (
+        "not in the card, as nobody said it (--set NAME=TEXT): url, creator, citeAs" in told.output
+    )
     assert json.loads((here / "croissant.json").read_text())["license"] == "CC-BY-4.0"
     assert CliRunner().invoke(command, ["card", ".datacheck"]).stdout_bytes.startswith(b"{")
 

@@ -19,12 +19,18 @@ from tests.report.made_drift import compared_rules, one
 
 def test_measures_are_called_as_elsewhere_in_the_page():
     names = ["box", "max of component 2", "length", "rows", "min", "middle of component 0"]
-    rules = compared_rules([one("xyz", name, 1.0 + n, drifted=False) for n, name in enumerate(names)])
+    rules = compared_rules(
+        [one("xyz", name, 1.0 + n, drifted=False) for n, name in enumerate(names)]
+    )
     (said,) = drifts(rules, parse_schema(SCHEMA_TEXT))
     assert {each["measure"]: each["label"] for each in said["measures"]} == {
-        "box": "size (diagonal)", "max of component 2": "highest value, component 2", "length": "points",
-        "rows": "rows", "min": "lowest value", "middle of component 0": "middle of the box, component 0",
-    }  # fmt: skip
+        "box": "size (diagonal)",
+        "max of component 2": "highest value, component 2",
+        "length": "points",
+        "rows": "rows",
+        "min": "lowest value",
+        "middle of component 0": "middle of the box, component 0",
+    }
     assert (said["code"], said["count"], said["drifted"]) == ("DC902", 6, 0)
     assert (said["effect"], said["false_discoveries"]) == (0.2, 0.05)
 
@@ -39,11 +45,25 @@ def test_what_the_page_holds_of_it_is_bounded(made_run):
     values = [float(n) ** 9 / 7 for n in range(1000)]
     long = "\x01" * 300
     many = [
-        DriftResult(long, f"{long}{n}", long, 1.0 + n, True, (10**6, 10**6), (10**6, 10**6), 0.01, 0.1, (1.5, 2.5),
-                 cumulative(values, values[:77]), split=long)
+        DriftResult(
+            long,
+            f"{long}{n}",
+            long,
+            1.0 + n,
+            True,
+            (10**6, 10**6),
+            (10**6, 10**6),
+            0.01,
+            0.1,
+            (1.5, 2.5),
+            cumulative(values, values[:77]),
+            split=long,
+        )
         for n in range(500)
-    ]  # fmt: skip
-    rules = compared_rules([]) | {"DC902": compared_rules([])["DC902"] | {"compared": comparison_json(many)}}
+    ]
+    rules = compared_rules([]) | {
+        "DC902": compared_rules([])["DC902"] | {"compared": comparison_json(many)}
+    }
     (said,) = run_summary(made_run(rules=rules))["drifts"]
     assert (said["count"], said["drifted"]) == (500, 500)
     assert len(said["measures"]) > 5
@@ -72,7 +92,9 @@ def drifted(tmp_path_factory):
             x = rng.uniform([move, 0, 0], [move + 1 + n / 40, 1, 1], (50, 3))
             np.savez(place / name / f"{n}.npz", x=x, label=rng.choice(classes, 50))
     scan(place / "old", SCHEMA, output=place / "then")
-    return Path(scan(place / "new", SCHEMA, output=place / "now", reference=place / "then").report.folder)
+    return Path(
+        scan(place / "new", SCHEMA, output=place / "now", reference=place / "then").report.folder
+    )
 
 
 def test_a_real_run_says_what_was_compared(drifted, repository):
@@ -82,12 +104,16 @@ def test_a_real_run_says_what_was_compared(drifted, repository):
     measures = result["rules"]["DC902"]["compared"]["measures"]
     told = [one["field"] for one in measures if one["drifted"]]
     assert {f["fields"][0] for f in result["findings"] if f["rule"] == "DC902"} == {*told} == {"x"}
-    assert any(one["field"] == "x" and not one["drifted"] for one in measures)  # y and z lie as they did
+    assert any(
+        one["field"] == "x" and not one["drifted"] for one in measures
+    )  # y and z lie as they did
     (label,) = result["rules"]["DC903"]["compared"]["measures"]
     assert label["drifted"]
     assert sum("curve" in one for one in measures) == min(6, len(told)) > 1
     said = {each["code"]: each for each in run_summary(drifted)["drifts"]}
-    assert [each["effect"] for each in said["DC902"]["measures"]] == [each["effect"] for each in measures]
+    assert [each["effect"] for each in said["DC902"]["measures"]] == [
+        each["effect"] for each in measures
+    ]
     assert said["DC903"]["measures"][0]["classes"] == label["classes"]
 
 

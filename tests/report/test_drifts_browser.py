@@ -15,9 +15,11 @@ __all__ = ["browser", "pytestmark"]
 
 def attributes(browser, selector, *names):
     return browser.execute_script(
-        "return [...document.querySelectorAll(arguments[0])].map((e) => arguments[1].map((n) => e.getAttribute(n)))",
-        selector, names,
-    )  # fmt: skip
+        "return [...document.querySelectorAll(arguments[0])].map((e) => arguments[1].map((n) => "
+        "e.getAttribute(n)))",
+        selector,
+        names,
+    )
 
 
 def numbers(browser, selector, *names):
@@ -41,7 +43,8 @@ def test_effects_are_drawn_by_size_with_the_limit_and_what_chance_gives(browser,
     assert texts(browser, "#drift .drifts p")[0] == "2 of 5 measures drifted."
     assert labels(browser)[0] == (
         "Size of effects, limit 0.2 sd: xyz size (diagonal) 2 sd, drifted (q 0.01); "
-        "xyz highest value 1 sd, drifted (q 0.01); a lowest value 0.5 sd, may be chance (q 0.3, 95 % of chance: 0.6); "
+        "xyz highest value 1 sd, drifted (q 0.01); a lowest value 0.5 sd, may be chance (q 0.3, 95 "
+        "% of chance: 0.6); "
         "b lowest value 0.1 sd, below the limit; "
         "c lowest value 0 sd, below the limit"
     )
@@ -52,22 +55,34 @@ def test_effects_are_drawn_by_size_with_the_limit_and_what_chance_gives(browser,
     ((limit,),) = numbers(browser, "#drift .bandline", "x1")
     assert limit - zero == pytest.approx(widths[0] / 10, abs=0.01)
     bands = numbers(browser, "#drift .effect rect.chance", "x", "width")  # only of what was tested
-    assert [width for _, width in bands] == pytest.approx([widths[0] * part for part in (0.15, 0.2, 0.3)], abs=0.01)
+    assert [width for _, width in bands] == pytest.approx(
+        [widths[0] * part for part in (0.15, 0.2, 0.3)], abs=0.01
+    )
     assert {x for x, _ in bands} == {zero}
 
 
 def test_what_differs_is_named_with_its_split(browser, made_run):
-    found = [finding("DC902", split=split, fields=fields) for split, fields in (("train", ["xyz"]), ("val", ["xyz"]))]
+    found = [
+        finding("DC902", split=split, fields=fields)
+        for split, fields in (("train", ["xyz"]), ("val", ["xyz"]))
+    ]
     opened(browser, made_run(findings=[*found, finding("DC901", fields=[])]))
-    assert texts(browser, "#drift table:last-of-type tbody th")[-3:] == ["xyz · train", "xyz · val", "dataset"]
+    assert texts(browser, "#drift table:last-of-type tbody th")[-3:] == [
+        "xyz · train",
+        "xyz · val",
+        "dataset",
+    ]
 
 
-def test_a_pair_of_distributions_is_two_step_lines_with_the_largest_difference_marked(browser, made_run):
+def test_a_pair_of_distributions_is_two_step_lines_with_the_largest_difference_marked(
+    browser, made_run
+):
     measures = [one("xyz", "box", 2.0, split="train")]
     opened(browser, made_run(rules=compared_rules(measures)))
     assert texts(browser, "#drift .ecdf h4") == ["xyz size (diagonal) of train (m)"]
     said = (
-        "2 sd apart (limit 0.2 sd, q 0.01); median 3.5 in the reference (4 samples), 6.5 m here (4 samples); "
+        "2 sd apart (limit 0.2 sd, q 0.01); median 3.5 in the reference (4 samples), 6.5 m here (4 "
+        "samples); "
         "largest difference 75 % at 5 m: at or below it lie 100 % in the reference, 25 % here."
     )
     assert texts(browser, "#drift .ecdf p") == [said]
@@ -75,7 +90,9 @@ def test_a_pair_of_distributions_is_two_step_lines_with_the_largest_difference_m
     top, bottom = (y for (y,) in numbers(browser, "#drift .ecdf .track-line", "y1")[::-2])
     ((x1, x2, now, then),) = numbers(browser, "#drift .ecdf .ks", "x1", "x2", "y1", "y2")
     assert x1 == x2
-    assert [(bottom - y) / (bottom - top) for y in (now, then)] == pytest.approx([0.25, 1.0], abs=0.01)
+    assert [(bottom - y) / (bottom - top) for y in (now, then)] == pytest.approx(
+        [0.25, 1.0], abs=0.01
+    )
     for kind, shares in (("now", [0, 0, 0.25, 0.5, 0.75, 1]), ("before", [0.25, 0.5, 1, 1, 1, 1])):
         ((path,),) = attributes(browser, f"#drift .ecdf path.step.{kind}", "d")
         heights = [(bottom - float(y)) / (bottom - top) for y in re.findall(r"V([\d.]+)", path)]
@@ -90,7 +107,9 @@ def test_a_pair_of_distributions_is_two_step_lines_with_the_largest_difference_m
 def test_at_most_six_pairs_are_drawn_and_further_effects_are_folded(browser, made_run):
     measures = [one(f"f{n}", "box", 1.0 + n) for n in range(30)]
     opened(browser, made_run(rules=compared_rules(measures)))
-    assert texts(browser, "#drift .ecdf h4") == [f"f{n} size (diagonal) (m)" for n in range(29, 23, -1)]
+    assert texts(browser, "#drift .ecdf h4") == [
+        f"f{n} size (diagonal) (m)" for n in range(29, 23, -1)
+    ]
     assert texts(browser, "#drift .drifts summary") == ["10 more"]
     assert len(numbers(browser, "#drift .effect circle", "cx")) == 20
     browser.execute_script("document.querySelector('#drift .drifts details').open = true")
@@ -104,17 +123,25 @@ def test_without_drift_it_says_what_was_compared(browser, made_run):
     assert "Nothing differs by more than is allowed." in texts(browser, "#drift p")
     first, about = texts(browser, "#drift .drifts p")
     assert (
-        first == "2 measures of 1 field compared, nothing drifted: the largest effect is 0.15 sd (xyz size (diagonal))."
+        first
+        == "2 measures of 1 field compared, nothing drifted: the largest effect is 0.15 sd (xyz "
+        "size (diagonal))."
     )
     assert about == (
-        "A measure drifts from 0.2 sd on where chance is unlikely to give as much (q at most 0.05). What stays "
+        "A measure drifts from 0.2 sd on where chance is unlikely to give as much (q at most "
+        "0.05). What stays "
         "below the limit was not tested. Looked at: 4 groups here, 4 in the reference "
         "(at most 1,000 a side, and 50,000 samples)."
     )
     assert texts(browser, "#drift .ecdf") == []
     assert len(labels(browser)) == 1
-    opened(browser, made_run(rules=compared_rules([one("xyz", "box", 0.4, drifted=False, q=0.2, chance=0.5)])))
-    assert texts(browser, "#drift .drifts p")[0].endswith("0.4 sd (xyz size (diagonal)), which may be chance.")
+    opened(
+        browser,
+        made_run(rules=compared_rules([one("xyz", "box", 0.4, drifted=False, q=0.2, chance=0.5)])),
+    )
+    assert texts(browser, "#drift .drifts p")[0].endswith(
+        "0.4 sd (xyz size (diagonal)), which may be chance."
+    )
 
 
 def test_without_a_reference_nothing_is_drawn(browser, made_run):
@@ -122,19 +149,27 @@ def test_without_a_reference_nothing_is_drawn(browser, made_run):
     rules["DC902"] |= {"status": "not_applicable", "why": "no --reference given"}
     opened(browser, made_run(rules=rules))
     assert texts(browser, "#drift") == []
-    assert "no --reference given" in browser.execute_script("return document.querySelector('#rules').textContent")
+    assert "no --reference given" in browser.execute_script(
+        "return document.querySelector('#rules').textContent"
+    )
 
 
 def test_classes_have_their_shares_side_by_side(browser, made_run):
     classes = (("0", 0.2, 0.4), ("3", 0.3, 0.1), ("1", 0.5, 0.5))
-    told = DriftResult("label", "classes", "", 0.2, True, (9, 8), (9, 8), 0.005, 0.04, classes=classes)
+    told = DriftResult(
+        "label", "classes", "", 0.2, True, (9, 8), (9, 8), 0.005, 0.04, classes=classes
+    )
     opened(browser, made_run(rules=compared_rules([told], "DC903")))
     assert texts(browser, "#drift .drifts p")[0] == "1 of 1 class distribution drifted."
     assert labels(browser)[1] == (
-        "label classes, from the reference to this run: class 0 40 % to 20 %, class 3 10 % to 30 %, "
-        "class 1 50 % to 50 %. total variation 0.2 (limit 0.1, q 0.005); 8 samples in the reference, 9 here"
+        "label classes, from the reference to this run: class 0 40 % to 20 %, class 3 10 % to 30 "
+        "%, "
+        "class 1 50 % to 50 %. total variation 0.2 (limit 0.1, q 0.005); 8 samples in the "
+        "reference, 9 here"
     )
-    (now, then) = (numbers(browser, f"#drift .shares-of circle.{kind}", "cx") for kind in ("now", "before"))
+    (now, then) = (
+        numbers(browser, f"#drift .shares-of circle.{kind}", "cx") for kind in ("now", "before")
+    )
     assert then[0][0] - now[0][0] == pytest.approx(now[1][0] - then[1][0], abs=0.01)
     assert now[2] == then[2]
 

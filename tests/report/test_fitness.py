@@ -49,4 +49,7 @@ def test_a_job_summary_says_it_of_data_as_a_whole(runs, rule, code, said):
 def test_a_page_of_one_sample_says_that_the_data_as_a_whole_are_not_fit(made_run):
     """It said "The sample is fit for training" beside FAIL."""
     folder = made_run(rows=1, failed=0, splits=("train",), findings=[finding(failed=0, of=1)])
-    assert run_summary(folder)["fitness"] == "the dataset as a whole is not fit for training, its sample is"
+    assert (
+        run_summary(folder)["fitness"]
+        == "the dataset as a whole is not fit for training, its sample is"
+    )

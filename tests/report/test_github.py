@@ -22,7 +22,8 @@ def said(run):
 def runner(output):
     """What the runner of GitHub Actions makes of a step's output: (command, properties, message) of each line.
 
-    As its ActionCommand.TryParseV2 does: lines at CR and LF, spaces before ``::`` do not count, properties at commas.
+    As its ActionCommand.TryParseV2 does: lines at CR and LF, spaces before ``::`` do not count,
+    properties at commas.
     """
     found = []
     for line in re.split(r"\r\n|\r|\n", output):
@@ -30,7 +31,13 @@ def runner(output):
         if line.strip():
             assert parts, line
             pairs = [pair.partition("=") for pair in (parts[2] or "").split(",")]
-            found.append((parts[1], {name: unescaped(value) for name, _, value in pairs}, unescaped(parts[3])))
+            found.append(
+                (
+                    parts[1],
+                    {name: unescaped(value) for name, _, value in pairs},
+                    unescaped(parts[3]),
+                )
+            )
     return found
 
 
@@ -43,7 +50,11 @@ def unescaped(text):
 def many(document, errors, warnings, infos):
     severities = ["error"] * errors + ["warning"] * warnings + ["info"] * infos
     base = document["findings"][0]
-    return {**document, "crashes": [], "findings": [{**base, "severity": severity} for severity in severities]}
+    return {
+        **document,
+        "crashes": [],
+        "findings": [{**base, "severity": severity} for severity in severities],
+    }
 
 
 def test_a_finding_is_one_annotation_with_a_title_and_all_that_is_known(runs):
@@ -75,7 +86,10 @@ def test_a_clean_run_says_nothing(runs):
 )
 def test_ten_of_a_kind_are_shown_and_the_last_notice_counts_the_rest(given, shown, more):
     found = runner(commands(many(hostile_result("x"), *given)))
-    assert tuple([kind for kind, _, _ in found].count(k) for k in ("error", "warning", "notice")) == shown
+    assert (
+        tuple([kind for kind, _, _ in found].count(k) for k in ("error", "warning", "notice"))
+        == shown
+    )
     if more:
         assert found[-1][2] == f"{more} more in the job's summary and in result.json"
         assert sum(shown) - 1 + more == sum(given)
@@ -104,7 +118,11 @@ def test_no_text_of_the_data_is_a_command(name):
 
 @given(st.text(st.characters(exclude_categories=[])))
 def test_any_text_at_all_stays_in_its_place(text):
-    assert [kind for kind, _, _ in runner(commands(hostile_result(text)))] == ["error", "error", "warning"]
+    assert [kind for kind, _, _ in runner(commands(hostile_result(text)))] == [
+        "error",
+        "error",
+        "warning",
+    ]
     assert tags(summary(hostile_result(text))) == tags(summary(hostile_result("x")))
 
 
@@ -144,7 +162,9 @@ def test_the_summary_has_the_verdict_and_every_finding(runs):
     listed, valid = document["dataset"]["samples"]["listed"], document["verdict"]["valid"]
     assert f"FAIL: {valid:,} of {listed:,} samples are fit for training" in page.text
     assert all(finding["fix"] in page.text for finding in document["findings"])
-    assert [tag for tag, _ in page.found].count("details") == len(document["findings"]) + bool(document["unchecked"])
+    assert [tag for tag, _ in page.found].count("details") == len(document["findings"]) + bool(
+        document["unchecked"]
+    )
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -22,7 +22,9 @@ def read(path):
     parser = html5lib.HTMLParser()
     tree = parser.parse(path.read_bytes().decode())
     assert parser.errors == []
-    (data,) = (one.text for one in tree.iter(f"{XHTML}script") if one.get("type") == "application/json")
+    (data,) = (
+        one.text for one in tree.iter(f"{XHTML}script") if one.get("type") == "application/json"
+    )
     return [one.tag for one in tree.iter()], json.loads(data)
 
 
@@ -30,7 +32,10 @@ def read(path):
 @pytest.mark.parametrize("width", [40, 80, 110])
 def test_no_text_acts_on_a_terminal(name, width):
     out = io.StringIO()
-    report_printer(hostile_report(HOSTILE[name]), Console(file=out, width=width, force_terminal=True, no_color=True))()
+    report_printer(
+        hostile_report(HOSTILE[name]),
+        Console(file=out, width=width, force_terminal=True, no_color=True),
+    )()
     shown = out.getvalue()
     for code in ("\x1b[1m", "\x1b[2m", "\x1b[0m"):  # bold, dim and their end: ours
         shown = shown.replace(code, "")
@@ -55,7 +60,10 @@ def test_no_text_is_markup_in_the_page_of_a_sample(tmp_path, monkeypatch, name):
     def page(text):
         monkeypatch.setattr(pictured, "HOSTILE", text)
         made = [{"field": field, **one} for field, one in pictured.pictures().items()]
-        said = {"sample": {"key": text, "split": text, "fields": made, "left_out": [text], "why": text}, "about": text}
+        said = {
+            "sample": {"key": text, "split": text, "fields": made, "left_out": [text], "why": text},
+            "about": text,
+        }
         write_view(tmp_path / "view.html", said)
         return *read(tmp_path / "view.html"), said
 

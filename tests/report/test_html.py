@@ -65,13 +65,19 @@ def test_every_real_run_says_of_each_sample_what_valid_json_says_of_it(runs):
 def test_a_rule_that_refuses_one_sample_and_warns_of_another_says_so_of_each(made_run):
     folder = made_run(
         failed=3,
-        findings=[finding(failed=2, of=100), finding(severity="warning", kind="near", failed=1, of=100)],
+        findings=[
+            finding(failed=2, of=100),
+            finding(severity="warning", kind="near", failed=1, of=100),
+        ],
     )
     (folder / VALID).write_text('{"excluded": {"a/97.npy": ["DC201"], "a/99.npy": ["DC201"]}}')
     run = run_summary(folder)
     assert [(row[0], row[2]) for row in run["samples"]["rows"][:4]] == [
-        ("a/97.npy", "not fit"), ("a/99.npy", "not fit"), ("a/98.npy", "warned"), ("a/0.npy", "fit"),
-    ]  # fmt: skip
+        ("a/97.npy", "not fit"),
+        ("a/99.npy", "not fit"),
+        ("a/98.npy", "warned"),
+        ("a/0.npy", "fit"),
+    ]
     drawn = run["fields"][0]["measures"][0]["counts"]
     assert sum(sum(unfit) for unfit in drawn[1::2]) == 2
 
@@ -96,7 +102,9 @@ def test_what_the_baseline_of_a_real_run_knows_is_in_its_page(runs):
     assert run["suppressed"]
 
 
-def test_only_the_script_and_the_style_of_ours_may_run_and_nothing_is_asked_of_the_network(made_run):
+def test_only_the_script_and_the_style_of_ours_may_run_and_nothing_is_asked_of_the_network(
+    made_run,
+):
     text, tree = parsed(made_run())
     (policy,) = (m.get("content") for m in tree.iter(f"{ROOT}meta") if m.get("http-equiv"))
     rules = dict(part.strip().split(" ", 1) for part in policy.split(";"))
@@ -107,7 +115,11 @@ def test_only_the_script_and_the_style_of_ours_may_run_and_nothing_is_asked_of_t
         digest = base64.b64encode(hashlib.sha256(node.text.encode()).digest()).decode()
         assert rules[name] == f"'sha256-{digest}'"
     assert not re.search(r"(?:https?:)?//[a-z]", text.replace("http://www.w3.org/2000/svg", ""))
-    assert not any(name.startswith("on") or name in {"src", "style"} for node in tree.iter() for name in node.attrib)
+    assert not any(
+        name.startswith("on") or name in {"src", "style"}
+        for node in tree.iter()
+        for name in node.attrib
+    )
 
 
 def test_the_scripts_never_parse_markup(repository):
@@ -138,10 +150,24 @@ def test_nothing_of_the_users_is_parsed_as_markup(made_run, name):
     run, said = data_of(tree), json.loads((folder / "result.json").read_text())
     for part in ("findings", "suppressed", "unchecked", "crashes", "dataset"):
         assert run[part] == said[part]
-    compared = {code: rule.pop("compared") for code, rule in said["rules"].items() if "compared" in rule}
+    compared = {
+        code: rule.pop("compared") for code, rule in said["rules"].items() if "compared" in rule
+    }
     assert run["rules"] == [{"code": code} | rule for code, rule in said["rules"].items()]
-    names = [(one["code"], each["field"], each["split"]) for one in run["drifts"] for each in one["measures"]]
-    assert names == [(c, each["field"], each["split"]) for c, one in compared.items() for each in one["measures"]] != []
+    names = [
+        (one["code"], each["field"], each["split"])
+        for one in run["drifts"]
+        for each in one["measures"]
+    ]
+    assert (
+        names
+        == [
+            (c, each["field"], each["split"])
+            for c, one in compared.items()
+            for each in one["measures"]
+        ]
+        != []
+    )
 
 
 @pytest.mark.parametrize("kind", ["findings", "unchecked", "crashes"])
@@ -149,8 +175,9 @@ def test_what_the_page_has_no_room_for_is_counted(made_run, kind):
     long = "<" * 4000  # 24 kB in the page
     many = {
         "findings": [finding(message=long[:1000], fix=long, kind=str(n)) for n in range(50)],
-        "unchecked": [long] * 50, "crashes": [{"rule": "DC201", "at": "x", "traceback": long}] * 50,
-    }  # fmt: skip
+        "unchecked": [long] * 50,
+        "crashes": [{"rule": "DC201", "at": "x", "traceback": long}] * 50,
+    }
     run = run_summary(made_run(**{kind: many[kind]}, left_out={kind: 7}))
     assert len(run[kind]) < 50
     assert run["left_out"][kind] == 7 + 50 - len(run[kind])
@@ -158,7 +185,9 @@ def test_what_the_page_has_no_room_for_is_counted(made_run, kind):
 
 def test_whole_numbers_of_the_sample_table_are_exact(made_run):
     made, _ = table(3, 1)
-    made.columns["xyz:bytes"] = Measured(np.array([1_234_567, 89_012_345, 6]), np.array([True, True, False]))
+    made.columns["xyz:bytes"] = Measured(
+        np.array([1_234_567, 89_012_345, 6]), np.array([True, True, False])
+    )
     assert _rounded(made.columns["xyz:bytes"], np.arange(3)) == [1_234_567, 89_012_345, None]
 
 
@@ -176,9 +205,14 @@ def test_a_million_samples_and_fifty_thousand_failures_take_less_than_3_mb(made_
 @pytest.mark.parametrize("word", ["<", "x", "名", "\x01"])
 def test_the_page_stays_small_whatever_is_said(made_run, word):
     long = word * 4000
-    findings = [finding(message=word * 1000, examples=[long] * 3, fix=word * 1000, kind=str(n)) for n in range(300)]
+    findings = [
+        finding(message=word * 1000, examples=[long] * 3, fix=word * 1000, kind=str(n))
+        for n in range(300)
+    ]
     keys = [f"{n:06d}{long[:1000].replace(chr(1), 'y')}" for n in range(6000)]
-    path = write_page(made_run(rows=6000, failed=3000, findings=findings, unchecked=[long] * 50, keys=keys))
+    path = write_page(
+        made_run(rows=6000, failed=3000, findings=findings, unchecked=[long] * 50, keys=keys)
+    )
     assert path.stat().st_size < 3_000_000
     run = data_of(html5lib.parse(path.read_bytes().decode()))
     assert run["left_out"].get("findings", 0) + len(run["findings"]) == 300
@@ -186,19 +220,29 @@ def test_the_page_stays_small_whatever_is_said(made_run, word):
 
 def test_all_that_has_a_bound_may_be_full_at_once(tmp_path):
     word, whole, values = "<" * 50, np.ones(6000, bool), np.random.default_rng(0).normal(size=6000)
-    columns = {f"{word}{n:03}:{stat}": (values + n, whole) for n in range(150) for stat in ("box", "near")}
+    columns = {
+        f"{word}{n:03}:{stat}": (values + n, whole) for n in range(150) for stat in ("box", "near")
+    }
     labels = {f"label{n}:classes": (np.ones((6000, 64), np.int32), whole) for n in range(20)}
     folder = brushed_run(tmp_path, 6000, columns | labels, splits=(word, "val"))
-    long = [one("x", f"m{n}", 1.0 + n, here=values[:999], reference=values, split=word * 6) for n in range(200)]
+    long = [
+        one("x", f"m{n}", 1.0 + n, here=values[:999], reference=values, split=word * 6)
+        for n in range(200)
+    ]
     rules = compared_rules(long) | compared_rules(long, "DC903")
     rules |= {f"DC{n}": compared_rules([])["DC902"] | {"why": word * 5} for n in range(100, 300)}
     findings = [finding(message=word * 16, suppressed=word) for _ in range(300)]
-    more = {"crashes": [{"rule": "DC201", "at": word, "traceback": word * 80}] * 20, "suppressed": findings}
+    more = {
+        "crashes": [{"rule": "DC201", "at": word, "traceback": word * 80}] * 20,
+        "suppressed": findings,
+    }
     said = result(6000, 10, findings, rules=rules, unchecked=[word * 20] * 50, **more)
     said["dataset"]["splits"] = {f"{word * 6}{n}": {"samples": 9, "valid": 9} for n in range(200)}
     (folder / RESULT).write_bytes(orjson.dumps(said))
     fields = "".join(f"  label{n}: {{role: class, shape: [P], classes: 60}}\n" for n in range(20))
-    schema = f'datacheck: 1\nname: full\nsamples: {{files: "*.npy"}}\nfields:\n{fields}# {word * 2000}\n'
+    schema = (
+        f'datacheck: 1\nname: full\nsamples: {{files: "*.npy"}}\nfields:\n{fields}# {word * 2000}\n'
+    )
     (folder / SCHEMA).write_text(schema, encoding="utf-8")
     assert write_page(folder).stat().st_size < 3_000_000
     assert 0 < len(run_summary(folder)["samples"]["rows"]) < MOST_ROWS
@@ -218,11 +262,17 @@ def test_a_run_is_drawn_with_the_run_that_it_was_compared_with(tmp_path, monkeyp
     for name, at in (("old", 0.0), ("new", 3.0)):
         (tmp_path / name).mkdir()
         for n in range(20):
-            np.save(tmp_path / name / f"{n}.npy", np.random.default_rng(n).uniform(at, at + 1 + n / 40, (50, 3)))
+            np.save(
+                tmp_path / name / f"{n}.npy",
+                np.random.default_rng(n).uniform(at, at + 1 + n / 40, (50, 3)),
+            )
     old = scan("old", schema)
     run = scan("new", schema, reference=Path(".datacheck/latest"))
     named = run.report.run["reference"]
-    assert named == {"run": old.report.run["id"], "folder": f".datacheck/{Path(old.report.folder).name}"}
+    assert named == {
+        "run": old.report.run["id"],
+        "folder": f".datacheck/{Path(old.report.folder).name}",
+    }
     said = run_summary(Path(run.report.folder))
     (x,) = (field for field in said["fields"] if field["name"] == "x")
     lowest = next(measure for measure in x["measures"] if measure["stat"] == "min")
@@ -230,7 +280,9 @@ def test_a_run_is_drawn_with_the_run_that_it_was_compared_with(tmp_path, monkeyp
     assert [sum(part) for part in lowest["then"]["counts"]] == [20]
     again = rescore(Rescore(Path(run.report.folder), reference=Path(old.report.folder)))
     assert data_of(parsed(again)[1])["reference"] is True
-    assert data_of(parsed(Path(run.report.folder))[1])["reference"] is False  # a folder may name any other
+    assert (
+        data_of(parsed(Path(run.report.folder))[1])["reference"] is False
+    )  # a folder may name any other
     shutil.move(named["folder"], tmp_path / "elsewhere")
     said = run_summary(Path(run.report.folder))
     assert (said["reference"], "then" in said["fields"][0]["measures"][0]) == (False, False)

@@ -25,22 +25,48 @@ def read(document):
 
 
 def states(cases):
-    kinds = {junitparser.Failure: "failed", junitparser.Error: "error", junitparser.Skipped: "skipped"}
-    return {code: kinds[type(case.result[0])] if case.result else "passed" for code, case in cases.items()}
+    kinds = {
+        junitparser.Failure: "failed",
+        junitparser.Error: "error",
+        junitparser.Skipped: "skipped",
+    }
+    return {
+        code: kinds[type(case.result[0])] if case.result else "passed"
+        for code, case in cases.items()
+    }
 
 
-EXPECTED = {"pass": "passed", "skip": "skipped", "not_applicable": "skipped", "off": "skipped", "crash": "error"}
+EXPECTED = {
+    "pass": "passed",
+    "skip": "skipped",
+    "not_applicable": "skipped",
+    "off": "skipped",
+    "crash": "error",
+}
 
 
 @pytest.mark.parametrize(
     "name",
-    ["clean", "broken", "unreadable", "baseline", "partly", "rescored", "reference", "faults", "crash", "loader"],
+    [
+        "clean",
+        "broken",
+        "unreadable",
+        "baseline",
+        "partly",
+        "rescored",
+        "reference",
+        "faults",
+        "crash",
+        "loader",
+    ],
 )
 def test_there_is_a_case_for_every_rule_in_its_state(runs, name):
     document = said(runs[name])
     suite, cases = read(document)
     counted = {"error": {"error"}, "warning": {"error", "warning"}}[document["run"]["fail_on"]]
-    failing = {finding["rule"] for finding in document["findings"] if finding["severity"] in counted}
+    failing = {
+        finding["rule"] for finding in document["findings"] if finding["severity"] in counted
+    }
     expected = {
         code: "failed" if code in failing else EXPECTED.get(rule["status"], "passed")
         for code, rule in document["rules"].items()
@@ -48,7 +74,9 @@ def test_there_is_a_case_for_every_rule_in_its_state(runs, name):
     assert states(cases) == expected
     assert suite.tests == len(expected)
     tally = list(expected.values())
-    assert [suite.failures, suite.errors, suite.skipped] == [tally.count(k) for k in ("failed", "error", "skipped")]
+    assert [suite.failures, suite.errors, suite.skipped] == [
+        tally.count(k) for k in ("failed", "error", "skipped")
+    ]
     assert bool(suite.failures) == (document["verdict"]["status"] == "fail")
     assert bool(suite.errors) == (document["verdict"]["status"] == "crash")
     assert suite.time == pytest.approx(document["run"]["seconds"], abs=0.001)
@@ -108,7 +136,10 @@ def test_a_crash_is_an_error_with_its_traceback(runs):
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_text_of_the_data_is_markup_or_breaks_the_file(name):
-    plain, evil = ET.fromstring(junit(hostile_result("x"))), ET.fromstring(junit(hostile_result(HOSTILE[name])))
+    plain, evil = (
+        ET.fromstring(junit(hostile_result("x"))),
+        ET.fromstring(junit(hostile_result(HOSTILE[name]))),
+    )
     ours = {
         "testsuites",
         "testsuite",
@@ -123,7 +154,9 @@ def test_no_text_of_the_data_is_markup_or_breaks_the_file(name):
     assert {node.tag for node in evil.iter()} <= ours
     if HOSTILE[name].strip():
         assert [node.tag for node in evil.iter()] == [node.tag for node in plain.iter()]
-    assert [sorted(node.attrib) for node in evil.iter()] == [sorted(node.attrib) for node in plain.iter()]
+    assert [sorted(node.attrib) for node in evil.iter()] == [
+        sorted(node.attrib) for node in plain.iter()
+    ]
     for node in evil.iter():
         assert leaks(node.text or "") == set()
         assert all(leaks(value, allowed="") == set() for value in node.attrib.values())
@@ -131,7 +164,8 @@ def test_no_text_of_the_data_is_markup_or_breaks_the_file(name):
 
 
 @pytest.mark.parametrize(
-    "evil", ["::error::owned", "  ::add-mask::a", "x\n\t::stop-commands::y", "##[error]owned", "##vso[a]b"]
+    "evil",
+    ["::error::owned", "  ::add-mask::a", "x\n\t::stop-commands::y", "##[error]owned", "##vso[a]b"],
 )
 def test_no_line_is_a_command_to_github_and_the_text_is_the_same(evil):
     text = junit(hostile_result(evil)).decode()
@@ -147,7 +181,9 @@ def test_any_text_at_all_can_be_read_back(text):
 
 
 def test_characters_that_xml_does_not_have_are_spelled_out():
-    (suite,) = junitparser.JUnitXml.fromstring(junit(hostile_result("a\x00\ud800\ufffe\x1b[0m]]><b>")))
+    (suite,) = junitparser.JUnitXml.fromstring(
+        junit(hostile_result("a\x00\ud800\ufffe\x1b[0m]]><b>"))
+    )
     assert r"a\x00\ud800\ufffe\x1b[0m]]><b>" in next(iter(suite)).name
 
 

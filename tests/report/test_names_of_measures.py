@@ -27,6 +27,8 @@ def test_a_number_that_the_page_names_comes_from_one_measurement():
             for block in stack(pieces, ""):
                 for name in MeasurementRunner(schema, [measure]).measure(block):
                     made[name.rpartition(":")[2]].add(measure.name)
-    assert {stat: names for stat, names in made.items() if stat in LABELS and len(names) > 1} == MEANT
+    assert {
+        stat: names for stat, names in made.items() if stat in LABELS and len(names) > 1
+    } == MEANT
     missing = {stat for stat in LABELS if "/" not in stat} - made.keys()
     assert missing == {"tokens", "trained"}  # of texts, which need a tokenizer's files

@@ -11,11 +11,14 @@ from tests.report.conftest import finding
 def previews(samples=3, size=100):
     fields = [{"field": "xyz", "kind": "note", "about": "x" * size}]
     return {
-        "format": PREVIEWS_FORMAT, "findings": {"DC201:xyz": list(range(samples))}, "left_out": ["2 samples not drawn"],
+        "format": PREVIEWS_FORMAT,
+        "findings": {"DC201:xyz": list(range(samples))},
+        "left_out": ["2 samples not drawn"],
         "samples": [
-            {"key": f"{n}.npy", "split": "", "fields": fields, "left_out": [], "why": ""} for n in range(samples)
+            {"key": f"{n}.npy", "split": "", "fields": fields, "left_out": [], "why": ""}
+            for n in range(samples)
         ],
-    }  # fmt: skip
+    }
 
 
 def test_the_pictures_of_a_run_are_in_its_page(made_run):
@@ -39,9 +42,14 @@ def test_pictures_that_find_no_room_are_counted_and_the_page_stays_small(made_ru
 
 @pytest.mark.parametrize("word", ["<", "x", "名"])
 def test_some_pictures_find_room_beside_whatever_else_is_said(made_run, word):
-    findings = [finding(message=word * 1000, examples=[word * 4000], fix=word * 1000, kind=str(n)) for n in range(300)]
+    findings = [
+        finding(message=word * 1000, examples=[word * 4000], fix=word * 1000, kind=str(n))
+        for n in range(300)
+    ]
     keys = [f"{n:06d}{word * 900}" for n in range(6000)]
-    folder = made_run(rows=6000, failed=3000, findings=findings, unchecked=[word * 4000] * 50, keys=keys)
+    folder = made_run(
+        rows=6000, failed=3000, findings=findings, unchecked=[word * 4000] * 50, keys=keys
+    )
     (folder / PREVIEWS).write_bytes(orjson.dumps(previews(60, 25_000)))
     assert write_page(folder).stat().st_size < 3_000_000
     assert len(run_summary(folder)["previews"]["samples"]) >= 8
@@ -49,12 +57,17 @@ def test_some_pictures_find_room_beside_whatever_else_is_said(made_run, word):
 
 def test_overlaid_joints_come_first_and_those_without_room_are_counted(made_run):
     folder = made_run()
-    overlays = [{"field": name, "why": name * size} for name, size in (("a", 100), ("b", 600_000), ("c", 100))]
+    overlays = [
+        {"field": name, "why": name * size}
+        for name, size in (("a", 100), ("b", 600_000), ("c", 100))
+    ]
     (folder / PREVIEWS).write_bytes(orjson.dumps(previews(60, 25_000) | {"overlays": overlays}))
     found = run_summary(folder)["previews"]
     assert [one["field"] for one in found["overlays"]] == ["a", "c"]
     assert found["left_out"][-1] == "joints of 1 field not overlaid: the page has no more room"
-    (folder / PREVIEWS).write_bytes(orjson.dumps(previews()))  # as they were written before there were any
+    (folder / PREVIEWS).write_bytes(
+        orjson.dumps(previews())
+    )  # as they were written before there were any
     assert run_summary(folder)["previews"]["overlays"] == []
 
 

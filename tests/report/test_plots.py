@@ -26,10 +26,16 @@ def made(columns, fields, unfit=(), absent=()):
     present = np.ones(rows, bool)
     present[[*absent]] = False
     table = Table(
-        keys=[f"k{n}" for n in range(rows)], files=[""] * rows, inner=[""] * rows, splits=[""] * rows,
-        groups=[""] * rows, reasons=[""] * rows, status=np.full(rows, CHECKED, np.int8), nbytes=np.zeros(rows, int),
+        keys=[f"k{n}" for n in range(rows)],
+        files=[""] * rows,
+        inner=[""] * rows,
+        splits=[""] * rows,
+        groups=[""] * rows,
+        reasons=[""] * rows,
+        status=np.full(rows, CHECKED, np.int8),
+        nbytes=np.zeros(rows, int),
         columns={name: Measured(np.asarray(values), present) for name, values in columns.items()},
-    )  # fmt: skip
+    )
     mask = np.zeros(rows, bool)
     mask[[*unfit]] = True
     return list(plots(table, parse_schema(HEAD + fields), mask))
@@ -40,31 +46,45 @@ def only(kind, *args, **more):
     return found
 
 
-# ------------------------------------------------------------------------------------------------- episodes
+# ----------------------------------------------------------------------------------------- episodes
 
-DRIVES = "fields:\n  a: {role: action, shape: [T, 2], drives: q%s}\n  q: {role: position, shape: [T, 2]}\n"
+DRIVES = (
+    "fields:\n  a: {role: action, shape: [T, 2], drives: q%s}\n  q: {role: position, shape: "
+    "[T, 2]}\n"
+)
 
 
 def test_lags_are_the_median_and_the_quartiles_of_the_better_reading():
     peaks = np.array([0.2, 0.4, 0.6, 0.8, np.nan])
     delta = np.zeros((5, 11))
     delta[:, 7] = peaks
-    plot = only("lags", {":a:delta": delta, ":a:absolute": np.full((5, 11), 0.3)}, DRIVES % ", lag: 2")
+    plot = only(
+        "lags", {":a:delta": delta, ":a:absolute": np.full((5, 11), 0.3)}, DRIVES % ", lag: 2"
+    )
     low, median, high = plot["quartiles"]
     assert plot["lags"][7] == 2
     assert (low[7], median[7], high[7]) == pytest.approx((0.35, 0.5, 0.65))
     assert sum(map(abs, median)) == 0.5
-    assert (plot["expected"], plot["declared"], plot["reading"], plot["other"]) == ([2], True, "delta", 0.3)
+    assert (plot["expected"], plot["declared"], plot["reading"], plot["other"]) == (
+        [2],
+        True,
+        "delta",
+        0.3,
+    )
 
 
 def test_without_a_declared_lag_none_and_one_are_expected_and_a_gripper_may_count_either_way():
     falls = {":g:delta": np.full((3, 11), -0.7)}
-    plot = only("lags", falls, "fields:\n  g: {role: gripper, drives: q}\n  q: {role: position, shape: [T, 1]}\n")
+    plot = only(
+        "lags",
+        falls,
+        "fields:\n  g: {role: gripper, drives: q}\n  q: {role: position, shape: [T, 1]}\n",
+    )
     assert (plot["expected"], plot["declared"], plot["other"]) == ([0, 1], False, None)
     assert plot["quartiles"][1] == [0.7] * 11
 
 
-# ----------------------------------------------------------------------------------------------- components
+# --------------------------------------------------------------------------------------- components
 
 POINTS = "fields:\n  x: {role: %s, shape: [P, %d]%s}\n"
 
@@ -73,7 +93,9 @@ def test_ridges_are_the_histograms_of_numpy_and_fit_is_told_from_not_fit():
     rng = np.random.default_rng(0)
     low, high = rng.uniform(-2, -1, (300, 2)), rng.uniform(1, 2, (300, 2))
     low[:, 1] = high[:, 1] = 5
-    plot = only("ridges", {"x:min": low, "x:max": high}, POINTS % ("value", 2, ""), unfit=range(200, 300))
+    plot = only(
+        "ridges", {"x:min": low, "x:max": high}, POINTS % ("value", 2, ""), unfit=range(200, 300)
+    )
     one, dead = plot["rows"]
     assert plot["several"]
     assert (one["low"], one["high"], one["outside"]) == (low[:, 0].min(), high[:, 0].max(), 0)
@@ -85,11 +107,15 @@ def test_ridges_are_the_histograms_of_numpy_and_fit_is_told_from_not_fit():
 
 def test_where_each_sample_is_one_vector_its_values_are_drawn_once():
     values = np.random.default_rng(1).normal(size=(50, 3))
-    plot = only("ridges", {"x:min": values, "x:max": values.copy()}, POINTS % ("position", 3, ", unit: m"))
+    plot = only(
+        "ridges", {"x:min": values, "x:max": values.copy()}, POINTS % ("position", 3, ", unit: m")
+    )
     assert (plot["several"], plot["unit"]) == (False, "m")
     assert [(row["name"], [sum(part) for part in row["counts"]]) for row in plot["rows"]] == [
-        ("x", [50, 0]), ("y", [50, 0]), ("z", [50, 0]),
-    ]  # fmt: skip
+        ("x", [50, 0]),
+        ("y", [50, 0]),
+        ("z", [50, 0]),
+    ]
 
 
 def test_a_far_value_squeezes_no_component_and_is_counted():
@@ -122,9 +148,13 @@ def test_joints_are_held_against_the_limits_of_the_robot_in_the_order_that_fits(
     leap = ROBOTS["leap"]
     order = leap.orders["along the fingers"]
     values = np.array([[leap.limits[joint][0] for joint in order]] * 4) * 180 / np.pi
-    outside = np.concatenate([np.full((4, 8), 9), np.zeros((4, 8))], axis=1)  # the first order does not fit
+    outside = np.concatenate(
+        [np.full((4, 8), 9), np.zeros((4, 8))], axis=1
+    )  # the first order does not fit
     columns = {"q:min": values, "q:max": values, "q:outside": outside.astype(int)}
-    rows = only("ridges", columns, "fields: {q: {role: joint_angle, shape: [16], unit: deg, robot: leap}}\n")["rows"]
+    rows = only(
+        "ridges", columns, "fields: {q: {role: joint_angle, shape: [16], unit: deg, robot: leap}}\n"
+    )["rows"]
     assert [row["band"][0] for row in rows] == pytest.approx(values[0].tolist())
     assert rows[0]["band"][1] == pytest.approx(np.rad2deg(leap.limits[1][1]))
 
@@ -133,13 +163,15 @@ def test_a_component_without_a_finite_value_says_so_and_hides_no_other():
     values = np.random.default_rng(5).uniform(0, 1, (30, 2))
     values[:, 0] = np.nan
     values[3, 1] = np.inf
-    nothing, some = only("ridges", {"x:min": values, "x:max": values}, POINTS % ("value", 2, ""))["rows"]
+    nothing, some = only("ridges", {"x:min": values, "x:max": values}, POINTS % ("value", 2, ""))[
+        "rows"
+    ]
     assert (nothing["low"], nothing["high"], nothing["edges"]) == (None, None, None)
     assert sum(some["counts"][0]) == 29
     assert some["high"] == values[np.arange(30) != 3, 1].max()
 
 
-# ---------------------------------------------------------------------------------------- where things lie
+# --------------------------------------------------------------------------------- where things lie
 
 
 def test_every_centroid_is_in_a_cell_or_counted_beside_them():
@@ -153,7 +185,9 @@ def test_every_centroid_is_in_a_cell_or_counted_beside_them():
         assert sum(sum(part[1::2]) for part in plane["counts"]) + plot["outside"] == 400
         (h, v), side = plane["axes"], (plot["high"][0] - plot["low"][0]) / plot["cells"]
         within = (np.array(plot["low"]) <= places).all(1) & (places <= plot["high"]).all(1)
-        wanted = set(map(tuple, ((places[within] - plot["low"]) // side)[:, [h, v]].astype(int).tolist()))
+        wanted = set(
+            map(tuple, ((places[within] - plot["low"]) // side)[:, [h, v]].astype(int).tolist())
+        )
         found = [cell for part in plane["counts"] for cell in part[::2]]
         assert {(cell % plot["cells"], cell // plot["cells"]) for cell in found} == wanted
     assert plot["outside"] >= 1
@@ -171,14 +205,22 @@ def test_the_origin_is_in_the_picture_where_it_is_near(at, origin):
 
 def test_rounding_about_the_origin_does_not_look_like_a_cloud_of_places():
     places = np.random.default_rng(8).normal(0, 1e-9, (50, 3))
-    plot = only("centroids", {"x:centroid": places, "x:box": np.full(50, 2.0)}, POINTS % ("points", 3, ""))
+    plot = only(
+        "centroids", {"x:centroid": places, "x:box": np.full(50, 2.0)}, POINTS % ("points", 3, "")
+    )
     assert plot["high"][0] - plot["low"][0] > 0.1
-    assert [len(part) for part in plot["planes"][0]["counts"]] == [8, 0]  # the four cells about the origin
+    assert [len(part) for part in plot["planes"][0]["counts"]] == [
+        8,
+        0,
+    ]  # the four cells about the origin
 
 
 def test_bones_are_held_against_the_table_of_the_skeleton():
     skeleton = SKELETONS["mano21"]
-    pairs = np.tile(1000 * np.array(skeleton.table + (1.0,) * (len(skeleton.pairs) - len(skeleton.bones))), (5, 1))
+    pairs = np.tile(
+        1000 * np.array(skeleton.table + (1.0,) * (len(skeleton.pairs) - len(skeleton.bones))),
+        (5, 1),
+    )
     pairs[:, 0] *= np.array([0.8, 0.9, 1.0, 1.1, 7.0])
     fields = "fields: {j: {role: joints, shape: [21, 3], unit: mm, skeleton: mano21}}\n"
     plot = only("boxes", {"j:pairs": pairs.astype(np.float32)}, fields, unfit=[4])
@@ -190,7 +232,7 @@ def test_bones_are_held_against_the_table_of_the_skeleton():
     assert bone["unfit"] == pytest.approx(7 * one, rel=1e-4)
 
 
-# --------------------------------------------------------------------------------------------------- counts
+# ------------------------------------------------------------------------------------------- counts
 
 SCENES = """\
 fields:
@@ -204,30 +246,46 @@ def test_instances_are_summed_step_by_step():
     funnel = np.array([[9, 8, 8, 5, 2], [4, 4, 4, 1, 0], [7, 7, 7, 7, 7]])
     plot = only("bars", {":funnel": funnel}, SCENES, unfit=[1])
     assert [(row["name"], row["parts"], row["said"]) for row in plot["rows"]] == [
-        ("stored", [16, 4], ""), ("with a class", [15, 4], ""), ("clip 100", [15, 4], ""),
-        ("drop_classes 0, 1", [12, 1], ""), ("min_points 5", [9, 0], "none left in 1 sample"),
-    ]  # fmt: skip
+        ("stored", [16, 4], ""),
+        ("with a class", [15, 4], ""),
+        ("clip 100", [15, 4], ""),
+        ("drop_classes 0, 1", [12, 1], ""),
+        ("min_points 5", [9, 0], "none left in 1 sample"),
+    ]
 
 
 def test_instances_are_summed_by_their_points_and_what_is_dropped_is_said():
-    sizes = np.array([[0, 2, 1, 4, 0, 7, 0], [0, 0, 0, 5, 1, 0, 0], [0, 0, 0, 1, 1, 1, 0]])  # below 1, 2, 3, 5, 10, 20
+    sizes = np.array(
+        [[0, 2, 1, 4, 0, 7, 0], [0, 0, 0, 5, 1, 0, 0], [0, 0, 0, 1, 1, 1, 0]]
+    )  # below 1, 2, 3, 5, 10, 20
     plot = only("bars", {":sizes": sizes}, SCENES, unfit=[1])
     assert plot["title"] == "Points of each instance where min_points 5 meets it"
     assert [(row["name"], row["parts"], row["said"]) for row in plot["rows"]] == [
-        ("1", [2, 0], "dropped"), ("2", [1, 0], "dropped"), ("3 to 4", [5, 5], "dropped"), ("5 to 9", [1, 1], ""),
-        ("10 to 19", [8, 0], ""), ("20 and more", [0, 0], ""),
-    ]  # fmt: skip
+        ("1", [2, 0], "dropped"),
+        ("2", [1, 0], "dropped"),
+        ("3 to 4", [5, 5], "dropped"),
+        ("5 to 9", [1, 1], ""),
+        ("10 to 19", [8, 0], ""),
+        ("20 and more", [0, 0], ""),
+    ]
 
 
-@pytest.mark.parametrize(("many", "said"), [(1, "of 1 sample"), (2, "of 2 samples"), (1200, "of 1,200 samples")])
+@pytest.mark.parametrize(
+    ("many", "said"), [(1, "of 1 sample"), (2, "of 2 samples"), (1200, "of 1,200 samples")]
+)
 def test_how_many_samples_were_counted_is_said_as_people_say_it(many, said):
     counts = {":sizes": np.ones((many, 7), int), ":funnel": np.ones((many, 5), int)}
     funnel, sizes = made(counts, SCENES)
     assert funnel["about"] == f"All instances {said}; behind clip and voxel what is expected."
-    assert sizes["about"] == f"All instances {said} that are left by then; behind clip and voxel what is expected."
+    assert (
+        sizes["about"]
+        == f"All instances {said} that are left by then; behind clip and voxel what is expected."
+    )
 
 
-@pytest.mark.parametrize("sizes", [np.zeros((3, 7), int), np.ones((3, 9), int), np.ones((3, 7))[:, :0]])
+@pytest.mark.parametrize(
+    "sizes", [np.zeros((3, 7), int), np.ones((3, 9), int), np.ones((3, 7))[:, :0]]
+)
 def test_sizes_of_no_instance_or_by_another_min_points_are_not_drawn(sizes):
     assert made({":sizes": sizes}, SCENES) == []
 
@@ -242,13 +300,19 @@ def mixes(*scenes):
 
 
 def test_pairs_of_classes_in_one_instance_are_counted_the_most_frequent_first():
-    columns = mixes([(0.5, 7, 3), (0.6, 3, 7), (0.97, 1, 2)], [(0.9, 3, 7), (0.94, 1, 2)], [(0.8, 1 << 40, -9)] * 8, [])
+    columns = mixes(
+        [(0.5, 7, 3), (0.6, 3, 7), (0.97, 1, 2)],
+        [(0.9, 3, 7), (0.94, 1, 2)],
+        [(0.8, 1 << 40, -9)] * 8,
+        [],
+    )
     plot = only("bars", columns, SCENES, unfit=[1])
     assert plot["title"] == "Classes of instances with less than 95 % of their points in one"
     assert [(row["name"], row["parts"], row["said"]) for row in plot["rows"]] == [
-        ("-9 and 1099511627776", [8, 0], "in 1 sample"), ("3 and 7", [2, 1], "in 2 samples"),
+        ("-9 and 1099511627776", [8, 0], "in 1 sample"),
+        ("3 and 7", [2, 1], "in 2 samples"),
         ("1 and 2", [0, 1], "in 1 sample"),
-    ]  # fmt: skip
+    ]
     assert plot["about"].endswith("of 1 sample with 8 or more of them the 8 worst.")
 
 
@@ -270,7 +334,9 @@ def test_of_a_loader_with_other_steps_than_were_counted_nothing_is_drawn():
     assert made({":funnel": np.ones((3, 4), int)}, SCENES) == []
 
 
-HANDS = "fields:\n  h: {role: position, shape: [G, 3], near: v}\n  v: {role: points, shape: [P, 3]}\n"
+HANDS = (
+    "fields:\n  h: {role: position, shape: [G, 3], near: v}\n  v: {role: points, shape: [P, 3]}\n"
+)
 
 
 def test_directions_of_hands_are_summed_over_fit_samples_and_over_the_others():
@@ -281,16 +347,24 @@ def test_directions_of_hands_are_summed_over_fit_samples_and_over_the_others():
     assert plot["about"].startswith("Of 3 samples")
 
 
-@pytest.mark.parametrize("ways", [np.zeros((3, 20), int), np.ones((3, 7), int), np.ones((3, 20)), np.ones(3, int)])
+@pytest.mark.parametrize(
+    "ways", [np.zeros((3, 20), int), np.ones((3, 7), int), np.ones((3, 20)), np.ones(3, int)]
+)
 def test_directions_that_are_none_or_in_other_bins_are_not_drawn(ways):
     assert made({":h:approach": ways}, HANDS) == []
     assert made({":h:approach": np.ones((3, 20), int)}, HANDS.replace(", near: v", "")) == []
 
 
 def test_orders_of_speakers_are_counted_the_most_frequent_first():
-    said = ["user assistant"] * 6 + ["assistant"] * 2 + [""] + [f"x {n}" for n in range(12)] + ["gone"]
+    said = (
+        ["user assistant"] * 6 + ["assistant"] * 2 + [""] + [f"x {n}" for n in range(12)] + ["gone"]
+    )
     plot = only(
-        "bars", {"c:turns": np.array(said, object)}, "fields: {c: {role: chat}}\n", unfit=[5, 6, 7, 20], absent=[21]
+        "bars",
+        {"c:turns": np.array(said, object)},
+        "fields: {c: {role: chat}}\n",
+        unfit=[5, 6, 7, 20],
+        absent=[21],
     )
     rows = [(row["name"], row["parts"]) for row in plot["rows"]]
     assert rows[:2] == [("user assistant", [5, 1]), ("assistant", [0, 2])]
@@ -301,14 +375,28 @@ def test_orders_of_speakers_are_counted_the_most_frequent_first():
 
 def test_samples_are_counted_by_the_script_of_most_of_their_letters_and_of_any():
     latin, han, digits = (1 << list(SCRIPTS).index(stat) for stat in ("latin", "han", "digits"))
-    said = [latin | 1 << BITS, latin | han | digits | 2 << BITS, han | 2 << BITS, digits, 0, latin | 1 << BITS]
+    said = [
+        latin | 1 << BITS,
+        latin | han | digits | 2 << BITS,
+        han | 2 << BITS,
+        digits,
+        0,
+        latin | 1 << BITS,
+    ]
     text = "fields: {t: {role: text}}\n"
     plot = only("bars", {"t:scripts": np.array(said, np.int32)}, text, unfit=[1, 3], absent=[5])
     assert [(row["name"], row["parts"], row["said"]) for row in plot["rows"]] == [
-        ("Latin", [1, 0], "in 2 samples at all"), ("Han (Chinese)", [1, 1], "in 2 samples at all"),
-        ("digits", [0, 0], "in 2 samples at all"), ("no letter", [1, 1], ""),
-    ]  # fmt: skip
-    for odd in (np.array(["x"] * 3, object), np.ones((3, 2), int), np.full(3, -1), np.full(3, 99 << BITS)):
+        ("Latin", [1, 0], "in 2 samples at all"),
+        ("Han (Chinese)", [1, 1], "in 2 samples at all"),
+        ("digits", [0, 0], "in 2 samples at all"),
+        ("no letter", [1, 1], ""),
+    ]
+    for odd in (
+        np.array(["x"] * 3, object),
+        np.ones((3, 2), int),
+        np.full(3, -1),
+        np.full(3, 99 << BITS),
+    ):
         assert made({"t:scripts": odd}, text) == []
 
 
@@ -316,13 +404,15 @@ def test_equal_samples_are_counted_by_how_many_are_equal():
     content = np.array([-(2**63), 1, 1, 2, 2, 2, 3, 3, *[7] * 6, 99])
     plot = only("bars", {":content": content}, "fields: {}\n", unfit=[1, 2, 3], absent=[14])
     assert [(row["name"], row["parts"], row["said"]) for row in plot["rows"]] == [
-        ("2 equal", [2, 2], "in 2 groups"), ("3 equal", [2, 1], "in 1 group"), ("5 to 8 equal", [6, 0], "in 1 group"),
-    ]  # fmt: skip
+        ("2 equal", [2, 2], "in 2 groups"),
+        ("3 equal", [2, 1], "in 1 group"),
+        ("5 to 8 equal", [6, 0], "in 1 group"),
+    ]
     assert plot["about"] == "1 of 14 samples has no other of the same content."
     assert made({":content": np.arange(9)}, "fields: {}\n") == []
 
 
-# --------------------------------------------------------------------------------------------------- bounds
+# ------------------------------------------------------------------------------------------- bounds
 
 
 @given(arrays(np.float64, st.tuples(st.integers(1, 12), st.just(3))), st.integers(0, 12))
@@ -349,14 +439,25 @@ def test_columns_of_another_form_are_left_alone():
     }
     assert made(columns, POINTS % ("points", 3, "")) == []
     many = np.ones((4, 17))
-    assert made({"x:min": many, "x:max": many, "x:centroid": np.ones((4, 2))}, POINTS % ("points", 3, "")) == []
+    assert (
+        made(
+            {"x:min": many, "x:max": many, "x:centroid": np.ones((4, 2))},
+            POINTS % ("points", 3, ""),
+        )
+        == []
+    )
 
 
 def test_of_many_samples_as_many_fit_and_unfit_ones_are_drawn_and_all_are_counted():
     rows = 3 * MOST_DRAWN
     values = np.random.default_rng(9).uniform(0, 1, (rows, 2))
     values[-1] = 50
-    plot = only("ridges", {"x:min": values, "x:max": values}, POINTS % ("value", 2, ""), unfit=range(rows - 100, rows))
+    plot = only(
+        "ridges",
+        {"x:min": values, "x:max": values},
+        POINTS % ("value", 2, ""),
+        unfit=range(rows - 100, rows),
+    )
     row = plot["rows"][0]
     assert [sum(part) for part in row["counts"]] == [MOST_DRAWN, 99]
     assert (row["outside"], row["high"]) == (1, 50)
@@ -377,13 +478,16 @@ def test_what_is_said_of_many_samples_is_true_of_all_of_them_and_not_of_those_th
     places[:1_900] = 100
     places[1_900] = np.nan
     box = np.where(np.arange(rows) < rows - 10_000, 0.5, 5.0)
-    plot = only("centroids", {"x:centroid": places, "x:box": box}, POINTS % ("points", 3, ""), unfit=unfit)
+    plot = only(
+        "centroids", {"x:centroid": places, "x:box": box}, POINTS % ("points", 3, ""), unfit=unfit
+    )
     within = ((places >= plot["low"]) & (places <= plot["high"])).all(axis=1)
     assert (plot["of"], plot["drawn"][1]) == ([rows - 10_001, 10_000], 10_000)
     assert plot["drawn"][0] <= MOST_DRAWN
     assert plot["outside"] == np.count_nonzero(~within) - 1
     assert plot["outside"] > 1_900
-    # a fit and an unfit sample count alike: drawn are five times as many unfit ones, which would move it by 0.02
+    # a fit and an unfit sample count alike: drawn are five times as many unfit ones, which would
+    # move it by 0.02
     assert plot["median"] == pytest.approx(np.nanmedian(places, axis=0), abs=0.003)
     assert plot["half"] == 0.25
 
@@ -396,17 +500,29 @@ def test_episodes_are_counted_of_the_reading_that_is_drawn():
 
 
 def test_a_gripper_that_counts_either_way_goes_with_nothing_on_the_whole():
-    signs = np.array([1, 1, -1, -1])[:, None]  # DC507 takes the size of the median, not the median of sizes
+    signs = np.array([1, 1, -1, -1])[
+        :, None
+    ]  # DC507 takes the size of the median, not the median of sizes
     fields = "fields:\n  g: {role: gripper, drives: q}\n  q: {role: position, shape: [T, 1]}\n"
-    assert only("lags", {":g:delta": 0.7 * signs * np.ones((4, 11))}, fields)["quartiles"][1] == [0] * 11
+    assert (
+        only("lags", {":g:delta": 0.7 * signs * np.ones((4, 11))}, fields)["quartiles"][1]
+        == [0] * 11
+    )
     some = np.array([-0.9, -0.7, -0.5, -0.3, 0.1])[:, None] * np.ones((5, 11))
-    assert [one[0] for one in only("lags", {":g:delta": some}, fields)["quartiles"]] == [0.3, 0.5, 0.7]
+    assert [one[0] for one in only("lags", {":g:delta": some}, fields)["quartiles"]] == [
+        0.3,
+        0.5,
+        0.7,
+    ]
 
 
 def test_bones_are_held_against_the_factor_that_the_rules_are_given():
     skeleton = SKELETONS["mano21"]
     pairs = {"j:pairs": np.full((4, len(skeleton.pairs)), 0.03)}
-    fields = "fields: {j: {role: joints, shape: [21, 3], unit: m, skeleton: mano21}}\nrules: {DC601: {band: %s}}\n"
+    fields = (
+        "fields: {j: {role: joints, shape: [21, 3], unit: m, skeleton: mano21}}\nrules: "
+        "{DC601: {band: %s}}\n"
+    )
     bands = {wide: only("boxes", pairs, fields % wide)["rows"][0]["band"] for wide in ("4", "0")}
     assert bands["4"] == pytest.approx([skeleton.table[0] / 4, skeleton.table[0] * 4], rel=1e-4)
     assert bands["0"] is None
@@ -415,7 +531,9 @@ def test_bones_are_held_against_the_factor_that_the_rules_are_given():
 @pytest.mark.parametrize("values", [[2e300, 3e300], [2e300, 1e300, 1e308], [0, *[1e-310] * 98, 1]])
 def test_components_at_the_ends_of_what_numbers_can_be_are_drawn_or_said_not_to_be(values):
     column = np.array(values * 30)[:, None] * np.ones(2)
-    for row in only("ridges", {"x:min": column, "x:max": column}, POINTS % ("value", 2, ""))["rows"]:
+    for row in only("ridges", {"x:min": column, "x:max": column}, POINTS % ("value", 2, ""))[
+        "rows"
+    ]:
         assert (row["low"], row["high"]) == (min(values), max(values))
         assert row["edges"] is None or row["edges"][0] < row["edges"][1]
         if row["edges"] is not None:
@@ -433,5 +551,9 @@ def test_the_page_holds_no_split_against_what_is_declared_for_others(tmp_path):
     text = DRAWN_SCHEMA.replace('"*.npy"', '"{split}/*.npy"')
     per_split = text + "when:\n  split=val: {a: {unit: mm, range: -4000..4000}}\n"
     for schema, unit, band in ((text, "m", [-4, 4]), (per_split, "", None)):
-        (plot,) = (one for one in run_summary(drawn_run(tmp_path, schema=schema))["plots"] if one["kind"] == "ridges")
+        (plot,) = (
+            one
+            for one in run_summary(drawn_run(tmp_path, schema=schema))["plots"]
+            if one["kind"] == "ridges"
+        )
         assert (plot["unit"], plot["rows"][1]["band"]) == (unit, band)

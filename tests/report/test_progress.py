@@ -8,11 +8,22 @@ from datacheck.report.progress import ByteRate, lines, progress_bar, progress_te
 
 
 def test_a_bar_says_samples_files_bytes_rate_and_what_was_kept():
-    tick = Tick(files=30, all_files=60, nbytes=4_000_000, all_nbytes=8_000_000, samples=1234, kept=7)
-    assert progress_text(tick, 2e6) == "1,234 samples · 30/60 files · 4 MB · 2 MB/s · 7 files unchanged"
+    tick = Tick(
+        files=30, all_files=60, nbytes=4_000_000, all_nbytes=8_000_000, samples=1234, kept=7
+    )
+    assert (
+        progress_text(tick, 2e6)
+        == "1,234 samples · 30/60 files · 4 MB · 2 MB/s · 7 files unchanged"
+    )
     assert progress_text(tick._replace(kept=0), None) == "1,234 samples · 30/60 files · 4 MB"
-    assert progress_text(tick._replace(doing="hashing"), None) == "30/60 files · 4 MB · 7 files unchanged"
-    assert progress_text(tick._replace(unit="shards"), 2e6) == "1,234 samples · 30/60 shards · 4 MB · 2 MB/s · 7 kept"
+    assert (
+        progress_text(tick._replace(doing="hashing"), None)
+        == "30/60 files · 4 MB · 7 files unchanged"
+    )
+    assert (
+        progress_text(tick._replace(unit="shards"), 2e6)
+        == "1,234 samples · 30/60 shards · 4 MB · 2 MB/s · 7 kept"
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +56,9 @@ class Clock:
 def test_the_rate_is_that_of_this_run_and_of_this_part_of_it():
     clock = Clock()
     pace = ByteRate(clock)
-    assert pace(Tick(5, 9, 500, 900, 0, 5, "building all")) is None  # five were there from a run before
+    assert (
+        pace(Tick(5, 9, 500, 900, 0, 5, "building all")) is None
+    )  # five were there from a run before
     clock.now += 4
     assert pace(Tick(6, 9, 600, 900, 0, 5, "building all")) == 25.0
     assert pace(Tick(1, 9, 100, 900, 0, 0, "checking all")) is None
@@ -69,7 +82,9 @@ def test_elsewhere_a_line_comes_every_half_a_minute():
 def test_a_note_is_told_at_once_and_again_only_after_another():
     file = io.StringIO()
     tell = lines(file, Clock())
-    for shard, note in enumerate(["the dashboard", "the dashboard", "", "no workers", "", "the dashboard"]):
+    for shard, note in enumerate(
+        ["the dashboard", "the dashboard", "", "no workers", "", "the dashboard"]
+    ):
         tell(Tick(shard, 9, 0, 9, 0, 0, "building all", "shards", note))
     assert file.getvalue() == "the dashboard\nno workers\nthe dashboard\n"
 

@@ -25,7 +25,9 @@ DATE = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z")
 def validator(repository):
     schema = json.loads((repository / "tests/data/sarif-2.1.0-rtm.5.json").read_text())
     formats = jsonschema.FormatChecker(formats=())
-    formats.checks("uri-reference")(lambda text: re.fullmatch(r"[A-Za-z0-9._~!$&'()*+,;=:@/?#%-]*", text) is not None)
+    formats.checks("uri-reference")(
+        lambda text: re.fullmatch(r"[A-Za-z0-9._~!$&'()*+,;=:@/?#%-]*", text) is not None
+    )
     formats.checks("uri")(lambda text: bool(urlsplit(text).scheme))
     formats.checks("date-time")(lambda text: DATE.fullmatch(text) is not None)
     return jsonschema.Draft4Validator(schema, format_checker=formats)
@@ -57,7 +59,9 @@ def test_every_real_run_fulfils_the_schema(validator, runs):
 def test_the_schema_refuses_a_log_that_is_wrong(validator, runs):
     log, _ = of(runs["broken"])
     log["runs"][0]["results"][0]["level"] = "fatal"
-    log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] = "a b"
+    log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] = (
+        "a b"
+    )
     log["runs"][0]["tool"]["driver"]["rules"][0]["code"] = "x"
     assert len(wrong(validator, log)) == 3
 
@@ -73,10 +77,14 @@ def test_a_finding_is_one_result_with_its_rule_level_place_and_fingerprint(runs)
     assert len(run["results"]) == len(said["findings"])
     assert result["level"] == next(f["severity"] for f in said["findings"] if f["rule"] == "DC224")
     assert "(2 of 10 samples)" in result["message"]["text"]
-    uris = [place["physicalLocation"]["artifactLocation"] for place in result["locations"] + result["relatedLocations"]]
+    uris = [
+        place["physicalLocation"]["artifactLocation"]
+        for place in result["locations"] + result["relatedLocations"]
+    ]
     assert [(uri["uri"], uri["uriBaseId"]) for uri in uris] == [
-        ("bad/3.npy", "%SRCROOT%"), ("bad/5.npy", "%SRCROOT%"),
-    ]  # fmt: skip
+        ("bad/3.npy", "%SRCROOT%"),
+        ("bad/5.npy", "%SRCROOT%"),
+    ]
     assert result["partialFingerprints"]["datacheckFinding/v1"] == "DC224:x"
     assert run["invocations"][0]["executionSuccessful"] is True
 
@@ -91,7 +99,11 @@ def test_the_fingerprint_is_the_finding_and_not_its_numbers(runs):
 
     assert prints("broken")["DC224"] == prints("unreadable")["DC224"] == prints("partly")["DC224"]
     results = of(runs["faults"])[0]["runs"][0]["results"]
-    assert len({r["partialFingerprints"]["primaryLocationLineHash"] for r in results}) == len(results) >= 8
+    assert (
+        len({r["partialFingerprints"]["primaryLocationLineHash"] for r in results})
+        == len(results)
+        >= 8
+    )
 
 
 def test_what_a_baseline_knows_is_a_suppressed_result(runs):
@@ -111,7 +123,9 @@ def test_what_is_new_and_what_is_known_of_one_finding_are_told_apart(runs):
     assert marks[0].partition(":")[0] == marks[1].partition(":")[0]
 
 
-@pytest.mark.parametrize("text", ["[](x) " * 400, "[]\n(x) " * 400, "\x1b[](x)" * 400, "[a](" * 400])
+@pytest.mark.parametrize(
+    "text", ["[](x) " * 400, "[]\n(x) " * 400, "\x1b[](x)" * 400, "[a](" * 400]
+)
 def test_a_message_of_links_is_cut_behind_their_escapes(text):
     said = hostile_result("x")
     said["findings"][0] |= {"message": text, "fix": text}
@@ -174,7 +188,9 @@ def test_a_rule_page_that_is_published_is_linked(validator, runs, monkeypatch):
     monkeypatch.setattr(rule_pages, "RULE_PAGES", "https://example.org/rules")
     log, _ = of(runs["broken"])
     rules = log["runs"][0]["tool"]["driver"]["rules"]
-    assert {rule["helpUri"] for rule in rules} == {f"https://example.org/rules/{rule['id']}.md" for rule in rules}
+    assert {rule["helpUri"] for rule in rules} == {
+        f"https://example.org/rules/{rule['id']}.md" for rule in rules
+    }
     assert wrong(validator, log) == []
 
 
@@ -227,13 +243,17 @@ def test_no_text_of_the_data_is_more_than_text(validator, name):
 )
 def test_a_uri_gives_back_the_name_of_the_file(name):
     log = sarif(hostile_result("x"), {"x": HERE / "data" / name}, HERE)
-    uri = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+    uri = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"][
+        "uri"
+    ]
     assert PurePosixPath(unquote(uri, errors="surrogatepass")) == PurePosixPath("data") / name
 
 
 def test_the_largest_result_stays_below_the_limits(validator):
     said = hostile_result(HOSTILE["markup"])
-    many = [{**said["findings"][0], "id": f"DC902:{i}", "message": "m" * 5000} for i in range(30_000)]
+    many = [
+        {**said["findings"][0], "id": f"DC902:{i}", "message": "m" * 5000} for i in range(30_000)
+    ]
     small = truncated({**said, "findings": many}, lambda value: len(dump_json(value)))
     log = sarif(small, {}, HERE)
     assert 100 < len(log["runs"][0]["results"]) == len(small["findings"]) + len(small["suppressed"])
@@ -255,12 +275,18 @@ def test_a_finding_is_not_held_against_all_others(monkeypatch):
 
     said = hostile_result("x")
     rule = said["findings"][0]["rule"]
-    many = [{**said["findings"][0], "id": f"DC902:{i % 150}", "rule": Counted(rule)} for i in range(300)]
+    many = [
+        {**said["findings"][0], "id": f"DC902:{i % 150}", "rule": Counted(rule)} for i in range(300)
+    ]
     others = {Counted(f"X{i}"): said["rules"][rule] for i in range(300)}
     monkeypatch.setattr("datacheck.report.ci._cleaned", Counted)
-    log = sarif({**said, "rules": {**others, **said["rules"]}, "findings": many, "suppressed": []}, {}, HERE)
+    log = sarif(
+        {**said, "rules": {**others, **said["rules"]}, "findings": many, "suppressed": []}, {}, HERE
+    )
     results = log["runs"][0]["results"]
-    numbers = [one["partialFingerprints"]["primaryLocationLineHash"].rpartition(":")[2] for one in results]
+    numbers = [
+        one["partialFingerprints"]["primaryLocationLineHash"].rpartition(":")[2] for one in results
+    ]
     assert numbers == ["1"] * 150 + ["2"] * 150
     assert {one["ruleIndex"] for one in results} == {300 + list(said["rules"]).index(rule)}
     assert asked < 3_000

@@ -22,7 +22,9 @@ def said(run):
 
 
 def wrong(validator, document):
-    return [f"{error.json_path}: {error.message[:200]}" for error in validator.iter_errors(document)]
+    return [
+        f"{error.json_path}: {error.message[:200]}" for error in validator.iter_errors(document)
+    ]
 
 
 def test_every_real_run_fulfils_it(validator, runs):
@@ -34,16 +36,28 @@ def test_the_runs_say_everything_that_the_schema_knows(runs):
     documents = {name: said(run) for name, run in runs.items()}
     assert documents["clean"]["verdict"]["status"] == "pass"
     assert documents["clean"]["findings"] == []
-    assert documents["crash"]["verdict"] == {**documents["clean"]["verdict"], "status": "crash", "exit_code": 4}
+    assert documents["crash"]["verdict"] == {
+        **documents["clean"]["verdict"],
+        "status": "crash",
+        "exit_code": 4,
+    }
     assert documents["unreadable"]["dataset"]["samples"]["unreadable"] == 2
     assert "rescored" in documents["rescored"]["run"]
     assert documents["loader"]["dataset"]["files"] == 0
     assert documents["reference"]["rules"]["DC901"]["status"] == "pass"
     assert len({finding["rule"] for finding in documents["faults"]["findings"]}) >= 8
     assert {rule["status"] for name in runs for rule in documents[name]["rules"].values()} == {
-        "pass", "fail", "skip", "crash", "not_applicable", "off",
-    }  # fmt: skip
-    assert any(finding["cause"] and finding["cause"]["factor"] for finding in documents["faults"]["findings"])
+        "pass",
+        "fail",
+        "skip",
+        "crash",
+        "not_applicable",
+        "off",
+    }
+    assert any(
+        finding["cause"] and finding["cause"]["factor"]
+        for finding in documents["faults"]["findings"]
+    )
 
 
 def test_what_a_baseline_knows_is_named_and_not_counted(runs):
@@ -60,7 +74,11 @@ def test_what_a_baseline_knows_is_named_and_not_counted(runs):
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_any_text_may_stand_in_it(validator, name):
-    assert [error for error in wrong(validator, hostile_result(HOSTILE[name])) if "non-empty" not in error] == []
+    assert [
+        error
+        for error in wrong(validator, hostile_result(HOSTILE[name]))
+        if "non-empty" not in error
+    ] == []
 
 
 MISTAKES = {
@@ -76,7 +94,9 @@ MISTAKES = {
     "a verdict and another exit code": lambda d: d["verdict"].update(exit_code=0),
     "an unknown status": lambda d: d["rules"]["DC224"].update(status="maybe"),
     "a rule that does not apply and has judged": lambda d: d["rules"]["DC224"].update(status="off"),
-    "a rule that has judged and does not say how many": lambda d: d["rules"]["DC224"].pop("checked"),
+    "a rule that has judged and does not say how many": lambda d: d["rules"]["DC224"].pop(
+        "checked"
+    ),
     "a finding without its rule": lambda d: d["findings"][0].pop("rule"),
     "a finding with a key too many": lambda d: d["findings"][0].update(file="x"),
     "an unknown severity": lambda d: d["findings"][0].update(severity="fatal"),

@@ -25,29 +25,53 @@ def finding(code="DC201", failed=37, of=1200, severity=Severity.ERROR, **options
     options.setdefault("examples", ("train.h5:/300", "train.h5:/301", "train.h5:/302")[:failed])
     options.setdefault("fields", ("obj_verts",))
     return Finding(
-        code, options.pop("name", "length-unit"), severity, Level.SAMPLE, options.pop("fields"),
-        options.pop("message"), np.arange(failed), of, options.pop("examples"), **options,
-    )  # fmt: skip
+        code,
+        options.pop("name", "length-unit"),
+        severity,
+        Level.SAMPLE,
+        options.pop("fields"),
+        options.pop("message"),
+        np.arange(failed),
+        of,
+        options.pop("examples"),
+        **options,
+    )
 
 
 def report(*findings, valid=None, **options):
     listed = options.pop("listed", 1200)
     unfit = sum(f.failed for f in findings if f.severity is Severity.ERROR)
     run = {
-        "id": "R", "started": "2026-11-20T00:00:00Z", "seconds": 1.46, "version": "0.1.0", "command": "",
-        "kept_files": 0, "kept_samples": 0, "fail_on": options.pop("fail_on", "error"),
-    }  # fmt: skip
+        "id": "R",
+        "started": "2026-11-20T00:00:00Z",
+        "seconds": 1.46,
+        "version": "0.1.0",
+        "command": "",
+        "kept_files": 0,
+        "kept_samples": 0,
+        "fail_on": options.pop("fail_on", "error"),
+    }
     dataset = {
-        "name": "n", "root": options.pop("root", "data/"), "digest": "d", "files": 3, "bytes": 133_169_152,
+        "name": "n",
+        "root": options.pop("root", "data/"),
+        "digest": "d",
+        "files": 3,
+        "bytes": 133_169_152,
         "samples": {"listed": listed, "checked": listed, "unreadable": 0, "skipped": 0},
         "splits": options.pop("splits", {}),
-    }  # fmt: skip
+    }
     verdict = RuleVerdict("DC201", "length-unit", Verdict.PASS, Severity.ERROR, Level.SAMPLE)
     return Report(
-        run | options.pop("run", {}), dataset, {"name": "sceneleap", "digest": "s"}, options.pop("verdicts", [verdict]),
-        list(findings), listed - unfit if valid is None else valid, options.pop("unchecked", []),
-        options.pop("crashes", []), ".datacheck/R",
-    )  # fmt: skip
+        run | options.pop("run", {}),
+        dataset,
+        {"name": "sceneleap", "digest": "s"},
+        options.pop("verdicts", [verdict]),
+        list(findings),
+        listed - unfit if valid is None else valid,
+        options.pop("unchecked", []),
+        options.pop("crashes", []),
+        ".datacheck/R",
+    )
 
 
 def text(said, width=100):
@@ -61,12 +85,20 @@ def test_the_first_lines_answer_whether_one_can_train_on_it():
         "",
         "OK  all 1,200 samples are fit for training: nothing found",
     ]
-    assert text(report(finding()))[3] == "FAIL  37 of 1,200 samples are not fit for training: 1 error, 0 warnings"
-    assert text(report(finding(failed=1200)))[3].startswith("FAIL  none of 1,200 samples is fit for training")
+    assert (
+        text(report(finding()))[3]
+        == "FAIL  37 of 1,200 samples are not fit for training: 1 error, 0 warnings"
+    )
+    assert text(report(finding(failed=1200)))[3].startswith(
+        "FAIL  none of 1,200 samples is fit for training"
+    )
     warned = report(finding(severity=Severity.WARNING))
     assert text(warned)[3] == "OK  all 1,200 samples are fit for training: 0 errors, 1 warning"
     whole = text(report(finding(failed=0, of=0)))[3]
-    assert whole == ("FAIL  the dataset as a whole is not fit for training, its 1,200 samples are: 1 error, 0 warnings")
+    assert whole == (
+        "FAIL  the dataset as a whole is not fit for training, its 1,200 samples are: 1 error, 0 "
+        "warnings"
+    )
     assert text(report(listed=1))[3] == "OK  the sample is fit for training: nothing found"
     alone = report(finding(failed=1, of=1), listed=1)
     assert text(alone)[3] == "FAIL  the sample is not fit for training: 1 error, 0 warnings"
@@ -79,16 +111,25 @@ def test_what_a_baseline_knows_was_found_though_it_is_not_new():
 
 
 def test_a_cause_that_the_message_names_already_is_not_said_twice():
-    said = finding(message="3 samples are centred on the root.", cause=Cause("centred on the root", explains=3))
+    said = finding(
+        message="3 samples are centred on the root.", cause=Cause("centred on the root", explains=3)
+    )
     assert not any(line.startswith("  =") for line in text(report(said)))
 
 
 def test_a_block_has_measured_and_expected_cause_keys_and_fix():
     cause = Cause("probably millimetres: x0.001", explains=36, alternatives=("inches",))
-    lines = text(report(finding(cause=cause, fix="Declare unit: mm.", hides={"DC304": 37, "DC203": 2}, split="train")))
+    lines = text(
+        report(
+            finding(
+                cause=cause, fix="Declare unit: mm.", hides={"DC304": 37, "DC203": 2}, split="train"
+            )
+        )
+    )
     start = next(i for i, line in enumerate(lines) if line.startswith("error"))
     assert lines[start : start + 6] == [
-        "error DC201 length-unit · obj_verts · train" + "37 of 1,200 samples (3.1 %)".rjust(100 - 43),
+        "error DC201 length-unit · obj_verts · train"
+        + "37 of 1,200 samples (3.1 %)".rjust(100 - 43),
         "  size 156 m (median of the 37), allowed 0.02..0.4 m.",
         "  = probably millimetres: x0.001 (explains 36 of 37); or inches",
         "    train.h5:/300  train.h5:/301  train.h5:/302  … 34 more",
@@ -99,11 +140,28 @@ def test_a_block_has_measured_and_expected_cause_keys_and_fix():
 
 
 def test_the_end_says_what_was_checked_what_was_not_and_where_the_list_is():
-    kinds = [Verdict.PASS, Verdict.PASS, Verdict.FAIL, Verdict.SKIP, Verdict.NOT_APPLICABLE, Verdict.OFF]
-    verdicts = [RuleVerdict(f"DC{i}", "x", kind, Severity.ERROR, Level.SAMPLE) for i, kind in enumerate(kinds)]
+    kinds = [
+        Verdict.PASS,
+        Verdict.PASS,
+        Verdict.FAIL,
+        Verdict.SKIP,
+        Verdict.NOT_APPLICABLE,
+        Verdict.OFF,
+    ]
+    verdicts = [
+        RuleVerdict(f"DC{i}", "x", kind, Severity.ERROR, Level.SAMPLE)
+        for i, kind in enumerate(kinds)
+    ]
     splits = {"train": {"samples": 1000, "valid": 963}, "val": {"samples": 200, "valid": 200}}
-    lines = text(report(finding(), verdicts=verdicts, unchecked=["14 files that no sample uses"], splits=splits))
-    assert "checked   6 rules: 1 failed, 2 passed, 1 had nothing to look at, 1 does not apply, 1 off" in lines
+    lines = text(
+        report(
+            finding(), verdicts=verdicts, unchecked=["14 files that no sample uses"], splits=splits
+        )
+    )
+    assert (
+        "checked   6 rules: 1 failed, 2 passed, 1 had nothing to look at, 1 does not apply, 1 off"
+        in lines
+    )
     assert "not seen  14 files that no sample uses" in lines
     assert "train 963 of 1,000 · val 200 of 200" in " ".join(lines)
     assert lines[-1] == "FAIL  1 error, 0 warnings · exit 1"
@@ -116,23 +174,40 @@ def commands(said):
 def test_the_end_says_what_to_type_next_so_that_it_can_be_typed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     named = finding(examples=("a b/it's \u684c\u5b50.npy",), failed=1)
-    elsewhere = ["datacheck explain DC201", "datacheck view 'a b/it'\"'\"'s \u684c\u5b50.npy' --run .datacheck/R"]
+    elsewhere = [
+        "datacheck explain DC201",
+        "datacheck view 'a b/it'\"'\"'s \u684c\u5b50.npy' --run .datacheck/R",
+    ]
     assert commands(report(named)) == elsewhere
     (tmp_path / ".datacheck/R").mkdir(parents=True)
     (tmp_path / ".datacheck/latest").symlink_to("R")
-    assert commands(report(named)) == [elsewhere[0], elsewhere[1].removesuffix(" --run .datacheck/R")]
-    assert [shlex.split(line)[2] for line in commands(report(named))] == ["DC201", "a b/it's \u684c\u5b50.npy"]
+    assert commands(report(named)) == [
+        elsewhere[0],
+        elsewhere[1].removesuffix(" --run .datacheck/R"),
+    ]
+    assert [shlex.split(line)[2] for line in commands(report(named))] == [
+        "DC201",
+        "a b/it's \u684c\u5b50.npy",
+    ]
 
 
 @pytest.mark.parametrize(
     "said",
     [
-        report(finding(examples=("red\x1b[31m.npy",))), report(finding(examples=("-rf.npy",))),
-        report(finding(examples=())), replace(report(finding()), dataset=report().dataset | {"files": 0}),
+        report(finding(examples=("red\x1b[31m.npy",))),
+        report(finding(examples=("-rf.npy",))),
+        report(finding(examples=())),
+        replace(report(finding()), dataset=report().dataset | {"files": 0}),
         replace(report(finding()), folder="out\nnext      rm -rf x\x1b[31m"),
     ],
-    ids=["no key as it is printed", "an option", "the dataset as a whole", "of a loader", "no folder as it is printed"],
-)  # fmt: skip
+    ids=[
+        "no key as it is printed",
+        "an option",
+        "the dataset as a whole",
+        "of a loader",
+        "no folder as it is printed",
+    ],
+)
 def test_a_sample_that_no_command_shows_is_not_in_one(said):
     assert commands(said) == ["datacheck explain DC201"]
 
@@ -155,32 +230,48 @@ def test_two_findings_of_one_rule_and_field_are_told_apart():
     lines = text(report(finding(kind="jerk"), finding(kind="end"), finding("DC202", kind="deg")))
     titles = [line.partition("  ")[0] for line in lines if line.startswith("error")]
     assert titles == [
-        "error DC201 length-unit \u00b7 obj_verts \u00b7 jerk", "error DC201 length-unit \u00b7 obj_verts \u00b7 end",
+        "error DC201 length-unit \u00b7 obj_verts \u00b7 jerk",
+        "error DC201 length-unit \u00b7 obj_verts \u00b7 end",
         "error DC202 length-unit \u00b7 obj_verts",
-    ]  # fmt: skip
+    ]
 
 
 def test_ties_that_the_cause_names_already_are_not_said_twice():
     said = Cause("probably mm; or cm", explains=37, alternatives=("cm", "inch"))
-    assert "  = probably mm; or cm (explains 37 of 37); or inch" in text(report(finding(cause=said)))
+    assert "  = probably mm; or cm (explains 37 of 37); or inch" in text(
+        report(finding(cause=said))
+    )
 
 
 def test_a_crash_is_one_line_and_exit_4():
-    crash = {"rule": "DC201", "at": "x train", "traceback": "Traceback\n  File ...\nZeroDivisionError: no\n"}
+    crash = {
+        "rule": "DC201",
+        "at": "x train",
+        "traceback": "Traceback\n  File ...\nZeroDivisionError: no\n",
+    }
     lines = text(report(crashes=[crash]))
-    assert "not seen  DC201 crashed on x train: ZeroDivisionError: no (traceback in result.json)" in lines
+    assert (
+        "not seen  DC201 crashed on x train: ZeroDivisionError: no (traceback in result.json)"
+        in lines
+    )
     assert lines[-1] == "CRASH  0 errors, 0 warnings, 1 crash · exit 4"
 
 
 @given(st.integers(0, 200), st.integers(40, 110), st.integers(0, 600), st.booleans())
-def test_it_never_takes_more_than_60_lines_and_names_as_many_findings_as_fit(count, width, length, caused):
+def test_it_never_takes_more_than_60_lines_and_names_as_many_findings_as_fit(
+    count, width, length, caused
+):
     found = [
         finding(
-            f"DC{i:03d}", failed=3, message="word " * length, fix="do " * length,
-            cause=Cause("because " * 40) if caused else None, hides=dict.fromkeys(map(str, range(50)), 1),
+            f"DC{i:03d}",
+            failed=3,
+            message="word " * length,
+            fix="do " * length,
+            cause=Cause("because " * 40) if caused else None,
+            hides=dict.fromkeys(map(str, range(50)), 1),
         )
         for i in range(count)
-    ]  # fmt: skip
+    ]
     lines = text(report(*found, unchecked=["not seen " * 50] * 20), width)
     assert len(lines) <= LINES
     named = sum(line.startswith("error DC") for line in lines)
@@ -199,7 +290,9 @@ def test_the_worst_findings_get_the_room():
 
 @pytest.mark.parametrize("width", [40, 60, 100])
 def test_no_line_is_wider_than_the_terminal_but_for_names(width):
-    said = report(finding(message="word " * 60, fix="do " * 60, cause=Cause("because " * 30)), root="r" * 20)
+    said = report(
+        finding(message="word " * 60, fix="do " * 60, cause=Cause("because " * 30)), root="r" * 20
+    )
     assert all(len(line) <= width for line in text(said, width) if "train.h5" not in line)
 
 
@@ -208,10 +301,20 @@ def test_chinese_and_emoji_names_take_two_cells_a_character(width):
     names = tuple(f"场景_厨房🤖/帧_{i}.npy" for i in range(9))  # 22 cells, 16 characters
     long = "训练集/带餐桌的大厨房（二〇二四年重新采集，已去除重复帧）/" * 3
     said = report(
-        finding(message=f"{long} is 3 m.", fix=long, cause=Cause(long), examples=names, fields=("点云" * 30,)),
-        root=long, splits={"训练集": {"samples": 9, "valid": 9}}, unchecked=[long],
-    )  # fmt: skip
-    lines = [line for line in text(said, width) if "datacheck view" not in line]  # folded, it is no command
+        finding(
+            message=f"{long} is 3 m.",
+            fix=long,
+            cause=Cause(long),
+            examples=names,
+            fields=("点云" * 30,),
+        ),
+        root=long,
+        splits={"训练集": {"samples": 9, "valid": 9}},
+        unchecked=[long],
+    )
+    lines = [
+        line for line in text(said, width) if "datacheck view" not in line
+    ]  # folded, it is no command
     assert max(map(cell_len, lines)) <= width
     assert not [line for line in lines if line.strip()[:1] in {*"，。、；：？！）》」"}]
     (first, *_) = [line for line in lines if line.startswith("    场景")]
@@ -234,9 +337,13 @@ def test_a_line_that_is_cut_in_a_wide_character_has_one_space_before_the_ellipsi
 def test_the_data_have_no_say_in_the_markup_or_the_terminal():
     evil = "[bold red]x[/] \x1b[2J {x} %s"
     said = report(
-        finding(message=evil, examples=(evil,), fields=(evil,), fix=evil, cause=Cause(evil), split=evil),
-        unchecked=[evil], root=evil, splits={evil: {"samples": 1, "valid": 1}},
-    )  # fmt: skip
+        finding(
+            message=evil, examples=(evil,), fields=(evil,), fix=evil, cause=Cause(evil), split=evil
+        ),
+        unchecked=[evil],
+        root=evil,
+        splits={evil: {"samples": 1, "valid": 1}},
+    )
     out = io.StringIO()
     report_printer(said, Console(file=out, width=100, highlight=False))()
     shown = out.getvalue()
@@ -248,20 +355,27 @@ def commands_in(output):
     """The lines that are commands to the runner of GitHub Actions (its TryParseV2 and TryParse), Azure or TeamCity."""
     lines = output.splitlines()
     return [
-        line for line in lines if re.match(r"\s*::[a-z-]+(?: .*?)?::", line) or re.search(r"##\w*\[[a-z-]+.*?\]", line)
+        line
+        for line in lines
+        if re.match(r"\s*::[a-z-]+(?: .*?)?::", line) or re.search(r"##\w*\[[a-z-]+.*?\]", line)
     ]
 
 
 @pytest.mark.parametrize(
     "evil",
     [
-        HOSTILE["command"], HOSTILE["old command"], "::add-mask::a", "##vso[task.setvariable variable=x]y",
+        HOSTILE["command"],
+        HOSTILE["old command"],
+        "::add-mask::a",
+        "##vso[task.setvariable variable=x]y",
         "##teamcity[buildStop comment='x']",
     ],
-)  # fmt: skip
+)
 def test_no_name_is_a_command_of_ci_wherever_a_line_is_broken(monkeypatch, evil):
     def printed(word):
-        said = report(finding(message=word, examples=(word,), fix=word), unchecked=[word], root=word)
+        said = report(
+            finding(message=word, examples=(word,), fix=word), unchecked=[word], root=word
+        )
         out = io.StringIO()
         report_printer(said, Console(file=out, width=100))()
         return out.getvalue()
@@ -273,7 +387,9 @@ def test_no_name_is_a_command_of_ci_wherever_a_line_is_broken(monkeypatch, evil)
     assert any(commands_in(output) for output in plain)
     assert [commands_in(output) for output in shown] == [[]] * len(words)
     for before, after in zip(plain, shown, strict=True):
-        typed = re.sub(r" +datacheck view .*##\w*\[.*\n", "", before)  # spelled it would be no command
+        typed = re.sub(
+            r" +datacheck view .*##\w*\[.*\n", "", before
+        )  # spelled it would be no command
         assert after.replace(r"\x3a", ":").replace(r"\x23", "#") == typed
 
 
@@ -288,10 +404,14 @@ def test_an_output_without_unicode_gets_plain_characters():
 @pytest.mark.parametrize(
     ("key", "encoding", "typed"),
     [
-        ("t\u00fcr.npy", "ascii", False), ("t\u00fcr.npy", "latin-1", True), ("3\u00d74.npy", "latin-1", False),
-        ("\u684c\u5b50.npy", "latin-1", False), ("\u684c\u5b50.npy", "gbk", True), ("a b.npy", "ascii", True),
+        ("t\u00fcr.npy", "ascii", False),
+        ("t\u00fcr.npy", "latin-1", True),
+        ("3\u00d74.npy", "latin-1", False),
+        ("\u684c\u5b50.npy", "latin-1", False),
+        ("\u684c\u5b50.npy", "gbk", True),
+        ("a b.npy", "ascii", True),
     ],
-)  # fmt: skip
+)
 def test_a_command_that_an_output_cannot_show_as_it_is_typed_is_not_there(key, encoding, typed):
     binary = io.BytesIO()
     file = io.TextIOWrapper(binary, encoding=encoding)
@@ -299,14 +419,20 @@ def test_a_command_that_an_output_cannot_show_as_it_is_typed_is_not_there(key, e
     file.flush()
     said = binary.getvalue().decode(encoding)
     assert "next      datacheck explain DC201" in said
-    assert re.findall("datacheck view .*", said) == [f"datacheck view {shlex.quote(key)} --run .datacheck/R"] * typed
+    assert (
+        re.findall("datacheck view .*", said)
+        == [f"datacheck view {shlex.quote(key)} --run .datacheck/R"] * typed
+    )
 
 
 def test_colours_on_a_terminal_and_none_where_they_are_not_wanted(monkeypatch):
     for name in ("CI", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     out = io.StringIO()
-    report_printer(report(finding()), Console(file=out, force_terminal=True, color_system="standard", width=100))()
+    report_printer(
+        report(finding()),
+        Console(file=out, force_terminal=True, color_system="standard", width=100),
+    )()
     assert "\x1b[1;31merror\x1b[0m" in out.getvalue()
 
 
@@ -318,7 +444,10 @@ def test_json_is_what_lies_in_the_folder(tmp_path):
 @pytest.mark.parametrize("name", HOSTILE)
 def test_json_that_is_printed_says_the_same_and_acts_on_nothing(name):
     text = HOSTILE[name].encode("utf-8", "backslashreplace").decode()
-    for data in (orjson.dumps({text: [text]}), json.dumps({text: [text]}, indent="\t").replace("\n", "\r\n").encode()):
+    for data in (
+        orjson.dumps({text: [text]}),
+        json.dumps({text: [text]}, indent="\t").replace("\n", "\r\n").encode(),
+    ):
         printed = escaped_json(data)
         assert json.loads(printed) == {text: [text]}
         assert not leaks(printed.decode())
@@ -336,6 +465,8 @@ def test_codes_are_spelled_out_whoever_wrote_them():
 def test_a_paragraph_is_cut_before_it_is_made_into_lines(monkeypatch):
     """To cut one line from a text takes time in proportion to the text: of a million lines each was cut."""
     cut = []
-    monkeypatch.setattr("datacheck.report.text.spans", lambda plain, room: cut.append(len(plain)) or [(0, room)])
+    monkeypatch.setattr(
+        "datacheck.report.text.spans", lambda plain, room: cut.append(len(plain)) or [(0, room)]
+    )
     _wrapped(Text("a " * 1_000_000), 80, 10, 5)
     assert cut == [70 * 6]

@@ -39,7 +39,9 @@ def mlflow(tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow", reason="MLflow is not installed")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())  # set_tracking_uri outlasts a test
+    monkeypatch.setenv(
+        "MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri()
+    )  # set_tracking_uri outlasts a test
     yield mlflow
     while mlflow.active_run():
         mlflow.end_run()
@@ -68,7 +70,9 @@ def test_mlflow_keeps_the_digest_the_counts_and_the_files(done, mlflow):
         datacheck.log_to_mlflow(done)
     kept = mlflow.get_run(active.info.run_id)
     digest = done.report.dataset["digest"]
-    assert {k: kept.data.metrics[f"datacheck/{k}"] for k in CODES} == dict(zip(CODES, (9, 10, 1, 1), strict=True))
+    assert {k: kept.data.metrics[f"datacheck/{k}"] for k in CODES} == dict(
+        zip(CODES, (9, 10, 1, 1), strict=True)
+    )
     assert kept.data.metrics["datacheck/failed/DC101"] == 0
     assert kept.data.tags["datacheck/digest"] == digest
     assert kept.data.tags["datacheck/verdict"] == "fail"
@@ -77,7 +81,9 @@ def test_mlflow_keeps_the_digest_the_counts_and_the_files(done, mlflow):
     assert (used.dataset.name, used.dataset.digest) == ("plain", digest)
     names = {f.path for f in mlflow.MlflowClient().list_artifacts(active.info.run_id, "datacheck")}
     assert names == {"datacheck/result.json", "datacheck/report.html"}
-    copy = mlflow.artifacts.download_artifacts(run_id=active.info.run_id, artifact_path="datacheck/result.json")
+    copy = mlflow.artifacts.download_artifacts(
+        run_id=active.info.run_id, artifact_path="datacheck/result.json"
+    )
     assert json.loads(Path(copy).read_text())["dataset"]["digest"] == digest
 
 
@@ -95,7 +101,11 @@ def test_no_number_is_told_of_a_rule_that_judged_nothing(done, mlflow):
     with mlflow.start_run() as active:
         datacheck.log_to_mlflow(done)
     rules = {v.code: v for v in done.report.verdicts}
-    told = {name.rpartition("/")[2] for name in mlflow.get_run(active.info.run_id).data.metrics if "/failed/" in name}
+    told = {
+        name.rpartition("/")[2]
+        for name in mlflow.get_run(active.info.run_id).data.metrics
+        if "/failed/" in name
+    }
     assert told == {code for code, v in rules.items() if v.checked}
     assert len(told) < len(rules)
 
@@ -132,7 +142,10 @@ def test_both_keep_the_digest_of_a_cache(done, mlflow, begin):
     kept = mlflow.get_run(active.info.run_id)
     assert kept.data.tags["datacheck/cache/all/digest"] == cache.manifest.digest
     assert kept.data.tags["datacheck/digest"] == done.report.dataset["digest"]
-    assert (kept.data.metrics["datacheck/cache/all/samples"], kept.data.metrics["datacheck/cache/all/valid"]) == (10, 9)
+    assert (
+        kept.data.metrics["datacheck/cache/all/samples"],
+        kept.data.metrics["datacheck/cache/all/valid"],
+    ) == (10, 9)
     assert {d.dataset.name for d in kept.inputs.dataset_inputs} == {"plain", "plain/all"}
     run = begin()
     datacheck.log_to_wandb("cache")
@@ -145,12 +158,19 @@ def test_wandb_keeps_the_digest_and_the_counts_and_takes_no_step(done, wandb, be
     datacheck.log_to_wandb(done)
     assert run.step == 0
     assert run.config["datacheck/digest"] == done.report.dataset["digest"]
-    assert {k: run.summary[f"datacheck/{k}"] for k in CODES} == dict(zip(CODES, (9, 10, 1, 1), strict=True))
+    assert {k: run.summary[f"datacheck/{k}"] for k in CODES} == dict(
+        zip(CODES, (9, 10, 1, 1), strict=True)
+    )
     run.finish()
     wandb.teardown()  # its service may write the last of a run after finish()
     (folder,) = (tmp_path / "wandb").glob("offline-run-*")
     raw = b"".join(path.read_bytes() for path in folder.glob("*.wandb"))
-    for said in (b"datacheck-plain", b"result.json", b"report.html", done.report.dataset["digest"].encode()):
+    for said in (
+        b"datacheck-plain",
+        b"result.json",
+        b"report.html",
+        done.report.dataset["digest"].encode(),
+    ):
         assert said in raw
 
 
@@ -173,7 +193,9 @@ def test_hostile_names_are_told_and_act_on_nothing(name, made_run, mlflow, begin
     with mlflow.start_run() as active:
         datacheck.log_to_mlflow(folder)
     kept = mlflow.get_run(active.info.run_id)
-    assert all(not leaks(text) for key, text in kept.data.tags.items() if key.startswith("datacheck/"))
+    assert all(
+        not leaks(text) for key, text in kept.data.tags.items() if key.startswith("datacheck/")
+    )
     assert all(not leaks(key) for key in kept.data.metrics)
     assert all(not leaks(used.dataset.name) for used in kept.inputs.dataset_inputs)
     run = begin()
@@ -189,7 +211,10 @@ def test_a_prefix_that_is_no_name_is_refused(done, mlflow, prefix):
 
 
 def test_what_is_neither_a_run_nor_a_cache_is_refused(here, mlflow):
-    with mlflow.start_run(), pytest.raises(UsageError, match="data: is neither a finished run nor a cache"):
+    with (
+        mlflow.start_run(),
+        pytest.raises(UsageError, match="data: is neither a finished run nor a cache"),
+    ):
         datacheck.log_to_mlflow("data")
 
 
@@ -210,10 +235,15 @@ def test_a_link_in_the_place_of_the_page_sends_no_other_file(done, here):
     assert (here / "secret").read_text() == "mine"
 
 
-@pytest.mark.parametrize("bad", ["{", "{}", "[]", "null", '{"dataset": {"root": 5}, "verdict": 0, "rules": {}}'])
+@pytest.mark.parametrize(
+    "bad", ["{", "{}", "[]", "null", '{"dataset": {"root": 5}, "verdict": 0, "rules": {}}']
+)
 def test_a_run_that_cannot_be_read_is_told(done, mlflow, bad):
     Path(done.report.folder, "result.json").write_text(bad)
-    with mlflow.start_run(), pytest.raises(UsageError, match=r"this run cannot be read \(.*Scan the data again"):
+    with (
+        mlflow.start_run(),
+        pytest.raises(UsageError, match=r"this run cannot be read \(.*Scan the data again"),
+    ):
         datacheck.log_to_mlflow(".datacheck")
 
 
@@ -225,7 +255,9 @@ def test_a_page_that_cannot_be_made_of_a_damaged_run_is_told(done, mlflow):
     assert mlflow.get_run(active.info.run_id).data.metrics == {}
 
 
-def test_no_path_of_the_machine_is_told_and_files_that_show_samples_can_stay(here, mlflow, begin, monkeypatch):
+def test_no_path_of_the_machine_is_told_and_files_that_show_samples_can_stay(
+    here, mlflow, begin, monkeypatch
+):
     """The folder of the data lies outside of the working folder."""
     (here / "elsewhere").mkdir()
     monkeypatch.chdir(here / "elsewhere")
@@ -299,6 +331,9 @@ def test_a_library_that_is_missing_is_told(done, monkeypatch, name):
 
 
 def test_neither_is_loaded_before_it_is_asked_for():
-    script = "import sys, datacheck; datacheck.log_to_mlflow, datacheck.log_to_wandb; print('\\n'.join(sys.modules))"
+    script = (
+        "import sys, datacheck; datacheck.log_to_mlflow, datacheck.log_to_wandb; "
+        "print('\\n'.join(sys.modules))"
+    )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert {"mlflow", "wandb", "torch", "zarr", "dask"} & set(run.stdout.split()) == set()

@@ -13,10 +13,14 @@ from tests.report.test_browser import browser, opened, pytestmark, texts
 __all__ = ["browser", "pytestmark"]
 SPELLED = HOSTILE.replace("\u202e", "\\u202e")
 WITH_WEBGL = (  # software WebGL is refused by the page and good enough for a test
-    "const own = HTMLCanvasElement.prototype.getContext; HTMLCanvasElement.prototype.getContext = function (kind, "
-    "how) { return own.call(this, kind, kind === 'webgl' ? {...how, failIfMajorPerformanceCaveat: false} : how); };"
+    "const own = HTMLCanvasElement.prototype.getContext; HTMLCanvasElement.prototype.getContext = "
+    "function (kind, "
+    "how) { return own.call(this, kind, kind === 'webgl' ? {...how, failIfMajorPerformanceCaveat: "
+    "false} : how); };"
 )
-WITHOUT_WEBGL = WITH_WEBGL.replace("own.call(this, kind,", "kind === 'webgl' ? null : own.call(this, kind,")
+WITHOUT_WEBGL = WITH_WEBGL.replace(
+    "own.call(this, kind,", "kind === 'webgl' ? null : own.call(this, kind,"
+)
 
 
 @pytest.fixture
@@ -27,7 +31,8 @@ def page(browser, made_run):
 
 def settle(browser):
     browser.execute_async_script(
-        "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 50)))"
+        "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => "
+        "setTimeout(done, 50)))"
     )
 
 
@@ -78,7 +83,9 @@ def test_a_finding_has_a_row_of_pictures_without_an_error_or_a_request(page):
     browser.execute_script("document.querySelector('.thumbs').scrollIntoView()")
     settle(browser)
     assert painted(browser, ".thumb canvas") > 10
-    labels = browser.execute_script("return [...document.querySelectorAll('.thumb')].map((b) => b.ariaLabel)")
+    labels = browser.execute_script(
+        "return [...document.querySelectorAll('.thumb')].map((b) => b.ariaLabel)"
+    )
     assert any(label.startswith("cloud, cloud. Point cloud: 500 points") for label in labels)
 
 
@@ -94,9 +101,19 @@ def test_a_finding_about_a_part_shows_the_dimensions_of_that_part(browser, made_
 def test_nothing_of_the_users_is_markup_and_no_image_is_anything_but_data(page):
     browser, _ = page
     show(browser, HOSTILE)
-    assert browser.execute_script("return [...document.images].every((i) => i.src.startsWith('data:image/'))")
-    assert browser.execute_script("return document.querySelectorAll('img[onerror], dialog script').length") == 0
-    said = "return [...document.querySelectorAll('*')].flatMap((e) => [e.title, e.ariaLabel, e.alt]).join('')"
+    assert browser.execute_script(
+        "return [...document.images].every((i) => i.src.startsWith('data:image/'))"
+    )
+    assert (
+        browser.execute_script(
+            "return document.querySelectorAll('img[onerror], dialog script').length"
+        )
+        == 0
+    )
+    said = (
+        "return [...document.querySelectorAll('*')].flatMap((e) => [e.title, e.ariaLabel, "
+        "e.alt]).join('')"
+    )
     assert "\u202e" not in browser.execute_script(said)
     assert SPELLED in texts(browser, "dialog h2")[0]
     assert f"Not drawn, for want of room: {SPELLED}" in texts(browser, "dialog .inside > .small")[0]
@@ -107,21 +124,34 @@ def test_every_widget_is_drawn_and_has_words(page, name):
     browser, _ = page
     show(browser, name)
     wanted = {
-        "cloud": ".stage canvas", "rgb": ".stage canvas", "one place": ".stage canvas", "skeleton": ".stage canvas",
-        "projection": "svg.projection[role=img] .other .joint", "image": "img.picture",
-        "film": ".strip img", "timeline": "svg path.series", "text": ".segment.supervised",
-        "tokens": ".segment.padding", "note": ".notes dd",
-    }[name]  # fmt: skip
+        "cloud": ".stage canvas",
+        "rgb": ".stage canvas",
+        "one place": ".stage canvas",
+        "skeleton": ".stage canvas",
+        "projection": "svg.projection[role=img] .other .joint",
+        "image": "img.picture",
+        "film": ".strip img",
+        "timeline": "svg path.series",
+        "text": ".segment.supervised",
+        "tokens": ".segment.padding",
+        "note": ".notes dd",
+    }[name]
     if name != "note":
         assert texts(browser, "dialog .shown h4") == [name]
         about = pictures()[name]["about"].replace(HOSTILE, SPELLED)
         assert texts(browser, "dialog .shown > .small")[0] == about
-    assert browser.execute_script("return document.querySelectorAll('dialog ' + arguments[0]).length", wanted) > 0
+    assert (
+        browser.execute_script(
+            "return document.querySelectorAll('dialog ' + arguments[0]).length", wanted
+        )
+        > 0
+    )
     if wanted == ".stage canvas":
         assert painted(browser, "dialog .stage canvas:last-child") > 5
     if wanted.endswith(("img", "img.picture")):
         assert browser.execute_script(
-            "return [...document.querySelectorAll('dialog img')].every((i) => i.complete && i.naturalWidth && i.alt)"
+            "return [...document.querySelectorAll('dialog img')].every((i) => i.complete && "
+            "i.naturalWidth && i.alt)"
         )
     assert logged_by_us(browser) == []
 
@@ -129,10 +159,15 @@ def test_every_widget_is_drawn_and_has_words(page, name):
 def test_projected_joints_lie_on_their_image_and_have_a_small_form_without_it(page):
     browser, _ = page
     show(browser, "projection")
-    found = "return [...document.querySelectorAll('dialog ' + arguments[0])].map((e) => e.getAttribute(arguments[1]))"
+    found = (
+        "return [...document.querySelectorAll('dialog ' + arguments[0])].map((e) => "
+        "e.getAttribute(arguments[1]))"
+    )
     assert browser.execute_script(found, "svg.projection image", "href") == []
     assert len(browser.execute_script(found, ".projection .other .bone", "stroke")) == 20
-    assert browser.execute_script(found, ".projection .own .bone", "stroke") == []  # all of them are behind the camera
+    assert (
+        browser.execute_script(found, ".projection .own .bone", "stroke") == []
+    )  # all of them are behind the camera
     first = pictures()["projection"]["other"]["pixels"][0]
     assert browser.execute_script(found, ".projection .joint", "cx")[0] == f"{first[0]:g}"
     assert texts(browser, "dialog .projection p, dialog section.projection p")[0] == (
@@ -140,7 +175,10 @@ def test_projected_joints_lie_on_their_image_and_have_a_small_form_without_it(pa
     )
     browser.execute_script("document.querySelector('.thumbs').scrollIntoView()")
     settle(browser)
-    thumb = "return document.querySelectorAll('.thumb[title=projection] .projection.small .bone').length"
+    thumb = (
+        "return document.querySelectorAll('.thumb[title=projection] .projection.small "
+        ".bone').length"
+    )
     assert browser.execute_script(thumb) == 20
     browser.execute_script("document.querySelector('dialog').close()")
     show(browser, HOSTILE)
@@ -155,7 +193,10 @@ def test_a_cloud_is_turned_by_keys_whether_there_is_webgl_or_not(page, script, d
     browser, _ = page
     browser.execute_script(script)
     show(browser, "cloud")
-    state = "return [document.querySelector('.stage').dataset.drawn, document.querySelector('.stage').dataset.view]"
+    state = (
+        "return [document.querySelector('.stage').dataset.drawn, "
+        "document.querySelector('.stage').dataset.view]"
+    )
     how, first = browser.execute_script(state)
     if how != drawn:
         pytest.skip("this Chromium has no WebGL at all")
@@ -170,7 +211,9 @@ def test_a_cloud_is_turned_by_keys_whether_there_is_webgl_or_not(page, script, d
     if drawn == "webgl":
         assert painted(browser, ".stage canvas:first-child") > 5
     elif drawn == "canvas":
-        assert browser.execute_script("return document.querySelectorAll('.stage canvas').length") == 1
+        assert (
+            browser.execute_script("return document.querySelectorAll('.stage canvas').length") == 1
+        )
 
 
 def test_a_cloud_is_turned_by_pointer_and_wheel(page):
@@ -183,7 +226,9 @@ def test_a_cloud_is_turned_by_pointer_and_wheel(page):
     first = stage.get_attribute("data-view")
 
     def wheel():
-        ActionChains(browser).scroll_from_origin(ScrollOrigin.from_element(stage), 0, -200).perform()
+        ActionChains(browser).scroll_from_origin(
+            ScrollOrigin.from_element(stage), 0, -200
+        ).perform()
 
     wheel()
     settle(browser)
@@ -208,7 +253,8 @@ def test_enter_opens_the_dialog_escape_closes_it_and_the_focus_comes_back(page):
     assert browser.switch_to.active_element.text == "Close"
     assert texts(browser, "dialog h2")[0] == "rgb"
     browser.execute_script(
-        "[...document.querySelectorAll('dialog button')].find((b) => b.textContent === 'Next').click()"
+        "[...document.querySelectorAll('dialog button')].find((b) => b.textContent === "
+        "'Next').click()"
     )
     assert texts(browser, "dialog h2")[0] == "one place"
     assert texts(browser, "dialog [role=status]") == ["3 of 12"]
@@ -220,11 +266,18 @@ def test_enter_opens_the_dialog_escape_closes_it_and_the_focus_comes_back(page):
 def test_what_is_trained_on_is_marked_by_more_than_colour_and_has_a_legend(page):
     browser, _ = page
     show(browser, "tokens")
-    style = "return getComputedStyle(document.querySelector('.segments .segment.' + arguments[0]))[arguments[1]]"
+    style = (
+        "return getComputedStyle(document.querySelector('.segments .segment.' + "
+        "arguments[0]))[arguments[1]]"
+    )
     assert browser.execute_script(style, "supervised", "textDecorationLine") == "underline"
     assert browser.execute_script(style, "masked", "textDecorationLine") == "none"
     assert "gradient" in browser.execute_script(style, "padding", "backgroundImage")
-    assert [text.split(" ")[0] for text in texts(browser, "dialog .marks li")] == ["masked", "supervised", "padding"]
+    assert [text.split(" ")[0] for text in texts(browser, "dialog .marks li")] == [
+        "masked",
+        "supervised",
+        "padding",
+    ]
     assert texts(browser, ".segments .hidden") == ["masked: ", "supervised: ", "padding: "]
 
 
@@ -234,7 +287,10 @@ def test_the_dialog_is_no_wider_than_its_window(page, width):
     metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     show(browser, HOSTILE)
-    inner = "return ['dialog', 'dialog .inside', '.strip', 'html'].map((s) => document.querySelector(s)).every("
+    inner = (
+        "return ['dialog', 'dialog .inside', '.strip', 'html'].map((s) => "
+        "document.querySelector(s)).every("
+    )
     assert browser.execute_script(inner + "(e) => e.scrollWidth <= e.clientWidth + 1)")
     high = "const e = document.querySelector('dialog'); return e.scrollHeight <= e.clientHeight + 1"
     assert browser.execute_script(high)  # what is inside scrolls, not the dialog with its title
@@ -251,9 +307,24 @@ def test_the_page_of_one_sample_has_the_same_widgets(browser, tmp_path):
     from datacheck.report.sample_page import write_view
 
     fields = [{"field": name, **one} for name, one in pictures().items()]
-    found = {"rule": "DC201", "name": HOSTILE, "severity": "error", "fields": ["film"], "message": HOSTILE, "fix": "x"}
+    found = {
+        "rule": "DC201",
+        "name": HOSTILE,
+        "severity": "error",
+        "fields": ["film"],
+        "message": HOSTILE,
+        "fix": "x",
+    }
     sample = {"key": HOSTILE, "split": "", "fields": fields, "left_out": [], "why": ""}
-    said = {"key": HOSTILE, "split": "", "file": "f", "root": "r", "schema": "s", "run": "R", "codes": ["DC201"]}
+    said = {
+        "key": HOSTILE,
+        "split": "",
+        "file": "f",
+        "root": "r",
+        "schema": "s",
+        "run": "R",
+        "codes": ["DC201"],
+    }
     write_view(tmp_path / "view.html", said | {"findings": [found], "sample": sample})
     browser.get_log("browser")
     browser.get((tmp_path / "view.html").as_uri())
@@ -262,7 +333,9 @@ def test_the_page_of_one_sample_has_the_same_widgets(browser, tmp_path):
     assert texts(browser, "h1") == [SPELLED]
     assert texts(browser, "h4")[0] == "film"
     assert len(texts(browser, "section.shown")) == len(fields)
-    assert browser.execute_script("return [...document.images].every((i) => i.src.startsWith('data:image/'))")
+    assert browser.execute_script(
+        "return [...document.images].every((i) => i.src.startsWith('data:image/'))"
+    )
     assert painted(browser, ".stage canvas:last-child") > 5
 
 
@@ -279,7 +352,8 @@ def test_a_step_between_gaps_is_a_dot_and_so_is_an_episode_of_one_step(browser, 
 
 
 @pytest.mark.parametrize(
-    ("ranges", "steps", "shaded"), [([[60, 101], [180, 271]], "168", 3), ([[0, 300]], "0", 0), ([], "300", 1)]
+    ("ranges", "steps", "shaded"),
+    [([[60, 101], [180, 271]], "168", 3), ([[0, 300]], "0", 0), ([], "300", 1)],
 )
 def test_steps_outside_of_the_ranges_are_shaded(browser, made_run, ranges, steps, shaded):
     folder = put(made_run())
@@ -289,10 +363,13 @@ def test_steps_outside_of_the_ranges_are_shaded(browser, made_run, ranges, steps
     (folder / PREVIEWS).write_bytes(orjson.dumps(made | {"findings": {"DC201:xyz": [0]}}))
     opened(browser, folder)
     show(browser, "idle")
-    assert f"Shaded: {steps} steps of 300 not to be trained on (ranges in valid.json)." in texts(browser, "dialog p")
+    assert f"Shaded: {steps} steps of 300 not to be trained on (ranges in valid.json)." in texts(
+        browser, "dialog p"
+    )
     spans = browser.execute_script(
         "const lane = document.querySelector('dialog .lane').getBoundingClientRect(); "
-        "return [...document.querySelectorAll('dialog rect.out')].map((one) => one.getBoundingClientRect())"
+        "return [...document.querySelectorAll('dialog rect.out')].map((one) => "
+        "one.getBoundingClientRect())"
         ".map((one) => [one.left, one.right].map((x) => (x - lane.left) / lane.width * 299))"
     )
     wanted = [[0, 59], [101, 179], [271, 299]] if shaded == 3 else [[0, 299]] * shaded
@@ -306,7 +383,8 @@ def test_the_lengths_of_a_scene_lie_within_a_narrow_window(browser, made_run):
     browser.execute_script(
         "window.drawn = []; const own = CanvasRenderingContext2D.prototype.fillText; "
         "CanvasRenderingContext2D.prototype.fillText = function (text, x, y) { "
-        "drawn.push([text, this.textAlign === 'center' ? Math.abs(x) + this.measureText(text).width / 2 : 0, "
+        "drawn.push([text, this.textAlign === 'center' ? Math.abs(x) + "
+        "this.measureText(text).width / 2 : 0, "
         "this.canvas.clientWidth / 2]); return own.call(this, text, x, y); }"
     )
     show(browser, "skeleton")

@@ -14,10 +14,18 @@ from datacheck.report.words import clean, escaped_json, format_bytes, plain
 @pytest.mark.parametrize(
     ("nbytes", "said"),
     [
-        (0, "0 B"), (999, "999 B"), (1000, "1 kB"), (1234, "1.23 kB"), (99_949, "99.9 kB"), (123_456, "123 kB"),
-        (999_600, "1 MB"), (4_194_304, "4.19 MB"), (3.4e9, "3.4 GB"), (2.5e12, "2.5 TB"),
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 kB"),
+        (1234, "1.23 kB"),
+        (99_949, "99.9 kB"),
+        (123_456, "123 kB"),
+        (999_600, "1 MB"),
+        (4_194_304, "4.19 MB"),
+        (3.4e9, "3.4 GB"),
+        (2.5e12, "2.5 TB"),
     ],
-)  # fmt: skip
+)
 def test_sizes_have_three_digits_and_a_unit(nbytes, said):
     assert format_bytes(nbytes) == said
 
@@ -48,7 +56,16 @@ def test_what_an_output_cannot_show_is_spelled():
 
 
 def test_json_says_the_same_and_holds_no_command_of_ci():
-    said = {"##[error]a": ["##[add-mask]b", "#", "[#", "## a [b]", "###vso[task.complete]", "##teamcity[x]"]}
+    said = {
+        "##[error]a": [
+            "##[add-mask]b",
+            "#",
+            "[#",
+            "## a [b]",
+            "###vso[task.complete]",
+            "##teamcity[x]",
+        ]
+    }
     printed = escaped_json(json.dumps(said, indent=2).encode())
     assert not re.search(rb"##\w*\[", printed)
     assert json.loads(printed) == said

@@ -39,7 +39,9 @@ def fit(callback, rate=0.1, **more):
         "enable_progress_bar": False,
         "enable_model_summary": False,
     }
-    trainer = L.Trainer(accelerator="cpu", max_epochs=2, callbacks=[callback], log_every_n_steps=1, **quiet, **more)
+    trainer = L.Trainer(
+        accelerator="cpu", max_epochs=2, callbacks=[callback], log_every_n_steps=1, **quiet, **more
+    )
     loader = DataLoader(dataset(), 4, shuffle=True)
     trainer.fit(Module(rate), loader, DataLoader(dataset(), 4))
 
@@ -66,11 +68,24 @@ class Line(PreTrainedModel):
 
 def teach(callbacks, folder, rate=0.1, judged=None, **more):
     torch.manual_seed(0)
-    quiet = {"report_to": [], "disable_tqdm": True, "save_strategy": "no", "use_cpu": True, "logging_strategy": "no"}
+    quiet = {
+        "report_to": [],
+        "disable_tqdm": True,
+        "save_strategy": "no",
+        "use_cpu": True,
+        "logging_strategy": "no",
+    }
     args = TrainingArguments(
-        output_dir=str(folder), num_train_epochs=2, per_device_train_batch_size=4, learning_rate=rate,
-        eval_strategy="epoch", **quiet, **more,
-    )  # fmt: skip
+        output_dir=str(folder),
+        num_train_epochs=2,
+        per_device_train_batch_size=4,
+        learning_rate=rate,
+        eval_strategy="epoch",
+        **quiet,
+        **more,
+    )
     rows = [{"x": x, "labels": y} for x, y in dataset()]
     sets = {name: rows[:count] for name, count in judged.items()} if judged else rows
-    Trainer(model=Line(Config()), args=args, train_dataset=rows, eval_dataset=sets, callbacks=callbacks).train()
+    Trainer(
+        model=Line(Config()), args=args, train_dataset=rows, eval_dataset=sets, callbacks=callbacks
+    ).train()

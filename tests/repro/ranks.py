@@ -15,7 +15,11 @@ def run_ranks(script, folder, repository):
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = str(one.getsockname()[1])
-    env = os.environ | {"PYTHONPATH": str(repository), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    env = os.environ | {
+        "PYTHONPATH": str(repository),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+    }
     env |= {"WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", script, str(folder)]
     processes = [subprocess.Popen(command, env=env | {"RANK": str(rank)}) for rank in range(2)]

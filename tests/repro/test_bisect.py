@@ -52,9 +52,14 @@ def call(tmp_path, repository):
     def call(*words, script=SCRIPT, env=None):
         (tmp_path / "train.py").write_text(script)
         run = subprocess.run(
-            [*COMMAND, *words], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(repository)} | (env or {}),
-            capture_output=True, text=True, timeout=300, check=False,
-        )  # fmt: skip
+            [*COMMAND, *words],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(repository)} | (env or {}),
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
         return run.returncode, run.stdout, run.stderr
 
     return call
@@ -65,27 +70,46 @@ def rows(out):
 
 
 def test_nothing_parts_and_what_cannot_be_turned_is_said(call, tmp_path):
-    code, out, _ = call("--steps", "3", "--format", "json", "--switch", "UNUSED=1:2", "--", "train.py")
+    code, out, _ = call(
+        "--steps", "3", "--format", "json", "--switch", "UNUSED=1:2", "--", "train.py"
+    )
     found = rows(out)
     assert code == 0
     assert found["UNUSED"]["state"] == "same"
     assert found["UNUSED"]["compared"] == 3
-    assert {found[name]["state"] for name in ("threads", "workers", "deterministic", "attention")} == {"same"}
+    assert {
+        found[name]["state"] for name in ("threads", "workers", "deterministic", "attention")
+    } == {"same"}
     if not torch.cuda.is_available():
-        assert {found[name]["state"] for name in ("cudnn.benchmark", "cudnn.allow_tf32")} == {"not tried"}
+        assert {found[name]["state"] for name in ("cudnn.benchmark", "cudnn.allow_tf32")} == {
+            "not tried"
+        }
         assert "no GPU" in found["cudnn.benchmark"]["said"]
     assert not (tmp_path / "finished").exists()
 
 
 def test_threads_part_a_sum_over_many_numbers_and_a_rate_parts_sooner(call):
     code, out, err = call(
-        "--steps", "5", "--only", "threads", "--only", "lr", "--switch", "lr=0.01:0.02", "--", "train.py", "wide=yes",
+        "--steps",
+        "5",
+        "--only",
+        "threads",
+        "--only",
+        "lr",
+        "--switch",
+        "lr=0.01:0.02",
+        "--",
+        "train.py",
+        "wide=yes",
         "lr=0.01",
-    )  # fmt: skip
+    )
     assert code == 1, err
     lines = out.splitlines()
     assert lines[0] == "lr parts first: 0.01 -> 0.02, at step 0"
-    assert [line.split()[0] for line in lines if "step " in line and " -> " in line][1:] == ["lr", "threads"]
+    assert [line.split()[0] for line in lines if "step " in line and " -> " in line][1:] == [
+        "lr",
+        "threads",
+    ]
     threads = next(line for line in lines if line.startswith("threads"))
     assert threads.split()[1:4] == ["1", "->", "2"]
     assert threads.endswith(", loss")
@@ -94,29 +118,55 @@ def test_threads_part_a_sum_over_many_numbers_and_a_rate_parts_sooner(call):
 
 
 def test_workers_part_a_global_random_transform(call):
-    code, out, err = call("--steps", "3", "--only", "workers", "--format", "json", "--", "train.py", "noise=yes")
+    code, out, err = call(
+        "--steps", "3", "--only", "workers", "--format", "json", "--", "train.py", "noise=yes"
+    )
     assert code == 1, err
     (row,) = json.loads(out)["switches"]
-    assert (row["state"], row["step"], row["column"], row["old"], row["new"]) == ("parts", 0, "input", [0], 2)
+    assert (row["state"], row["step"], row["column"], row["old"], row["new"]) == (
+        "parts",
+        0,
+        "input",
+        [0],
+        2,
+    )
 
 
 def test_a_training_that_is_not_deterministic_and_what_makes_it_steady(call):
-    words = ("--steps", "5", "--only", "CHANCE", "--only", "threads", "--switch", "CHANCE=1:0", "--", "train.py")
+    words = (
+        "--steps",
+        "5",
+        "--only",
+        "CHANCE",
+        "--only",
+        "threads",
+        "--switch",
+        "CHANCE=1:0",
+        "--",
+        "train.py",
+    )
     code, out, err = call(*words, env={"CHANCE": "1"})
     assert code == 1, err
-    assert out.splitlines()[0] == "not deterministic by itself: two runs part at step 3; it does not with CHANCE"
+    assert (
+        out.splitlines()[0]
+        == "not deterministic by itself: two runs part at step 3; it does not with CHANCE"
+    )
     ranked = [line.split() for line in out.splitlines() if line.startswith(("CHANCE", "threads"))]
-    assert [(words[0], words[-1]) for words in ranked] == [("CHANCE", "steady"), ("threads", "noise")]
+    assert [(words[0], words[-1]) for words in ranked] == [
+        ("CHANCE", "steady"),
+        ("threads", "noise"),
+    ]
     assert "it differs from itself at step 3, loss" in out
 
 
 @pytest.mark.parametrize(
     ("script", "words", "said"),
     [
-        ("print(1)", [], "took no step of an optimizer"), ("raise ValueError('away')", [], "ValueError: away"),
+        ("print(1)", [], "took no step of an optimizer"),
+        ("raise ValueError('away')", [], "ValueError: away"),
         (SCRIPT, ["lr=0.5"], "the command says 0.5, and not 0.01"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_run(call, script, words, said):
     code, out, err = call("--switch", "lr=0.01:0.02", "--", "train.py", *words, script=script)
     assert code == 2
@@ -125,14 +175,26 @@ def test_what_cannot_be_run(call, script, words, said):
 
 
 def test_a_trial_that_fails_is_no_success(call):
-    code, out, _ = call("--steps", "2", "--only", "lr", "--switch", "lr=0.01:much", "--", "train.py")
+    code, out, _ = call(
+        "--steps", "2", "--only", "lr", "--switch", "lr=0.01:much", "--", "train.py"
+    )
     assert code == 2
     assert "could not convert string to float: 'much'" in out
 
 
 def test_a_switch_that_the_script_sets_itself_is_turned_nevertheless(call):
     script = SCRIPT.replace("torch.set_num_threads(1)", "torch.use_deterministic_algorithms(True)")
-    _, out, err = call("--steps", "1", "--only", "deterministic", "--format", "json", "--", "train.py", script=script)
+    _, out, err = call(
+        "--steps",
+        "1",
+        "--only",
+        "deterministic",
+        "--format",
+        "json",
+        "--",
+        "train.py",
+        script=script,
+    )
     assert err.count("...") == 3
     (row,) = json.loads(out)["switches"]
     assert (row["old"], row["new"], row["state"]) == (True, False, "same")
@@ -159,7 +221,13 @@ def test_names_are_checked_before_anything_runs(tmp_path):
 
 
 def test_no_workers_take_no_options_of_workers():
-    options = {"num_workers": 4, "persistent_workers": True, "prefetch_factor": 2, "timeout": 5, "batch_size": 3}
+    options = {
+        "num_workers": 4,
+        "persistent_workers": True,
+        "prefetch_factor": 2,
+        "timeout": 5,
+        "batch_size": 3,
+    }
     with_workers(options, 0)
     assert options == {"num_workers": 0, "batch_size": 3}
 
@@ -179,7 +247,12 @@ def test_exit_codes():
     def code(*states):
         return Bisection((1, 1), 2, None, [Effect("a", 1, 2, state) for state in states]).code
 
-    assert [code(), code("same", "not tried"), code("same", "failed"), code("failed", "parts")] == [0, 0, 2, 1]
+    assert [code(), code("same", "not tried"), code("same", "failed"), code("failed", "parts")] == [
+        0,
+        0,
+        2,
+        1,
+    ]
 
 
 TWO = """
@@ -205,8 +278,12 @@ def test_the_weights_of_each_optimizer_are_digested_before_the_first_step(tmp_pa
     starts = []
     for value in ("0.5", "0.25"):
         training = Training(
-            [sys.executable], [str(tmp_path / "train.py"), value], os.environ | {"PYTHONPATH": str(repository)}, 2, 0,
+            [sys.executable],
+            [str(tmp_path / "train.py"), value],
+            os.environ | {"PYTHONPATH": str(repository)},
+            2,
+            0,
             tmp_path,
-        )  # fmt: skip
+        )
         starts.append(training.run(value).start)
     assert starts[0]["weights"] != starts[1]["weights"]

@@ -25,7 +25,10 @@ from datacheck.repro.code import InstalledPackages, code, installed
 from datacheck.repro.process import masked, process
 
 LIBRARY = Path(find_spec("_bisect").origin)  # a small one that has a build id, whatever compiled it
-SAY = "\nimport json, sys, datacheck.repro\njson.dump(datacheck.repro.capture(), open(sys.argv[1], 'w'))\n"
+SAY = (
+    "\nimport json, sys, datacheck.repro\njson.dump(datacheck.repro.capture(), open(sys.argv[1], "
+    "'w'))\n"
+)
 
 
 @pytest.fixture
@@ -40,10 +43,14 @@ def captured(tmp_path, repository):
         script.parent.mkdir(exist_ok=True)
         script.write_text(lines + SAY)
         out = tmp_path / f"{count}.json"
-        kept = {k: v for k, v in os.environ.items() if k not in {"PYTHONHASHSEED", "OMP_NUM_THREADS"}}
+        kept = {
+            k: v for k, v in os.environ.items() if k not in {"PYTHONHASHSEED", "OMP_NUM_THREADS"}
+        }
         kept["PYTHONPATH"] = os.pathsep.join([str(repository), *(env or {}).pop("paths", [])])
         command = [sys.executable, str(script), str(out), *args]
-        subprocess.run(command, cwd=cwd or tmp_path, env=kept | (env or {}), check=True, timeout=120)
+        subprocess.run(
+            command, cwd=cwd or tmp_path, env=kept | (env or {}), check=True, timeout=120
+        )
         return json.loads(out.read_text())
 
     return captured
@@ -72,15 +79,24 @@ def install(folder, version, *, value=0):
     module = folder / "planted.py"
     module.write_text(f"value = {value}\n")
     digest = urlsafe_b64encode(sha256(module.read_bytes()).digest()).rstrip(b"=").decode()
-    (info / "RECORD").write_text(f"planted.py,sha256={digest},{module.stat().st_size}\n{info.name}/RECORD,,\n")
+    (info / "RECORD").write_text(
+        f"planted.py,sha256={digest},{module.stat().st_size}\n{info.name}/RECORD,,\n"
+    )
     return str(folder)
 
 
 def test_another_version_of_a_package_is_named(captured, tmp_path):
-    old, new, changed = (install(tmp_path / v, v[:3], value=i) for i, v in enumerate(("1.0", "2.0", "1.0-changed")))
-    a, b, c = (captured("import planted\n", env={"paths": [place]}) for place in (old, new, changed))
+    old, new, changed = (
+        install(tmp_path / v, v[:3], value=i) for i, v in enumerate(("1.0", "2.0", "1.0-changed"))
+    )
+    a, b, c = (
+        captured("import planted\n", env={"paths": [place]}) for place in (old, new, changed)
+    )
     assert names(a, b) == [("packages", "planted")]
-    assert (a["packages"]["planted"]["version"], b["packages"]["planted"]["version"]) == ("1.0", "2.0")
+    assert (a["packages"]["planted"]["version"], b["packages"]["planted"]["version"]) == (
+        "1.0",
+        "2.0",
+    )
     assert names(a, c) == [("packages", "planted")]  # the same version of other files
     assert "planted.py" not in a["code"]
 
@@ -102,12 +118,17 @@ def test_the_library_that_is_loaded_is_named(captured, tmp_path):
     data = built.read_bytes()
     planted = bytearray.fromhex(said)
     planted[0] ^= 255
-    built.write_bytes(data.replace(bytes.fromhex(said), bytes(planted)))  # a byte of the note, as another build has
+    built.write_bytes(
+        data.replace(bytes.fromhex(said), bytes(planted))
+    )  # a byte of the note, as another build has
     b = captured(lines)
     assert names(a, b) == [("native", "_ext.so")]
     assert a["native"]["_ext.so"] == {
-        "digest": xxhash.xxh3_128_hexdigest(data), "build_id": said, "intact": None, "owner": None,
-    }  # fmt: skip
+        "digest": xxhash.xxh3_128_hexdigest(data),
+        "build_id": said,
+        "intact": None,
+        "owner": None,
+    }
     assert b["native"]["_ext.so"]["build_id"] == planted.hex()
 
 
@@ -123,7 +144,9 @@ def test_a_library_of_a_package_is_held_against_its_record(captured, tmp_path):
     assert (whole["owner"], whole["intact"]) == ("pointnet2", True)
     with (folder / "_pointnet2.so").open("ab") as file:
         file.write(b"\0")
-    assert captured(lines, env={"paths": [str(folder)]})["native"]["_pointnet2.so"]["intact"] is False
+    assert (
+        captured(lines, env={"paths": [str(folder)]})["native"]["_pointnet2.so"]["intact"] is False
+    )
 
 
 def test_a_library_that_was_replaced_after_it_was_loaded_is_told(tmp_path):
@@ -135,21 +158,29 @@ def test_a_library_that_was_replaced_after_it_was_loaded_is_told(tmp_path):
     )
     said = native_module.native(InstalledPackages(), str(maps))
     assert sorted(said) == sorted(["_ext.so", LIBRARY.name])
-    assert said["_ext.so"] == {"missing": "the file was replaced or removed after it was loaded", "owner": None}
+    assert said["_ext.so"] == {
+        "missing": "the file was replaced or removed after it was loaded",
+        "owner": None,
+    }
     assert said[LIBRARY.name]["owner"] == "interpreter"
 
 
 def test_another_number_of_threads_is_named(captured):
     lines = "import sys, torch\ntorch.set_num_threads(int(sys.argv[2]))\n"
     a, b = captured(lines, args=["1"]), captured(lines, args=["3"])
-    assert [(d.section, d.name, d.a, d.b) for d in differences(a, b)] == [("flags", "torch.get_num_threads", 1, 3)]
+    assert [(d.section, d.name, d.a, d.b) for d in differences(a, b)] == [
+        ("flags", "torch.get_num_threads", 1, 3)
+    ]
 
 
 def test_a_switch_and_a_variable_are_named(captured):
     lines = "import sys, torch\ntorch.backends.cudnn.benchmark = sys.argv[2] == 'yes'\n"
     a = captured(lines, args=["no"])
     b = captured(lines, args=["yes"], env={"CUBLAS_WORKSPACE_CONFIG": ":4096:8"})
-    assert names(a, b) == [("flags", "torch.backends.cudnn.benchmark"), ("flags", "$CUBLAS_WORKSPACE_CONFIG")]
+    assert names(a, b) == [
+        ("flags", "torch.backends.cudnn.benchmark"),
+        ("flags", "$CUBLAS_WORKSPACE_CONFIG"),
+    ]
 
 
 def test_code_is_what_was_imported_and_nobody_installed(captured, tmp_path):
@@ -167,7 +198,9 @@ def test_code_is_what_was_imported_and_nobody_installed(captured, tmp_path):
 
 def git(folder, *words):
     named = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
-    return subprocess.run(["git", *named, *words], cwd=folder, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        ["git", *named, *words], cwd=folder, check=True, capture_output=True, text=True
+    ).stdout
 
 
 def test_the_state_of_the_repository(captured, tmp_path):
@@ -191,20 +224,41 @@ def test_the_state_of_the_repository(captured, tmp_path):
 
 
 SECRETS = {
-    "HF_TOKEN": "hush-1", "NCCL_API_KEY": "hush-2", "CUDA_SECRET": "hush-3", "TORCH_PASSWORD": "hush-4",
-    "HDF5_PLUGIN": "https://me:hush-5@host/x", "OMP_ODD": "ghp_hush6hush6hush6", "PL_X": "AKIAhush7HUSH7HUSH7",
-}  # fmt: skip
+    "HF_TOKEN": "hush-1",
+    "NCCL_API_KEY": "hush-2",
+    "CUDA_SECRET": "hush-3",
+    "TORCH_PASSWORD": "hush-4",
+    "HDF5_PLUGIN": "https://me:hush-5@host/x",
+    "OMP_ODD": "ghp_hush6hush6hush6",
+    "PL_X": "AKIAhush7HUSH7HUSH7",
+}
 
 
 def test_secrets_are_left_out(captured):
     plain = {"TOKENIZERS_PARALLELISM": "false", "NCCL_ALGO": "Ring", "UNRELATED": "hush-8"}
-    args = ["--api-key=hush-9", "--token", "hush-10", "--url", "s3://me:hush-11@host/bucket", "--lr", "0.1"]
+    args = [
+        "--api-key=hush-9",
+        "--token",
+        "hush-10",
+        "--url",
+        "s3://me:hush-11@host/bucket",
+        "--lr",
+        "0.1",
+    ]
     said = captured(env=SECRETS | plain, args=args)
     assert "hush" not in json.dumps(said).lower()
     assert said["process"]["env"]["TOKENIZERS_PARALLELISM"] == "false"
     assert said["process"]["env"]["NCCL_ALGO"] == "Ring"
     assert set(SECRETS) <= set(said["process"]["dropped"])
-    assert said["process"]["argv"][2:] == ["--api-key=***", "--token", "***", "--url", "***", "--lr", "0.1"]
+    assert said["process"]["argv"][2:] == [
+        "--api-key=***",
+        "--token",
+        "***",
+        "--url",
+        "***",
+        "--lr",
+        "0.1",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -221,7 +275,10 @@ def test_secrets_are_left_out(captured):
         (["redis://:hu/sh@h"], ["***"]),
         (["trainer.hubToken=hush", "+auth.user=hush"], ["trainer.hubToken=***", "+auth.user=***"]),
         (["--max-tokens", "512", "--tokenizer=gpt2", "obs_key=image"], None),
-        (["--data", "https://host:80/x", "s3://bucket/a:b", "--author", "me", "--pass-through"], None),
+        (
+            ["--data", "https://host:80/x", "s3://bucket/a:b", "--author", "me", "--pass-through"],
+            None,
+        ),
     ],
 )
 def test_a_command_line_shows_settings_and_no_secrets(words, said):
@@ -261,17 +318,27 @@ assert not {"torch", "zarr", "dask", "yaml", "pydantic"} & set(sys.modules)
 def test_random_states_count_where_they_were_seeded(captured):
     seeded = "import torch, numpy\ntorch.manual_seed({0}); numpy.random.seed({0})\n"
     unseeded = captured("import torch\n")
-    assert [unseeded["rng"][name]["seeded"] for name in ("random", "numpy", "torch")] == [None, False, False]
+    assert [unseeded["rng"][name]["seeded"] for name in ("random", "numpy", "torch")] == [
+        None,
+        False,
+        False,
+    ]
     a, b = captured(seeded.format(1)), captured(seeded.format(2))
     assert names(a, b) == [("code", "train.py"), ("rng", "numpy"), ("rng", "torch")]
     assert ("rng", "torch") not in names(a, unseeded)
 
 
 def test_installed_packages_with_their_twins(monkeypatch, tmp_path):
-    first, second = (install(tmp_path / name, version) for name, version in (("a", "1.0"), ("b", "0.9")))
-    (tmp_path / "a/planted-1.0.dist-info/direct_url.json").write_text('{"dir_info": {"editable": true}}')
+    first, second = (
+        install(tmp_path / name, version) for name, version in (("a", "1.0"), ("b", "0.9"))
+    )
+    (tmp_path / "a/planted-1.0.dist-info/direct_url.json").write_text(
+        '{"dir_info": {"editable": true}}'
+    )
     (tmp_path / "b/old.egg-info").mkdir()
-    (tmp_path / "b/old.egg-info/PKG-INFO").write_text("Metadata-Version: 2.1\nName: Old_Name\nVersion: 3\n")
+    (tmp_path / "b/old.egg-info/PKG-INFO").write_text(
+        "Metadata-Version: 2.1\nName: Old_Name\nVersion: 3\n"
+    )
     monkeypatch.setattr(sys, "path", [first, second])
     found = installed()
     assert found.packages["planted"]["version"] == "1.0"
@@ -316,9 +383,13 @@ def test_where_a_package_is_installed_does_not_count(monkeypatch, tmp_path):
     records = []
     for name in ("a", "b"):
         place = Path(install(tmp_path / name, "1.0"))
-        with (place / "planted-1.0.dist-info/RECORD").open("a") as file:  # a command names its interpreter
+        with (place / "planted-1.0.dist-info/RECORD").open(
+            "a"
+        ) as file:  # a command names its interpreter
             digest = urlsafe_b64encode(sha256(name.encode()).digest()).rstrip(b"=").decode()
-            file.write(f"../../../bin/planted,sha256={digest},20\n__pycache__/planted.cpython-311.pyc,,\n")
+            file.write(
+                f"../../../bin/planted,sha256={digest},20\n__pycache__/planted.cpython-311.pyc,,\n"
+            )
         monkeypatch.setattr(sys, "path", [str(place)])
         records.append(installed().packages["planted"]["record"])
     assert records[0] == records[1] is not None
@@ -336,7 +407,10 @@ def test_data_are_told_by_their_digests(tmp_path, repository, monkeypatch):
     manifest.write(manifest.make(folder), tmp_path / "before.json")
     places = [cache, folder, folder / "0.npy", tmp_path / "before.json"]
     a = capture_here(data=places)["data"]
-    assert a[cache.name]["content_root"] == json.loads((cache / "manifest.json").read_text())["content_root"]
+    assert (
+        a[cache.name]["content_root"]
+        == json.loads((cache / "manifest.json").read_text())["content_root"]
+    )
     assert [said["kind"] for said in a.values()] == ["cache", "folder", "file", "manifest"]
     assert a["data"]["digest"] == a["before.json"]["digest"] == manifest.make(folder).root
     (folder / "1.npy").write_bytes(bytes([1]) * 99 + b"\2")
@@ -353,17 +427,23 @@ def test_data_of_one_name_are_all_told(tmp_path):
         (place / "0.npy").write_bytes(bytes([i]))
     said = capture_here(data=[*places, places[0]])["data"]
     assert list(said) == ["data", "x/data", "c/x/data", "none/data"]
-    assert [one["digest"] for one in said.values()] == [manifest.make(place).root for place in places]
+    assert [one["digest"] for one in said.values()] == [
+        manifest.make(place).root for place in places
+    ]
 
 
 def of_data(**digests):
-    return {"data": {name: {"kind": "folder", "digest": digest} for name, digest in digests.items()}}
+    return {
+        "data": {name: {"kind": "folder", "digest": digest} for name, digest in digests.items()}
+    }
 
 
 def test_data_under_another_name_are_found_by_their_digest():
     assert differences(of_data(v1="0", more="1"), of_data(v2="0", more="1")) == []
     assert names(of_data(v1="0"), of_data(v2="2")) == [("data", "v1 in A, v2 in B")]
-    assert names(of_data(v1="0", old="1"), of_data(v2="0", more="3")) == [("data", "old in A, more in B")]
+    assert names(of_data(v1="0", old="1"), of_data(v2="0", more="3")) == [
+        ("data", "old in A, more in B")
+    ]
     assert names(of_data(v1="0"), of_data()) == [("data", "v1")]
     assert names(of_data(v1="0", v2="0"), of_data(v3="0")) == [("data", "v2")]
     cache = {"data": {"x": {"kind": "cache", "digest": "0", "content_root": "1"}}}
@@ -386,7 +466,11 @@ def test_which_gpu_was_given_does_not_count_but_how_many(captured):
     assert names(given(CUDA_VISIBLE_DEVICES="0"), given(CUDA_VISIBLE_DEVICES="0,1")) != []
     assert names(given(), given(CUDA_VISIBLE_DEVICES="")) == [("flags", "$CUDA_VISIBLE_DEVICES")]
     assert names(given(CUDA_VISIBLE_DEVICES="1,-1,2"), given(CUDA_VISIBLE_DEVICES="-1")) != []
-    env = {"NVIDIA_VISIBLE_DEVICES": "GPU-1", "CUDA_MPS_PIPE_DIRECTORY": "/one", "CUDA_MPS_LOG_DIRECTORY": "/two"}
+    env = {
+        "NVIDIA_VISIBLE_DEVICES": "GPU-1",
+        "CUDA_MPS_PIPE_DIRECTORY": "/one",
+        "CUDA_MPS_LOG_DIRECTORY": "/two",
+    }
     assert not set(captured(env=env)["process"]["env"]) & set(env)
 
 
@@ -412,7 +496,9 @@ def test_libraries_of_one_name_are_all_told(tmp_path):
     maps.write_text("".join(f"7f0-7f1 r-xp 0 fe:00 1    {path}\n" for path in paths))
     said = native_module.native(InstalledPackages(), str(maps))
     assert sorted(said) == ["_ext.so", "build/_ext.so", "c/build/_ext.so"]
-    assert {one["digest"] for one in said.values()} == {xxhash.xxh3_128_hexdigest(bytes([i])) for i in range(3)}
+    assert {one["digest"] for one in said.values()} == {
+        xxhash.xxh3_128_hexdigest(bytes([i])) for i in range(3)
+    }
 
 
 def test_code_of_one_name_is_all_told(monkeypatch, tmp_path):
@@ -423,14 +509,22 @@ def test_code_of_one_name_is_all_told(monkeypatch, tmp_path):
         module = ModuleType(f"planted_{i}")
         module.__file__ = str(path)
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    said = {name: digest for name, digest in code(InstalledPackages()).items() if name.endswith("planted_twin.py")}
+    said = {
+        name: digest
+        for name, digest in code(InstalledPackages()).items()
+        if name.endswith("planted_twin.py")
+    }
     assert said == {
         name: xxhash.xxh3_128_hexdigest(f"x = {i}\n".encode())
-        for i, name in enumerate(("planted_twin.py", "lib/planted_twin.py", "c/lib/planted_twin.py"))
+        for i, name in enumerate(
+            ("planted_twin.py", "lib/planted_twin.py", "c/lib/planted_twin.py")
+        )
     }
 
 
-def test_the_script_is_told_whatever_it_is_called_and_that_a_notebook_is_not_known(monkeypatch, tmp_path):
+def test_the_script_is_told_whatever_it_is_called_and_that_a_notebook_is_not_known(
+    monkeypatch, tmp_path
+):
     main = ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", main)
     assert code(InstalledPackages())["__main__"] == "missing"
@@ -441,13 +535,15 @@ def test_the_script_is_told_whatever_it_is_called_and_that_a_notebook_is_not_kno
     assert "__main__" not in said
 
 
-@pytest.mark.parametrize("name", ["ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ROCBLAS_LAYER", "HIPBLASLT_TUNING"])
+@pytest.mark.parametrize(
+    "name", ["ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ROCBLAS_LAYER", "HIPBLASLT_TUNING"]
+)
 def test_variables_of_libraries_that_compute_are_kept(monkeypatch, name):
     monkeypatch.setenv(name, "AVX2")
     assert process()["env"][name] == "AVX2"
 
 
-# ---------------------------------------------------------------------------------------------- without a script
+# --------------------------------------------------------------------------------- without a script
 
 
 @pytest.fixture
@@ -469,7 +565,9 @@ def test_what_git_says_of_a_file_outside_is_not_passed_on(checkout, tmp_path):
     for ref in (checkout / ".git/refs/heads").iterdir():
         ref.unlink()
     (checkout / ".git/packed-refs").symlink_to(tmp_path / "outside")
-    asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=checkout, capture_output=True, text=True, check=False)
+    asked = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=checkout, capture_output=True, text=True, check=False
+    )
     assert "hunter2" in asked.stderr
     assert code_module.git() == {"missing": "git fails here; git status says why"}
 
@@ -540,5 +638,7 @@ def test_repositories_of_all_kinds_are_seen_as_git_sees_them(checkout, tmp_path,
     commit = git(place, "rev-parse", "HEAD").strip()
     assert code_module.git() == {"commit": commit, "dirty": False, "diff": None, "submodules": {}}
     (place / "a.txt").write_text("two\n")
-    diff = subprocess.run(["git", "diff", "--binary", "HEAD"], cwd=place, check=True, capture_output=True).stdout
+    diff = subprocess.run(
+        ["git", "diff", "--binary", "HEAD"], cwd=place, check=True, capture_output=True
+    ).stdout
     assert code_module.git()["diff"] == xxhash.xxh3_128_hexdigest(diff)

@@ -24,23 +24,37 @@ class Played(TrainingCommand):
 
     def run(self, name, turned=None):
         first, mark = self.left[turned].pop(0)
-        lines = [step(i, **({"loss": mark, "params": mark} if i >= first else {})) for i in range(5)]
+        lines = [
+            step(i, **({"loss": mark, "params": mark} if i >= first else {})) for i in range(5)
+        ]
         path = self.folder / f"{name}.jsonl"
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
         return TrainingOutcome(
-            Trace(path), {"weights": "w", "held": dict.fromkeys(HELD, MISSING)}, {"stopped": "at its end"}
+            Trace(path),
+            {"weights": "w", "held": dict.fromkeys(HELD, MISSING)},
+            {"stopped": "at its end"},
         )
 
 
 MISSING = {"missing": "it is played"}
-HELD = ("cudnn.benchmark", "cudnn.allow_tf32", "matmul.allow_tf32", "deterministic", "attention", "threads", "workers")
+HELD = (
+    "cudnn.benchmark",
+    "cudnn.allow_tf32",
+    "matmul.allow_tf32",
+    "deterministic",
+    "attention",
+    "threads",
+    "workers",
+)
 PLAIN = (9, "none")
 
 
 @pytest.fixture
 def play(tmp_path):
     def play(bases, trials, **options):
-        training = Played(["python"], ["train.py"], {}, 5, 0, tmp_path, [SWITCH]).play(bases, trials)
+        training = Played(["python"], ["train.py"], {}, 5, 0, tmp_path, [SWITCH]).play(
+            bases, trials
+        )
         found = bisect(training, only=["UNUSED"], **options)
         (row,) = found.rows
         return found, row, training.left
@@ -124,8 +138,20 @@ def test_a_cache_is_turned_by_itself(tmp_path):
             self.left.setdefault(turned, [(1, "x")] * 3 if turned is not None else [PLAIN] * 3)
             return super().run(name, turned)
 
-    training = Said(["python"], ["train.py", "data.use_cached=true"], {}, 5, 0, tmp_path).play([PLAIN] * 3, [])
+    training = Said(["python"], ["train.py", "data.use_cached=true"], {}, 5, 0, tmp_path).play(
+        [PLAIN] * 3, []
+    )
     (row,) = bisect(training, only=["cache"]).rows
-    assert (row.state, row.step, row.old, row.new) == ("parts", 1, "data.use_cached=true", "data.use_cached=false")
-    (row,) = bisect(Played(["python"], ["train.py"], {}, 5, 0, tmp_path).play([PLAIN] * 2, []), only=["cache"]).rows
-    assert (row.state, row.said) == ("not tried", "no word of the command line turns a cache on or off")
+    assert (row.state, row.step, row.old, row.new) == (
+        "parts",
+        1,
+        "data.use_cached=true",
+        "data.use_cached=false",
+    )
+    (row,) = bisect(
+        Played(["python"], ["train.py"], {}, 5, 0, tmp_path).play([PLAIN] * 2, []), only=["cache"]
+    ).rows
+    assert (row.state, row.said) == (
+        "not tried",
+        "no word of the command line turns a cache on or off",
+    )

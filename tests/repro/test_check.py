@@ -22,21 +22,38 @@ COMMAND = [sys.executable, "-c", "from datacheck.cli.main import main; main()", 
 SEED = {  # the run of seed 000: PyTorch 2.0.1, CUDA 11.7, Lightning's benchmark=True, a PointNet2 built by hand
     "process": {"hash_seed": "random", "env": {}},
     "packages": {"torch": {"version": "2.0.1", "record": "a", "loaded": True}},
-    "native": {"pointnet2_ops/_ext.cpython-39-x86_64-linux-gnu.so": {
-        "digest": "5f" * 16, "build_id": None, "owner": None, "intact": None}},
+    "native": {
+        "pointnet2_ops/_ext.cpython-39-x86_64-linux-gnu.so": {
+            "digest": "5f" * 16,
+            "build_id": None,
+            "owner": None,
+            "intact": None,
+        }
+    },
     "code": {"train_lightning.py": "1" * 32, "models/backbone/pointnet2.py": "2" * 32},
     "git": {"commit": "c" * 40, "dirty": False, "diff": None, "submodules": {}},
-    "gpu": {"devices": [{"name": "NVIDIA GeForce RTX 4090"}], "cuda": "11.7", "hip": None, "started": True},
+    "gpu": {
+        "devices": [{"name": "NVIDIA GeForce RTX 4090"}],
+        "cuda": "11.7",
+        "hip": None,
+        "started": True,
+    },
     "torch": {
-        "version": "2.0.1", "get_num_threads": 16, "are_deterministic_algorithms_enabled": False,
-        "is_deterministic_algorithms_warn_only_enabled": False, "backends.cudnn.benchmark": True,
-        "backends.cudnn.deterministic": False, "backends.cudnn.allow_tf32": True,
-        "backends.cuda.matmul.allow_tf32": False, "backends.cuda.flash_sdp_enabled": True,
-        "backends.cuda.mem_efficient_sdp_enabled": True, "flush_denormal": False,
+        "version": "2.0.1",
+        "get_num_threads": 16,
+        "are_deterministic_algorithms_enabled": False,
+        "is_deterministic_algorithms_warn_only_enabled": False,
+        "backends.cudnn.benchmark": True,
+        "backends.cudnn.deterministic": False,
+        "backends.cudnn.allow_tf32": True,
+        "backends.cuda.matmul.allow_tf32": False,
+        "backends.cuda.flash_sdp_enabled": True,
+        "backends.cuda.mem_efficient_sdp_enabled": True,
+        "flush_denormal": False,
         "backends.cuda.matmul.allow_fp16_reduced_precision_reduction": True,
     },
     "rng": {name: {"digest": "0", "seeded": True} for name in ("random", "numpy", "torch", "cuda")},
-}  # fmt: skip
+}
 RAN = {"ran": True, "seeded": {"random": True, "numpy": True}}
 
 
@@ -57,27 +74,39 @@ def row(capture, name, profile="same-machine", seen=RAN):
 
 def test_the_seed_run_is_explained():
     assert risks(SEED) == {
-        "PYTHONHASHSEED", "deterministic algorithms", "cudnn.benchmark", "cudnn.deterministic", "attention (SDPA)",
-        "CUBLAS_WORKSPACE_CONFIG", "pointnet2_ops",
-    }  # fmt: skip
+        "PYTHONHASHSEED",
+        "deterministic algorithms",
+        "cudnn.benchmark",
+        "cudnn.deterministic",
+        "attention (SDPA)",
+        "CUBLAS_WORKSPACE_CONFIG",
+        "pointnet2_ops",
+    }
     assert risks(SEED, "fast") == {"PYTHONHASHSEED"}
     more = {"threads", "TF32", "allow_fp16_reduced_precision_reduction"}
     assert risks(SEED, "strict") == risks(SEED) | more
 
 
 PINNED = {
-    "process": {"hash_seed": "0", "env": {"OMP_NUM_THREADS": "16", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}},
-    "torch": {
-        "are_deterministic_algorithms_enabled": True, "backends.cudnn.benchmark": False,
-        "backends.cudnn.allow_tf32": False, "backends.cuda.matmul.allow_fp16_reduced_precision_reduction": False,
+    "process": {
+        "hash_seed": "0",
+        "env": {"OMP_NUM_THREADS": "16", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"},
     },
-}  # fmt: skip
+    "torch": {
+        "are_deterministic_algorithms_enabled": True,
+        "backends.cudnn.benchmark": False,
+        "backends.cudnn.allow_tf32": False,
+        "backends.cuda.matmul.allow_fp16_reduced_precision_reduction": False,
+    },
+}
 
 
 def test_a_pinned_run_has_no_risk_but_what_no_switch_reaches():
     assert risks(changed(**PINNED), "strict") == {"pointnet2_ops"}
     alone = changed(**PINNED)
-    alone["native"] = {}  # models/backbone/pointnet2.py is the user's own model, and no such package
+    alone[
+        "native"
+    ] = {}  # models/backbone/pointnet2.py is the user's own model, and no such package
     for profile in PROFILES:
         assert risks(alone, profile) == set()
 
@@ -85,13 +114,19 @@ def test_a_pinned_run_has_no_risk_but_what_no_switch_reaches():
 @pytest.mark.parametrize(
     ("version", "cuda", "needed"),
     [
-        ("1.13.1+cu116", "11.6", True), ("2.0.1", "11.7", True), ("2.9.1+cu128", "12.8", True),
-        ("2.10.0+cu128", "12.8", False), ("2.13.0", "13.0", False), ("2.0.1", "10.1", False), ("2.0.1", None, False),
+        ("1.13.1+cu116", "11.6", True),
+        ("2.0.1", "11.7", True),
+        ("2.9.1+cu128", "12.8", True),
+        ("2.10.0+cu128", "12.8", False),
+        ("2.13.0", "13.0", False),
+        ("2.0.1", "10.1", False),
+        ("2.0.1", None, False),
     ],
-)  # fmt: skip
+)
 def test_which_version_needs_a_workspace(version, cuda, needed):
     said = changed(
-        torch={"version": version, "are_deterministic_algorithms_enabled": True}, gpu={"cuda": cuda, "hip": "6"}
+        torch={"version": version, "are_deterministic_algorithms_enabled": True},
+        gpu={"cuda": cuda, "hip": "6"},
     )
     assert ("CUBLAS_WORKSPACE_CONFIG" in risks(said)) is needed
     if needed:
@@ -104,11 +139,16 @@ def test_a_workspace_that_comes_too_late_is_a_risk(value):
     assert "CUBLAS_WORKSPACE_CONFIG" not in risks(said)
     found = row(said, "CUBLAS_WORKSPACE_CONFIG", seen=RAN | {"workspace_late": True})
     assert (found.state, found.value) == ("risk", f"{value}, too late")
-    assert "CUBLAS_WORKSPACE_CONFIG" in risks(changed(process={"env": {"CUBLAS_WORKSPACE_CONFIG": ":1024:2"}}))
+    assert "CUBLAS_WORKSPACE_CONFIG" in risks(
+        changed(process={"env": {"CUBLAS_WORKSPACE_CONFIG": ":1024:2"}})
+    )
 
 
 def test_warnings_do_not_pin():
-    torch = {"are_deterministic_algorithms_enabled": True, "is_deterministic_algorithms_warn_only_enabled": True}
+    torch = {
+        "are_deterministic_algorithms_enabled": True,
+        "is_deterministic_algorithms_warn_only_enabled": True,
+    }
     found = row(changed(torch=torch), "deterministic algorithms")
     assert (found.state, found.value) == ("risk", "on, warn_only")
     assert "attention (SDPA)" in risks(changed(torch=torch))
@@ -132,7 +172,9 @@ def test_ranks_are_told_in_the_strict_profile():
 def test_one_thread_and_no_gpu_need_no_switch():
     said = changed(torch={"get_num_threads": 1}, gpu={"devices": []})
     assert "deterministic algorithms" not in risks(said)
-    assert "deterministic algorithms" in risks(changed(torch={"get_num_threads": 2}, gpu={"devices": []}))
+    assert "deterministic algorithms" in risks(
+        changed(torch={"get_num_threads": 2}, gpu={"devices": []})
+    )
     assert "pointnet2_ops" not in risks(said)
 
 
@@ -140,25 +182,43 @@ def test_one_thread_and_no_gpu_need_no_switch():
     ("library", "name"),
     [
         ("pointnet2_cuda.cpython-38-x86_64-linux-gnu.so", "pointnet2_ops"),
-        ("torch_scatter/_scatter_cuda.so", "torch_scatter"), ("MinkowskiEngineBackend/_C.so", "MinkowskiEngine"),
-        ("torchsparse/backend.so", "torchsparse"), ("spconv/core_cc.so", "spconv"),
-        ("nvdiffrast_plugin.so", "nvdiffrast"), ("flash_attn_2_cuda.so", "flash_attn"),
-        ("xformers/_C_flashattention.so", "xformers"), ("pytorch3d/_C.so", "pytorch3d"),
+        ("torch_scatter/_scatter_cuda.so", "torch_scatter"),
+        ("MinkowskiEngineBackend/_C.so", "MinkowskiEngine"),
+        ("torchsparse/backend.so", "torchsparse"),
+        ("spconv/core_cc.so", "spconv"),
+        ("nvdiffrast_plugin.so", "nvdiffrast"),
+        ("flash_attn_2_cuda.so", "flash_attn"),
+        ("xformers/_C_flashattention.so", "xformers"),
+        ("pytorch3d/_C.so", "pytorch3d"),
     ],
-)  # fmt: skip
+)
 def test_a_risky_package_is_known_by_its_library(library, name):
     said = deepcopy(SEED)
-    said["native"] = {library: {"digest": "1" * 32, "build_id": None, "owner": None, "intact": None}}
+    said["native"] = {
+        library: {"digest": "1" * 32, "build_id": None, "owner": None, "intact": None}
+    }
     assert name in risks(said)
     by_package = deepcopy(SEED) | {"native": {}}
     assert name not in risks(by_package)
-    by_package["packages"][name.lower().replace("_", "-")] = {"version": "1", "record": None, "loaded": True}
+    by_package["packages"][name.lower().replace("_", "-")] = {
+        "version": "1",
+        "record": None,
+        "loaded": True,
+    }
     assert name in risks(by_package)
 
 
 def test_an_install_that_is_not_what_was_recorded():
-    said = changed(native={"torch/lib/libtorch_cpu.so": {
-        "digest": "1" * 32, "build_id": None, "owner": "torch", "intact": False}})  # fmt: skip
+    said = changed(
+        native={
+            "torch/lib/libtorch_cpu.so": {
+                "digest": "1" * 32,
+                "build_id": None,
+                "owner": "torch",
+                "intact": False,
+            }
+        }
+    )
     assert "torch/lib/libtorch_cpu.so" in risks(said, "fast")
     said["packages"]["torch"]["shadowed"] = ["1.13.1"]
     assert row(said, "torch").value == "2.0.1 hides 1.13.1"
@@ -168,14 +228,18 @@ def test_what_could_not_be_looked_at_is_not_passed():
     said = {name: {"missing": "no luck"} for name in SEED}
     states = {row.name: row.state for row in judge(said, "strict")}
     assert states["PyTorch"] == "unknown"
-    assert {row.state for row in judge(SEED, "strict", {}) if row.name.startswith("seed of")} == {"ok"}
+    assert {row.state for row in judge(SEED, "strict", {}) if row.name.startswith("seed of")} == {
+        "ok"
+    }
     unseeded = changed(rng={"random": {"digest": "0", "seeded": None}})
-    assert row(unseeded, "seed of random", seen={}).state == "note"  # no script was run: nothing to be judged
+    assert (
+        row(unseeded, "seed of random", seen={}).state == "note"
+    )  # no script was run: nothing to be judged
     with pytest.raises(UsageError, match="there are fast, same-machine, strict"):
         judge(SEED, "paranoid")
 
 
-# ------------------------------------------------------------------------------------------ real scripts
+# ------------------------------------------------------------------------------------- real scripts
 
 SCRIPT = """
 import sys
@@ -244,14 +308,18 @@ def test_a_script_is_run_to_its_first_step_and_judged(check, tmp_path):
 
 def test_what_could_not_be_told_is_no_success(check, tmp_path):
     write(tmp_path, "import random, numpy\nrandom.seed(1)\nnumpy.random.seed(1)\n")
-    code, out, err = check("check", "--profile", "fast", "--", "train.py", env={"PYTHONHASHSEED": "0"})
+    code, out, err = check(
+        "check", "--profile", "fast", "--", "train.py", env={"PYTHONHASHSEED": "0"}
+    )
     assert "unknown PyTorch = not loaded" in out, err
     assert "no risk seen, " in out
     assert code == 2
 
 
 def test_probes_that_end_the_process_are_not_passed(check, tmp_path):
-    text = SCRIPT.format(noise="", persistent=False).replace("model =", "torch.randn = die\n    model =")
+    text = SCRIPT.format(noise="", persistent=False).replace(
+        "model =", "torch.randn = die\n    model ="
+    )
     write(tmp_path, "def die(*_, **__):\n    import os\n    os.kill(os.getpid(), 9)\n" + text)
     _, out, err = check("check", "--format", "json", "--", "train.py")
     (found,) = (row for row in json.loads(out)["rows"] if row["name"] == "probes")
@@ -261,7 +329,9 @@ def test_probes_that_end_the_process_are_not_passed(check, tmp_path):
 
 
 def test_who_only_asks_for_torch_does_not_blind_the_watch(check, tmp_path):
-    asked = "import importlib.util\nassert importlib.util.find_spec('torch')\n"  # as transformers does
+    asked = (
+        "import importlib.util\nassert importlib.util.find_spec('torch')\n"  # as transformers does
+    )
     write(tmp_path, asked + SCRIPT.format(noise="", persistent=False))
     code, out, err = check("check", "--no-probe", "--", "train.py")
     assert code == 1, err
@@ -269,7 +339,9 @@ def test_who_only_asks_for_torch_does_not_blind_the_watch(check, tmp_path):
     assert "stepped" not in out
 
 
-def test_a_module_is_told_once_when_it_is_imported_however_often_it_was_looked_for(tmp_path, monkeypatch):
+def test_a_module_is_told_once_when_it_is_imported_however_often_it_was_looked_for(
+    tmp_path, monkeypatch
+):
     (tmp_path / "planted_module.py").write_text("VALUE = 7\n")
     monkeypatch.syspath_prepend(tmp_path)
     told = []
@@ -290,8 +362,12 @@ def test_the_printed_lines_pin_the_script(check, tmp_path):
     code, out, err = check("check", "--print-fix", "--", "train.py")
     assert code == 1, err
     lines = [line for line in out.splitlines() if line and not line.startswith("#")]
-    exports = dict(line.removeprefix("export ").split("=", 1) for line in lines if line.startswith("export "))
-    write(tmp_path, "\n".join(line for line in lines if not line.startswith("export ")) + "\n" + text)
+    exports = dict(
+        line.removeprefix("export ").split("=", 1) for line in lines if line.startswith("export ")
+    )
+    write(
+        tmp_path, "\n".join(line for line in lines if not line.startswith("export ")) + "\n" + text
+    )
     code, out, err = check("check", "--", "train.py", env=exports)
     assert code == 0, (out, err)
     assert "\npinned," in out
@@ -308,8 +384,14 @@ def test_json_holds_rows_and_capture_and_nothing_else_is_on_the_output(check, tm
     assert (code, said["profile"], said["seen"]["stopped"]) == (1, "fast", "at its end")
     assert "noise" in err
     states = {row["name"]: row["state"] for row in said["rows"]}
-    assert (states["seed of random"], states["seed of numpy"], states["PyTorch"]) == ("ok", "risk", "unknown")
-    assert [row["value"] for row in said["rows"] if row["name"] == "default_rng()"] == ["without a seed, train.py:4"]
+    assert (states["seed of random"], states["seed of numpy"], states["PyTorch"]) == (
+        "ok",
+        "risk",
+        "unknown",
+    )
+    assert [row["value"] for row in said["rows"] if row["name"] == "default_rng()"] == [
+        "without a seed, train.py:4"
+    ]
     assert said["capture"]["torch"] == {"missing": "PyTorch is not loaded"}
     assert "OPENBLAS_NUM_THREADS" not in said["capture"]["process"]["env"]
     assert sorted(said["capture"]["code"]) == ["train.py"]
@@ -354,7 +436,9 @@ def test_a_script_that_never_steps_is_stopped(check, tmp_path):
 def test_modules_and_interpreters_are_taken_as_python_takes_them(check, tmp_path):
     (tmp_path / "pkg").mkdir()
     (tmp_path / "pkg/__init__.py").touch()
-    (tmp_path / "pkg/train.py").write_text("import sys\nprint(sys.argv[1:], sys.flags.optimize, __name__)\n")
+    (tmp_path / "pkg/train.py").write_text(
+        "import sys\nprint(sys.argv[1:], sys.flags.optimize, __name__)\n"
+    )
     code, out, err = check("check", "--", sys.executable, "-O", "-m", "pkg.train", "--x")
     assert code == 1, err
     assert "['--x'] 1 __main__" in out
@@ -363,7 +447,9 @@ def test_modules_and_interpreters_are_taken_as_python_takes_them(check, tmp_path
 def test_without_a_script_the_environment_is_judged(check, tmp_path):
     (tmp_path / "mine.py").write_text(
         SCRIPT.format(noise="", persistent=False).replace(
-            "if __name__", "def make():\n    return torch.utils.data.DataLoader(Points(), num_workers=2)\nif __name__"
+            "if __name__",
+            "def make():\n    return torch.utils.data.DataLoader(Points(), num_workers=2)\nif "
+            "__name__",
         )
     )
     code, out, err = check("check", "--loader", "mine:make")
@@ -386,12 +472,18 @@ def test_capture_writes_json(check, tmp_path):
 
 @pytest.mark.parametrize(
     ("many", "words"),
-    [(1, "1 package, 1 file of code"), (2, "2 packages, 2 files of code"), (0, "0 packages, 0 files")],
+    [
+        (1, "1 package, 1 file of code"),
+        (2, "2 packages, 2 files of code"),
+        (0, "0 packages, 0 files"),
+    ],
 )
 def test_what_was_captured_is_counted(many, words):
     said = {"packages": ["p"] * many, "native": {"missing": "no maps"}, "code": ["c"] * many}
     said["process"] = {"volatile": {"seconds": {"all": 0.25}}}
-    first, last = _summary(Path("env.json"), {"capture": said, "seen": {"stopped": "before any script"}})
+    first, last = _summary(
+        Path("env.json"), {"capture": said, "seen": {"stopped": "before any script"}}
+    )
     assert first.startswith(f"env.json: {words}")
     assert last == "not there: native: no maps"
 
@@ -417,7 +509,11 @@ if __name__ == "__main__":
 """
     (tmp_path / "below/train.py").write_text(text)
     plain = subprocess.run(
-        [sys.executable, "below/train.py", "a"], cwd=tmp_path, capture_output=True, text=True, check=True
+        [sys.executable, "below/train.py", "a"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     _, out, err = check("check", "--no-probe", "--", "below/train.py", "a")
     assert out.startswith(plain), (plain, out, err)
@@ -426,7 +522,10 @@ if __name__ == "__main__":
 def test_a_capture_replaces_captures_alone(check, tmp_path):
     write(tmp_path, "print('mine')\n")
     code, _, err = check("capture", "-o", "train.py", "--", "train.py")
-    assert (code, "train.py: exists and was not written by datacheck repro capture" in err) == (2, True)
+    assert (code, "train.py: exists and was not written by datacheck repro capture" in err) == (
+        2,
+        True,
+    )
     assert (tmp_path / "train.py").read_text() == "print('mine')\n"
     for _ in range(2):
         code, _, err = check("capture", "-o", "env.json", "--", "train.py")
@@ -456,12 +555,17 @@ def test_a_section_that_could_not_be_captured_is_unknown(name):
 
 
 def test_a_package_that_is_called_missing_hides_no_other():
-    more = {"missing": {"version": "1", "record": "b"}, "spconv": {"version": "2", "record": "c", "loaded": True}}
+    more = {
+        "missing": {"version": "1", "record": "b"},
+        "spconv": {"version": "2", "record": "c", "loaded": True},
+    }
     assert "spconv" in risks(changed(packages=more))
 
 
 def test_data_that_could_not_be_digested_are_unknown():
-    said = SEED | {"data": {"train": {"missing": "no such file"}, "val": {"kind": "folder", "digest": "0"}}}
+    said = SEED | {
+        "data": {"train": {"missing": "no such file"}, "val": {"kind": "folder", "digest": "0"}}
+    }
     unknown = [(one.name, one.value) for one in judge(said, "fast", RAN) if one.state == "unknown"]
     assert ("data train", "no such file") in unknown
     assert not any(name == "data val" for name, _ in unknown)

@@ -78,7 +78,7 @@ def run(capsys, *args):
     return code, shown.out, shown.err
 
 
-# ------------------------------------------------------------------------------------------ planted in files
+# --------------------------------------------------------------------------------- planted in files
 
 
 @pytest.mark.parametrize("as_manifests", [0, 1, 2])
@@ -114,12 +114,26 @@ def test_what_came_went_was_renamed_and_moved_on(thousand):
     (b / "0/000.bin").unlink()
     (b / "new.bin").write_bytes(b"new")
     (b / "1").rename(b / "eleven")
-    for name, goes in (("202", "x"), ("212", "202"), ("222", "212"), ("x", "222")):  # three in a circle
+    for name, goes in (
+        ("202", "x"),
+        ("212", "202"),
+        ("222", "212"),
+        ("x", "222"),
+    ):  # three in a circle
         (b / f"2/{name}.bin").rename(b / f"2/{goes}.bin")
     found = compare("a", "b").files
-    assert (found.removed, found.added, found.changed, found.swapped) == (["0/000.bin"], ["new.bin"], [], [])
+    assert (found.removed, found.added, found.changed, found.swapped) == (
+        ["0/000.bin"],
+        ["new.bin"],
+        [],
+        [],
+    )
     assert found.renamed == [(f"1/{i:03d}.bin", f"eleven/{i:03d}.bin") for i in range(1, 1000, 10)]
-    assert found.reordered == {"2/202.bin": "2/212.bin", "2/212.bin": "2/222.bin", "2/222.bin": "2/202.bin"}
+    assert found.reordered == {
+        "2/202.bin": "2/212.bin",
+        "2/212.bin": "2/222.bin",
+        "2/222.bin": "2/202.bin",
+    }
 
 
 def test_names_that_a_terminal_would_act_on_are_spelled_out(here, capsys):
@@ -147,7 +161,14 @@ def test_values_are_compared_where_both_data_are_there(here, capsys):
         np.savez("b/4.npz", pose=pose, label=arrays["label"])
     said = compare("a", "b").values
     assert set(said) == {"4.npz"}
-    change = {"before": [4], "after": [4], "values": 2, "largest": 3.0, "relative": 0.5, "first": [2]}
+    change = {
+        "before": [4],
+        "after": [4],
+        "values": 2,
+        "largest": 3.0,
+        "relative": 0.5,
+        "first": [2],
+    }
     assert {name: told for name, told in said["4.npz"]["pose"].items() if name != "said"} == change
     assert set(said["4.npz"]) == {"pose"}
     code, out, _ = run(capsys, "diff", "a", "b")
@@ -167,7 +188,11 @@ def test_with_a_schema_samples_and_fields_are_named(here, capsys):
     assert (code, found["equal"], found["format"]) == (1, False, "datacheck.diff/1")
     changed, swapped, renamed = ["2.npz"], [["0.npz", "1.npz"]], [["3.npz", "33.npz"]]
     for part in ("files", "samples"):
-        assert (found[part]["changed"], found[part]["swapped"], found[part]["renamed"]) == (changed, swapped, renamed)
+        assert (found[part]["changed"], found[part]["swapped"], found[part]["renamed"]) == (
+            changed,
+            swapped,
+            renamed,
+        )
     assert found["fields"] == {"2.npz": ["label", "pose"]}
     assert found["values"]["2.npz"]["label"]["largest"] == 7
     assert found["values"]["2.npz"]["pose"]["first"] == [3]
@@ -180,7 +205,11 @@ def test_manifests_name_the_fields_that_changed(here):
     manifest.write(manifest.make("a", schema=schema), "a.json")
     np.savez("a/5.npz", pose=np.arange(4, dtype="f4") + 5, label=np.int64(0))
     found = compare("a.json", "a", schema=schema)
-    assert (found.samples.changed, found.fields, found.values) == (["5.npz"], {"5.npz": ["label"]}, {})
+    assert (found.samples.changed, found.fields, found.values) == (
+        ["5.npz"],
+        {"5.npz": ["label"]},
+        {},
+    )
     bare = compare("a.json", "a")
     assert bare.samples is None
     assert "samples were not compared" in bare.notes[0]
@@ -269,7 +298,9 @@ def test_a_header_that_asks_for_more_memory_than_there_is(here):
     (here / "a").mkdir()
     head = b"{'descr': '<f8', 'fortran_order': False, 'shape': (99999999999999,), }"
     head += b" " * (117 - len(head)) + b"\n"
-    (here / "a/x.npy").write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + bytes(8))
+    (here / "a/x.npy").write_bytes(
+        b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + bytes(8)
+    )
     shutil.copytree("a", "b")
     flip(here / "b/x.npy")
     assert compare("a", "b").files.changed == ["x.npy"]
@@ -292,9 +323,12 @@ def test_of_many_samples_and_fields_the_first_are_told(tmp_path, monkeypatch):
         (tmp_path / side).mkdir()
         rows = [json.dumps({f"f{n:03}": f"{side}{i}" for n in range(101)}) for i in range(20)]
         (tmp_path / side / "x.jsonl").write_text("\n".join(rows))
-    schema = parse_schema("datacheck: 1\nname: t\nsamples: {files: '{id}.jsonl', each: line}\nfields: {'*': {}}\n")
+    schema = parse_schema(
+        "datacheck: 1\nname: t\nsamples: {files: '{id}.jsonl', each: line}\nfields: {'*': {}}\n"
+    )
     task = {
-        side: sample_digests.task_of(schema, tmp_path / name, {}) for side, name in (("first", "a"), ("second", "b"))
+        side: sample_digests.task_of(schema, tmp_path / name, {})
+        for side, name in (("first", "a"), ("second", "b"))
     }
     (item,) = sample_digests.items_of(schema, list_files(tmp_path / "a"))
     task["items"] = [[item.as_dict(), item.as_dict()]]
@@ -317,7 +351,9 @@ def test_single_files_are_compared_whatever_they_are_called(here):
 
 
 @pytest.mark.parametrize(("one", "other"), [("0.bin", "a.bin"), ("a.bin", "0.bin")])
-def test_single_files_are_compared_beside_an_extra_folder_that_lies_between_their_names(here, one, other):
+def test_single_files_are_compared_beside_an_extra_folder_that_lies_between_their_names(
+    here, one, other
+):
     (here / "more").mkdir()
     for name, content in {one: b"x", other: b"x", "more/f": b"1", "more/g": b"2"}.items():
         (here / name).write_bytes(content)
@@ -334,14 +370,20 @@ SPECS = {"x": ArraySpec("float32", (2,))}
 
 def cache(root, values, **more):
     sample_digests = [{"x": np.array(value, "f4")} for value in values]
-    return make_cache(root, SPECS, sample_digests, keys=[f"k{i}" for i in range(len(values))], k=2, **more)
+    return make_cache(
+        root, SPECS, sample_digests, keys=[f"k{i}" for i in range(len(values))], k=2, **more
+    )
 
 
 def test_caches_are_compared_by_their_samples(here, capsys):
     one = cache(here / "one", [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4)])
     two = cache(here / "two", [(0, 0), (2, 2), (1, 1), (3, 5)])
     found = compare(one, two)
-    assert (found.samples.swapped, found.samples.changed, found.samples.removed) == ([("k1", "k2")], ["k3"], ["k4"])
+    assert (found.samples.swapped, found.samples.changed, found.samples.removed) == (
+        [("k1", "k2")],
+        ["k3"],
+        ["k4"],
+    )
     assert found.values["k3"]["x"]["largest"] == 2
     code, out, _ = run(capsys, "diff", one, two)
     assert code == 1
@@ -362,13 +404,17 @@ def test_keys_with_half_of_a_surrogate_pair_are_json_in_escapes(here, capsys):
 
 
 def test_samples_that_were_not_made_hold_nothing_that_could_move(here):
-    one = cache(here / "one", [(0, 0), (1, 1), (2, 2)], made=[True, False, True], valid=[True, False, True])
-    two = cache(here / "two", [(0, 0), (2, 2), (1, 1)], made=[True, True, False], valid=[True, True, False])
+    one = cache(
+        here / "one", [(0, 0), (1, 1), (2, 2)], made=[True, False, True], valid=[True, False, True]
+    )
+    two = cache(
+        here / "two", [(0, 0), (2, 2), (1, 1)], made=[True, True, False], valid=[True, True, False]
+    )
     found = compare(one, two).samples
     assert (found.reordered, found.changed, found.swapped) == ({"k1": "k2"}, ["k2"], [])
 
 
-# ------------------------------------------------------------------------------------------ bad requests
+# ------------------------------------------------------------------------------------- bad requests
 
 
 def test_what_things_are(here):
@@ -428,7 +474,9 @@ def test_two_runs_are_handed_on_to_the_command_that_knows_them(here, capsys, for
             {"kind": "step", "step": 0, "epoch": 0, "loss": loss.hex()},
             {"kind": "end", "step": 1, "status": "done"},
         ]
-        (here / name / "trace-00000.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        (here / name / "trace-00000.jsonl").write_text(
+            "".join(json.dumps(line) + "\n" for line in lines)
+        )
     for other, code in (("two", 1), ("three", 0)):
         said = run(capsys, "diff", "one", other, "--format", form)
         assert said == run(capsys, "repro", "diff", "one", other, "--format", form)
@@ -437,7 +485,7 @@ def test_two_runs_are_handed_on_to_the_command_that_knows_them(here, capsys, for
         compare("one", "two")
 
 
-# ------------------------------------------------------------------------------------------ the command manifest
+# ----------------------------------------------------------------------------- the command manifest
 
 
 def test_the_command_writes_what_the_library_makes(thousand, capsys):
@@ -449,7 +497,13 @@ def test_the_command_writes_what_the_library_makes(thousand, capsys):
     assert out.endswith("written to a.json\n")
     code, out, _ = run(capsys, "manifest", "a", "--format", "json", "--deep")
     said = orjson.loads(out)
-    assert (code, said["root"], said["files"], said["bytes"], said["read"]) == (0, made.root, 1000, 50_000, 1000)
+    assert (code, said["root"], said["files"], said["bytes"], said["read"]) == (
+        0,
+        made.root,
+        1000,
+        50_000,
+        1000,
+    )
 
 
 @pytest.mark.parametrize(
@@ -458,7 +512,11 @@ def test_the_command_writes_what_the_library_makes(thousand, capsys):
         (["nowhere"], 2, "no such file or folder"),
         (["a", "-o", "a/m.json"], 2, "lies in the data"),
         (["a/0.npz", "-o", "a/0.npz"], 2, "lies in the data"),
-        (["a", "-o", "text"], 2, "text: exists and was not written by datacheck manifest, so it is not replaced"),
+        (
+            ["a", "-o", "text"],
+            2,
+            "text: exists and was not written by datacheck manifest, so it is not replaced",
+        ),
         (["a", "-o", "nowhere/m.json"], 2, "there is no folder"),
         (["a", "-o", "/dev/stdout"], 2, "exists and is a link, so it is not replaced"),
         (["a", "--schema", "nowhere.yaml"], 2, "nowhere.yaml"),
@@ -466,7 +524,9 @@ def test_the_command_writes_what_the_library_makes(thousand, capsys):
         (["a", "--root", "x=nowhere"], 2, "nowhere"),
     ],
 )
-def test_a_manifest_that_cannot_be_made_gives_one_line_and_writes_nothing(here, capsys, args, code, said):
+def test_a_manifest_that_cannot_be_made_gives_one_line_and_writes_nothing(
+    here, capsys, args, code, said
+):
     poses(here / "a", 1)
     (here / "text").write_text("words")
     got, out, err = run(capsys, "manifest", *args)

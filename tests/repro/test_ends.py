@@ -25,7 +25,9 @@ def quick(monkeypatch):
 
 
 def kinds(path):
-    return [json.loads(line)["kind"] for line in (path / "trace-00000.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line)["kind"] for line in (path / "trace-00000.jsonl").read_text().splitlines()
+    ]
 
 
 class Late:
@@ -40,7 +42,10 @@ def test_a_recording_that_cannot_begin_leaves_nothing_open_and_its_name_free(tmp
     model = torch.nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters())
     before = os.listdir("/proc/self/fd")
-    with pytest.raises(KeyboardInterrupt), Recorder(tmp_path, name="x", optimizer=optimizer, loader=Late()):
+    with (
+        pytest.raises(KeyboardInterrupt),
+        Recorder(tmp_path, name="x", optimizer=optimizer, loader=Late()),
+    ):
         pass
     assert len(os.listdir("/proc/self/fd")) == len(before)
     assert not optimizer._optimizer_step_pre_hooks
@@ -129,8 +134,14 @@ def interrupted(folder, at):
     model = torch.nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters())
     loader = DataLoader(TensorDataset(torch.arange(4.0)), 2)
-    recorder = Recorder(folder.parent, name=folder.name, model=model, optimizer=optimizer, loader=loader)
-    before, interrupts, old = os.listdir("/proc/self/fd"), Interrupts(record.__file__, at), sys.gettrace()
+    recorder = Recorder(
+        folder.parent, name=folder.name, model=model, optimizer=optimizer, loader=loader
+    )
+    before, interrupts, old = (
+        os.listdir("/proc/self/fd"),
+        Interrupts(record.__file__, at),
+        sys.gettrace(),
+    )
     sys.settrace(interrupts)
     try:
         with suppress(KeyboardInterrupt):
@@ -139,7 +150,8 @@ def interrupted(folder, at):
         sys.settrace(old)
     left = {
         "files": len(os.listdir("/proc/self/fd")) - len(before),
-        "hooks": len(optimizer._optimizer_step_pre_hooks) + len(optimizer._optimizer_step_post_hooks),
+        "hooks": len(optimizer._optimizer_step_pre_hooks)
+        + len(optimizer._optimizer_step_post_hooks),
         "looks": type(loader.batch_sampler) is not BatchSampler,
     }
     return interrupts.function, left
@@ -158,8 +170,20 @@ def test_an_interrupt_at_any_line_leaves_nothing_open_and_a_run_that_can_be_read
         trace = path / "trace-00000.jsonl"
         if trace.exists() and trace.stat().st_size:
             run = read_run(path)
-            assert [line["step"] for line in run.traces[0].of("step")] == list(range(run.steps[0])), (function, at)
-    assert functions >= {"__enter__", "_begin", "step", "input", "gradients", "_after", "_write", "__exit__", None}
+            assert [line["step"] for line in run.traces[0].of("step")] == list(
+                range(run.steps[0])
+            ), (function, at)
+    assert functions >= {
+        "__enter__",
+        "_begin",
+        "step",
+        "input",
+        "gradients",
+        "_after",
+        "_write",
+        "__exit__",
+        None,
+    }
 
 
 def test_a_recorder_records_one_run(tmp_path):
@@ -191,7 +215,10 @@ def test_steps_that_nobody_records_are_an_error(tmp_path):
 
 @pytest.mark.parametrize("seen", [True, 3.0, -1])
 def test_what_counts_no_samples_is_told(tmp_path, seen):
-    with Recorder(tmp_path, name="x") as recorder, pytest.raises(UsageError, match=f"seen={seen!r}"):
+    with (
+        Recorder(tmp_path, name="x") as recorder,
+        pytest.raises(UsageError, match=f"seen={seen!r}"),
+    ):
         recorder.evaluation("val", {"loss": 1.0}, seen=seen, of=3)
 
 

@@ -26,7 +26,12 @@ DRAWS = {
 
 @pytest.fixture(autouse=True)
 def put_back():
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state(), np.random.get_bit_generator()
+    states = (
+        random.getstate(),
+        np.random.get_state(),
+        torch.get_rng_state(),
+        np.random.get_bit_generator(),
+    )
     yield
     np.random.set_bit_generator(states[3])
     random.setstate(states[0])

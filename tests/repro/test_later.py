@@ -37,7 +37,13 @@ def environment(tmp_path, repository):
 
     def environment(name):
         env = os.environ | {"PYTHONPATH": str(repository)}
-        subprocess.run([sys.executable, "train.py", name], cwd=tmp_path, env=env, check=name != "killed", timeout=300)
+        subprocess.run(
+            [sys.executable, "train.py", name],
+            cwd=tmp_path,
+            env=env,
+            check=name != "killed",
+            timeout=300,
+        )
         return json.loads((tmp_path / "runs" / name / "env.json").read_text())
 
     return environment
@@ -47,10 +53,14 @@ def test_what_is_loaded_later_is_written_and_compared(environment, tmp_path):
     said = environment("a")
     assert said["code"]["early_planted.py"] == xxhash.xxh3_128_hexdigest(b"x = 1\n")
     assert said["code"]["late_planted.py"] == xxhash.xxh3_128_hexdigest(b"x = 2\n")
-    assert said["native"]["_planted.so"]["digest"] == xxhash.xxh3_128_hexdigest((tmp_path / "_planted.so").read_bytes())
+    assert said["native"]["_planted.so"]["digest"] == xxhash.xxh3_128_hexdigest(
+        (tmp_path / "_planted.so").read_bytes()
+    )
     killed = environment("killed")
     assert "early_planted.py" in killed["code"]
     assert "late_planted.py" not in killed["code"]
     assert differences(said, killed) == differences(killed, said) == []  # it may have come to it
     (tmp_path / "late_planted.py").write_text("x = 3\n")
-    assert [(d.section, d.name) for d in differences(said, environment("b"))] == [("code", "late_planted.py")]
+    assert [(d.section, d.name) for d in differences(said, environment("b"))] == [
+        ("code", "late_planted.py")
+    ]

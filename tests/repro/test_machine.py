@@ -47,7 +47,13 @@ def test_a_driver_that_fails_or_hangs_is_no_gpu(smi, monkeypatch, text):
 
 def test_thread_pools_are_asked_where_threadpoolctl_is_loaded(monkeypatch):
     pools = [
-        {"user_api": "blas", "internal_api": "mkl", "version": "2024", "num_threads": 8, "filepath": "/opt/x/libmkl.so"}
+        {
+            "user_api": "blas",
+            "internal_api": "mkl",
+            "version": "2024",
+            "num_threads": 8,
+            "filepath": "/opt/x/libmkl.so",
+        }
     ]
     control = SimpleNamespace(threadpool_info=lambda: [dict(pool) for pool in pools])
     monkeypatch.setitem(sys.modules, "threadpoolctl", control)
@@ -57,6 +63,15 @@ def test_thread_pools_are_asked_where_threadpoolctl_is_loaded(monkeypatch):
 
 
 def test_the_simd_level_is_that_of_the_flags():
-    words = Path("/proc/cpuinfo").read_text().split("flags")[1].partition(":")[2].splitlines()[0].split()
+    words = (
+        Path("/proc/cpuinfo")
+        .read_text()
+        .split("flags")[1]
+        .partition(":")[2]
+        .splitlines()[0]
+        .split()
+    )
     level = hardware.hardware()["simd"]
-    assert (level == "x86-64-v4") is ({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx2"} <= set(words))
+    assert (level == "x86-64-v4") is (
+        {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx2"} <= set(words)
+    )

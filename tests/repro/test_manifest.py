@@ -35,7 +35,9 @@ def data(tmp_path, monkeypatch):
     folder = tmp_path / "data"
     (folder / "deep/er").mkdir(parents=True)
     for i in range(40):
-        (folder / ("deep/er" if i % 3 else "") / f"{i:02d}.bin").write_bytes(random.Random(i).randbytes(i * 100))
+        (folder / ("deep/er" if i % 3 else "") / f"{i:02d}.bin").write_bytes(
+            random.Random(i).randbytes(i * 100)
+        )
     settle(folder)
     return folder
 
@@ -50,7 +52,9 @@ def settle(folder):
 def expected(folder):
     """Path, size and digest of every file, by other means."""
     files = sorted((p.relative_to(folder).as_posix(), p) for p in folder.rglob("*") if p.is_file())
-    return [[name, p.stat().st_size, xxhash.xxh3_128(p.read_bytes()).hexdigest()] for name, p in files]
+    return [
+        [name, p.stat().st_size, xxhash.xxh3_128(p.read_bytes()).hexdigest()] for name, p in files
+    ]
 
 
 def files_of(made):
@@ -69,7 +73,9 @@ def test_every_file_is_there_with_its_size_and_digest(data):
 def test_children_make_the_same_manifest(data, workers, monkeypatch):
     monkeypatch.setattr(file_digests, "TASK_FILES", 7)
     monkeypatch.setattr(file_digests, "TASK_BYTES", 3500)  # some files are large then: a task each
-    assert manifest.document(manifest.make(data, workers=workers)) == manifest.document(manifest.make(data, deep=True))
+    assert manifest.document(manifest.make(data, workers=workers)) == manifest.document(
+        manifest.make(data, deep=True)
+    )
 
 
 def test_files_larger_than_the_buffer_are_read_to_their_end(tmp_path, monkeypatch):
@@ -162,7 +168,7 @@ def test_a_zarr_folder_a_part_of_which_cannot_be_read_is_no_manifest(tmp_path, m
         manifest.make("data")
 
 
-# ------------------------------------------------------------------------------------------ what is remembered
+# ------------------------------------------------------------------------------- what is remembered
 
 
 def test_a_second_manifest_reads_nothing_and_is_the_same(data, monkeypatch):
@@ -206,7 +212,9 @@ def test_what_was_just_written_and_made_to_look_old_is_not_remembered(data, monk
     manifest.make(data)
     assert manifest.make(data).read == 40
     now = listing.time.time_ns
-    monkeypatch.setattr(listing.time, "time_ns", lambda: now() + 3 * 10**9)  # listed three seconds later
+    monkeypatch.setattr(
+        listing.time, "time_ns", lambda: now() + 3 * 10**9
+    )  # listed three seconds later
     manifest.make(data)
     assert manifest.make(data).read == 0
 
@@ -271,7 +279,9 @@ def test_samples_are_digested_field_by_field(tmp_path, monkeypatch):
     before = manifest.make("data", schema=schema).samples
     with np.load("data/3.npz") as arrays:
         np.savez("data/3.npz", x=arrays["x"], y=np.int64(7))
-    np.savez("data/4.npz", **{name: np.load("data/4.npz")[name] for name in ("x", "y")})  # other bytes may be
+    np.savez(
+        "data/4.npz", **{name: np.load("data/4.npz")[name] for name in ("x", "y")}
+    )  # other bytes may be
     after = manifest.make("data", schema=schema).samples
     assert sorted(before.rows) == [f"{i}.npz" for i in range(5)]
     assert {key for key in before.rows if before.rows[key] != after.rows[key]} == {"3.npz"}
@@ -290,7 +300,9 @@ def test_samples_of_unchanged_files_are_not_read_again(tmp_path, monkeypatch):
     schema = load_schema("files", lambda _: [])
     first = manifest.make("data", schema=schema)
     real, calls = manifest.digest_samples, []
-    monkeypatch.setattr(manifest, "digest_samples", lambda *given: calls.append(given) or real(*given))
+    monkeypatch.setattr(
+        manifest, "digest_samples", lambda *given: calls.append(given) or real(*given)
+    )
     assert manifest.make("data", schema=schema).samples == first.samples
     assert calls == []
     assert manifest.make("data", schema=schema, deep=True).samples == first.samples
@@ -299,7 +311,9 @@ def test_samples_of_unchanged_files_are_not_read_again(tmp_path, monkeypatch):
     np.save("data/1.npy", np.arange(2)[::-1])
     changed = manifest.make("data", schema=schema).samples
     assert len(calls) == 3
-    assert {key for key in changed.rows if changed.rows[key] != first.samples.rows[key]} == {"1.npy"}
+    assert {key for key in changed.rows if changed.rows[key] != first.samples.rows[key]} == {
+        "1.npy"
+    }
 
 
 def test_a_sample_that_cannot_be_made_is_told_with_its_reason(tmp_path, monkeypatch):
@@ -326,11 +340,16 @@ def lines(tmp_path, monkeypatch):
 
 def digests_of(*arrays):
     """What the digests of the samples of such files are, by other means."""
-    names = {f"{i}.npy": b"array\0<i8\0" + f"{len(a)}".encode() + b"\0" + a.tobytes() for i, a in enumerate(arrays)}
+    names = {
+        f"{i}.npy": b"array\0<i8\0" + f"{len(a)}".encode() + b"\0" + a.tobytes()
+        for i, a in enumerate(arrays)
+    }
     return {name: {"array": xxhash.xxh3_64(framed).hexdigest()} for name, framed in names.items()}
 
 
-def test_samples_take_little_memory_and_their_digest_is_that_of_the_whole_document(tmp_path, monkeypatch):
+def test_samples_take_little_memory_and_their_digest_is_that_of_the_whole_document(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     count = 20_000
     rows = {f"d/{i:06}.npy": {"a": f"{i:016x}", "ü": f"{i * i:016x}"} for i in range(count)}
@@ -340,16 +359,22 @@ def test_samples_take_little_memory_and_their_digest_is_that_of_the_whole_docume
     made = SampleDigests("s", sample_digests.DigestRows(said), {"x": "DC101 why"})
     held = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
-    assert held < 200 * count  # keys and digests are those of `said`; a dict with two texts takes 360 bytes more
+    assert (
+        held < 200 * count
+    )  # keys and digests are those of `said`; a dict with two texts takes 360 bytes more
     assert made.rows == rows
-    text = json.dumps(["s", rows, {"x": "DC101 why"}], sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(
+        ["s", rows, {"x": "DC101 why"}], sort_keys=True, ensure_ascii=False, separators=(",", ":")
+    )
     assert made.digest == xxhash.xxh3_128_hexdigest(text.encode())
 
 
 @pytest.mark.parametrize(("values", "nbytes"), [(16_000_000, 0), (16_000_001, 64_000_004)])
 def test_more_values_than_a_manifest_names_are_an_error(lines, values, nbytes):
     sample_digests._check_count(values, nbytes, 5, lines)
-    with pytest.raises(UsageError, match=rf"5 samples and more have {values + 1:,} values by schema files; a man"):
+    with pytest.raises(
+        UsageError, match=rf"5 samples and more have {values + 1:,} values by schema files; a man"
+    ):
         sample_digests._check_count(values + 1, nbytes, 5, lines)
 
 
@@ -378,7 +403,9 @@ def test_data_that_change_before_their_samples_are_read_are_no_manifest(lines, n
         Path("data/3.npy").unlink()
     else:
         np.save("data/1.npy", np.arange(2))
-    made = manifest.make("data", schema=lines)  # of these bytes, and of none that lay there meanwhile
+    made = manifest.make(
+        "data", schema=lines
+    )  # of these bytes, and of none that lay there meanwhile
     assert made.samples.rows == digests_of(*(np.arange(i + 1) for i in range(3)))
 
 
@@ -386,7 +413,11 @@ def test_data_that_change_before_their_samples_are_read_are_no_manifest(lines, n
 def test_samples_that_another_call_may_be_able_to_read_are_not_remembered(lines, how, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(sample_digests, "_TASK", f"tests.repro.test_manifest:{how}")
-        assert list(manifest.make("data", schema=lines).samples.unread) == ["0.npy", "1.npy", "2.npy"]
+        assert list(manifest.make("data", schema=lines).samples.unread) == [
+            "0.npy",
+            "1.npy",
+            "2.npy",
+        ]
     made = manifest.make("data", schema=lines)
     assert made.samples.unread == {}
     assert made.samples.rows == digests_of(*(np.arange(i + 1) for i in range(3)))
@@ -407,13 +438,18 @@ def lack(task, beat):
         FileSource.parts = before
 
 
-# ------------------------------------------------------------------------------------------ as a file
+# ---------------------------------------------------------------------------------------- as a file
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
-FILES = st.dictionaries(TEXT, st.tuples(st.integers(0, 2**63 - 1), st.binary(min_size=16, max_size=16)))
+FILES = st.dictionaries(
+    TEXT, st.tuples(st.integers(0, 2**63 - 1), st.binary(min_size=16, max_size=16))
+)
 FIELDS = st.dictionaries(TEXT, st.binary(min_size=8, max_size=8).map(bytes.hex))
 SAMPLES = st.none() | st.builds(
-    SampleDigests, TEXT, st.dictionaries(TEXT, FIELDS, max_size=4), st.dictionaries(TEXT, TEXT, max_size=2)
+    SampleDigests,
+    TEXT,
+    st.dictionaries(TEXT, FIELDS, max_size=4),
+    st.dictionaries(TEXT, TEXT, max_size=2),
 )
 
 
@@ -421,25 +457,36 @@ def built(files, samples, skipped):
     paths = sorted(files)
     digests = np.array([files[p][1].hex().encode() for p in paths], "S32")
     return DatasetManifest(
-        Files(paths, np.array([files[p][0] for p in paths], np.int64), digests), sample_digests, skipped
+        Files(paths, np.array([files[p][0] for p in paths], np.int64), digests),
+        sample_digests,
+        skipped,
     )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(files=FILES, samples=SAMPLES, skipped=st.lists(st.tuples(TEXT, TEXT), max_size=3))
 def test_what_is_written_and_read_back_is_equal(tmp_path, files, samples, skipped):
     made = built(files, sample_digests, skipped)
     manifest.write(made, tmp_path / "m.json")
     back = manifest.read(tmp_path / "m.json")
-    assert (back.files.paths, back.files.sizes.tolist()) == (made.files.paths, made.files.sizes.tolist())
+    assert (back.files.paths, back.files.sizes.tolist()) == (
+        made.files.paths,
+        made.files.sizes.tolist(),
+    )
     assert (back.files.digests.tolist(), back.root) == (made.files.digests.tolist(), made.root)
     assert (back.samples, back.skipped) == (made.samples, made.skipped)
     said = orjson.loads((tmp_path / "m.json").read_bytes())  # plain JSON
     assert [row[0] for row in said["files"]] == sorted(files)
-    assert len((tmp_path / "m.json").read_bytes().splitlines()) >= len(files)  # a line each, for people and git
+    assert len((tmp_path / "m.json").read_bytes().splitlines()) >= len(
+        files
+    )  # a line each, for people and git
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
 def test_no_damage_goes_unseen(tmp_path, data):
     whole = manifest.document(built({"a": (1, bytes(16)), "b/c": (2, bytes(range(16)))}, None, []))
@@ -471,14 +518,23 @@ HEAD = '{"format": "datacheck.manifest/1",'
         (sealed(HEAD + '"files": 3,'), "no manifest that datacheck wrote"),
         (sealed(HEAD + '"files": [[]],'), "no manifest that datacheck wrote"),
         (sealed(HEAD + '"files": [["a",1]],'), "no manifest that datacheck wrote"),
-        (sealed(HEAD + '"files": [["b",1,"' + "0" * 32 + '"],["a",1,"' + "0" * 32 + '"]],'), "not in the order"),
+        (
+            sealed(HEAD + '"files": [["b",1,"' + "0" * 32 + '"],["a",1,"' + "0" * 32 + '"]],'),
+            "not in the order",
+        ),
         (sealed(HEAD + '"files": [["a",-1,"' + "0" * 32 + '"]],'), "a size is no number"),
         (sealed(HEAD + '"files": [["a",true,"' + "0" * 32 + '"]],'), "a size is no number"),
-        (sealed(HEAD + '"files": [["a",1e400,"' + "0" * 32 + '"]],'), "no manifest that datacheck wrote"),
+        (
+            sealed(HEAD + '"files": [["a",1e400,"' + "0" * 32 + '"]],'),
+            "no manifest that datacheck wrote",
+        ),
         (sealed(HEAD + '"files": [["a",99999999999999999999,"' + "0" * 32 + '"]],'), "no manifest"),
         (sealed(HEAD + '"files": [["a",1,"xyz"]],'), "a digest is none"),
         (sealed(HEAD + '"files": [[1,1,"' + "0" * 32 + '"]],'), "a path is no text"),
-        (sealed(HEAD + '"root": "0", "skipped": [], "files": [["a",1,"' + "0" * 32 + '"]],'), "its root is not"),
+        (
+            sealed(HEAD + '"root": "0", "skipped": [], "files": [["a",1,"' + "0" * 32 + '"]],'),
+            "its root is not",
+        ),
         (sealed(HEAD + '"files": ' + "[" * 100_000), "no manifest that datacheck wrote"),
     ],
 )
@@ -507,9 +563,11 @@ def test_a_manifest_replaces_a_manifest_and_nothing_else(tmp_path):
     (tmp_path / "link").symlink_to("nowhere")
     os.mkfifo(tmp_path / "pipe")
     whys = {
-        "precious.json": "was not written by datacheck manifest", "link": "is a link", "pipe": "is no regular file",
+        "precious.json": "was not written by datacheck manifest",
+        "link": "is a link",
+        "pipe": "is no regular file",
         ".": "is no regular file",
-    }  # fmt: skip
+    }
     for name, why in whys.items():
         with pytest.raises(UsageError, match=f"exists and {why}, so it is not replaced"):
             manifest.write(made, tmp_path / name)
@@ -550,7 +608,7 @@ def test_a_manifest_does_not_lie_in_the_data_behind_a_link_either(data, tmp_path
         manifest.check_output(tmp_path / "link/m.json", [data])
 
 
-# ------------------------------------------------------------------------------------------ bad data
+# ----------------------------------------------------------------------------------------- bad data
 
 
 def test_missing_and_empty_data(tmp_path, monkeypatch):
@@ -594,10 +652,18 @@ def test_a_file_that_cannot_be_read_is_no_manifest(data, workers, monkeypatch):
     (data / "deep/er/20.bin").unlink()
     (data / "deep/er/22.bin").unlink()
     relist(monkeypatch, listed)
-    with pytest.raises(StorageError, match=r"deep/er/20\.bin cannot be read \(and 1 more\): no such file"):
+    with pytest.raises(
+        StorageError, match=r"deep/er/20\.bin cannot be read \(and 1 more\): no such file"
+    ):
         manifest.make(data, workers=workers)
-    known = sample_digests.recall(sample_digests.place_of(data, {}, None), listed)  # of all others, for the next time
-    lost = [path for path, digest in zip(listed.entries.paths, known.tolist(), strict=True) if not digest]
+    known = sample_digests.recall(
+        sample_digests.place_of(data, {}, None), listed
+    )  # of all others, for the next time
+    lost = [
+        path
+        for path, digest in zip(listed.entries.paths, known.tolist(), strict=True)
+        if not digest
+    ]
     assert lost == ["deep/er/20.bin", "deep/er/22.bin"]
 
 
@@ -698,8 +764,16 @@ def die(task, beat):
 
 
 def test_the_same_manifest_comes_from_a_process_of_its_own(data, repository):
-    script = "from datacheck.repro.manifest import *; import sys; sys.stdout.buffer.write(document(make('data')))"
-    env = os.environ | {"PYTHONPATH": str(repository), "PYTHONHASHSEED": "7", "LC_ALL": "C", "TZ": "Asia/Kathmandu"}
+    script = (
+        "from datacheck.repro.manifest import *; import sys; "
+        "sys.stdout.buffer.write(document(make('data')))"
+    )
+    env = os.environ | {
+        "PYTHONPATH": str(repository),
+        "PYTHONHASHSEED": "7",
+        "LC_ALL": "C",
+        "TZ": "Asia/Kathmandu",
+    }
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, env=env)
     assert run.stdout == manifest.document(manifest.make(data))
     assert sample_digests.place_of(data, {}, None).exists()

@@ -48,9 +48,13 @@ def train(place, repository):
             return made[name]
         here = place / side
         asked = {
-            "runs": str(place / "runs"), "name": name, "data": str(here / "data"), "imports": ["planted"],
-            "libraries": [str(here / "libplanted.so")], **asked,
-        }  # fmt: skip
+            "runs": str(place / "runs"),
+            "name": name,
+            "data": str(here / "data"),
+            "imports": ["planted"],
+            "libraries": [str(here / "libplanted.so")],
+            **asked,
+        }
         log = place / "log"
         process = started(asked, place, [repository, here / "site"], log)
         process.join(LIMIT_S)
@@ -144,14 +148,21 @@ def test_the_number_of_threads(train):
 
 
 def test_the_number_of_workers_with_a_global_random_transform(train):
-    found = diff_runs(train("one worker", workers=1, noise=True), train("two workers", workers=2, noise=True))
+    found = diff_runs(
+        train("one worker", workers=1, noise=True), train("two workers", workers=2, noise=True)
+    )
     assert first(found) == ("config", "loader[0].num_workers")
-    assert column(found) == ("input", 20 // 20)  # the second batch is the first that another worker makes
+    assert column(found) == (
+        "input",
+        20 // 20,
+    )  # the second batch is the first that another worker makes
     assert "order" not in names(found)
 
 
 def test_an_epoch_that_does_not_reach_persistent_workers(train):
-    found = diff_runs(train("reaches", workers=1, epochs="shared"), train("told", workers=1, epochs="told"))
+    found = diff_runs(
+        train("reaches", workers=1, epochs="shared"), train("told", workers=1, epochs="told")
+    )
     assert found.first.name == "step trace"
     assert column(found) == ("input", 50)
     assert "epoch may not reach the workers" in found.headline

@@ -14,7 +14,13 @@ from datacheck import CachedDataset
 from datacheck.errors import UsageError
 from datacheck.repro import pin
 from datacheck.repro.captures import capture
-from datacheck.repro.checks import ProbedDataset, device_results, kernels, loader_settings, probe_loader
+from datacheck.repro.checks import (
+    ProbedDataset,
+    device_results,
+    kernels,
+    loader_settings,
+    probe_loader,
+)
 from datacheck.repro.risks import judge
 
 
@@ -39,7 +45,11 @@ def loader(dataset, **options):
 
 @pytest.mark.parametrize(
     ("draw", "drew", "differ"),
-    [(lambda: 0.0, [], False), (random.random, ["random"], True), (np.random.rand, ["numpy"], True)],
+    [
+        (lambda: 0.0, [], False),
+        (random.random, ["random"], True),
+        (np.random.rand, ["numpy"], True),
+    ],
 )
 def test_global_generators_make_samples_depend_on_the_workers(draw, drew, differ):
     said = probe_loader(loader(Numbers(draw)))
@@ -58,10 +68,11 @@ class Slots:
 @pytest.mark.parametrize(
     ("draw", "kinds"),
     [
-        (lambda: {random.random()}, ["set"]), (Slots, ["Slots"]),
+        (lambda: {random.random()}, ["set"]),
+        (Slots, ["Slots"]),
         (lambda: [np.array([random.random()], object), Slots()], ["Slots", "ndarray"]),
     ],
-)  # fmt: skip
+)
 def test_values_of_which_only_the_type_is_known_are_not_told_as_equal(draw, kinds):
     said = probe_loader(loader(Numbers(draw)))
     assert (said["by_workers"], said["opaque"]) == (0, kinds)
@@ -89,7 +100,10 @@ def test_images_are_compared_by_what_they_show(tmp_path):
     assert ProbedDataset([picture()])[0]["digest"] == one["digest"]
     others = [picture(palette=(0, 0, 0, 9, 9, 8)), picture(mode="L"), np.zeros((2, 3), np.uint8)]
     assert all(ProbedDataset([other])[0]["digest"] != one["digest"] for other in others)
-    assert ProbedDataset([picture(mode="HSV")])[0]["digest"] != ProbedDataset([picture(mode="RGB")])[0]["digest"]
+    assert (
+        ProbedDataset([picture(mode="HSV")])[0]["digest"]
+        != ProbedDataset([picture(mode="RGB")])[0]["digest"]
+    )
     Image.effect_noise((64, 64), 9).save(tmp_path / "cut.png")
     (tmp_path / "cut.png").write_bytes((tmp_path / "cut.png").read_bytes()[:900])
     with Image.open(tmp_path / "cut.png") as cut:
@@ -114,7 +128,13 @@ def test_workers_with_one_seed_are_told():
 
 
 def judged(probe):
-    shown = {"dataset": "Numbers", "workers": 1, "shuffles": False, "generator": False, "probe": probe}
+    shown = {
+        "dataset": "Numbers",
+        "workers": 1,
+        "shuffles": False,
+        "generator": False,
+        "probe": probe,
+    }
     return judge({"torch": {"get_num_threads": 1}}, "fast", {"ran": True, "loaders": [shown]})
 
 
@@ -139,11 +159,21 @@ def test_an_epoch_of_a_cached_dataset_reaches_persistent_workers(tmp_path, repos
 
 
 def test_what_a_loader_is_set_to():
-    batches = torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(Numbers()), 2, drop_last=False)
+    batches = torch.utils.data.BatchSampler(
+        torch.utils.data.RandomSampler(Numbers()), 2, drop_last=False
+    )
     said = loader_settings(torch.utils.data.DataLoader(Numbers(), batch_sampler=batches))
-    assert (said["dataset"], said["workers"], said["shuffles"], said["generator"]) == ("Numbers", 0, True, False)
+    assert (said["dataset"], said["workers"], said["shuffles"], said["generator"]) == (
+        "Numbers",
+        0,
+        True,
+        False,
+    )
     seeded = loader(Numbers(), shuffle=True, generator=torch.Generator())
-    assert (loader_settings(seeded)["shuffles"], loader_settings(seeded)["generator"]) == (True, True)
+    assert (loader_settings(seeded)["shuffles"], loader_settings(seeded)["generator"]) == (
+        True,
+        True,
+    )
     assert loader_settings(loader(Numbers()))["shuffles"] is False
 
 
@@ -195,13 +225,20 @@ def test_what_is_computed_on_a_gpu_can_be_computed():
 
 def test_digests_of_samples():
     values = {"a": torch.arange(3), "b": [np.ones(2), "text", 1.5, None, (b"x", torch.tensor(2.0))]}
-    same = {"a": torch.tensor([0, 1, 2]), "b": [np.ones(2), "text", 1.5, None, (b"x", torch.tensor(2.0))]}
+    same = {
+        "a": torch.tensor([0, 1, 2]),
+        "b": [np.ones(2), "text", 1.5, None, (b"x", torch.tensor(2.0))],
+    }
     one, other = ProbedDataset([values, values])[1], ProbedDataset([same])[0]
     assert one["digest"] == other["digest"]
     for other in (
-        values | {"a": torch.arange(3).float()}, values | {"a": torch.arange(3)[None]}, values | {"c": 1},
-        values | {"b": []}, values | {"a": torch.zeros(0)}, {"b": values["b"], "a": torch.tensor([0, 1, 3])},
-    ):  # fmt: skip
+        values | {"a": torch.arange(3).float()},
+        values | {"a": torch.arange(3)[None]},
+        values | {"c": 1},
+        values | {"b": []},
+        values | {"a": torch.zeros(0)},
+        {"b": values["b"], "a": torch.tensor([0, 1, 3])},
+    ):
         assert ProbedDataset([other])[0]["digest"] != one["digest"]
 
 
@@ -230,7 +267,9 @@ def test_pinning_says_and_sets_what_the_profile_asks_for(unpinned, profile):
     ran = {"ran": True, "seeded": {"random": True}}
     found = capture()
     left = {row.name for row in judge(found, profile, ran) if row.state == "risk"}
-    assert left - {"git"} == {"PYTHONHASHSEED"}  # no switch, and whether this checkout is clean is none either
+    assert left - {"git"} == {
+        "PYTHONHASHSEED"
+    }  # no switch, and whether this checkout is clean is none either
     assert any("PYTHONHASHSEED=0 for processes started from here" in line for line in said)
     assert torch.are_deterministic_algorithms_enabled() is (profile != "fast")
     assert torch.backends.cudnn.benchmark is False
@@ -246,7 +285,9 @@ def test_pinning_without_a_seed_leaves_the_generators(unpinned):
     assert random.getstate() == before
 
 
-@pytest.mark.parametrize(("profile", "seed"), [("paranoid", None), ("fast", -1), ("fast", 1.5), ("fast", 1 << 32)])
+@pytest.mark.parametrize(
+    ("profile", "seed"), [("paranoid", None), ("fast", -1), ("fast", 1.5), ("fast", 1 << 32)]
+)
 def test_a_wrong_pin_is_refused(unpinned, profile, seed):
     with pytest.raises(UsageError):
         pin(profile, seed=seed)

@@ -36,7 +36,10 @@ LIMIT_S = 200
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """The environment is captured by tests of its own."""
-    monkeypatch.setattr("datacheck.repro.captures.capture", lambda data=(): {"data": {str(one): "0" for one in data}})
+    monkeypatch.setattr(
+        "datacheck.repro.captures.capture",
+        lambda data=(): {"data": {str(one): "0" for one in data}},
+    )
 
 
 def parts(seed=0, lr=0.1, **more):
@@ -62,7 +65,7 @@ def framed(name, tensor):
     return head + array.tobytes()
 
 
-# ------------------------------------------------------------------------------------------ the right moment
+# --------------------------------------------------------------------------------- the right moment
 
 
 @pytest.mark.parametrize("cleared", ["before", "after"])
@@ -125,9 +128,19 @@ def test_gradients_are_those_after_clipping(tmp_path):
 
 @pytest.mark.parametrize(
     "dtype",
-    [torch.bool, torch.uint8, torch.int16, torch.int32, torch.int64, torch.bfloat16, torch.float32, torch.float64,
-     torch.complex64, torch.complex128],
-)  # fmt: skip
+    [
+        torch.bool,
+        torch.uint8,
+        torch.int16,
+        torch.int32,
+        torch.int64,
+        torch.bfloat16,
+        torch.float32,
+        torch.float64,
+        torch.complex64,
+        torch.complex128,
+    ],
+)
 def test_folding_leaves_a_tensor_as_it_was_and_tells_it_from_others(dtype):
     tensor = torch.arange(1, 9).to(dtype).reshape(2, 4)
     before = tensor.clone()
@@ -143,7 +156,9 @@ def test_folding_leaves_a_tensor_as_it_was_and_tells_it_from_others(dtype):
             assert fold(negated) != found, count
 
 
-def test_updates_are_counted_where_batches_are_accumulated_and_digested_every_so_many_steps(tmp_path):
+def test_updates_are_counted_where_batches_are_accumulated_and_digested_every_so_many_steps(
+    tmp_path,
+):
     model, optimizer = parts()
     with Recorder(tmp_path, model=model, optimizer=optimizer, every=6) as recorder:
         for i, batch in enumerate(batches(12)):
@@ -155,24 +170,34 @@ def test_updates_are_counted_where_batches_are_accumulated_and_digested_every_so
             recorder.step(batch, loss)
     found = lines(recorder)
     assert [line["updates"] for line in found] == [0, 0, 1] * 4
-    assert [i for i, line in enumerate(found) if "grads" in line] == [2, 8]  # the first updates from steps 0 and 6 on
+    assert [i for i, line in enumerate(found) if "grads" in line] == [
+        2,
+        8,
+    ]  # the first updates from steps 0 and 6 on
     assert [i for i, line in enumerate(found) if "params" in line] == [2, 8]
 
 
 @pytest.mark.parametrize(
-    ("each", "steps"), [(1, [0, 7, 14, 21, 28, 35]), (4, [3, 7, 15, 23, 31, 35])], ids=["plain", "accumulated"]
+    ("each", "steps"),
+    [(1, [0, 7, 14, 21, 28, 35]), (4, [3, 7, 15, 23, 31, 35])],
+    ids=["plain", "accumulated"],
 )
 def test_a_run_that_goes_on_is_digested_at_the_steps_of_the_whole_one(tmp_path, each, steps):
     def digested(name, first):
         model, optimizer = parts()
-        with Recorder(tmp_path, name=name, model=model, optimizer=optimizer, every=7, first_step=first) as recorder:
+        with Recorder(
+            tmp_path, name=name, model=model, optimizer=optimizer, every=7, first_step=first
+        ) as recorder:
             for step in range(first, 40):
                 model(torch.ones(2, 3)).sum().backward()
                 if step % each == each - 1:
                     optimizer.step()
                 recorder.step(torch.ones(2, 3), 1.0)
         found = lines(recorder)
-        return [[line["step"] for line in found if key in line] for key in ("grads", "params", "optimizer")]
+        return [
+            [line["step"] for line in found if key in line]
+            for key in ("grads", "params", "optimizer")
+        ]
 
     assert digested("whole", 0) == [steps] * 3
     assert digested("later", 12) == [[step for step in steps if step >= 12]] * 3
@@ -202,7 +227,10 @@ def test_an_update_that_a_scaler_skips_is_none(tmp_path):
             recorder.step(batch, loss)
     found = lines(recorder)
     assert [line["updates"] for line in found] == [1, 0]
-    assert [float.fromhex(line["scale"]) for line in found] == [4.0, 2.0]  # halved where a gradient is not finite
+    assert [float.fromhex(line["scale"]) for line in found] == [
+        4.0,
+        2.0,
+    ]  # halved where a gradient is not finite
     plain = [p.grad for p in model.parameters()]
     assert plain
     assert float.fromhex(found[0]["grad_norm"]) < 10  # unscaled
@@ -249,7 +277,11 @@ def test_training_is_the_same_with_and_without_a_recorder(tmp_path):
         np.random.seed(2)  # noqa: NPY002
         model, optimizer = parts(3)
         loader = DataLoader(TensorDataset(torch.arange(24.0).reshape(8, 3)), 2, shuffle=True)
-        recorder = Recorder(tmp_path, model=model, optimizer=optimizer, loader=loader, every=1) if record else None
+        recorder = (
+            Recorder(tmp_path, model=model, optimizer=optimizer, loader=loader, every=1)
+            if record
+            else None
+        )
         if recorder:
             recorder.__enter__()
         for (batch,) in loader:
@@ -267,13 +299,15 @@ def test_training_is_the_same_with_and_without_a_recorder(tmp_path):
     assert train(record=True) == train(record=False)
 
 
-# ------------------------------------------------------------------------------------------ indices and inputs
+# ------------------------------------------------------------------------------- indices and inputs
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_indices_are_those_of_the_batches_in_the_order_in_which_they_come(tmp_path, workers):
     data = torch.arange(20)
-    loader = DataLoader(TensorDataset(data), 3, shuffle=True, num_workers=workers, persistent_workers=workers > 0)
+    loader = DataLoader(
+        TensorDataset(data), 3, shuffle=True, num_workers=workers, persistent_workers=workers > 0
+    )
     recorder = Recorder(tmp_path, loader=loader)
     with recorder:
         for _ in range(2):
@@ -284,7 +318,9 @@ def test_indices_are_those_of_the_batches_in_the_order_in_which_they_come(tmp_pa
                 assert recorder._indices.tolist() == batch.tolist()
                 recorder.step(loss=0.0)
     assert [line["epoch"] for line in lines(recorder)] == [0] * 4 + [1] * 4
-    assert [(line["epoch"], line["steps"], line["samples"]) for line in lines(recorder, "epoch")] == [
+    assert [
+        (line["epoch"], line["steps"], line["samples"]) for line in lines(recorder, "epoch")
+    ] == [
         (0, 4, 12),
         (1, 4, 12),
     ]
@@ -307,7 +343,9 @@ def test_indices_of_a_cache_are_those_of_its_batches(tmp_path, kind):
     from tests.cache.make import make_cache
 
     samples = [{"label": np.int64(i)} for i in range(20)]
-    data = CachedDataset(make_cache(tmp_path / "cache", {"label": ArraySpec("int64")}, samples, k=4))
+    data = CachedDataset(
+        make_cache(tmp_path / "cache", {"label": ArraySpec("int64")}, samples, k=4)
+    )
     loader = (
         CachedLoader(data, 4, shuffle=True)
         if kind == "cached"
@@ -320,7 +358,10 @@ def test_indices_of_a_cache_are_those_of_its_batches(tmp_path, kind):
                 recorder.input(batch)
                 assert recorder._indices.tolist() == batch["label"].tolist()
                 recorder.step(loss=0.0)
-    assert [(line["epoch"], line["samples"]) for line in lines(recorder, "epoch")] == [(0, 20), (1, 20)]
+    assert [(line["epoch"], line["samples"]) for line in lines(recorder, "epoch")] == [
+        (0, 20),
+        (1, 20),
+    ]
     assert lines(recorder, "loader")[0]["unseen"] == ""
 
 
@@ -343,7 +384,11 @@ def test_the_epoch_that_a_datacheck_sampler_packs_into_an_index_is_left_out():
     list(sampler)
     taken = [watch.take() for _ in range(3)]
     watch.close()
-    assert [(epoch, as_indices(said).tolist()) for epoch, said in taken] == [(3, [0, 1]), (3, [2, 3]), (3, [4, 5])]
+    assert [(epoch, as_indices(said).tolist()) for epoch, said in taken] == [
+        (3, [0, 1]),
+        (3, [2, 3]),
+        (3, [4, 5]),
+    ]
     assert type(sampler) is Sampler
 
 
@@ -351,17 +396,23 @@ def test_indices_whose_number_is_not_that_of_the_batch_are_not_written(tmp_path)
     loader = DataLoader(TensorDataset(torch.arange(10)), 4)
     with Recorder(tmp_path, name="x", loader=loader) as recorder:
         for number, (batch,) in enumerate(loader):
-            if number != 1:  # the loop leaves one out, so the last one, of two samples, meets the indices of four
+            if (
+                number != 1
+            ):  # the loop leaves one out, so the last one, of two samples, meets the indices of four
                 recorder.step(batch, 1.0)
     assert [line["samples"] for line in lines(recorder)] == [4, 2]
     assert ["indices" in line for line in lines(recorder)] == [True, False]
     assert lines(recorder, "epoch")[0]["order"] is None
     (note,) = read_run(tmp_path / "x").notes
-    assert note.startswith("batches have another number of samples than the sampler gave out for them")
+    assert note.startswith(
+        "batches have another number of samples than the sampler gave out for them"
+    )
 
 
 def test_batches_without_a_row_for_each_sample_keep_their_indices(tmp_path):
-    loader = DataLoader(TensorDataset(torch.arange(6)), 2, collate_fn=lambda rows: torch.zeros(1, 3 * len(rows)))
+    loader = DataLoader(
+        TensorDataset(torch.arange(6)), 2, collate_fn=lambda rows: torch.zeros(1, 3 * len(rows))
+    )
     with Recorder(tmp_path, name="x", loader=loader) as recorder:
         for batch in loader:
             recorder.step(batch, 1.0)
@@ -369,7 +420,9 @@ def test_batches_without_a_row_for_each_sample_keep_their_indices(tmp_path):
     assert all("indices" in line for line in lines(recorder))
 
 
-def test_pictures_that_are_not_stacked_keep_their_indices_though_they_have_as_many_channels(tmp_path):
+def test_pictures_that_are_not_stacked_keep_their_indices_though_they_have_as_many_channels(
+    tmp_path,
+):
     pictures = [torch.full((3, 4, 4), float(i)) for i in range(8)]
     loader = DataLoader(pictures, 3, collate_fn=list)
     with Recorder(tmp_path, name="x", loader=loader) as recorder:
@@ -385,7 +438,10 @@ def test_what_cannot_be_watched_is_said(tmp_path):
         tmp_path, loader=DataLoader(TensorDataset(torch.arange(4)), batch_sampler=[[0, 1], [2, 3]])
     ) as recorder:
         recorder.step(torch.zeros(2), 1.0)
-    assert lines(recorder, "loader")[0]["unseen"] == "batches are ordered by a list, which cannot be watched"
+    assert (
+        lines(recorder, "loader")[0]["unseen"]
+        == "batches are ordered by a list, which cannot be watched"
+    )
     assert "indices" not in lines(recorder)[0]
 
 
@@ -468,7 +524,10 @@ def test_a_fold_is_the_sum_of_words_by_their_places(dtype):
     raw = torch.view_as_real(tensor) if dtype.is_complex else tensor
     words = raw.contiguous().numpy() if dtype != torch.bfloat16 else raw.view(torch.int16).numpy()
     words = words.reshape(-1).view({1: "u1", 2: "<i2", 4: "<i4", 8: "<i4"}[words.itemsize])
-    total = sum(int(word) * (i * 0xC2B2AE3D27D4EB4F % 2**64 | 1) for i, word in enumerate(words)) % 2**64
+    total = (
+        sum(int(word) * (i * 0xC2B2AE3D27D4EB4F % 2**64 | 1) for i, word in enumerate(words))
+        % 2**64
+    )
     assert fold(tensor) == total * 0x9E3779B97F4A7C15 % 2**64
     changed = tensor.clone()
     changed[7, 7] = 0 if changed[7, 7] else 1
@@ -477,7 +536,11 @@ def test_a_fold_is_the_sum_of_words_by_their_places(dtype):
 
 def test_what_tensors_of_a_device_are_folded_to_is_fetched_once(monkeypatch):
     """A device that is not there: tensors in main memory that are said to lie elsewhere."""
-    values = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(4, dtype=torch.int64), "c": torch.tensor(2.5)}
+    values = {
+        "a": torch.arange(6.0).reshape(2, 3),
+        "b": torch.ones(4, dtype=torch.int64),
+        "c": torch.tensor(2.5),
+    }
     expected = xxhash.xxh3_64()
     for name, value in values.items():
         head = f".{name}\0{value.dtype}\0{','.join(map(str, value.shape))}\0".encode()
@@ -487,7 +550,9 @@ def test_what_tensors_of_a_device_are_folded_to_is_fetched_once(monkeypatch):
     fetch = {name: getattr(torch.Tensor, name) for name in ("item", "tolist")}
     for name in fetch:
         monkeypatch.setattr(
-            torch.Tensor, name, lambda one, name=name: fetched.append(tuple(one.shape)) or fetch[name](one)
+            torch.Tensor,
+            name,
+            lambda one, name=name: fetched.append(tuple(one.shape)) or fetch[name](one),
         )
     for module in ("tensors", "batch"):
         monkeypatch.setattr(f"datacheck.repro.runs.{module}.is_near", lambda tensor: False)
@@ -498,7 +563,7 @@ def test_what_tensors_of_a_device_are_folded_to_is_fetched_once(monkeypatch):
     assert digest.text() == f"f{expected.hexdigest()}"
 
 
-# ------------------------------------------------------------------------------------------ configurations
+# ----------------------------------------------------------------------------------- configurations
 
 
 class Colour(enum.Enum):
@@ -535,40 +600,71 @@ def test_a_configuration_is_plain_json_whatever_it_is_made_of():
     loop = []
     loop.append(loop)
     config = {
-        "model": Model(), "args": argparse.Namespace(lr=0.1), "path": Path("a/b"), 3: (1, 2), "set": {"b", "a"},
-        "dtype": torch.float32, "device": torch.device("cpu"), "nan": float("nan"), "numpy": np.float32(0.5),
-        "call": os.path.join, "object": object(), "loop": loop, "omega": Interpolated({"a": 1, "b": "???"}),
-        "hub_token": "hf_secret", "max_tokens": 5, "array": np.zeros(2),
-    }  # fmt: skip
+        "model": Model(),
+        "args": argparse.Namespace(lr=0.1),
+        "path": Path("a/b"),
+        3: (1, 2),
+        "set": {"b", "a"},
+        "dtype": torch.float32,
+        "device": torch.device("cpu"),
+        "nan": float("nan"),
+        "numpy": np.float32(0.5),
+        "call": os.path.join,
+        "object": object(),
+        "loop": loop,
+        "omega": Interpolated({"a": 1, "b": "???"}),
+        "hub_token": "hf_secret",
+        "max_tokens": 5,
+        "array": np.zeros(2),
+    }
     found = resolve_config(config)
     json.dumps(found, allow_nan=False)
     array = found.pop("array")
     assert (array["dtype"], array["shape"]) == ("<f8", [2])
     assert found == {
-        "model": {"width": 3, "colour": "RED"}, "args": {"lr": 0.1}, "path": "a/b", "3": [1, 2], "set": ["a", "b"],
-        "dtype": "torch.float32", "device": "cpu", "nan": {"float": "nan"}, "numpy": 0.5,
-        "call": "posixpath.join", "object": {"type": "builtins.object"},
+        "model": {"width": 3, "colour": "RED"},
+        "args": {"lr": 0.1},
+        "path": "a/b",
+        "3": [1, 2],
+        "set": ["a", "b"],
+        "dtype": "torch.float32",
+        "device": "cpu",
+        "nan": {"float": "nan"},
+        "numpy": 0.5,
+        "call": "posixpath.join",
+        "object": {"type": "builtins.object"},
         "loop": [{"type": "builtins.list", "within": "itself"}],
-        "omega": {"a": 1, "b": {"unresolved": "LookupError"}}, "hub_token": {"secret": True}, "max_tokens": 5,
-    }  # fmt: skip
+        "omega": {"a": 1, "b": {"unresolved": "LookupError"}},
+        "hub_token": {"secret": True},
+        "max_tokens": 5,
+    }
 
 
 def test_names_that_are_no_utf8_and_huge_numbers_are_read_again(tmp_path):
     for name, text, count in (("a", "x\udce9", 1 << 70), ("b", "y\udce9", 10**5000)):
         _, optimizer = parts()
         optimizer.param_groups[0]["note"] = text
-        with Recorder(tmp_path, name=name, config={"path": text, "count": count}, optimizer=optimizer):
+        with Recorder(
+            tmp_path, name=name, config={"path": text, "count": count}, optimizer=optimizer
+        ):
             pass
     one, other = (read_run(tmp_path / name) for name in "ab")
     assert (one.config, one.notes) == ({"path": "x\udce9", "count": {"int": hex(1 << 70)}}, [])
-    assert [start["hyper"][0]["note"] for start in (one.starts[0], other.starts[0])] == ["x\udce9", "y\udce9"]
+    assert [start["hyper"][0]["note"] for start in (one.starts[0], other.starts[0])] == [
+        "x\udce9",
+        "y\udce9",
+    ]
     found = diff_runs(one, other).first
-    assert [d.name for d in found.differences] == ["config.count.int", "config.path", "optimizer[0].note"]
+    assert [d.name for d in found.differences] == [
+        "config.count.int",
+        "config.path",
+        "optimizer[0].note",
+    ]
     (tmp_path / "a/config.json").write_text('{"version": 1, "config": {"n": ' + "9" * 40 + "}}")
     assert read_run(tmp_path / "a").config == {"n": int("9" * 40)}
 
 
-# ------------------------------------------------------------------------------------------ folders and failures
+# ----------------------------------------------------------------------------- folders and failures
 
 
 @pytest.mark.parametrize(
@@ -601,7 +697,10 @@ def test_a_recorded_run_is_never_written_over(tmp_path):
 
 
 def test_a_loss_that_is_no_number_is_an_error(tmp_path):
-    with Recorder(tmp_path) as recorder, pytest.raises(UsageError, match=r"loss is of shape \(2,\)"):
+    with (
+        Recorder(tmp_path) as recorder,
+        pytest.raises(UsageError, match=r"loss is of shape \(2,\)"),
+    ):
         recorder.step(torch.zeros(2), torch.zeros(2))
 
 
@@ -618,7 +717,9 @@ def test_a_disk_that_takes_no_more_ends_the_recording_and_not_the_training(tmp_p
         full = os.open("/dev/full", os.O_WRONLY)
         os.dup2(full, recorder._file)
         os.close(full)
-        with pytest.warns(UserWarning, match="no space left on device; nothing is recorded from step 1 on"):
+        with pytest.warns(
+            UserWarning, match="no space left on device; nothing is recorded from step 1 on"
+        ):
             recorder.step(torch.zeros(2), 1.0)
         recorder.step(torch.zeros(2), 1.0)
     assert read_run(tmp_path / "x").steps == {0: 1}
@@ -637,7 +738,9 @@ def test_a_run_that_is_killed_keeps_every_line_that_was_written(tmp_path, reposi
     process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], env=env)
     trace = tmp_path / "killed/trace-00000.jsonl"
     until = time.monotonic() + LIMIT_S
-    while not (trace.exists() and trace.read_bytes().count(b"\n") > 50) and time.monotonic() < until:
+    while (
+        not (trace.exists() and trace.read_bytes().count(b"\n") > 50) and time.monotonic() < until
+    ):
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
@@ -699,11 +802,22 @@ def test_ranks_without_a_group_need_a_name(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "config",
-    [{"secret_key": "S"}, {"wandb_key": "S"}, {"auth": "S"}, {"apiToken": "S"}, {"passphrase": "S"},
-     {"token": ["S"]}, {"credentials": {"value": "S", "more": [{"x": "S"}]}}, {"db": "postgres://u:S@host/x"},
-     {"anything": "hf_S"}, {"db": "postgres://u:p/S@host"}, {"extra": '{"password": "S"}'}, {"pass": "S"},
-     {"password": b"S"}],
-)  # fmt: skip
+    [
+        {"secret_key": "S"},
+        {"wandb_key": "S"},
+        {"auth": "S"},
+        {"apiToken": "S"},
+        {"passphrase": "S"},
+        {"token": ["S"]},
+        {"credentials": {"value": "S", "more": [{"x": "S"}]}},
+        {"db": "postgres://u:S@host/x"},
+        {"anything": "hf_S"},
+        {"db": "postgres://u:p/S@host"},
+        {"extra": '{"password": "S"}'},
+        {"pass": "S"},
+        {"password": b"S"},
+    ],
+)
 def test_no_secret_is_written_at_any_level(config):
     assert "S" not in json.dumps(resolve_config(config))
 
@@ -714,6 +828,18 @@ def test_a_password_of_digits_is_not_written():
 
 
 def test_settings_that_are_called_like_secrets_are_written():
-    config = {"pad_token": "<pad>", "max_tokens": 512, "n_token": 3, "keypoints": "hand", "obs_key": "image"}
-    config |= {"text_token": 4, "token_type": "bpe", "author": "me", "num_pass": 2, "image_token": "<image>"}
+    config = {
+        "pad_token": "<pad>",
+        "max_tokens": 512,
+        "n_token": 3,
+        "keypoints": "hand",
+        "obs_key": "image",
+    }
+    config |= {
+        "text_token": 4,
+        "token_type": "bpe",
+        "author": "me",
+        "num_pass": 2,
+        "image_token": "<image>",
+    }
     assert resolve_config(config) == config

@@ -76,13 +76,20 @@ def test_lightning_is_recorded(fits, snippets, tmp_path, monkeypatch):
     (path,) = (tmp_path / "runs").iterdir()
     run = read_run(path)
     assert [(line["step"], line["epoch"], line["updates"]) for line in steps(run)] == [
-        (0, 0, 1), (1, 0, 1), (2, 0, 1), (3, 1, 1), (4, 1, 1), (5, 1, 1),
-    ]  # fmt: skip
+        (0, 0, 1),
+        (1, 0, 1),
+        (2, 0, 1),
+        (3, 1, 1),
+        (4, 1, 1),
+        (5, 1, 1),
+    ]
     assert all({"indices", "input", "loss", "grad_norm", "lr"} <= set(line) for line in steps(run))
     assert [line["samples"] for line in run.traces[0].of("epoch")] == [12, 12]
     assert run.config == {"rate": 0.1}
     evaluations = list(run.traces[0].of("eval"))
-    assert [(sorted(line["values"]), line["seen"], line["of"]) for line in evaluations] == [(["val_loss"], 12, 12)] * 2
+    assert [(sorted(line["values"]), line["seen"], line["of"]) for line in evaluations] == [
+        (["val_loss"], 12, 12)
+    ] * 2
     assert run.ended == {0: "done"}
 
 
@@ -97,12 +104,16 @@ def test_two_fits_of_lightning_are_compared(fits, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_lightning_writes_the_gradients_of_the_update_and_counts_those_of_several_batches(fits, tmp_path):
+def test_lightning_writes_the_gradients_of_the_update_and_counts_those_of_several_batches(
+    fits, tmp_path
+):
     seen = []
 
     class Sees(fits.L.Callback):
         def on_before_optimizer_step(self, trainer, module, optimizer):
-            seen.append(float(torch.nn.utils.get_total_norm([p.grad for p in module.parameters()])).hex())
+            seen.append(
+                float(torch.nn.utils.get_total_norm([p.grad for p in module.parameters()])).hex()
+            )
 
     class Both(fits.LightningRecorder):
         def on_before_optimizer_step(self, trainer, module, optimizer):
@@ -132,15 +143,23 @@ def _loaders(count=1, **more):
         ([DataLoader(dataset(), batch_sampler=[[0, 1], [2, 3]])], {}, (None, 12)),
     ],
 )
-def test_an_evaluation_of_lightning_counts_the_samples_that_it_saw(fits, tmp_path, judged, more, counts):
+def test_an_evaluation_of_lightning_counts_the_samples_that_it_saw(
+    fits, tmp_path, judged, more, counts
+):
     class Several(fits.Module):
         def validation_step(self, batch, index, dataloader_idx=0):
             super().validation_step(batch, index)
 
     callback = fits.LightningRecorder(tmp_path, name="a")
     torch.manual_seed(0)
-    quiet = {"enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
-    trainer = fits.L.Trainer(accelerator="cpu", max_epochs=2, callbacks=[callback], logger=False, **quiet, **more)
+    quiet = {
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
+    trainer = fits.L.Trainer(
+        accelerator="cpu", max_epochs=2, callbacks=[callback], logger=False, **quiet, **more
+    )
     trainer.fit(Several() if len(judged) > 1 else fits.Module(), DataLoader(dataset(), 4), judged)
     found = list(read_run(tmp_path / "a").traces[0].of("eval"))
     assert [(line["seen"], line["of"]) for line in found] == [counts] * 2
@@ -165,7 +184,11 @@ def test_loaders_that_each_epoch_asks_for_anew_are_looked_at_and_let_go(fits, tm
             watched.append(len(callback._judged))
 
     callback = fits.LightningRecorder(tmp_path, name="a")
-    quiet = {"enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    quiet = {
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
     trainer = fits.L.Trainer(
         accelerator="cpu",
         max_epochs=4,
@@ -192,8 +215,13 @@ def test_the_trainer_of_transformers_is_recorded(fits, snippets, tmp_path, monke
     (path,) = (tmp_path / "runs").iterdir()
     run = read_run(path)
     assert [(line["step"], line["epoch"], line["updates"]) for line in steps(run)] == [
-        (0, 0, 1), (1, 0, 1), (2, 0, 1), (3, 1, 1), (4, 1, 1), (5, 1, 1),
-    ]  # fmt: skip
+        (0, 0, 1),
+        (1, 0, 1),
+        (2, 0, 1),
+        (3, 1, 1),
+        (4, 1, 1),
+        (5, 1, 1),
+    ]
     assert all({"indices", "input", "loss", "grad_norm", "lr"} <= set(line) for line in steps(run))
     assert [line["samples"] for line in run.traces[0].of("epoch")] == [12, 12]
     assert run.config["arguments"]["learning_rate"] == 0.1
@@ -206,7 +234,9 @@ def test_the_trainer_of_transformers_is_recorded(fits, snippets, tmp_path, monke
 @pytest.mark.filterwarnings("ignore")
 def test_two_trainings_of_transformers_are_compared(fits, tmp_path):
     for name, rate in (("a", 0.1), ("same", 0.1), ("b", 0.2)):
-        fits.teach([fits.TrainerRecorder(tmp_path, name=name, every=1)], tmp_path / f"out-{name}", rate)
+        fits.teach(
+            [fits.TrainerRecorder(tmp_path, name=name, every=1)], tmp_path / f"out-{name}", rate
+        )
     assert not diff_runs(tmp_path / "a", tmp_path / "same")
     found = diff_runs(tmp_path / "a", tmp_path / "b")
     assert found.first.differences[0].name == "config.arguments.learning_rate"
@@ -214,21 +244,33 @@ def test_two_trainings_of_transformers_are_compared(fits, tmp_path):
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_trainer_of_transformers_accumulates(fits, tmp_path):
-    fits.teach([fits.TrainerRecorder(tmp_path, name="a")], tmp_path / "out", gradient_accumulation_steps=3)
+    fits.teach(
+        [fits.TrainerRecorder(tmp_path, name="a")], tmp_path / "out", gradient_accumulation_steps=3
+    )
     assert [line["updates"] for line in steps(read_run(tmp_path / "a"))] == [0, 0, 1] * 2
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_each_set_of_the_trainer_of_transformers_is_an_evaluation_with_its_samples(fits, tmp_path):
     more = {"per_device_eval_batch_size": 5, "dataloader_drop_last": True}
-    fits.teach([fits.TrainerRecorder(tmp_path, name="a")], tmp_path / "out", judged={"near": 12, "far": 7}, **more)
+    fits.teach(
+        [fits.TrainerRecorder(tmp_path, name="a")],
+        tmp_path / "out",
+        judged={"near": 12, "far": 7},
+        **more,
+    )
     found = list(read_run(tmp_path / "a").traces[0].of("eval"))
     said = [(line["name"], sorted(line["values"]), line["seen"], line["of"]) for line in found]
-    assert said == [("eval_near", ["eval_near_loss"], 10, 12), ("eval_far", ["eval_far_loss"], 5, 7)] * 2
+    assert (
+        said
+        == [("eval_near", ["eval_near_loss"], 10, 12), ("eval_far", ["eval_far_loss"], 5, 7)] * 2
+    )
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_whole_evaluation_of_the_trainer_of_transformers_is_told_as_one(fits, tmp_path):
-    fits.teach([fits.TrainerRecorder(tmp_path, name="a")], tmp_path / "out", per_device_eval_batch_size=5)
+    fits.teach(
+        [fits.TrainerRecorder(tmp_path, name="a")], tmp_path / "out", per_device_eval_batch_size=5
+    )
     found = list(read_run(tmp_path / "a").traces[0].of("eval"))
     assert [(line["name"], line["seen"], line["of"]) for line in found] == [("eval", 12, 12)] * 2

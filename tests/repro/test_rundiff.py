@@ -35,13 +35,15 @@ def compare(tmp_path):
 
 def from_step(first, *names, steps=30, last=None):
     """Columns that differ from a step on."""
-    return {n: dict.fromkeys(names, f"other {n}") for n in range(first, steps if last is None else last)}
+    return {
+        n: dict.fromkeys(names, f"other {n}") for n in range(first, steps if last is None else last)
+    }
 
 
 ALL = ("input", "loss", "grads", "params", "optimizer", "grad_norm")
 
 
-# ------------------------------------------------------------------------------------------ the order of sections
+# ---------------------------------------------------------------------------- the order of sections
 
 
 def test_two_equal_runs(compare):
@@ -90,7 +92,9 @@ def test_what_may_differ_is_left_out(tmp_path):
 def test_the_commit_alone_is_no_difference(compare):
     found = compare(env=environment(git={"commit": "1"}))
     assert not found
-    assert next(one.note for one in found.sections if one.name == "code") == "the repository differs"
+    assert (
+        next(one.note for one in found.sections if one.name == "code") == "the repository differs"
+    )
 
 
 def test_random_states_on_which_nothing_depends_are_no_difference(compare):
@@ -102,7 +106,7 @@ def test_random_states_on_which_nothing_depends_are_no_difference(compare):
     assert found.first.name == "seeds"
 
 
-# ------------------------------------------------------------------------------------------ what parts first
+# --------------------------------------------------------------------------------- what parts first
 
 
 @pytest.mark.parametrize(
@@ -110,8 +114,16 @@ def test_random_states_on_which_nothing_depends_are_no_difference(compare):
     [
         (("indices", *ALL), "indices", "other samples are drawn"),
         (ALL, "input", "data, a transform or its random numbers"),
-        (("loss", "grads", "params", "grad_norm"), "loss", "the forward pass gives another result: a kernel or a flag"),
-        (("grads", "params", "grad_norm"), "grads", "the backward pass gives another result: a kernel or a flag"),
+        (
+            ("loss", "grads", "params", "grad_norm"),
+            "loss",
+            "the forward pass gives another result: a kernel or a flag",
+        ),
+        (
+            ("grads", "params", "grad_norm"),
+            "grads",
+            "the backward pass gives another result: a kernel or a flag",
+        ),
         (("params", "optimizer"), "params", "the optimiser or AMP"),
         (("lr", "params"), "lr", "the learning rate differs: schedule"),
         (("grad_norm",), "grad_norm", "only the gradient norm that is reported differs"),
@@ -128,7 +140,10 @@ def test_the_first_column_says_what_it_is(compare, columns, first, said):
 
 def drawn(first, *names, steps=30):
     """Random states that differ from a step on."""
-    return {n: {"random": {"torch": f"r{n}"} | dict.fromkeys(names, f"other {n}")} for n in range(first, steps)}
+    return {
+        n: {"random": {"torch": f"r{n}"} | dict.fromkeys(names, f"other {n}")}
+        for n in range(first, steps)
+    }
 
 
 def both_seeded(*names):
@@ -141,7 +156,8 @@ def test_another_random_state_of_torch_is_dropout_and_no_kernel(compare, first):
     found = compare(change=change)
     assert (found.column.name, found.column.step) == ("loss", 12)
     assert found.meaning == (
-        "weights and inputs are equal, the forward pass gives another result; random states differ (torch): dropout "
+        "weights and inputs are equal, the forward pass gives another result; random states differ "
+        "(torch): dropout "
         "or other draws"
     )
     said = CliRunner().invoke(command, [str(found.a.path), str(found.b.path)]).output
@@ -149,7 +165,9 @@ def test_another_random_state_of_torch_is_dropout_and_no_kernel(compare, first):
 
 
 def test_a_random_state_is_no_cause_where_the_loss_of_the_step_is_equal(compare):
-    found = compare(change=joined(drawn(0, "torch"), from_step(12, "grads"), from_step(13, "loss", "params")))
+    found = compare(
+        change=joined(drawn(0, "torch"), from_step(12, "grads"), from_step(13, "loss", "params"))
+    )
     assert (found.column.name, found.column.step) == ("grads", 12)
     assert "a kernel or a flag" in found.meaning
     assert "dropout" not in found.meaning
@@ -174,7 +192,9 @@ def test_a_random_state_that_models_rarely_draw_from_is_told_beside_the_kernel(c
 
 def sparse(every=10, steps=30):
     """Columns that are written every so many steps only."""
-    return {n: {"grads": None, "params": None, "optimizer": None} for n in range(steps) if n % every}
+    return {
+        n: {"grads": None, "params": None, "optimizer": None} for n in range(steps) if n % every
+    }
 
 
 def joined(*changes):
@@ -182,28 +202,42 @@ def joined(*changes):
 
 
 def test_between_which_steps_weights_parted_where_they_are_not_digested_at_each(compare):
-    late = joined(from_step(14, "loss"), {20: {"grads": "x", "params": "x", "optimizer": "x"}}, sparse())
+    late = joined(
+        from_step(14, "loss"), {20: {"grads": "x", "params": "x", "optimizer": "x"}}, sparse()
+    )
     found = compare({"change": sparse()}, change=late)
     assert (found.column.name, found.column.step) == ("loss", 14)
     assert "weights were equal at step 10 and parted by step 14" in found.meaning
     assert found.divergences[0].column("params").after == 10
-    said = "\n".join(CliRunner().invoke(command, [str(found.a.path), str(found.b.path)]).output.splitlines())
+    said = "\n".join(
+        CliRunner().invoke(command, [str(found.a.path), str(found.b.path)]).output.splitlines()
+    )
     assert "params          step 20 (equal at 10, not written in between)" in said
 
 
 def test_an_input_comes_before_all_that_follows_of_it(compare):
-    found = compare({"change": sparse()}, change=joined(from_step(5, "input"), from_step(8, "loss"), sparse()))
-    assert [(one.name, one.step) for one in found.divergences[0].columns] == [("input", 5), ("loss", 8)]
+    found = compare(
+        {"change": sparse()}, change=joined(from_step(5, "input"), from_step(8, "loss"), sparse())
+    )
+    assert [(one.name, one.step) for one in found.divergences[0].columns] == [
+        ("input", 5),
+        ("loss", 8),
+    ]
 
 
 def test_the_same_samples_in_another_order_are_told_by_their_values(compare):
     def epochs(values):
-        return [{"kind": "epoch", "epoch": 0, "steps": 10, "order": "1", "set": "2", "values": values}]
+        return [
+            {"kind": "epoch", "epoch": 0, "steps": 10, "order": "1", "set": "2", "values": values}
+        ]
 
     found = compare({"lines": epochs("v")}, lines=epochs("v"), change=from_step(0, *ALL))
     assert found.first.name == "order"
     assert "index i stands for another sample" in found.meaning
-    assert compare({"lines": epochs("v")}, lines=epochs("w"), change=from_step(0, *ALL)).first.name == "step trace"
+    assert (
+        compare({"lines": epochs("v")}, lines=epochs("w"), change=from_step(0, *ALL)).first.name
+        == "step trace"
+    )
 
 
 def test_an_epoch_that_begins_otherwise_names_the_workers(compare):
@@ -235,7 +269,9 @@ def test_initial_weights_of_a_device_and_of_main_memory_are_not_compared(compare
     there = {"weights": {"w": DEVICE, "v": DEVICE}, "optimizer": ["o0"]}
     here = {"weights": {"w": MEMORY, "v": MEMORY}, "optimizer": ["o0"]}
     bare = {n: {"grads": None, "params": None, "optimizer": None} for n in range(30)}
-    found = compare({"begin": there, "change": bare}, begin=here, change=joined(bare, from_step(0, "loss")))
+    found = compare(
+        {"begin": there, "change": bare}, begin=here, change=joined(bare, from_step(0, "loss"))
+    )
     assert found.first.name == "step trace"
     assert "whether the weights were equal before was not" in found.meaning
     said = "weights digested on a device in one run and in main memory in the other"
@@ -252,11 +288,18 @@ def test_joined_digests_of_a_device_and_of_main_memory_are_not_compared(compare)
     assert not found
     assert found.warnings["both"][0].startswith("grads: digested on a device")
     assert not compare(joined_digests(MEMORY, DEVICE), **joined_digests(DEVICE, DEVICE))
-    assert compare(joined_digests(DEVICE, DEVICE), **joined_digests(DEVICE, "f" + "1" * 16)).column.name == "grads"
+    assert (
+        compare(
+            joined_digests(DEVICE, DEVICE), **joined_digests(DEVICE, "f" + "1" * 16)
+        ).column.name
+        == "grads"
+    )
     assert compare(joined_digests(DEVICE), **joined_digests(DEVICE, DEVICE)).column.name == "grads"
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(planted=st.dictionaries(st.sampled_from(CAUSES[:5]), st.integers(0, 19), min_size=1))
 def test_whatever_parts_first_is_reported_first(tmp_path, planted):
     change = joined(*(from_step(first, name) for name, first in planted.items()))
@@ -266,14 +309,15 @@ def test_whatever_parts_first_is_reported_first(tmp_path, planted):
     assert {column.name: column.step for column in found.divergences[0].columns} == planted
 
 
-# ------------------------------------------------------------------------------------------ what was not recorded
+# ---------------------------------------------------------------------------- what was not recorded
 
 
 def test_inputs_that_were_not_recorded_are_not_called_equal(compare):
     blind = {n: {"input": None} for n in range(30)}
     found = compare({"change": blind}, change=joined(blind, from_step(12, "loss", "grads")))
     assert found.meaning == (
-        "weights are equal, the inputs were not recorded, the forward pass gives another result: data, a kernel, a flag"
+        "weights are equal, the inputs were not recorded, the forward pass gives another result: "
+        "data, a kernel, a flag"
     )
 
 
@@ -291,22 +335,32 @@ def test_weights_that_were_not_recorded_are_not_called_equal(compare):
 def test_weights_that_one_run_has_not_recorded_are_no_difference(compare):
     found = compare(begin={"weights": {}})
     assert not found
-    assert next(one.note for one in found.sections if one.name == "initial weights") == "weights not recorded in B"
+    assert (
+        next(one.note for one in found.sections if one.name == "initial weights")
+        == "weights not recorded in B"
+    )
 
 
 def of_ranks(folder, *sides):
     for rank, side in enumerate(sides):
-        make_run(folder, rank=rank, **{**side, "begin": {"world": len(sides), **side.get("begin", {})}})
+        make_run(
+            folder, rank=rank, **{**side, "begin": {"world": len(sides), **side.get("begin", {})}}
+        )
     return folder
 
 
 def test_the_initial_weights_of_each_rank_are_compared(tmp_path):
     a = of_ranks(tmp_path / "a", {}, {})
     b = of_ranks(
-        tmp_path / "b", {}, {"begin": {"weights": {"w": "w1"}}, "change": from_step(0, "loss", "grads", "params")}
+        tmp_path / "b",
+        {},
+        {"begin": {"weights": {"w": "w1"}}, "change": from_step(0, "loss", "grads", "params")},
     )
     found = diff_runs(a, b)
-    assert found.headline == "initial weights differs first: weights of rank 1.w is w0 in A and w1 in B"
+    assert (
+        found.headline
+        == "initial weights differs first: weights of rank 1.w is w0 in A and w1 in B"
+    )
     assert found.meaning == "the weights differed from the start"
 
 
@@ -314,10 +368,15 @@ def test_names_of_the_differences_of_a_section_have_a_limit_over_all_ranks(tmp_p
     """Each has a path of its own: 100,000 long ones for each rank took gigabytes."""
     long = "k" * 900
     values = [{long: [value] * 40} for value in ("w0", "w1")]
-    sides = [[{"config": value, "begin": {"weights": value, "optimizer": []}}] * 3 for value in values]
+    sides = [
+        [{"config": value, "begin": {"weights": value, "optimizer": []}}] * 3 for value in values
+    ]
     runs = [of_ranks(tmp_path / name, *side) for name, side in zip("ab", sides, strict=True)]
     every = diff_runs(*runs)
-    assert [len(section_of(every, name).differences) for name in ("config", "initial weights")] == [40, 120]
+    assert [len(section_of(every, name).differences) for name in ("config", "initial weights")] == [
+        40,
+        120,
+    ]
     monkeypatch.setattr("datacheck.repro.sections._MOST_CHARS", 30_000)
     few = diff_runs(*runs)
     for name in ("config", "initial weights"):
@@ -357,8 +416,9 @@ def test_what_is_known_in_part_is_noted(compare):
     both = {"data": {"a": {"digest": "1"}, "b": {"missing": "no such folder"}}}
     found = compare({"env": environment(**both)}, env=environment(**both))
     assert (section_of(found, "data").unknown, section_of(found, "data").note) == (
-        "", "not known in either: b: no such folder",
-    )  # fmt: skip
+        "",
+        "not known in either: b: no such folder",
+    )
 
 
 def test_a_configuration_that_one_run_has_not_recorded_is_no_difference(tmp_path):
@@ -366,7 +426,10 @@ def test_a_configuration_that_one_run_has_not_recorded_is_no_difference(tmp_path
     (b / "config.json").write_text('{"version": 1, "config": null}')
     found = diff_runs(a, b)
     assert not found
-    assert section_of(found, "config").unknown == "no configuration and no command line that both have recorded"
+    assert (
+        section_of(found, "config").unknown
+        == "no configuration and no command line that both have recorded"
+    )
 
 
 def test_runs_of_which_nothing_was_compared_are_not_equal(tmp_path):
@@ -375,10 +438,12 @@ def test_runs_of_which_nothing_was_compared_are_not_equal(tmp_path):
     assert (found.code, found.as_json()["equal"]) == (2, None)
     run = CliRunner().invoke(command, [str(a), str(b)])
     assert run.exit_code == 2
-    assert run.output.startswith("nothing can be said: no step and no evaluation was recorded in both")
+    assert run.output.startswith(
+        "nothing can be said: no step and no evaluation was recorded in both"
+    )
 
 
-# ------------------------------------------------------------------------------------------ order and what it hides
+# -------------------------------------------------------------------------- order and what it hides
 
 
 def test_an_input_that_differs_before_the_order_is_the_first(compare):
@@ -390,7 +455,9 @@ def test_an_input_that_differs_before_the_order_is_the_first(compare):
 
 def test_initial_weights_are_not_hidden_by_a_later_order(compare):
     other = {"weights": {"w": "w1"}}
-    assert compare(begin=other, change=from_step(20, "indices", *ALL)).first.name == "initial weights"
+    assert (
+        compare(begin=other, change=from_step(20, "indices", *ALL)).first.name == "initial weights"
+    )
     found = compare(begin=other, change=from_step(0, "indices", *ALL))
     assert found.first.name == "order"
     assert found.headline.endswith("The initial weights differ, too")
@@ -398,28 +465,40 @@ def test_initial_weights_are_not_hidden_by_a_later_order(compare):
 
 def test_of_several_ranks_the_order_that_parts_first_is_told(tmp_path):
     a = of_ranks(tmp_path / "a", {}, {})
-    b = of_ranks(tmp_path / "b", {"change": from_step(9, "indices", *ALL)}, {"change": from_step(4, "indices", *ALL)})
+    b = of_ranks(
+        tmp_path / "b",
+        {"change": from_step(9, "indices", *ALL)},
+        {"change": from_step(4, "indices", *ALL)},
+    )
     found = diff_runs(a, b)
     assert found.headline.startswith("order differs first: from step 4 of rank 1")
-    assert [one.name for one in found.first.differences] == ["step 4 of rank 1, indices", "step 9 of rank 0, indices"]
+    assert [one.name for one in found.first.differences] == [
+        "step 4 of rank 1, indices",
+        "step 9 of rank 0, indices",
+    ]
     trace = next(one for one in found.sections if one.name == "step trace")
     assert trace.differences[0].name == "step 4 of rank 1, indices"
 
 
 def test_samples_at_other_places_come_before_indices_that_part_later(compare):
     epoch = {"kind": "epoch", "epoch": 0, "steps": 10, "order": "1", "set": "2", "values": "v"}
-    found = compare({"lines": [epoch]}, lines=[epoch], change=joined(from_step(0, *ALL), from_step(20, "indices")))
+    found = compare(
+        {"lines": [epoch]},
+        lines=[epoch],
+        change=joined(from_step(0, *ALL), from_step(20, "indices")),
+    )
     assert found.first.differences[0].name == "step 0, input"
 
 
-# ------------------------------------------------------------------------------------------ runs that go on
+# ---------------------------------------------------------------------------------- runs that go on
 
 
 BEGAN = "began at step 0 in A and 10 in B"
 RESUMED = {
-    "first": 10, "env": environment(rng={"torch": {"digest": "2", "seeded": True}}),
+    "first": 10,
+    "env": environment(rng={"torch": {"digest": "2", "seeded": True}}),
     "begin": {"weights": {"w": "w10"}, "optimizer": ["o10"], "hyper": [{"lr": 0.05}]},
-}  # fmt: skip
+}
 
 
 def test_a_run_that_goes_on_equals_the_uninterrupted_one(compare):
@@ -428,8 +507,13 @@ def test_a_run_that_goes_on_equals_the_uninterrupted_one(compare):
     found = compare({"env": seeded, "lines": lines}, **RESUMED, lines=lines[1:])
     assert found.headline == "no difference: what was recorded is equal, 20 steps compared"
     assert (found.code, found.compared) == (0, 20)
-    assert [section_of(found, name).unknown for name in ("initial weights", "seeds")] == [BEGAN, BEGAN]
-    assert found.warnings == {"both": ["A began at step 0, B at step 10: nothing before step 10 was compared"]}
+    assert [section_of(found, name).unknown for name in ("initial weights", "seeds")] == [
+        BEGAN,
+        BEGAN,
+    ]
+    assert found.warnings == {
+        "both": ["A began at step 0, B at step 10: nothing before step 10 was compared"]
+    }
     assert "30 steps\n" in (said := call(found.a.path, found.b.path).output)
     assert "20 steps from step 10 on\n" in said
 
@@ -440,13 +524,21 @@ def test_a_run_that_goes_on_and_parts_differs(compare):
     assert "whether the weights were equal before was not" in found.meaning
     lines = [evaluation(10 * i, loss=4.0 - i) for i in (1, 2, 3)]
     found = compare({"lines": lines}, **RESUMED, lines=[lines[1], evaluation(30, loss=1.5)])
-    assert [(one.name, one.a, one.b) for one in found.first.differences] == [("val loss, evaluation 2", "1.0", "1.5")]
+    assert [(one.name, one.a, one.b) for one in found.first.differences] == [
+        ("val loss, evaluation 2", "1.0", "1.5")
+    ]
     begin = RESUMED["begin"] | {"hyper": [{"lr": 0.05, "weight_decay": 0.1}]}
-    assert compare(**RESUMED | {"begin": begin}).first.differences[0].name == "optimizer[0].weight_decay"
+    assert (
+        compare(**RESUMED | {"begin": begin}).first.differences[0].name
+        == "optimizer[0].weight_decay"
+    )
 
 
 def test_an_input_that_differs_where_a_run_goes_on_is_no_new_epoch(compare):
-    assert "epoch may not reach the workers" not in compare(**RESUMED, change=from_step(10, *ALL)).meaning
+    assert (
+        "epoch may not reach the workers"
+        not in compare(**RESUMED, change=from_step(10, *ALL)).meaning
+    )
 
 
 def test_a_run_that_goes_on_is_compared_as_far_as_both_came(compare):
@@ -454,7 +546,10 @@ def test_a_run_that_goes_on_is_compared_as_far_as_both_came(compare):
     assert (found.code, found.compared) == (2, 2)
     assert found.headline == "equal as far as A came, step 12 of 30: killed, or still running"
     found = compare(**RESUMED, steps=20)
-    assert found.headline == "step trace differs first: number of steps of rank 0 is 20 in A and 10 in B"
+    assert (
+        found.headline
+        == "step trace differs first: number of steps of rank 0 is 20 in A and 10 in B"
+    )
 
 
 def test_a_run_and_the_one_that_went_on_where_it_ended_have_nothing_in_common(compare):
@@ -463,7 +558,7 @@ def test_a_run_and_the_one_that_went_on_where_it_ended_have_nothing_in_common(co
     assert section_of(found, "step trace").unknown == "no step that both have"
 
 
-# ------------------------------------------------------------------------------------------ ranks, ends, doubts
+# ------------------------------------------------------------------------------ ranks, ends, doubts
 
 
 def test_the_rank_that_parts_first_is_named(tmp_path):
@@ -514,7 +609,10 @@ def test_two_killed_runs_are_equal_as_far_as_they_came(compare):
 def test_runs_that_ended_at_different_steps_differ(compare):
     found = compare(steps=20)
     assert found.first.name == "step trace"
-    assert found.headline == "step trace differs first: number of steps of rank 0 is 30 in A and 20 in B"
+    assert (
+        found.headline
+        == "step trace differs first: number of steps of rank 0 is 30 in A and 20 in B"
+    )
 
 
 def warned(tmp_path, *lines, **more):
@@ -530,7 +628,9 @@ def test_metrics_that_stand_still_are_told(tmp_path):
 
 
 def test_evaluations_of_a_part_are_told(tmp_path):
-    assert warned(tmp_path, evaluation(9, seen=2083, of=8332)) == ["val is made of 2,083 of 8,332 samples"]
+    assert warned(tmp_path, evaluation(9, seen=2083, of=8332)) == [
+        "val is made of 2,083 of 8,332 samples"
+    ]
     assert warned(tmp_path, evaluation(9, seen=8332, of=8332)) == []
 
 
@@ -543,14 +643,19 @@ def ranks(tmp_path, values, seen, of=8332):
 
 def test_what_ranks_saw_counts_together_only_where_their_values_were_put_together(tmp_path):
     assert ranks(tmp_path, [1.0, 1.0, 1.0, 1.0], 2083) == []
-    assert ranks(tmp_path, [1.0, 2.0, 3.0, 4.0], 2083) == ["val on rank 0 is made of 2,083 of 8,332 samples"]
-    assert ranks(tmp_path, [1.0, None, None, None], 2083) == ["val on rank 0 is made of 2,083 of 8,332 samples"]
+    assert ranks(tmp_path, [1.0, 2.0, 3.0, 4.0], 2083) == [
+        "val on rank 0 is made of 2,083 of 8,332 samples"
+    ]
+    assert ranks(tmp_path, [1.0, None, None, None], 2083) == [
+        "val on rank 0 is made of 2,083 of 8,332 samples"
+    ]
     assert ranks(tmp_path, [1.0, 1.0, 1.0, 1.0], 2000) == ["val is made of 8,000 of 8,332 samples"]
 
 
 def test_a_loss_that_is_no_number_is_told_and_compared(compare):
     found = compare(
-        {"change": {n: {"loss": "nan"} for n in range(5, 30)}}, change={n: {"loss": "nan"} for n in range(5, 30)}
+        {"change": {n: {"loss": "nan"} for n in range(5, 30)}},
+        change={n: {"loss": "nan"} for n in range(5, 30)},
     )
     assert not found
     assert found.warnings["A"] == ["the loss is not finite from step 5 on"]
@@ -561,7 +666,7 @@ def test_a_loss_that_stands_still_is_told(tmp_path):
     assert warned(tmp_path, change=still) == ["the loss is the same number in all 30 steps"]
 
 
-# ------------------------------------------------------------------------------------------ hostile runs
+# ------------------------------------------------------------------------------------- hostile runs
 
 
 def spoil(run, text):
@@ -582,16 +687,24 @@ def test_a_torn_last_line_is_ignored(tmp_path):
 @pytest.mark.parametrize(
     "text",
     [
-        b"\xff\xfe\n", b"[1, 2]\n", b"7\n", b"[" * 100_000 + b"\n", b'{"kind": 3}\n', b'{"kind": "step"}\n',
-        b'{"kind": "step", "step": -1}\n', b'{"kind": "step", "step": 1e400}\n', b'{"kind": "step", "step": true}\n',
-        b'{"kind": "eval", "name": "x", "step": 1, "values": [1]}\n', b"\0" * 99 + b"\n",
+        b"\xff\xfe\n",
+        b"[1, 2]\n",
+        b"7\n",
+        b"[" * 100_000 + b"\n",
+        b'{"kind": 3}\n',
+        b'{"kind": "step"}\n',
+        b'{"kind": "step", "step": -1}\n',
+        b'{"kind": "step", "step": 1e400}\n',
+        b'{"kind": "step", "step": true}\n',
+        b'{"kind": "eval", "name": "x", "step": 1, "values": [1]}\n',
+        b"\0" * 99 + b"\n",
         b'{"kind": "step", "step": ' + b"9" * 5000 + b"}\n",
         b'{"kind": "note", "said": ' + b"[" * 900 + b"]" * 900 + b"}\n",
         b'{"kind": "end", "step": 1, "status": ' + b"[" * 900 + b"]" * 900 + b"}\n",
         json.dumps(step(30, random={str(n): "r" for n in range(65)})).encode() + b"\n",
         json.dumps(step(30, random={"x" * 1001: "r"})).encode() + b"\n",
     ],
-)  # fmt: skip
+)
 def test_lines_that_nobody_recorded_are_left_out_and_told(tmp_path, text):
     a, b = make_run(tmp_path / "a"), make_run(tmp_path / "b")
     spoil(b, text)
@@ -620,7 +733,8 @@ def test_a_step_costs_no_more_the_more_columns_have_parted():
     parting = Divergence(0, columns=Counted())
     for number in range(50):
         parting.take(
-            step(number, random={"torch": "a", "python": "a"}), step(number, random={"torch": "b", "python": "b"})
+            step(number, random={"torch": "a", "python": "a"}),
+            step(number, random={"torch": "b", "python": "b"}),
         )
     assert [column.name for column in parting.columns] == ["random python", "random torch"]
     assert Counted.walks == 1  # the one above
@@ -629,13 +743,16 @@ def test_a_step_costs_no_more_the_more_columns_have_parted():
 @pytest.mark.parametrize(
     ("limit", "most", "said"),
     [
-        ("_EVALUATIONS", 11, "has more than 11 values of eval"), ("_EVALUATED", 300, "or more than 300 bytes of them"),
-        ("_STEPS", 29, "has more than 29 steps"), ("_STARTS", 100, "has more than 100 bytes of starts"),
+        ("_EVALUATIONS", 11, "has more than 11 values of eval"),
+        ("_EVALUATED", 300, "or more than 300 bytes of them"),
+        ("_STEPS", 29, "has more than 29 steps"),
+        ("_STARTS", 100, "has more than 100 bytes of starts"),
     ],
-)  # fmt: skip
+)
 def test_what_is_held_of_a_run_has_a_limit(tmp_path, monkeypatch, limit, most, said):
     a = make_run(
-        tmp_path / "a", lines=[evaluation(n) | {"values": {"loss": "0x1p0", "each": ["x", "y"]}} for n in range(3)]
+        tmp_path / "a",
+        lines=[evaluation(n) | {"values": {"loss": "0x1p0", "each": ["x", "y"]}} for n in range(3)],
     )
     assert not diff_runs(a, a)
     monkeypatch.setattr(f"datacheck.repro.recorded.{limit}", most)
@@ -646,7 +763,10 @@ def test_what_is_held_of_a_run_has_a_limit(tmp_path, monkeypatch, limit, most, s
 def test_the_name_of_an_evaluation_counts_for_each_of_its_values(tmp_path, monkeypatch):
     """Each that differs is a difference with that name."""
     a = make_run(
-        tmp_path / "a", lines=[evaluation(1) | {"name": "n" * 900, "values": {str(i): "0x1p0" for i in range(100)}}]
+        tmp_path / "a",
+        lines=[
+            evaluation(1) | {"name": "n" * 900, "values": {str(i): "0x1p0" for i in range(100)}}
+        ],
     )
     monkeypatch.setattr("datacheck.repro.recorded._EVALUATED", 100_000)
     assert not diff_runs(a, a)
@@ -660,7 +780,9 @@ def test_a_run_has_a_limit_of_ranks_and_each_is_counted_once(tmp_path, monkeypat
     for rank in range(1, 300):
         shutil.copy(a / "trace-00000.jsonl", a / f"trace-{rank:05}.jsonl")
     world, asked = RecordedRun.world, []
-    monkeypatch.setattr(RecordedRun, "world", property(lambda run: asked.append(run) or world.fget(run)))
+    monkeypatch.setattr(
+        RecordedRun, "world", property(lambda run: asked.append(run) or world.fget(run))
+    )
     diff_runs(a, a)
     assert len(asked) < 30  # each goes over all ranks
     monkeypatch.setattr("datacheck.repro.recorded._MOST_RANKS", 299)
@@ -718,7 +840,9 @@ def test_steps_out_of_order_do_not_hide_what_follows(tmp_path):
     assert not diff_runs(a, b)
 
 
-@pytest.mark.parametrize("numbers", [{5: 900}, {0: 900, 1: 901}, {5: 10**18, 6: 7}, {28: 29}, {12: 2**63}])
+@pytest.mark.parametrize(
+    "numbers", [{5: 900}, {0: 900, 1: 901}, {5: 10**18, 6: 7}, {28: 29}, {12: 2**63}]
+)
 def test_a_damaged_number_of_a_step_hides_nothing_else(tmp_path, numbers):
     change = {old: {"step": new} for old, new in numbers.items()}
     a = make_run(tmp_path / "a")
@@ -732,10 +856,12 @@ def test_a_damaged_step_alone_is_no_other_number_of_steps(tmp_path):
     found = diff_runs(make_run(tmp_path / "a"), make_run(tmp_path / "b", change={5: {"step": 900}}))
     assert not found
     assert (found.code, found.headline) == (
-        2, "equal in what could be compared, 29 steps; not compared: 1 step that one of them lacks",
-    )  # fmt: skip
+        2,
+        "equal in what could be compared, 29 steps; not compared: 1 step that one of them lacks",
+    )
     assert found.warnings["both"] == [
-        "steps that were not compared: 1 only A has; the lines of the other are damaged, or it began elsewhere"
+        "steps that were not compared: 1 only A has; the lines of the other are damaged, or it "
+        "began elsewhere"
     ]
 
 
@@ -743,24 +869,37 @@ def test_a_damaged_step_alone_is_no_other_number_of_steps(tmp_path):
 @given(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 6), max_size=9))
 def test_the_most_lines_that_rise_are_kept(numbers):
     kept = _longest_rise(array("Q", numbers))
-    found = numbers if kept is None else [one for one, take in zip(numbers, kept, strict=True) if take]
-    ways = (way for size in range(len(numbers) + 1) for way in itertools.combinations(numbers, size))
+    found = (
+        numbers if kept is None else [one for one, take in zip(numbers, kept, strict=True) if take]
+    )
+    ways = (
+        way for size in range(len(numbers) + 1) for way in itertools.combinations(numbers, size)
+    )
     assert all(one < other for one, other in itertools.pairwise(found))
-    assert len(found) == max(len(way) for way in ways if all(one < other for one, other in itertools.pairwise(way)))
+    assert len(found) == max(
+        len(way) for way in ways if all(one < other for one, other in itertools.pairwise(way))
+    )
 
 
-DEEP = "[" * 1000 + "]" * 1000  # a reader of JSON takes it, and to compare two of it ends in a RecursionError
+DEEP = (
+    "[" * 1000 + "]" * 1000
+)  # a reader of JSON takes it, and to compare two of it ends in a RecursionError
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        '"step", "step": 30, "loss": DEEP', '"step", "step": 30, "input": DEEP', '"step", "step": 30, "lr": DEEP',
-        '"step", "step": 30, "random": {"torch": DEEP}', '"step", "step": 30, "random": DEEP',
-        '"eval", "step": 30, "name": "val", "values": {"loss": DEEP}', '"eval", "step": 30, "name": DEEP, "values": {}',
-        '"epoch", "epoch": 0, "values": DEEP', '"loader", "unseen": DEEP',
+        '"step", "step": 30, "loss": DEEP',
+        '"step", "step": 30, "input": DEEP',
+        '"step", "step": 30, "lr": DEEP',
+        '"step", "step": 30, "random": {"torch": DEEP}',
+        '"step", "step": 30, "random": DEEP',
+        '"eval", "step": 30, "name": "val", "values": {"loss": DEEP}',
+        '"eval", "step": 30, "name": DEEP, "values": {}',
+        '"epoch", "epoch": 0, "values": DEEP',
+        '"loader", "unseen": DEEP',
     ],
-)  # fmt: skip
+)
 def test_columns_that_are_nested_deep_end_in_no_crash(tmp_path, line):
     a = make_run(tmp_path / "a", end=False)
     b = make_run(tmp_path / "b", end=False, change={29: {"input": "other"}})
@@ -776,11 +915,13 @@ def test_columns_that_are_nested_deep_end_in_no_crash(tmp_path, line):
 @pytest.mark.parametrize(
     "sections",
     [
-        ('"code": {"x": DEEP}', '"code": {"x": "c0"}'), ('"code": {"x": DEEP}', '"code": {"x": DEEP}'),
-        ('"data": {"missing": DEEP}', '"data": {"missing": DEEP}'), ('"native": {"x": {"missing": DEEP}}',) * 2,
+        ('"code": {"x": DEEP}', '"code": {"x": "c0"}'),
+        ('"code": {"x": DEEP}', '"code": {"x": DEEP}'),
+        ('"data": {"missing": DEEP}', '"data": {"missing": DEEP}'),
+        ('"native": {"x": {"missing": DEEP}}',) * 2,
         ('"process": {"volatile": {"pid": DEEP, "host": 1, "time": 1, "seconds": 1}}',) * 2,
     ],
-)  # fmt: skip
+)
 def test_an_environment_that_is_nested_deep_ends_in_no_crash(tmp_path, sections):
     runs = [make_run(tmp_path / str(i)) for i in range(2)]
     for run, section in zip(runs, sections, strict=True):
@@ -791,7 +932,8 @@ def test_an_environment_that_is_nested_deep_ends_in_no_crash(tmp_path, sections)
 
 
 @pytest.mark.parametrize(
-    "value", [None, [], "x", {"data": 3}, {"process": {"env": []}}, {"packages": {"x": 1}}, {"code": []}]
+    "value",
+    [None, [], "x", {"data": 3}, {"process": {"env": []}}, {"packages": {"x": 1}}, {"code": []}],
 )
 def test_an_environment_of_any_shape_ends_in_no_crash(tmp_path, value):
     a, b = make_run(tmp_path / "a"), make_run(tmp_path / "b", env=value)
@@ -822,7 +964,10 @@ def test_a_run_without_its_environment_is_not_equal_to_one_that_has_it(tmp_path,
 
 def test_a_folder_of_runs_is_no_run_and_names_those_in_it(tmp_path):
     first = make_run(tmp_path / "runs/20260101-000000-abcdef")
-    with pytest.raises(UsageError, match=r"runs: no recorded run.* In it are .*/runs/20260101-000000-abcdef: name one"):
+    with pytest.raises(
+        UsageError,
+        match=r"runs: no recorded run.* In it are .*/runs/20260101-000000-abcdef: name one",
+    ):
         diff_runs(first, tmp_path / "runs")
     later = [make_run(tmp_path / f"runs/{name}") for name in ("b1", "b2", "b3", "b4", "b5")]
     with pytest.raises(UsageError) as caught:
@@ -840,7 +985,9 @@ def test_what_is_no_run_is_a_message(tmp_path):
     (nothing / "trace-00000.jsonl").write_bytes(b"")
     with pytest.raises(UsageError, match="nothing can be read"):
         diff_runs(run, nothing)
-    os.mkfifo(tmp_path / "empty/trace-00000.jsonl")  # nobody writes into it: to open it would be to wait
+    os.mkfifo(
+        tmp_path / "empty/trace-00000.jsonl"
+    )  # nobody writes into it: to open it would be to wait
     with pytest.raises(UsageError):
         diff_runs(run, tmp_path / "empty")
 
@@ -857,7 +1004,9 @@ def test_another_version_is_a_message(tmp_path):
 
 def repeats(tmp_path, *finals, each=None):
     return [
-        make_run(tmp_path / f"r{i}", lines=[evaluation(10, loss=each or 1.0), evaluation(20, loss=final)])
+        make_run(
+            tmp_path / f"r{i}", lines=[evaluation(10, loss=each or 1.0), evaluation(20, loss=final)]
+        )
         for i, final in enumerate(finals)
     ]
 
@@ -874,7 +1023,9 @@ def test_a_run_within_the_repeats_and_one_outside(tmp_path):
     assert [one.name for one in found.outside] == ["val loss"]
     assert [(one.at, one.inside) for one in found.each] == [(0, True), (1, False)]
     assert "B lies outside of the 3 repeats in val loss" in found.headline
-    assert "50%" in found.headline  # of four runs of one version each is the highest or the lowest equally often
+    assert (
+        "50%" in found.headline
+    )  # of four runs of one version each is the highest or the lowest equally often
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -905,7 +1056,12 @@ def test_one_run_given_three_times_is_one_repeat(tmp_path):
 
 
 def began(second):
-    volatile = {"pid": 7, "host": "h", "time": f"2026-01-01T00:00:0{second}Z", "seconds": {"code": 0.1}}
+    volatile = {
+        "pid": 7,
+        "host": "h",
+        "time": f"2026-01-01T00:00:0{second}Z",
+        "seconds": {"code": 0.1},
+    }
     return environment(process={"volatile": volatile})
 
 
@@ -924,7 +1080,9 @@ def test_a_copy_of_a_run_is_no_other_repeat(tmp_path):
 def test_a_metric_of_one_repeat_alone_says_nothing(tmp_path):
     runs = repeats(tmp_path, 1.0, 2.0, 3.0)
     make_run(runs[0], lines=[evaluation(10, loss=1.0, rare=5.0), evaluation(20, loss=1.0)])
-    b = make_run(tmp_path / "b", lines=[evaluation(10, loss=1.0, rare=6.0), evaluation(20, loss=2.0)])
+    b = make_run(
+        tmp_path / "b", lines=[evaluation(10, loss=1.0, rare=6.0), evaluation(20, loss=2.0)]
+    )
     found = noise_floor(runs, b)
     assert not found.outside
     assert "val rare: only 1 of 3 repeats have it" in found.warnings["all"]
@@ -941,8 +1099,16 @@ def test_runs_of_unequal_length_are_held_together_where_all_have_come(tmp_path):
     runs = [run("0", 9.0, 5.0, 1.0), run("1", 8.0, 4.0, 1.1), run("2", 8.5, 4.5, 1.2)]
     found = noise_floor(runs, run("b", 8.2, 4.2, steps=20))
     final = {one.name: one for one in found.final}
-    assert (final["val loss"].low, final["val loss"].high, final["val loss"].value) == (4.0, 5.0, 4.2)
-    assert (final["loss"].low, final["loss"].high, final["loss"].value) == (20.0, 20.0, 20.0)  # of step 19
+    assert (final["val loss"].low, final["val loss"].high, final["val loss"].value) == (
+        4.0,
+        5.0,
+        4.2,
+    )
+    assert (final["loss"].low, final["loss"].high, final["loss"].value) == (
+        20.0,
+        20.0,
+        20.0,
+    )  # of step 19
     assert not found.outside
     assert found.warnings["all"] == [
         "val loss: 3 evaluations in A, 2 in B; taken after 2",
@@ -958,16 +1124,23 @@ def test_a_run_that_goes_on_is_held_against_the_repeats_at_its_own_steps(tmp_pat
     whole = [(0, 9.0), (10, 5.0), (20, 1.0)]
     runs = [run(f"{i}", *((step, loss + i / 10) for step, loss in whole)) for i in range(3)]
     found = noise_floor(runs, run("b", (10, 5.1), (20, 1.3), first=10))
-    assert [(one.at, one.low, one.high, one.value) for one in found.each] == [(0, 5.0, 5.2, 5.1), (1, 1.0, 1.2, 1.3)]
+    assert [(one.at, one.low, one.high, one.value) for one in found.each] == [
+        (0, 5.0, 5.2, 5.1),
+        (1, 1.0, 1.2, 1.3),
+    ]
     assert [one.name for one in found.outside] == ["val loss"]
     found = noise_floor(runs, run("later", (25, 1.0), first=10))
     assert "val loss" not in {one.name for one in found.final}
-    assert "val loss: 3 evaluations in A, 1 in B; they have no step in common" in found.warnings["all"]
+    assert (
+        "val loss: 3 evaluations in A, 1 in B; they have no step in common" in found.warnings["all"]
+    )
 
 
 def test_epochs_of_another_length_are_held_together_by_their_number(tmp_path):
     def run(name, *evaluations):
-        return make_run(tmp_path / name, lines=[evaluation(step, loss=loss) for step, loss in evaluations])
+        return make_run(
+            tmp_path / name, lines=[evaluation(step, loss=loss) for step, loss in evaluations]
+        )
 
     runs = [run(f"{i}", (10, 9.0 + i), (20, 5.0 + i), (30, 1.0 + i)) for i in range(3)]
     found = noise_floor(runs, run("b", (5, 9.5), (10, 5.5), (16, 50.0)))  # twice the batch
@@ -996,7 +1169,7 @@ def test_repeats_that_are_not_finite_say_nothing(tmp_path):
     assert not found.outside
 
 
-# ------------------------------------------------------------------------------------------ the command
+# -------------------------------------------------------------------------------------- the command
 
 
 def call(*words):
@@ -1032,7 +1205,9 @@ def test_the_command_takes_repeats_before_the_dashes(tmp_path):
     assert json.loads(run.output)["enough"] is True
 
 
-@pytest.mark.parametrize("words", [["a"], ["a", "b", "c"], ["a", "--"], ["a", "b", "--", "c", "d"], []])
+@pytest.mark.parametrize(
+    "words", [["a"], ["a", "b", "c"], ["a", "--"], ["a", "b", "--", "c", "d"], []]
+)
 def test_a_wrong_number_of_runs_is_a_wrong_request(words):
     assert call(*words).exit_code == 2
 
@@ -1046,7 +1221,10 @@ def test_a_name_that_a_terminal_would_act_on_is_spelled_out(tmp_path):
 def test_digests_of_data_are_shown_whole(compare):
     a, b = ({"a": {"kind": "folder", "digest": mark * 32}} for mark in "12")
     found = compare({"env": environment(data=a)}, env=environment(data=b))
-    assert found.headline == f"data differs first: a is digest {'1' * 32} in A and digest {'2' * 32} in B"
+    assert (
+        found.headline
+        == f"data differs first: a is digest {'1' * 32} in A and digest {'2' * 32} in B"
+    )
     found = compare({"env": environment(data=a)}, env=environment(data={}))
     assert found.headline == f"data differs first: a is folder {'1' * 32} in A and none in B"
 
@@ -1095,10 +1273,14 @@ def test_what_only_one_of_both_recorded_is_not_called_equal(tmp_path, change, li
     found, turned = diff_runs(one, other), diff_runs(other, one)
     assert found.lacks == lacks
     names = str.maketrans("AB", "BA")
-    assert turned.lacks == sorted((said.translate(names) for said in lacks), key=lambda said: said[-5])
+    assert turned.lacks == sorted(
+        (said.translate(names) for said in lacks), key=lambda said: said[-5]
+    )
     for one in (found, turned):
         assert (bool(one), one.code) == (False, 2 if lacks else 0)
-        assert not lacks or one.headline.startswith("equal in what could be compared, 30 steps; not compared: ")
+        assert not lacks or one.headline.startswith(
+            "equal in what could be compared, 30 steps; not compared: "
+        )
 
 
 def test_evaluations_before_the_later_run_began_are_not_missed(tmp_path):

@@ -30,7 +30,12 @@ print([said == word for said, word in zip(masked(words), words)])
 def test_long_words_of_a_command_line_are_read_once(repository):
     env = os.environ | {"PYTHONPATH": str(repository)}
     done = subprocess.run(
-        [sys.executable, "-c", LONG, str(MANY)], env=env, capture_output=True, text=True, timeout=LIMIT_S, check=True
+        [sys.executable, "-c", LONG, str(MANY)],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=True,
     )
     assert done.stdout.strip() == str([True] * 9)
 
@@ -46,9 +51,41 @@ _LONG = re.compile(r"(?=[^/\s]*[a-z])(?=[^/\s]*[A-Z])(?=[^/\s]*[0-9])[A-Za-z0-9+
 _PAIR = re.compile(r"([A-Za-z_][\w.-]*)[\"']?\s*[:=](?!//)")
 
 PIECES = [
-    "a", "Z", "7", "é", "_", "-", ".", "/", "//", "://", ":", "=", "@", " ", "\n", '"', "'", ",", "{", "?", "&", "+",
-    "token", "password", "api_key", "pass", "user", "http", "key", "lr", "x" * 20, "Xy7-" * 6, "0" * 32, "B" * 16,
-]  # fmt: skip
+    "a",
+    "Z",
+    "7",
+    "é",
+    "_",
+    "-",
+    ".",
+    "/",
+    "//",
+    "://",
+    ":",
+    "=",
+    "@",
+    " ",
+    "\n",
+    '"',
+    "'",
+    ",",
+    "{",
+    "?",
+    "&",
+    "+",
+    "token",
+    "password",
+    "api_key",
+    "pass",
+    "user",
+    "http",
+    "key",
+    "lr",
+    "x" * 20,
+    "Xy7-" * 6,
+    "0" * 32,
+    "B" * 16,
+]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -66,9 +103,19 @@ def test_what_was_hidden_stays_hidden_and_nothing_else_is(seed):
 
 @pytest.mark.parametrize(
     "word",
-    ["1token=x", "-9.password:x", "étoken=x", '{"a-b.token" : 1}', "n" * 100 + "_password=x", "x://u@h", "x://u:p/q@h",
-     "a@b://u:p@h", "Ab0" + "-" * 32, "-" * 32 + ",aB0"],
-)  # fmt: skip
+    [
+        "1token=x",
+        "-9.password:x",
+        "étoken=x",
+        '{"a-b.token" : 1}',
+        "n" * 100 + "_password=x",
+        "x://u@h",
+        "x://u:p/q@h",
+        "a@b://u:p@h",
+        "Ab0" + "-" * 32,
+        "-" * 32 + ",aB0",
+    ],
+)
 def test_what_a_shorter_pattern_would_miss(word):
     assert secret("", word)
     assert word not in masked(["x", word])

@@ -56,20 +56,26 @@ def trainer_of(folder, callback, kind=Trainer, model=None, **more):
     torch.manual_seed(0)
     quiet = {"report_to": [], "disable_tqdm": True, "use_cpu": True, "logging_strategy": "no"}
     more = {"num_train_epochs": 2, "save_strategy": "no"} | more
-    args = TrainingArguments(output_dir=str(folder / "out"), per_device_train_batch_size=4, **quiet, **more)
-    return kind(model=model or Line(Config()), args=args, train_dataset=rows(), callbacks=[callback])
+    args = TrainingArguments(
+        output_dir=str(folder / "out"), per_device_train_batch_size=4, **quiet, **more
+    )
+    return kind(
+        model=model or Line(Config()), args=args, train_dataset=rows(), callbacks=[callback]
+    )
 
 
 def steps(path):
     return list(read_run(path).traces[0].of("step"))
 
 
-# ------------------------------------------------------------------------------------------ what fails, and copies
+# --------------------------------------------------------------------------- what fails, and copies
 
 
 def test_a_batch_size_that_is_tried_again_is_a_run_of_its_own(tmp_path):
     model = Line(Config(), fails=2)
-    trainer_of(tmp_path, TrainerRecorder(tmp_path, name="a"), model=model, auto_find_batch_size=True).train()
+    trainer_of(
+        tmp_path, TrainerRecorder(tmp_path, name="a"), model=model, auto_find_batch_size=True
+    ).train()
     first, second = read_run(tmp_path / "a"), read_run(tmp_path / "a-2")
     assert (first.steps, first.ended) == ({0: 2}, {0: "Exception"})
     sizes = [len(x) for x in model.given[3:]]  # transformers takes a tenth off: 3 of 12 samples
@@ -79,7 +85,9 @@ def test_a_batch_size_that_is_tried_again_is_a_run_of_its_own(tmp_path):
 
 
 def test_a_training_that_is_begun_again_after_an_exception_writes_each_batch_once(tmp_path):
-    trainer = trainer_of(tmp_path, TrainerRecorder(tmp_path, name="a"), model=Line(Config(), fails=4))
+    trainer = trainer_of(
+        tmp_path, TrainerRecorder(tmp_path, name="a"), model=Line(Config(), fails=4)
+    )
     with pytest.raises(RuntimeError, match="out of memory"):
         trainer.train()
     trainer.train()
@@ -127,7 +135,7 @@ def test_replicas_of_the_model_write_no_lines_of_their_own_and_that_is_said(tmp_
     assert "nn.DataParallel calls copies of it" in note
 
 
-# ------------------------------------------------------------------------------------------ going on from a checkpoint
+# ----------------------------------------------------------------------- going on from a checkpoint
 
 
 def digests(given):
@@ -148,10 +156,14 @@ def test_a_training_that_goes_on_within_an_epoch_has_the_indices_of_its_batches(
     later.train(resume_from_checkpoint=str(tmp_path / f"out/checkpoint-{saved}"))
     one, other = steps(tmp_path / "whole"), steps(tmp_path / "later")
     assert [line.get("indices") for line in one] == digests(whole.model.given)
-    assert [(line["step"], line["epoch"]) for line in other] == [(i, i // 3) for i in range(first, 9)]
+    assert [(line["step"], line["epoch"]) for line in other] == [
+        (i, i // 3) for i in range(first, 9)
+    ]
     next_epoch = -(-first // 3) * 3
     seen = digests(later.model.given)
-    assert [line.get("indices") for line in other] == [None] * (next_epoch - first) + seen[next_epoch - first :]
+    assert [line.get("indices") for line in other] == [None] * (next_epoch - first) + seen[
+        next_epoch - first :
+    ]
     assert "goes on within an epoch" in read_run(tmp_path / "later").notes[-1]
 
 

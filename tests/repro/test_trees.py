@@ -8,15 +8,21 @@ from datacheck.repro.values import TreeDiff, tree_diff
 
 NAMES = st.sampled_from(["a/1", "a/2", "a/3", "b/1", "b/2", "c", "d", "e"])
 TREES = st.dictionaries(NAMES, st.integers(0, 5))  # few contents: many names have the same one
-DISTINCT = st.lists(NAMES, unique=True).map(lambda names: {name: number for number, name in enumerate(names)})
+DISTINCT = st.lists(NAMES, unique=True).map(
+    lambda names: {name: number for number, name in enumerate(names)}
+)
 
 
 def places(found):
     """Every name with each place in which it stands."""
     return [
-        *found.added, *found.removed, *found.changed, *found.reordered,
-        *(name for pair in found.renamed for name in pair), *(name for pair in found.swapped for name in pair),
-    ]  # fmt: skip
+        *found.added,
+        *found.removed,
+        *found.changed,
+        *found.reordered,
+        *(name for pair in found.renamed for name in pair),
+        *(name for pair in found.swapped for name in pair),
+    ]
 
 
 @settings(max_examples=400, deadline=None)
@@ -42,7 +48,9 @@ def test_each_place_says_what_is_true(one, other):
     for left, right in found.swapped:
         assert left < right
         assert (one[left], one[right]) == (other[right], other[left])
-    assert all(other[name] == one[before] != other.get(before) for name, before in found.reordered.items())
+    assert all(
+        other[name] == one[before] != other.get(before) for name, before in found.reordered.items()
+    )
     assert len(set(found.reordered.values())) == len(found.reordered)
     assert all(other[name] == one[had] for name, had in found.copies.items())
     assert found.copies.keys() <= {*found.added, *found.changed}
@@ -87,7 +95,11 @@ def test_of_different_contents_a_permutation_is_told_as_cycles(tree, data):
     names = sorted(tree)
     goal = dict(zip(names, data.draw(st.permutations(names)), strict=True))
     found = tree_diff(tree, {name: tree[goal[name]] for name in names})
-    pairs = {tuple(sorted((name, goal[name]))) for name in names if goal[goal[name]] == name != goal[name]}
+    pairs = {
+        tuple(sorted((name, goal[name])))
+        for name in names
+        if goal[goal[name]] == name != goal[name]
+    }
     assert set(found.swapped) == pairs
     assert found.reordered == {n: goal[n] for n in names if goal[n] != n and goal[goal[n]] != n}
     assert (found.added, found.removed, found.changed, found.renamed) == ([], [], [], [])
@@ -117,7 +129,11 @@ def test_a_copy_over_another_file_is_a_change_that_says_of_what(copied):
 def test_a_name_that_is_too_long_to_be_repeated_is_no_origin_of_copies():
     """It was written for each copy: 2,000 files that have the content of a name of 1.5 MB took 3 GB."""
     copies = {"b": 1, "c": 1}
-    assert tree_diff({"a" * 4096: 1}, {"a" * 4096: 1} | copies).copies == dict.fromkeys(copies, "a" * 4096)
+    assert tree_diff({"a" * 4096: 1}, {"a" * 4096: 1} | copies).copies == dict.fromkeys(
+        copies, "a" * 4096
+    )
     found = tree_diff({"a" * 4097: 1}, {"a" * 4097: 1} | copies)
     assert (found.added, found.copies) == (["b", "c"], {})
-    assert tree_diff({"a" * 4097: 1, "z": 1}, {"a" * 4097: 1, "z": 1} | copies).copies == dict.fromkeys(copies, "z")
+    assert tree_diff(
+        {"a" * 4097: 1, "z": 1}, {"a" * 4097: 1, "z": 1} | copies
+    ).copies == dict.fromkeys(copies, "z")

@@ -38,7 +38,7 @@ def digest_of(batch, samples=None):
     return digest_batch(batch, samples)[0].text()
 
 
-# ------------------------------------------------------------------------------------------ configurations
+# ----------------------------------------------------------------------------------- configurations
 
 
 def models(error):
@@ -77,12 +77,16 @@ def test_a_serializer_that_fails_ends_no_training(tmp_path):
 # ------------------------------------------------------------------------------------------ numbers
 
 
-@pytest.mark.parametrize("whole", [int, np.int64, np.uint8, torch.tensor], ids=["int", "int64", "uint8", "tensor"])
+@pytest.mark.parametrize(
+    "whole", [int, np.int64, np.uint8, torch.tensor], ids=["int", "int64", "uint8", "tensor"]
+)
 def test_whole_numbers_of_any_library_are_taken(tmp_path, whole):
     with Recorder(tmp_path, name="x", every=whole(2), first_step=whole(7)) as recorder:
         recorder.step(torch.zeros(2), 1.0, epoch=whole(3))
         recorder.evaluation("val", {"loss": np.float32(0.5)}, seen=whole(4), of=whole(5))
-        recorder.evaluation("val", {"loss": 0.5}, seen=torch.tensor([9]), of=1)  # one index, not nine samples
+        recorder.evaluation(
+            "val", {"loss": 0.5}, seen=torch.tensor([9]), of=1
+        )  # one index, not nine samples
     (step,), (one, other) = lines(recorder), lines(recorder, "eval")
     assert (step["step"], step["epoch"]) == (7, 3)
     assert (one["seen"], one["of"], one["epoch"]) == (4, 5, 3)
@@ -107,7 +111,11 @@ def test_an_epoch_of_numpy_is_that_of_the_pass():
 
     loader = DataLoader(TensorDataset(torch.arange(4)), 2, sampler=Order(range(4)))
     watch = SamplerObserver(
-        type("Loader", (), {"batch_sampler": None, "sampler": loader.sampler, "batch_size": np.int64(2)})
+        type(
+            "Loader",
+            (),
+            {"batch_sampler": None, "sampler": loader.sampler, "batch_size": np.int64(2)},
+        )
     )
     next(iter(loader.sampler))
     assert watch.take()[0] == 5
@@ -115,7 +123,10 @@ def test_an_epoch_of_numpy_is_that_of_the_pass():
 
 
 def test_numbers_beyond_float64_in_a_configuration_are_written():
-    one, other = (resolve_config({"x": np.longdouble(1) / np.longdouble(d), "z": np.clongdouble(d)}) for d in (3, 7))
+    one, other = (
+        resolve_config({"x": np.longdouble(1) / np.longdouble(d), "z": np.clongdouble(d)})
+        for d in (3, 7)
+    )
     assert json.dumps(one) != json.dumps(other)
 
 
@@ -148,7 +159,9 @@ PAIRS = {
 }
 
 
-@pytest.mark.filterwarnings("ignore")  # of PyTorch: nested, sparse and quantized tensors are not finished
+@pytest.mark.filterwarnings(
+    "ignore"
+)  # of PyTorch: nested, sparse and quantized tensors are not finished
 @pytest.mark.parametrize("kind", PAIRS)
 def test_tensors_of_any_kind_are_digested_by_their_values(tmp_path, kind):
     make, one, other = PAIRS[kind]
@@ -162,7 +175,9 @@ def test_tensors_of_any_kind_are_digested_by_their_values(tmp_path, kind):
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_scale_of_a_quantized_tensor_is_a_part_of_its_value():
-    assert digest_of(quantized([1.0], 0.5)) != digest_of(quantized([0.5], 0.25))  # both hold the integer 2
+    assert digest_of(quantized([1.0], 0.5)) != digest_of(
+        quantized([0.5], 0.25)
+    )  # both hold the integer 2
 
 
 @pytest.mark.filterwarnings("ignore")  # as above; PyTorch says it once in a process
@@ -212,7 +227,10 @@ def test_what_has_no_values_ends_no_training(tmp_path, value):
     with Recorder(tmp_path) as recorder:
         recorder.step({"x": torch.ones(4, 2), "other": value}, 1.0)
     (note,) = lines(recorder, "note")
-    assert note["said"] == f"batches hold values of type {type(value).__name__}, of which only the type is digested"
+    assert (
+        note["said"]
+        == f"batches hold values of type {type(value).__name__}, of which only the type is digested"
+    )
     assert lines(recorder)[0]["samples"] == 4
 
 
@@ -229,9 +247,15 @@ def test_what_numpy_holds_as_pointers_is_told_by_its_type(tmp_path, kind):
     with Recorder(tmp_path, config={"x": value}) as recorder:
         recorder.step({"x": torch.ones(4, 2), "other": value}, 1.0)
     (note,) = lines(recorder, "note")
-    assert note["said"] == f"batches hold values of type {type(value).__name__}, of which only the type is digested"
+    assert (
+        note["said"]
+        == f"batches hold values of type {type(value).__name__}, of which only the type is digested"
+    )
     one, other = POINTERS["structured"].copy(), POINTERS["structured"].copy()
-    one["name"], other["name"] = [str(i) * 40 for i in range(4)], ["".join([str(i)] * 40) for i in range(4)]
+    one["name"], other["name"] = (
+        [str(i) * 40 for i in range(4)],
+        ["".join([str(i)] * 40) for i in range(4)],
+    )
     assert digest_of(one) == digest_of(other)  # equal texts, which lie elsewhere
     assert digest_of(one[0]) == digest_of(other[0])
     assert resolve_config(one) == resolve_config(other)
@@ -243,7 +267,7 @@ def test_the_order_of_keys_depends_on_the_batch_alone():
     assert digest_of({1: one, "1": other}) != digest_of({1: other, "1": one})
 
 
-# ------------------------------------------------------------------------------------------ samplers
+# ----------------------------------------------------------------------------------------- samplers
 
 
 def test_a_watched_sampler_is_pickled_and_copied_as_what_it_was():
@@ -311,7 +335,11 @@ def test_gradients_that_a_framework_had_read_are_not_written_twice(tmp_path):
 def test_the_norm_of_large_tensors_is_the_same_on_any_number_of_threads(layout):
     generator, before = torch.Generator().manual_seed(3), torch.get_num_threads()
     large = torch.randn(300, 8, 9, 9, generator=generator).contiguous(memory_format=layout)
-    few = [large, torch.randn(1 << 17, generator=generator), torch.randn(5, generator=generator).to(torch.bfloat16)]
+    few = [
+        large,
+        torch.randn(1 << 17, generator=generator),
+        torch.randn(5, generator=generator).to(torch.bfloat16),
+    ]
     expected = np.sqrt(sum(float((one.double() ** 2).sum()) for one in few))
     try:
         found = []
@@ -340,7 +368,10 @@ class Operations(TorchDispatchMode):
     ("large", "how"),
     [
         (torch.ones(256, 1024), "linalg_vector_norm"),
-        (torch.ones(64, 64, 9, 9).contiguous(memory_format=torch.channels_last), "linalg_vector_norm"),
+        (
+            torch.ones(64, 64, 9, 9).contiguous(memory_format=torch.channels_last),
+            "linalg_vector_norm",
+        ),
         (torch.ones(256, 1024).t(), "_foreach_norm"),  # a row is spread over all of it
         (torch.ones(1, 1024).expand(256, 1024), "linalg_vector_norm"),
         (torch.ones(256, 1).expand(256, 1024), "linalg_vector_norm"),
@@ -377,6 +408,16 @@ def test_a_sampler_that_lets_nobody_look_on_ends_no_training(tmp_path):
         with Recorder(tmp_path, name=name, loader=loader) as recorder:
             for (one,) in loader:
                 recorder.step(one, 1.0)
-        told = [json.loads(line) for line in (recorder.path / "trace-00000.jsonl").read_text().splitlines()]
-        assert [line["kind"] for line in told] == ["start", "loader", "step", "step", "epoch", "end"]
+        told = [
+            json.loads(line)
+            for line in (recorder.path / "trace-00000.jsonl").read_text().splitlines()
+        ]
+        assert [line["kind"] for line in told] == [
+            "start",
+            "loader",
+            "step",
+            "step",
+            "epoch",
+            "end",
+        ]
         assert "cannot be watched" in told[1]["unseen"]

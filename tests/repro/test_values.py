@@ -15,7 +15,9 @@ from datacheck.repro.tensors import digest_batch
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """The environment is captured by tests of its own."""
-    monkeypatch.setattr("datacheck.repro.captures.capture", lambda data=(): {"data": {"cloud": "0"}})
+    monkeypatch.setattr(
+        "datacheck.repro.captures.capture", lambda data=(): {"data": {"cloud": "0"}}
+    )
 
 
 def ragged(rows):
@@ -48,7 +50,10 @@ def test_a_value_of_a_ragged_field_is_no_other_order(tmp_path):
 
 @pytest.mark.parametrize(
     ("order", "said"),
-    [([[5, 1, 2], [3, 4, 0]], "the samples of the epoch are the same"), ([[0, 1, 9], [3, 4, 5]], "other samples")],
+    [
+        ([[5, 1, 2], [3, 4, 0]], "the samples of the epoch are the same"),
+        ([[0, 1, 9], [3, 4, 5]], "other samples"),
+    ],
 )
 def test_other_indices_of_ragged_batches_are_told_by_their_set(tmp_path, order, said):
     one = record(tmp_path, "one", [(rows, ragged(rows)) for rows in [[0, 1, 2], [3, 4, 5]]])
@@ -84,12 +89,20 @@ def test_nothing_stands_for_samples_where_a_tensor_is_not_told_by_sample(kind):
 @pytest.mark.parametrize("empty", [torch.zeros(0, 3), np.zeros((0, 2))])
 def test_a_part_without_values_is_no_hindrance(empty):
     x = torch.tensor([[1.0], [2.0]])
-    assert sums([{"x": x, "none": empty}], 2) == sums([{"x": x.flip(0), "none": empty}], 2) is not None
+    assert (
+        sums([{"x": x, "none": empty}], 2) == sums([{"x": x.flip(0), "none": empty}], 2) is not None
+    )
 
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("pick up", "put down"), (0.5, 0.25), (torch.tensor(1.0), torch.tensor(2.0)), (b"a", b"b"), (None, 0)],
+    [
+        ("pick up", "put down"),
+        (0.5, 0.25),
+        (torch.tensor(1.0), torch.tensor(2.0)),
+        (b"a", b"b"),
+        (None, 0),
+    ],
 )
 def test_numbers_and_texts_of_a_batch_belong_to_its_samples(one, other):
     x = torch.tensor([[1.0], [2.0], [3.0], [4.0]])
@@ -104,7 +117,12 @@ def test_texts_that_changed_places_are_other_values():
     assert sums([{"x": x, "text": ["a", "b"]}], 2) != sums([{"x": x, "text": ["b", "a"]}], 2)
 
 
-TURNS = {"half a turn about z": [-1, -1, 1], "mirrored in y": [1, -1, 1], "turned in a plane": [-1, -1], "y": [1, -1]}
+TURNS = {
+    "half a turn about z": [-1, -1, 1],
+    "mirrored in y": [1, -1, 1],
+    "turned in a plane": [-1, -1],
+    "y": [1, -1],
+}
 
 
 @pytest.mark.parametrize("kind", ["<f8", "<f4", ">f8"])
@@ -119,7 +137,9 @@ def test_signs_that_change_in_pairs_are_no_other_order(tmp_path, kind, turn):
     assert found.first.name == "step trace"
     assert "the values of the batch of the same samples differ" in found.meaning
     again = [(rows, points[rows]) for rows in ([3, 1, 5], [0, 4, 2])]
-    lines = [next(read_run(one).traces[0].of("epoch")) for one in (one, record(tmp_path, "again", again))]
+    lines = [
+        next(read_run(one).traces[0].of("epoch")) for one in (one, record(tmp_path, "again", again))
+    ]
     assert lines[0]["values"] == lines[1]["values"]
 
 

@@ -25,7 +25,9 @@ class Files(Dataset):
         names = os.listdir(folder)
         if asked.get("listed") == "reversed":  # as another file system gives them
             names = sorted(names, reverse=True)
-        self.paths = [Path(folder) / name for name in (names if asked.get("listed") else sorted(names))]
+        self.paths = [
+            Path(folder) / name for name in (names if asked.get("listed") else sorted(names))
+        ]
         self.noise, self.epochs = asked.get("noise", False), asked.get("epochs", "none")
         self.epoch = torch.zeros(1).share_memory_() if self.epochs == "shared" else torch.zeros(1)
 
@@ -43,15 +45,23 @@ class Files(Dataset):
 
 def loader_of(asked):
     data = Files(asked["data"], asked)
-    workers = {"num_workers": asked["workers"], "persistent_workers": True} if asked.get("workers") else {}
+    workers = (
+        {"num_workers": asked["workers"], "persistent_workers": True}
+        if asked.get("workers")
+        else {}
+    )
     return data, DataLoader(data, 20, shuffle=asked.get("shuffle", True), **workers)
 
 
 def optimizer_of(model, asked):
-    optimizer = torch.optim.SGD(model.parameters(), lr=asked.get("lr", 0.01), momentum=asked.get("momentum", 0.9))
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=asked.get("lr", 0.01), momentum=asked.get("momentum", 0.9)
+    )
     if "buffer" in asked:
         for parameter in model.parameters():
-            optimizer.state[parameter]["momentum_buffer"] = torch.full_like(parameter, asked["buffer"])
+            optimizer.state[parameter]["momentum_buffer"] = torch.full_like(
+                parameter, asked["buffer"]
+            )
     return optimizer
 
 
@@ -61,9 +71,15 @@ def train(asked):
     optimizer = optimizer_of(model, asked)
     step = 0
     with Recorder(
-        asked["runs"], name=asked["name"], config={"lr": asked.get("lr", 0.01)}, model=model, optimizer=optimizer,
-        loader=loader, data=[asked["data"]], every=asked.get("every", 10),
-    ) as recorder:  # fmt: skip
+        asked["runs"],
+        name=asked["name"],
+        config={"lr": asked.get("lr", 0.01)},
+        model=model,
+        optimizer=optimizer,
+        loader=loader,
+        data=[asked["data"]],
+        every=asked.get("every", 10),
+    ) as recorder:
         for epoch in range(asked.get("passes", 2)):
             data.epoch.fill_(epoch)
             for x, y in loader:
@@ -91,7 +107,9 @@ def started(asked, folder, modules, log):
     """
     forkserver = multiprocessing.get_context("forkserver")
     forkserver.set_forkserver_preload(["tests.repro.train"])
-    process = forkserver.Process(target=_in_fork, args=(asked, str(folder), [*map(str, modules)], str(log)))
+    process = forkserver.Process(
+        target=_in_fork, args=(asked, str(folder), [*map(str, modules)], str(log))
+    )
     process.start()
     return process
 

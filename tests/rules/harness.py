@@ -1,23 +1,26 @@
 """A scan without files: samples written in a compact YAML, measured in blocks, judged by the whole catalogue.
 
-A sample is a mapping of fields; ``n`` repeats it, ``key``, ``file``, ``split``, ``group``, ``facts`` and
-``unreadable`` say the rest. A value is a number, a list, a text, ``{json: ...}``, or one of the makers:
+A sample is a mapping of fields; ``n`` repeats it, ``key``, ``file``, ``split``, ``group``,
+``facts`` and ``unreadable`` say the rest. A value is a number, a list, a text, ``{json: ...}``, or
+one of the makers:
 
     {normal: shape, scale}  {box: [P, 3], size, at}  {full: shape, value}  {choice: shape, among}
-    {ramp: [T, k], to, moves, clip}: waves of that amplitude; only the first `moves` steps move; cut at +-`clip`
-    {walk: shape, lag, scale, at}: sums of what {normal: shape} gives, so many steps later, from `at` on
-    {hand: unit factor, root, flip, order, scale, copies}: joints of the MANO hand in HO3D order
-    {film: T, stops}: pictures [T, 4, 4, 3] that all differ; from step `stops` on they are one
-    {view: P, pose: true, inverted, aside}: a cloud of one scene in a camera's own frame, or that camera's pose in the
+    {ramp: [T, k], to, moves, clip}: waves of that amplitude; only the first `moves` steps move; cut
+    at +-`clip` {walk: shape, lag, scale, at}: sums of what {normal: shape} gives, so many steps
+    later, from `at` on {hand: unit factor, root, flip, order, scale, copies}: joints of the MANO
+    hand in HO3D order {film: T, stops}: pictures [T, 4, 4, 3] that all differ; from step `stops` on
+    they are one {view: P, pose: true, inverted, aside}: a cloud of one scene in a camera's own
+    frame, or that camera's pose in the
         world (4 x 4); a function of the sample's number, so that both agree
-    {standing: size, above}: the pose (7) of a box of that diagonal, turned about z, on the floor or above it
-    {picture: side, turned}: a bright sky over dark ground, uint8
+    {standing: size, above}: the pose (7) of a box of that diagonal, turned about z, on the floor or
+    above it {picture: side, turned}: a bright sky over dark ground, uint8
     {room: P}: points on floor, ceiling and walls of a room, z up
-    {arm: T, shift, jump}: a Panda's seven joints in motion, radians; the first one moved or jumping by so much
-    {circle: [T, k]}: angles that go round once, wrapped into -pi..pi
+    {arm: T, shift, jump}: a Panda's seven joints in motion, radians; the first one moved or jumping
+    by so much {circle: [T, k]}: angles that go round once, wrapped into -pi..pi
     {directions: N, length}: random vectors of that length
     {turns: N, scale, order}: random quaternions, w x y z
-    {grasps: N, at, order}: position and quaternion (w x y z) of grippers whose z axis points at `at`
+    {grasps: N, at, order}: position and quaternion (w x y z) of grippers whose z axis points at
+    `at`
 
 ``dtype`` casts. Values differ from sample to sample and are the same in every run.
 """
@@ -55,7 +58,9 @@ def schema_of(text: str | dict[str, Any]) -> Schema:
 def view(number, count, pose=False, inverted=False, aside=0.0):
     """Return the pose of camera `number`, or what it sees of the one scene there is, in its own frame."""
     around = 0.7 * number
-    eye = (1.5 + 0.3 * (number % 3)) * np.array([np.cos(around), np.sin(around), 0.9 * np.sin(1.9 * number)])
+    eye = (1.5 + 0.3 * (number % 3)) * np.array(
+        [np.cos(around), np.sin(around), 0.9 * np.sin(1.9 * number)]
+    )
     z = -eye / np.linalg.norm(eye)
     x = np.cross(z, [0, 0, 1.0])
     x /= np.linalg.norm(x)
@@ -133,7 +138,9 @@ def hand(rng, frames=1, root=(0.1, 0.05, -0.6), order=None, scale=1.0):
     elif order == "chains":
         joints[:, [7, 8, 9, 10, 11, 12]] = joints[:, [10, 11, 12, 7, 8, 9]]
     elif order == "openpose":
-        joints = joints[:, [0, 13, 14, 15, 16, 1, 2, 3, 17, 4, 5, 6, 18, 10, 11, 12, 19, 7, 8, 9, 20]]
+        joints = joints[
+            :, [0, 13, 14, 15, 16, 1, 2, 3, 17, 4, 5, 6, 18, 10, 11, 12, 19, 7, 8, 9, 20]
+        ]
     return joints
 
 
@@ -149,7 +156,16 @@ PANDA = (0.0, -0.16, 0.0, -2.44, 0.0, 2.23, 0.79)
 def standing(rng, size, above=0.0):
     """Return float64 (7): position and quaternion (w x y z) of a cube that stands on z = 0."""
     half = rng.uniform(-1.5, 1.5)
-    return np.array([*rng.uniform(-0.3, 0.3, 2), size / np.sqrt(3) / 2 + above, np.cos(half), 0, 0, np.sin(half)])
+    return np.array(
+        [
+            *rng.uniform(-0.3, 0.3, 2),
+            size / np.sqrt(3) / 2 + above,
+            np.cos(half),
+            0,
+            0,
+            np.sin(half),
+        ]
+    )
 
 
 def picture(rng, side, turned=False):
@@ -199,21 +215,37 @@ def grasps(rng, count, at=(0.0, 0.0, 0.0), order="wxyz"):
     away = rng.standard_normal((count, 3))
     away /= np.linalg.norm(away, axis=1)[:, None]
     z = -away
-    q = np.stack([1 + z[:, 2], -z[:, 1], z[:, 0], np.zeros(count)], axis=1)  # takes +z to where it points
+    q = np.stack(
+        [1 + z[:, 2], -z[:, 1], z[:, 0], np.zeros(count)], axis=1
+    )  # takes +z to where it points
     roll = rng.uniform(0, np.pi, count)
     w, x, y, _ = q.T
     c, s = np.cos(roll), np.sin(roll)
     q = np.stack([w * c, x * c + y * s, y * c - x * s, w * s], axis=1)
     q /= np.linalg.norm(q, axis=1)[:, None]
-    return np.concatenate([np.array(at) + 0.2 * away, q if order == "wxyz" else np.roll(q, -1, axis=1)], axis=1)
+    return np.concatenate(
+        [np.array(at) + 0.2 * away, q if order == "wxyz" else np.roll(q, -1, axis=1)], axis=1
+    )
 
 
 MAKERS = {
-    "picture": picture, "room": room, "standing": standing,
-    "arm": arm, "circle": circle, "directions": directions, "turns": turns, "grasps": grasps,
-    "normal": _normal, "box": _box, "choice": _choice, "ramp": _ramp, "walk": _walk, "film": _film, "hand": _hand,
+    "picture": picture,
+    "room": room,
+    "standing": standing,
+    "arm": arm,
+    "circle": circle,
+    "directions": directions,
+    "turns": turns,
+    "grasps": grasps,
+    "normal": _normal,
+    "box": _box,
+    "choice": _choice,
+    "ramp": _ramp,
+    "walk": _walk,
+    "film": _film,
+    "hand": _hand,
     "full": lambda rng, shape, value: np.full(shape, value, dtype=np.float32),
-}  # fmt: skip
+}
 _WORDS = {"n", "key", "file", "split", "group", "facts", "unreadable"}
 
 
@@ -227,10 +259,19 @@ def pieces_of(samples: list[dict[str, Any]]) -> list[tuple[str, Piece | str]]:
             if "unreadable" in sample:
                 found.append((sample.get("split", ""), f"{key}\0{sample['unreadable']}"))
                 continue
-            fields = {name: value_of(said, number) for name, said in sample.items() if name not in _WORDS}
-            facts = {"id": key} | {name: value_of(v, number) for name, v in sample.get("facts", {}).items()}
+            fields = {
+                name: value_of(said, number) for name, said in sample.items() if name not in _WORDS
+            }
+            facts = {"id": key} | {
+                name: value_of(v, number) for name, v in sample.get("facts", {}).items()
+            }
             origin = Origin(sample.get("file", key))
-            found.append((sample.get("split", ""), Piece(key, fields, origin, sample.get("group", ""), facts)))
+            found.append(
+                (
+                    sample.get("split", ""),
+                    Piece(key, fields, origin, sample.get("group", ""), facts),
+                )
+            )
     return found
 
 
@@ -246,22 +287,38 @@ def measured(schema: Schema, samples: list[tuple[str, Any]], *, alone: bool = Fa
                 size = len(block)
                 tables.append(
                     Table(
-                        keys=block.keys, files=[o.file or k for o, k in zip(block.origins, block.keys, strict=True)],
-                        inner=[""] * size, splits=[split] * size,
-                        groups=block.groups, status=np.full(size, CHECKED, np.int8), reasons=[""] * size,
-                        nbytes=np.zeros(size, np.int64), columns=columns,
+                        keys=block.keys,
+                        files=[o.file or k for o, k in zip(block.origins, block.keys, strict=True)],
+                        inner=[""] * size,
+                        splits=[split] * size,
+                        groups=block.groups,
+                        status=np.full(size, CHECKED, np.int8),
+                        reasons=[""] * size,
+                        nbytes=np.zeros(size, np.int64),
+                        columns=columns,
                     )
-                )  # fmt: skip
+                )
     assert bench.crashes == {}, next(iter(bench.crashes.values()))["traceback"]
     return concatenate(tables)
 
 
 def _unread(split: str, said: str) -> Table:
     key, _, reason = said.partition("\0")
-    return Table([key], [key], [""], [split], [""], np.array([UNREADABLE], np.int8), [reason], np.zeros(1, np.int64))
+    return Table(
+        [key],
+        [key],
+        [""],
+        [split],
+        [""],
+        np.array([UNREADABLE], np.int8),
+        [reason],
+        np.zeros(1, np.int64),
+    )
 
 
-def judged(schema: Schema, table: Table, notes: list[Note] = (), *, reference=None, pieces=()) -> RuleResults:
+def judged(
+    schema: Schema, table: Table, notes: list[Note] = (), *, reference=None, pieces=()
+) -> RuleResults:
     """Judge a table with every rule of the catalogue; `pieces` are what its second read sees."""
     samples = [(split, piece) for split, piece in pieces if not isinstance(piece, str)]
     choices = choose_rules(schema, catalogue())
@@ -281,6 +338,8 @@ def scan(text: str) -> tuple[RuleResults, Table]:
     return judged(schema, table, notes, reference=before, pieces=pieces), table
 
 
-def codes(found: RuleResults, *, severities: tuple[str, ...] = ("error", "warning", "info")) -> list[str]:
+def codes(
+    found: RuleResults, *, severities: tuple[str, ...] = ("error", "warning", "info")
+) -> list[str]:
     """Return the codes of the findings, each once, sorted."""
     return sorted({f.code for f in found.findings if f.severity in severities})

@@ -30,24 +30,35 @@ def said(schema, *samples):
 
 def counted(schema, function, sample):
     (block,) = stack([Piece("s", sample, Origin(""))])
-    return {stat: m.values[0].tolist() for stat, m in function(block, schema_of(schema)).items() if m.present[0]}
+    return {
+        stat: m.values[0].tolist()
+        for stat, m in function(block, schema_of(schema)).items()
+        if m.present[0]
+    }
 
 
-# ------------------------------------------------------------------------------------------ classes of an instance
+# --------------------------------------------------------------------------- classes of an instance
 
 
 @pytest.mark.parametrize(
     ("other", "wanted"),
-    [(5, []), (6, [("DC406", "mixed", "warning", [0])]), (10, [("DC406", "mixed", "warning", [0])]),
-     (11, [("DC406", "impure", "error", [0])])],
-)  # fmt: skip
+    [
+        (5, []),
+        (6, [("DC406", "mixed", "warning", [0])]),
+        (10, [("DC406", "mixed", "warning", [0])]),
+        (11, [("DC406", "impure", "error", [0])]),
+    ],
+)
 def test_a_minority_of_five_and_of_ten_percent_are_the_two_limits(other, wanted):
     label = np.where(np.arange(100) < other, 2, 1)
     assert said(SCENE, {"id": np.zeros(100, int), "label": label}) == wanted
 
 
 def test_the_cause_counts_scenes_as_the_finding_does_and_says_of_how_many_instances():
-    ids, label = np.repeat([0, 1, 2], 40), np.tile([2] * 8 + [1] * 32, 3)  # the first point of each has the other class
+    ids, label = (
+        np.repeat([0, 1, 2], 40),
+        np.tile([2] * 8 + [1] * 32, 3),
+    )  # the first point of each has the other class
     pieces = [Piece(f"s{n}", {"id": ids, "label": label}, Origin("")) for n in range(2)]
     schema = schema_of(SCENE)
     every = judged(schema, measured(schema, [("", piece) for piece in pieces])).findings
@@ -65,7 +76,12 @@ def test_the_cause_is_of_the_instances_that_fail_not_of_those_that_are_nearly_pu
     schema = schema_of(SCENE)
     every = judged(schema, measured(schema, [("", piece) for piece in pieces])).findings
     (found,) = (one for one in every if one.code == "DC406")
-    assert (found.failed, found.cause, found.measured["first"], found.measured["classes"]) == (3, None, 0, [1, 3])
+    assert (found.failed, found.cause, found.measured["first"], found.measured["classes"]) == (
+        3,
+        None,
+        0,
+        [1, 3],
+    )
 
 
 def test_points_without_class_or_instance_do_not_count():
@@ -75,7 +91,9 @@ def test_points_without_class_or_instance_do_not_count():
 
 
 @given(
-    st.lists(st.tuples(st.integers(-1, 4), st.sampled_from([-100, 0, 1, 2])), min_size=1, max_size=60),
+    st.lists(
+        st.tuples(st.integers(-1, 4), st.sampled_from([-100, 0, 1, 2])), min_size=1, max_size=60
+    ),
     st.sampled_from([np.int64, np.float32, np.float16, np.int16]),
 )
 def test_shares_are_those_of_a_plain_loop(rows, dtype):
@@ -95,7 +113,10 @@ def test_shares_are_those_of_a_plain_loop(rows, dtype):
     assert found["first"] == [sum(shares[name] < limit for name in early) for limit in PURITY]
     worst = sorted(two, key=shares.get)
     assert found["purity"] == [*(shares[name] for name in worst), *[1.0] * (WORST - len(worst))]
-    assert found["between"] == [*(c for name in worst for c in two[name]), *[0] * (2 * (WORST - len(worst)))]
+    assert found["between"] == [
+        *(c for name in worst for c in two[name]),
+        *[0] * (2 * (WORST - len(worst))),
+    ]
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
@@ -107,19 +128,23 @@ def test_labels_that_are_no_numbers_are_left_to_others(value):
 
 def test_huge_and_sparse_ids_are_counted_too():
     found = counted(
-        SCENE, objects.function, {"id": np.array([5, 1 << 40, 1 << 40, -1]), "label": np.array([1, 1, 2, 3])}
+        SCENE,
+        objects.function,
+        {"id": np.array([5, 1 << 40, 1 << 40, -1]), "label": np.array([1, 1, 2, 3])},
     )
     assert (found["objects"], found["purity"][0], found["worst_id"]) == (2, 0.5, 1 << 40)
 
 
-# ------------------------------------------------------------------------------------------ annotations
+# -------------------------------------------------------------------------------------- annotations
 
 TOLD = SCENE + "  told: {role: captions, annotates: id}\nloader: {drop_classes: [9]}\n"
 
 
 def test_annotation_is_compared_both_ways_and_dropped_classes_need_none():
     ids, label = np.repeat([0, 1, 2, 3], 5), np.repeat([1, 1, 9, -100], 5)
-    found = counted(TOLD, objects.function, {"id": ids, "label": label, "told": {"1": "a", "2": "b", "8": "c"}})
+    found = counted(
+        TOLD, objects.function, {"id": ids, "label": label, "told": {"1": "a", "2": "b", "8": "c"}}
+    )
     assert [found[f"told:{s}"] for s in ("told", "absent", "bare", "wanted")] == [3, 1, 1, 2]
 
 
@@ -163,31 +188,46 @@ def group(*segments, label="chair"):
 @pytest.mark.parametrize(
     ("told", "kinds"),
     [
-        ([], []), ([group()], []), ([group(3, 40)], []), ([group(3), group(40, 7)], []), ([3, 7], []),
+        ([], []),
+        ([group()], []),
+        ([group(3, 40)], []),
+        ([group(3), group(40, 7)], []),
+        ([3, 7], []),
         ([group(3), group(3, label="table")], []),  # ScanNet++ has several labels of one thing
-        ([group(3, 8)], [("orphan", None)]), ([3, 8], [("orphan", None)]),
-        ([group(3, 8), group(9)], [("orphan", "other-scene")]), ([group(8)], [("orphan", "other-scene")]),
+        ([group(3, 8)], [("orphan", None)]),
+        ([3, 8], [("orphan", None)]),
+        ([group(3, 8), group(9)], [("orphan", "other-scene")]),
+        ([group(8)], [("orphan", "other-scene")]),
         ([group(3, 7), group(7, 3)], [("repeated", None)]),
-        ([{"segments": 3}, {"id": 1}, "x", None, [3]], []), ({"1": "a thing"}, [("orphan", "other-scene")]),
+        ([{"segments": 3}, {"id": 1}, "x", None, [3]], []),
+        ({"1": "a thing"}, [("orphan", "other-scene")]),
     ],
-)  # fmt: skip
+)
 def test_groups_name_segments_that_are_there_once(told, kinds, dtype):
     schema = schema_of(GROUPS)
     pieces = [("", Piece("s0", {"s": np.array([3, 3, 40, 7], dtype), "g": told}, Origin("")))]
     found = judged(schema, measured(schema, pieces)).findings
-    assert [(f.kind, f.cause.kind if f.cause else None) for f in found if f.code == "DC408"] == kinds
+    assert [
+        (f.kind, f.cause.kind if f.cause else None) for f in found if f.code == "DC408"
+    ] == kinds
     assert {f.code for f in found} <= {"DC408"}
 
 
 def test_groups_of_scenes_without_vertices_or_of_another_length_are_no_crash():
     told = [group(3)]
-    assert ("DC408", "orphan", "warning", [0]) in said(GROUPS, {"s": np.zeros(0, np.int64), "g": told})
+    assert ("DC408", "orphan", "warning", [0]) in said(
+        GROUPS, {"s": np.zeros(0, np.int64), "g": told}
+    )
     both = GROUPS.replace("{s:", "{x: {role: points, shape: [P, 3]}, s:")
-    found = said(both, {"x": np.random.default_rng(0).normal(size=(9, 3)), "s": np.array([0, 1]), "g": told})
-    assert {code for code, *_ in found} == {"DC123"}  # the wrong file: what its groups name is not judged
+    found = said(
+        both, {"x": np.random.default_rng(0).normal(size=(9, 3)), "s": np.array([0, 1]), "g": told}
+    )
+    assert {code for code, *_ in found} == {
+        "DC123"
+    }  # the wrong file: what its groups name is not judged
 
 
-# ------------------------------------------------------------------------------------------ ground truth
+# ------------------------------------------------------------------------------------- ground truth
 
 TRUTH = SCENE + "  gt: {role: ground_truth, shape: [P], encodes: [label, id], optional: true}\n"
 
@@ -195,16 +235,21 @@ TRUTH = SCENE + "  gt: {role: ground_truth, shape: [P], encodes: [label, id], op
 def test_the_ground_truth_of_ignored_points_follows_the_same_formula():
     ids, label = np.array([-100, -1, 0, 7]), np.array([-100, 3, 3, 4])
     schema = TRUTH.replace("[-1]", "[-1, -100]")
-    assert said(schema, {"id": ids, "label": label, "gt": np.array([-100099, 3000, 3001, 4008])}) == []
+    assert (
+        said(schema, {"id": ids, "label": label, "gt": np.array([-100099, 3000, 3001, 4008])}) == []
+    )
 
 
 @pytest.mark.parametrize(
     ("gt", "kind"),
     [
-        ([3001, 4002, 5004, 3001], "class"), ([3001, 4002, 3009, 3001], "instance"),
-        ([3000, 4001, 3003, 3000], "offset"), ([4002, 3001, 3004, 3001], "order"), ([9001, 8017, 9004, 7009], "other"),
+        ([3001, 4002, 5004, 3001], "class"),
+        ([3001, 4002, 3009, 3001], "instance"),
+        ([3000, 4001, 3003, 3000], "offset"),
+        ([4002, 3001, 3004, 3001], "order"),
+        ([9001, 8017, 9004, 7009], "other"),
     ],
-)  # fmt: skip
+)
 def test_how_the_ground_truth_differs_is_named(gt, kind):
     sample = {"id": np.array([0, 1, 3, 0]), "label": np.array([3, 4, 3, 3]), "gt": np.array(gt)}
     assert [f for f in said(TRUTH, sample) if f[0] == "DC411"] == [("DC411", kind, "error", [0])]
@@ -213,21 +258,29 @@ def test_how_the_ground_truth_differs_is_named(gt, kind):
 def test_an_id_of_999_does_not_fit_and_hides_what_follows():
     for top, codes in ((998, []), (999, ["DC410"])):
         ids, label = np.array([0, top]), np.array([1, 1])
-        assert [c for c, *_ in said(TRUTH, {"id": ids, "label": label, "gt": label * 1000 + ids + 1})] == codes
-        assert [c for c, *_ in said(TRUTH, {"id": ids, "label": label, "gt": label})] == (codes or ["DC411"])
+        assert [
+            c for c, *_ in said(TRUTH, {"id": ids, "label": label, "gt": label * 1000 + ids + 1})
+        ] == codes
+        assert [c for c, *_ in said(TRUTH, {"id": ids, "label": label, "gt": label})] == (
+            codes or ["DC411"]
+        )
         assert said(TRUTH, {"id": ids, "label": label}) == []  # nothing encodes it
 
 
 def test_lengths_that_differ_and_empty_scenes_are_not_compared():
     ids, label = np.array([0, 1]), np.array([1, 1])
-    assert [c for c, *_ in said(TRUTH, {"id": ids, "label": label, "gt": np.array([1001])})] == ["DC123"]
+    assert [c for c, *_ in said(TRUTH, {"id": ids, "label": label, "gt": np.array([1001])})] == [
+        "DC123"
+    ]
     nothing = {"id": np.zeros(0, int), "label": np.zeros(0, int), "gt": np.zeros(0, int)}
     assert counted(TRUTH, truth.function, nothing)["gt:wrong"] == 0
 
 
 # ------------------------------------------------------------------------------------------ boxes
 
-BOXES = "fields: {box: {role: boxes, shape: [N, 7], encloses: xyz}, xyz: {role: points, shape: [P, 3]}}"
+BOXES = (
+    "fields: {box: {role: boxes, shape: [N, 7], encloses: xyz}, xyz: {role: points, shape: [P, 3]}}"
+)
 
 
 def kinds(box, xyz=None):
@@ -263,10 +316,16 @@ def test_the_last_of_many_points_is_found_in_its_box(count):
 def test_empty_boxes_are_a_warning_and_sizes_of_zero_an_error():
     xyz = np.array([[0.0, 0, 0], [0.9, 0, 0], [0, 0.5, 0.2]])
     sound, far = [0, 0, 0, 1, 1, 1, 0.1], [9, 9, 9, 1, 1, 1.2, 0]
-    rows = [{"box": np.array(b, float), "xyz": xyz + i} for i, b in enumerate([[sound], [sound, far], [[0.0] * 7]])]
+    rows = [
+        {"box": np.array(b, float), "xyz": xyz + i}
+        for i, b in enumerate([[sound], [sound, far], [[0.0] * 7]])
+    ]
     rows[0]["xyz"] = xyz
     rows[1]["xyz"] = xyz * 1.01
-    assert said(BOXES, *rows) == [("DC409", "zero", "error", [2]), ("DC409", "empty", "warning", [1])]
+    assert said(BOXES, *rows) == [
+        ("DC409", "zero", "error", [2]),
+        ("DC409", "empty", "warning", [1]),
+    ]
 
 
 def test_boxes_as_shares_of_their_picture_among_boxes_in_pixels_are_named():
@@ -280,13 +339,16 @@ duplicates: {exact: off}
     rows = [
         {"i": picture, "b": np.array([[3.0, 4, 30, 40], [0, 0, 1, 1]])},
         {"i": picture, "b": np.array([[0.1, 0.1, 0.6, 0.9]])},
-        {"i": np.zeros((2, 2, 3), np.uint8), "b": np.array([[0.0, 0, 1, 1]])},  # a picture of 2 by 2 pixels
+        {
+            "i": np.zeros((2, 2, 3), np.uint8),
+            "b": np.array([[0.0, 0, 1, 1]]),
+        },  # a picture of 2 by 2 pixels
     ]
     found = [f for f in said(schema, *rows) if f[0] == "DC409"]
     assert found == [("DC409", "normalised", "error", [1])]
 
 
-# ------------------------------------------------------------------------------------------ masks and segments
+# ------------------------------------------------------------------------------- masks and segments
 
 
 @pytest.mark.parametrize(
@@ -309,10 +371,14 @@ def test_a_few_empty_masks_are_odd_but_not_where_most_are():
 @pytest.mark.parametrize(
     ("values", "dtype", "kind"),
     [
-        ([0, 1, 2], np.float32, None), ([0, 1, -1], np.int64, None), ([1, 2], np.int64, "gaps"),
-        ([0, 1 << 25], np.float32, "float"), ([0, 1 << 25], np.int64, "gaps"), ([0, 4096], np.float16, "float"),
+        ([0, 1, 2], np.float32, None),
+        ([0, 1, -1], np.int64, None),
+        ([1, 2], np.int64, "gaps"),
+        ([0, 1 << 25], np.float32, "float"),
+        ([0, 1 << 25], np.int64, "gaps"),
+        ([0, 4096], np.float16, "float"),
     ],
-)  # fmt: skip
+)
 def test_segments_are_numbered_from_zero_and_told_apart(values, dtype, kind):
     schema = "fields: {s: {role: segment, shape: [P]}}"
     found = said(schema, {"s": np.array(values, dtype)})
@@ -327,13 +393,24 @@ def test_segments_without_numbers_have_no_row():
 
 @pytest.mark.parametrize("width", [64.25, 1e300])
 def test_a_size_that_a_field_states_is_told_as_it_differs(width):
-    fields = {"i": {"role": "image", "shape": ["H", "W", 3]}, "s": {"role": "value", "shape": [2], "pixels_of": "i"}}
+    fields = {
+        "i": {"role": "image", "shape": ["H", "W", 3]},
+        "s": {"role": "value", "shape": [2], "pixels_of": "i"},
+    }
     pieces = [
         (
             "",
-            Piece(f"s{n}", {"i": np.full((48, 64, 3), n, np.uint8), "s": np.array([stated, 48.0])}, Origin(f"{n}.npz")),
+            Piece(
+                f"s{n}",
+                {"i": np.full((48, 64, 3), n, np.uint8), "s": np.array([stated, 48.0])},
+                Origin(f"{n}.npz"),
+            ),
         )
         for n, stated in enumerate([64.0, width, 64.0])
     ]
-    (message,) = (f.message for f in scan_pieces(schema_of({"fields": fields}), pieces).findings if f.code == "DC111")
+    (message,) = (
+        f.message
+        for f in scan_pieces(schema_of({"fields": fields}), pieces).findings
+        if f.code == "DC111"
+    )
     assert message.endswith(f": {width:g} x 48 where the picture has 64 x 48 pixels.")

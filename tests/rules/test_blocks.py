@@ -16,14 +16,30 @@ SPECS = [
     FieldSpec.model_validate({"role": role} | more)
     for role in (None, *sorted(ROLES))
     for more in (
-        {}, {"shape": ["T", 7], "unit": "rad", "robot": "panda", "order": "wxyz"}, {"shape": ["P"], "ignore": [-1]},
-        {"shape": ["P", 3], "unit": "m", "skeleton": "mano21_ho3d", "up": "z"}, {"shape": [7], "sentinels": [-1]},
-        {"shape": ["T", 7], "columns": "pos:3 quat:4"}, {"shape": [7], "columns": "pos:3 quat:4"}, {"classes": 10},
-        {"shape": ["T", 3], "unit": "m", "max_speed": 1.0}, {"shape": ["H", "W", 3], "origin": "top_left"},
+        {},
+        {"shape": ["T", 7], "unit": "rad", "robot": "panda", "order": "wxyz"},
+        {"shape": ["P"], "ignore": [-1]},
+        {"shape": ["P", 3], "unit": "m", "skeleton": "mano21_ho3d", "up": "z"},
+        {"shape": [7], "sentinels": [-1]},
+        {"shape": ["T", 7], "columns": "pos:3 quat:4"},
+        {"shape": [7], "columns": "pos:3 quat:4"},
+        {"classes": 10},
+        {"shape": ["T", 3], "unit": "m", "max_speed": 1.0},
+        {"shape": ["H", "W", 3], "origin": "top_left"},
     )
-]  # fmt: skip
+]
 ITEMS = [(), (1,), (2,), (3,), (4,), (7,), (16,), (0,), (3, 3), (4, 4), (21, 3), (6, 5, 3), (80,)]
-LENGTHS = [[0], [1], [2, 0, 1], [3, 3, 3], [7, 6, 7], [5, 1, 9, 0], [21, 21, 3], [40, 60], [5000, 3]]
+LENGTHS = [
+    [0],
+    [1],
+    [2, 0, 1],
+    [3, 3, 3],
+    [7, 6, 7],
+    [5, 1, 9, 0],
+    [21, 21, 3],
+    [40, 60],
+    [5000, 3],
+]
 DTYPES = ["float64", "float32", "float16", "int64", "int16", "uint8", "bool", "uint64"]
 VALUES = {
     "random": lambda rng, shape: 3 * rng.normal(size=shape),
@@ -70,11 +86,15 @@ def test_a_sample_is_measured_alike_alone_and_in_a_block(name):
                     continue
                 dtype = DTYPES[rng.integers(len(DTYPES))] if rng.random() < 0.5 else "float32"
                 kinds = [list(VALUES)[n] for n in rng.integers(len(VALUES), size=len(lengths))]
-                arrays = [array(rng, n, item, dtype, kind) for n, kind in zip(lengths, kinds, strict=True)]
+                arrays = [
+                    array(rng, n, item, dtype, kind) for n, kind in zip(lengths, kinds, strict=True)
+                ]
                 block = measure.function(Column.of(arrays), spec)
                 for i, alone in enumerate(arrays):
                     mine = told(measure.function(Column.of([alone]), spec), 0)
-                    np.testing.assert_equal(told(block, i), mine, f"{spec} {item} {lengths} {dtype} {kinds}")
+                    np.testing.assert_equal(
+                        told(block, i), mine, f"{spec} {item} {lengths} {dtype} {kinds}"
+                    )
 
 
 def test_no_two_measurements_of_one_field_have_a_column_in_common():

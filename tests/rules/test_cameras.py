@@ -57,7 +57,10 @@ def lens(fx=600.0, cx=320.0, cy=240.0, fy=None):
         (lens(fy=-600.0), "mirrored"),
         (lens(-600.0), "mirrored"),
         (lens(0.0, fy=600.0), "camera"),
-        (np.array([[0, 0.1, 0], [0, 0, 0], [0, 0, 1]]), "camera"),  # no normalised camera: it has no focal length
+        (
+            np.array([[0, 0.1, 0], [0, 0, 0], [0, 0, 1]]),
+            "camera",
+        ),  # no normalised camera: it has no focal length
     ],
 )
 def test_a_camera_belongs_to_its_image(k, kind):
@@ -74,12 +77,17 @@ def test_what_is_wrong_with_a_focal_length_is_measured_and_its_cause_told():
     (normalised,) = findings(LENS, {"k": lens(1.0, 0.5, 0.5)})
     assert (normalised.measured["fx"], normalised.expected) == (1, {"image_size": [640, 480]})
     assert normalised.cause.text == "in units of the image: multiply the rows by 640 and 480"
-    assert [f.code for f in findings(f"{LENS}\nrules: {{DC306: {{wide: 360}}}}", {"k": lens(-600.0)})] == ["DC306"]
+    assert [
+        f.code for f in findings(f"{LENS}\nrules: {{DC306: {{wide: 360}}}}", {"k": lens(-600.0)})
+    ] == ["DC306"]
 
 
 def test_what_a_camera_of_nan_cannot_project_is_not_judged():
-    hands = LENS.replace("fields: {", "fields: {j: {role: joints, shape: [21, 3], unit: m, frame: camera_opengl, "
-                         "intrinsics: k, image_size: [640, 480]}, ")  # fmt: skip
+    hands = LENS.replace(
+        "fields: {",
+        "fields: {j: {role: joints, shape: [21, 3], unit: m, frame: camera_opengl, "
+        "intrinsics: k, image_size: [640, 480]}, ",
+    )
     joints = hand(np.random.default_rng(0), 12)
     samples = [{"j": one, "k": lens()} for one in joints]
     assert findings(hands, *samples) == []
@@ -98,10 +106,15 @@ fields:
 @pytest.mark.parametrize("stacked", [True, False])
 @pytest.mark.parametrize(("role", "shape"), [("joints", "[T, 2, 3]"), ("position", "[T, 3]")])
 def test_each_moment_is_projected_by_its_own_camera(role, shape, stacked):
-    # At depth 1 and x = 0.9 the pixel is fx 0.9 + 320: 590 by the camera of 300, outside by that of 600.
+    # At depth 1 and x = 0.9 the pixel is fx 0.9 + 320: 590 by the camera of 300, outside by that of
+    # 600.
     schema = schema_of(MOVING % (role, shape, "[T, 3, 3]" if stacked else "[T, 4]"))
     focal = np.array([600.0, 300, 300, 600, 300])
-    k = np.stack([lens(f) for f in focal]) if stacked else np.stack([[f, f, 320, 240] for f in focal])
+    k = (
+        np.stack([lens(f) for f in focal])
+        if stacked
+        else np.stack([[f, f, 320, 240] for f in focal])
+    )
     place = np.tile([0.9, 0.0, 1.0], (5, 1))
     still = np.tile([0.1, 0.0, 1.0], (3, 1))
     pairs = [(place, k), (still, k[:3]), (place, k[:1]), (still, k[:3] * np.nan)]
@@ -110,7 +123,9 @@ def test_each_moment_is_projected_by_its_own_camera(role, shape, stacked):
     fields = [{"j": at, "k": camera} for at, camera in pairs]
     (block,) = stack([Piece(str(i), one, Origin("")) for i, one in enumerate(fields)])
     inside = projection.function(block, schema)["j:inside"]
-    assert inside.values[:, READINGS.index((1, 1, 1))][:3] == pytest.approx([3 / 5, 1, 0])  # a single camera is for all
+    assert inside.values[:, READINGS.index((1, 1, 1))][:3] == pytest.approx(
+        [3 / 5, 1, 0]
+    )  # a single camera is for all
     assert inside.present.tolist() == [True, True, True, False]
 
 
@@ -123,12 +138,15 @@ def test_a_portrait_camera_is_named_and_a_halved_one_with_its_factor():
 
 
 def test_a_camera_without_an_image_size_is_not_judged():
-    verdict = next(v for v in scanned(LENS.replace(", image_size: [640, 480]", ""), {"k": lens()}).verdicts
-                   if v.code == "DC306")  # fmt: skip
+    verdict = next(
+        v
+        for v in scanned(LENS.replace(", image_size: [640, 480]", ""), {"k": lens()}).verdicts
+        if v.code == "DC306"
+    )
     assert verdict.verdict == "skip"
 
 
-# ------------------------------------------------------------------------------------------ DC307, DC310
+# ------------------------------------------------------------------------------------- DC307, DC310
 
 VIEWS = """
 samples: {files: "*", group: "{scene}"}
@@ -174,7 +192,10 @@ def test_a_view_without_points_or_far_from_the_other_is_not_compared():
     samples = views(5)
     samples[1]["p"] = samples[1]["p"][:0]
     samples[3]["p"] = samples[3]["p"] + [0, 0, 40.0]
-    codes = {f.code for f in findings(VIEWS.replace("FRAME", "camera_opencv"), *samples, groups=["a"] * 5)}
+    codes = {
+        f.code
+        for f in findings(VIEWS.replace("FRAME", "camera_opencv"), *samples, groups=["a"] * 5)
+    }
     assert "DC310" not in codes
 
 
@@ -188,24 +209,35 @@ fields:
 
 
 @pytest.mark.parametrize(
-    ("above", "wanted"), [(0.0, []), (0.049, []), (0.051, ["floats"]), (-0.004, []), (-0.006, ["sinks"])]
+    ("above", "wanted"),
+    [(0.0, []), (0.049, []), (0.051, ["floats"]), (-0.004, []), (-0.006, ["sinks"])],
 )
 def test_a_thing_rests_on_the_floor(above, wanted):
-    cube = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)]) * 0.1 / np.sqrt(3)
+    cube = (
+        np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)]) * 0.1 / np.sqrt(3)
+    )
     found = findings(THING, {"p": cube, "o": standing(np.random.default_rng(0), 0.2, above)})
     assert [f.kind for f in found if f.code == "DC313"] == wanted
 
 
 def test_points_are_scaled_and_turned_before_they_are_lifted():
     """A rod along x, ten times enlarged, turned about y so that it stands."""
-    schema = THING.replace("unit: m, centered: box", "scale: 0.1").replace("rests:", "up: UP, rests:")
+    schema = THING.replace("unit: m, centered: box", "scale: 0.1").replace(
+        "rests:", "up: UP, rests:"
+    )
     rod = np.array([[0.0, 0, 0], [3.0, 0, 0]])
     half = np.pi / 4
     pose = np.array([0, 0, 0.5, np.cos(half), 0, -np.sin(half), 0])  # x becomes z
     (block,) = stack([Piece("a", {"p": rod, "o": pose}, Origin(""))])
-    assert posed.function(block, schema_of(schema.replace("UP", "z")))["p:lowest"].values == pytest.approx([0.5])
-    assert posed.function(block, schema_of(schema.replace("UP", "-z")))["p:lowest"].values == pytest.approx([-0.8])
-    assert posed.function(block, schema_of(schema.replace("UP", "x")))["p:lowest"].values == pytest.approx([0.0])
+    assert posed.function(block, schema_of(schema.replace("UP", "z")))[
+        "p:lowest"
+    ].values == pytest.approx([0.5])
+    assert posed.function(block, schema_of(schema.replace("UP", "-z")))[
+        "p:lowest"
+    ].values == pytest.approx([-0.8])
+    assert posed.function(block, schema_of(schema.replace("UP", "x")))[
+        "p:lowest"
+    ].values == pytest.approx([0.0])
 
 
 # ------------------------------------------------------------------------------------------ DC308
@@ -217,7 +249,9 @@ UP = "fields: {p: {role: points, shape: [P, 3], unit: m, up: AXIS}}"
 def test_rooms_are_flattest_from_floor_to_ceiling(axis, wanted):
     rooms = [{"p": room(np.random.default_rng(n), 500)} for n in range(6)]
     found = findings(UP.replace("AXIS", axis), *rooms)
-    assert [(f.code, f.severity, f.kind) for f in found] == [("DC308", "info", kind) for kind in wanted]
+    assert [(f.code, f.severity, f.kind) for f in found] == [
+        ("DC308", "info", kind) for kind in wanted
+    ]
 
 
 def test_what_is_as_high_as_wide_is_not_judged():
@@ -228,19 +262,22 @@ def test_what_is_as_high_as_wide_is_not_judged():
 def test_flatness_of_planes_points_and_nothing():
     plane = np.random.default_rng(0).uniform(0, 1, (9000, 3)) * [1, 0, 1] + [0, 5, 0]
     found = flatness.function(
-        Column.of([plane, plane[:1], plane[:0], np.full((9, 3), np.nan)]), FieldSpec(role="points", up="z")
+        Column.of([plane, plane[:1], plane[:0], np.full((9, 3), np.nan)]),
+        FieldSpec(role="points", up="z"),
     )
     assert found["flatness"].present.tolist() == [True, False, False, False]
     assert np.abs(found["flat_axis"].values[0]).tolist() == pytest.approx([0, 1, 0])
     assert found["flatness"].values[0] > 1000
 
 
-# ------------------------------------------------------------------------------------------ DC309, DC314
+# ------------------------------------------------------------------------------------- DC309, DC314
 
 IMAGE = "fields: {i: {role: image, shape: [H, W, 3], dtype: uint8, origin: bottom_left}}"
 
 
-@pytest.mark.parametrize(("said", "wanted"), [("opengl", 0), ("OpenCV ", 1), ("something else", 0), (None, 0)])
+@pytest.mark.parametrize(
+    ("said", "wanted"), [("opengl", 0), ("OpenCV ", 1), ("something else", 0), (None, 0)]
+)
 def test_what_the_file_says_of_its_images_is_held_against_the_schema(said, wanted):
     facts = [{} if said is None else {"image_convention": said}] * 3
     images = [{"i": picture(np.random.default_rng(n), 40)} for n in range(3)]
@@ -260,16 +297,26 @@ def test_bands_are_means_of_rows_of_some_frames():
     film[:, 32:] = 200
     still = np.arange(64, dtype=np.uint8)[:, None, None] * np.ones((1, 4, 3), np.uint8)
     (found,) = [bands.function(Column.of([film, film[:0]]), FieldSpec(role="image"))["bands"]]
-    assert (found.present.tolist(), found.values[0].tolist()) == ([True, False], [0.0] * 16 + [200.0] * 16)
+    assert (found.present.tolist(), found.values[0].tolist()) == (
+        [True, False],
+        [0.0] * 16 + [200.0] * 16,
+    )
     found = bands.function(Column.of([still, still[:20]]), FieldSpec(role="image"))["bands"]
-    assert (found.present.tolist(), found.values[0][:3].tolist()) == ([True, False], [0.5, 2.5, 4.5])
+    assert (found.present.tolist(), found.values[0][:3].tolist()) == (
+        [True, False],
+        [0.5, 2.5, 4.5],
+    )
 
 
 def test_a_grey_film_has_rows_of_pictures_and_no_rows_of_time():
     pictures = np.random.default_rng(0).uniform(0, 255, (40, 32, 5))
-    film = bands.function(Column.of([pictures]), FieldSpec(role="image", shape=("T", 32, 5)))["bands"]
+    film = bands.function(Column.of([pictures]), FieldSpec(role="image", shape=("T", 32, 5)))[
+        "bands"
+    ]
     np.testing.assert_allclose(film.values[0], pictures[::5].mean(axis=(0, 2)))
-    image = bands.function(Column.of([pictures]), FieldSpec(role="image", shape=("H", "W", 5)))["bands"]
+    image = bands.function(Column.of([pictures]), FieldSpec(role="image", shape=("H", "W", 5)))[
+        "bands"
+    ]
     edges = np.linspace(0, 40, 33).astype(int)
     wanted = [part.mean() for part in np.split(pictures, edges[1:-1])]
     np.testing.assert_allclose(image.values[0], wanted)
@@ -345,7 +392,9 @@ def test_half_of_an_odd_number_is_rounded_either_way():
     [
         [(24, 32)] * 18 + [(32, 24)],  # too few
         [(24, 32)] * 18 + [(32, 24)] * 3,  # too many: photographs taken upright
-        [(24, 32)] * 60 + [(32, 24)] + [(24, 30 - i) for i in range(5)],  # photographs of many sizes
+        [(24, 32)] * 60
+        + [(32, 24)]
+        + [(24, 30 - i) for i in range(5)],  # photographs of many sizes
         [(24, 32)] * 14 + [(20, 30)] * 6 + [(22, 31)],  # two usual sizes: a third one says nothing
     ],
 )
@@ -373,9 +422,16 @@ def test_a_size_for_each_of_many_folders_takes_little_memory():
     keys = [f"{i // 20:05d}/{i % 20:02d}.png" for i in range(count)]
     columns = {":i:size": Measured(sizes, np.ones(count, bool))}
     table = Table(
-        keys, keys, [""] * count, [""] * count, [""] * count, np.zeros(count, np.int8), [""] * count,
-        np.zeros(count, np.int64), columns,
-    )  # fmt: skip
+        keys,
+        keys,
+        [""] * count,
+        [""] * count,
+        [""] * count,
+        np.zeros(count, np.int8),
+        [""] * count,
+        np.zeros(count, np.int64),
+        columns,
+    )
     schema = schema_of(PHOTO)
     case = RuleContext(schema, "", FieldSpec(), picture_size.defaults)
     rows = table.rows(np.arange(count))
@@ -388,7 +444,13 @@ def test_a_size_for_each_of_many_folders_takes_little_memory():
 
 
 def test_channels_may_come_first_and_a_film_has_the_size_of_its_pictures():
-    shapes = {(5, 7): (5, 7), (3, 5, 7): (5, 7), (5, 7, 4): (5, 7), (9, 5, 7, 3): (5, 7), (9, 3, 5, 7): (5, 7)}
+    shapes = {
+        (5, 7): (5, 7),
+        (3, 5, 7): (5, 7),
+        (5, 7, 4): (5, 7),
+        (9, 5, 7, 3): (5, 7),
+        (9, 3, 5, 7): (5, 7),
+    }
     schema = schema_of("fields: {i: {role: image}}")
     for shape, size in shapes.items():
         (block,) = stack([Piece("a", {"i": np.zeros(shape, np.uint8)}, Origin("a"), "", {})], "")
@@ -404,7 +466,9 @@ def coloured(number, colour, noise=8.0, shape=(20, 30)):
 
 
 def exchanged(*colours, noise=8.0):
-    found = findings(PHOTO, *({"i": coloured(n, colour, noise)} for n, colour in enumerate(colours)))
+    found = findings(
+        PHOTO, *({"i": coloured(n, colour, noise)} for n, colour in enumerate(colours))
+    )
     return [(f.cause.kind, f.rows.tolist()) for f in found if f.code == "DC317"]
 
 
@@ -434,7 +498,9 @@ def test_images_whose_colours_say_nothing(colours):
 def test_the_usual_colours_are_those_of_the_same_group():
     pieces = [
         ("", Piece(f"s{n:03d}", {"i": coloured(n, colour)}, Origin("f"), group, {}))
-        for n, (group, colour) in enumerate([("a", WARM)] * 19 + [("a", COLD)] + [("b", (10, 200, 10))] * 30)
+        for n, (group, colour) in enumerate(
+            [("a", WARM)] * 19 + [("a", COLD)] + [("b", (10, 200, 10))] * 30
+        )
     ]
     (found,) = [f for f in scan_pieces(schema_of(PHOTO), pieces).findings if f.code == "DC317"]
     assert found.rows.tolist() == [19]
@@ -448,9 +514,11 @@ def test_photographs_of_many_scenes_have_colours_of_their_own():
 
 
 def test_channels_are_means_over_frames_and_pixels():
-    film = np.arange(16, dtype=np.uint8)[:, None, None, None] + np.array([0, 50, 100], np.uint8) + np.zeros(
-        (16, 4, 5, 3), np.uint8
-    )  # fmt: skip
+    film = (
+        np.arange(16, dtype=np.uint8)[:, None, None, None]
+        + np.array([0, 50, 100], np.uint8)
+        + np.zeros((16, 4, 5, 3), np.uint8)
+    )
     found = channels.function(Column.of([film, film[:0]]), FieldSpec(role="image"))["channels"]
     assert found.present.tolist() == [True, False]
     assert found.values[0].tolist() == [7, 57, 107]  # of frames 0, 2, ... 14

@@ -26,17 +26,27 @@ OTHER = (("user", "How are you today?"), ("assistant", "Tired, leave me alone.")
     ("good", "bad", "kinds"),
     [
         (FIRST, OTHER, []),
-        ((*FIRST, ("user", "What did you do?"), ("assistant", "I ran.")),
-         (*OTHER, ("user", "Do you like sports?"), ("assistant", "Not at all.")), []),
-        ((*FIRST, ("user", "Why?"), ("assistant", "I slept.")), (*OTHER, ("user", "Why?"), ("assistant", "I slept.")),
-         []),
+        (
+            (*FIRST, ("user", "What did you do?"), ("assistant", "I ran.")),
+            (*OTHER, ("user", "Do you like sports?"), ("assistant", "Not at all.")),
+            [],
+        ),
+        (
+            (*FIRST, ("user", "Why?"), ("assistant", "I slept.")),
+            (*OTHER, ("user", "Why?"), ("assistant", "I slept.")),
+            [],
+        ),
         (FIRST, FIRST, ["same"]),
         (FIRST, (("user", "How old are you?"), OTHER[1]), ["prompts"]),
-        ((("system", "Be kind to people."), *FIRST), (("system", "Be rude to people."), *OTHER), ["prompts"]),
+        (
+            (("system", "Be kind to people."), *FIRST),
+            (("system", "Be rude to people."), *OTHER),
+            ["prompts"],
+        ),
         (FIRST, (("system", "Be rude to people."), *OTHER), ["prompts"]),
         (FIRST, FIRST[:1], []),
     ],
-)  # fmt: skip
+)
 def test_a_pair_may_go_on_as_it_likes_behind_the_first_answer_that_differs(good, bad, kinds):
     found = told(PAIR, [{"good": chat(*good), "bad": chat(*bad)}])
     assert [kind for code, kind, _ in found if code == "DC712"] == kinds
@@ -44,7 +54,10 @@ def test_a_pair_may_go_on_as_it_likes_behind_the_first_answer_that_differs(good,
 
 def test_whoever_is_learnt_from_may_ask_first():
     fields = {"c": {"role": "chat", "speakers": ["human", "gpt"], "train_on": "human"}}
-    asked = [{"from": "human", "value": "Where is the station?"}, {"from": "gpt", "value": "Down the road."}]
+    asked = [
+        {"from": "human", "value": "Where is the station?"},
+        {"from": "gpt", "value": "Down the road."},
+    ]
     assert told(fields, [{"c": asked[:1]}]) == []
     assert [kind for _, kind, _ in told(fields, [{"c": asked}])] == ["last"]
 
@@ -75,7 +88,9 @@ def test_chats_of_sharegpt_and_dialogues_are_judged_as_others(turns, kinds, name
     who, what = names
     chats = [[{who: m["from"], what: m["value"]} for m in chat] for chat in [*GOOD, said(*turns)]]
     found = told({"c": {"role": "chat", "train_on": "gpt"}}, [{"c": one} for one in chats])
-    assert [(kind, failed) for code, kind, failed in found if code == "DC706"] == [(kind, 1) for kind in kinds]
+    assert [(kind, failed) for code, kind, failed in found if code == "DC706"] == [
+        (kind, 1) for kind in kinds
+    ]
     assert {code for code, _, _ in found} <= {"DC706"} | {"DC803"}
 
 
@@ -98,15 +113,26 @@ def test_answers_of_a_pair_may_stand_alone_and_the_prompt_may_end_with_a_questio
     }
     prompts = [said("human"), said("human", "gpt", "human"), said("system", "human")]
     samples = [
-        {"chat": chat, "chosen": answer(f"Yes, as in chapter {i}."), "rejected": answer(f"No, see page {i}.")}
+        {
+            "chat": chat,
+            "chosen": answer(f"Yes, as in chapter {i}."),
+            "rejected": answer(f"No, see page {i}."),
+        }
         for i, chat in enumerate(prompts)
     ]
     assert told(fields, samples) == []
     samples[1]["rejected"] = samples[1]["chosen"]
     assert told(fields, samples) == [("DC712", "same", 1)]
     fields = {name: spec | {"optional": True} for name, spec in fields.items()}
-    kinds = [(kind, failed) for _, kind, failed in told(fields, [*samples, *({"chat": chat} for chat in prompts)])]
-    assert sorted(kinds) == [("last", 1), ("mute", 2), ("same", 1)]  # of those without answers beside them
+    kinds = [
+        (kind, failed)
+        for _, kind, failed in told(fields, [*samples, *({"chat": chat} for chat in prompts)])
+    ]
+    assert sorted(kinds) == [
+        ("last", 1),
+        ("mute", 2),
+        ("same", 1),
+    ]  # of those without answers beside them
     alone = {"chat": fields["chat"]}
     assert {kind for _, kind, _ in told(alone, samples)} == {"mute", "last"}
 
@@ -116,7 +142,9 @@ def test_instructions_may_be_empty_and_questions_may_not():
     whole = chat(("system", ""), *FIRST)
     assert told(fields, [{"c": whole}]) == []
     empty = chat(("user", " "), FIRST[1])
-    assert [(code, kind) for code, kind, _ in told(fields, [{"c": whole}, {"c": empty}])] == [("DC705", "mute")]
+    assert [(code, kind) for code, kind, _ in told(fields, [{"c": whole}, {"c": empty}])] == [
+        ("DC705", "mute")
+    ]
 
 
 @pytest.mark.parametrize(("optional", "codes"), [(False, ["DC705"]), (True, [])])
@@ -138,13 +166,18 @@ def test_an_optional_text_that_few_leave_empty_has_lost_it(empty, codes):
     assert [code for code, _, _ in told(fields, samples) if code == "DC705"] == codes
 
 
-@pytest.mark.parametrize(("empty", "where", "codes"), [(2, 150, ["DC705"]), (1, 150, []), (2, 90, [])])
+@pytest.mark.parametrize(
+    ("empty", "where", "codes"), [(2, 150, ["DC705"]), (1, 150, []), (2, 90, [])]
+)
 def test_empty_texts_of_one_file_are_no_few_of_many(empty, where, codes):
     """3 % of one file of 45 were below a thousandth of all."""
     texts = [f"The answer to question {i} is {i}." for i in range(3000)]
     texts[:empty] = [""] * empty
     files = ["a" if i < where else f"b{i % 20}" for i in range(3000)]
-    pieces = [("", Piece(f"s{i}", {"t": t}, Origin(f))) for i, (t, f) in enumerate(zip(texts, files, strict=True))]
+    pieces = [
+        ("", Piece(f"s{i}", {"t": t}, Origin(f)))
+        for i, (t, f) in enumerate(zip(texts, files, strict=True))
+    ]
     found = scan_pieces(schema_of({"fields": {"t": {"role": "text"}}}), pieces).findings
     assert [f.code for f in found if f.code == "DC705"] == codes
 
@@ -153,15 +186,22 @@ def test_empty_texts_of_one_file_are_no_few_of_many(empty, where, codes):
     ("turns", "kinds"), [(("SYSTEM", "USER"), ["no-user"]), (("USER", "USER", "SYSTEM"), ["twice"])]
 )
 def test_speakers_of_dialogues_ask_in_capitals_too(turns, kinds):
-    chats = [[{"speaker": name, "utterance": f"Turn {i}"} for i, name in enumerate(order)]
-             for order in [("USER", "SYSTEM")] * 40 + [turns]]  # fmt: skip
+    chats = [
+        [{"speaker": name, "utterance": f"Turn {i}"} for i, name in enumerate(order)]
+        for order in [("USER", "SYSTEM")] * 40 + [turns]
+    ]
     found = told({"c": {"role": "chat", "train_on": "SYSTEM"}}, [{"c": one} for one in chats])
-    assert [(kind, failed) for code, kind, failed in found if code == "DC706"] == [(kind, 1) for kind in kinds]
+    assert [(kind, failed) for code, kind, failed in found if code == "DC706"] == [
+        (kind, 1) for kind in kinds
+    ]
 
 
 def marked(text, end, **more):
     frames = [{"slots": [{"slot": "city", "start": 3, "exclusive_end": end}]}]
-    return [{"speaker": "USER", "utterance": text, "frames": frames} | more, {"speaker": "SYSTEM", "utterance": "Yes."}]
+    return [
+        {"speaker": "USER", "utterance": text, "frames": frames} | more,
+        {"speaker": "SYSTEM", "utterance": "Yes."},
+    ]
 
 
 @pytest.mark.parametrize(

@@ -15,24 +15,46 @@ def found(often, spec=None):
     """(kind, keys of samples) of each DC413 among samples that hold each text so many times."""
     texts = [text for text, count in often.items() for _ in range(count)]
     pieces = [
-        ("", Piece(f"{i:05d}", {"c": text, "x": np.arange(3.0) + i}, Origin("f"))) for i, text in enumerate(texts)
+        ("", Piece(f"{i:05d}", {"c": text, "x": np.arange(3.0) + i}, Origin("f")))
+        for i, text in enumerate(texts)
     ]
     fields = {"c": spec or {"dtype": "text"}, "x": {"role": "value", "shape": [3]}}
-    told = [f for f in scan_pieces(schema_of({"fields": fields}), pieces).findings if f.code == "DC413"]
+    told = [
+        f for f in scan_pieces(schema_of({"fields": fields}), pieces).findings if f.code == "DC413"
+    ]
     return [(f.kind, {texts[row] for row in f.rows.tolist()}, f.failed) for f in told]
 
 
 @pytest.mark.parametrize(
     "other",
-    ["Clearly Fair ", "clearly fair", "CLEARLY_FAIR", "clearly-fair", "clearlyFair", " clearly_fair", "clearly_fair."],
+    [
+        "Clearly Fair ",
+        "clearly fair",
+        "CLEARLY_FAIR",
+        "clearly-fair",
+        "clearlyFair",
+        " clearly_fair",
+        "clearly_fair.",
+    ],
 )
 def test_another_form_of_a_frequent_class_is_named(other):
     assert found({"clearly_fair": 90, "unfair": 20, other: 30}) == [("form", {other}, 30)]
-    assert found({"clearly_fair": 89, "unfair": 20, other: 30}) == []  # both are how these data write it
+    assert (
+        found({"clearly_fair": 89, "unfair": 20, other: 30}) == []
+    )  # both are how these data write it
 
 
 @pytest.mark.parametrize(
-    ("other", "most"), [("boaat", 3), ("bot", 0), ("bost", 3), ("boats", 3), ("Boats", 3), ("baot", 100), ("Baot", 100)]
+    ("other", "most"),
+    [
+        ("boaat", 3),
+        ("bot", 0),
+        ("bost", 3),
+        ("boats", 3),
+        ("Boats", 3),
+        ("baot", 100),
+        ("Baot", 100),
+    ],
 )
 def test_a_rare_class_with_one_wrong_letter_is_named(other, most):
     often = {"boat": 300, "bicycle": 140}
@@ -63,11 +85,23 @@ def test_classes_of_lists_of_objects_are_read_from_their_lines():
 @pytest.mark.parametrize(
     ("one", "two"),
     [
-        ("boat", "goat"), ("typical", "atypical"), ("class_1", "class_2"), ("v1.0", "v10"), ("AA", "Aa"), ("-1", "1"),
-        ("C", "C++"), ("A+", "A-"), ("person", "person?"), ("rotate_90", "rotate_-90"), ("C1CCCCC1", "c1ccccc1"),
-        ("2-10", "21-0"), ("left", "right"), ("fair", "unfair"), ("左边的人", "右边的人"),
+        ("boat", "goat"),
+        ("typical", "atypical"),
+        ("class_1", "class_2"),
+        ("v1.0", "v10"),
+        ("AA", "Aa"),
+        ("-1", "1"),
+        ("C", "C++"),
+        ("A+", "A-"),
+        ("person", "person?"),
+        ("rotate_90", "rotate_-90"),
+        ("C1CCCCC1", "c1ccccc1"),
+        ("2-10", "21-0"),
+        ("left", "right"),
+        ("fair", "unfair"),
+        ("左边的人", "右边的人"),
     ],
-)  # fmt: skip
+)
 def test_other_classes_are_no_other_spelling(one, two):
     assert found({one: 500, two: 2}) == []
 
@@ -85,13 +119,18 @@ def test_of_many_different_texts_nothing_is_kept():
     spec = FieldSpec.model_validate({"dtype": "text"})
     words = [f"name {i}" for i in range(201)]
     assert class_words.function(Column.of(words), spec) == {"spelled": [""] * 201}
-    assert class_words.function(Column.of([*words[:200], "x" * 65]), spec) == {"spelled": [*words[:200], ""]}
+    assert class_words.function(Column.of([*words[:200], "x" * 65]), spec) == {
+        "spelled": [*words[:200], ""]
+    }
 
 
 def test_many_sets_of_few_classes_are_kept():
     """Which of eight kinds of things a scene holds: 255 different sets, and eight classes."""
     kinds = "abcdefgh"
-    scenes = ["".join(f"1 2 3 {kind}\n" for i, kind in enumerate(kinds) if n >> i & 1) for n in range(1, 256)]
+    scenes = [
+        "".join(f"1 2 3 {kind}\n" for i, kind in enumerate(kinds) if n >> i & 1)
+        for n in range(1, 256)
+    ]
     spec = FieldSpec.model_validate({"role": "text"})
     found = class_words.function(Column.of(scenes), spec)["spelled"]
     assert found[0] == "a"

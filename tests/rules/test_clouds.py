@@ -26,9 +26,11 @@ def expected(cloud):
 
 
 @given(
-    st.lists(st.integers(0, 40), min_size=1, max_size=5), st.integers(1, 12), st.integers(0, 99),
+    st.lists(st.integers(0, 40), min_size=1, max_size=5),
+    st.integers(1, 12),
+    st.integers(0, 99),
     st.sampled_from([np.float32, np.float64]),
-)  # fmt: skip
+)
 def test_copies_are_what_unique_rows_leave_over(sizes, values, seed, dtype):
     rng = np.random.default_rng(seed)
     levels = np.array([np.nan, np.inf, -0.0, 0.0, *rng.standard_normal(values)], dtype=dtype)
@@ -92,7 +94,12 @@ def test_a_cloud_padded_with_its_last_point_is_found_a_few_copies_are_not():
     few, many = cloud.copy(), cloud.copy()
     few[80:], many[79:] = few[79], many[78]  # 20 and 21 copies of 100
     (finding,) = found([cloud, few, many]).findings
-    assert (finding.code, finding.severity, finding.failed, finding.examples) == ("DC227", "warning", 1, ("s000002",))
+    assert (finding.code, finding.severity, finding.failed, finding.examples) == (
+        "DC227",
+        "warning",
+        1,
+        ("s000002",),
+    )
     assert finding.measured == {"share": 0.21, "points": 21}
 
 
@@ -103,9 +110,16 @@ def test_missing_points_of_an_organised_cloud_are_no_copies():
 
 
 def test_the_fewest_points_are_a_lower_bound():
-    clouds = [np.random.default_rng(i).standard_normal((size, 3)) for i, size in enumerate([8, 7, 200])]
+    clouds = [
+        np.random.default_rng(i).standard_normal((size, 3)) for i, size in enumerate([8, 7, 200])
+    ]
     (finding,) = found(clouds).findings
-    assert (finding.code, finding.severity, finding.failed, finding.measured) == ("DC124", "error", 1, {"smallest": 7})
+    assert (finding.code, finding.severity, finding.failed, finding.measured) == (
+        "DC124",
+        "error",
+        1,
+        {"smallest": 7},
+    )
 
 
 def test_an_empty_cloud_is_reported_once():
@@ -127,7 +141,9 @@ def test_a_cloud_without_points_is_found_where_the_schema_names_no_fewest():
       - {p: {box: [2, 3]}}
     """
     found_, _ = scan(text)
-    assert [(f.code, f.failed, f.message) for f in found_.findings] == [("DC124", 1, "1 sample has no points.")]
+    assert [(f.code, f.failed, f.message) for f in found_.findings] == [
+        ("DC124", 1, "1 sample has no points.")
+    ]
 
 
 def test_one_point_of_a_small_cloud_may_be_the_origin_two_may_not():

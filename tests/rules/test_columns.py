@@ -36,7 +36,9 @@ def clouds(count=20, seed=5):
     """Return flat clouds with an intensity: 25 wide, 20 deep, 3 high."""
     rng = np.random.default_rng(seed)
     sizes = [rng.uniform(0.8, 1.2, 3) * [25, 20, 3] for _ in range(count)]
-    return [np.column_stack([size * rng.normal(size=(200, 3)), rng.uniform(size=200)]) for size in sizes]
+    return [
+        np.column_stack([size * rng.normal(size=(200, 3)), rng.uniform(size=200)]) for size in sizes
+    ]
 
 
 def scaled(values, samples, places, factor):
@@ -68,7 +70,9 @@ def test_whole_numbers_and_more_than_64_columns_are_not_measured():
     assert columns.function(Column.of([np.ones((9, 65))]), FieldSpec()) == {}
 
 
-@pytest.mark.parametrize("values", [motions(), motions(width=2), motions(12), clouds(), [np.zeros((20, 3))] * 12])
+@pytest.mark.parametrize(
+    "values", [motions(), motions(width=2), motions(12), clouds(), [np.zeros((20, 3))] * 12]
+)
 def test_clean_tables_are_silent(values):
     assert findings(values) == []
 
@@ -87,7 +91,8 @@ def test_the_unit_is_named_where_the_others_are_alike():
     (finding,) = findings(scaled(values, {3, 17}, [1, 2], 100))
     assert (finding.cause.kind, finding.cause.factor) == ("1/100", 0.01)
     assert finding.message == (
-        "columns 1 and 2 of 2 samples reach 100 to 100 times what they do in the other 38 (column 1: 100, in the "
+        "columns 1 and 2 of 2 samples reach 100 to 100 times what they do in the other 38 (column "
+        "1: 100, in the "
         "others 1)."
     )
     (finding,) = findings(scaled(values, {3, 17}, [1, 2], math.degrees(1)))
@@ -105,7 +110,9 @@ def test_degrees_and_hundredths_are_both_named_where_the_samples_do_not_decide()
 def test_one_column_needs_a_factor_of_20_and_others_within_a_decade():
     assert len(findings(scaled(motions(), {3}, [1], 100))) == 1
     assert findings(scaled(motions(), {3}, [1], 15)) == []
-    values = [x * [1.0, 10.0 ** (i % 5), 1.0, 1.0] for i, x in enumerate(motions())]  # no decade holds the others
+    values = [
+        x * [1.0, 10.0 ** (i % 5), 1.0, 1.0] for i, x in enumerate(motions())
+    ]  # no decade holds the others
     assert findings(scaled(values, {4}, [1], 1000)) == []
 
 
@@ -122,7 +129,9 @@ def test_half_of_the_samples_and_few_samples_are_not_told():
 
 def test_columns_that_rest_in_all_but_few_samples_are_no_other_unit():
     rng = np.random.default_rng(0)
-    rest = [0.01 * rng.normal(size=x.shape) for x in motions()]  # what a sensor says of an arm that stands still
+    rest = [
+        0.01 * rng.normal(size=x.shape) for x in motions()
+    ]  # what a sensor says of an arm that stands still
     values = [
         x if i in {3, 17, 30} else np.column_stack([x[:, :2], r[:, 2:]])
         for i, (x, r) in enumerate(zip(motions(), rest, strict=True))
@@ -131,7 +140,10 @@ def test_columns_that_rest_in_all_but_few_samples_are_no_other_unit():
 
 
 def test_labels_and_counters_have_no_unit():
-    values = [np.column_stack([x, np.full(len(x), 100.0 if i == 3 else 1 + i % 3)]) for i, x in enumerate(motions())]
+    values = [
+        np.column_stack([x, np.full(len(x), 100.0 if i == 3 else 1 + i % 3)])
+        for i, x in enumerate(motions())
+    ]
     assert findings(values) == []
 
 
@@ -151,7 +163,10 @@ def test_only_the_columns_that_have_fractions_elsewhere_are_named():
 
 def test_a_sample_that_stands_still_or_of_which_one_column_is_whole_is_not_rounded():
     still = [np.zeros_like(x) if i == 3 else x for i, x in enumerate(motions())]
-    one = [np.where([True, False, False, False], np.round(x), x) if i == 3 else x for i, x in enumerate(motions())]
+    one = [
+        np.where([True, False, False, False], np.round(x), x) if i == 3 else x
+        for i, x in enumerate(motions())
+    ]
     assert findings(still) == findings(one) == []
 
 
@@ -195,10 +210,14 @@ def test_a_cloud_that_is_narrow_along_another_axis_but_of_another_size_is_no_exc
 def places(rows=3000, seed=4):
     """Return where people stand on a square, of -0.5 to 15, and the number of the frame."""
     rng = np.random.default_rng(seed)
-    return np.column_stack([np.arange(float(rows)), rng.uniform(-0.5, 15, rows), rng.uniform(0, 14, rows)])
+    return np.column_stack(
+        [np.arange(float(rows)), rng.uniform(-0.5, 15, rows), rng.uniform(0, 14, rows)]
+    )
 
 
-@pytest.mark.parametrize(("factor", "share"), [(math.degrees(1), 0.02), (100, 0.02), (1000, 0.02), (1000, 0.05)])
+@pytest.mark.parametrize(
+    ("factor", "share"), [(math.degrees(1), 0.02), (100, 0.02), (1000, 0.02), (1000, 0.05)]
+)
 def test_few_rows_of_a_column_in_another_unit_are_counted(factor, share):
     x = places()
     odd = np.random.default_rng(6).choice(len(x), int(share * len(x)), replace=False)
@@ -208,7 +227,9 @@ def test_few_rows_of_a_column_in_another_unit_are_counted(factor, share):
     assert finding.measured["column"] == 1
     assert finding.measured["factor"] == pytest.approx(factor)
     far = np.flatnonzero(np.abs(x[:, 1]) > 100)
-    assert finding.measured["rows"] == pytest.approx(len(odd), rel=0.3)  # what was near 0 is not far away
+    assert finding.measured["rows"] == pytest.approx(
+        len(odd), rel=0.3
+    )  # what was near 0 is not far away
     assert f"the first: row {far[0]:,})" in finding.message
     usual = float(re.search(r"in about three quarters at most ([0-9.]+)\.$", finding.message)[1])
     assert np.mean(np.abs(x[:, 1]) <= usual + 0.01) == pytest.approx(0.75, abs=0.05)
@@ -221,10 +242,16 @@ def test_few_rows_of_a_column_in_another_unit_are_counted(factor, share):
         lambda rng: rng.lognormal(0, 2, (3000, 3)),
         lambda rng: rng.pareto(0.5, (3000, 3)),
         lambda rng: np.where(
-            rng.uniform(size=(3000, 3)) < 0.03, rng.uniform(5, 20, (3000, 3)), 0.01 * rng.normal(size=(3000, 3))
+            rng.uniform(size=(3000, 3)) < 0.03,
+            rng.uniform(5, 20, (3000, 3)),
+            0.01 * rng.normal(size=(3000, 3)),
         ),
-        lambda rng: rng.normal(size=(3000, 3)) * np.where(rng.uniform(size=(3000, 1)) < 0.03, 1000.0, 1.0),
-        lambda rng: rng.uniform(5, 15, (3000, 3)) * np.where(rng.uniform(size=(3000, 1)) < 0.03, 400.0, 1.0),
+        lambda rng: (
+            rng.normal(size=(3000, 3)) * np.where(rng.uniform(size=(3000, 1)) < 0.03, 1000.0, 1.0)
+        ),
+        lambda rng: (
+            rng.uniform(5, 15, (3000, 3)) * np.where(rng.uniform(size=(3000, 1)) < 0.03, 400.0, 1.0)
+        ),
     ],
     ids=["Cauchy", "log-normal", "Pareto", "contacts", "noise and motion", "a factor of no unit"],
 )
@@ -259,7 +286,9 @@ def poses(count=20, joints=4, seed=8):
 
 
 def turned(x, by, joints=4):
-    return np.column_stack([x[:, 0], np.roll(x[:, 1:].reshape(len(x), joints, 4), by, axis=2).reshape(len(x), -1)])
+    return np.column_stack(
+        [x[:, 0], np.roll(x[:, 1:].reshape(len(x), joints, 4), by, axis=2).reshape(len(x), -1)]
+    )
 
 
 def test_quaternions_whose_order_is_another_in_few_samples_are_named():
@@ -276,7 +305,9 @@ def test_one_joint_that_turns_round_or_one_quaternion_of_a_row_is_no_other_order
     one = poses(joints=4)
     one[3][:, 1:5] = np.roll(one[3][:, 1:5], -1, axis=1)  # half a turn looks like that, too
     assert findings(one) == []
-    assert findings([turned(x, -1, 1) if i == 3 else x for i, x in enumerate(poses(joints=1))]) == []
+    assert (
+        findings([turned(x, -1, 1) if i == 3 else x for i, x in enumerate(poses(joints=1))]) == []
+    )
 
 
 def test_contacts_that_few_rows_have_are_not_rounded():
@@ -305,7 +336,12 @@ def test_commands_that_are_off_on_or_back_have_no_cause():
 def test_a_column_that_does_not_change_is_a_setting():
     """A stiffness of 0.1, and of 10 in few samples."""
     assert (
-        findings([np.column_stack([x, np.full(len(x), 10.0 if i == 3 else 0.1)]) for i, x in enumerate(motions())])
+        findings(
+            [
+                np.column_stack([x, np.full(len(x), 10.0 if i == 3 else 0.1)])
+                for i, x in enumerate(motions())
+            ]
+        )
         == []
     )
 
@@ -321,7 +357,9 @@ def test_rows_of_a_hundredfold_weight_are_no_other_unit(weights):
 @pytest.mark.parametrize("width", [0, 10**12])
 def test_a_child_that_tells_of_no_or_a_million_million_columns_ends_no_rule(width):
     schema = schema_of({"fields": {"x": {"shape": ["T", "M"]}}})
-    table = measured(schema, [("", Piece(f"s{i:03d}", {"x": x}, Origin("f"))) for i, x in enumerate(motions())])
+    table = measured(
+        schema, [("", Piece(f"s{i:03d}", {"x": x}, Origin("f"))) for i, x in enumerate(motions())]
+    )
     table.columns["x:dims"].values[:5, 1] = width
     answer = judged(schema, table)
     assert [v.verdict.value for v in answer.verdicts if v.code == "DC230"] == ["pass"]

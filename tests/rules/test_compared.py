@@ -24,7 +24,10 @@ SIDES = {
     "apart": (RNG.normal(1, 1, 500), RNG.normal(0, 1, 300)),
     "many": (RNG.normal(0.1, 1, 30_000), RNG.normal(0, 1, 50)),
     "ties": (RNG.integers(0, 5, 200).astype(float), RNG.integers(1, 6, 90).astype(float)),
-    "many ties": (RNG.integers(0, 400, 5000).astype(float), RNG.integers(9, 500, 5000).astype(float)),
+    "many ties": (
+        RNG.integers(0, 400, 5000).astype(float),
+        RNG.integers(9, 500, 5000).astype(float),
+    ),
     "the same": (np.arange(9.0), np.arange(9.0)),
     "constants": (np.full(20, 3.0), np.full(10, 1.0)),
     "one constant": (np.full(20, 3.0), np.full(10, 3.0)),
@@ -55,7 +58,10 @@ def test_a_curve_is_a_few_exact_points_of_both_distributions(name):
     assert said["reference"] == [int((reference <= value).sum()) for value in at]
     assert (at[0], at[-1]) == (min(here.min(), reference.min()), max(here.max(), reference.max()))
     assert said["ks_at"] in at
-    for side, values in (("here", here), ("reference", reference)):  # between two points lies no large part of a side
+    for side, values in (
+        ("here", here),
+        ("reference", reference),
+    ):  # between two points lies no large part of a side
         steps = np.diff([0, *said[side]]) - [int((values == value).sum()) for value in at]
         assert steps.max() <= max(1, len(values) / 62)
 
@@ -63,21 +69,32 @@ def test_a_curve_is_a_few_exact_points_of_both_distributions(name):
 def test_every_measure_is_told_whether_it_drifted_or_not():
     stats = pytest.importorskip("scipy.stats")
     rng = np.random.default_rng(1)
-    columns = [{"x:v": np.round(rng.normal(move, 1, 60), 1), "y:v": rng.integers(0, 9, 60)} for move in (2.0, 0.0)]
-    found = {one.field: one for one in judged(*map(table_of, columns)) if isinstance(one, DriftResult)}
+    columns = [
+        {"x:v": np.round(rng.normal(move, 1, 60), 1), "y:v": rng.integers(0, 9, 60)}
+        for move in (2.0, 0.0)
+    ]
+    found = {
+        one.field: one for one in judged(*map(table_of, columns)) if isinstance(one, DriftResult)
+    }
     assert {name: one.drifted for name, one in found.items()} == {"x": True, "y": False}
     for name, one in found.items():
         now, then = (side[f"{name}:v"].astype(float) for side in columns)
         sd = np.sqrt((60 * now.var() + 60 * then.var()) / 118)
         distance = stats.wasserstein_distance(now, then) / sd
         assert one.effect == pytest.approx(distance, rel=0.05 if len({*now, *then}) > 64 else 1e-9)
-        assert (one.samples, one.groups, one.median) == ((60, 60), (60, 60), (np.median(now), np.median(then)))
+        assert (one.samples, one.groups, one.median) == (
+            (60, 60),
+            (60, 60),
+            (np.median(now), np.median(then)),
+        )
     near, far = found["y"], found["x"]
     assert near.effect < 0.2
     assert (near.q, near.chance, near.curve) == (None, None, None)  # too near to be tested
     assert far.q <= 0.05
     assert 0 < far.chance < far.effect
-    assert far.curve["ks"] == pytest.approx(stats.ks_2samp(columns[0]["x:v"], columns[1]["x:v"]).statistic)
+    assert far.curve["ks"] == pytest.approx(
+        stats.ks_2samp(columns[0]["x:v"], columns[1]["x:v"]).statistic
+    )
 
 
 def test_what_is_nan_or_infinite_or_never_changes_is_not_compared():
@@ -85,7 +102,9 @@ def test_what_is_nan_or_infinite_or_never_changes_is_not_compared():
     values, same = rng.normal(0, 1, 40), np.full(40, 7.0)
     broken = np.where(np.arange(40) < 15, np.nan, values + 5)
     broken[15] = np.inf
-    now = table_of({"x:v": broken, "y:v": same, "x:huge": np.full(40, 1e308) * rng.choice([-1, 1], 40)})
+    now = table_of(
+        {"x:v": broken, "y:v": same, "x:huge": np.full(40, 1e308) * rng.choice([-1, 1], 40)}
+    )
     then = table_of({"y:v": same, "x:v": Measured(values, np.arange(40) < 20), "x:huge": same})
     (one,) = [one for one in judged(now, then) if isinstance(one, DriftResult)]
     assert (one.field, one.samples, one.drifted) == ("x", (24, 20), True)
@@ -95,7 +114,10 @@ def test_what_is_nan_or_infinite_or_never_changes_is_not_compared():
 def test_chance_is_what_95_of_100_deals_do_not_exceed():
     counts = np.array([[1.0, 0.0], [0.0, 1.0]])
     found = Permutations(np.array([True, False])).chance(counts, total_variation, 199)
-    assert (found.p_value, found.usual) == (1.0, 1.0)  # both ways to deal two groups are as far apart
+    assert (found.p_value, found.usual) == (
+        1.0,
+        1.0,
+    )  # both ways to deal two groups are as far apart
     same = Permutations(np.arange(8) < 4).chance(np.ones((8, 2)), total_variation, 199)
     assert (same.p_value, same.usual) == (1.0, 0.0)
     rng = np.random.default_rng(3)
@@ -106,7 +128,9 @@ def test_chance_is_what_95_of_100_deals_do_not_exceed():
         a, b = counts[order[:30]].sum(axis=0), counts[order[30:]].sum(axis=0)
         deals.append(np.abs(a / a.sum() - b / b.sum()).sum() / 2)
     found = Permutations(np.arange(60) < 30).chance(counts, total_variation, 1999)
-    assert found.usual == pytest.approx(np.quantile(deals, 0.95), abs=0.0034)  # steps are of 1 / 300
+    assert found.usual == pytest.approx(
+        np.quantile(deals, 0.95), abs=0.0034
+    )  # steps are of 1 / 300
 
 
 def test_of_classes_the_shares_that_moved_most_are_told():
@@ -120,29 +144,50 @@ def test_of_classes_the_shares_that_moved_most_are_told():
     assert one.drifted
     assert one.classes == (("0", 0.1, 0.4), ("3", 0.4, 0.1), ("1", 0.2, 0.2), ("2", 0.3, 0.3))
     assert [side["name"] for side in one.said()["classes"]] == ["0", "3", "1", "2"]
-    (one,) = [one for one in judged(sides[0], sides[0], class_drift, schema) if isinstance(one, DriftResult)]
+    (one,) = [
+        one
+        for one in judged(sides[0], sides[0], class_drift, schema)
+        if isinstance(one, DriftResult)
+    ]
     assert (one.effect, one.drifted, one.classes, one.samples) == (0.0, False, (), (20, 20))
     assert drift(sides[0], sides[0], class_drift, schema) == []
 
 
 def made(field, effect, *, drifted=True, **more):
     curve = {"at": [1.0], "here": [1], "reference": [1], "ks": 0.0, "ks_at": 1.0}
-    return DriftResult(field, "v", "m", effect, drifted, (1, 1), (1, 1), curve=curve if drifted else None, **more)
+    return DriftResult(
+        field, "v", "m", effect, drifted, (1, 1), (1, 1), curve=curve if drifted else None, **more
+    )
 
 
 def test_curves_are_kept_of_the_worst_of_each_field_first():
     several = [made("a", 9 - n / 10) for n in range(8)] + [made("b", 1.0), made("c", 2.0)]
     assert [(one.field, one.effect) for one in top_measures(several)] == [
-        ("a", 9.0), ("c", 2.0), ("b", 1.0), ("a", 8.9), ("a", 8.8), ("a", 8.7),
-    ]  # fmt: skip
+        ("a", 9.0),
+        ("c", 2.0),
+        ("b", 1.0),
+        ("a", 8.9),
+        ("a", 8.8),
+        ("a", 8.7),
+    ]
     assert [one.effect for one in top_measures(several[:8])] == [9.0, 8.9, 8.8, 8.7, 8.6, 8.5]
     said = comparison_json(several)
     assert (said["count"], said["drifted"]) == (10, 10)
-    assert [one["effect"] for one in said["measures"] if "curve" in one] == [9.0, 8.9, 8.8, 8.7, 2.0, 1.0]
+    assert [one["effect"] for one in said["measures"] if "curve" in one] == [
+        9.0,
+        8.9,
+        8.8,
+        8.7,
+        2.0,
+        1.0,
+    ]
 
 
 def test_what_a_verdict_names_is_bounded_and_begins_with_what_drifted():
-    many = [made(f"f{n:03d}", 0.1 + n, drifted=False) for n in range(200)] + [made("x", 0.3), made("y", 0.5)]
+    many = [made(f"f{n:03d}", 0.1 + n, drifted=False) for n in range(200)] + [
+        made("x", 0.3),
+        made("y", 0.5),
+    ]
     said = comparison_json(many)
     assert (said["count"], said["drifted"], len(said["measures"])) == (202, 2, 120)
     assert [one["field"] for one in said["measures"][:3]] == ["y", "x", "f199"]
@@ -162,4 +207,6 @@ def test_a_scan_keeps_what_was_compared_by_split():
     assert {one["split"] for one in measures} == {"a", "b"}
     assert verdict.compared["count"] == len(measures)
     assert sum("curve" in one for one in measures) == 6
-    assert all(one["measure"] and one["samples"] == {"here": 12, "reference": 12} for one in measures)
+    assert all(
+        one["measure"] and one["samples"] == {"here": 12, "reference": 12} for one in measures
+    )

@@ -10,7 +10,7 @@ import datacheck.rules
 from datacheck.model.finding import Severity
 from datacheck.model.table import Table
 from datacheck.rules import catalogue
-from datacheck.rules.base import Case, Skip, Told
+from datacheck.rules.base import Info, RuleContext, Skip
 from datacheck.rules.measures import in_form, is_listed
 from datacheck.schema.model import FieldSpec
 from tests.rules.harness import codes, scan, schema_of
@@ -106,8 +106,6 @@ def test_the_good_block_is_really_looked_at(code):
     assert verdict.checked > 0
 
 
-
-
 @EVERY
 def test_a_rule_lies_in_the_file_of_its_hundreds(code):
     module = catalogue()[code].judge.__module__
@@ -121,7 +119,7 @@ def test_every_option_is_described_and_every_needed_code_exists(code):
     said = sections(rule.doc)["Options:"]
     assert all(f"{name}:" in said for name in rule.defaults)
     assert set(rule.suppressed_by) <= set(catalogue())
-    assert code not in rule.needs
+    assert code not in rule.suppressed_by
 
 
 @EVERY
@@ -131,8 +129,8 @@ def test_a_judge_that_is_given_no_rows_says_nothing(code):
     if rule.unless(schema):
         return
     rows = Table().rows(np.zeros(0, np.int64), "x" if rule.per == "field" else "")
-    case = Case(schema, "x" if rule.per == "field" else "", FieldSpec(), dict(rule.defaults))
-    assert [s for s in rule.judge(rows, case) if not isinstance(s, Skip | Told)] == []
+    case = RuleContext(schema, "x" if rule.per == "field" else "", FieldSpec(), dict(rule.defaults))
+    assert [s for s in rule.judge(rows, case) if not isinstance(s, Skip | Info)] == []
 
 
 def test_fields_that_the_schema_does_not_list_are_only_asked_for_finite_numbers():
@@ -144,10 +142,14 @@ def test_fields_that_the_schema_does_not_list_are_only_asked_for_finite_numbers(
     """
     assert codes(scan(text)[0]) == []
     found, _ = scan(text.replace("{full: [3], value: -100}", "[.nan, 1.0]"))
-    assert [(f.code, f.severity, f.fields) for f in found.findings] == [("DC221", "warning", ("*",))]
+    assert [(f.code, f.severity, f.fields) for f in found.findings] == [
+        ("DC221", "warning", ("*",))
+    ]
     assert " z" in found.findings[0].message
 
 
 def test_rules_reach_neither_files_nor_caches(repository):
     for path in sorted(Path(datacheck.rules.__file__).parent.rglob("*.py")):
-        assert not re.search(r"datacheck\.(formats|sources|cache|scan|build)", path.read_text()), path
+        assert not re.search(r"datacheck\.(formats|sources|cache|scan|build)", path.read_text()), (
+            path
+        )

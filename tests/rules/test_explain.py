@@ -12,7 +12,9 @@ from tests.rules.test_recall import hands, sequence  # frames of hands that move
 COUNT = 40
 
 
-def told(sizes, bad, *, factors=(0.001, 0.01, 0.0254), allowed=(0.01, 1.0), groups=None, beside=None):
+def told(
+    sizes, bad, *, factors=(0.001, 0.01, 0.0254), allowed=(0.01, 1.0), groups=None, beside=None
+):
     """What explains sizes that are out of range; `beside` is a second quantity that a factor changes as well."""
     sizes, bad = np.asarray(sizes, float), np.asarray(bad)
 
@@ -102,6 +104,9 @@ def test_a_frame_and_a_root_subtracted_twice_are_told_apart_by_the_frames_beside
     """Both put hands behind the camera; mended by the right one they lie where the recording is."""
     ways = {"camera_opencv": lambda f: f * [1, -1, -1], "twice-root": lambda f: f - 2 * f[0]}
     for kind, change in ways.items():
-        recordings = [[change(f) if i % (60 // share) == 0 else f for i, f in enumerate(sequence(n))] for n in range(3)]
+        recordings = [
+            [change(f) if i % (60 // share) == 0 else f for i, f in enumerate(sequence(n))]
+            for n in range(3)
+        ]
         (finding,) = hands(recordings).findings
         assert (finding.code, finding.kind, finding.cause.alternatives) == ("DC303", kind, ())

@@ -22,9 +22,10 @@ fields:
 
 def scene(points, classes, ids, **more):
     fields = {
-        "xyz": np.asarray(points, np.float32), "semantic": np.asarray(classes, np.float32),
+        "xyz": np.asarray(points, np.float32),
+        "semantic": np.asarray(classes, np.float32),
         "instance": np.asarray(ids, np.float32),
-    }  # fmt: skip
+    }
     return Piece(more.pop("key", "s"), fields | more, Origin("s"))
 
 
@@ -32,10 +33,14 @@ def counts(piece, text):
     (block,) = stack([piece])
     found = funnel.function(block, schema_of(FIELDS + text))
     largest = found["largest"]
-    return found["funnel"].values[0].tolist(), float(largest.values[0]) if largest.present[0] else None
+    return found["funnel"].values[0].tolist(), float(largest.values[0]) if largest.present[
+        0
+    ] else None
 
 
-GRID = np.stack(np.meshgrid(np.arange(10.0), np.arange(10.0), [0.0]), axis=-1).reshape(-1, 3)  # 100 points, 1 apart
+GRID = np.stack(np.meshgrid(np.arange(10.0), np.arange(10.0), [0.0]), axis=-1).reshape(
+    -1, 3
+)  # 100 points, 1 apart
 
 
 def test_each_step_takes_what_it_says():
@@ -51,14 +56,26 @@ def test_instances_are_counted_by_their_points_where_min_points_meets_them():
     points = np.stack([np.arange(100.0)] * 3, axis=1)
     (block,) = stack([scene(points, np.full(100, 3), np.repeat(np.arange(4), sizes))])
     found = funnel.function(block, schema_of(FIELDS + "loader: {min_points: 10}"))["sizes"]
-    assert found.values.tolist() == [[0, 0, 0, 1, 0, 1, 1, 1]]  # up to 1, 2, 3, 5, 10, 20, 40, and from there on
+    assert found.values.tolist() == [
+        [0, 0, 0, 1, 0, 1, 1, 1]
+    ]  # up to 1, 2, 3, 5, 10, 20, 40, and from there on
     assert "sizes" not in funnel.function(block, schema_of(FIELDS + "loader: {voxel: 1.0}"))
 
 
 def test_steps_run_in_the_order_written():
     ids, classes = np.repeat([0, 1], 50), np.repeat([3, 4], 50)
-    assert counts(scene(GRID, classes, ids), "loader: {min_points: 40, voxel: 2.0}")[0] == [2, 2, 2, 2]
-    assert counts(scene(GRID, classes, ids), "loader: {voxel: 2.0, min_points: 40}")[0] == [2, 2, 2, 0]
+    assert counts(scene(GRID, classes, ids), "loader: {min_points: 40, voxel: 2.0}")[0] == [
+        2,
+        2,
+        2,
+        2,
+    ]
+    assert counts(scene(GRID, classes, ids), "loader: {voxel: 2.0, min_points: 40}")[0] == [
+        2,
+        2,
+        2,
+        0,
+    ]
 
 
 def test_an_instance_has_the_class_of_its_first_point_that_is_left():
@@ -69,15 +86,21 @@ def test_an_instance_has_the_class_of_its_first_point_that_is_left():
 
 
 def test_clip_gives_the_expected_count():
-    _, largest = counts(scene(GRID, np.full(100, 3), np.zeros(100)), "loader: {clip: 40, min_points: 10}")
+    _, largest = counts(
+        scene(GRID, np.full(100, 3), np.zeros(100)), "loader: {clip: 40, min_points: 10}"
+    )
     assert largest == pytest.approx(40)
-    _, largest = counts(scene(GRID, np.full(100, 3), np.zeros(100)), "loader: {clip: 500, min_points: 10}")
+    _, largest = counts(
+        scene(GRID, np.full(100, 3), np.zeros(100)), "loader: {clip: 500, min_points: 10}"
+    )
     assert largest == pytest.approx(100)
 
 
 def test_a_voxel_survives_a_clip_as_often_as_one_of_its_points_does():
     points = np.concatenate([np.zeros((4, 3)), np.ones((6, 3))])  # two voxels of 4 and 6 points
-    _, largest = counts(scene(points, np.full(10, 3), np.zeros(10)), "loader: {clip: 5, voxel: 0.5, min_points: 1}")
+    _, largest = counts(
+        scene(points, np.full(10, 3), np.zeros(10)), "loader: {clip: 5, voxel: 0.5, min_points: 1}"
+    )
     assert largest == pytest.approx((1 - 0.5**4) + (1 - 0.5**6))
 
 
@@ -91,13 +114,18 @@ def test_captions_keep_the_instances_that_they_name():
 
 
 @given(
-    st.lists(st.tuples(st.integers(-1, 3), st.integers(0, 4), st.integers(0, 3)), min_size=1, max_size=40),
+    st.lists(
+        st.tuples(st.integers(-1, 3), st.integers(0, 4), st.integers(0, 3)), min_size=1, max_size=40
+    ),
     st.integers(1, 5),
 )
 def test_the_funnel_is_that_of_a_plain_loop(rows, least):
     ids, classes, place = (np.array(column) for column in zip(*rows, strict=True))
     points = np.stack([place, np.zeros(len(place)), np.zeros(len(place))], axis=1)
-    text = FIELDS.replace("[-100]", "[-1]") + f"loader: {{voxel: 1.0, drop_classes: [2], min_points: {least}}}"
+    text = (
+        FIELDS.replace("[-100]", "[-1]")
+        + f"loader: {{voxel: 1.0, drop_classes: [2], min_points: {least}}}"
+    )
     (block,) = stack([scene(points, classes, ids)])
     found = funnel.function(block, schema_of(text))["funnel"].values[0].tolist()
     seen: dict[int, int] = {}
@@ -121,7 +149,9 @@ def test_the_funnel_of_a_large_scene_is_that_of_all_its_voxels(seed, least):
     ids[: sizes.sum()] = np.repeat(np.arange(instances), sizes)
     middle = rng.uniform(-2, 2, (instances + 1, 3))[np.where(ids < 0, instances, ids)]
     points = np.where(
-        rng.random((count, 1)) < 0.4, rng.uniform(-1, 1, (count, 3)), middle + rng.normal(0, 0.2, (count, 3))
+        rng.random((count, 1)) < 0.4,
+        rng.uniform(-1, 1, (count, 3)),
+        middle + rng.normal(0, 0.2, (count, 3)),
     )
     order = rng.permutation(count) if seed % 2 else np.arange(count)[::-1]
     points, ids = points[order].astype(np.float32), ids[order]
@@ -172,16 +202,25 @@ def test_every_step_that_empties_a_scene_is_counted():
     ids = np.where(np.arange(100) < 40, 7, -100)
     few = np.where(np.arange(100) < 4, 7, -100)
     made = [
-        ("kept", 3, ids, {"7": "x"}), ("ignored", -100, ids, {"7": "x"}), ("wall", 4, ids, {"7": "x"}),
-        ("small", 3, few, {"7": "x"}), ("other", 3, ids, {"9": "x"}), ("told", 3, ids, {}),
-    ]  # fmt: skip
+        ("kept", 3, ids, {"7": "x"}),
+        ("ignored", -100, ids, {"7": "x"}),
+        ("wall", 4, ids, {"7": "x"}),
+        ("small", 3, few, {"7": "x"}),
+        ("other", 3, ids, {"9": "x"}),
+        ("told", 3, ids, {}),
+    ]
     pieces = [
         ("", scene(GRID + n, np.where(own >= 0, c, 5), own, key=f"s{n}", told=told))
         for n, (_, c, own, told) in enumerate(made)
     ]
     (finding,) = [f for f in judged(schema, measured(schema, pieces)).findings if f.code == "DC402"]
     assert finding.rows.tolist() == [1, 2, 3, 4, 5]
-    assert finding.measured["lost_at"] == {"labelled": 1, "drop_classes": 1, "min_points": 1, "captions": 2}
+    assert finding.measured["lost_at"] == {
+        "labelled": 1,
+        "drop_classes": 1,
+        "min_points": 1,
+        "captions": 2,
+    }
     assert finding.cause.kind == "captions"
 
 
@@ -210,9 +249,17 @@ def test_label_counts_are_those_of_the_values():
     values = [np.array([0, 9, 10, -100, -1, 255, 3.5]), np.array([1, 2, 3.0])]
     found = labels.function(Column.of(values), FieldSpec(role="class", classes=10, ignore=(-100,)))
     assert {n: found[n].tolist() for n in ("ignored", "negative", "mark", "outside")} == {
-        "ignored": [1, 0], "negative": [1, 0], "mark": [1, 0], "outside": [2, 0],
-    }  # fmt: skip
-    assert (found["least"][0], found["marked"][0], found["low"][0], found["high"][0]) == (-1, 255, 3.5, 10)
+        "ignored": [1, 0],
+        "negative": [1, 0],
+        "mark": [1, 0],
+        "outside": [2, 0],
+    }
+    assert (found["least"][0], found["marked"][0], found["low"][0], found["high"][0]) == (
+        -1,
+        255,
+        3.5,
+        10,
+    )
 
 
 @pytest.mark.parametrize(
@@ -233,7 +280,10 @@ def test_label_counts_are_those_of_the_values():
 )
 def test_labels_are_judged_by_what_is_declared(spec, among, wanted):
     schema = schema_of(f"fields: {{label: {{role: class, shape: [P], {spec}}}}}")
-    pieces = [("", Piece(f"s{n}", {"label": np.array(among + [among[0]] * n)}, Origin(""))) for n in range(3)]
+    pieces = [
+        ("", Piece(f"s{n}", {"label": np.array(among + [among[0]] * n)}, Origin("")))
+        for n in range(3)
+    ]
     assert codes(judged(schema, measured(schema, pieces)), severities=("error",)) == wanted
 
 
@@ -256,10 +306,13 @@ def test_points_of_another_shape_are_left_to_the_rule_about_shapes(points):
 
 def test_a_label_below_0_is_told_where_statistics_are_declared():
     """Two measurements gave one name to what they measured."""
-    schema = schema_of("fields: {semantic: {role: class, shape: [P, 2], stats: {mean: [0, 0], std: [1, 1]}}}")
+    schema = schema_of(
+        "fields: {semantic: {role: class, shape: [P, 2], stats: {mean: [0, 0], std: [1, 1]}}}"
+    )
     rng = np.random.default_rng(0)
     pieces = [
-        Piece(str(i), {"semantic": rng.integers(0, 3, (50, 2)).astype(np.int64)}, Origin(str(i))) for i in range(4)
+        Piece(str(i), {"semantic": rng.integers(0, 3, (50, 2)).astype(np.int64)}, Origin(str(i)))
+        for i in range(4)
     ]
     pieces[2].fields["semantic"][3] = -1
     assert "DC405" in codes(judged(schema, measured(schema, [("", piece) for piece in pieces])))
@@ -273,7 +326,9 @@ def test_a_class_that_the_label_table_drops_takes_the_instance_off_its_points():
     steps = "loader: {keep_classes: [3, 4], min_points: 15}"
     assert counts(scene(GRID, classes, ids), steps) == ([3, 3, 2, 2], 25.0)
     assert counts(scene(GRID, classes, ids), steps.replace("15", "16")) == ([3, 3, 2, 1], 25.0)
-    assert counts(scene(GRID, classes, ids), "loader: {keep_classes: labels.yaml, min_points: 16}")[0] == [3, 3, 3, 3]
+    assert counts(scene(GRID, classes, ids), "loader: {keep_classes: labels.yaml, min_points: 16}")[
+        0
+    ] == [3, 3, 3, 3]
     none = schema_of(FIELDS + "loader: {keep_classes: [9]}")
     found = judged(none, measured(none, [("", scene(GRID, classes, ids))]))
     assert [(f.cause.kind, f.measured) for f in found.findings if f.code == "DC402"] == [

@@ -72,9 +72,12 @@ def piece(number: int, sizes: tuple[int, int, int], wrong: float) -> Piece:
 
 
 samples = st.lists(
-    st.tuples(st.tuples(st.integers(0, 40), st.integers(0, 5), st.integers(0, 12)), st.floats(0, 1)),
-    min_size=1, max_size=6,
-)  # fmt: skip
+    st.tuples(
+        st.tuples(st.integers(0, 40), st.integers(0, 5), st.integers(0, 12)), st.floats(0, 1)
+    ),
+    min_size=1,
+    max_size=6,
+)
 
 
 def same(one, other):
@@ -83,7 +86,9 @@ def same(one, other):
     for name, column in one.columns.items():
         twin = other.columns[name]
         np.testing.assert_array_equal(column.present, twin.present, err_msg=name)
-        np.testing.assert_array_equal(column.values[column.present], twin.values[twin.present], err_msg=name)
+        np.testing.assert_array_equal(
+            column.values[column.present], twin.values[twin.present], err_msg=name
+        )
 
 
 @settings(max_examples=40)
@@ -99,7 +104,9 @@ def test_a_block_measures_as_its_samples_do_alone_in_any_order(drawn, random):
 
 def test_long_samples_measure_as_short_ones_beside_them():
     schema = schema_of(SCHEMA)
-    pieces = [("", piece(n, (points, 3, 9), 0.0)) for n, points in enumerate([9, 5000, 20, 4096, 4095])]
+    pieces = [
+        ("", piece(n, (points, 3, 9), 0.0)) for n, points in enumerate([9, 5000, 20, 4096, 4095])
+    ]
     same(measured(schema, pieces), measured(schema, pieces, alone=True))
 
 
@@ -107,28 +114,47 @@ def test_thresholds_change_no_row():
     plain = schema_of(SCHEMA)
     pieces = [("", piece(n, (20, 3, 9), 0.95)) for n in range(4)]
     for code, rule in catalogue().items():
-        wild = {name: value * 7 if isinstance(value, float) else value for name, value in rule.defaults.items()}
+        wild = {
+            name: value * 7 if isinstance(value, float) else value
+            for name, value in rule.defaults.items()
+        }
         rules = {code: wild} if wild else {}
         same(
             measured(plain, pieces),
             measured(plain.model_copy(update={"rules": schema_of({"rules": rules}).rules}), pieces),
         )
-    wide = schema_of(SCHEMA.replace("size: 0.1..5", "size: 1..2").replace("distance: 0..9", "distance: 1..2"))
+    wide = schema_of(
+        SCHEMA.replace("size: 0.1..5", "size: 1..2").replace("distance: 0..9", "distance: 1..2")
+    )
     same(measured(plain, pieces), measured(wide, pieces))
 
 
 def test_what_rows_depend_on_is_said_and_thresholds_are_not():
     plain = schema_of(SCHEMA)
     known = {m.name: m.settings(plain) for m in measures_of(choose_rules(plain, catalogue()))}
-    other = schema_of(SCHEMA.replace("size: 0.1..5", "size: 1..2").replace("voxel: 0.1", "voxel: 0.2"))
-    changed = {m.name for m in measures_of(choose_rules(other, catalogue())) if m.settings(other) != known[m.name]}
+    other = schema_of(
+        SCHEMA.replace("size: 0.1..5", "size: 1..2").replace("voxel: 0.1", "voxel: 0.2")
+    )
+    changed = {
+        m.name
+        for m in measures_of(choose_rules(other, catalogue()))
+        if m.settings(other) != known[m.name]
+    }
     assert changed == {"funnel", "objects"}
     other = schema_of(SCHEMA.replace("skeleton: mano21_ho3d", "skeleton: mano21_openpose"))
-    changed = {m.name for m in measures_of(choose_rules(other, catalogue())) if m.settings(other) != known[m.name]}
+    changed = {
+        m.name
+        for m in measures_of(choose_rules(other, catalogue()))
+        if m.settings(other) != known[m.name]
+    }
     assert changed == {"bones"}
     order = "loader: {voxel: 0.1, clip: 30, min_points: 3}"
     other = schema_of(SCHEMA.replace("loader: {clip: 30, voxel: 0.1, min_points: 3}", order))
-    changed = {m.name for m in measures_of(choose_rules(other, catalogue())) if m.settings(other) != known[m.name]}
+    changed = {
+        m.name
+        for m in measures_of(choose_rules(other, catalogue()))
+        if m.settings(other) != known[m.name]
+    }
     assert changed == {"funnel", "objects"}
 
 
@@ -155,11 +181,16 @@ def test_quantiles_are_the_lower_ones_of_each_sample(sizes, share):
     parts = arrays(sizes)
     column = Column.of(parts)
     wanted = [np.quantile(p, share, method="lower") if len(p) else np.nan for p in parts]
-    # floor(share * (n - 1)) may sit on the next value where the product is a whole number but for rounding
+    # floor(share * (n - 1)) may sit on the next value where the product is a whole number but for
+    # rounding
     found = quantile(column.values, column.lengths, share)
     for value, want, part in zip(found, wanted, parts, strict=True):
         assert (np.isnan(value) and not len(part)) or value in part
-        assert np.isnan(want) or abs(np.searchsorted(np.sort(part), value) - np.searchsorted(np.sort(part), want)) <= 1
+        assert (
+            np.isnan(want)
+            or abs(np.searchsorted(np.sort(part), value) - np.searchsorted(np.sort(part), want))
+            <= 1
+        )
 
 
 def test_a_declared_vector_has_components_and_one_of_another_length_has_none():
@@ -172,7 +203,9 @@ def test_a_declared_vector_has_components_and_one_of_another_length_has_none():
 
 
 def test_finiteness_is_counted_per_sample_with_the_first_bad_row():
-    column = Column.of([np.zeros((3, 2)), np.array([[0, 1], [np.inf, np.nan], [0, np.nan]]), np.zeros((0, 2))])
+    column = Column.of(
+        [np.zeros((3, 2)), np.array([[0, 1], [np.inf, np.nan], [0, np.nan]]), np.zeros((0, 2))]
+    )
     found = finite.function(column, FieldSpec())
     assert (found["count"].tolist(), found["nonfinite"].tolist()) == ([6, 6, 0], [0, 3, 0])
     assert found["bad_row"].tolist() == [-1, 1, -1]
@@ -195,7 +228,9 @@ def test_a_place_is_where_plain_numpy_says():
 
 
 def test_angles_are_taken_without_their_sign():
-    found = turn.function(Column.of([np.array([[-3.0, 1.0], [2.0, 0.5]])]), FieldSpec(role="joint_angle"))
+    found = turn.function(
+        Column.of([np.array([[-3.0, 1.0], [2.0, 0.5]])]), FieldSpec(role="joint_angle")
+    )
     assert (found["peak"].values[0], found["p99"].values[0]) == (3.0, 2.0)
 
 
@@ -218,7 +253,10 @@ def test_bones_have_the_published_lengths():
 
 
 def test_bones_of_sequences_are_medians_over_their_steps():
-    spec, still = FieldSpec(role="joints", skeleton="mano21_ho3d"), hand(np.random.default_rng(3))[0].astype(np.float64)
+    spec, still = (
+        FieldSpec(role="joints", skeleton="mano21_ho3d"),
+        hand(np.random.default_rng(3))[0].astype(np.float64),
+    )
     sizes = [np.array([1.0, 1.0, 1.3, 0.9, 1.0]), np.ones(0), np.array([2.0])]
     found = bones.function(Column.of([size[:, None, None] * still for size in sizes]), spec)
     single = bones.function(Column.of([still]), spec)["pairs"].values[0].astype(np.float64)
@@ -226,6 +264,8 @@ def test_bones_of_sequences_are_medians_over_their_steps():
     assert found["moments"].values.tolist() == [5, 0, 1]
     for row, size in ((0, sizes[0]), (2, sizes[2])):
         np.testing.assert_allclose(found["pairs"].values[row], np.median(size) * single, rtol=1e-6)
-        np.testing.assert_allclose(found["sway"].values[row], np.std(size) * single, rtol=1e-5, atol=1e-9)
+        np.testing.assert_allclose(
+            found["sway"].values[row], np.std(size) * single, rtol=1e-5, atol=1e-9
+        )
         strain = np.abs(size - np.median(size)).max() * single[:20]
         np.testing.assert_allclose(found["strain"].values[row], strain, rtol=1e-5, atol=1e-9)

@@ -40,12 +40,16 @@ def test_every_order_of_a_robot_names_each_joint_once():
         assert all(sorted(order) == list(range(robot.joints)) for order in robot.orders.values())
 
 
-@pytest.mark.parametrize(("degrees", "wanted"), [(0.0, []), (0.9, []), (1.1, ["DC603"]), (-1.1, [])])
+@pytest.mark.parametrize(
+    ("degrees", "wanted"), [(0.0, []), (0.9, []), (1.1, ["DC603"]), (-1.1, [])]
+)
 @pytest.mark.parametrize("unit", ["rad", "deg"])
 def test_a_joint_may_be_a_degree_beyond_its_limit(degrees, wanted, unit):
     q = home()
     q[7, 3] = -0.0698 + np.deg2rad(degrees)  # the elbow
-    q[:, 0] = np.linspace(-2.5, 2.5, 50)  # beyond a full turn in degrees, or it would pass for radians
+    q[:, 0] = np.linspace(
+        -2.5, 2.5, 50
+    )  # beyond a full turn in degrees, or it would pass for radians
     found = findings(ARM.replace("UNIT", unit), {"q": np.rad2deg(q) if unit == "deg" else q})
     assert [f.code for f in found] == wanted
     for finding in found:
@@ -106,7 +110,9 @@ def test_parts_in_another_order_are_told_once_and_not_as_units_and_limits_too(or
         names = order.split() if i < 6 else ["pos", "quat", "joints"]
         samples.append({"g": np.concatenate([parts[name] for name in names], axis=1)})
     assert {(f.code, f.failed) for f in findings(schema, *samples)} == {("DC125", 6)}
-    for one in samples[:6]:  # which columns are in another unit cannot be said before their order is known
+    for one in samples[
+        :6
+    ]:  # which columns are in another unit cannot be said before their order is known
         one["g"][:, :16] *= 1000
     assert not [f.kind for f in findings(schema, *samples) if f.code == "DC230"]
 
@@ -114,11 +120,15 @@ def test_parts_in_another_order_are_told_once_and_not_as_units_and_limits_too(or
 # ------------------------------------------------------------------------------------------ DC604
 
 
-@pytest.mark.parametrize(("step", "wanted"), [(0.13, []), (0.14, ["jump"])])  # 1.2 x 2.175 rad/s / 20 = 0.1305 rad
+@pytest.mark.parametrize(
+    ("step", "wanted"), [(0.13, []), (0.14, ["jump"])]
+)  # 1.2 x 2.175 rad/s / 20 = 0.1305 rad
 def test_a_step_must_not_be_faster_than_the_joint(step, wanted):
     q = np.tile(PANDA, (400, 1))
     q[100:, 1] += step
-    found = findings(TIMED, {"q": q}, {"q": home(200) * 0 + PANDA + 0.001 * np.arange(200)[:, None]})
+    found = findings(
+        TIMED, {"q": q}, {"q": home(200) * 0 + PANDA + 0.001 * np.arange(200)[:, None]}
+    )
     assert [f.kind for f in found if f.code == "DC604"] == wanted
     assert [f.measured["factor"] for f in found if f.code == "DC604"] == [
         pytest.approx(step * 20 / 2.175) for _ in wanted
@@ -152,13 +162,17 @@ def test_angles_without_columns_are_left_to_the_rule_about_shapes():
 def test_wraps_are_counted_by_angle_and_by_vector():
     yaw = np.array([3.0, 3.1, -3.1, -3.0, 3.1])
     angles = np.stack([yaw, 0 * yaw], axis=1)
-    found = wraps.function(Column.of([angles, angles[:1]]), FieldSpec(role="joint_angle", shape=["T", 2], unit="rad"))
+    found = wraps.function(
+        Column.of([angles, angles[:1]]), FieldSpec(role="joint_angle", shape=["T", 2], unit="rad")
+    )
     assert (found["moves"].values.tolist(), found["wrapped"].values[0]) == ([4, 0], 2)
     assert found["at_plus"].values[0].tolist() == [2, 0]  # 3.1 twice, of which pi is 0.0416 away
     assert found["at_minus"].values[0].tolist() == [1, 0]
     axis = np.array([[0.6, 0.0, 0.8]])
     vector = axis * np.array([[3.1], [3.1 - 2 * np.pi], [0.5]])  # no component jumps by a full turn
-    found = wraps.function(Column.of([vector]), FieldSpec(role="rotvec", shape=["T", 3], unit="rad"))
+    found = wraps.function(
+        Column.of([vector]), FieldSpec(role="rotvec", shape=["T", 3], unit="rad")
+    )
     assert found["wrapped"].values.tolist() == [1]
 
 
@@ -181,7 +195,10 @@ def test_prismatic_joints_have_no_cut():
 
 # ------------------------------------------------------------------------------------------ DC608
 
-SHAPES = 'samples: {files: "*", group: "{seq}"}\nfields: {b: {role: shape, shape: [10]}, x: {role: value, shape: [2]}}'
+SHAPES = (
+    'samples: {files: "*", group: "{seq}"}\nfields: {b: {role: shape, shape: [10]}, x: {role: '
+    "value, shape: [2]}}"
+)
 
 
 def shapes(*offsets):
@@ -202,7 +219,9 @@ def shapes(*offsets):
 )
 def test_a_subject_has_one_shape(offsets, kind, rows):
     found = findings(SHAPES, *shapes(*offsets), groups=["a"] * len(offsets))
-    assert [(f.code, f.kind, f.rows.tolist()) for f in found] == ([("DC608", kind, rows)] if kind else [])
+    assert [(f.code, f.kind, f.rows.tolist()) for f in found] == (
+        [("DC608", kind, rows)] if kind else []
+    )
 
 
 def test_other_subjects_have_other_shapes():

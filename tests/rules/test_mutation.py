@@ -15,8 +15,11 @@ from tests.trials.base import sample
 from tests.trials.memory import scan_pieces, schema_of
 from tests.trials.run import clean, planted
 
-MEASURES = {m.name: sorted(r.code for r in catalogue().values() if m in r.measures)
-            for rule in catalogue().values() for m in rule.measures}  # fmt: skip
+MEASURES = {
+    m.name: sorted(r.code for r in catalogue().values() if m in r.measures)
+    for rule in catalogue().values()
+    for m in rule.measures
+}
 
 
 def broken(code):
@@ -47,10 +50,12 @@ TOKENIZED = ["DC702", "DC704"]  # no answer at all; a vocabulary that the tokeni
 def tokenized(folder):
     """Return the codes raised by a conversation that only a tokenizer finds wrong."""
     write_tokenizer(folder / "model")
-    schema = schema_of({
-        "tokenizer": {"path": str(folder / "model"), "vocab": 10, "max_length": 8},
-        "fields": {"c": {"role": "chat", "train_on": "assistant", "min_trained_tokens": 1}},
-    })  # fmt: skip
+    schema = schema_of(
+        {
+            "tokenizer": {"path": str(folder / "model"), "vocab": 10, "max_length": 8},
+            "fields": {"c": {"role": "chat", "train_on": "assistant", "min_trained_tokens": 1}},
+        }
+    )
     talk = [{"role": "user", "content": "why " * 40}, {"role": "assistant", "content": "because"}]
     return codes(scan_pieces(schema, [sample("a", {"c": talk})]))
 
@@ -88,7 +93,9 @@ def test_a_rule_without_its_judge_is_noticed(code, changed):
 def test_a_measurement_that_says_nothing_is_noticed(name, changed, tmp_path):
     for code in MEASURES[name]:
         rule = catalogue()[code]
-        mute = tuple(replace(m, function=lambda *_: {}) if m.name == name else m for m in rule.measures)
+        mute = tuple(
+            replace(m, function=lambda *_: {}) if m.name == name else m for m in rule.measures
+        )
         changed(code, measures=mute)
     noticed = any(broken(code) for code in MEASURES[name]) or any(
         missed(trial) for trial in trials() if trial.code in MEASURES[name]

@@ -23,10 +23,18 @@ def pieces(keys, group="", file="", fields=None, **facts):
     """One piece for each key; facts are lists with one value each."""
     rng = np.random.default_rng(0)
     return [
-        ("", Piece(key, fields or {"x": rng.normal(size=2)}, Origin(file or key), group,
-                   {"id": key} | {name: value[i] for name, value in facts.items()}))
+        (
+            "",
+            Piece(
+                key,
+                fields or {"x": rng.normal(size=2)},
+                Origin(file or key),
+                group,
+                {"id": key} | {name: value[i] for name, value in facts.items()},
+            ),
+        )
         for i, key in enumerate(keys)
-    ]  # fmt: skip
+    ]
 
 
 def found(schema, samples, notes=()):
@@ -62,7 +70,7 @@ def test_names_that_follow_one_another_are_told_as_one_stretch(names, wanted):
     assert collapse_ranges(names) == wanted
 
 
-# ------------------------------------------------------------------------------------------ companions
+# --------------------------------------------------------------------------------------- companions
 
 
 def test_a_missing_file_is_named_once_with_its_samples_as_stretches():
@@ -78,11 +86,14 @@ def test_a_missing_file_is_named_once_with_its_samples_as_stretches():
 
 
 def test_a_missing_file_of_an_optional_field_is_no_fault():
-    schema = "fields: {x: {role: value, shape: [2]}, d: {file: 'd/{id}.png', shape: [2], optional: true}}"
+    schema = (
+        "fields: {x: {role: value, shape: [2]}, d: {file: 'd/{id}.png', shape: [2], optional: "
+        "true}}"
+    )
     assert codes(found(schema, pieces(["a"], **{"absent/d": ["d/a.png"]}))) == []
 
 
-# ------------------------------------------------------------------------------------------ collisions, junk
+# --------------------------------------------------------------------------------- collisions, junk
 
 
 @pytest.mark.parametrize(
@@ -97,12 +108,17 @@ def test_a_missing_file_of_an_optional_field_is_no_fault():
 )
 def test_names_that_collide_on_another_disk_are_a_warning(names, wanted):
     said = found(VALUE, pieces(names)).findings
-    assert [(f.code, f.severity, f.failed) for f in said] == [("DC106", "warning", wanted)][: wanted and 1]
+    assert [(f.code, f.severity, f.failed) for f in said] == [("DC106", "warning", wanted)][
+        : wanted and 1
+    ]
 
 
 def test_one_name_in_two_splits_is_no_duplicate_but_in_one_split_it_is():
     two = [
-        (split, piece) for split, (_, piece) in zip(["a", "b"], pieces(["p.npy", "q.npy"], id=["p", "p"]), strict=True)
+        (split, piece)
+        for split, (_, piece) in zip(
+            ["a", "b"], pieces(["p.npy", "q.npy"], id=["p", "p"]), strict=True
+        )
     ]
     assert codes(found(VALUE, two)) == []
     finding = one(VALUE, pieces(["p.npy", "q.npy", "r.npy"], id=["p", "p", "r"]), "DC106")
@@ -118,22 +134,31 @@ def test_junk_is_told_by_reason_and_invisible_characters_are_shown():
     said = found(VALUE, pieces(["a", "c"]), notes).findings
     assert [(f.code, f.severity, f.failed) for f in said] == [("DC107", "warning", 0)] * 2
     assert any(f.message == "1 name (a/._x.npy): left behind by another program." for f in said)
-    assert any(f.message.startswith("2 names (") and f.message.endswith("): have a character.") for f in said)
-    assert any("b\\u200b.npy, 中文\\x1b.npy" in f.message for f in said)  # what can be shown stays as it is
+    assert any(
+        f.message.startswith("2 names (") and f.message.endswith("): have a character.")
+        for f in said
+    )
+    assert any(
+        "b\\u200b.npy, 中文\\x1b.npy" in f.message for f in said
+    )  # what can be shown stays as it is
 
 
 # ------------------------------------------------------------------------------------------ sizes
 
 
 def sizes(values):
-    return pieces([f"{i:03d}.npy" for i in range(len(values))], size=[np.asarray(v) for v in values])
+    return pieces(
+        [f"{i:03d}.npy" for i in range(len(values))], size=[np.asarray(v) for v in values]
+    )
 
 
 def test_a_file_below_a_tenth_of_the_usual_size_stands_out_only_where_sizes_are_alike():
     assert one(VALUE, sizes([1000] * 9 + [99]), "DC103").rows.tolist() == [9]
     assert codes(found(VALUE, sizes([1000] * 9 + [101]))) == []  # above a tenth
     assert codes(found(VALUE, sizes([1000] * 6 + [1]))) == []  # seven files are too few to tell
-    spread = [10.0**k for k in (1, 2, 3, 3, 4, 4, 5, 5, 6, 7)]  # a tenth of the median is nothing special here
+    spread = [
+        10.0**k for k in (1, 2, 3, 3, 4, 4, 5, 5, 6, 7)
+    ]  # a tenth of the median is nothing special here
     assert codes(found(VALUE, sizes([int(s) for s in spread]))) == []
 
 
@@ -154,7 +179,11 @@ def test_many_samples_of_one_file_count_as_one_file():
 
 def demos(lengths, **facts):
     keys = [f"f.h5:/{i}" for i in range(len(lengths))]
-    made = pieces(keys, file="f.h5", **{f"attrs/{n}": [np.asarray(v) for v in values] for n, values in facts.items()})
+    made = pieces(
+        keys,
+        file="f.h5",
+        **{f"attrs/{n}": [np.asarray(v) for v in values] for n, values in facts.items()},
+    )
     return [
         (s, Piece(p.key, {"a": np.ones((n, 2)), "b": np.ones(n)}, p.origin, "", p.facts))
         for (s, p), n in zip(made, lengths, strict=True)
@@ -162,11 +191,17 @@ def demos(lengths, **facts):
 
 
 def counts(samples):
-    return sorted((f.kind, f.rows.tolist()) for f in found(COUNTED, samples).findings if f.code == "DC111")
+    return sorted(
+        (f.kind, f.rows.tolist()) for f in found(COUNTED, samples).findings if f.code == "DC111"
+    )
 
 
 def told(lengths, **changed):
-    right = {"num_samples": lengths, "num_demos": [len(lengths)] * len(lengths), "total": [sum(lengths)] * len(lengths)}
+    right = {
+        "num_samples": lengths,
+        "num_demos": [len(lengths)] * len(lengths),
+        "total": [sum(lengths)] * len(lengths),
+    }
     return demos(lengths, **({"version": [3] * len(lengths)} | right | changed))
 
 
@@ -178,13 +213,22 @@ fields: {x: {shape: [P]}}
 
 def listed_lengths(lengths, **stated):
     """Return the findings of DC111 for files of these lengths, of which a list states others by place."""
-    samples = [("", Piece(f"f{i}.npy", {"x": np.arange(n) + i}, Origin(f"f{i}.npy"))) for i, n in enumerate(lengths)]
+    samples = [
+        ("", Piece(f"f{i}.npy", {"x": np.arange(n) + i}, Origin(f"f{i}.npy")))
+        for i, n in enumerate(lengths)
+    ]
     notes = [
-        Note("DC111", f"f{i}.npy", "", about={name: said}) for name, by in stated.items() for i, said in by.items()
+        Note("DC111", f"f{i}.npy", "", about={name: said})
+        for name, by in stated.items()
+        for i, said in by.items()
     ]
     schema = schema_of(LISTED)
     findings = judged(schema, measured(schema, samples), notes).findings
-    return [(f.kind, f.severity.value, f.rows.tolist(), f.measured) for f in findings if f.code == "DC111"]
+    return [
+        (f.kind, f.severity.value, f.rows.tolist(), f.measured)
+        for f in findings
+        if f.code == "DC111"
+    ]
 
 
 def test_numbers_in_a_list_are_held_against_the_files_that_it_names():
@@ -192,7 +236,10 @@ def test_numbers_in_a_list_are_held_against_the_files_that_it_names():
     assert listed_lengths([9, 8, 7], file_len={0: 9, 2: 7, 5: 1}, rows={1: 8}) == []
     short = {"stated": 6, "found": 7}
     assert listed_lengths([9, 8, 7], file_len={0: 9, 2: 6}) == [("file_len", "error", [2], short)]
-    assert [k for k, *_ in listed_lengths([9, 8, 7], file_len={2: 6}, rows={2: 0})] == ["file_len", "rows"]
+    assert [k for k, *_ in listed_lengths([9, 8, 7], file_len={2: 6}, rows={2: 0})] == [
+        "file_len",
+        "rows",
+    ]
 
 
 def test_every_count_is_held_against_what_it_counts():
@@ -208,25 +255,46 @@ def test_every_count_is_held_against_what_it_counts():
 
 def test_a_sum_is_not_judged_where_a_sample_could_not_be_read_or_does_not_agree():
     samples = told([9, 8, 7], total=[99, 99, 99])
-    whole = Piece(samples[2][1].key, {"a": np.ones((7, 2)), "b": np.ones(6)}, Origin("f.h5"), "", samples[2][1].facts)
+    whole = Piece(
+        samples[2][1].key,
+        {"a": np.ones((7, 2)), "b": np.ones(6)},
+        Origin("f.h5"),
+        "",
+        samples[2][1].facts,
+    )
     assert counts([*samples[:2], ("", whole)]) == []
     assert counts([*samples[:2], ("", "f.h5\0DC101 cut")]) == []
-    assert counts([*samples[:2], ("", "g.h5\0DC101 cut")]) == [("num_demos", [0, 1]), ("total", [0, 1])]
+    assert counts([*samples[:2], ("", "g.h5\0DC101 cut")]) == [
+        ("num_demos", [0, 1]),
+        ("total", [0, 1]),
+    ]
 
 
 def test_counts_of_a_file_may_be_missing_and_those_of_a_sample_not():
-    assert not {"DC111", "DC121"} & set(codes(found(COUNTED, demos([9, 8], num_samples=[9, 8], version=[3, 3]))))
+    assert not {"DC111", "DC121"} & set(
+        codes(found(COUNTED, demos([9, 8], num_samples=[9, 8], version=[3, 3])))
+    )
     said = found(COUNTED, demos([9, 8], version=[3, 3])).findings
-    assert [f.message for f in said if f.code in {"DC111", "DC121"}] == ["2 samples lack attribute num_samples."]
+    assert [f.message for f in said if f.code in {"DC111", "DC121"}] == [
+        "2 samples lack attribute num_samples."
+    ]
 
 
 def test_an_attribute_that_no_sample_has_hides_nothing_and_one_that_some_lack_is_an_error():
     """No loader but robomimic's asks for num_samples: without it steps are still judged."""
     schema = "episode: {length: 9..}\nfields: {a: {shape: [T]}}\nattrs: {n: T}"
     a, b = ({"a": np.arange(float(n))} for n in (9, 8))
-    for lacking, severity, codes_of in (([0, 1], "warning", {"DC121", "DC501"}), ([1], "error", {"DC121"})):
+    for lacking, severity, codes_of in (
+        ([0, 1], "warning", {"DC121", "DC501"}),
+        ([1], "error", {"DC121"}),
+    ):
         samples = [
-            ("", Piece(str(i), one, Origin("f"), "", {} if i in lacking else {"attrs/n": np.asarray(9)}))
+            (
+                "",
+                Piece(
+                    str(i), one, Origin("f"), "", {} if i in lacking else {"attrs/n": np.asarray(9)}
+                ),
+            )
             for i, one in enumerate((a, b))
         ]
         said = found(schema, samples).findings
@@ -251,12 +319,16 @@ def test_a_hole_is_told_with_what_is_missing():
 @pytest.mark.parametrize(
     "numbers",
     [
-        range(100), range(7, 500, 5), range(19),
+        range(100),
+        range(7, 500, 5),
+        range(19),
         [*range(10), *range(15, 24)],  # 19 frames are too few
-        sorted(np.random.default_rng(0).choice(1000, 80, replace=False).tolist()),  # a random choice
+        sorted(
+            np.random.default_rng(0).choice(1000, 80, replace=False).tolist()
+        ),  # a random choice
         [],
     ],
-)  # fmt: skip
+)
 def test_what_is_no_hole(numbers):
     assert codes(found(SEQUENCE, frames(list(numbers)))) == []
 
@@ -268,7 +340,9 @@ def test_a_hole_in_steps_of_five_counts_frames_of_that_step():
 
 def in_folders(*folders):
     """Files of folders without a group: hello/0/000.npy and so on, padded or not."""
-    return pieces([f"hello/{name}/{n}.npy" for name, numbers in enumerate(folders) for n in numbers])
+    return pieces(
+        [f"hello/{name}/{n}.npy" for name, numbers in enumerate(folders) for n in numbers]
+    )
 
 
 FILES = "samples: {files: '{word}/{take}/{frame}.npy'}\n" + VALUE
@@ -294,7 +368,9 @@ def test_without_groups_the_folders_of_many_are_judged(whole, cut):
         [range(20 + n) for n in range(20)],  # clips of different lengths
         [range(19)] * 20 + [LACKS],  # short ones are not judged
         [range(30)] * 19 + [[*range(30), 20_230_412]],  # a picture that is named by its date
-        [range(30)] * 5 + [range(0, 300, 7)] * 5 + [sorted(np.random.default_rng(3).permutation(999)[:30])] * 9,
+        [range(30)] * 5
+        + [range(0, 300, 7)] * 5
+        + [sorted(np.random.default_rng(3).permutation(999)[:30])] * 9,
     ],
 )
 def test_folders_of_which_some_rightly_lack_numbers(folders):
@@ -313,7 +389,10 @@ def test_files_of_another_ending_are_folders_of_their_own():
 
 
 def test_listed_frames_that_do_not_exist_are_no_hole():
-    gone = [("", f"S/{n:04d}.pkl\0DC105 listed in train.txt, but there is no such file") for n in range(40, 50)]
+    gone = [
+        ("", f"S/{n:04d}.pkl\0DC105 listed in train.txt, but there is no such file")
+        for n in range(40, 50)
+    ]
     samples = frames([*range(40), *range(50, 90)]) + gone
     finding = one(SEQUENCE, samples, "DC105")
     assert finding.measured["missing"] == ["S/0040.pkl … S/0049.pkl (10)"]
@@ -321,16 +400,23 @@ def test_listed_frames_that_do_not_exist_are_no_hole():
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.lists(st.integers(0, 9999), min_size=2, max_size=12, unique=True), st.sampled_from([0, 2, 4]),
+    st.lists(st.integers(0, 9999), min_size=2, max_size=12, unique=True),
+    st.sampled_from([0, 2, 4]),
     st.sampled_from(["S/{}.pkl", "7/{}", "é{}x3", "{}", "S1/{}.{}"]),
-)  # fmt: skip
+)
 def test_the_number_of_a_name_is_found_however_it_is_written(numbers, width, form):
     """A hole lies behind exactly those numbers of which the one before is missing, padded with zeros or not."""
     names = {form.format(*[f"{number:0{width}d}"] * form.count("{}")): number for number in numbers}
     schema = f"{SEQUENCE}\nrules: {{DC112: {{least: 2, contiguous: 0.0}}}}"
-    said = [f for f in found(schema, pieces(sorted(names), group="S")).findings if f.code == "DC112"]
+    said = [
+        f for f in found(schema, pieces(sorted(names), group="S")).findings if f.code == "DC112"
+    ]
     every = np.unique(numbers)
     step = int(np.median(np.diff(every)))
-    behind = every[1:][np.diff(every) > step].tolist() if len(every) >= 3 and form.count("{}") == 1 else []
+    behind = (
+        every[1:][np.diff(every) > step].tolist()
+        if len(every) >= 3 and form.count("{}") == 1
+        else []
+    )
     told = [names[sorted(names)[row]] for finding in said for row in finding.rows.tolist()]
     assert sorted(told) == behind

@@ -12,7 +12,15 @@ from datacheck.formats import jsonl
 from datacheck.model.sample import Block, Column, Origin, Piece, Sample
 from datacheck.rules import catalogue
 from datacheck.rules.base import RuleContext
-from datacheck.rules.similarity import MOST_PAIRS, averaged, courses, grid_of, near_courses, near_sets, signatures
+from datacheck.rules.similarity import (
+    MOST_PAIRS,
+    averaged,
+    courses,
+    grid_of,
+    near_courses,
+    near_sets,
+    signatures,
+)
 from datacheck.scan import Request, run_scan
 from datacheck.schema.load import parse_schema
 from datacheck.sources import lines
@@ -45,7 +53,9 @@ def alike(schema, first, second):
     name = next(iter(schema["fields"]))
     ready = schema_of(schema)
     case = RuleContext(ready, "", ready.spec(name), dict(RULE.defaults))
-    return RULE.compare(*(Sample("k", {name: value}, Origin("k")) for value in (first, second)), case)["alike"]
+    return RULE.compare(
+        *(Sample("k", {name: value}, Origin("k")) for value in (first, second)), case
+    )["alike"]
 
 
 def grams(text):
@@ -62,7 +72,7 @@ def words(rng, count, make=made.word):
     return [make(rng) for _ in range(count)]
 
 
-# ------------------------------------------------------------------------------------------------ exact
+# -------------------------------------------------------------------------------------------- exact
 
 
 @given(
@@ -85,7 +95,11 @@ def test_the_similarity_of_clouds_is_that_of_their_cells(points):
     sets = []
     for cloud in clouds:
         low, high = cloud.min(axis=0), cloud.max(axis=0)
-        place = np.clip(np.floor((cloud - (low + high) / 2) / (high - low).max() * cells + cells / 2), 0, cells - 1)
+        place = np.clip(
+            np.floor((cloud - (low + high) / 2) / (high - low).max() * cells + cells / 2),
+            0,
+            cells - 1,
+        )
         sets.append(set(map(tuple, place.tolist())))
     assert alike(CLOUD, *clouds) == pytest.approx(jaccard(*sets), abs=1e-12)
 
@@ -98,7 +112,15 @@ def test_order_place_and_size_of_a_cloud_do_not_count():
 
 
 def test_clouds_of_other_sizes_are_compared_in_the_coarser_grid():
-    assert [grid_of(n) for n in (1023, 1024, 2047, 2048, 8191, 8192, 20_000)] == [0, 8, 8, 10, 10, 16, 24]
+    assert [grid_of(n) for n in (1023, 1024, 2047, 2048, 8191, 8192, 20_000)] == [
+        0,
+        8,
+        8,
+        10,
+        10,
+        16,
+        24,
+    ]
     cloud = made.surface(np.random.default_rng(0), made.shape(1), 9000)
     assert alike(CLOUD, cloud, cloud[:4000]) > 0.8
 
@@ -114,7 +136,7 @@ def test_episodes_are_apart_by_parts_of_their_range_whatever_their_length():
     )  # a column that stands still
 
 
-# ------------------------------------------------------------------------------------------------ sketches
+# ----------------------------------------------------------------------------------------- sketches
 
 
 def sets_of(rng, count, size, similarity):
@@ -135,12 +157,17 @@ def test_equal_numbers_estimate_the_similarity_of_sparse_and_of_large_sets(size,
     assert share.std() < 0.09
 
 
-@pytest.mark.parametrize(("near", "similarity"), [(0.8, 0.8), (0.5, 0.5), (0.9, 0.9), (0.8, 0.95), (0.3, 0.3)])
+@pytest.mark.parametrize(
+    ("near", "similarity"), [(0.8, 0.8), (0.5, 0.5), (0.9, 0.9), (0.8, 0.95), (0.3, 0.3)]
+)
 def test_pairs_as_alike_as_asked_for_are_candidates(near, similarity):
     count = 1000
     hashes = sets_of(np.random.default_rng(1), count, 1000, similarity + 0.005)
     pairs = near_sets(hashes, near)
-    assert len(set(map(tuple, pairs.tolist())) & {(i, i + count) for i in range(count)}) >= 0.99 * count
+    assert (
+        len(set(map(tuple, pairs.tolist())) & {(i, i + count) for i in range(count)})
+        >= 0.99 * count
+    )
     assert (pairs[:, 0] < pairs[:, 1]).all()
 
 
@@ -168,7 +195,7 @@ def test_courses_within_the_limit_are_candidates_even_where_all_of_them_differ()
     assert len(set(map(tuple, pairs.tolist())) & {(i, i + 400) for i in range(400)}) >= 396
 
 
-# ------------------------------------------------------------------------------------------------ pairs
+# -------------------------------------------------------------------------------------------- pairs
 
 
 def test_a_bucket_of_equal_samples_gives_a_chain_and_not_all_pairs():
@@ -206,7 +233,7 @@ def test_fewer_than_two_samples_have_no_pairs():
     assert near_courses(np.zeros((1, 56)), np.ones((1, 7)), 0.05).shape == (0, 2)
 
 
-# ------------------------------------------------------------------------------------------------ verdicts
+# ----------------------------------------------------------------------------------------- verdicts
 
 
 def distinct(kind, count):
@@ -220,7 +247,10 @@ def distinct(kind, count):
     if kind == "text":
         return TEXT, texts
     head = {"role": "system", "content": "You are a helpful assistant."}
-    chats = [[head, {"role": "user", "content": t[:80]}, {"role": "assistant", "content": t[80:]}] for t in texts]
+    chats = [
+        [head, {"role": "user", "content": t[:80]}, {"role": "assistant", "content": t[80:]}]
+        for t in texts
+    ]
     return TEXT | {"fields": {"c": {"role": "chat"}}}, chats
 
 
@@ -238,7 +268,10 @@ def test_copies_in_another_split_are_a_warning_that_names_both():
     splits = ["val"] * 4 + ["train"] * 4 + ["train", "val", "test"]
     schema = TEXT | {"splits": {"key": "file", "disjoint": ["train", "val"]}}
     findings, verdict = found(schema, values, splits)
-    assert [(f.severity, f.kind, f.rows.tolist()) for f in findings] == [("warning", "val", [2]), ("info", "", [9, 10])]
+    assert [(f.severity, f.kind, f.rows.tolist()) for f in findings] == [
+        ("warning", "val", [2]),
+        ("info", "", [9, 10]),
+    ]
     assert findings[0].message.startswith(
         "In val 1 sample is nearly the same as one of train, in 1 cluster of up to 2: "
     )
@@ -289,8 +322,12 @@ def test_what_is_too_small_to_compare_is_not_judged():
     _, verdict = found(TEXT, ["short", "x" * 36])
     assert (verdict.verdict, verdict.checked) == ("pass", 1)
     assert "too little to compare" in verdict.unseen[0]
-    assert found(CLOUD, [np.zeros((1100, 3)), np.zeros((0, 3)), np.ones((9, 3))])[1].verdict == "skip"
-    assert found(EPISODE, [np.zeros((90, 7)), np.ones((15, 7)), np.zeros((0, 7))])[1].verdict == "skip"
+    assert (
+        found(CLOUD, [np.zeros((1100, 3)), np.zeros((0, 3)), np.ones((9, 3))])[1].verdict == "skip"
+    )
+    assert (
+        found(EPISODE, [np.zeros((90, 7)), np.ones((15, 7)), np.zeros((0, 7))])[1].verdict == "skip"
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int64, np.uint8])
@@ -306,7 +343,10 @@ def test_any_dtype_is_compared(dtype):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
 def test_numbers_that_are_none_or_huge_are_no_crash(value):
-    clouds = [made.surface(np.random.default_rng(i), made.shape(i), 1100).astype(np.float64) for i in range(3)]
+    clouds = [
+        made.surface(np.random.default_rng(i), made.shape(i), 1100).astype(np.float64)
+        for i in range(3)
+    ]
     clouds[1][0] = value
     assert alike(CLOUD, clouds[0], clouds[1]) < 0.8
     assert alike(CLOUD, clouds[1], np.full((1100, 3), value)) == 0.0
@@ -317,7 +357,7 @@ def test_numbers_that_are_none_or_huge_are_no_crash(value):
         assert courses(block, ["a"])[2].tolist() == [True, False, True]
 
 
-# ------------------------------------------------------------------------------------------------ files
+# -------------------------------------------------------------------------------------------- files
 
 LINES = """
 datacheck: 1
@@ -338,7 +378,9 @@ duplicates: {near: 0.8}
 
 def told(schema, data, output, **more):
     """Return the findings of a scan by its own children, and its verdict."""
-    report = run_scan(parse_schema(schema), Request(data, output=output, level="deep", **more)).report
+    report = run_scan(
+        parse_schema(schema), Request(data, output=output, level="deep", **more)
+    ).report
     assert report.crashes == []
     findings = [(f.message, f.measured) for f in report.findings if f.code == "DC804"]
     return findings, next(v for v in report.verdicts if v.code == "DC804")
@@ -356,7 +398,10 @@ def test_lines_of_files_that_are_read_in_parts_are_compared(tmp_path, monkeypatc
     whole, _ = told(LINES, tmp_path / "data", tmp_path / "whole")
     ((_, measured_),) = whole
     assert (measured_["copies"], measured_["clusters"]) == (4, 4)
-    assert measured_["largest"][0]["pairs"][0][:2] == ["a.jsonl:000000000007", "a.jsonl:000000000060"]
+    assert measured_["largest"][0]["pairs"][0][:2] == [
+        "a.jsonl:000000000007",
+        "a.jsonl:000000000060",
+    ]
     monkeypatch.setattr(lines, "_CUT_BYTES", 1000)
     monkeypatch.setattr(jsonl, "_PART_BYTES", 9000)
     monkeypatch.setattr(jsonl, "_COUNTED_BYTES", 512)
@@ -369,12 +414,19 @@ def test_clouds_in_files_are_compared_at_deep_only(tmp_path, monkeypatch):
     for split, shapes in (("train", range(8)), ("val", (3, 50))):
         (tmp_path / "data" / split).mkdir(parents=True)
         for i in shapes:
-            np.save(tmp_path / "data" / split / f"{i:02d}.npy", made.surface(rng, made.shape(i), 9000))
+            np.save(
+                tmp_path / "data" / split / f"{i:02d}.npy", made.surface(rng, made.shape(i), 9000)
+            )
     for workers in (1, 2):
-        findings, verdict = told(FILES, tmp_path / "data", tmp_path / f"out{workers}", workers=workers)
-        assert [m["largest"][0]["pairs"][0][:2] for _, m in findings] == [["train/03.npy", "val/03.npy"]]
+        findings, verdict = told(
+            FILES, tmp_path / "data", tmp_path / f"out{workers}", workers=workers
+        )
+        assert [m["largest"][0]["pairs"][0][:2] for _, m in findings] == [
+            ["train/03.npy", "val/03.npy"]
+        ]
         assert verdict.verdict == "fail"
     shallow = run_scan(
-        parse_schema(FILES), Request(tmp_path / "data", output=tmp_path / "shallow", level="numeric")
+        parse_schema(FILES),
+        Request(tmp_path / "data", output=tmp_path / "shallow", level="numeric"),
     ).report
     assert next(v.why for v in shallow.verdicts if v.code == "DC804") == "needs --level deep"

@@ -10,9 +10,34 @@ from datacheck.schema.grammar import ROLES
 from tests.rules.harness import judged, measured, schema_of
 
 SHAPES = [
-    (), (0,), (1,), (3,), (5,), (7,), (0, 0), (0, 3), (1, 0), (1, 3), (2, 2), (3, 3), (5, 2), (5, 5), (6, 1), (6, 3),
-    (6, 4), (6, 7), (21, 3), (4, 4), (1, 1, 3), (3, 0, 3), (6, 3, 3), (4, 4, 3), (2, 21, 3), (2, 4, 4), (8, 8, 1),
-]  # fmt: skip
+    (),
+    (0,),
+    (1,),
+    (3,),
+    (5,),
+    (7,),
+    (0, 0),
+    (0, 3),
+    (1, 0),
+    (1, 3),
+    (2, 2),
+    (3, 3),
+    (5, 2),
+    (5, 5),
+    (6, 1),
+    (6, 3),
+    (6, 4),
+    (6, 7),
+    (21, 3),
+    (4, 4),
+    (1, 1, 3),
+    (3, 0, 3),
+    (6, 3, 3),
+    (4, 4, 3),
+    (2, 21, 3),
+    (2, 4, 4),
+    (8, 8, 1),
+]
 DTYPES = ["?", "u1", "i4", "i8", "u8", "f2", "f4", "f8"]
 NAMES = ["a", "b", "c"]
 OTHERS = ["drives", "near", "posed_by", "indexes", "centered_on", "annotates", "encloses"]
@@ -24,7 +49,16 @@ def array(rng):
         return np.zeros(shape, dtype)
     ends = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
     plain = np.random.default_rng(rng.randrange(99)).integers(0, 3, shape).astype(dtype)
-    return rng.choice([plain, plain, plain, np.zeros(shape, dtype), np.full(shape, ends.max), np.full(shape, ends.min)])
+    return rng.choice(
+        [
+            plain,
+            plain,
+            plain,
+            np.zeros(shape, dtype),
+            np.full(shape, ends.max),
+            np.full(shape, ends.min),
+        ]
+    )
 
 
 def field(rng):
@@ -41,10 +75,17 @@ def test_no_measurement_fails_on_odd_shapes(seed):
     rng, tried = random.Random(seed), 0
     while tried < 8:
         try:
-            schema = schema_of({"fields": {name: field(rng) for name in rng.sample(NAMES, rng.randint(1, 3))}})
+            schema = schema_of(
+                {"fields": {name: field(rng) for name in rng.sample(NAMES, rng.randint(1, 3))}}
+            )
         except ValueError:  # roles that do not go together
             continue
         tried += 1
         names = list(schema.fields)
-        pieces = [("", Piece(str(i), {name: array(rng) for name in names}, Origin(str(i)))) for i in range(4)]
-        assert judged(schema, measured(schema, pieces)).crashes == []  # `measured` refuses failed measurements itself
+        pieces = [
+            ("", Piece(str(i), {name: array(rng) for name in names}, Origin(str(i))))
+            for i in range(4)
+        ]
+        assert (
+            judged(schema, measured(schema, pieces)).crashes == []
+        )  # `measured` refuses failed measurements itself

@@ -47,7 +47,9 @@ class SlowScene:
 
     def sizes(self):
         weights = self.weight[self.rows]
-        size = np.bincount(self.which[self.rows] + 1, weights=weights, minlength=len(self.ids) + 1)[1:]
+        size = np.bincount(self.which[self.rows] + 1, weights=weights, minlength=len(self.ids) + 1)[
+            1:
+        ]
         return np.where(self.lives, size, 0.0)
 
     def step(self, name, value):
@@ -91,7 +93,9 @@ def test_a_funnel_counts_as_before(dtype, steps, most):
     samples = []
     for count in (0, 1, 40, 200, 5000):
         ids = rng.integers(0, most, count).astype(dtype)
-        classes = rng.choice([0, 1, 2, 5, 9, 255], count).astype(dtype if dtype != "int16" else "float32")
+        classes = rng.choice([0, 1, 2, 5, 9, 255], count).astype(
+            dtype if dtype != "int16" else "float32"
+        )
         xyz = np.asfortranarray(rng.uniform(-1, 1, (count, 3)).astype(np.float32))
         samples.append({"id": ids, "cls": classes, "xyz": xyz})
     fields = {
@@ -117,8 +121,9 @@ arrays = st.lists(
         st.shared(st.sampled_from(["<f4", "<f8", "<f2", "u1", "<i4", "<i8"]), key="dtype"),
         st.tuples(st.integers(0, 6), st.shared(st.sampled_from([1, 3, 20]), key="width")),
     ),
-    min_size=1, max_size=4,
-)  # fmt: skip
+    min_size=1,
+    max_size=4,
+)
 
 
 @given(arrays, st.booleans())
@@ -128,7 +133,11 @@ def test_smallest_and_largest_are_those_of_plain_numpy(samples, transposed):
         low, high, _ = extremes(column)
         bad, ends, span = (
             m.function(column, spec)
-            for m, spec in ((finite, FieldSpec()), (numbers, FieldSpec()), (extent, FieldSpec(role="value")))
+            for m, spec in (
+                (finite, FieldSpec()),
+                (numbers, FieldSpec()),
+                (extent, FieldSpec(role="value")),
+            )
         )
     for i, sample in enumerate(samples):
         assert bad["nonfinite"][i] == (~np.isfinite(sample)).sum()
@@ -137,11 +146,16 @@ def test_smallest_and_largest_are_those_of_plain_numpy(samples, transposed):
         axis = 0 if sample.shape[1] <= 64 else None
         np.testing.assert_array_equal(low[:, i], sample.min(axis=axis).reshape(-1))
         np.testing.assert_array_equal(high[:, i], sample.max(axis=axis).reshape(-1))
-        np.testing.assert_array_equal(ends["min"].values[i], sample.min(axis=axis).astype(np.float64).reshape(-1))
+        np.testing.assert_array_equal(
+            ends["min"].values[i], sample.min(axis=axis).astype(np.float64).reshape(-1)
+        )
         known = sample[~np.isnan(sample)] if sample.dtype.kind == "f" else sample.reshape(-1)
         assert span["lowest"].present[i] == bool(len(known))
         if len(known):
-            assert (span["lowest"].values[i], span["highest"].values[i]) == (known.min(), known.max())
+            assert (span["lowest"].values[i], span["highest"].values[i]) == (
+                known.min(),
+                known.max(),
+            )
 
 
 values = st.sampled_from([-100, -1, 0, 1, 2, 7, 40, 255, 65535, 70000])
@@ -176,16 +190,26 @@ def test_distinct_numbers_come_back_whole(samples):
 
 FAR = [0.5, 65_535.0, 2.0**24, -(2.0**31), 2.0**61]
 IDS = st.one_of(st.integers(-3, 40), st.integers(-(2**31), 2**31), st.sampled_from(FAR))
-CLASSES = st.one_of(st.integers(-3, 40), st.sampled_from(FAR))  # too many pairs are not counted at all
+CLASSES = st.one_of(
+    st.integers(-3, 40), st.sampled_from(FAR)
+)  # too many pairs are not counted at all
 
 
-@given(st.lists(st.lists(st.tuples(IDS, CLASSES), max_size=20), min_size=1, max_size=3), st.booleans(), st.data())
+@given(
+    st.lists(st.lists(st.tuples(IDS, CLASSES), max_size=20), min_size=1, max_size=3),
+    st.booleans(),
+    st.data(),
+)
 def test_pairs_of_labels_are_counted_as_one_by_one(samples, classless, data):
     dtype = data.draw(st.sampled_from([np.float64, np.float32]))
-    ids, classes = (Column.of([np.array([p[k] for p in s], dtype) for s in samples]) for k in (0, 1))
+    ids, classes = (
+        Column.of([np.array([p[k] for p in s], dtype) for s in samples]) for k in (0, 1)
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(label_counts, "_STRIP", 4)
-        found = [contingency_table(ids, None if classless else classes, i) for i in range(len(samples))]
+        found = [
+            contingency_table(ids, None if classless else classes, i) for i in range(len(samples))
+        ]
         numbers, often, lengths = distinct(ids)
     for i, pairs in enumerate(found):
         mine, other = ids[i], np.zeros(len(ids[i])) if classless else classes[i]
@@ -193,12 +217,21 @@ def test_pairs_of_labels_are_counted_as_one_by_one(samples, classless, data):
         assert pairs.whole == all(v == int(v) and -(2**31) <= v < 2**31 for v in [*mine, *other])
         wanted = Counter(zip(map(int, mine), map(int, other), strict=True))
         rows, columns = np.nonzero(pairs.cells)
-        cells = zip(pairs.ids[rows].tolist(), pairs.classes[columns].tolist(), pairs.cells[rows, columns], strict=True)
+        cells = zip(
+            pairs.ids[rows].tolist(),
+            pairs.classes[columns].tolist(),
+            pairs.cells[rows, columns],
+            strict=True,
+        )
         assert {(a, b): int(n) for a, b, n in cells} == dict(wanted)
-        assert [(int(pairs.ids[c // pairs.cells.shape[1]])) for c in pairs.code] == [int(v) for v in mine]
+        assert [(int(pairs.ids[c // pairs.cells.shape[1]])) for c in pairs.code] == [
+            int(v) for v in mine
+        ]
     stops = np.cumsum(lengths)
     for i, (start, stop) in enumerate(zip(stops - lengths, stops, strict=True)):
-        assert sorted(np.repeat(numbers[start:stop], often[start:stop]).tolist()) == sorted(ids[i].tolist())
+        assert sorted(np.repeat(numbers[start:stop], often[start:stop]).tolist()) == sorted(
+            ids[i].tolist()
+        )
 
 
 @pytest.mark.parametrize("far", [2**53, -(2**60), 2**62 - 2])

@@ -31,7 +31,9 @@ def test_rows_in_another_unit_are_counted(share, factor):
     (finding,) = findings(values)
     assert (finding.measured["rows"], finding.measured["of"]) == (count, 1000)
     assert finding.severity.value == "warning"
-    assert finding.cause is None or finding.cause.factor is None  # no unit is guessed, nothing is converted
+    assert (
+        finding.cause is None or finding.cause.factor is None
+    )  # no unit is guessed, nothing is converted
 
 
 @pytest.mark.parametrize("factor", [300, 1000])
@@ -135,9 +137,12 @@ def held(values, at, by):
         table(),
         np.exp(RNG.normal(size=(5000, 3)) * 1.5),  # log-normal: a long tail without a gap
         held(table(), slice(0, 50), -9999.0),  # a mark
-        table() * np.where(np.arange(1000) < 500, 1, 1000)[:, None],  # half and half is no exception
+        table()
+        * np.where(np.arange(1000) < 500, 1, 1000)[:, None],  # half and half is no exception
         held(np.zeros((1000, 2)), slice(0, 20), 0.5),  # sparse events over nothing
-        np.concatenate([RNG.normal(size=990) / 100, RNG.normal(size=10) * 100]),  # one column: rewards, events
+        np.concatenate(
+            [RNG.normal(size=990) / 100, RNG.normal(size=10) * 100]
+        ),  # one column: rewards, events
         np.diag([1600.0, 1600.0, 1.0]),  # a camera
         RNG.normal(size=(4, 17, 3)) * np.array([1, 2, 5, 40])[:, None, None],
         held(table(), 3, np.inf),
@@ -153,12 +158,23 @@ def test_a_label_far_beyond_all_others_is_told(label, rest):
     values = np.arange(2000) % (rest + 1)
     values[::100] = label
     (finding,) = findings(values, "class")
-    assert (finding.measured["rows"], finding.measured["low"], finding.measured["rest"]) == (20, label, rest)
+    assert (finding.measured["rows"], finding.measured["low"], finding.measured["rest"]) == (
+        20,
+        label,
+        rest,
+    )
 
 
 @pytest.mark.parametrize(
     ("label", "rest", "number"),
-    [(255, 18, 2000), (99, 25, 2000), (40, 5, 2000), (26001, 11, 2000), (99, 5, 60), (99, 200, 2000)],
+    [
+        (255, 18, 2000),
+        (99, 25, 2000),
+        (40, 5, 2000),
+        (26001, 11, 2000),
+        (99, 5, 60),
+        (99, 200, 2000),
+    ],
     ids=["ignored", "near", "small", "instances", "few", "among"],
 )
 def test_labels_that_may_well_be_meant_are_not_told(label, rest, number):

@@ -12,7 +12,9 @@ def findings(values, **spec):
     samples = pieces_of([{"a": {"full": [1], "value": 0}} for _ in values])
     for (_, piece), value in zip(samples, values, strict=True):
         piece.fields["a"] = value
-    return [(f.code, f.failed, f.measured) for f in judged(schema, measured(schema, samples)).findings]
+    return [
+        (f.code, f.failed, f.measured) for f in judged(schema, measured(schema, samples)).findings
+    ]
 
 
 def test_both_ends_are_inside_and_the_next_number_is_not():
@@ -40,7 +42,11 @@ def test_an_open_end_holds_back_nothing():
 def test_declared_marks_and_allowed_gaps_do_not_count():
     gaps = np.array([0.5, np.nan, np.inf, -999])
     assert findings([gaps], range="0..1", finite=False, sentinels=[-999]) == []
-    assert findings([gaps], range="0..1", finite=False)[0] == ("DC224", 1, {"lowest": -999.0, "highest": 0.5})
+    assert findings([gaps], range="0..1", finite=False)[0] == (
+        "DC224",
+        1,
+        {"lowest": -999.0, "highest": 0.5},
+    )
     labels = np.array([3, 255, 7], np.uint8)
     assert findings([labels], role="mask", range="0..40", ignore=[255]) == []
     assert findings([labels], role="mask", range="0..40")[0][2] == {"lowest": 3.0, "highest": 255.0}
@@ -58,7 +64,9 @@ def test_large_integers_are_compared_exactly():
 
 def test_samples_of_other_widths_are_judged_by_their_own_values():
     values = [np.full((5, 2), 0.6), np.full((5, 3), 0.7)]
-    assert [code for code, *_ in findings(values, shape=["T", "A"], range="0.5..1")] == ["DC126"]  # a warning
+    assert [code for code, *_ in findings(values, shape=["T", "A"], range="0.5..1")] == [
+        "DC126"
+    ]  # a warning
 
 
 def test_an_empty_sample_is_inside():

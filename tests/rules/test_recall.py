@@ -54,7 +54,8 @@ def test_a_wrong_unit_is_found_in_every_sample_that_has_it(schema, low, high, fa
     arrays = [c * (factor if b else 1) for c, b in zip(clouds(300, low, high), bad, strict=True)]
     schema = schema_of(schema)
     finding = only(judged(schema, measured(schema, pieces(arrays))), "DC201")
-    # a room of 3 m in inches is still a room of 118 "m" and so out of range; grasps in inches and cm may swap names
+    # a room of 3 m in inches is still a room of 118 "m" and so out of range; grasps in inches and
+    # cm may swap names
     assert finding.rows.tolist() == np.flatnonzero(bad).tolist()
     named = {finding.kind, *(text.split("(")[1].rstrip(")") for text in finding.cause.alternatives)}
     assert kind in named
@@ -68,7 +69,9 @@ def test_factors_that_fit_equally_well_are_all_named():
     finding = only(found, "DC201")
     assert (finding.kind, finding.cause.factor) == ("", None)
     assert finding.cause.alternatives == ("x0.01 (cm)", "x0.0254 (in)")  # x0.3048: 3 to 9 m
-    assert finding.cause.text.startswith("not clear: x0.01 (cm) and x0.0254 (in) bring 20 of 20 into range")
+    assert finding.cause.text.startswith(
+        "not clear: x0.01 (cm) and x0.0254 (in) bring 20 of 20 into range"
+    )
 
 
 def test_no_cause_is_named_where_no_factor_helps():
@@ -82,9 +85,16 @@ def test_no_cause_is_named_where_no_factor_helps():
 @pytest.mark.parametrize("seed", range(10))
 def test_clean_sizes_raise_nothing_with_or_without_a_range(seed):
     rng = np.random.default_rng(seed)
-    arrays = [c * s for c, s in zip(clouds(200, 1, 1.0001, seed), rng.lognormal(np.log(0.15), 0.4, 200), strict=True)]
-    for text in ("fields: {xyz: {role: points, shape: [P, 3], unit: m, size: 0.01..2}}",
-                 "fields: {xyz: {role: points, shape: [P, 3], unit: m}}"):  # fmt: skip
+    arrays = [
+        c * s
+        for c, s in zip(
+            clouds(200, 1, 1.0001, seed), rng.lognormal(np.log(0.15), 0.4, 200), strict=True
+        )
+    ]
+    for text in (
+        "fields: {xyz: {role: points, shape: [P, 3], unit: m, size: 0.01..2}}",
+        "fields: {xyz: {role: points, shape: [P, 3], unit: m}}",
+    ):
         schema = schema_of(text)
         assert codes(judged(schema, measured(schema, pieces(arrays)))) == []
 
@@ -106,17 +116,22 @@ def test_two_units_are_found_without_a_range(factor, share):
     ("sizes", "apart", "found"),
     [
         # twenty percent either way, whatever the numbers
-        ([1.0] * 40, 1190, True), ([1.0] * 40, 1250, False),
-        # sizes of 0.25 to 4 have a spread of 0.8 (log): the median of four is uncertain by more than that
-        (np.geomspace(0.25, 4, 40), 1480, True), (np.geomspace(0.25, 4, 40), 1520, False),
+        ([1.0] * 40, 1190, True),
+        ([1.0] * 40, 1250, False),
+        # sizes of 0.25 to 4 have a spread of 0.8 (log): the median of four is uncertain by more
+        # than that
+        (np.geomspace(0.25, 4, 40), 1480, True),
+        (np.geomspace(0.25, 4, 40), 1520, False),
     ],
-)  # fmt: skip
+)
 def test_few_samples_of_various_sizes_leave_room_for_the_factor(sizes, apart, found):
     cube = np.array(np.meshgrid([0, 1], [0, 1], [0, 1])).reshape(3, -1).T / np.sqrt(3)
     sizes = [*sizes, *[apart * float(np.median(sizes))] * 4]
     schema = schema_of("fields: {xyz: {role: points, shape: [P, 3], unit: m}}")
     answer = judged(schema, measured(schema, pieces([cube * size for size in sizes])))
-    assert [f.rows.tolist() for f in answer.findings if f.code == "DC203"] == [[40, 41, 42, 43]] * found
+    assert [f.rows.tolist() for f in answer.findings if f.code == "DC203"] == [
+        [40, 41, 42, 43]
+    ] * found
 
 
 @pytest.mark.parametrize("share", [0.01, 0.3, 1.0])
@@ -133,7 +148,9 @@ def test_degrees_among_radians_are_found(share):
 def sequence(seed, frames=60, **options):
     """Frames of one sequence as G's hand moves, in view of an OpenGL camera."""
     rng = np.random.default_rng(seed)
-    return list(hand(rng, frames, root=(*rng.uniform(-0.15, 0.05, 2), -rng.uniform(0.45, 0.7)), **options))
+    return list(
+        hand(rng, frames, root=(*rng.uniform(-0.15, 0.05, 2), -rng.uniform(0.45, 0.7)), **options)
+    )
 
 
 def hands(sequences):
@@ -147,7 +164,9 @@ def films(sequences):
     """Each sequence as one sample [T, 21, 3], as it is cut for models that see several steps."""
     schema = schema_of(HANDS.replace("[21, 3]", "[T, 21, 3]"))
     arrays = [np.stack(one) for one in sequences]
-    return judged(schema, measured(schema, pieces(arrays, "j", [f"g{i}" for i in range(len(arrays))])))
+    return judged(
+        schema, measured(schema, pieces(arrays, "j", [f"g{i}" for i in range(len(arrays))]))
+    )
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -171,7 +190,11 @@ FAULTS = {
     "centimetres": (lambda s: [f * 100 for f in s], "DC201", "cm"),
     "root-relative": (lambda s: [f - f[0] for f in s], "DC301", "root"),
     "mean-centred": (lambda s: [f - f.mean(axis=0) for f in s], "DC301", "centroid"),
-    "opencv": (lambda s: [f * [1, -1, -1] for f in s], "DC303", ""),  # or the root was subtracted twice
+    "opencv": (
+        lambda s: [f * [1, -1, -1] for f in s],
+        "DC303",
+        "",
+    ),  # or the root was subtracted twice
     "copies": (lambda s: [np.repeat(f[:1], 21, axis=0) for f in s], "DC602", ""),
 }
 
@@ -207,11 +230,15 @@ def test_another_order_of_joints_is_found_and_named(order, words, seed):
     assert words in finding.message
     assert finding.rows.tolist() == list(range(60, 120))
     taken = finding.measured["taken"]  # what is printed puts the joints right
-    assert codes(hands([sequence(seed), [f[taken] for f in sequence(seed + 50, order=order)]])) == []
+    assert (
+        codes(hands([sequence(seed), [f[taken] for f in sequence(seed + 50, order=order)]])) == []
+    )
     film = only(films([sequence(seed), sequence(seed + 50, order=order)]), "DC605")
     assert (film.message.partition(": ")[2], film.measured, film.rows.tolist()) == (
-        finding.message.partition(": ")[2], finding.measured, [1],
-    )  # fmt: skip
+        finding.message.partition(": ")[2],
+        finding.measured,
+        [1],
+    )
 
 
 def test_a_short_sequence_is_not_judged_by_rigidity_but_by_lengths():
@@ -243,7 +270,10 @@ def test_a_sequence_of_which_no_frame_has_the_usual_lengths_is_named():
 
 
 def test_bones_that_drift_within_a_sequence_are_a_warning():
-    frames = [f[:1] + (f - f[:1]) * s for f, s in zip(sequence(8), np.linspace(0.97, 1.03, 60), strict=True)]
+    frames = [
+        f[:1] + (f - f[:1]) * s
+        for f, s in zip(sequence(8), np.linspace(0.97, 1.03, 60), strict=True)
+    ]
     finding = only(hands([frames]), "DC601")
     assert (finding.severity, finding.failed) == ("warning", 60)
     finding = only(films([sequence(1), frames]), "DC601")
@@ -253,10 +283,15 @@ def test_bones_that_drift_within_a_sequence_are_a_warning():
 def test_sequences_too_short_to_judge_and_skeletons_that_are_none_are_not_passed():
     found = films([sequence(1, frames=20, order="tips"), sequence(2, frames=60)])
     verdict = next(v for v in found.verdicts if v.code == "DC605")
-    assert (verdict.checked, "fewer than 50 frames" in "; ".join([verdict.why, *verdict.unseen])) == (1, True)
+    assert (
+        verdict.checked,
+        "fewer than 50 frames" in "; ".join([verdict.why, *verdict.unseen]),
+    ) == (1, True)
     schema = schema_of(HANDS.replace("shape: [21, 3], ", "").replace("distance: 0.2..1.5", ""))
     blocks = [np.stack([np.stack(sequence(i, frames=3))] * 2) for i in range(3)]  # (2, 3, 21, 3)
-    found = judged(schema, measured(schema, pieces([one * 1000 for one in blocks], "j", ["a", "b", "c"])))
+    found = judged(
+        schema, measured(schema, pieces([one * 1000 for one in blocks], "j", ["a", "b", "c"]))
+    )
     for code in ("DC201", "DC601", "DC605"):
         verdict = next(v for v in found.verdicts if v.code == code)
         assert (verdict.verdict, verdict.checked) == ("skip", 0), code
@@ -268,7 +303,11 @@ def test_one_bad_sample_of_many_is_enough():
     arrays[20] = arrays[20] * 1000
     schema = schema_of(GRASPED)
     finding = only(judged(schema, measured(schema, pieces(arrays))), "DC201")
-    assert (finding.examples, finding.cause.factor, finding.cause.explains) == (("s00020",), 0.001, 1)
+    assert (finding.examples, finding.cause.factor, finding.cause.explains) == (
+        ("s00020",),
+        0.001,
+        1,
+    )
     assert "few samples" in finding.cause.text
 
 
@@ -290,7 +329,9 @@ def test_orders_of_joints_are_permutations_of_one_another():
 
 
 def test_a_rule_of_which_nothing_was_measured_passes_nobody():
-    schema = schema_of("fields: {n: {role: normal, shape: [P, 3]}, s: {role: normal, shape: [T, P, 3]}}")
+    schema = schema_of(
+        "fields: {n: {role: normal, shape: [P, 3]}, s: {role: normal, shape: [T, P, 3]}}"
+    )
     normal = np.random.default_rng(0).normal(size=(40, 3))
     normal /= np.linalg.norm(normal, axis=1, keepdims=True)
     steps = np.stack([normal] * 2)
@@ -298,7 +339,11 @@ def test_a_rule_of_which_nothing_was_measured_passes_nobody():
     one = [("", Piece(str(i), {"s": steps}, Origin(""))) for i in range(3)]
     told = []
     for samples in (both, one):
-        own = schema if samples is both else schema_of("fields: {s: {role: normal, shape: [T, P, 3]}}")
+        own = (
+            schema
+            if samples is both
+            else schema_of("fields: {s: {role: normal, shape: [T, P, 3]}}")
+        )
         verdict = next(v for v in judged(own, measured(own, samples)).verdicts if v.code == "DC311")
         told.append((verdict.verdict, verdict.checked, verdict.why))
     assert told == [("pass", 3, ""), ("skip", 0, "no sample holds what it judges")]
@@ -322,9 +367,13 @@ def robots(size, steps=400):
 def test_dimensions_of_a_humanoid_are_judged_one_by_one():
     schema = schema_of(WIDE.replace("SIZE", "34"))
     answer = judged(schema, measured(schema, pieces(robots(34), "a")))
-    flat, clipped = (next(f for f in answer.findings if f.code == code) for code in ("DC223", "DC225"))
+    flat, clipped = (
+        next(f for f in answer.findings if f.code == code) for code in ("DC223", "DC225")
+    )
     assert flat.measured["dimensions"] == [20]
-    assert clipped.message.startswith("6.") or clipped.message.startswith("7.")  # 6.7 % are beyond 1.5 sd
+    assert clipped.message.startswith("6.") or clipped.message.startswith(
+        "7."
+    )  # 6.7 % are beyond 1.5 sd
     assert "% of dimension 30 at 150 exactly" in clipped.message
 
 
@@ -345,19 +394,30 @@ def test_dimensions_of_small_numbers_that_use_their_whole_range_move(dtype):
     if dtype == "i2":
         found = [rng.integers(-(2**15), 2**15, (20, 100), dtype=np.int16) for _ in range(5)]
     schema = schema_of(WIDE.replace("SIZE", "100"))
-    assert not [f for f in judged(schema, measured(schema, pieces(found, "a"))).findings if f.code == "DC223"]
+    assert not [
+        f
+        for f in judged(schema, measured(schema, pieces(found, "a"))).findings
+        if f.code == "DC223"
+    ]
 
 
 def test_a_sample_has_its_dimensions_whatever_lies_beside_it():
     schema = schema_of(WIDE.replace("SIZE", "100"))
     samples = [np.zeros((0, 100)), *robots(100, 16)[:2], *[np.zeros((0, 100))] * 40]
-    (flat,) = (f for f in judged(schema, measured(schema, pieces(samples, "a"))).findings if f.code == "DC223")
+    (flat,) = (
+        f
+        for f in judged(schema, measured(schema, pieces(samples, "a"))).findings
+        if f.code == "DC223"
+    )
     assert flat.message == "dimension 20 (always 0.25) of 100 in 2 samples: no change at all."
 
 
 def test_a_few_long_samples_do_not_speak_for_all():
     schema = schema_of(WIDE.replace("SIZE", "100"))
-    samples = [*robots(100, 16), *[np.random.default_rng(1).normal(size=(15, 100)) for _ in range(5)]]
+    samples = [
+        *robots(100, 16),
+        *[np.random.default_rng(1).normal(size=(15, 100)) for _ in range(5)],
+    ]
     answer = judged(schema, measured(schema, pieces(samples, "a")))
     assert not [f for f in answer.findings if f.code == "DC223"]
     assert [v.verdict.value for v in answer.verdicts if v.code == "DC223"] == ["skip"]
@@ -367,6 +427,14 @@ def test_a_few_long_samples_do_not_speak_for_all():
 def test_what_cannot_be_judged_one_by_one_is_not_passed(size, steps):
     schema = schema_of(WIDE.replace("SIZE", str(size)))
     answer = judged(schema, measured(schema, pieces(robots(size, steps), "a")))
-    verdicts = {v.code: (v.verdict.value, v.why) for v in answer.verdicts if v.code in {"DC223", "DC225"}}
-    few = "more than 64 dimensions are judged one by one up to 4,096, in samples of 16 rows and more, and as far as "
-    assert verdicts == {"DC223": ("skip", few + "memory allows"), "DC225": ("skip", "more than 64 dimensions")}
+    verdicts = {
+        v.code: (v.verdict.value, v.why) for v in answer.verdicts if v.code in {"DC223", "DC225"}
+    }
+    few = (
+        "more than 64 dimensions are judged one by one up to 4,096, in samples of 16 rows and "
+        "more, and as far as "
+    )
+    assert verdicts == {
+        "DC223": ("skip", few + "memory allows"),
+        "DC225": ("skip", "more than 64 dimensions"),
+    }

@@ -27,12 +27,14 @@ def rng(seed=0):
     return np.random.default_rng(seed)
 
 
-# ------------------------------------------------------------------------------------------ the mathematics
+# ---------------------------------------------------------------------------------- the mathematics
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.floats(-3, 3), min_size=3, max_size=3), st.floats(0.01, 100))
-def test_the_matrix_of_a_quaternion_is_that_of_its_axis_and_angle_whatever_its_length(vector, length):
+def test_the_matrix_of_a_quaternion_is_that_of_its_axis_and_angle_whatever_its_length(
+    vector, length
+):
     angle = float(np.linalg.norm(vector))
     axis = np.array(vector) / angle if angle > 1e-9 else np.array([1.0, 0, 0])
     q = length * np.concatenate([[np.cos(angle / 2)], np.sin(angle / 2) * axis])
@@ -54,10 +56,12 @@ def test_moving_there_and_back_is_no_motion():
     counts = np.array([3, 4])
     away = rotation.transformed(points, t, counts)
     np.testing.assert_allclose(away[:, 0], t[0, :3, :3] @ points[:, 0] + [1, 2, 3])
-    np.testing.assert_allclose(rotation.transformed(away, rotation.inverse(t), counts), points, atol=1e-12)
+    np.testing.assert_allclose(
+        rotation.transformed(away, rotation.inverse(t), counts), points, atol=1e-12
+    )
 
 
-# ------------------------------------------------------------------------------------------ reading columns
+# ---------------------------------------------------------------------------------- reading columns
 
 
 def test_rows_are_cut_from_vectors_and_from_the_last_axis():
@@ -70,7 +74,9 @@ def test_rows_are_cut_from_vectors_and_from_the_last_axis():
 
 def test_transforms_of_all_shapes_become_rigid_motions():
     full = np.arange(16.0).reshape(4, 4)
-    read, counts, whole = transforms_of(Column.of([full, full[:3], full[:2]]))  # one signature: rows of 4
+    read, counts, whole = transforms_of(
+        Column.of([full, full[:3], full[:2]])
+    )  # one signature: rows of 4
     assert (counts.tolist(), whole.tolist()) == ([1, 1, 0], [True, False])
     np.testing.assert_array_equal(read[0], full)
     np.testing.assert_array_equal(read[1], np.vstack([full[:3], [0, 0, 0, 1]]))
@@ -83,13 +89,17 @@ def test_a_pose_is_read_by_its_columns_and_its_order():
     text = """fields: {{g: {{role: pose, shape: [G, 7], columns: "pos:3 quat:4"}},
                       g.quat: {{role: quaternion, order: {}}}}}"""
     poses = grasps(rng(), 5)
-    (block,) = stack([Piece("a", {"g": poses}, Origin("")), Piece("b", {"g": poses[1:]}, Origin(""))])
+    (block,) = stack(
+        [Piece("a", {"g": poses}, Origin("")), Piece("b", {"g": poses[1:]}, Origin(""))]
+    )
     here, known = first_poses(block, schema_of(text.format("wxyz")), "g")
     assert known.all()
     np.testing.assert_allclose(here[:, :3, 3], poses[:2, :3])
     np.testing.assert_allclose(here[:, :3, :3], rotation.matrices(poses[:2, 3:]))
     other, _ = first_poses(block, schema_of(text.format("xyzw")), "g")
-    np.testing.assert_allclose(other[0, :3, :3], rotation.matrices(np.roll(poses[:1, 3:], 1, axis=1))[0])
+    np.testing.assert_allclose(
+        other[0, :3, :3], rotation.matrices(np.roll(poses[:1, 3:], 1, axis=1))[0]
+    )
 
 
 # ------------------------------------------------------------------------------------------ DC304
@@ -98,9 +108,13 @@ QUAT = "fields: {q: {role: quaternion, shape: [G, 4], order: wxyz}}"
 MOTION = "fields: {t: {role: transform, shape: [G, 4, 4]}}"
 
 
-@pytest.mark.parametrize(("length", "wanted"), [(1.0009, []), (0.9991, []), (1.0011, ["scaled"]), (0.9989, ["scaled"])])
+@pytest.mark.parametrize(
+    ("length", "wanted"), [(1.0009, []), (0.9991, []), (1.0011, ["scaled"]), (0.9989, ["scaled"])]
+)
 def test_the_length_of_a_quaternion_may_be_off_by_a_thousandth(length, wanted):
-    assert [f.kind for f in findings(QUAT, {"q": turns(rng(), 9, length)}, {"q": turns(rng(1), 9)})] == wanted
+    assert [
+        f.kind for f in findings(QUAT, {"q": turns(rng(), 9, length)}, {"q": turns(rng(1), 9)})
+    ] == wanted
 
 
 def test_half_precision_is_no_fault_and_integers_are_read():
@@ -144,7 +158,9 @@ def motions(count=6):
 def test_each_way_of_being_no_motion_has_its_name(change, kind):
     bad = change(motions())
     schema = MOTION if bad.shape[1] == 4 else MOTION.replace("4, 4", "3, 4")
-    schema = schema.replace("}}", "}, x: {role: value, shape: [2]}}")  # zeros alone would be a placeholder
+    schema = schema.replace(
+        "}}", "}, x: {role: value, shape: [2]}}"
+    )  # zeros alone would be a placeholder
     found = findings(schema, {"t": bad, "x": np.ones(2)})
     found = [f for f in found if f.code != "DC222"] if kind != "zero" else found
     wanted = [] if kind is None else [("DC222", "zeros")] if kind == "zero" else [("DC304", kind)]
@@ -171,9 +187,9 @@ def test_rotations_that_are_not_there_are_not_measured():
     assert unit.function(Column.of([np.zeros((0, 4)), np.eye(4)]), FieldSpec(role="quaternion"))[
         "shortest"
     ].present.tolist() == [False, True]
-    assert rigid.function(Column.of([np.zeros((0, 4, 4))]), FieldSpec(role="transform"))["skew"].present.tolist() == [
-        False
-    ]
+    assert rigid.function(Column.of([np.zeros((0, 4, 4))]), FieldSpec(role="transform"))[
+        "skew"
+    ].present.tolist() == [False]
     assert unit.function(Column.of([np.zeros((3, 5))]), FieldSpec(role="quaternion")) == {}
     assert findings(QUAT, {"q": np.full((3, 4), np.nan)})[0].code == "DC221"
 
@@ -192,9 +208,13 @@ fields:
 @pytest.mark.parametrize("declared", ["wxyz", "xyzw"])
 @pytest.mark.parametrize("stored", ["wxyz", "xyzw"])
 def test_grasps_tell_the_order_of_their_quaternions(declared, stored):
-    samples = [{"g": grasps(rng(i), 40, order=stored), "o": rng(i).normal(0, 0.01, 3)} for i in range(4)]
+    samples = [
+        {"g": grasps(rng(i), 40, order=stored), "o": rng(i).normal(0, 0.01, 3)} for i in range(4)
+    ]
     found = findings(GRASPS.replace("ORDER", declared), *samples)
-    assert [(f.code, f.kind, f.failed) for f in found] == ([] if declared == stored else [("DC305", stored, 4)])
+    assert [(f.code, f.kind, f.failed) for f in found] == (
+        [] if declared == stored else [("DC305", stored, 4)]
+    )
 
 
 def test_smoothness_cannot_tell_the_order():
@@ -202,7 +222,9 @@ def test_smoothness_cannot_tell_the_order():
     a, b = turns(rng(0), 100), turns(rng(1), 100)
     for order in ("wxyz", "xyzw"):
         p, q = rotation.wxyz(a, order), rotation.wxyz(b, order)
-        np.testing.assert_allclose(np.abs((p * q).sum(axis=1)), np.abs((a * b).sum(axis=1)), atol=1e-12)
+        np.testing.assert_allclose(
+            np.abs((p * q).sum(axis=1)), np.abs((a * b).sum(axis=1)), atol=1e-12
+        )
 
 
 def yaws(count, order="wxyz"):
@@ -224,7 +246,9 @@ def yaws(count, order="wxyz"):
     ],
 )
 def test_things_that_stand_turn_about_z(declared, samples, rows):
-    found = findings(f"fields: {{q: {{role: quaternion, shape: [4], order: {declared}}}}}", *samples)
+    found = findings(
+        f"fields: {{q: {{role: quaternion, shape: [4], order: {declared}}}}}", *samples
+    )
     assert [(f.code, f.failed) for f in found] == ([] if rows is None else [("DC305", rows)])
 
 
@@ -242,14 +266,19 @@ def test_the_length_of_a_rotation_vector_says_what_it_is(length, kinds):
     r[0] += 1e-6
     found = findings(VECTORS, {"r": r})
     assert [f.kind for f in found] == kinds
-    assert [f.severity for f in found] == [{"unwrapped": "info", "long": "warning"}[k] for k in kinds]
+    assert [f.severity for f in found] == [
+        {"unwrapped": "info", "long": "warning"}[k] for k in kinds
+    ]
 
 
 def test_degrees_are_compared_with_degrees_and_joints_one_by_one():
     pose = np.full(48, 100.0)  # 16 joints of 173 degrees
     found = findings("fields: {r: {role: rotvec, shape: [48], unit: deg}}", {"r": pose})
     assert found == []
-    assert findings("fields: {r: {role: rotvec, shape: [48], unit: deg}}", {"r": 2.2 * pose})[0].kind == "long"
+    assert (
+        findings("fields: {r: {role: rotvec, shape: [48], unit: deg}}", {"r": 2.2 * pose})[0].kind
+        == "long"
+    )
 
 
 def test_a_vector_that_turns_round_as_a_whole_is_no_euler_angle():
@@ -287,10 +316,12 @@ def test_more_than_a_hundredth_of_the_normals_must_be_wrong(count, wanted):
     n = np.tile([0.0, 0.6, 0.8], (100, 1))
     n[:count] = 0
     found = findings(NORMALS, {"n": n, "x": np.ones(2)})
-    assert [(f.code, f.kind, f.severity) for f in found] == [("DC311", kind, "warning") for kind in wanted]
+    assert [(f.code, f.kind, f.severity) for f in found] == [
+        ("DC311", kind, "warning") for kind in wanted
+    ]
 
 
-# ------------------------------------------------------------------------------------------ matrices in JSON
+# --------------------------------------------------------------------------------- matrices in JSON
 
 
 def pose(number):
@@ -301,7 +332,10 @@ def pose(number):
 
 
 def records(count, transposed=(), key="transform_matrix"):
-    return [{"file_path": f"{i}.jpg", key: (pose(i).T if i in transposed else pose(i)).tolist()} for i in range(count)]
+    return [
+        {"file_path": f"{i}.jpg", key: (pose(i).T if i in transposed else pose(i)).tolist()}
+        for i in range(count)
+    ]
 
 
 FRAMES = "fields: {frames: {dtype: json}}"
@@ -309,12 +343,17 @@ FRAMES = "fields: {frames: {dtype: json}}"
 
 @pytest.mark.parametrize(
     ("transposed", "where"),
-    [([3], "transform_matrix of frames 3"), ([0, 1, 5, 7, 8, 9], "transform_matrix of frames 0-1, 5, 7-9")],
+    [
+        ([3], "transform_matrix of frames 3"),
+        ([0, 1, 5, 7, 8, 9], "transform_matrix of frames 0-1, 5, 7-9"),
+    ],
 )
 def test_transposed_matrices_of_a_list_are_named_by_their_places(transposed, where):
     (found,) = findings(FRAMES, {"frames": records(20)}, {"frames": records(20, transposed)})
     assert (found.code, found.rows.tolist(), found.severity) == ("DC316", [1], "error")
-    assert found.message.startswith(f"{len(transposed)} of 20 matrices in records are transposed ({where}):")
+    assert found.message.startswith(
+        f"{len(transposed)} of 20 matrices in records are transposed ({where}):"
+    )
 
 
 @pytest.mark.parametrize(
@@ -325,8 +364,16 @@ def test_transposed_matrices_of_a_list_are_named_by_their_places(transposed, whe
         records(20, range(11)),  # nobody knows which are right
         records(20, range(20)),  # all alike: a convention
         [*records(19), {"transform_matrix": np.eye(4).tolist()}],  # both rows and columns
-        [*records(19), {"transform_matrix": [[1, 2, 3, 4]] * 4}, {"transform_matrix": [[[0, 0, 0, 1]] * 4] * 4}],
-        [*records(19), {"transform_matrix": [["0", 0, 0, 1]] * 4}, {"transform_matrix": [[2**62, 0, 0, 1]] * 4}],
+        [
+            *records(19),
+            {"transform_matrix": [[1, 2, 3, 4]] * 4},
+            {"transform_matrix": [[[0, 0, 0, 1]] * 4] * 4},
+        ],
+        [
+            *records(19),
+            {"transform_matrix": [["0", 0, 0, 1]] * 4},
+            {"transform_matrix": [[2**62, 0, 0, 1]] * 4},
+        ],
         [*records(19), 7, None, "x", [pose(1).T.tolist()], {"transform_matrix": {"x": [[1]]}}],
         {"0001": records(2)[0]},
         [[1, 2], [3, 4]],
@@ -349,5 +396,9 @@ def test_millions_of_other_records_are_passed_over_once():
         (block,) = stack([Piece("a", {"frames": [[[1]]]}, Origin("a"), "", {})], "")
         first = {f"k{i}": pose(i).tolist() for i in range(keys)}
         block.fields["frames"].__dict__["objects"] = [[first, *[{}] * 500_000]]
-        spent.append(min(timeit(partial(record_matrices.function, block, schema), number=1) for _ in range(3)))
+        spent.append(
+            min(
+                timeit(partial(record_matrices.function, block, schema), number=1) for _ in range(3)
+            )
+        )
     assert spent[1] < 8 * spent[0]

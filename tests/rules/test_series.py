@@ -34,7 +34,7 @@ def brief(findings, code):
     return [(f.kind, f.severity.value, f.rows.tolist()) for f in findings if f.code == code]
 
 
-# ------------------------------------------------------------------------------------------ runs and steps
+# ----------------------------------------------------------------------------------- runs and steps
 
 
 @given(st.lists(st.lists(st.booleans(), max_size=12), min_size=1, max_size=5))
@@ -60,19 +60,22 @@ def test_runs_are_those_of_a_plain_loop(samples):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "fps", "wanted"), [(0.5, 20, 10), (1, 30, 30), (0.5, 15, 6), (1, None, 20), (1, 0.3, 1)]
+    ("seconds", "fps", "wanted"),
+    [(0.5, 20, 10), (1, 30, 30), (0.5, 15, 6), (1, None, 20), (1, 0.3, 1)],
 )
 def test_a_pause_is_at_most_as_long_as_asked(seconds, fps, wanted):
     assert RUNS[least_run(seconds, fps, 20)] == wanted
 
 
 def test_steps_do_not_run_from_one_sample_into_the_next():
-    column = Column.of([np.array([[0.0], [1.0], [3.0]]), np.array([[100.0]]), np.array([[7.0], [5.0]])])
+    column = Column.of(
+        [np.array([[0.0], [1.0], [3.0]]), np.array([[100.0]]), np.array([[7.0], [5.0]])]
+    )
     change, count = steps(column, np.array([True, False, True]))
     assert (change.tolist(), count.tolist()) == ([[1.0, 2.0, -2.0]], [2, 0, 1])
 
 
-# ------------------------------------------------------------------------------------------ windows and groups
+# ------------------------------------------------------------------------------- windows and groups
 
 WINDOWS = "fields: {a: {role: action, shape: [T, 2]}}\nwindows: {length: 64}"
 
@@ -87,9 +90,18 @@ def test_lost_starts_are_counted_and_emptied_groups_named():
     assert (short.rows.tolist(), short.measured["groups"]) == ([1, 3], ["y"])
     assert "1 group without any: y" in short.message
     (lost,) = [f for f in found if f.kind == "lost-starts"]
-    assert lost.measured == {"share": 438 / 647, "starts": 437 + 1, "steps": 647, "lost": 63 + 63 + 63 + 20}
+    assert lost.measured == {
+        "share": 438 / 647,
+        "starts": 437 + 1,
+        "steps": 647,
+        "lost": 63 + 63 + 63 + 20,
+    }
     (collapse,) = [f for f in found if f.code == "DC509"]
-    assert (collapse.kind, collapse.severity, collapse.measured["groups"]) == ("emptied", "error", {"y": [2, 2]})
+    assert (collapse.kind, collapse.severity, collapse.measured["groups"]) == (
+        "emptied",
+        "error",
+        {"y": [2, 2]},
+    )
 
 
 def test_eighty_percent_of_starts_are_enough():
@@ -121,10 +133,17 @@ CLOCK = "fields: {t: {role: timestamp, shape: [T], unit: UNIT}}\nepisode: {fps: 
 @pytest.mark.parametrize(
     ("step", "unit", "kind"),
     [
-        (0.05, "s", None), (0.0509, "s", None), (0.0511, "s", ""), (50.0, "ms", None), (50.0, "s", "ms"),
-        (5e7, "s", "ns"), (0.05, "ms", "s"), (0.1, "s", "thinned"), (0.025, "s", "denser"),
+        (0.05, "s", None),
+        (0.0509, "s", None),
+        (0.0511, "s", ""),
+        (50.0, "ms", None),
+        (50.0, "s", "ms"),
+        (5e7, "s", "ns"),
+        (0.05, "ms", "s"),
+        (0.1, "s", "thinned"),
+        (0.025, "s", "denser"),
     ],
-)  # fmt: skip
+)
 def test_the_rate_is_one_over_the_median_step(step, unit, kind):
     times = step * np.arange(30)
     told = said(CLOCK.replace("UNIT", unit), {"t": times})
@@ -140,7 +159,7 @@ def test_times_of_one_step_or_none_have_no_rate():
     assert not found["step"].present.any()
 
 
-# ------------------------------------------------------------------------------------------ idle and empty commands
+# -------------------------------------------------------------------------- idle and empty commands
 
 IDLE = """
 fields: {a: {role: action, shape: [T, 3]}, q: {role: joint_angle, shape: [T, 2]}}
@@ -157,22 +176,32 @@ def moves(length=100):
     return np.random.default_rng(4).normal(size=(length, 3))
 
 
-@pytest.mark.parametrize(("pauses", "wanted"), [([19], []), ([21], ["no-op"]), ([9, 9, 9], []), ([11, 11], ["no-op"])])
+@pytest.mark.parametrize(
+    ("pauses", "wanted"), [([19], []), ([21], ["no-op"]), ([9, 9, 9], []), ([11, 11], ["no-op"])]
+)
 def test_pauses_count_from_half_a_second_on(pauses, wanted):
     still = np.zeros(100, bool)
     at = 5
     for pause in pauses:
         still[at : at + pause] = True
         at += pause + 10
-    path = np.cumsum(np.where(still[:, None], 0.0, np.random.default_rng(3).uniform(0.5, 1, (100, 2))), axis=0)
+    path = np.cumsum(
+        np.where(still[:, None], 0.0, np.random.default_rng(3).uniform(0.5, 1, (100, 2))), axis=0
+    )
     act = np.where(still[:, None], 0.0, moves())
-    found = [f for f in said(IDLE, {"a": act, "q": path}) if f.code == "DC504" and f.severity == "warning"]
+    found = [
+        f
+        for f in said(IDLE, {"a": act, "q": path})
+        if f.code == "DC504" and f.severity == "warning"
+    ]
     assert [f.cause.kind for f in found if f.cause] == wanted
 
 
 def moved(still):
     """Return a path of one row more than there are steps, of which some are still."""
-    step = np.where(np.asarray(still)[:, None], 0.0, np.random.default_rng(3).uniform(0.5, 1, (len(still), 2)))
+    step = np.where(
+        np.asarray(still)[:, None], 0.0, np.random.default_rng(3).uniform(0.5, 1, (len(still), 2))
+    )
     return np.concatenate([np.zeros((1, 2)), np.cumsum(step, axis=0)])
 
 
@@ -193,18 +222,34 @@ def left(still, least=10, most=8):
 
 
 @settings(max_examples=60)
-@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 4)), min_size=1, max_size=14), st.integers(0, 30))
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 4)), min_size=1, max_size=14),
+    st.integers(0, 30),
+)
 def test_an_idle_episode_is_left_in_the_ranges_between_its_pauses(parts, tail):
-    still = np.array([s for pause, moving in parts for s in [True] * pause + [False] * moving] + [True] * tail)
+    still = np.array(
+        [s for pause, moving in parts for s in [True] * pause + [False] * moving] + [True] * tail
+    )
     schema = IDLE.replace("max_idle: 20%", "max_idle: 1%")
-    found = [f for f in said(schema, {"a": np.ones((len(still) + 1, 3)), "q": moved(still)}) if f.code == "DC504"]
-    (told,) = ranges(f for f in found if f.severity == "warning").values() or [[[0, len(still) + 1]]]
+    found = [
+        f
+        for f in said(schema, {"a": np.ones((len(still) + 1, 3)), "q": moved(still)})
+        if f.code == "DC504"
+    ]
+    (told,) = ranges(f for f in found if f.severity == "warning").values() or [
+        [[0, len(still) + 1]]
+    ]
     assert told == left(still.tolist())
 
 
 def test_of_an_episode_that_never_moves_nothing_is_left_and_of_one_that_moves_enough_nothing_is_said():
     act, lively = np.ones((100, 3)), moved([False] * 99)
-    found = said(IDLE, {"a": act, "q": np.zeros((100, 2))}, {"a": act, "q": lively}, {"a": act, "q": lively * 1e-5})
+    found = said(
+        IDLE,
+        {"a": act, "q": np.zeros((100, 2))},
+        {"a": act, "q": lively},
+        {"a": act, "q": lively * 1e-5},
+    )
     assert ranges(f for f in found if f.code == "DC504") == {0: [], 2: []}
 
 
@@ -234,7 +279,7 @@ def test_a_command_is_none_where_all_is_zero_and_the_gripper_stays():
     assert not commands.function(Column.of([bang]), FieldSpec(role="action"))["noop"].present[0]
 
 
-# ------------------------------------------------------------------------------------------ speed and lag
+# ------------------------------------------------------------------------------------ speed and lag
 
 
 def test_the_farthest_and_the_most_isolated_step():
@@ -247,7 +292,9 @@ def test_the_farthest_and_the_most_isolated_step():
 def test_positions_move_by_distances_and_rotations_by_angles():
     place = np.array([[0, 0, 0], [3, 4, 0], [3, 4, 0], [3, 4, 12.0]])
     assert speed.function(Column.of([place]), FieldSpec(role="position"))["leap"].values[0] == 12.0
-    near = np.array([[0, 0, 3.1], [0, 0, -3.1], [0, 0, -3.0], [0, 0, -2.9]])  # 3.1 and -3.1 are 0.083 rad apart
+    near = np.array(
+        [[0, 0, 3.1], [0, 0, -3.1], [0, 0, -3.0], [0, 0, -2.9]]
+    )  # 3.1 and -3.1 are 0.083 rad apart
     found = speed.function(Column.of([near]), FieldSpec(role="rotvec", unit="rad"))
     assert found["leap"].values[0] == pytest.approx(0.1, abs=1e-6)
     degrees = speed.function(Column.of([np.rad2deg(near)]), FieldSpec(role="rotvec", unit="deg"))
@@ -255,7 +302,10 @@ def test_positions_move_by_distances_and_rotations_by_angles():
 
 
 def test_max_speed_is_allowed_and_a_little_more_is_not():
-    schema = "fields: {q: {role: joint_angle, shape: [T, 1], unit: rad, max_speed: 2.0}}\nepisode: {fps: 10}"
+    schema = (
+        "fields: {q: {role: joint_angle, shape: [T, 1], unit: rad, max_speed: 2.0}}\nepisode: "
+        "{fps: 10}"
+    )
     for step, wanted in ((0.2, []), (0.21, [("speed", "warning", [0])])):
         q = np.array([0, 0.1, 0.2, 0.2 + step, 0.3 + step, 0.4 + step])[:, None]
         assert brief(said(schema, {"q": q}), "DC505") == wanted
@@ -271,7 +321,9 @@ def test_the_lag_is_found_by_correlation(kind, lag):
     asked = rng.normal(size=(120, 2))
     path = np.cumsum(asked, axis=0) if kind == "delta" else asked
     late = np.roll(path, lag, axis=0)[6:-6]
-    schema = schema_of("fields: {a: {role: action, shape: [T, 2], drives: q}, q: {role: position, shape: [T, 2]}}")
+    schema = schema_of(
+        "fields: {a: {role: action, shape: [T, 2], drives: q}, q: {role: position, shape: [T, 2]}}"
+    )
     (block,) = stack([Piece("s", {"a": asked[6:-6], "q": late}, Origin(""))])
     found = lags.function(block, schema)[f"a:{kind}"].values[0]
     assert LAGS[int(np.argmax(found))] == lag
@@ -284,8 +336,14 @@ def test_the_lag_is_found_by_correlation(kind, lag):
 
 def test_commands_that_nothing_follows_have_no_lag():
     rng = np.random.default_rng(0)
-    schema = "fields: {a: {role: action, shape: [T, 2], drives: q, lag: 0}, q: {role: position, shape: [T, 2]}}"
-    rows = [{"a": rng.normal(size=(90, 2)), "q": np.cumsum(rng.normal(size=(90, 2)), axis=0)} for _ in range(5)]
+    schema = (
+        "fields: {a: {role: action, shape: [T, 2], drives: q, lag: 0}, q: {role: position, "
+        "shape: [T, 2]}}"
+    )
+    rows = [
+        {"a": rng.normal(size=(90, 2)), "q": np.cumsum(rng.normal(size=(90, 2)), axis=0)}
+        for _ in range(5)
+    ]
     assert brief(said(schema, *rows), "DC507") == []
     still = [{"a": rng.normal(size=(90, 2)), "q": np.full((90, 2), 0.1 * i)} for i in range(5)]
     assert brief(said(schema, *still), "DC507") == []
@@ -293,8 +351,13 @@ def test_commands_that_nothing_follows_have_no_lag():
 
 def test_path_jerk_and_end_are_sums_and_differences():
     walk = np.array([[0, 0, 0], [1, 0, 0], [1, 2, 0], [1, 2, 2], [1, 2, 3.0]])
-    schema = schema_of("fields: {at: {role: position, shape: [T, 3]}, a: {role: action, shape: [T, 1]}}")
-    samples = [Piece(k, {"at": v, "a": v[:, :1]}, Origin("")) for k, v in (("a", walk), ("b", walk[:3]), ("c", -walk))]
+    schema = schema_of(
+        "fields: {at: {role: position, shape: [T, 3]}, a: {role: action, shape: [T, 1]}}"
+    )
+    samples = [
+        Piece(k, {"at": v, "a": v[:, :1]}, Origin(""))
+        for k, v in (("a", walk), ("b", walk[:3]), ("c", -walk))
+    ]
     (block,) = stack(samples)
     found = course.function(block, schema)
     third = np.diff(walk, n=3, axis=0)
@@ -304,7 +367,7 @@ def test_path_jerk_and_end_are_sums_and_differences():
     assert found["end"].values[2].tolist() == [-1, -2, -3]
 
 
-# ------------------------------------------------------------------------------------------ videos, pictures, marks
+# -------------------------------------------------------------------------- videos, pictures, marks
 
 VIDEO = "fields: {a: {role: action, shape: [T, 2]}, cam: {role: video}}\nepisode: {fps: 10}"
 
@@ -312,24 +375,36 @@ VIDEO = "fields: {a: {role: action, shape: [T, 2]}, cam: {role: video}}\nepisode
 @pytest.mark.parametrize(
     ("times", "kind", "cause"),
     [
-        (np.arange(50) / 10, None, None), (np.arange(49) / 10, "frames", "one"), (np.arange(40) / 10, "frames", None),
-        (np.arange(100) / 20, "frames", "rate"), (np.arange(50) / 10 * 1.02, None, None),
-        (np.arange(50) / 10 * 1.03, "drift", "rate"), (np.zeros(0), "frames", None),
+        (np.arange(50) / 10, None, None),
+        (np.arange(49) / 10, "frames", "one"),
+        (np.arange(40) / 10, "frames", None),
+        (np.arange(100) / 20, "frames", "rate"),
+        (np.arange(50) / 10 * 1.02, None, None),
+        (np.arange(50) / 10 * 1.03, "drift", "rate"),
+        (np.zeros(0), "frames", None),
     ],
-)  # fmt: skip
+)
 def test_a_video_has_a_frame_for_each_row_and_lasts_as_long(times, kind, cause):
     found = [
-        f for f in said(VIDEO, {"a": np.random.default_rng(0).normal(size=(50, 2)), "cam": times}) if f.code == "DC508"
+        f
+        for f in said(VIDEO, {"a": np.random.default_rng(0).normal(size=(50, 2)), "cam": times})
+        if f.code == "DC508"
     ]
-    assert [(f.kind, f.cause.kind if f.cause else None) for f in found] == ([] if kind is None else [(kind, cause)])
+    assert [(f.kind, f.cause.kind if f.cause else None) for f in found] == (
+        [] if kind is None else [(kind, cause)]
+    )
 
 
-@pytest.mark.parametrize(("dtype", "white"), [(np.uint8, 255), (np.uint16, 65_535), (np.float32, 1.0)])
+@pytest.mark.parametrize(
+    ("dtype", "white"), [(np.uint8, 255), (np.uint16, 65_535), (np.float32, 1.0)]
+)
 def test_brightness_is_measured_on_one_scale(dtype, white):
     film = np.zeros((4, 2, 2, 3))
     film[1], film[2], film[3] = 0.02, 0.5, 0.9
     film[1:, 0, 0, 0] = 0.001
-    found = frames.function(Column.of([(white * film).astype(dtype)]), FieldSpec(role="image", shape=("T", 2, 2, 3)))
+    found = frames.function(
+        Column.of([(white * film).astype(dtype)]), FieldSpec(role="image", shape=("T", 2, 2, 3))
+    )
     mean = 255 * film.reshape(4, -1).mean(axis=1)
     assert found["dark"].values[0].tolist() == [int((mean < level).sum()) for level in DARK]
     assert (found["flat"].values[0], found["first_dark"].values[0]) == (1, 0)
@@ -339,24 +414,43 @@ def test_a_picture_is_one_frame_and_normalised_floats_are_left_alone():
     single = [np.full((3, 4, 3), 9, np.uint8), np.arange(36, dtype=np.uint8).reshape(3, 4, 3)]
     found = frames.function(Column.of(single), FieldSpec(role="image", shape=("H", "W", 3)))
     assert (found["frames"].values.tolist(), found["flat"].values.tolist()) == ([1, 1], [1, 0])
-    films = [np.random.default_rng(0).normal(size=(5, 4, 4, 3)), np.full((5, 4, 4, 3), 0.9), np.full((1, 4, 4, 3), 9.0)]
+    films = [
+        np.random.default_rng(0).normal(size=(5, 4, 4, 3)),
+        np.full((5, 4, 4, 3), 0.9),
+        np.full((1, 4, 4, 3), 9.0),
+    ]
     found = frames.function(Column.of(films), FieldSpec(role="image", shape=("T", 4, 4, 3)))
-    assert found["dark"].present.tolist() == [False, True, True]  # each by its own scale: -1..1, 0..1, 0..255
+    assert found["dark"].present.tolist() == [
+        False,
+        True,
+        True,
+    ]  # each by its own scale: -1..1, 0..1, 0..255
 
 
 def test_pictures_of_several_heights_are_looked_at_each_on_its_own():
-    pictures = [np.full((height, 4, 3), value, np.uint8) for height, value in ((3, 9), (5, 1), (0, 7))]
+    pictures = [
+        np.full((height, 4, 3), value, np.uint8) for height, value in ((3, 9), (5, 1), (0, 7))
+    ]
     pictures[0][0, 0, 0] = 10
     found = frames.function(Column.of(pictures), FieldSpec(role="image", shape=("H", "W", 3)))
     assert found["frames"].present.tolist() == [True, True, False]
-    assert (found["flat"].values[:2].tolist(), found["first_dark"].values[:2].tolist()) == ([0, 1], [-1, 0])
+    assert (found["flat"].values[:2].tolist(), found["first_dark"].values[:2].tolist()) == (
+        [0, 1],
+        [-1, 0],
+    )
 
 
 @pytest.mark.parametrize(
     ("done", "kind"),
-    [([0, 0, 0, 1], None), ([0, 0, 0, 0], "never"), ([0, 1, 0, 1], "early"), ([0, 1, 0, 0], "early"),
-     ([0, 0, 1, 1], "long"), ([1], None)],
-)  # fmt: skip
+    [
+        ([0, 0, 0, 1], None),
+        ([0, 0, 0, 0], "never"),
+        ([0, 1, 0, 1], "early"),
+        ([0, 1, 0, 0], "early"),
+        ([0, 0, 1, 1], "long"),
+        ([1], None),
+    ],
+)
 def test_the_mark_of_the_end_stands_at_the_end(done, kind):
     for dtype in (np.uint8, bool, np.float32):
         found = said("fields: {d: {role: done, shape: [T]}}", {"d": np.array(done, dtype)})
@@ -366,12 +460,20 @@ def test_the_mark_of_the_end_stands_at_the_end(done, kind):
 def test_a_reward_may_be_zero_throughout_and_is_judged_only_where_it_is_sparse():
     sparse = "fields: {r: {role: reward, shape: [T], values: [0, 1]}}"
     assert brief(said(sparse, {"r": np.zeros(5)}), "DC512") == []
-    assert brief(said(sparse, {"r": np.array([0, 1, 0, 0, 0.0])}), "DC512") == [("early", "warning", [0])]
-    assert brief(said("fields: {r: {role: reward, shape: [T]}}", {"r": np.array([0, 1, 0, 0, 0.0])}), "DC512") == []
+    assert brief(said(sparse, {"r": np.array([0, 1, 0, 0, 0.0])}), "DC512") == [
+        ("early", "warning", [0])
+    ]
+    assert (
+        brief(
+            said("fields: {r: {role: reward, shape: [T]}}", {"r": np.array([0, 1, 0, 0, 0.0])}),
+            "DC512",
+        )
+        == []
+    )
     assert not ending.function(Column.of([np.zeros(0)]), FieldSpec(role="done"))["set"].present[0]
 
 
-# ------------------------------------------------------------------------------------------ frozen streams
+# ----------------------------------------------------------------------------------- frozen streams
 
 FROZEN = """
 fields: {q: {role: joint_angle, shape: [T, 2]}, s: {role: value, shape: [T, 6]}}
@@ -408,7 +510,9 @@ def test_of_hundreds_of_streams_a_few_are_compared():
     names = [f"f{i:03d}" for i in range(400)]
     schema = schema_of({"fields": {name: {"shape": ["T", 6]} for name in names}})
     rng = np.random.default_rng(5)
-    (block,) = stack([Piece("a", {name: rng.normal(size=(20, 6)) for name in names}, Origin("a"), "", {})], "")
+    (block,) = stack(
+        [Piece("a", {name: rng.normal(size=(20, 6)) for name in names}, Origin("a"), "", {})], ""
+    )
     found = {}
     assert timeit(lambda: found.update(frozen.function(block, schema)), number=1) < 2
     assert {name.partition(":")[0] for name in found} == set(names[:64])
@@ -416,12 +520,20 @@ def test_of_hundreds_of_streams_a_few_are_compared():
 
 def test_joints_in_ticks_of_their_encoders_move_too():
     q = np.cumsum(np.random.default_rng(6).integers(5, 10, (100, 2)), axis=0)
-    assert brief(said(FROZEN, {"q": q, "s": stream(35, 11)}), "DC506") == [("frozen", "warning", [0])]
+    assert brief(said(FROZEN, {"q": q, "s": stream(35, 11)}), "DC506") == [
+        ("frozen", "warning", [0])
+    ]
 
 
-@pytest.mark.parametrize(("episodes", "stopped", "wanted"), [(80, 4, [0, 1, 2, 3]), (80, 5, None), (19, 1, None)])
-def test_a_stream_may_stop_for_good_in_few_episodes_while_the_action_moves(episodes, stopped, wanted):
-    schema = "fields: {action: {role: action, shape: [T, 2]}, s: {shape: [T, 6]}}\nepisode: {fps: 10}"
+@pytest.mark.parametrize(
+    ("episodes", "stopped", "wanted"), [(80, 4, [0, 1, 2, 3]), (80, 5, None), (19, 1, None)]
+)
+def test_a_stream_may_stop_for_good_in_few_episodes_while_the_action_moves(
+    episodes, stopped, wanted
+):
+    schema = (
+        "fields: {action: {role: action, shape: [T, 2]}, s: {shape: [T, 6]}}\nepisode: {fps: 10}"
+    )
     rng = np.random.default_rng(7)
     rows = []
     for number in range(episodes):
@@ -430,7 +542,10 @@ def test_a_stream_may_stop_for_good_in_few_episodes_while_the_action_moves(episo
         rows.append({"action": rng.normal(size=(100, 2)), "s": s})
     found = [f for f in said(schema, *rows) if f.code == "DC506"]
     assert [f.rows.tolist() for f in found] == ([] if wanted is None else [wanted])
-    assert all("repeats one row for 6.9 s (median) while action moves, in 4 samples" in f.message for f in found)
+    assert all(
+        "repeats one row for 6.9 s (median) while action moves, in 4 samples" in f.message
+        for f in found
+    )
     still = [row | {"action": np.ones((100, 2))} for row in rows]
     assert [f for f in said(schema, *still) if f.code == "DC506"] == []
 
@@ -438,7 +553,9 @@ def test_a_stream_may_stop_for_good_in_few_episodes_while_the_action_moves(episo
 @pytest.mark.parametrize(("resting", "wanted"), [(1, [0]), (3, [])])
 def test_things_that_rest_in_other_episodes_are_no_sensors(resting, wanted):
     """Keypoints of a block that is pushed repeat until it is touched: 3 of 100 steps, where 2 are allowed."""
-    schema = "fields: {action: {role: action, shape: [T, 2]}, s: {shape: [T, 6]}}\nepisode: {fps: 10}"
+    schema = (
+        "fields: {action: {role: action, shape: [T, 2]}, s: {shape: [T, 6]}}\nepisode: {fps: 10}"
+    )
     rng = np.random.default_rng(8)
     rows = []
     for number in range(9):
@@ -446,7 +563,9 @@ def test_things_that_rest_in_other_episodes_are_no_sensors(resting, wanted):
         start, stop = (30, 60) if number == 0 else (0, resting)
         s[start : stop + 1] = s[start]
         rows.append({"action": rng.normal(size=(101, 2)), "s": s})
-    assert [f.rows.tolist() for f in said(schema, *rows) if f.code == "DC506"] == ([wanted] if wanted else [])
+    assert [f.rows.tolist() for f in said(schema, *rows) if f.code == "DC506"] == (
+        [wanted] if wanted else []
+    )
 
 
 @pytest.mark.parametrize("every", [2, 3000])
@@ -478,11 +597,15 @@ def test_pictures_beside_a_stream_without_a_role_stop_while_it_moves():
     moving, rests = rng.normal(size=(41, 3)), np.ones((41, 3))
     rows = [
         {"a": rng.normal(size=(40, 2)), "s": s, "rgb": rgb, "still": film[[n, n, n, n, n]]}
-        for n, (s, rgb) in enumerate([(moving, film), (moving + 1, stopped), (rests, stopped), *[(moving, film)] * 2])
+        for n, (s, rgb) in enumerate(
+            [(moving, film), (moving + 1, stopped), (rests, stopped), *[(moving, film)] * 2]
+        )
     ]
     found = [f for f in said(schema, *rows) if f.code == "DC513"]
     assert [(f.kind, f.rows.tolist()) for f in found] == [("frozen", [1])]
-    assert "rgb repeats one row for 25 steps (median) while s moves, in 1 sample" in found[0].message
+    assert (
+        "rgb repeats one row for 25 steps (median) while s moves, in 1 sample" in found[0].message
+    )
     assert [f for f in said(schema, *rows[:4]) if f.code == "DC513"] == []  # one of four
 
 
@@ -496,7 +619,10 @@ def test_black_pictures_and_objects_at_rest_are_not_frozen():
     film, speed = rng.integers(50, 200, (60, 2, 2, 3)).astype(np.uint8), rng.normal(size=(60, 6))
     row = {"a": rng.normal(size=(60, 2)), "v": speed, "rgb": film}
     late = np.arange(60) >= 30
-    rest, black = np.where(late[:, None], 0.0, speed), np.where(late[:, None, None, None], 1, film).astype(np.uint8)
+    rest, black = (
+        np.where(late[:, None], 0.0, speed),
+        np.where(late[:, None, None, None], 1, film).astype(np.uint8),
+    )
     found = said(schema, row, row | {"v": rest}, row | {"rgb": black})
     assert [f.code for f in found if f.code in {"DC506", "DC513"}] == []
     stopped = [row | {"v": np.where(late[:, None], speed[30], speed)}]
@@ -517,18 +643,26 @@ def test_commands_show_no_motion_of_what_a_camera_sees():
 
 def test_a_sample_of_uneven_fields_does_not_hide_its_neighbours():
     q = np.cumsum(np.random.default_rng(6).uniform(0.5, 1, (100, 2)), axis=0)
-    rows = [{"q": q, "s": stream(35, 11)}, {"q": q[:-1], "s": stream(1, 1)}, {"q": 2 * q, "s": stream(2, 1)}]
+    rows = [
+        {"q": q, "s": stream(35, 11)},
+        {"q": q[:-1], "s": stream(1, 1)},
+        {"q": 2 * q, "s": stream(2, 1)},
+    ]
     assert brief(said(FROZEN, *rows), "DC506") == [("frozen", "warning", [0])]
 
 
 def test_pictures_that_come_at_half_the_rate_are_repeats():
     schema = (
-        "fields: {q: {role: joint_angle, shape: [T, 2]}, rgb: {role: image, shape: [T, 2, 2, 3]}}\nepisode: {fps: 10}"
+        "fields: {q: {role: joint_angle, shape: [T, 2]}, rgb: {role: image, shape: [T, 2, 2, "
+        "3]}}\nepisode: {fps: 10}"
     )
     rng = np.random.default_rng(0)
     film, q = rng.integers(50, 200, (61, 2, 2, 3)), np.cumsum(rng.uniform(0.5, 1, (61, 2)), axis=0)
     for rate, wanted in ((1, []), (2, []), (3, [("repeats", "warning", [0])])):
-        assert brief(said(schema, {"q": q, "rgb": film[rate * (np.arange(61) // rate)]}), "DC513") == wanted
+        assert (
+            brief(said(schema, {"q": q, "rgb": film[rate * (np.arange(61) // rate)]}), "DC513")
+            == wanted
+        )
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64])

@@ -18,7 +18,10 @@ def apart(*clouds):
     column = Column(np.concatenate(clouds), np.array([len(c) for c in clouds]))
     with np.errstate(all="ignore"):
         found = spacing(column, np.ones(len(column), bool))
-    return [value if known else None for value, known in zip(found.values.tolist(), found.present, strict=True)]
+    return [
+        value if known else None
+        for value, known in zip(found.values.tolist(), found.present, strict=True)
+    ]
 
 
 def grid(*sides):
@@ -36,13 +39,17 @@ def nearest(cloud):
     return cKDTree(places).query(places, 2)[0][:, 1]
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.uint16, np.int64, np.int8])
+@pytest.mark.parametrize(
+    "dtype", [np.float16, np.float32, np.float64, np.uint16, np.int64, np.int8]
+)
 @pytest.mark.parametrize("sides", [(6, 7, 8), (1, 40, 3), (5, 1, 1)])
 def test_points_of_a_grid_are_a_step_apart(sides, dtype):
     assert apart((grid(*sides) * 3).astype(dtype)) == [3.0]
 
 
-@pytest.mark.parametrize("sides", [(1, 150, 200), (31, 30, 32), (20, 1, 1000), (30_000, 1, 1), (400, 700, 1)])
+@pytest.mark.parametrize(
+    "sides", [(1, 150, 200), (31, 30, 32), (20, 1, 1000), (30_000, 1, 1), (400, 700, 1)]
+)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint16])
 @pytest.mark.parametrize("order", ["rising", "mixed"])
 def test_so_are_those_of_a_large_one_in_any_order(sides, dtype, order):
@@ -52,9 +59,10 @@ def test_so_are_those_of_a_large_one_in_any_order(sides, dtype, order):
 
 
 @given(
-    st.lists(st.tuples(*[st.integers(-3, 3)] * 3), min_size=2, max_size=32), st.integers(-20, 20),
+    st.lists(st.tuples(*[st.integers(-3, 3)] * 3), min_size=2, max_size=32),
+    st.integers(-20, 20),
     st.sampled_from([np.float32, np.float64]),
-)  # fmt: skip
+)
 def test_of_few_points_it_is_the_median_over_all_of_them(places, exponent, dtype):
     cloud = np.array(places, dtype) * dtype(2.0**exponent)
     if len({*places}) < 2:
@@ -85,7 +93,9 @@ def test_it_is_the_distance_of_a_usual_point_to_its_nearest(kind, count, dtype):
     cloud = CLOUDS[kind](count).astype(dtype)
     gaps, (found,) = nearest(cloud), apart(cloud)
     assert np.isclose(gaps, found, rtol=1e-5, atol=0).any()
-    usual = 0.02 if kind == "lidar" else 0.15  # close to it points are far denser, and the few asked see few of these
+    usual = (
+        0.02 if kind == "lidar" else 0.15
+    )  # close to it points are far denser, and the few asked see few of these
     assert np.quantile(gaps, usual) <= found <= np.quantile(gaps, 1 - usual)
 
 
@@ -105,15 +115,25 @@ def test_copies_are_no_neighbours_and_what_is_not_finite_is_no_point(count):
 
 
 @pytest.mark.parametrize(
-    "cloud", [np.zeros((0, 3)), np.ones((1, 3)), np.ones((2, 3)), np.ones((5_000, 3)), np.full((9, 3), np.nan),
-              np.full((5_000, 3), np.inf), np.array([[0, 0, 0], [np.nan, 0, 0]])],
-)  # fmt: skip
+    "cloud",
+    [
+        np.zeros((0, 3)),
+        np.ones((1, 3)),
+        np.ones((2, 3)),
+        np.ones((5_000, 3)),
+        np.full((9, 3), np.nan),
+        np.full((5_000, 3), np.inf),
+        np.array([[0, 0, 0], [np.nan, 0, 0]]),
+    ],
+)
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_without_two_places_there_is_none(cloud, dtype):
     assert apart(cloud.astype(dtype), np.eye(3, dtype=dtype)) == [None, pytest.approx(2**0.5)]
 
 
-@pytest.mark.parametrize(("far", "dtype"), [(1e30, np.float32), (3e38, np.float32), (1e150, np.float64)])
+@pytest.mark.parametrize(
+    ("far", "dtype"), [(1e30, np.float32), (3e38, np.float32), (1e150, np.float64)]
+)
 def test_numbers_however_large_are_measured(far, dtype):
     assert apart(np.array([[0, 0, 0], [0, far, 0]], dtype)) == [pytest.approx(far)]
     assert apart(np.array([[0, 0, 0], [0, far, 0], [1, 0, 0]], dtype)) == [1.0]
@@ -121,7 +141,10 @@ def test_numbers_however_large_are_measured(far, dtype):
 
 def test_a_cloud_has_the_same_spacing_beside_any_others():
     rng = np.random.default_rng(6)
-    clouds = [rng.normal(size=(n, 3)).astype(np.float32) for n in (7, 7, 300, 5_000, 3_000, 7, 2_048, 2_049)]
+    clouds = [
+        rng.normal(size=(n, 3)).astype(np.float32)
+        for n in (7, 7, 300, 5_000, 3_000, 7, 2_048, 2_049)
+    ]
     assert apart(*clouds) == [apart(cloud)[0] for cloud in clouds]
 
 
@@ -134,15 +157,22 @@ def test_of_a_cloud_with_copies_it_is_said_how_far_others_are_apart():
     schema = schema_of({"fields": {"p": {"role": "points", "shape": ["P", 3], "unit": "cm"}}})
     cloud = np.concatenate([grid(1, 5, 4) * 0.5 + 0.25, np.full((30, 3), 0.25)])
     (finding,) = judged(schema, measured(schema, pieces_of([{"p": cloud.tolist()}]))).findings
-    assert finding.message.endswith("copies of another one (60 % of them; others are 0.5 cm apart, median).")
+    assert finding.message.endswith(
+        "copies of another one (60 % of them; others are 0.5 cm apart, median)."
+    )
 
 
 def test_a_fourth_of_small_clouds_and_every_large_one_is_asked_whatever_lies_beside_it():
     rng = np.random.default_rng(8)
     clouds = [np.concatenate([np.zeros((1, 3)), rng.normal(size=(20, 3))]) for _ in range(400)]
     clouds += [rng.normal(size=(65_537, 3)), np.zeros((0, 3))]
-    found = [repeats.function(Column.of(some), FieldSpec(role="points"))["spacing"] for some in (clouds, clouds[:200])]
+    found = [
+        repeats.function(Column.of(some), FieldSpec(role="points"))["spacing"]
+        for some in (clouds, clouds[:200])
+    ]
     known = found[0].present
-    assert 70 < np.count_nonzero(known[:400]) < 130  # of 400 with one chance in four: 100, and 8.7 off
+    assert (
+        70 < np.count_nonzero(known[:400]) < 130
+    )  # of 400 with one chance in four: 100, and 8.7 off
     assert known[400:].tolist() == [True, False]
     assert found[1].present.tolist() == known[:200].tolist()

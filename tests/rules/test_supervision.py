@@ -9,13 +9,17 @@ from datacheck.model.sample import Block, Column, Origin, Piece
 from datacheck.rules.families.tokens import agreement
 from tests.rules.harness import judged, measured, schema_of
 
-LABELS = {"ids": {"role": "tokens", "shape": ["L"]}, "y": {"role": "labels", "shape": ["L"], "label_of": "ids"}}
+LABELS = {
+    "ids": {"role": "tokens", "shape": ["L"]},
+    "y": {"role": "labels", "shape": ["L"], "label_of": "ids"},
+}
 
 
 def findings(schema, samples):
     schema = schema_of(schema)
     pieces = [
-        ("", Piece(f"s{i:03d}", {k: np.asarray(v) for k, v in s.items()}, Origin(""))) for i, s in enumerate(samples)
+        ("", Piece(f"s{i:03d}", {k: np.asarray(v) for k, v in s.items()}, Origin("")))
+        for i, s in enumerate(samples)
     ]
     found = judged(schema, measured(schema, pieces))
     return {(f.code, f.kind): f.rows.tolist() for f in found.findings}
@@ -23,10 +27,17 @@ def findings(schema, samples):
 
 def block(ids, labels):
     def column(rows):
-        return Column(np.concatenate([np.asarray(r, np.int64) for r in rows]), np.array([len(r) for r in rows]))
+        return Column(
+            np.concatenate([np.asarray(r, np.int64) for r in rows]),
+            np.array([len(r) for r in rows]),
+        )
 
     count = len(ids)
-    return Block([str(i) for i in range(count)], {"ids": column(ids), "y": column(labels)}, [Origin("")] * count)
+    return Block(
+        [str(i) for i in range(count)],
+        {"ids": column(ids), "y": column(labels)},
+        [Origin("")] * count,
+    )
 
 
 def by_hand(ids, labels):
@@ -63,7 +74,8 @@ def test_labels_of_another_length_are_not_compared():
 
 
 @pytest.mark.parametrize(
-    ("declared", "lag", "found"), [(0, 0, []), (1, 1, []), (0, 1, [0]), (0, 2, [0]), (1, 0, [0]), (1, 2, [0])]
+    ("declared", "lag", "found"),
+    [(0, 0, []), (1, 1, []), (0, 1, [0]), (0, 2, [0]), (1, 0, [0]), (1, 2, [0])],
 )
 def test_another_lag_than_the_declared_one_is_named(declared, lag, found):
     ids = np.random.default_rng(0).integers(5, 5000, 40)
@@ -109,11 +121,15 @@ def test_one_learnt_padding_may_be_the_end_and_the_usual_tail_is_a_guess():
 @pytest.mark.parametrize(
     ("ids", "dtype", "kinds"),
     [
-        ([0, 6399], "int64", []), ([6400], "int64", ["above"]), ([-1], "int64", ["below"]),
-        ([-1, 7000], "int32", ["above", "below"]), ([3], "uint8", ["wrapped uint8"]), ([6399], "float32", []),
+        ([0, 6399], "int64", []),
+        ([6400], "int64", ["above"]),
+        ([-1], "int64", ["below"]),
+        ([-1, 7000], "int32", ["above", "below"]),
+        ([3], "uint8", ["wrapped uint8"]),
+        ([6399], "float32", []),
         ([3], "int16", []),
     ],
-)  # fmt: skip
+)
 def test_ids_lie_in_the_vocabulary_and_in_their_dtype(ids, dtype, kinds):
     schema = {"fields": {"ids": LABELS["ids"]}, "tokenizer": {"vocab": 6400}}
     said = findings(schema, [{"ids": np.array(ids, dtype)}])
@@ -122,7 +138,9 @@ def test_ids_lie_in_the_vocabulary_and_in_their_dtype(ids, dtype, kinds):
 
 def test_ids_of_a_large_vocabulary_do_not_fit_16_bits():
     schema = {"fields": {"ids": LABELS["ids"]}, "tokenizer": {"vocab": 65_537}}
-    assert findings(schema, [{"ids": np.array([3], "uint16")}]) == {("DC704", "wrapped uint16"): [0]}
+    assert findings(schema, [{"ids": np.array([3], "uint16")}]) == {
+        ("DC704", "wrapped uint16"): [0]
+    }
     schema["tokenizer"]["vocab"] = 65_536
     assert findings(schema, [{"ids": np.array([3], "uint16")}]) == {}
 

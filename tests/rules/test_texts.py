@@ -11,7 +11,9 @@ from datacheck.model.sample import Column
 from datacheck.rules.text_bytes import blank, single_spaced
 
 SPACES = [chr(i) for i in range(sys.maxunicode + 1) if chr(i).isspace()]
-ALIKE = list("ab。む、é\u0080\u0084\u2010\u2080\u1681\u3001\U00010000\U00010800")  # share bytes with white space
+ALIKE = list(
+    "ab。む、é\u0080\u0084\u2010\u2080\u1681\u3001\U00010000\U00010800"
+)  # share bytes with white space
 
 
 @given(st.lists(st.text(st.sampled_from(SPACES + ALIKE), max_size=9), min_size=1, max_size=6))
@@ -37,4 +39,6 @@ def test_every_white_space_that_is_not_ascii_is_known() -> None:
     signs = [chr(i) for i in [*range(128, 0xD800), *range(0xE000, 0x10000)]]
     assert blank(Column.of(signs)).tolist() == [sign.isspace() for sign in signs]
     texts = [f"a{sign} b" for sign in signs]
-    assert [bytes(text).decode() for text in single_spaced(Column.of(texts))] == [" ".join(t.split()) for t in texts]
+    assert [bytes(text).decode() for text in single_spaced(Column.of(texts))] == [
+        " ".join(t.split()) for t in texts
+    ]

@@ -78,7 +78,9 @@ def said(verdict):
 
 def scan(chats, path=None, most=64, **more):
     told = {"max_length": most} | ({"path": str(path)} if path else {})
-    schema = schema_of({"fields": {"c": {"role": "chat", "train_on": "assistant"} | more}, "tokenizer": told})
+    schema = schema_of(
+        {"fields": {"c": {"role": "chat", "train_on": "assistant"} | more}, "tokenizer": told}
+    )
     pieces = [("", Piece(f"s{n}", {"c": value}, Origin(""))) for n, value in enumerate(chats)]
     table = measured(schema, pieces)
     found = judged(schema, table)
@@ -118,14 +120,21 @@ def test_a_folder_of_links_is_a_tokenizer_as_the_hub_caches_one(folder, tmp_path
     )
     monkeypatch.chdir(tmp_path)
     report = run_scan(schema, Request(data)).report
-    found = [sample for finding in report.findings if finding.code == "DC702" for sample in finding.rows.tolist()]
+    found = [
+        sample
+        for finding in report.findings
+        if finding.code == "DC702"
+        for sample in finding.rows.tolist()
+    ]
     assert sorted(found) == [1, 2]  # the chat without an answer, and the one that is cut
 
 
 @pytest.fixture
 def data(folder):
     """A data folder with chats, and its own tokenizer in ``model``."""
-    (folder.parent / "a.jsonl").write_text("".join(json.dumps({"c": chats}) + "\n" for chats in CHATS[:2]))
+    (folder.parent / "a.jsonl").write_text(
+        "".join(json.dumps({"c": chats}) + "\n" for chats in CHATS[:2])
+    )
     return folder.parent
 
 
@@ -136,7 +145,9 @@ SCHEMA = (
 
 
 @pytest.mark.parametrize("name", ["chat_template.jinja", "tokenizer_config.json", "tokenizer.json"])
-def test_a_file_of_a_tokenizer_in_the_data_that_becomes_a_link_is_not_followed(data, name, tmp_path_factory):
+def test_a_file_of_a_tokenizer_in_the_data_that_becomes_a_link_is_not_followed(
+    data, name, tmp_path_factory
+):
     outside = tmp_path_factory.mktemp("outside") / name
     placed = parse_schema(SCHEMA).placed([], data)
     Tokenizer(placed.tokenizer.path)  # the control
@@ -154,7 +165,9 @@ def test_a_file_of_a_tokenizer_in_the_data_that_becomes_a_link_is_not_followed(d
 
 @pytest.mark.parametrize("name", ["chat_template.jinja", "tokenizer_config.json", "tokenizer.json"])
 @pytest.mark.parametrize("path", ["model", "../DATA/model", "PARENT/DATA/model"])
-def test_a_link_in_the_data_is_not_followed_however_the_tokenizer_is_named(data, name, path, tmp_path_factory):
+def test_a_link_in_the_data_is_not_followed_however_the_tokenizer_is_named(
+    data, name, path, tmp_path_factory
+):
     path = path.replace("DATA", data.name).replace("PARENT", str(data.parent))
     Tokenizer(located(data, path))  # the control
     outside, source = tmp_path_factory.mktemp("outside") / name, data / "model" / name
@@ -173,7 +186,9 @@ def test_a_folder_beside_the_data_may_be_of_links(folder, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "hub").symlink_to(folder)
     expected = json.loads((folder / "tokenizer.json").read_text())
-    words = set(expected["model"]["vocab"]) | {token["content"] for token in expected["added_tokens"]}
+    words = set(expected["model"]["vocab"]) | {
+        token["content"] for token in expected["added_tokens"]
+    }
     for path in ("../hub", str(tmp_path / "hub")):
         assert Tokenizer(located(tmp_path / "data", path)).size == len(words)
 
@@ -190,11 +205,17 @@ def test_a_tokenizer_of_holes_costs_no_other_file(data, name, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{{ 9 ** (9 ** 10) }}", None), ("{{ messages|length ** 99999999 * 9 ** 99999999 }}", None),
-        ("{{ 'a' * 10 ** 10 }}", None), ("{{ [0] * 99999999 }}", None), ("{{ 50000 * ('a' * 50000) }}", None),
-        ("{{ 2 ** 10 }} {{ 3 * 4 }} {{ 'ab' * 3 }} {{ 2 ** 0.5 * 2 ** 0.5 }}", "1024 12 ababab 2.0000000000000004"),
+        ("{{ 9 ** (9 ** 10) }}", None),
+        ("{{ messages|length ** 99999999 * 9 ** 99999999 }}", None),
+        ("{{ 'a' * 10 ** 10 }}", None),
+        ("{{ [0] * 99999999 }}", None),
+        ("{{ 50000 * ('a' * 50000) }}", None),
+        (
+            "{{ 2 ** 10 }} {{ 3 * 4 }} {{ 'ab' * 3 }} {{ 2 ** 0.5 * 2 ** 0.5 }}",
+            "1024 12 ababab 2.0000000000000004",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_template_multiplies_within_a_size(folder, text, said):
     """One power took hours: nothing ends it between two steps of Python."""
     config = folder / "tokenizer_config.json"
@@ -210,12 +231,16 @@ def test_a_template_multiplies_within_a_size(folder, text, said):
 def test_a_template_without_end_is_named_and_tried_once(folder):
     config = folder / "tokenizer_config.json"
     said = json.loads(config.read_text())
-    said["chat_template"] = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    said["chat_template"] = (
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    )
     config.write_text(json.dumps(said))
     tokenizer, began = Tokenizer(folder), time.process_time()
     first, *others = map(str, tokenizer.chats(CHATS[:1] * 50))
     assert first == "the chat template took more than 1 s for one chat"
-    assert set(others) == {f"the chat template took more than 1 s for a short chat beside it; {UNTRIED}"}
+    assert set(others) == {
+        f"the chat template took more than 1 s for a short chat beside it; {UNTRIED}"
+    }
     assert time.process_time() - began < 10
     assert signal.getsignal(signal.SIGVTALRM) is signal.SIG_DFL
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0, 0)
@@ -225,14 +250,18 @@ def test_a_long_chat_that_is_too_costly_has_no_other_refused(folder, monkeypatch
     """One of 500,000 messages made errors of all chats that the same process read after it."""
     monkeypatch.setattr(datacheck.tokenization, "_TEMPLATE_S", 0.2)
     loops = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
-    with_template(folder, "{% if messages | length > 2 %}" + loops + "{% endif %}{{ messages[0].content }}")
+    with_template(
+        folder, "{% if messages | length > 2 %}" + loops + "{% endif %}{{ messages[0].content }}"
+    )
     tokenizer, short, long = Tokenizer(folder), chat("Hello", "Hi"), chat("Hello", "Hi") * 500
     began = time.process_time()
     made = list(map(str, tokenizer.chats([long, short, *[long] * 54, short])))
     assert time.process_time() - began < 5  # 10 s where each is tried
     assert (made[1], made[-1]) == ("Hello", "Hello")
     assert {made[0], *made[2:6]} == {"the chat template took more than 0.2 s for one chat"}
-    assert set(made[6:-1]) == {f"the chat template took more than 0.2 s for 5 other long chats beside it; {UNTRIED}"}
+    assert set(made[6:-1]) == {
+        f"the chat template took more than 0.2 s for 5 other long chats beside it; {UNTRIED}"
+    }
     turns = chat("Hello", "Hi") * 2  # one that a short chat is too much for
     made = list(map(str, tokenizer.chats([turns, short])))
     assert [one.endswith(UNTRIED) for one in made] == [False, True]
@@ -242,22 +271,31 @@ def test_costly_chats_of_one_block_have_none_of_another_refused(folder, monkeypa
     """The count lay in the process: which chats were refused depended on the files and workers before."""
     monkeypatch.setattr(datacheck.tokenization, "_TEMPLATE_S", 0.1)
     loops = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
-    with_template(folder, "{% if messages[0].content == 'slow' %}" + loops + "{% endif %}{{ messages[0].content }}")
+    with_template(
+        folder,
+        "{% if messages[0].content == 'slow' %}" + loops + "{% endif %}{{ messages[0].content }}",
+    )
     tokenizer = Tokenizer(folder)
     for costly in (chat("slow", "Hi"), *[chat("slow", "Hi") * 500] * 6):
         assert "for one chat" in str(*tokenizer.chats([costly]))
-    assert list(tokenizer.chats([chat("Hello", "Hi"), chat("Hello", "Hi") * 500])) == ["Hello", "Hello"]
+    assert list(tokenizer.chats([chat("Hello", "Hi"), chat("Hello", "Hi") * 500])) == [
+        "Hello",
+        "Hello",
+    ]
 
 
 def test_chats_that_a_template_was_not_tried_for_are_counted_apart(folder, monkeypatch):
     """All six were "refused", of which the template had seen five."""
     monkeypatch.setattr(datacheck.tokenization, "_TEMPLATE_S", 0.1)
     loops = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
-    with_template(folder, "{% if messages | length > 2 %}" + loops + "{% endif %}{{ messages[0].content }}")
+    with_template(
+        folder, "{% if messages | length > 2 %}" + loops + "{% endif %}{{ messages[0].content }}"
+    )
     findings, *_ = scan([chat("Hello", "Hi") * 500] * 6, folder)
     (said,) = [f.message for f in findings if f.kind == "refused"]
     assert (
-        "refuses 5 samples (the chat template took more than 0.1 s for one chat) and was not tried for 1 more" in said
+        "refuses 5 samples (the chat template took more than 0.1 s for one chat) and was not tried "
+        "for 1 more" in said
     )
 
 
@@ -265,11 +303,16 @@ def test_counts_are_those_of_the_tokenizer_itself(folder):
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    text = "<|im_start|>user\nWhat is a voxel?<|im_end|>\n<|im_start|>assistant\nA small cube.<|im_end|>\n"
+    text = (
+        "<|im_start|>user\nWhat is a voxel?<|im_end|>\n<|im_start|>assistant\nA small "
+        "cube.<|im_end|>\n"
+    )
     answer = "A small cube.<|im_end|>\n"
     *_, table = scan(CHATS[:1], folder)
     assert table.columns[":c:trained"].values[0] == len(tokenizer.encode(answer).ids)
-    assert table.columns[":c:marker"].values[0] == len(tokenizer.encode(text).ids) - len(tokenizer.encode(answer).ids)
+    assert table.columns[":c:marker"].values[0] == len(tokenizer.encode(text).ids) - len(
+        tokenizer.encode(answer).ids
+    )
 
 
 def test_without_a_tokenizer_bytes_decide_where_they_can():
@@ -300,7 +343,10 @@ def test_a_missing_library_is_named(folder, monkeypatch):
 def test_a_broken_tokenizer_is_a_reason_and_no_crash(folder):
     (folder / "tokenizer.json").write_text("{}")
     _, verdict, _ = scan(CHATS[2:], folder, most=600)
-    assert "no tokenizer with a chat template can be read there; say tokenizer: {path: FOLDER} (" in said(verdict)
+    assert (
+        "no tokenizer with a chat template can be read there; say tokenizer: {path: FOLDER} ("
+        in said(verdict)
+    )
 
 
 HALF = "\ud83d"  # of a pair of UTF-16, as JSON may spell it
@@ -308,10 +354,21 @@ HALF = "\ud83d"  # of a pair of UTF-16, as JSON may spell it
 
 @pytest.mark.parametrize(
     "config",
-    ["[" * 100_000, '{"chat_template": [1]}', '{"chat_template": [{}]}', '{"chat_template": 7}', '{"bos_token": 5}',
-     '{"bos_token": {}}', json.dumps({"chat_template": HALF}), json.dumps({"bos_token": HALF}), "[0," * 3_000_000],
-)  # fmt: skip
-def test_a_broken_configuration_of_a_tokenizer_in_the_data_costs_no_sample(data, config, monkeypatch):
+    [
+        "[" * 100_000,
+        '{"chat_template": [1]}',
+        '{"chat_template": [{}]}',
+        '{"chat_template": 7}',
+        '{"bos_token": 5}',
+        '{"bos_token": {}}',
+        json.dumps({"chat_template": HALF}),
+        json.dumps({"bos_token": HALF}),
+        "[0," * 3_000_000,
+    ],
+)
+def test_a_broken_configuration_of_a_tokenizer_in_the_data_costs_no_sample(
+    data, config, monkeypatch
+):
     (data / "model/tokenizer_config.json").write_text(config)
     monkeypatch.chdir(data.parent)
     report = run_scan(parse_schema(SCHEMA), Request(data)).report
@@ -323,7 +380,10 @@ def test_a_broken_configuration_of_a_tokenizer_in_the_data_costs_no_sample(data,
 
 def test_a_template_that_doubles_a_text_is_refused_within_its_memory(data, monkeypatch):
     """It took 8 GB and two minutes, and ended the scan."""
-    doubled = "{% set x = namespace(a='a' * 100000) %}{% for i in range(40) %}{% set x.a = x.a ~ x.a %}{% endfor %}"
+    doubled = (
+        "{% set x = namespace(a='a' * 100000) %}{% for i in range(40) %}{% set x.a = x.a ~ "
+        "x.a %}{% endfor %}"
+    )
     with_template(data / "model", doubled + "{{ x.a }}")
     monkeypatch.chdir(data.parent)
     report = run_scan(parse_schema(SCHEMA), Request(data)).report
@@ -373,11 +433,14 @@ def test_a_template_runs_in_a_sandbox(folder):
 def test_tools_and_tool_calls_that_are_text_are_parsed_before_the_template_sees_them(folder):
     with_template(
         folder,
-        "{{ tools[0].name }}{% for m in messages %}{{ m.tool_calls[0].id if m.tool_calls }}{% endfor %}" + TEMPLATE,
+        "{{ tools[0].name }}{% for m in messages %}{{ m.tool_calls[0].id if m.tool_calls }}{% "
+        "endfor %}" + TEMPLATE,
     )
     encoder = datacheck.tokenization.Tokenizer(folder)
-    messages = [{"role": "system", "content": "s", "tools": '[{"name": "t1"}]'},
-                {"role": "assistant", "content": "a", "tool_calls": '[{"id": "c9"}]'}]  # fmt: skip
+    messages = [
+        {"role": "system", "content": "s", "tools": '[{"name": "t1"}]'},
+        {"role": "assistant", "content": "a", "tool_calls": '[{"id": "c9"}]'},
+    ]
     assert encoder.chat(messages).startswith("t1c9")
 
 
@@ -391,7 +454,10 @@ def test_rows_depend_on_the_tokenizers_bytes(folder):
 
 def test_a_text_of_white_space_has_nothing_to_learn_from():
     schema = schema_of("fields: {t: {role: text, min_trained_tokens: 1}}")
-    pieces = [("", Piece(f"s{n}", {"t": text}, Origin(""))) for n, text in enumerate(["some words", " \n", ""])]
+    pieces = [
+        ("", Piece(f"s{n}", {"t": text}, Origin("")))
+        for n, text in enumerate(["some words", " \n", ""])
+    ]
     (finding,) = (f for f in judged(schema, measured(schema, pieces)).findings if f.code == "DC702")
     assert finding.rows.tolist() == [1, 2]
 
@@ -401,7 +467,10 @@ def test_turns_in_the_words_of_sharegpt_are_turns():
     mute = chat[:1]
     field = {"role": "chat", "train_on": "gpt", "min_trained_tokens": 1}
     schema = schema_of({"fields": {"c": field}})
-    pieces = [("", Piece(f"s{i}", {"c": value}, Origin(f"s{i}"), "", {})) for i, value in enumerate([chat, mute])]
+    pieces = [
+        ("", Piece(f"s{i}", {"c": value}, Origin(f"s{i}"), "", {}))
+        for i, value in enumerate([chat, mute])
+    ]
     findings = judged(schema, measured(schema, pieces)).findings
     assert [(f.code, f.failed, f.examples) for f in findings] == [("DC702", 1, ("s1",))]
 
@@ -415,7 +484,9 @@ def test_turns_in_the_words_of_sharegpt_are_turns():
     ],
 )
 def test_a_chat_that_is_text_and_a_text_that_is_none_are_of_the_wrong_kind(spec, value, words):
-    schema = schema_of({"fields": {"c": spec | {"min_trained_tokens": 1} if "role" in spec else spec}})
+    schema = schema_of(
+        {"fields": {"c": spec | {"min_trained_tokens": 1} if "role" in spec else spec}}
+    )
     pieces = [("", Piece("s0", {"c": value}, Origin("s0"), "", {}))]
     (finding,) = judged(schema, measured(schema, pieces)).findings
     assert finding.code == "DC122"

@@ -17,11 +17,28 @@ from datacheck.rules.families.writing import MARKERS, markers, spelling
 from datacheck.schema.load import parse_schema
 
 _SAID = st.sampled_from(
-    ["", " ", "None", "nan", "Hello there.", " leading", "北方的河流", "x" * 80, '"\\\n', "},{", 'a},{"b', "}"]
+    [
+        "",
+        " ",
+        "None",
+        "nan",
+        "Hello there.",
+        " leading",
+        "北方的河流",
+        "x" * 80,
+        '"\\\n',
+        "},{",
+        'a},{"b',
+        "}",
+    ]
 )
 _ROLES = st.sampled_from(["user", "assistant", "system", "tool", "human", "usr", ""])
-_MORE = st.sampled_from([{}, {}, {"tools": "[1]"}, {"tool_calls": "{broken"}, {"reasoning_content": "so"}])
-_MESSAGE = st.builds(lambda role, said, more: {"role": role, "content": said} | more, _ROLES, _SAID, _MORE)
+_MORE = st.sampled_from(
+    [{}, {}, {"tools": "[1]"}, {"tool_calls": "{broken"}, {"reasoning_content": "so"}]
+)
+_MESSAGE = st.builds(
+    lambda role, said, more: {"role": role, "content": said} | more, _ROLES, _SAID, _MORE
+)
 _CHAT = st.lists(_MESSAGE, max_size=6)
 _ODD = [{"role": "user", "content": None}]  # no text: chats beside it are heard one by one
 
@@ -32,7 +49,9 @@ def _measured(chats: list) -> dict[str, list]:
     column = Column.of(chats)
     keys = [f"k{i}" for i in range(len(chats))]
     block = Block(keys, {"c": column}, [Origin("f")] * len(chats))
-    found = dict(speakers.function(column, schema.fields["c"])) | dict(turns.function(block, schema))
+    found = dict(speakers.function(column, schema.fields["c"])) | dict(
+        turns.function(block, schema)
+    )
     return {name: list(np.asarray(values, dtype=object)) for name, values in found.items()}
 
 
@@ -63,7 +82,10 @@ def test_of_no_messages_nothing_is_heard() -> None:
 
 
 _TEXTS = st.lists(
-    st.text(st.sampled_from("a<|im_end>[INST]\x00\x08\t\n\x0b\x0c\r\x1f\x7f\x85\ufffd\u3000北方"), max_size=40)
+    st.text(
+        st.sampled_from("a<|im_end>[INST]\x00\x08\t\n\x0b\x0c\r\x1f\x7f\x85\ufffd\u3000北方"),
+        max_size=40,
+    )
 )
 
 
@@ -87,7 +109,11 @@ def test_markers_are_found_in_each_text(texts: list[str]) -> None:
 def _expanded(said: str) -> list[str]:
     """The roles that an order of speakers stands for."""
     parts = re.findall(r"\(([a-z ]+)\)\u00d7(\d+)|([a-z]+)(?:\u00d7(\d+))?", said)
-    return [role for many, times, one, more in parts for role in (many or one).split() * int(times or more or 1)]
+    return [
+        role
+        for many, times, one, more in parts
+        for role in (many or one).split() * int(times or more or 1)
+    ]
 
 
 @given(st.lists(st.sampled_from(["user", "tool", "system"]), max_size=24))
@@ -107,6 +133,8 @@ def test_turns_that_come_again_are_counted() -> None:
 
 @given(st.lists(st.lists(st.sampled_from("abc"), max_size=20), min_size=1, max_size=8))
 def test_orders_of_many_chats_are_those_of_each(chats: list[list[str]]) -> None:
-    turns = turns_of(Column.of([[{"role": role, "content": "x"} for role in roles] for roles in chats]))
+    turns = turns_of(
+        Column.of([[{"role": role, "content": "x"} for role in roles] for roles in chats])
+    )
     assert turns is not None
     assert turns.orders() == [order_of(tuple(roles)) for roles in chats]

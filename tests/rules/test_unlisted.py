@@ -10,9 +10,14 @@ from tests.rules.harness import judged, measured, schema_of
 
 def findings(values, rules=None, fields=None):
     """Return what is said of a field "y" that a schema of "x" does not list."""
-    schema = schema_of({"fields": fields or {"x": {"role": "value", "shape": [4]}}, "rules": rules or {}})
+    schema = schema_of(
+        {"fields": fields or {"x": {"role": "value", "shape": [4]}}, "rules": rules or {}}
+    )
     rng = np.random.default_rng(7)
-    pieces = [("", Piece(f"s{i:03d}", {"x": rng.normal(size=4), "y": y}, Origin("f"))) for i, y in enumerate(values)]
+    pieces = [
+        ("", Piece(f"s{i:03d}", {"x": rng.normal(size=4), "y": y}, Origin("f")))
+        for i, y in enumerate(values)
+    ]
     return [f for f in judged(schema, measured(schema, pieces)).findings if f.code == "DC130"]
 
 
@@ -31,7 +36,9 @@ def rows_of(finding):
     return finding.rows.tolist(), finding.fields, finding.kind, finding.severity
 
 
-@pytest.mark.parametrize("values", [walks(), walks(columns=4), quaternions(), [np.zeros((20, 3))] * 10])
+@pytest.mark.parametrize(
+    "values", [walks(), walks(columns=4), quaternions(), [np.zeros((20, 3))] * 10]
+)
 def test_clean_fields_are_silent(values):
     assert findings(values) == []
 
@@ -48,17 +55,23 @@ def test_one_sample_in_millimetres_is_a_warning_on_the_field_and_takes_no_sample
 
 
 def test_numbers_that_differ_among_all_samples_are_no_fault():
-    values = [one * 10.0**i for i, one in enumerate(walks())]  # forces, counts: no decade holds the others
+    values = [
+        one * 10.0**i for i, one in enumerate(walks())
+    ]  # forces, counts: no decade holds the others
     assert findings(values) == []
 
 
 @pytest.mark.parametrize("last", [150, 1_000_000])
 def test_whole_numbers_are_names_and_counters_that_have_no_scale(last):
-    assert findings([np.full((20, 1), number) for number in (1, 1, 0, 1, 0, 1, 1, 1, 1, last)]) == []
+    assert (
+        findings([np.full((20, 1), number) for number in (1, 1, 0, 1, 0, 1, 1, 1, 1, last)]) == []
+    )
 
 
 def test_numbers_among_which_there_are_zeros_lie_in_no_decade():
-    values = [np.full((20, 1), number) for number in (1.0, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 150.0)]
+    values = [
+        np.full((20, 1), number) for number in (1.0, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 150.0)
+    ]
     assert findings(values) == []
     (finding,) = findings([np.maximum(one, 1) for one in values])  # the same without zeros
     assert rows_of(finding)[:3] == ([9], ("y",), "large")

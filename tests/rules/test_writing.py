@@ -12,7 +12,10 @@ from datacheck.schema.model import FieldSpec
 from datacheck.testing.synth.minimind import TEMPLATE, write_tokenizer
 from tests.rules.harness import judged, measured, schema_of
 
-TEXT, CHAT = FieldSpec(role="text"), FieldSpec(role="chat", speakers=("system", "user", "assistant", "tool"))
+TEXT, CHAT = (
+    FieldSpec(role="text"),
+    FieldSpec(role="chat", speakers=("system", "user", "assistant", "tool")),
+)
 
 
 def latin(text, encoding="latin-1"):
@@ -22,7 +25,11 @@ def latin(text, encoding="latin-1"):
 @pytest.mark.parametrize(
     ("text", "broken"),
     [
-        ("d\u00e9j\u00e0 \u00ab\u00a0vu\u00a0\u00bb \u00c3 \u00bf Ti\u1ebfng Vi\u1ec7t \U0001f600", [0, 0, 0, 0]),
+        (
+            "d\u00e9j\u00e0 \u00ab\u00a0vu\u00a0\u00bb \u00c3 \u00bf Ti\u1ebfng Vi\u1ec7t "
+            "\U0001f600",
+            [0, 0, 0, 0],
+        ),
         ("one\ttwo\nthree\r\n\f \x85 \u4e2d\u6587\uff0c\u3002", [0, 0, 0, 0]),
         ("a\ufffdb\ufffd", [2, 0, 0, 0]),
         (latin("\u4e2d\u6587"), [0, 2, 0, 0]),
@@ -45,35 +52,47 @@ def test_broken_characters_are_counted_by_kind_in_text_and_in_chats(text, broken
 def test_markers_are_found_in_the_text_that_holds_them():
     texts = ["a < b and [IN]", "x<|im_end|>y<|im_end|><think>", "", "</think", "<|im_start|>"]
     found = markers.function(Column.of(texts), TEXT)["markers"]
-    held = [[marker for i, marker in enumerate(MARKERS) if bits >> i & 1] for bits in found.tolist()]
+    held = [
+        [marker for i, marker in enumerate(MARKERS) if bits >> i & 1] for bits in found.tolist()
+    ]
     assert held == [[], ["<|im_end|>", "<think>"], [], [], ["<|im_start|>"]]
 
 
 def test_repetition_by_hand():
     sentence = "one two three four five six seven eight nine ten eleven twelve "
     once = " ".join(f"word{i}" for i in range(60))
-    found = repetition.function(Column.of([once, sentence * 10, "short", "\u4f60\u597d\u5417" * 100]), TEXT)
+    found = repetition.function(
+        Column.of([once, sentence * 10, "short", "\u4f60\u597d\u5417" * 100]), TEXT
+    )
     again = found["again"]
     assert again.present.tolist() == [True, True, False, True]
     assert again.values[0] == 0
-    assert again.values[1] == pytest.approx(1 - 3 * 12 / 111)  # 111 grams of ten words, twelve different ones
+    assert again.values[1] == pytest.approx(
+        1 - 3 * 12 / 111
+    )  # 111 grams of ten words, twelve different ones
     assert again.values[3] == pytest.approx(1 - 3 * 3 / 281)
     assert found["most"].values[1] == pytest.approx(10 * 2 / 120)
 
 
 @pytest.mark.parametrize(
     ("sentence", "period", "gram"),
-    [("请总结北方的河流安静地等待桌上的红色盒子", 20, 20), ("the red box on the table waits for rivers", 9, 10)],
+    [
+        ("请总结北方的河流安静地等待桌上的红色盒子", 20, 20),
+        ("the red box on the table waits for rivers", 9, 10),
+    ],
 )
 def test_a_sentence_behind_counters_is_a_loop(sentence, period, gram):
     text = " ".join(f"{number}: {sentence}" for number in range(40))
     again = repetition.function(Column.of([text]), TEXT)["again"].values[0]
-    assert again == pytest.approx(1 - 3 * period / (40 * period - gram + 1))  # all grams but three of each
+    assert again == pytest.approx(
+        1 - 3 * period / (40 * period - gram + 1)
+    )  # all grams but three of each
 
 
 def test_formulas_without_their_numbers_are_no_loop():
     lines = [
-        f"当 a = {a}， b = {a * a} 时， c = 12 - a - b = 12 - {a} - {a * a} = {12 - a - a * a}" for a in range(2, 14)
+        f"当 a = {a}， b = {a * a} 时， c = 12 - a - b = 12 - {a} - {a * a} = {12 - a - a * a}"
+        for a in range(2, 14)
     ]
     found = repetition.function(Column.of(["\n".join(lines)]), TEXT)
     assert found["again"].values[0] < 0.1
@@ -124,7 +143,14 @@ ASK, ANSWER = ("user", "What is a voxel?"), ("assistant", "A small cube.")
         (said(("system", "Be brief."), ANSWER, ASK, ANSWER), 2),
         (said(ASK, ANSWER, ASK), 4),
         (said(ASK, ("tool", "21"), ANSWER), 8),
-        ([*said(ASK), {"role": "assistant", "content": "", "tool_calls": "[]"}, *said(("tool", "21"), ANSWER)], 0),
+        (
+            [
+                *said(ASK),
+                {"role": "assistant", "content": "", "tool_calls": "[]"},
+                *said(("tool", "21"), ANSWER),
+            ],
+            0,
+        ),
         ([{"role": "system", "content": "Tools!", "tools": "{'a': 1}"}, *said(ASK, ANSWER)], 16),
         ([{"role": "system", "content": "Tools!", "tools": '{"a": 1}'}, *said(ASK, ANSWER)], 0),
         ([], 0),
@@ -133,15 +159,21 @@ ASK, ANSWER = ("user", "What is a voxel?"), ("assistant", "A small cube.")
     ],
 )
 def test_the_order_of_speakers(chat, order):
-    assert speakers.function(Column.of([chat, said(ASK, ANSWER)]), CHAT)["order"].tolist() == [order, 0]
+    assert speakers.function(Column.of([chat, said(ASK, ANSWER)]), CHAT)["order"].tolist() == [
+        order,
+        0,
+    ]
 
 
 def test_empty_turns_and_nones_are_counted_by_who_speaks():
     chats = [
-        said(ASK, ("assistant", " \n")), said(("user", ""), ANSWER), said(ASK, ("assistant", "None")),
+        said(ASK, ("assistant", " \n")),
+        said(("user", ""), ANSWER),
+        said(ASK, ("assistant", "None")),
         [*said(ASK), {"role": "assistant", "content": "", "reasoning_content": "Hm."}],
-        said(ASK, ("assistant", "No.")), [{"from": "human", "value": ""}, {"from": "gpt", "value": "nan"}],
-    ]  # fmt: skip
+        said(ASK, ("assistant", "No.")),
+        [{"from": "human", "value": ""}, {"from": "gpt", "value": "nan"}],
+    ]
     found = speakers.function(Column.of(chats), CHAT)
     assert found["hollow"].tolist() == [1, 0, 0, 0, 0, 0]
     assert found["mute"].tolist() == [0, 1, 0, 0, 0, 1]
@@ -163,7 +195,11 @@ def chats_found(folder, chats, most=200):
 def test_an_answer_cut_off_is_truncated_and_one_without_end_marker_learns_padding(tmp_path):
     write_tokenizer(tmp_path)
     chats = [said(ASK, ANSWER), said(ASK, ("assistant", " ".join(f"voxel{i}" for i in range(200))))]
-    assert chats_found(tmp_path, chats) == {("DC703", "samples"): [1], ("DC703", "tokens"): [1], ("DC703", "open"): [1]}
+    assert chats_found(tmp_path, chats) == {
+        ("DC703", "samples"): [1],
+        ("DC703", "tokens"): [1],
+        ("DC703", "open"): [1],
+    }
     config = (tmp_path / "tokenizer_config.json").read_text()
     assert "'<|im_end|>'" in TEMPLATE
     (tmp_path / "tokenizer_config.json").write_text(config.replace("<|im_end|>' + '\\\\n'", "'"))

@@ -50,7 +50,9 @@ def test_no_link_is_followed_where_links_are_refused(folder, path):
         folder.open(path, links=False)
 
 
-@pytest.mark.parametrize("goal", ["../../secret", "{0}/../secret", "/etc/passwd", "/proc/self/fd/0", "/dev/zero"])
+@pytest.mark.parametrize(
+    "goal", ["../../secret", "{0}/../secret", "/etc/passwd", "/proc/self/fd/0", "/dev/zero"]
+)
 def test_links_out_are_refused(folder, goal):
     os.symlink(goal.format(folder.real), f"{folder.real}/below/out")
     with pytest.raises(OSError, match="a link out of the data folder"):
@@ -77,8 +79,13 @@ def test_a_file_above_the_limit_is_refused_before_it_is_read(folder):
     assert folder.read("file", 6) == read_file(f"{folder.real}/file", 6) == b"inside"
     with open(f"{folder.real}/sparse", "wb") as file:
         file.truncate(1 << 40)
-    for call in (lambda: folder.read("sparse", 1000), lambda: read_file(f"{folder.real}/sparse", 1000)):
-        with pytest.raises(OSError, match=r"1,099,511,627,776 bytes; at most 1,000 are read") as caught:
+    for call in (
+        lambda: folder.read("sparse", 1000),
+        lambda: read_file(f"{folder.real}/sparse", 1000),
+    ):
+        with pytest.raises(
+            OSError, match=r"1,099,511,627,776 bytes; at most 1,000 are read"
+        ) as caught:
             call()
         assert caught.value.errno == errno.EFBIG
 

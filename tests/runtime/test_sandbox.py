@@ -69,10 +69,14 @@ def attempts(task, beat):
         "leave its group of processes": lambda: os.setpgid(0, os.getpgid(os.getppid())),
         "leave its session": leave_session,
         "outlive the parent": lambda: asked(ctypes.CDLL(None).prctl(1, 0, 0, 0, 0)),
-        "schedule itself before others": lambda: os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0)),
+        "schedule itself before others": lambda: os.sched_setscheduler(
+            0, os.SCHED_BATCH, os.sched_param(0)
+        ),
         "change the flags of a file": lambda: flags(inside / "file"),
         "hold up who writes": lambda: lease(inside / "file"),
-        "change the mode in a new way": lambda: call(452, -100, os.fsencode(outside / "secret"), 0o600, 0),
+        "change the mode in a new way": lambda: call(
+            452, -100, os.fsencode(outside / "secret"), 0o600, 0
+        ),
         "make a socket": lambda: socket.socket().close(),
         "connect to a server": lambda: socket.create_connection(("127.0.0.1", port), 5).close(),
         "start a program": lambda: subprocess.run(["true"], check=True),
@@ -81,10 +85,16 @@ def attempts(task, beat):
         "be traced": trace,
         "limit the parent": lambda: resource.prlimit(os.getppid(), resource.RLIMIT_CORE, (0, 0)),
         "read the parent's limits": lambda: resource.prlimit(os.getppid(), resource.RLIMIT_CPU),
-        "bind the parent to a core": lambda: os.sched_setaffinity(os.getppid(), os.sched_getaffinity(0)),
-        "schedule the parent": lambda: os.sched_setscheduler(os.getppid(), os.SCHED_OTHER, os.sched_param(0)),
+        "bind the parent to a core": lambda: os.sched_setaffinity(
+            os.getppid(), os.sched_getaffinity(0)
+        ),
+        "schedule the parent": lambda: os.sched_setscheduler(
+            os.getppid(), os.SCHED_OTHER, os.sched_param(0)
+        ),
         "slow the parent down": lambda: os.setpriority(os.PRIO_PROCESS, os.getppid(), 0),
-        "have the parent signalled by a pipe": lambda: fcntl.fcntl(os.pipe()[0], fcntl.F_SETOWN, os.getppid()),
+        "have the parent signalled by a pipe": lambda: fcntl.fcntl(
+            os.pipe()[0], fcntl.F_SETOWN, os.getppid()
+        ),
         "have it killed": lambda: fcntl.fcntl(os.pipe()[0], fcntl.F_SETSIG, signal.SIGKILL),
         "have it signalled by a socket": own_socket,
         "share memory": lambda: call(29, 0, 4096, 0o600),
@@ -132,7 +142,9 @@ def lease(path):
 
 
 def leave_session():
-    with contextlib.suppress(PermissionError):  # that of the kernel: the first of a group stays in its session
+    with contextlib.suppress(
+        PermissionError
+    ):  # that of the kernel: the first of a group stays in its session
         os.setpgid(0, os.getpgid(os.getppid()))
     os.setsid()
 
@@ -144,7 +156,9 @@ def call(number, *arguments):
     if found < 0:
         raise OSError(ctypes.get_errno(), "refused")
     if number in {29, 68, 64}:
-        libc.syscall(*{29: (31, found, 0), 68: (71, found, 0), 64: (66, found, 0, 0)}[number])  # removes it
+        libc.syscall(
+            *{29: (31, found, 0), 68: (71, found, 0), 64: (66, found, 0, 0)}[number]
+        )  # removes it
 
 
 def fork():
@@ -178,9 +192,11 @@ def place(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server, datagrams:
         datagrams.bind(str(tmp_path / "outside/socket"))
         yield {
-            "items": [0], "outside": str(tmp_path / "outside"), "inside": str(tmp_path / "inside"),
+            "items": [0],
+            "outside": str(tmp_path / "outside"),
+            "inside": str(tmp_path / "inside"),
             "port": server.getsockname()[1],
-        }  # fmt: skip
+        }
 
 
 def run(place, box, function=HERE):
@@ -251,8 +267,12 @@ def writing(task, beat):
             "make a socket": lambda: socket.socket().close(),
             "change the mode of a file outside": lambda: (outside / "secret").chmod(0o777),
             "change the times of a file outside": lambda: os.utime(outside / "secret", (1, 1)),
-            "change the owner of a file outside": lambda: os.chown(outside / "secret", os.getuid(), os.getgid()),
-            "change an attribute of a file outside": lambda: os.setxattr(outside / "secret", "user.a", b"x"),
+            "change the owner of a file outside": lambda: os.chown(
+                outside / "secret", os.getuid(), os.getgid()
+            ),
+            "change an attribute of a file outside": lambda: os.setxattr(
+                outside / "secret", "user.a", b"x"
+            ),
             "read an attribute of a file outside": lambda: os.listxattr(outside / "secret"),
             "make a file unreadable": lambda: os.fchmod(file.fileno(), 0),
             "let a file be a program": lambda: os.fchmod(file.fileno(), 0o555),
@@ -263,7 +283,10 @@ def writing(task, beat):
 
 @needs_all
 def test_a_child_that_writes_does_so_in_its_folders_only(place):
-    assert run(place, Sandbox((), (place["inside"],)), "tests.runtime.test_sandbox:writing") == ([], None)
+    assert run(place, Sandbox((), (place["inside"],)), "tests.runtime.test_sandbox:writing") == (
+        [],
+        None,
+    )
     assert (Path(place["inside"]) / "b").read_bytes() == b"x"
     assert (Path(place["inside"]) / "c").read_bytes() == b"y"
 
@@ -277,7 +300,10 @@ def limiting(task, beat):
 
 
 def test_a_child_in_a_sandbox_may_limit_itself(place):
-    assert run(place, Sandbox((place["inside"],)), "tests.runtime.test_sandbox:limiting") == (64, None)
+    assert run(place, Sandbox((place["inside"],)), "tests.runtime.test_sandbox:limiting") == (
+        64,
+        None,
+    )
 
 
 def hiding(task, beat):
@@ -328,7 +354,8 @@ def test_an_old_landlock_lets_no_file_be_emptied_by_opening(place):
     file = f"{place['inside']}/file"
     code = (
         "import os\nfrom datacheck.runtime import sandbox\nsandbox._landlock_version = lambda: 2\n"
-        f"sandbox.enter(sandbox.Sandbox(({place['inside']!r},)))\nprint(os.read(os.open({file!r}, os.O_RDONLY), 2))\n"
+        f"sandbox.enter(sandbox.Sandbox(({place['inside']!r},)))\nprint(os.read(os.open({file!r}, "
+        f"os.O_RDONLY), 2))\n"
         f"os.open({file!r}, os.O_RDONLY | os.O_TRUNC)"
     )
     before = Path(file).read_bytes()

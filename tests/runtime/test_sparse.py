@@ -63,7 +63,9 @@ def test_what_a_file_system_compresses_is_no_hole(tmp_path, monkeypatch):
     path = tmp_path / "file"
     path.write_bytes(bytes(8 << 20))
     monkeypatch.setattr(beneath, "HOLE_BYTES", -1)  # whatever its blocks, its extents are looked at
-    monkeypatch.setattr(os, "lseek", lambda descriptor, place, how: place if how == os.SEEK_DATA else 8 << 20)
+    monkeypatch.setattr(
+        os, "lseek", lambda descriptor, place, how: place if how == os.SEEK_DATA else 8 << 20
+    )
     with pytest.raises(OSError, match="sparse"):  # no hole is more than -1 of them: the control
         check_holes(path)
     monkeypatch.setattr(beneath, "HOLE_BYTES", 0)
@@ -77,6 +79,8 @@ def test_nobody_reads_or_digests_a_file_of_holes(terabyte):
         pass
     with pytest.raises(FormatError, match="sparse"):
         Opener(terabyte.parent, {}, whole=True).opened("large.npy", Hint())
-    said = digest_files({"root": str(terabyte.parent), "roots": {}, "items": ["large.npy"]}, lambda _: None)
+    said = digest_files(
+        {"root": str(terabyte.parent), "roots": {}, "items": ["large.npy"]}, lambda _: None
+    )
     ((path, reason),) = said["refused"]
     assert (path, "sparse" in reason) == ("large.npy", True)

@@ -42,18 +42,24 @@ def samples(count: int = 13, seed: int = 0) -> list[dict]:
 def opened(url: str):
     """The bucket of a URL for obstore, and the prefix in it."""
     place, _, prefix = url.removeprefix("s3://").partition("/")
-    return _store(place, os.environ["AWS_ENDPOINT_URL"], os.environ["AWS_SECRET_ACCESS_KEY"]), prefix
+    return _store(
+        place, os.environ["AWS_ENDPOINT_URL"], os.environ["AWS_SECRET_ACCESS_KEY"]
+    ), prefix
 
 
 @lru_cache
 def _store(place: str, *_: str):
-    return from_url(f"s3://{place}", client_options={"allow_http": True}, retry_config={"max_retries": 3})
+    return from_url(
+        f"s3://{place}", client_options={"allow_http": True}, retry_config={"max_retries": 3}
+    )
 
 
 def listed(url: str) -> dict[str, int]:
     store, prefix = opened(url)
     return {
-        o["path"].removeprefix(f"{prefix}/"): o["size"] for page in obstore.list(store, prefix=prefix) for o in page
+        o["path"].removeprefix(f"{prefix}/"): o["size"]
+        for page in obstore.list(store, prefix=prefix)
+        for o in page
     }
 
 
@@ -84,7 +90,12 @@ def copied(folder: Path, url: str) -> str:
     store, prefix = opened(url)
     files = [path for path in folder.rglob("*") if path.is_file()]
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda p: obstore.put(store, f"{prefix}/{p.relative_to(folder).as_posix()}", p), files))
+        list(
+            threads.map(
+                lambda p: obstore.put(store, f"{prefix}/{p.relative_to(folder).as_posix()}", p),
+                files,
+            )
+        )
     return url
 
 

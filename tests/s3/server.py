@@ -30,7 +30,11 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        identity = {"name": "t", "credentials": [{"accessKey": KEY, "secretKey": SECRET}], "actions": ["Admin"]}
+        identity = {
+            "name": "t",
+            "credentials": [{"accessKey": KEY, "secretKey": SECRET}],
+            "actions": ["Admin"],
+        }
         (folder / "data").mkdir(parents=True)
         (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
         self.ports: dict[str, int] = {}
@@ -44,9 +48,13 @@ class Server:
             self.ports = self.ports or _free_ports()
             with (self.folder / "log").open("ab") as log:
                 self._process = subprocess.Popen(
-                    self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder,
+                    self._command(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    cwd=self.folder,
                     preexec_fn=_end_with_parent,
-                )  # fmt: skip
+                )
             if self._answers():
                 return
             self.stop()
@@ -54,14 +62,30 @@ class Server:
         raise RuntimeError((self.folder / "log").read_text(errors="replace")[-2000:])
 
     def _command(self) -> list[str]:
-        ports = [f"-{name}.port{end}={self.ports[name + end]}" for name in _PORTS for end in ("", ".grpc")]
+        ports = [
+            f"-{name}.port{end}={self.ports[name + end]}"
+            for name in _PORTS
+            for end in ("", ".grpc")
+        ]
         return [
-            str(WEED), "server", f"-dir={self.folder / 'data'}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3", *ports,
-            f"-s3.config={self.folder / 's3.json'}", "-s3.port.iceberg=0", "-s3.port.lance=0",
-            f"-s3.localSocket={self.folder / 's.sock'}", f"-filer.localSocket={self.folder / 'f.sock'}",
-            "-s3.autoCreateBucket=false", "-master.telemetry=false", "-volume.max=20", "-master.volumeSizeLimitMB=64",
+            str(WEED),
+            "server",
+            f"-dir={self.folder / 'data'}",
+            "-ip=127.0.0.1",
+            "-ip.bind=127.0.0.1",
+            "-s3",
+            *ports,
+            f"-s3.config={self.folder / 's3.json'}",
+            "-s3.port.iceberg=0",
+            "-s3.port.lance=0",
+            f"-s3.localSocket={self.folder / 's.sock'}",
+            f"-filer.localSocket={self.folder / 'f.sock'}",
+            "-s3.autoCreateBucket=false",
+            "-master.telemetry=false",
+            "-volume.max=20",
+            "-master.volumeSizeLimitMB=64",
             "-volume.minFreeSpacePercent=0",
-        ]  # fmt: skip
+        ]
 
     def _answers(self) -> bool:
         until = time.monotonic() + _START_S
@@ -79,7 +103,9 @@ class Server:
         master = f"127.0.0.1:{self.ports['master']}.{self.ports['master.grpc']}"
         asked = f"s3.bucket.create -name {name}\n".encode()
         for _ in range(50):
-            done = subprocess.run([WEED, "shell", f"-master={master}"], input=asked, capture_output=True, timeout=60)
+            done = subprocess.run(
+                [WEED, "shell", f"-master={master}"], input=asked, capture_output=True, timeout=60
+            )
             if b"created bucket" in done.stdout + done.stderr:
                 return
             time.sleep(0.2)
@@ -118,7 +144,7 @@ def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
-# ---------------------------------------------------------------------------------------------- a bad connection
+# --------------------------------------------------------------------------------- a bad connection
 
 Lose = Callable[
     [bytes], str
@@ -132,8 +158,9 @@ class Proxy:
         port: of the server.
 
     Attributes:
-        lose: "request" closes the connection before the server has it all; "answer" lets the server do it and closes
-            the connection then; a number ("503") is answered in the server's place.
+        lose: "request" closes the connection before the server has it all; "answer" lets the server
+            do it and closes the connection then; a number ("503") is answered in the server's
+            place.
         seen: the first line of every request.
     """
 
@@ -172,7 +199,9 @@ class Proxy:
                         server.sendall(data[: len(data) // 2])
                         break
                     if what.isdigit():
-                        client.sendall(f"HTTP/1.1 {what} Slow Down\r\nContent-Length: 0\r\n\r\n".encode())
+                        client.sendall(
+                            f"HTTP/1.1 {what} Slow Down\r\nContent-Length: 0\r\n\r\n".encode()
+                        )
                         break
                     if what == "answer":
                         drop.set()
@@ -203,9 +232,12 @@ def _close(one: socket.socket) -> None:
 
 def environment(port: int) -> dict[str, str]:
     return {
-        "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ALLOW_HTTP": "true",
-    }  # fmt: skip
+        "AWS_ACCESS_KEY_ID": KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ALLOW_HTTP": "true",
+    }
 
 
 def without_credentials() -> dict[str, str]:

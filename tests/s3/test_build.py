@@ -94,7 +94,7 @@ def left(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-# ---------------------------------------------------------------------------------------------- what is built
+# ------------------------------------------------------------------------------------ what is built
 
 
 def test_a_build_gives_the_bytes_that_a_folder_has(job, golden, url, tmp_path):
@@ -116,7 +116,8 @@ def test_large_files_are_put_in_parts(tmp_path, url, monkeypatch, proxy):
     for i, value in enumerate(values):
         np.save(tmp_path / f"data/{i}.npy", value)
     job = job_of(
-        schema_of({"x": {"role": "value", "shape": [1 << 21], "dtype": "float64"}}, files="*.npy"), tmp_path / "data"
+        schema_of({"x": {"role": "value", "shape": [1 << 21], "dtype": "float64"}}, files="*.npy"),
+        tmp_path / "data",
     )
     built = build_cache(job, url, staging=tmp_path / "staging")
     assert any("partNumber=2&uploadId" in line for line in proxy.seen)
@@ -128,7 +129,8 @@ def test_the_command_line_builds_and_lists(data, url, tmp_path, capsys, monkeypa
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     schema = tmp_path / "s.yaml"
     schema.write_text(
-        "datacheck: 1\nname: s\nsamples: {files: '*.npz'}\nfields:\n  joints: {role: joints, shape: [21, 3]}\n"
+        "datacheck: 1\nname: s\nsamples: {files: '*.npz'}\nfields:\n  joints: {role: joints, "
+        "shape: [21, 3]}\n"
     )
     asked = ["cache", "build", str(schema), "--data", str(data), "--out", url]
     assert run(asked) == 0
@@ -139,9 +141,12 @@ def test_the_command_line_builds_and_lists(data, url, tmp_path, capsys, monkeypa
     assert left(tmp_path / "home") == []
     put(f"{path}/{'a' * 32}/zarr.json", b"{}")  # of a builder that is gone
     for command, said in {
-        ("ls", url): "s         all    ", ("info", url): "12 samples", ("verify", url): f"{path}: intact",
-        ("diff", url, path): "no difference", ("explain-key", *asked[2:]): f"{path} (built; nothing differs)",
-    }.items():  # fmt: skip
+        ("ls", url): "s         all    ",
+        ("info", url): "12 samples",
+        ("verify", url): f"{path}: intact",
+        ("diff", url, path): "no difference",
+        ("explain-key", *asked[2:]): f"{path} (built; nothing differs)",
+    }.items():
         assert run(["cache", *command]) == 0, command
         assert said in capsys.readouterr().out
     assert run(["cache", "ls", url]) == 0
@@ -153,7 +158,8 @@ def test_a_pipeline_file_may_name_a_url(data, url, tmp_path):
 
     file = tmp_path / "p.yaml"
     file.write_text(
-        f"datacheck: 1\nname: p\nschema: s.yaml\nsource: {{data: '{data}'}}\ncache: {{out: '{url}', compress: zstd}}\n"
+        f"datacheck: 1\nname: p\nschema: s.yaml\nsource: {{data: '{data}'}}\ncache: {{out: "
+        f"'{url}', compress: zstd}}\n"
     )
     (tmp_path / "s.yaml").write_text(SCHEMA)
     (built,) = build(file, staging=tmp_path / "staging")
@@ -161,7 +167,7 @@ def test_a_pipeline_file_may_name_a_url(data, url, tmp_path):
     assert verify(built.path, "values") == []
 
 
-# ---------------------------------------------------------------------------------------------- what ends a build
+# -------------------------------------------------------------------------------- what ends a build
 
 
 BUILD = """
@@ -177,7 +183,9 @@ build_cache(job_of(schema_of(MIXED), Path(data)), out, staging=Path(staging))
 
 
 @pytest.mark.parametrize("after", [5, 60])
-def test_a_build_that_was_killed_goes_on(job, data, golden, url, tmp_path, proxy, repository, after):
+def test_a_build_that_was_killed_goes_on(
+    job, data, golden, url, tmp_path, proxy, repository, after
+):
     held, reached = threading.Event(), threading.Event()
 
     def hold(data):
@@ -201,7 +209,9 @@ def test_a_build_that_was_killed_goes_on(job, data, golden, url, tmp_path, proxy
     before = len(proxy.seen)
     built = build_cache(job, url, staging=tmp_path / "staging")
     assert on_store(built.path) == golden
-    sent = {path.removeprefix(f"/{url.removeprefix('s3://')}/") for path in puts(proxy.seen[before:])}
+    sent = {
+        path.removeprefix(f"/{url.removeprefix('s3://')}/") for path in puts(proxy.seen[before:])
+    }
     again = {path for path in sent & there if not path.endswith(("build.json", "manifest.json"))}
     assert again == set()
     assert len(there) >= after - 4  # some were on their way
@@ -212,7 +222,9 @@ def test_a_build_that_was_killed_goes_on(job, data, golden, url, tmp_path, proxy
 COMMAND = "import sys; from datacheck.cli.main import main; sys.exit(main())"
 
 
-def test_an_upload_that_the_server_never_answers_can_be_interrupted(data, url, tmp_path, proxy, repository):
+def test_an_upload_that_the_server_never_answers_can_be_interrupted(
+    data, url, tmp_path, proxy, repository
+):
     (tmp_path / "s.yaml").write_text(SCHEMA)
     held, reached = threading.Event(), threading.Event()
 
@@ -226,8 +238,10 @@ def test_an_upload_that_the_server_never_answers_can_be_interrupted(data, url, t
     asked = ["cache", "build", str(tmp_path / "s.yaml"), "--data", str(data), "--out", url]
     process = subprocess.Popen(
         [sys.executable, "-c", COMMAND, *asked, "--staging", str(tmp_path / "staging")],
-        cwd=repository, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        cwd=repository,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert reached.wait(60)
         process.send_signal(signal.SIGINT)
@@ -314,18 +328,22 @@ def test_what_was_killed_while_it_was_removed_is_removed(job, url, tmp_path, mon
     assert verify(built.path) == []
 
 
-# ---------------------------------------------------------------------------------------------- the commit
+# --------------------------------------------------------------------------------------- the commit
 
 
 def test_an_answer_that_was_lost_is_read_back(job, golden, url, tmp_path, proxy, hasty):
-    proxy.note_lost = lambda data: "answer" if data.startswith(b"PUT ") and b"commit.json" in data[:300] else ""
+    proxy.note_lost = lambda data: (
+        "answer" if data.startswith(b"PUT ") and b"commit.json" in data[:300] else ""
+    )
     built = build_cache(job, url, staging=tmp_path / "staging")
     assert any("commit.json" in line for line in puts(proxy.seen))
     assert (built.reused, on_store(built.path)) == (False, golden)
 
 
 def test_a_commit_that_never_arrives_is_none(job, url, tmp_path, proxy, hasty):
-    proxy.note_lost = lambda data: "request" if data.startswith(b"PUT ") and b"commit.json" in data[:300] else ""
+    proxy.note_lost = lambda data: (
+        "request" if data.startswith(b"PUT ") and b"commit.json" in data[:300] else ""
+    )
     with pytest.raises(StorageError, match="could not be published"):
         build_cache(job, url, staging=tmp_path / "staging")
     assert list(find_caches(url)) == []
@@ -333,7 +351,10 @@ def test_a_commit_that_never_arrives_is_none(job, url, tmp_path, proxy, hasty):
     before = len(proxy.seen)
     build_cache(job, url, staging=tmp_path / "staging")
     sent = [path.rpartition("/")[2] for path in puts(proxy.seen[before:])]
-    assert sent == ["build.json", "manifest.json", "commit.json"] or sent == ["manifest.json", "commit.json"]
+    assert sent == ["build.json", "manifest.json", "commit.json"] or sent == [
+        "manifest.json",
+        "commit.json",
+    ]
 
 
 def test_what_nobody_knows_is_said(job, golden, url, tmp_path, proxy, hasty):
@@ -394,7 +415,10 @@ def noise(sample):
 
 def test_two_builders_of_other_content_are_told(data, url, tmp_path, monkeypatch):
     (tmp_path / "noisy.py").write_text(NOISE)
-    noisy = [job_of(schema_of(MIXED), data, steps=["noisy:noise"], paths=(str(tmp_path),)) for _ in range(2)]
+    noisy = [
+        job_of(schema_of(MIXED), data, steps=["noisy:noise"], paths=(str(tmp_path),))
+        for _ in range(2)
+    ]
     monkeypatch.syspath_prepend(tmp_path)
     came = race(*noisy, url, tmp_path, monkeypatch)
     won = [one for one in came if not isinstance(one, Exception)]
@@ -409,7 +433,9 @@ def test_two_builders_of_other_content_are_told(data, url, tmp_path, monkeypatch
 
 
 def test_an_attempt_is_tied_to_its_url(job, golden, url, tmp_path, proxy, hasty):
-    proxy.note_lost = lambda data: "503" if data.startswith(b"PUT ") and b"commit.json" in data[:300] else ""
+    proxy.note_lost = lambda data: (
+        "503" if data.startswith(b"PUT ") and b"commit.json" in data[:300] else ""
+    )
     for place in ("one", "two"):
         with pytest.raises(StorageError):
             build_cache(job, f"{url}/{place}", staging=tmp_path / "staging")
@@ -417,7 +443,7 @@ def test_an_attempt_is_tied_to_its_url(job, golden, url, tmp_path, proxy, hasty)
     assert on_store(build_cache(job, f"{url}/two", staging=tmp_path / "staging").path) == golden
 
 
-# ---------------------------------------------------------------------------------------------- refusals
+# ----------------------------------------------------------------------------------------- refusals
 
 
 def test_a_damaged_cache_in_the_place_is_told(job, url, tmp_path):
@@ -432,7 +458,10 @@ def test_what_cannot_be_written_to_is_told_before_the_scan(tmp_path, url, monkey
 
     with pytest.raises(UsageError, match="s3://caches/y: caches for a URL grow on a disk"):
         build("ho3d", tmp_path, url, staging="s3://caches/y")
-    for out, error in {"s3://not-there/x": "no such bucket", "ftp://a/b": "caches lie in folders"}.items():
+    for out, error in {
+        "s3://not-there/x": "no such bucket",
+        "ftp://a/b": "caches lie in folders",
+    }.items():
         with pytest.raises(UsageError, match=error):
             build("ho3d", tmp_path, out)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")

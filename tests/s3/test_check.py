@@ -38,7 +38,10 @@ def test_a_build_that_passes_is_published_and_one_that_does_not_leaves_nothing(u
     assert built.checked == built.shards > 1
     assert open_cache(built.path).manifest.digest
     before = everything(url)
-    with pytest.raises(NondeterministicBuildError, match="It comes by step 1 of 1, steps_there:by_chance: score of 0"):
+    with pytest.raises(
+        NondeterministicBuildError,
+        match="It comes by step 1 of 1, steps_there:by_chance: score of 0",
+    ):
         build_cache(made("by_chance"), url, staging=tmp_path / "staging", check="all", workers=2)
     assert everything(url) == before
     assert not [path for path in (tmp_path / "staging").rglob("*") if path.is_file()]
@@ -49,10 +52,14 @@ def test_a_cache_that_is_there_is_held_against_and_not_touched(url, tmp_path, ma
         path = build_cache(made(step), url, staging=tmp_path / "staging").path
         before = listed(path)
         if step == "clean":
-            built = build_cache(made(step), url, staging=tmp_path / "staging", check="all", workers=2)
+            built = build_cache(
+                made(step), url, staging=tmp_path / "staging", check="all", workers=2
+            )
             assert (built.reused, built.checked) == (True, built.shards)
         else:
-            with pytest.raises(NondeterministicBuildError, match="one that was there before was not touched"):
+            with pytest.raises(
+                NondeterministicBuildError, match="one that was there before was not touched"
+            ):
                 build_cache(made(step), url, staging=tmp_path / "staging", check="all", workers=2)
         assert listed(path) == before
         assert not [path for path in (tmp_path / "staging").rglob("*") if path.is_file()]

@@ -15,5 +15,7 @@ def test_nothing_that_ends_a_build_leaves_anything_wrong(repository):
     assert len(told) == 2
     assert all(told.values())
     assert len(rows) == 5
-    assert all(trials and reruns and not wrong for trials, _, _, _, reruns, _, wrong in rows.values())
+    assert all(
+        trials and reruns and not wrong for trials, _, _, _, reruns, _, wrong in rows.values()
+    )
     assert rows["two at once"][3] == rows["two at once"][0]  # whoever ended first: there is a cache

@@ -81,7 +81,9 @@ def test_objects_that_no_build_writes_stay_and_are_named(folder, url, later, cap
     assert run(["cache", "gc", url, "--delete"]) == 1
     said = capsys.readouterr().out
     below = f"p/all/0123456789abcdef/{'a' * 32}"
-    assert sorted(listed(url)) == sorted(f"{below}/{n}" for n in ("fields/pose/data.npy", "notes.txt", "samples/key"))
+    assert sorted(listed(url)) == sorted(
+        f"{below}/{n}" for n in ("fields/pose/data.npy", "notes.txt", "samples/key")
+    )
     assert f"{attempt}/notes.txt: not written by a build, left" in said
 
 

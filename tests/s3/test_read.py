@@ -46,7 +46,12 @@ WRITTEN = samples()
 def folder(request, tmp_path_factory):
     codec = Codec.parse("none" if request.param == "plain" else request.param)
     return make_cache(
-        tmp_path_factory.mktemp("cache"), SPECS, WRITTEN, k=4, codec=codec, valid=[i != 5 for i in range(13)]
+        tmp_path_factory.mktemp("cache"),
+        SPECS,
+        WRITTEN,
+        k=4,
+        codec=codec,
+        valid=[i != 5 for i in range(13)],
     )
 
 
@@ -67,7 +72,9 @@ def test_every_value_comes_back(folder, place, checks):
     assert (cache.path, len(cache), cache.manifest) == (place, 13, open_cache(folder).manifest)
     for order in ([12, 0, 5, 5, 3], [], list(range(13))):
         for name in ("image", "pose"):
-            expected = np.array([WRITTEN[i][name] for i in order], SPECS[name].dtype).reshape(-1, *SPECS[name].item)
+            expected = np.array([WRITTEN[i][name] for i in order], SPECS[name].dtype).reshape(
+                -1, *SPECS[name].item
+            )
             np.testing.assert_array_equal(cache.gather(name, order), expected)
         values, lengths = cache.gather_ragged("points", order)
         assert lengths.tolist() == [len(WRITTEN[i]["points"]) for i in order]
@@ -113,7 +120,9 @@ def test_zarr_reads_the_same_through_obstore(place):
     group = zarr.open_group(zarr.storage.ObjectStore(store, read_only=True), path=prefix, mode="r")
     np.testing.assert_array_equal(group["fields/image"][:], [s["image"] for s in WRITTEN])
     start, length = (int(group[f"rows/P/{what}"][7]) for what in ("start", "length"))
-    np.testing.assert_array_equal(group["fields/points"][start : start + length], WRITTEN[7]["points"])
+    np.testing.assert_array_equal(
+        group["fields/points"][start : start + length], WRITTEN[7]["points"]
+    )
 
 
 def test_an_attempt_copied_to_a_disk_is_a_cache(plain, url, tmp_path):
@@ -132,7 +141,7 @@ def test_two_caches_are_compared_wherever_they_are(plain, url, tmp_path):
     assert {key: list(of) for key, of in found.changed.items()} == {"sample/000006": ["pose"]}
 
 
-# ---------------------------------------------------------------------------------------------- training
+# ----------------------------------------------------------------------------------------- training
 
 
 @pytest.mark.parametrize(("workers", "how"), [(0, None), (2, "fork"), (1, "spawn")])
@@ -142,7 +151,9 @@ def test_loaders_serve_what_was_written(plain, url, workers, how):
     options = {"multiprocessing_context": how, "persistent_workers": True} if workers else {}
     from datacheck.torch import collate_ragged
 
-    loader = DataLoader(dataset, batch_size=4, num_workers=workers, collate_fn=collate_ragged, **options)
+    loader = DataLoader(
+        dataset, batch_size=4, num_workers=workers, collate_fn=collate_ragged, **options
+    )
     for _ in range(2):
         images = torch.cat([batch["image"] for batch in loader])
         np.testing.assert_array_equal(images.numpy(), [s["image"] for s in WRITTEN])
@@ -161,7 +172,9 @@ def asked_in_a_fork(cache, answers):
 def test_a_forked_process_asks_through_a_program_of_its_own(plain, url):
     context = multiprocessing.get_context("fork")
     answers = context.Queue()
-    child = context.Process(target=asked_in_a_fork, args=(open_cache(committed(plain, url)), answers))
+    child = context.Process(
+        target=asked_in_a_fork, args=(open_cache(committed(plain, url)), answers)
+    )
     child.start()
     for _ in range(2):
         np.testing.assert_array_equal(answers.get(timeout=60), [WRITTEN[2]["pose"]])
@@ -174,7 +187,7 @@ def test_a_pickled_cache_is_opened_where_it_arrives(plain, url):
     np.testing.assert_array_equal(cache.gather("pose", [2]), [WRITTEN[2]["pose"]])
 
 
-# ---------------------------------------------------------------------------------------------- finding
+# ------------------------------------------------------------------------------------------ finding
 
 
 def test_caches_are_found_by_listing(plain, url, tmp_path):
@@ -206,7 +219,7 @@ def test_more_objects_than_one_page_of_a_listing(tmp_path, url):
     assert [p.file for p in verify(url, "quick")] == ["samples/valid/c.0"]
 
 
-# ---------------------------------------------------------------------------------------------- damage
+# ------------------------------------------------------------------------------------------- damage
 
 
 def test_verify_says_nothing_of_a_whole_cache(place):
@@ -216,7 +229,9 @@ def test_verify_says_nothing_of_a_whole_cache(place):
     assert verify(url, subset=(1, 2)) + verify(url, subset=(2, 2)) == []
 
 
-@pytest.mark.parametrize("place", ["fields/image/c.1.0.0", "rows/P/start/c.0", "samples/valid/c.0", "zarr.json"])
+@pytest.mark.parametrize(
+    "place", ["fields/image/c.1.0.0", "rows/P/start/c.0", "samples/valid/c.0", "zarr.json"]
+)
 def test_a_flipped_bit_is_told_as_in_a_folder(folder, url, tmp_path, place):
     copy = shutil.copytree(folder, tmp_path / "copy")
     raw = bytearray((copy / place).read_bytes())
@@ -279,7 +294,7 @@ def test_a_manifest_that_was_not_committed_is_not_believed(plain, url, tmp_path)
     assert problem.file == "manifest.json"
 
 
-# ---------------------------------------------------------------------------------------------- refusals
+# ----------------------------------------------------------------------------------------- refusals
 
 
 def quiet(error: pytest.ExceptionInfo) -> bool:
@@ -288,7 +303,9 @@ def quiet(error: pytest.ExceptionInfo) -> bool:
     while one is not None:
         chain.append(str(one))
         one = one.__cause__ or one.__context__
-    return not any(SECRET in text or "Signature" in text.replace("SignatureDoesNotMatch", "") for text in chain)
+    return not any(
+        SECRET in text or "Signature" in text.replace("SignatureDoesNotMatch", "") for text in chain
+    )
 
 
 def test_wrong_credentials(plain, url, monkeypatch):

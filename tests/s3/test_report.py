@@ -33,7 +33,9 @@ def in_order(places, monkeypatch):
     """Let the second be the newer one, whatever the clock of the server can tell apart."""
     newest = bucket.newest_buckets
     urls = places[1]
-    monkeypatch.setattr(bucket, "newest_buckets", lambda url: sorted(newest(url), key=urls.index, reverse=True))
+    monkeypatch.setattr(
+        bucket, "newest_buckets", lambda url: sorted(newest(url), key=urls.index, reverse=True)
+    )
     return places
 
 
@@ -67,7 +69,9 @@ def test_a_copy_without_a_commit_and_a_missing_file(places, url, tmp_path, monke
     assert "fields/joints/c.0.0.0" in (tmp_path / "cache-report.html").read_text()
 
 
-def test_an_attempt_that_was_not_committed_is_an_unfinished_build(places, url, tmp_path, monkeypatch, capsys):
+def test_an_attempt_that_was_not_committed_is_an_unfinished_build(
+    places, url, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     cache = committed(places[0][0], f"{url}/tiny/all/{places[0][0].name}")
     attempt = files_of(cache)

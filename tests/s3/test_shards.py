@@ -54,7 +54,9 @@ def images(near: Path) -> dict[str, int]:
 
 def digests(folder: Path) -> dict[int, str]:
     found = sorted((folder / "fields/image").glob("c.*"))
-    return {int(path.name.split(".")[1]): xxhash.xxh3_128_hexdigest(path.read_bytes()) for path in found}
+    return {
+        int(path.name.split(".")[1]): xxhash.xxh3_128_hexdigest(path.read_bytes()) for path in found
+    }
 
 
 def age(near: Path, *names: str) -> None:
@@ -101,7 +103,7 @@ def test_nothing_is_kept_unless_it_is_asked_for(place, near, monkeypatch):
     assert 0 < sum(images(near).values()) <= 400_000
 
 
-# ---------------------------------------------------------------------------------------------- the limit
+# ---------------------------------------------------------------------------------------- the limit
 
 
 def test_the_longest_unused_gives_way_and_what_is_in_use_does_not(folder, place, near):
@@ -162,7 +164,7 @@ def test_whatever_happens_the_limit_holds_and_values_are_right(place, near):
             damage(near / name, int(rng.integers(kept[name])))
 
 
-# ---------------------------------------------------------------------------------------------- what may happen
+# ---------------------------------------------------------------------------------- what may happen
 
 
 def damage(path: Path, at: int) -> None:
@@ -181,7 +183,9 @@ def test_a_copy_that_rots_is_not_served(folder, place, near, proxy):
     for _ in range(2):
         np.testing.assert_array_equal(cache.gather("image", [4, 5, 6]), IMAGES[4:7])
     assert images(near) == {}
-    np.testing.assert_array_equal(open_cache(place, shards_in=near).gather("image", [5]), IMAGES[5:6])
+    np.testing.assert_array_equal(
+        open_cache(place, shards_in=near).gather("image", [5]), IMAGES[5:6]
+    )
     assert set(images(near)) == {digests(folder)[1]}
 
 
@@ -190,7 +194,9 @@ def test_a_copy_that_is_short_is_not_mapped(folder, place, near):
     kept = near / digests(folder)[1]
     kept.chmod(0o644)
     os.truncate(kept, 100)
-    np.testing.assert_array_equal(open_cache(place, shards_in=near).gather("image", [5]), IMAGES[5:6])
+    np.testing.assert_array_equal(
+        open_cache(place, shards_in=near).gather("image", [5]), IMAGES[5:6]
+    )
 
 
 def test_a_damaged_shard_is_told_and_not_kept(folder, url, near):
@@ -232,10 +238,14 @@ open_cache(sys.argv[1], shards_in=sys.argv[2]).gather("image", [5])
 
 
 def test_what_a_killed_process_left_is_removed(folder, place, near, repository):
-    process = subprocess.Popen([sys.executable, "-c", KILLED, place, near], stdout=subprocess.PIPE, cwd=repository)
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, place, near], stdout=subprocess.PIPE, cwd=repository
+    )
     assert process.stdout.readline() == b"begun\n"
     cache = open_cache(place, shards_in=near)
-    np.testing.assert_array_equal(cache.gather("image", [5]), IMAGES[5:6])  # while another fetches: from afar
+    np.testing.assert_array_equal(
+        cache.gather("image", [5]), IMAGES[5:6]
+    )  # while another fetches: from afar
     assert [name for name in images(near) if not name.endswith(".partial")] == []
     process.send_signal(signal.SIGKILL)
     process.communicate()
@@ -251,14 +261,16 @@ def test_workers_share_what_is_kept(place, near, monkeypatch):
     dataset[0]
     loader = DataLoader(dataset, batch_size=2, num_workers=2, multiprocessing_context="fork")
     for _ in range(2):
-        np.testing.assert_array_equal(torch.cat([batch["image"] for batch in loader]).numpy(), IMAGES)
+        np.testing.assert_array_equal(
+            torch.cat([batch["image"] for batch in loader]).numpy(), IMAGES
+        )
     kept = images(near)
     assert 0 < sum(kept.values()) <= limit
     for name in kept:
         assert xxhash.xxh3_128_hexdigest((near / name).read_bytes()) == name
 
 
-# ---------------------------------------------------------------------------------------------- refusals
+# ----------------------------------------------------------------------------------------- refusals
 
 
 def test_a_folder_where_maps_are_not_safe_is_refused(place, near, monkeypatch):

@@ -25,10 +25,16 @@ def make_table(keys, *, splits=None, status=None, reasons=None, **columns):
         filled = np.array([0 if v is None else v for v in values])
         made[f"{field}:{stat}"] = Measured(filled, present)
     return Table(
-        keys=list(keys), files=list(keys), inner=[""] * n, splits=splits or [""] * n, groups=[""] * n,
-        status=np.array(status or [0] * n, np.int8), reasons=reasons or [""] * n, nbytes=np.zeros(n, np.int64),
+        keys=list(keys),
+        files=list(keys),
+        inner=[""] * n,
+        splits=splits or [""] * n,
+        groups=[""] * n,
+        status=np.array(status or [0] * n, np.int8),
+        reasons=reasons or [""] * n,
+        nbytes=np.zeros(n, np.int64),
         columns=made,
-    )  # fmt: skip
+    )
 
 
 def above(limit_name="limit", **options):
@@ -49,7 +55,12 @@ def make_rule(code="DC900", name="too-large", judge=None, severity=Severity.ERRO
 
 
 def make_schema(fields=None, **keys):
-    base = {"datacheck": 1, "name": "made", "samples": {"files": "*.npy"}, "fields": fields or {"x": {}}}
+    base = {
+        "datacheck": 1,
+        "name": "made",
+        "samples": {"files": "*.npy"},
+        "fields": fields or {"x": {}},
+    }
     return Schema.model_validate(base | keys)
 
 
@@ -87,5 +98,7 @@ def here(monkeypatch):
             yield from outcomes
 
     monkeypatch.setattr(measuring, "ordered_map", in_turn)
-    monkeypatch.setattr(jsonl, "READ_ON", jsonl._ForwardReader())  # which keeps a file open where its process ends
+    monkeypatch.setattr(
+        jsonl, "READ_ON", jsonl._ForwardReader()
+    )  # which keeps a file open where its process ends
     return read

@@ -57,7 +57,9 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="module")
 def finished(data, tmp_path_factory):
     """A run with the thresholds of `BASE`."""
-    return run_scan(Schema.model_validate(BASE), Request(data, output=tmp_path_factory.mktemp("runs") / "first"))
+    return run_scan(
+        Schema.model_validate(BASE), Request(data, output=tmp_path_factory.mktemp("runs") / "first")
+    )
 
 
 def told(run):
@@ -73,22 +75,31 @@ def changed(rng):
     low = float(rng.uniform(0.1, 1.2))
     fields = {
         "xyz": {
-            "size": f"{low:.3g}..{low * float(rng.uniform(1, 6)):.3g}", "range": f"-{rng.uniform(0.3, 4):.2f}..3",
-            "unit": str(rng.choice(["m", "mm", "cm"])), "centered": str(rng.choice(["box", "centroid", "no"])),
+            "size": f"{low:.3g}..{low * float(rng.uniform(1, 6)):.3g}",
+            "range": f"-{rng.uniform(0.3, 4):.2f}..3",
+            "unit": str(rng.choice(["m", "mm", "cm"])),
+            "centered": str(rng.choice(["box", "centroid", "no"])),
         },
         "actions": {"range": f"-1..{rng.uniform(0.5, 1.2):.2f}"},
-    }  # fmt: skip
+    }
     rules = {}
     for code in rng.choice([c for c in catalogue() if c != "DC108"], 6, replace=False).tolist():
         kind = rng.integers(3)
-        rules[code] = [{"severity": str(rng.choice(["off", "info", "warning", "error"]))}, {"allow": 0.3}, {}][kind]
+        rules[code] = [
+            {"severity": str(rng.choice(["off", "info", "warning", "error"]))},
+            {"allow": 0.3},
+            {},
+        ][kind]
         for name, value in catalogue()[code].defaults.items() if kind == 2 else ():
             if isinstance(value, float) and value:
                 rules[code][name] = value * float(rng.choice([0.5, 2.0]))
     said = json.loads(json.dumps(BASE))
     for name, keys in fields.items():
         said["fields"][name] |= {key: value for key, value in keys.items() if rng.uniform() < 0.6}
-    return said | {"rules": rules, "duplicates": {"exact": str(rng.choice(["error", "warning", "info", "off"]))}}
+    return said | {
+        "rules": rules,
+        "duplicates": {"exact": str(rng.choice(["error", "warning", "info", "off"]))},
+    }
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -107,7 +118,10 @@ def test_the_same_thresholds_give_the_same_run_and_link_its_rows(finished, tmp_p
     folder, before = Path(again.report.folder), Path(finished.report.folder)
     assert sorted(path.name for path in folder.iterdir()) == sorted(NAMES)
     assert (folder / "samples.parquet").samefile(before / "samples.parquet")
-    assert json.loads((folder / "result.json").read_bytes())["run"]["rescored"] == finished.report.run["id"]
+    assert (
+        json.loads((folder / "result.json").read_bytes())["run"]["rescored"]
+        == finished.report.run["id"]
+    )
     assert repr(told(rescore(Rescore(folder, output=tmp_path / "third")))) == repr(told(finished))
 
 
@@ -126,9 +140,21 @@ def test_the_data_may_be_gone(data, finished, tmp_path):
     [
         ({"samples": {"files": "**/*.npz"}}, "'samples' decides which samples there are"),
         ({"fields": BASE["fields"] | {"more": {"role": "value"}}}, "field 'more' was not declared"),
-        ({"fields": {k: v for k, v in BASE["fields"].items() if k != "label"}}, "field 'label' is not declared"),
-        ({"fields": BASE["fields"] | {"label": {"role": "class", "shape": ["P"], "at": "labels"}}}, "another 'at'"),
-        ({"fields": BASE["fields"] | {"label": {"role": "value", "shape": ["P"]}}}, "another 'role' of field 'label'"),
+        (
+            {"fields": {k: v for k, v in BASE["fields"].items() if k != "label"}},
+            "field 'label' is not declared",
+        ),
+        (
+            {
+                "fields": BASE["fields"]
+                | {"label": {"role": "class", "shape": ["P"], "at": "labels"}}
+            },
+            "another 'at'",
+        ),
+        (
+            {"fields": BASE["fields"] | {"label": {"role": "value", "shape": ["P"]}}},
+            "another 'role' of field 'label'",
+        ),
         (
             {"fields": BASE["fields"] | {"label": BASE["fields"]["label"] | {"range": "0..4"}}},
             "field 'label', which was not measured .measured by extent",
@@ -139,9 +165,14 @@ def test_the_data_may_be_gone(data, finished, tmp_path):
         ),
     ],
 )
-def test_what_needs_the_data_is_refused_with_the_measurement_that_would_change(finished, tmp_path, change, said):
+def test_what_needs_the_data_is_refused_with_the_measurement_that_would_change(
+    finished, tmp_path, change, said
+):
     with pytest.raises(UsageError, match=said) as refused:
-        rescore(Rescore(Path(finished.report.folder), output=tmp_path / "again"), Schema.model_validate(BASE | change))
+        rescore(
+            Rescore(Path(finished.report.folder), output=tmp_path / "again"),
+            Schema.model_validate(BASE | change),
+        )
     assert "the data must be read" in str(refused.value)
     assert not (tmp_path / "again").exists()
 
@@ -153,7 +184,9 @@ def test_a_rule_that_was_off_has_no_measurements_to_judge(data, tmp_path):
     assert repr(told(again)) == repr(told(first))
 
 
-@pytest.mark.parametrize("damage", ["nothing", "empty", "listing.npz", "schema.yaml", "samples.parquet"])
+@pytest.mark.parametrize(
+    "damage", ["nothing", "empty", "listing.npz", "schema.yaml", "samples.parquet"]
+)
 def test_a_folder_that_is_no_whole_run_is_refused(finished, tmp_path, damage):
     folder = tmp_path / "run"
     if damage != "nothing":

@@ -45,7 +45,9 @@ def run(place, known=None):
 
 def made(place, run_):
     path = place / "baseline.json"
-    path.write_bytes(baseline.make(run_.report.findings, run_.table, "plain", "2026-11-20", "old rig"))
+    path.write_bytes(
+        baseline.make(run_.report.findings, run_.table, "plain", "2026-11-20", "old rig")
+    )
     return path
 
 
@@ -83,10 +85,15 @@ def test_entries_that_match_nothing_any_more_are_reported(place):
     known = made(place, run(place))
     write(place, 3, [0.5, 0, 0, 1])
     said = [line for line in run(place, known).report.unchecked if "baseline" in line]
-    assert said == [f"DC005 baseline {known}: DC224 x: 1 of its 1 samples and findings no longer fail: make it again"]
+    assert said == [
+        f"DC005 baseline {known}: DC224 x: 1 of its 1 samples and findings no longer fail: make it "
+        f"again"
+    ]
 
 
-def test_of_many_entries_that_match_nothing_the_first_are_told_in_few_words_and_the_others_counted(tmp_path):
+def test_of_many_entries_that_match_nothing_the_first_are_told_in_few_words_and_the_others_counted(
+    tmp_path,
+):
     path = tmp_path / "b.json"
     said = {"format": baseline.FORMAT, "schema": "s", "reason": "r" * 9_000}
     nobody = RuleResults([], [], [], np.ones(1, bool), [()], Texts.of([""]))
@@ -98,7 +105,10 @@ def test_of_many_entries_that_match_nothing_the_first_are_told_in_few_words_and_
         return baseline.apply(found, nobody, make_table(["k"]))[1]
 
     few = told({"DC224": {f"{n:03}": [] for n in range(100)}})
-    assert few == [f"DC005 baseline {path}: DC224 {n:03}: its entry no longer fail: make it again" for n in range(100)]
+    assert few == [
+        f"DC005 baseline {path}: DC224 {n:03}: its entry no longer fail: make it again"
+        for n in range(100)
+    ]
     many = told({"D" * 5_000: {f"{n:03}" + "f" * 3_000: [] for n in range(103)}})
     assert len(many) == 101
     assert max(map(len, many)) < 500 + len(str(path))
@@ -107,9 +117,13 @@ def test_of_many_entries_that_match_nothing_the_first_are_told_in_few_words_and_
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("", "is no baseline"), ("[]", "is no baseline"), ('{"format": "x", "schema": "s", "known": {}}', "'x'"),
-     ('{"format": "datacheck.baseline/1", "known": {}}', "schema")],
-)  # fmt: skip
+    [
+        ("", "is no baseline"),
+        ("[]", "is no baseline"),
+        ('{"format": "x", "schema": "s", "known": {}}', "'x'"),
+        ('{"format": "datacheck.baseline/1", "known": {}}', "schema"),
+    ],
+)
 def test_a_file_that_is_no_baseline_is_refused(place, text, said):
     path = place / "b.json"
     path.write_text(text)
@@ -122,7 +136,10 @@ def test_a_file_that_is_no_baseline_is_refused(place, text, said):
 def test_a_small_file_of_very_many_values_is_refused_before_they_are_made(tmp_path, monkeypatch):
     monkeypatch.setattr(baseline, "VALUES", 10)
     path = tmp_path / "baseline.json"
-    for count, said in ((10, "is no baseline \\(TypeError"), (40, "is no baseline \\(.*about 40 values; at most 20")):
+    for count, said in (
+        (10, "is no baseline \\(TypeError"),
+        (40, "is no baseline \\(.*about 40 values; at most 20"),
+    ):
         path.write_text(json.dumps(["a"] * count, separators=(",", ":")))  # 4 bytes for each
         with pytest.raises(UsageError, match=said):
             baseline.read(path)
@@ -135,13 +152,20 @@ def test_exactly_the_samples_that_a_baseline_does_not_hold_are_told(before, now)
     def judged(rows):
         rows = np.array(sorted(rows), dtype=np.int64)
         found = Finding("DC900", "x", Severity.ERROR, Level.SAMPLE, ("f",), "bad.", rows, 10)
-        return RuleResults([], [found] if len(rows) else [], [], np.ones(10, bool), [()] * 10, Texts.of([""] * 10))
+        return RuleResults(
+            [], [found] if len(rows) else [], [], np.ones(10, bool), [()] * 10, Texts.of([""] * 10)
+        )
 
     data = baseline.make(judged(before).findings, table, "s", "", "")
-    known = baseline.Baseline("b", "s", {
-        (code, name): frozenset(keys) for code, fields in json.loads(data)["known"].items()
-        for name, keys in fields.items()
-    })  # fmt: skip
+    known = baseline.Baseline(
+        "b",
+        "s",
+        {
+            (code, name): frozenset(keys)
+            for code, fields in json.loads(data)["known"].items()
+            for name, keys in fields.items()
+        },
+    )
     found, said = baseline.apply(known, judged(now), table)
     told = set().union(*(f.rows.tolist() for f in found.findings))
     assert told == now - before
@@ -152,7 +176,10 @@ def test_a_sample_with_two_known_findings_is_counted_once(place):
     write(place, 3, [500, 0, 0, 1])  # out of range, and 4 is a copy besides
     write(place, 4, [500, 0, 0, 1])
     first = run(place)
-    assert [(found.code, found.failed) for found in first.report.findings] == [("DC224", 2), ("DC803", 1)]
+    assert [(found.code, found.failed) for found in first.report.findings] == [
+        ("DC224", 2),
+        ("DC803", 1),
+    ]
     said = run(place, made(place, first)).report.unchecked
     assert any(text.startswith("2 findings of 2 samples known to the baseline ") for text in said)
 
@@ -169,7 +196,17 @@ def test_a_rule_of_which_every_failing_sample_is_new_is_not_called_known(place):
 def whole(kind, split, **expected):
     rows = np.zeros(0, np.int64)
     return Finding(
-        "DC900", "x", Severity.ERROR, Level.DATASET, ("f",), "bad.", rows, 2, kind=kind, split=split, expected=expected
+        "DC900",
+        "x",
+        Severity.ERROR,
+        Level.DATASET,
+        ("f",),
+        "bad.",
+        rows,
+        2,
+        kind=kind,
+        split=split,
+        expected=expected,
     )
 
 
@@ -204,8 +241,12 @@ def test_a_known_sample_hides_no_finding_about_the_dataset(tmp_path):
 @pytest.mark.parametrize("keys", [[], ["0123456789abcdef"]])
 def test_a_file_of_an_earlier_version_still_hides_what_it_says_of_the_dataset(tmp_path, keys):
     path = tmp_path / "b.json"
-    path.write_text(json.dumps({"format": baseline.FORMAT, "schema": "s", "known": {"DC900": {"f": keys}}}))
-    judged = RuleResults([], [whole("mean", "val")], [], np.ones(2, bool), [()] * 2, Texts.of([""] * 2))
+    path.write_text(
+        json.dumps({"format": baseline.FORMAT, "schema": "s", "known": {"DC900": {"f": keys}}})
+    )
+    judged = RuleResults(
+        [], [whole("mean", "val")], [], np.ones(2, bool), [()] * 2, Texts.of([""] * 2)
+    )
     found, said = baseline.apply(baseline.read(path), judged, make_table(["a", "b"]))
     assert (found.findings, len(found.suppressed)) == ([], 1)
     assert any("no longer" in line for line in said) == bool(keys)

@@ -22,7 +22,9 @@ def listed(root):
 
 def of(*paths, size=1):
     """A listing of files that need not be there."""
-    return Listing(Path("data"), Entries.of([Entry(path, size, 0, 0, 0, 0) for path in sorted(paths)]))
+    return Listing(
+        Path("data"), Entries.of([Entry(path, size, 0, 0, 0, 0) for path in sorted(paths)])
+    )
 
 
 def put(root, *paths):
@@ -35,17 +37,22 @@ def notes(root):
     return [(note.key, note.reason) for note in missing_sibling_notes(listed(root))]
 
 
-# ------------------------------------------------------------------------------------------------ companions
+# --------------------------------------------------------------------------------------- companions
 
-KITTI = [f"{folder}/{frame:06}{end}" for folder, end in (("velodyne", ".bin"), ("image_2", ".png"), ("label_2", ".txt"))
-         for frame in range(3)]  # fmt: skip
+KITTI = [
+    f"{folder}/{frame:06}{end}"
+    for folder, end in (("velodyne", ".bin"), ("image_2", ".png"), ("label_2", ".txt"))
+    for frame in range(3)
+]
 
 
 def test_a_label_that_one_frame_lacks_is_told(tmp_path):
     put(tmp_path, *KITTI)
     assert notes(tmp_path) == []
     (tmp_path / "label_2/000001.txt").unlink()
-    assert notes(tmp_path) == [("label_2/000001.txt", "not there, but files of that name are in image_2, velodyne")]
+    assert notes(tmp_path) == [
+        ("label_2/000001.txt", "not there, but files of that name are in image_2, velodyne")
+    ]
 
 
 def test_splits_above_the_folders_are_the_samples_own(tmp_path):
@@ -63,16 +70,35 @@ def test_files_of_one_folder_with_several_endings_are_held_against_one_another(t
 @pytest.mark.parametrize(
     "paths",
     [
-        [f"{who}/{n:03}.npy" for who, count in (("anna", 9), ("ben", 9), ("carl", 8)) for n in range(count)],
-        [f"{who}/{n:03}{end}" for who, count in (("anna", 9), ("ben", 9), ("carl", 8)) for n in range(count)
-         for end in (".jpg", ".txt")],
+        [
+            f"{who}/{n:03}.npy"
+            for who, count in (("anna", 9), ("ben", 9), ("carl", 8))
+            for n in range(count)
+        ],
+        [
+            f"{who}/{n:03}{end}"
+            for who, count in (("anna", 9), ("ben", 9), ("carl", 8))
+            for n in range(count)
+            for end in (".jpg", ".txt")
+        ],
         [*(f"images/{n}.jpg" for n in range(20)), *(f"labels/{n}.txt" for n in range(19))],
         [*KITTI, "label_2/000007.txt"],
         [path for path in KITTI if not path.startswith("label_2")] + ["label_2/000000.txt"],
-        [*(f"a/{n}.jpg" for n in range(10)), *(f"b/{n}.txt" for n in range(10)), *(f"c/{n}.npy" for n in range(7))],
+        [
+            *(f"a/{n}.jpg" for n in range(10)),
+            *(f"b/{n}.txt" for n in range(10)),
+            *(f"c/{n}.npy" for n in range(7)),
+        ],
     ],
-    ids=["people", "people with labels", "two kinds", "one too many", "most are gone", "a third is gone"],
-)  # fmt: skip
+    ids=[
+        "people",
+        "people with labels",
+        "two kinds",
+        "one too many",
+        "most are gone",
+        "a third is gone",
+    ],
+)
 def test_what_may_well_be_meant_is_not_told(tmp_path, paths):
     put(tmp_path, *paths)
     assert notes(tmp_path) == []
@@ -82,20 +108,28 @@ def test_what_may_well_be_meant_is_not_told(tmp_path, paths):
 def test_folders_far_above_are_not_held_against_one_another(below, gone):
     paths = [f"{kind}/{below}/{n}.{kind}" for kind in ("ply", "jpg", "txt") for n in range(5)]
     assert [
-        note.key for note in missing_sibling_notes(of(*(path for path in paths if path != f"txt/{below}/0.txt")))
+        note.key
+        for note in missing_sibling_notes(
+            of(*(path for path in paths if path != f"txt/{below}/0.txt"))
+        )
     ] == gone
 
 
 def test_more_files_than_memory_is_for_are_not_compared():
     assert [note.key for note in missing_sibling_notes(of(*KITTI[:-1]))] == KITTI[-1:]
-    assert list(missing_sibling_notes(of(*KITTI[:-1], *(f"other/{n}" for n in range(200_000))))) == []
+    assert (
+        list(missing_sibling_notes(of(*KITTI[:-1], *(f"other/{n}" for n in range(200_000))))) == []
+    )
 
 
-# ------------------------------------------------------------------------------------------------ documents
+# ---------------------------------------------------------------------------------------- documents
 
 
 def transforms(root, count, folder="images"):
-    frames = [{"file_path": f"./{folder}/{n:04}.jpg", "transform_matrix": np.eye(4).tolist()} for n in range(count)]
+    frames = [
+        {"file_path": f"./{folder}/{n:04}.jpg", "transform_matrix": np.eye(4).tolist()}
+        for n in range(count)
+    ]
     (root / "transforms.json").write_text(json.dumps({"frames": frames}))
 
 
@@ -108,18 +142,25 @@ def told(root, schema="files"):
 
 @pytest.mark.parametrize(
     ("name", "line"),
-    [("labels.csv", "images/{:04}.jpg,{},7.5"), ("labels.tsv", "3\t./images/{:04}.jpg\t{}"),
-     ("labels.csv", '{1};"images/{0:04}.jpg"')],
-)  # fmt: skip
+    [
+        ("labels.csv", "images/{:04}.jpg,{},7.5"),
+        ("labels.tsv", "3\t./images/{:04}.jpg\t{}"),
+        ("labels.csv", '{1};"images/{0:04}.jpg"'),
+    ],
+)
 def test_pictures_that_a_table_names_and_that_are_gone_are_told(tmp_path, name, line):
     put(tmp_path, *(f"images/{n:04}.jpg" for n in range(9)))
     (tmp_path / name).write_text("image,x,y\n" + "\n".join(line.format(n, n / 3) for n in range(9)))
     assert told(tmp_path) == []
     (tmp_path / "images/0004.jpg").unlink()
-    assert told(tmp_path) == [("images/0004.jpg", f"not there, but named by {name}, as are 8 that are there")]
+    assert told(tmp_path) == [
+        ("images/0004.jpg", f"not there, but named by {name}, as are 8 that are there")
+    ]
 
 
-@pytest.mark.parametrize("cells", [b"/etc/1.jpg,../1.jpg,http://x/1.jpg,1.jpg.txt,jpg", b"1,2.5,3e4", b"\xff.jpg"])
+@pytest.mark.parametrize(
+    "cells", [b"/etc/1.jpg,../1.jpg,http://x/1.jpg,1.jpg.txt,jpg", b"1,2.5,3e4", b"\xff.jpg"]
+)
 def test_cells_that_name_no_file_below_the_data(tmp_path, cells):
     (tmp_path / "x.csv").write_bytes(cells)
     assert names_in(tmp_path / "x.csv") == []
@@ -137,7 +178,9 @@ def test_pictures_that_a_document_names_and_that_are_gone_are_told(tmp_path):
     transforms(tmp_path, 9)
     assert told(tmp_path) == []
     (tmp_path / "images/0004.jpg").unlink()
-    assert told(tmp_path) == [("images/0004.jpg", "not there, but named by transforms.json, as are 8 that are there")]
+    assert told(tmp_path) == [
+        ("images/0004.jpg", "not there, but named by transforms.json, as are 8 that are there")
+    ]
 
 
 def test_pictures_that_were_never_copied_are_not_missed(tmp_path):
@@ -147,13 +190,23 @@ def test_pictures_that_were_never_copied_are_not_missed(tmp_path):
 
 
 def test_pictures_named_from_the_folder_above_are_there(tmp_path):
-    put(tmp_path, *(f"images/{n:04}.jpg" for n in range(9)), *(f"other/{n:04}.jpg" for n in range(3)))
+    put(
+        tmp_path,
+        *(f"images/{n:04}.jpg" for n in range(9)),
+        *(f"other/{n:04}.jpg" for n in range(3)),
+    )
     transforms(tmp_path, 9, "images")
-    (tmp_path / "more.json").write_text(json.dumps([f"data/other/{n:04}.jpg" for n in range(4)]))  # the folder is data
+    (tmp_path / "more.json").write_text(
+        json.dumps([f"data/other/{n:04}.jpg" for n in range(4)])
+    )  # the folder is data
     assert [key for key, _ in told(tmp_path)] == ["data/other/0003.jpg"]
-    (tmp_path / "more.json").write_text(json.dumps(["images/other/0001.jpg"]))  # another folder of these data
+    (tmp_path / "more.json").write_text(
+        json.dumps(["images/other/0001.jpg"])
+    )  # another folder of these data
     assert [key for key, _ in told(tmp_path)] == ["images/other/0001.jpg"]
-    (tmp_path / "more.json").write_text(json.dumps(["other/0009.jpg", "data/0001.jpg"]))  # 0001.jpg is no file of data
+    (tmp_path / "more.json").write_text(
+        json.dumps(["other/0009.jpg", "data/0001.jpg"])
+    )  # 0001.jpg is no file of data
     assert [key for key, _ in told(tmp_path)] == ["data/0001.jpg", "other/0009.jpg"]
 
 
@@ -200,15 +253,19 @@ def test_a_name_that_many_files_end_in_is_looked_up_in_linear_time():
 def test_a_file_of_which_an_index_tells_an_error_has_no_warning_in_its_place(tmp_path):
     stems = [f"shard.{n:05}" for n in range(4)]
     put(tmp_path, *(f"{stem}{end}" for stem in stems for end in (".mds", ".npy", ".txt")))
-    shards = [{"format": "mds", "samples": 1, "raw_data": {"basename": f"{stem}.mds"}} for stem in stems]
+    shards = [
+        {"format": "mds", "samples": 1, "raw_data": {"basename": f"{stem}.mds"}} for stem in stems
+    ]
     (tmp_path / "index.json").write_text(json.dumps({"version": 2, "shards": shards}))
     (tmp_path / "shard.00002.mds").unlink()
     listing, schema = listed(tmp_path), load_schema("mds")
     found = with_indexes(plan_work(schema, listing), schema, listing)
-    assert [(n.key, n.missing) for n in found.notes if n.code == "DC105"] == [("shard.00002.mds", True)]
+    assert [(n.key, n.missing) for n in found.notes if n.code == "DC105"] == [
+        ("shard.00002.mds", True)
+    ]
 
 
-# ------------------------------------------------------------------------------------------------ lists of splits
+# ---------------------------------------------------------------------------------- lists of splits
 
 
 def lists(**named):
@@ -243,7 +300,13 @@ def test_lists_may_name_files_by_their_path():
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("val", "test"), ("val", "validation"), ("valid", "eval"), ("train", "training"), ("test", "testing")],
+    [
+        ("val", "test"),
+        ("val", "validation"),
+        ("valid", "eval"),
+        ("train", "training"),
+        ("test", "testing"),
+    ],
 )
 def test_one_split_under_two_names_is_not_told(one, other):
     assert twice(lists(**{one: range(20), other: range(20)})) == []
@@ -267,7 +330,14 @@ def test_lines_that_mostly_name_no_files_are_not_compared(paths):
 def test_names_that_every_split_gives_in_its_own_folder_are_not_told():
     named = lists(train=range(20), test=range(20))
     assert (
-        twice(named, *(f"{folder}/velodyne/scene{n:02}.bin" for folder in ("training", "testing") for n in range(20)))
+        twice(
+            named,
+            *(
+                f"{folder}/velodyne/scene{n:02}.bin"
+                for folder in ("training", "testing")
+                for n in range(20)
+            ),
+        )
         == []
     )
 
@@ -301,7 +371,10 @@ def test_of_many_names_the_first_are_told_and_how_many_there_are(monkeypatch):
     paths = [f"{n:02}.jpg" for n in range(30)]
     reason = "not there, but named by a.json, as are {} that are there"
     for there, more in ((27, ""), (26, " (the first 3 of 4)")):
-        found = [(note.key, note.reason) for note in lost_file_notes({"a.json": paths}, of(*paths[:there]))]
+        found = [
+            (note.key, note.reason)
+            for note in lost_file_notes({"a.json": paths}, of(*paths[:there]))
+        ]
         assert found == [(path, reason.format(there) + more) for path in paths[there : there + 3]]
 
 
@@ -322,7 +395,10 @@ def test_of_too_many_lists_those_near_the_top_are_read_and_the_others_counted():
     assert documents(files, of(*paths[:500]), []) == (paths[:500], [])
     found, left = documents(files, of(*paths, "train.txt"), [])
     assert (found, left) == (["train.txt", *paths[:499]], paths[499:])
-    assert documents(files, of(*paths[:5], size=15 << 20), []) == (paths[:4], paths[4:5])  # 64 MiB in all
+    assert documents(files, of(*paths[:5], size=15 << 20), []) == (
+        paths[:4],
+        paths[4:5],
+    )  # 64 MiB in all
 
 
 def test_lists_that_are_not_read_are_said(tmp_path, monkeypatch):

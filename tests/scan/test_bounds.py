@@ -9,7 +9,16 @@ import orjson
 import pyarrow.parquet as pq
 import pytest
 
-from datacheck.model.finding import Cause, Failure, Finding, Level, Report, RuleVerdict, Severity, Verdict
+from datacheck.model.finding import (
+    Cause,
+    Failure,
+    Finding,
+    Level,
+    Report,
+    RuleVerdict,
+    Severity,
+    Verdict,
+)
 from datacheck.report.text import report_lines
 from datacheck.rules.comparison import DriftResult, cumulative
 from datacheck.rules.comparison import comparison_json as bounded_measures
@@ -36,7 +45,13 @@ def failing(part):
     def judge(rows, case):
         """Everything is wrong."""
         mask = (np.arange(len(rows)) + 997 * part) % ROWS < 50_000
-        yield Failure(mask, f"{int(mask.sum()):,} are wrong.", {"n": part}, cause=Cause("a cause", "kind"), fix="Mend.")
+        yield Failure(
+            mask,
+            f"{int(mask.sum()):,} are wrong.",
+            {"n": part},
+            cause=Cause("a cause", "kind"),
+            fix="Mend.",
+        )
 
     return judge
 
@@ -75,31 +90,76 @@ def huge(findings, crashes, splits, unchecked):
     """A report with much of everything, and all of it long."""
     found = [
         Finding(
-            f"DC{n % 90:03d}", "wrong", Severity.ERROR, Level.SAMPLE, (f"field{n:05d}", LONG), LONG * 4,
-            np.arange(3), 10, (LONG, LONG, LONG), {"all": list(range(9999)), LONG: {LONG: [LONG] * 999}},
-            {"each": {str(i): LONG for i in range(999)}}, Cause(LONG, LONG, alternatives=(LONG,) * 99), LONG,
+            f"DC{n % 90:03d}",
+            "wrong",
+            Severity.ERROR,
+            Level.SAMPLE,
+            (f"field{n:05d}", LONG),
+            LONG * 4,
+            np.arange(3),
+            10,
+            (LONG, LONG, LONG),
+            {"all": list(range(9999)), LONG: {LONG: [LONG] * 999}},
+            {"each": {str(i): LONG for i in range(999)}},
+            Cause(LONG, LONG, alternatives=(LONG,) * 99),
+            LONG,
             split=f"split{n % 7}",
         )
         for n in range(findings)
-    ]  # fmt: skip
+    ]
     verdicts = [
         RuleVerdict(
-            f"DC{n:03d}", "wrong", Verdict.FAIL, Severity.ERROR, Level.SAMPLE, 10, 3,
-            {f"DC{i:03d}": 1 for i in range(90)}, (LONG,) * 999, LONG * 9, {"values": tuple(range(9999)), "name": LONG},
+            f"DC{n:03d}",
+            "wrong",
+            Verdict.FAIL,
+            Severity.ERROR,
+            Level.SAMPLE,
+            10,
+            3,
+            {f"DC{i:03d}": 1 for i in range(90)},
+            (LONG,) * 999,
+            LONG * 9,
+            {"values": tuple(range(9999)), "name": LONG},
         )
         for n in range(100)
-    ]  # fmt: skip
+    ]
     dataset = {
-        "name": "made", "root": LONG, "digest": "0" * 32, "files": 1, "bytes": 1,
+        "name": "made",
+        "root": LONG,
+        "digest": "0" * 32,
+        "files": 1,
+        "bytes": 1,
         "samples": {"listed": 10, "checked": 10, "unreadable": 0, "skipped": 0},
         "splits": {f"{n}{LONG}": {"samples": 1, "valid": 1} for n in range(splits)},
-    }  # fmt: skip
-    run = {"id": "x", "version": "0", "seconds": 1.0, "kept_files": 0, "fail_on": "error", "command": LONG * 9}
-    trace = [{"rule": "DC001", "at": LONG, "traceback": LONG * 9 + "\nValueError: the end"} for _ in range(crashes)]
-    return Report(run, dataset, {"name": "made", "digest": "0"}, verdicts, found, 3, [LONG] * unchecked, trace, LONG)
+    }
+    run = {
+        "id": "x",
+        "version": "0",
+        "seconds": 1.0,
+        "kept_files": 0,
+        "fail_on": "error",
+        "command": LONG * 9,
+    }
+    trace = [
+        {"rule": "DC001", "at": LONG, "traceback": LONG * 9 + "\nValueError: the end"}
+        for _ in range(crashes)
+    ]
+    return Report(
+        run,
+        dataset,
+        {"name": "made", "digest": "0"},
+        verdicts,
+        found,
+        3,
+        [LONG] * unchecked,
+        trace,
+        LONG,
+    )
 
 
-@pytest.mark.parametrize("amount", [(2000, 0, 0, 0), (6000, 999, 5000, 999), (0, 999, 0, 0), (1, 1, 1, 1)])
+@pytest.mark.parametrize(
+    "amount", [(2000, 0, 0, 0), (6000, 999, 5000, 999), (0, 999, 0, 0), (1, 1, 1, 1)]
+)
 def test_whatever_is_said_the_file_and_the_text_stay_small(amount):
     report = huge(*amount)
     said = result(report)
@@ -108,7 +168,12 @@ def test_whatever_is_said_the_file_and_the_text_stay_small(amount):
     back = orjson.loads(data)
     assert back["verdict"]["counts"]["error"] == amount[0]
     names = ("findings", "crashes", "splits", "unchecked")
-    held = (len(back["findings"]), len(back["crashes"]), len(back["dataset"]["splits"]), len(back["unchecked"]))
+    held = (
+        len(back["findings"]),
+        len(back["crashes"]),
+        len(back["dataset"]["splits"]),
+        len(back["unchecked"]),
+    )
     left_out = back.get("left_out", {})
     assert tuple(n + left_out.get(name, 0) for n, name in zip(held, names, strict=True)) == amount
     assert all(n > 0 for n, whole in zip(held, amount, strict=True) if whole)
@@ -119,7 +184,13 @@ def test_whatever_is_said_the_file_and_the_text_stay_small(amount):
 
 
 def test_what_is_small_is_left_as_it_is():
-    said = {"run": {"id": "x"}, "dataset": {"splits": {"train": 1}}, "rules": {}, "unchecked": ["a"], "crashes": []}
+    said = {
+        "run": {"id": "x"},
+        "dataset": {"splits": {"train": 1}},
+        "rules": {},
+        "unchecked": ["a"],
+        "crashes": [],
+    }
     said |= {"findings": [{"examples": ["k"], "measured": {"a": [1, 2.5, None]}, "cause": None}]}
     assert truncated(said, lambda value: len(dump_json(value))) == said
 
@@ -130,12 +201,33 @@ def test_what_two_rules_have_compared_leaves_room_for_findings(word):
     curve = cumulative(values, values[:999])
     classes = tuple((long, n / 9, 0.1) for n in range(8))
     many = [
-        DriftResult(long, f"{n}", long, 1.0 + n, True, (9, 9), (9, 9), 0.01, 0.1, (1.5, 2.5), curve, classes, long)
+        DriftResult(
+            long,
+            f"{n}",
+            long,
+            1.0 + n,
+            True,
+            (9, 9),
+            (9, 9),
+            0.01,
+            0.1,
+            (1.5, 2.5),
+            curve,
+            classes,
+            long,
+        )
         for n in range(300)
-    ]  # fmt: skip
+    ]
     report = huge(4, 1, 1, 1)
     rules = [
-        replace(one, skipped={}, unseen=(), why="", options={}, compared=bounded_measures(many if n < 2 else []))
+        replace(
+            one,
+            skipped={},
+            unseen=(),
+            why="",
+            options={},
+            compared=bounded_measures(many if n < 2 else []),
+        )
         for n, one in enumerate(report.verdicts)
     ]
     said = result(replace(report, verdicts=rules))
@@ -144,7 +236,9 @@ def test_what_two_rules_have_compared_leaves_room_for_findings(word):
     for code in ("DC000", "DC001"):
         compared = said["rules"][code]["compared"]
         assert (compared["count"], compared["drifted"]) == (300, 300)
-        assert [one["effect"] for one in compared["measures"]] == [300.0 - n for n in range(len(compared["measures"]))]
+        assert [one["effect"] for one in compared["measures"]] == [
+            300.0 - n for n in range(len(compared["measures"]))
+        ]
         assert 0 < len(compared["measures"]) < 120
 
 

@@ -56,7 +56,13 @@ def place(tmp_path, monkeypatch):
 
 
 def run(place, checks, rules=None, fields="x: {role: value, shape: [3]}"):
-    said = {"datacheck": 1, "name": "own", "samples": {"files": "*.npy"}, "checks": checks, "rules": rules or {}}
+    said = {
+        "datacheck": 1,
+        "name": "own",
+        "samples": {"files": "*.npy"},
+        "checks": checks,
+        "rules": rules or {},
+    }
     schema = parse_schema(yaml.safe_dump(said) + f"fields:\n  {fields}\n")
     return run_scan(schema, Request(place / "data", paths=[str(place)]))
 
@@ -77,7 +83,9 @@ def test_a_number_is_judged_by_the_schema_and_nan_is_never_good(place):
     # sums are 3 + i for i = 0..7
     (found,) = run(place, ["own:total"], {"own:total": {"high": 8.5}}).report.findings
     assert found.rows.tolist() == [6, 7]
-    (found,) = run(place, ["own:total"], {"own:total": {"low": 4, "severity": "warning"}}).report.findings
+    (found,) = run(
+        place, ["own:total"], {"own:total": {"low": 4, "severity": "warning"}}
+    ).report.findings
     assert (found.rows.tolist(), found.severity) == ([0], "warning")
     (found,) = run(place, ["own:nan"]).report.findings
     assert found.rows.tolist() == [7]
@@ -93,7 +101,9 @@ def test_a_check_that_fails_itself_is_a_crash_not_a_pass(place, name, said):
 
 def test_a_sample_that_another_rule_fails_is_not_asked(place):
     np.save(place / "data/9.npy", np.array([np.nan, 1.5, 2.5]))
-    (place / "own.py").write_text("import numpy\n\ndef check(sample):\n    return int(sample.fields['x'][0]) >= 0\n")
+    (place / "own.py").write_text(
+        "import numpy\n\ndef check(sample):\n    return int(sample.fields['x'][0]) >= 0\n"
+    )
     (found,) = run(place, ["own:check"]).report.findings  # int(nan) raises
     assert found.code == "DC221"
 
@@ -122,7 +132,10 @@ def test_what_a_check_takes_is_not_charged_to_the_file(place, monkeypatch):
 def test_checks_beside_the_schema_file_are_found(place, tmp_path):
     (place / "schemas").mkdir()
     (place / "own.py").rename(place / "schemas/beside.py")
-    text = "datacheck: 1\nname: b\nsamples: {files: '*.npy'}\nfields: {x: {shape: [3]}}\nchecks: [beside:flag]\n"
+    text = (
+        "datacheck: 1\nname: b\nsamples: {files: '*.npy'}\nfields: {x: {shape: [3]}}\nchecks: "
+        "[beside:flag]\n"
+    )
     (place / "schemas/s.yaml").write_text(text)
     run_ = scan(place / "data", place / "schemas/s.yaml")
     assert [f.code for f in run_.report.findings] == ["beside:flag"]

@@ -16,7 +16,10 @@ def sentences(side, name, count=40):
     """Return sentences of which no two are equal; those of one number have nearly the same length in all languages."""
     rng = np.random.default_rng(sum(name.encode()))
     lengths = rng.integers(5, 40, count)
-    return [" ".join([f"{side}{name}{i}", *[f"{side}{n}" for n in range(n)]]) for i, n in enumerate(lengths)]
+    return [
+        " ".join([f"{side}{name}{i}", *[f"{side}{n}" for n in range(n)]])
+        for i, n in enumerate(lengths)
+    ]
 
 
 def corpus(folder, names=("train", "val", "test_2016", "test_2017"), tail=".tok", without=()):
@@ -25,7 +28,9 @@ def corpus(folder, names=("train", "val", "test_2016", "test_2017"), tail=".tok"
         for side in SIDES:
             if (name, side) not in without:
                 lines = sentences(side, name)
-                (folder / f"{name}{tail}.{side}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+                (folder / f"{name}{tail}.{side}").write_text(
+                    "\n".join(lines) + "\n", encoding="utf-8"
+                )
     return folder
 
 
@@ -40,8 +45,10 @@ def test_a_draft_takes_a_line_of_each_file_as_one_sample(tmp_path):
     assert schema.samples.files == ("{split}.tok.de",)
     assert schema.samples.each == "row"
     assert {name: spec.file for name, spec in schema.fields.items()} == {
-        "cs": "{split}.tok.cs", "de": None, "en": "{split}.tok.en",
-    }  # fmt: skip
+        "cs": "{split}.tok.cs",
+        "de": None,
+        "en": "{split}.tok.en",
+    }
     assert [name for name, spec in schema.fields.items() if spec.optional] == ["cs"]
     report = run_scan(schema, Request(data)).report
     assert [finding.message for finding in report.findings] == []
@@ -80,7 +87,9 @@ def test_shards_of_one_split_are_no_splits(tmp_path, names):
     for number in (0, 2):  # an everyday sentence
         for side in SIDES:
             path = data / f"{names[number]}.{side}"
-            path.write_text(path.read_text() + f"{side} a sentence of every day, in two of the shards\n")
+            path.write_text(
+                path.read_text() + f"{side} a sentence of every day, in two of the shards\n"
+            )
     schema = parse_schema(draft(data).text)
     assert schema.samples.files == ("{id}.cs",)
     assert not [finding for finding in found(data) if finding.code == "DC801"]

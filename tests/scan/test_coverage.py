@@ -36,38 +36,62 @@ def past(root=Path(), *, status=CHECKED, digests=None, **files):
     sizes = {path.lstrip("+"): nbytes for path, nbytes in files.items()}
     used = sorted(path[1:] for path in files if path[0] == "+")
     digests = digests or {}
-    entries = Entries.of([Entry(path, n, 0, 0, 0, 0, digests.get(path, "0" * 32)) for path, n in sorted(sizes.items())])
+    entries = Entries.of(
+        [
+            Entry(path, n, 0, 0, 0, 0, digests.get(path, "0" * 32))
+            for path, n in sorted(sizes.items())
+        ]
+    )
     count = len(used)
     table = Table(
-        used, used, [""] * count, [""] * count, [""] * count, np.full(count, status, np.int8),
-        ["DC101 no library"] * count if status == SKIPPED else [""] * count, np.zeros(count, np.int64),
-    )  # fmt: skip
+        used,
+        used,
+        [""] * count,
+        [""] * count,
+        [""] * count,
+        np.full(count, status, np.int8),
+        ["DC101 no library"] * count if status == SKIPPED else [""] * count,
+        np.zeros(count, np.int64),
+    )
     unclaimed = sorted(path for path in sizes.keys() - set(used) if path[0] != "@")
-    return PreviousRun(Listing(root, entries), "", Slots(used, [""] * count, {}), table, unclaimed=unclaimed)
+    return PreviousRun(
+        Listing(root, entries), "", Slots(used, [""] * count, {}), table, unclaimed=unclaimed
+    )
 
 
 def unread(state, schema=PLAIN, *, allow=False):
     """Return the findings of the rule about unread data."""
     choices = without_unread_rule(choose_rules(schema, catalogue()), unread=allow)
-    judged = judge(state.table, schema, choices, notes_with_unread(state.notes, coverage(state, schema, "numeric")))
+    judged = judge(
+        state.table,
+        schema,
+        choices,
+        notes_with_unread(state.notes, coverage(state, schema, "numeric")),
+    )
     assert judged.crashes == []
-    assert judged.valid.all() or (state.table.status == SKIPPED).any()  # what was read may still be trained on
+    assert (
+        judged.valid.all() or (state.table.status == SKIPPED).any()
+    )  # what was read may still be trained on
     return [finding for finding in judged.findings if finding.code == "DC113"]
 
 
 def test_bytes_count_by_whether_a_sample_was_read_from_their_file():
-    found = coverage(past(**{"+a.npy": 300, "b.mcap": 600, "c.dat": 100, "README.md": 5000}), PLAIN, "numeric")
+    found = coverage(
+        past(**{"+a.npy": 300, "b.mcap": 600, "c.dat": 100, "README.md": 5000}), PLAIN, "numeric"
+    )
     assert (found.nbytes, found.opened, found.partly, found.left) == (1000, 300, 0, 0)
     assert [(kind.name, kind.files, kind.nbytes, kind.first) for kind in found.kinds] == [
-        ("MCAP", 1, 600, "b.mcap"), (".dat", 1, 100, "c.dat"),
-    ]  # fmt: skip
+        ("MCAP", 1, 600, "b.mcap"),
+        (".dat", 1, 100, "c.dat"),
+    ]
 
 
 def test_a_folder_of_which_most_bytes_were_not_read_is_an_error_that_names_the_format_and_the_way_in():
     (finding,) = unread(past(**{"+config.npy": 300, "run.mcap": 600, "x.bag": 100}))
     assert finding.severity is Severity.ERROR
     assert finding.message == (
-        "70 % of the bytes are in files that were not opened: MCAP (1 file, 60 %, such as run.mcap), "
+        "70 % of the bytes are in files that were not opened: MCAP (1 file, 60 %, such as "
+        "run.mcap), "
         "ROS 1 bag (1 file, 10 %, such as x.bag)."
     )
     assert "--loader" in finding.fix
@@ -96,20 +120,33 @@ def test_files_that_the_schema_says_nobody_reads_are_no_fault_and_not_read_eithe
 
 def test_companions_that_no_field_reads_are_not_opened_and_need_not_be(tmp_path):
     companions = {"rgb": "rgb/{id}.jpg", "depth": "{maps}/{id}.png", "mask": "mask/{id}.png"}
-    schema = Schema.model_validate({
-        "datacheck": 1, "name": "beside", "roots": {"maps": ""},
-        "samples": {"files": "{id}.npy", "companions": companions},
-        "fields": {"x": {}, "m": {"file": "mask/{id}.png"}},
-    })  # fmt: skip
+    schema = Schema.model_validate(
+        {
+            "datacheck": 1,
+            "name": "beside",
+            "roots": {"maps": ""},
+            "samples": {"files": "{id}.npy", "companions": companions},
+            "fields": {"x": {}, "m": {"file": "mask/{id}.png"}},
+        }
+    )
     state = past(
-        **{"+0.npy": 100, "rgb/0.jpg": 9000, "mask/0.png": 300, "@maps/0.png": 50, "run.mcap": 600, "rgb/9.jpg": 7}
+        **{
+            "+0.npy": 100,
+            "rgb/0.jpg": 9000,
+            "mask/0.png": 300,
+            "@maps/0.png": 50,
+            "run.mcap": 600,
+            "rgb/9.jpg": 7,
+        }
     )
     listing = replace(state.listing, roots={"maps": tmp_path})
     state = replace(state, listing=listing, unclaimed=["rgb/9.jpg", "run.mcap"])
     found = coverage(state, schema, "numeric")
     assert (found.nbytes, found.opened, found.left) == (10_007, 400, 9000)
     (finding,) = unread(state, schema)
-    assert finding.message.startswith("60 % of the bytes are in files that were not opened: MCAP")  # 600 of 1,000
+    assert finding.message.startswith(
+        "60 % of the bytes are in files that were not opened: MCAP"
+    )  # 600 of 1,000
 
 
 def test_a_folder_whose_name_begins_with_an_at_sign_is_no_extra_folder():
@@ -124,7 +161,9 @@ def test_files_of_an_absent_library_are_not_read():
 
 
 def test_a_file_of_which_pixels_were_left_out_is_opened_in_part():
-    found = coverage(past(digests={"a.png": ""}, **{"+a.png": 900, "+b.npy": 100}), PLAIN, "numeric")
+    found = coverage(
+        past(digests={"a.png": ""}, **{"+a.png": 900, "+b.npy": 100}), PLAIN, "numeric"
+    )
     assert (found.opened, found.partly) == (1000, 900)
 
 
@@ -138,9 +177,25 @@ def test_extra_folders_do_not_count():
 @pytest.mark.parametrize(
     ("name", "files"),
     [
-        ("ho3d", ["train/ABF10/rgb/0000.jpg", "evaluation/SM1/depth/0000.png", "train/ABF10/seg/0000.png"]),
-        ("lerobot", ["videos/chunk-000/observation.image/episode_000000.mp4", "pusht/videos/x/file-000.mp4"]),
-        ("scannet_raw", ["scene0000_00/scene0000_00.sens", "scene0000_00/scene0000_00_2d-label.zip"]),
+        (
+            "ho3d",
+            [
+                "train/ABF10/rgb/0000.jpg",
+                "evaluation/SM1/depth/0000.png",
+                "train/ABF10/seg/0000.png",
+            ],
+        ),
+        (
+            "lerobot",
+            [
+                "videos/chunk-000/observation.image/episode_000000.mp4",
+                "pusht/videos/x/file-000.mp4",
+            ],
+        ),
+        (
+            "scannet_raw",
+            ["scene0000_00/scene0000_00.sens", "scene0000_00/scene0000_00_2d-label.zip"],
+        ),
         ("minimind_sft", ["pretrain_hq.jsonl", "dpo.jsonl"]),
     ],
 )
@@ -165,15 +220,18 @@ def test_first_bytes_name_a_file_whose_name_says_nothing(tmp_path):
     state = past(tmp_path, **{"+a.npy": 10, "recording.dat": 1000, "noise.xyzzy": 10})
     notes = first_bytes_notes(state.listing, state.unclaimed)
     assert [(note.key, note.reason) for note in notes] == [(".dat", "MCAP")]
-    known = PreviousRun(state.listing, "", state.items, state.table, unclaimed=state.unclaimed, notes=notes)
+    known = PreviousRun(
+        state.listing, "", state.items, state.table, unclaimed=state.unclaimed, notes=notes
+    )
     assert [kind.name for kind in coverage(known, PLAIN, "numeric").kinds] == ["MCAP", ".xyzzy"]
 
 
 def test_an_error_names_the_formats_with_most_bytes():
     state = past(**{"a.zip": 1, "b.mat": 5, "c.mcap": 9})
     assert [line.partition(":")[0] for line in foreign_lines(state.listing)] == [
-        "no format reads MCAP (c.mcap)", "no format reads MATLAB (b.mat)",
-    ]  # fmt: skip
+        "no format reads MCAP (c.mcap)",
+        "no format reads MATLAB (b.mat)",
+    ]
 
 
 def with_columns(*names):
@@ -189,24 +247,33 @@ def test_fields_count_as_read_where_their_values_were():
     state = replace(state, undeclared=["y", "large (not read)"])
     counted = {level: coverage(state, schema, level) for level in ("structure", "numeric", "deep")}
     assert {level: (one.fields, one.fields_read) for level, one in counted.items()} == {
-        "structure": (4, 0), "numeric": (4, 2), "deep": (4, 3),
-    }  # fmt: skip
+        "structure": (4, 0),
+        "numeric": (4, 2),
+        "deep": (4, 3),
+    }
 
 
 def test_a_field_that_is_read_in_some_samples_only_counts_once():
-    state = replace(with_columns("x:ndim", "y:ndim"), undeclared=["y", "y (not read)", "z", "z (not read)"])
-    found = coverage(state, Schema.model_validate(PLAIN.as_dict() | {"fields": {"x": {}}}), "numeric")
+    state = replace(
+        with_columns("x:ndim", "y:ndim"), undeclared=["y", "y (not read)", "z", "z (not read)"]
+    )
+    found = coverage(
+        state, Schema.model_validate(PLAIN.as_dict() | {"fields": {"x": {}}}), "numeric"
+    )
     assert (found.fields, found.fields_read) == (3, 3)
 
 
 def test_formats_without_a_reader_are_named_however_many_files_of_no_known_format_are_larger():
-    state = past(**{"+a.npy": 1, "b.k1": 900, "b.k2": 800, "b.k3": 700, "run.mcap": 600, "x.bag": 500})
+    state = past(
+        **{"+a.npy": 1, "b.k1": 900, "b.k2": 800, "b.k3": 700, "run.mcap": 600, "x.bag": 500}
+    )
     facts = RunContext(PLAIN, Path(), state, 0.0, 0, 0, coverage=coverage(state, PLAIN, "numeric"))
     judged = judge(state.table, PLAIN, choose_rules(PLAIN, catalogue()))
     said = [line.partition(":")[0] for line in report_of(facts, "", "error", judged).unchecked]
     assert [line for line in said if line.endswith("was not read")] == [
-        "MCAP (1 file, such as run.mcap) was not read", "ROS 1 bag (1 file, such as x.bag) was not read",
-    ]  # fmt: skip
+        "MCAP (1 file, such as run.mcap) was not read",
+        "ROS 1 bag (1 file, such as x.bag) was not read",
+    ]
 
 
 def test_what_guessed_patterns_leave_out_counts_as_not_read():
@@ -215,7 +282,9 @@ def test_what_guessed_patterns_leave_out_counts_as_not_read():
     assert unread(state) == []  # somebody chose these patterns
     guessed = PLAIN.model_validate(PLAIN.as_dict() | {"rules": {"DC113": {"left_out": True}}})
     (finding,) = unread(state, guessed)
-    assert finding.message.startswith("70 % of the bytes are in files that were not opened: .jpg (1 file, 60 %")
+    assert finding.message.startswith(
+        "70 % of the bytes are in files that were not opened: .jpg (1 file, 60 %"
+    )
     assert finding.fix.startswith(".jpg, .h5: describe them in the schema")
     assert unread(past(**{"+a.npy": 700, "b.jpg": 300}), guessed) == []
 
@@ -226,29 +295,45 @@ def test_fields_beyond_those_that_are_judged_are_named_by_themselves(tmp_path):
     data.mkdir()
     for number in range(3):
         np.savez(data / f"s{number}.npz", x=np.ones((4, 3)), velocity=np.ones((4, 3)))
-    np.savez(data / "z.npz", x=np.ones((4, 3)), **{f"a{number:02}": np.ones(2) for number in range(64)})
+    np.savez(
+        data / "z.npz", x=np.ones((4, 3)), **{f"a{number:02}": np.ones(2) for number in range(64)}
+    )
     schema = make_schema({"x": {"shape": ["P", 3]}}, samples={"files": "*.npz"})
     unchecked = run_scan(schema, Request(data, output=tmp_path / "out")).report.unchecked
-    assert "1 field that the schema does not list, not judged (not read, or there are too many): velocity" in unchecked
+    assert (
+        "1 field that the schema does not list, not judged (not read, or there are too many): "
+        "velocity" in unchecked
+    )
 
 
 def test_values_of_a_kind_that_is_not_read_are_named_where_a_schema_does_not_list_them(tmp_path):
     """A draft said so of pictures in TFRecord and Parquet files, the scan by it did not."""
     data = tmp_path / "data"
     data.mkdir()
-    pq.write_table(pa.table({"x": [1.0, 2.0], "picture": [b"\xff\xd8", b"\xff"]}), data / "a.parquet")
+    pq.write_table(
+        pa.table({"x": [1.0, 2.0], "picture": [b"\xff\xd8", b"\xff"]}), data / "a.parquet"
+    )
     schema = make_schema({"x": {"shape": []}}, samples={"files": "*.parquet", "each": "row"})
     unchecked = run_scan(schema, Request(data, output=tmp_path / "out")).report.unchecked
-    assert "1 field that the schema does not list, not judged (not read, or there are too many): picture" in unchecked
+    assert (
+        "1 field that the schema does not list, not judged (not read, or there are too many): "
+        "picture" in unchecked
+    )
 
 
 @pytest.mark.parametrize(
     ("files", "samples", "warned"), [(20, 20, True), (20, 40, True), (19, 40, False), (9, 9, False)]
 )
-def test_files_that_are_not_read_and_lie_beside_samples_are_a_warning_however_small(files, samples, warned):
-    held = {f"+{i:02}.npy": 10_000 for i in range(samples)} | {f"{i:02}.ann": 10 for i in range(files)}
+def test_files_that_are_not_read_and_lie_beside_samples_are_a_warning_however_small(
+    files, samples, warned
+):
+    held = {f"+{i:02}.npy": 10_000 for i in range(samples)} | {
+        f"{i:02}.ann": 10 for i in range(files)
+    }
     found = unread(past(**held))
-    assert [(one.severity, one.measured["files"]) for one in found] == ([(Severity.WARNING, files)] if warned else [])
+    assert [(one.severity, one.measured["files"]) for one in found] == (
+        [(Severity.WARNING, files)] if warned else []
+    )
     if warned:
         assert f"{files} files that were not read (.ann, such as 00.ann)" in found[0].message
     assert unread(past(**held), allow=True) == []

@@ -46,8 +46,13 @@ def write(path, count=200, end=b"\n", last=True):
         110: b'{"text": 5}',
         150: b'{"text": "\xff"}',
     }
-    good = [json.dumps({"text": f"{i} 你好\u3000" + "word " * (i % 9), "n": i}).encode() for i in range(count)]
-    path.write_bytes(end.join(odd.get(i, line) for i, line in enumerate(good)) + (end if last else b""))
+    good = [
+        json.dumps({"text": f"{i} 你好\u3000" + "word " * (i % 9), "n": i}).encode()
+        for i in range(count)
+    ]
+    path.write_bytes(
+        end.join(odd.get(i, line) for i, line in enumerate(good)) + (end if last else b"")
+    )
     os.utime(path, ns=(SECOND, SECOND))
     return path
 
@@ -59,15 +64,24 @@ def scan(data, output, **more):
 
 
 @given(
-    st.lists(st.sampled_from([b"a", b"", b"long" * 9, b"\r", b"x" * 70]), max_size=30), st.booleans(),
-    st.integers(1, 90), st.integers(1, 4), st.integers(1, 50),
-)  # fmt: skip
-def test_parts_are_whole_lines_and_come_to_the_file(tmp_path_factory, texts, end, nbytes, most, counted):
+    st.lists(st.sampled_from([b"a", b"", b"long" * 9, b"\r", b"x" * 70]), max_size=30),
+    st.booleans(),
+    st.integers(1, 90),
+    st.integers(1, 4),
+    st.integers(1, 50),
+)
+def test_parts_are_whole_lines_and_come_to_the_file(
+    tmp_path_factory, texts, end, nbytes, most, counted
+):
     path = tmp_path_factory.mktemp("parts") / "a.jsonl"
     path.write_bytes(b"\n".join(texts) + (b"\n" if end else b""))
     data = path.read_bytes()
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("_PART_BYTES", nbytes), ("PART_LINES", most), ("_COUNTED_BYTES", counted)):
+        for name, value in (
+            ("_PART_BYTES", nbytes),
+            ("PART_LINES", most),
+            ("_COUNTED_BYTES", counted),
+        ):
             patch.setattr(jsonl, name, value)
         found = list(jsonl.parts(path))
     assert [digest for _, digest in found] == [""] * (len(found) - 1) + [digest_file(path)]
@@ -160,7 +174,11 @@ def test_a_part_that_kills_its_reader_loses_no_other_part(in_tmp, monkeypatch, k
     write(in_tmp / f"data/{kind}.jsonl")
     run, _ = scan(in_tmp / "data", in_tmp / "out")
     first = next(jsonl.parts(in_tmp / f"data/{kind}.jsonl"))[0]
-    lost = [key for key, status in zip(run.table.keys, run.table.status, strict=True) if status == UNREADABLE]
+    lost = [
+        key
+        for key, status in zip(run.table.keys, run.table.status, strict=True)
+        if status == UNREADABLE
+    ]
     assert lost.count(f"{kind}.jsonl") == 1
     assert len(set(run.table.keys)) == len(run.table.keys)
     assert (run.table.status == CHECKED).any()
@@ -189,7 +207,9 @@ def packed(folder, **odd):
 
 def scan_packed(folder, output, **more):
     run = run_scan(parse_schema(PACKED), Request(folder / "data", output=folder / output, **more))
-    return run, [(folder / output / name).read_bytes() for name in ("samples.parquet", "valid.json")]
+    return run, [
+        (folder / output / name).read_bytes() for name in ("samples.parquet", "valid.json")
+    ]
 
 
 @pytest.fixture
@@ -235,7 +255,9 @@ def test_the_parts_of_a_packed_file_are_about_as_many_for_each_child(count, most
 
 
 @pytest.mark.parametrize("place", [0.3, 0.97])
-def test_a_packed_file_that_is_damaged_anywhere_is_refused_as_a_whole(in_tmp, here, small_packed, place):
+def test_a_packed_file_that_is_damaged_anywhere_is_refused_as_a_whole(
+    in_tmp, here, small_packed, place
+):
     path = packed(in_tmp)
     data = path.read_bytes()
     path.write_bytes(data[: int(place * len(data))])
@@ -252,12 +274,16 @@ def test_a_packed_file_that_is_damaged_anywhere_is_refused_as_a_whole(in_tmp, he
 
 def test_children_read_a_large_packed_file_in_parts(in_tmp):
     draw = random.Random(0)
-    text = "".join(f'{{"text": "{draw.getrandbits(128):032x}", "n": {i}}}\n' for i in range(600_000)).encode()
+    text = "".join(
+        f'{{"text": "{draw.getrandbits(128):032x}", "n": {i}}}\n' for i in range(600_000)
+    ).encode()
     (in_tmp / "data").mkdir()
     (in_tmp / "data/a.jsonl.gz").write_bytes(gzip.compress(text, 1))
     ticks = []
     request = Request(in_tmp / "data", output=in_tmp / "out", workers=2)
-    run = run_scan(parse_schema(PACKED), request, lambda tick: ticks.append((tick.files, tick.samples)))
+    run = run_scan(
+        parse_schema(PACKED), request, lambda tick: ticks.append((tick.files, tick.samples))
+    )
     assert run.table.keys == [f"a.jsonl.gz:{i:012d}" for i in range(600_000)]
     assert (run.table.status == CHECKED).all()
     assert run.table.columns["n:max"].values.ravel().tolist() == list(range(600_000))

@@ -55,7 +55,9 @@ def write(path, values):
     if path.suffix == ".npy":
         np.save(path, values)
     elif path.suffix == ".npz":
-        np.savez_compressed(path, joints=values, origin=np.zeros(3), weight=np.arange(len(values)), said=["x"] * 3)
+        np.savez_compressed(
+            path, joints=values, origin=np.zeros(3), weight=np.arange(len(values)), said=["x"] * 3
+        )
     elif path.suffix == ".hdf5":
         with h5py.File(path, "w") as file:
             file.create_dataset("joints", data=values, chunks=(7, 6), compression="gzip")
@@ -77,12 +79,15 @@ def write(path, values):
 
 def scan(folder, output, schema=SCHEMA, **more):
     run = run_scan(parse_schema(schema), Request(folder / "data", output=folder / output, **more))
-    return run, [(folder / output / name).read_bytes() for name in ("samples.parquet", "valid.json")]
+    return run, [
+        (folder / output / name).read_bytes() for name in ("samples.parquet", "valid.json")
+    ]
 
 
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize(
-    "names", [["a.npy"], ["a.npz"], ["a.hdf5"], ["a.parquet"], ["a.npy", "b.npy", "c.parquet", "d.npy"]]
+    "names",
+    [["a.npy"], ["a.npz"], ["a.hdf5"], ["a.parquet"], ["a.npy", "b.npy", "c.parquet", "d.npy"]],
 )
 def test_parts_say_what_the_whole_says(in_tmp, here, cut, names, workers):
     (in_tmp / "data").mkdir()
@@ -93,7 +98,9 @@ def test_parts_say_what_the_whole_says(in_tmp, here, cut, names, workers):
     here.clear()
     cut()
     parts, found = scan(in_tmp, "cut", workers=workers)
-    assert sorted(map(tuple, here)) == sorted([([0, -1],), ([40, 80],), ([80, 120],), ([120, 150],)] * len(names))
+    assert sorted(map(tuple, here)) == sorted(
+        [([0, -1],), ([40, 80],), ([80, 120],), ([120, 150],)] * len(names)
+    )
     assert found == files
     assert whole.table.status.tolist() == [CHECKED] * COUNT * len(names)
     assert [f.message for f in parts.report.findings] == [f.message for f in whole.report.findings]
@@ -113,7 +120,9 @@ def test_a_file_has_no_more_parts_than_its_bytes_are_worth(in_tmp, here, cut, mo
 
 @pytest.mark.parametrize("name", ["a.npz", "a.hdf5", "a.parquet"])
 @pytest.mark.parametrize("small", [1 << 20, 1000])  # of 1200 bytes they are; the joints have 3600
-def test_numbers_that_the_schema_does_not_list_keep_no_file_whole(in_tmp, here, cut, monkeypatch, name, small):
+def test_numbers_that_the_schema_does_not_list_keep_no_file_whole(
+    in_tmp, here, cut, monkeypatch, name, small
+):
     (in_tmp / "data").mkdir()
     monkeypatch.setattr(fields, "_SMALL", small)
     write(in_tmp / "data" / name, joints())
@@ -147,7 +156,9 @@ def test_of_numbers_that_the_schema_does_not_list_a_part_reads_its_own_rows_and_
     run, _ = scan(in_tmp, "cut", schema=LISTED)
     assert asked == [(0, 40), (40, 80), (80, 120), (120, 150)]
     assert run.table.status.tolist() == [CHECKED] * COUNT
-    assert run.table.columns["weight:max"].present.tolist() == [True] * 80 + [False] * 40 + [True] * 30
+    assert (
+        run.table.columns["weight:max"].present.tolist() == [True] * 80 + [False] * 40 + [True] * 30
+    )
 
 
 def test_an_unchanged_file_is_not_cut_again(in_tmp, here, cut):
@@ -175,7 +186,11 @@ def test_a_file_with_a_bad_row_is_refused_as_a_whole(in_tmp, here, cut, bad):
     parts, found = scan(in_tmp, "cut")
     assert found == files
     assert parts.table.status.tolist() == [UNREADABLE] + [CHECKED] * COUNT
-    assert parts.table.reasons[0] == f"DC101 joints: entry {bad} is empty (null)" == whole.table.reasons[0]
+    assert (
+        parts.table.reasons[0]
+        == f"DC101 joints: entry {bad} is empty (null)"
+        == whole.table.reasons[0]
+    )
 
 
 def test_fields_of_different_lengths_are_met_in_the_first_part(in_tmp, here, cut):
@@ -195,7 +210,9 @@ def test_what_cannot_be_read_row_by_row_is_one_part(in_tmp, here, cut, kind):
     (in_tmp / "data").mkdir()
     if kind == "lists":
         column = pa.array([[1.0] * 6 for _ in range(COUNT)], pa.list_(pa.float32()))
-        pq.write_table(pa.table({"joints": column}), in_tmp / "data/a.parquet", use_dictionary=False)
+        pq.write_table(
+            pa.table({"joints": column}), in_tmp / "data/a.parquet", use_dictionary=False
+        )
     else:
         np.save(in_tmp / "data/a.npy", np.asfortranarray(joints()))
     _, files = scan(in_tmp, "whole")
@@ -221,7 +238,9 @@ def test_a_file_that_changes_between_its_parts_is_no_sample(in_tmp, here, cut, m
     monkeypatch.setattr(measuring, "ordered_map", changing)
     run, _ = scan(in_tmp, "out")
     assert set(run.table.status.tolist()) == {UNREADABLE}
-    assert {reason.partition(";")[0] for reason in run.table.reasons} == {"DC101 it changed while it was read"}
+    assert {reason.partition(";")[0] for reason in run.table.reasons} == {
+        "DC101 it changed while it was read"
+    }
 
 
 @pytest.mark.parametrize("cut", [(1 << 40, 1 << 20), (10**6, 1), (1, 0)])

@@ -42,9 +42,11 @@ def clouds(folder, count=12):
             folder / split / f"scan_{i}.npz",
             points=rng.uniform(0, 1.5, (n, 3)).astype(np.float32),
             normals=(normal / np.linalg.norm(normal, axis=1, keepdims=True)).astype(np.float32),
-            label=rng.integers(-1, 9, n), colors=rng.integers(0, 256, (n, 3), dtype=np.uint8),
-            quat=np.array([1.0, 0, 0, 0]) if i % 2 else np.array([0, 1.0, 0, 0]), score=np.float64(i / 20),
-        )  # fmt: skip
+            label=rng.integers(-1, 9, n),
+            colors=rng.integers(0, 256, (n, 3), dtype=np.uint8),
+            quat=np.array([1.0, 0, 0, 0]) if i % 2 else np.array([0, 1.0, 0, 0]),
+            score=np.float64(i / 20),
+        )
 
 
 def demos(folder):
@@ -68,12 +70,19 @@ def test_clouds_get_a_pattern_roles_shapes_and_widened_ranges(tmp_path):
     assert schema.samples.files == ("{split}/{id}.npz",)
     roles = {name: spec.role for name, spec in schema.fields.items()}
     assert roles == {
-        "points": "points", "normals": "normal", "label": "class", "colors": "color", "quat": "quaternion",
+        "points": "points",
+        "normals": "normal",
+        "label": "class",
+        "colors": "color",
+        "quat": "quaternion",
         "score": None,
-    }  # fmt: skip
+    }
     assert [schema.fields[n].shape for n in ("points", "normals", "label", "colors")] == [
-        ("P", 3), ("P", 3), ("P",), ("P", 3),
-    ]  # fmt: skip
+        ("P", 3),
+        ("P", 3),
+        ("P",),
+        ("P", 3),
+    ]
     size = schema.fields["points"].size
     assert size.low <= 2.59 / 2 + 0.05  # the boxes are about 1.5 * sqrt(3) = 2.6 across
     assert size.high >= 2 * 2.5
@@ -98,15 +107,20 @@ def test_groups_inside_files_are_episodes_whose_fields_share_time(tmp_path):
     schema = parse_schema(draft(tmp_path / "d").text)
     assert schema.samples.each == "/data/demo_*"
     assert {n: s.role for n, s in schema.fields.items()} == {
-        "actions": "action", "dones": "done", "obs/ee_pos": "position", "obs/joint_pos": "joint_angle",
+        "actions": "action",
+        "dones": "done",
+        "obs/ee_pos": "position",
+        "obs/joint_pos": "joint_angle",
         "obs/rgb": "image",
-    }  # fmt: skip
+    }
     assert {s.shape[0] for s in schema.fields.values()} == {"T"}
     assert schema.fields["obs/joint_pos"].unit == "rad"
 
 
 @pytest.mark.parametrize(("steps", "role"), [(1, "done"), (5, None), (0, None)])
-def test_marks_that_stay_set_after_success_are_no_ends_of_episodes(tmp_path, monkeypatch, steps, role):
+def test_marks_that_stay_set_after_success_are_no_ends_of_episodes(
+    tmp_path, monkeypatch, steps, role
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "d").mkdir()
     with h5py.File(tmp_path / "d/low.h5", "w") as file:
@@ -128,7 +142,24 @@ def centred(folder):
 
 def oddly_named(folder):
     folder.mkdir()
-    names = ("@q", "@", "`r", "- e", "%p", "*j", "&k", "yes", "null", "~", "..", "a/b", "{i}", "b: {c: d}", "", " ")
+    names = (
+        "@q",
+        "@",
+        "`r",
+        "- e",
+        "%p",
+        "*j",
+        "&k",
+        "yes",
+        "null",
+        "~",
+        "..",
+        "a/b",
+        "{i}",
+        "b: {c: d}",
+        "",
+        " ",
+    )
     for i in range(6):
         (folder / f"{i}.json").write_text(json.dumps({name: [0.5 * i, 2.0] for name in names}))
 
@@ -188,7 +219,9 @@ def test_nan_in_a_few_samples_is_a_fault_and_in_all_of_them_a_mark(tmp_path):
     (tmp_path / "d").mkdir()
     for i in range(4):
         few = np.full(5, np.nan if i == 2 else 1.0)
-        np.savez(tmp_path / f"d/{i}.npz", few=few, half=np.array([1.0, np.inf]) if i % 2 else np.ones(2))
+        np.savez(
+            tmp_path / f"d/{i}.npz", few=few, half=np.array([1.0, np.inf]) if i % 2 else np.ones(2)
+        )
     text = draft(tmp_path / "d").text
     schema = parse_schema(text)
     assert schema.fields["few"].finite is True
@@ -211,7 +244,9 @@ def test_nan_in_a_few_samples_is_a_fault_and_in_all_of_them_a_mark(tmp_path):
 def test_rows_of_few_files_of_skeletons_are_samples(tmp_path, names, shape, files, each):
     (tmp_path / "hand_joints").mkdir()
     for name in names:
-        np.save(tmp_path / f"hand_joints/{name}.npy", np.random.default_rng(0).random(shape, np.float32))
+        np.save(
+            tmp_path / f"hand_joints/{name}.npy", np.random.default_rng(0).random(shape, np.float32)
+        )
     schema = parse_schema(draft(tmp_path / "hand_joints").text)
     assert (schema.samples.files, schema.samples.each or "") == (files, each)
     if each:
@@ -221,7 +256,9 @@ def test_rows_of_few_files_of_skeletons_are_samples(tmp_path, names, shape, file
 def test_an_array_without_a_name_is_called_as_its_folder_is(tmp_path):
     (tmp_path / "clouds").mkdir()
     for i in range(3):
-        np.save(tmp_path / f"clouds/{i}.npy", np.random.default_rng(i).random((50 + i, 3), np.float32))
+        np.save(
+            tmp_path / f"clouds/{i}.npy", np.random.default_rng(i).random((50 + i, 3), np.float32)
+        )
     assert parse_schema(draft(tmp_path / "clouds").text).fields["array"].role == "points"
 
 
@@ -231,11 +268,17 @@ def test_more_fields_than_a_schema_may_declare_are_drafted_as_any(tmp_path):
         (tmp_path / "d/1.jsonl").write_text(json.dumps({f"a{n:04}": n for n in range(count)}))
         made = draft(tmp_path / "d").text
         assert len(parse_schema(made).fields) == declared
-        assert ("'*': {}    # inferred: 1,001 fields; a schema declares at most 1,000\n" in made) == (declared == 1)
+        assert (
+            "'*': {}    # inferred: 1,001 fields; a schema declares at most 1,000\n" in made
+        ) == (declared == 1)
 
 
-def test_more_fields_than_a_schema_may_declare_are_drafted_as_any_beside_those_of_a_built_in_one(tmp_path):
-    robomimic(tmp_path / "d/demo.hdf5", "actions", ("states", *(f"obs/a{n:04}" for n in range(1_000))))
+def test_more_fields_than_a_schema_may_declare_are_drafted_as_any_beside_those_of_a_built_in_one(
+    tmp_path,
+):
+    robomimic(
+        tmp_path / "d/demo.hdf5", "actions", ("states", *(f"obs/a{n:04}" for n in range(1_000)))
+    )
     made = draft(tmp_path / "d").text
     assert "extends: robomimic" in made
     assert "'*': {}    # inferred: 1,010 fields; a schema declares at most 1,000\n" in made
@@ -243,10 +286,13 @@ def test_more_fields_than_a_schema_may_declare_are_drafted_as_any_beside_those_o
 
 
 ODD = {
-    "no name": {"": "a"}, "a NUL": {"a\0b": np.zeros(3)},
-    "a long name": {"n" * 250: np.zeros(3)}, "a long name of three bytes a letter": {"\u6c49" * 60: np.zeros(3)},
-    "an axis of size 0": {"odd": np.zeros((4, 0))}, "many axes": {"odd": np.zeros([1] * 63)},
-}  # fmt: skip
+    "no name": {"": "a"},
+    "a NUL": {"a\0b": np.zeros(3)},
+    "a long name": {"n" * 250: np.zeros(3)},
+    "a long name of three bytes a letter": {"\u6c49" * 60: np.zeros(3)},
+    "an axis of size 0": {"odd": np.zeros((4, 0))},
+    "many axes": {"odd": np.zeros([1] * 63)},
+}
 
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
@@ -275,13 +321,17 @@ def test_an_empty_name_is_drafted_for_no_sample(tmp_path):
     assert run_scan(schema, Request(tmp_path / "d", output=tmp_path / "run")).report.exit_code == 0
 
 
-@pytest.mark.parametrize("name", ["@a", "@", "{x}{0}{", "{id}", "}", "*", "a[0]", "a:b", "-rf", "/a", "a//b", " "])
+@pytest.mark.parametrize(
+    "name", ["@a", "@", "{x}{0}{", "{id}", "}", "*", "a[0]", "a:b", "-rf", "/a", "a//b", " "]
+)
 def test_names_in_a_file_beside_the_samples_own_end_no_draft(tmp_path, name):
     """Of one of them `at:` would mean an attribute, or a placeholder."""
     (tmp_path / "d").mkdir()
     for i in range(12):
         rng = np.random.default_rng(i)
-        Image.fromarray(rng.integers(0, 255, (16, 16, 3), dtype=np.uint8)).save(tmp_path / f"d/{i:02}.png")
+        Image.fromarray(rng.integers(0, 255, (16, 16, 3), dtype=np.uint8)).save(
+            tmp_path / f"d/{i:02}.png"
+        )
         said = {"label": i % 3, "box": rng.random(4).tolist()} | ({name: "a"} if i == 5 else {})
         (tmp_path / f"d/{i:02}.json").write_text(json.dumps(said))
     made = draft(tmp_path / "d").text
@@ -297,18 +347,27 @@ def test_empty_files_and_a_video_beside_a_table_do_not_hide_it(tmp_path):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
     (folder / "data").mkdir()
-    pq.write_table(pa.table({"x": pa.array([[1.0, 2.0]] * 9)}), folder / "data/episode_000000.parquet")
+    pq.write_table(
+        pa.table({"x": pa.array([[1.0, 2.0]] * 9)}), folder / "data/episode_000000.parquet"
+    )
     assert list(parse_schema(draft(folder).text).fields) == ["x"]
 
 
 def test_no_name_of_a_file_or_field_breaks_the_lines_of_a_draft(tmp_path):
     (tmp_path / "d").mkdir()
     for i in range(6):
-        np.savez(tmp_path / f"d/{i}.npz", **{"deep/" * 30: np.arange(4.0), "a\nb": np.arange(3.0), "c": np.ones(2)})
+        np.savez(
+            tmp_path / f"d/{i}.npz",
+            **{"deep/" * 30: np.arange(4.0), "a\nb": np.arange(3.0), "c": np.ones(2)},
+        )
     (tmp_path / "d/1\n- |\x1b.npz").write_bytes(b"no archive")
     text = draft(tmp_path / "d").text
     assert "\n# could not be read: 1\\n- |\\x1b.npz: damaged .npz" in text
-    assert [line.partition(":")[0] for line in text.splitlines() if ": measured" in line] == ["  ", "  c", "  "]
+    assert [line.partition(":")[0] for line in text.splitlines() if ": measured" in line] == [
+        "  ",
+        "  c",
+        "  ",
+    ]
     assert set(parse_schema(text).fields) == {"deep/" * 30, "a\nb", "c"}
 
 
@@ -336,12 +395,18 @@ def test_a_clock_that_runs_backwards_in_a_few_files_is_one(tmp_path, monkeypatch
         (tmp_path / f"d/{i}.csv").write_text("\n".join(["timestamp,value", *lines]))
     schema = parse_schema(draft(tmp_path / "d").text)
     assert schema.fields["timestamp"].role == role
-    told = [one for one in run_scan(schema, Request(tmp_path / "d")).report.findings if one.code == "DC502"]
+    told = [
+        one
+        for one in run_scan(schema, Request(tmp_path / "d")).report.findings
+        if one.code == "DC502"
+    ]
     assert [(one.kind, one.failed) for one in told] == ([("order", bad)] if role else [])
 
 
 def test_a_field_that_some_samples_lack_is_optional():
-    seen = FieldProfile(samples=3, dtypes={"float64": 3}, ndims={"1": 3}, item=[], low=0.2, high=0.8)
+    seen = FieldProfile(
+        samples=3, dtypes={"float64": 3}, ndims={"1": 3}, item=[], low=0.2, high=0.8
+    )
     assert guess("x", seen, {}, 4).spec == {"shape": [], "range": "0.14..0.86", "optional": True}
 
 
@@ -357,7 +422,9 @@ def test_fields_of_equal_lengths_share_a_name_and_others_do_not():
 def test_every_file_of_lines_is_looked_into_however_long_the_first_ones_are(tmp_path):
     (tmp_path / "d").mkdir()
     for name in ("a", "b", "c"):
-        (tmp_path / f"d/{name}.jsonl").write_text("".join(f'{{"{name}": "text {i}"}}\n' for i in range(500)))
+        (tmp_path / f"d/{name}.jsonl").write_text(
+            "".join(f'{{"{name}": "text {i}"}}\n' for i in range(500))
+        )
     found = draft(tmp_path / "d")
     assert sorted(parse_schema(found.text).fields) == ["a", "b", "c"]
     assert found.samples <= 200
@@ -367,7 +434,10 @@ def test_every_file_of_lines_is_looked_into_however_long_the_first_ones_are(tmp_
     ("names", "files"),
     [
         (["A.NPY", "B.NPY", "c.npy"], ("*.NPY", "c.npy")),  # of two endings: none is left out
-        (["train/train/x.npy", "train/test/x.npy", "val/test/x.npy"], ("{split}/{folder2}/{id}.npy",)),
+        (
+            ["train/train/x.npy", "train/test/x.npy", "val/test/x.npy"],
+            ("{split}/{folder2}/{id}.npy",),
+        ),
         (["train/val.npy", "val/train.npy", "val/val.npy"], ("{split}/{id}.npy",)),
     ],
 )
@@ -386,10 +456,16 @@ def test_a_pattern_fits_every_file_that_it_was_made_for(tmp_path, names, files):
 @pytest.mark.parametrize(
     "values",
     [
-        [-1e308, 1e308], [0.0, 5e-324], [-5e-324, 5e-324], [1e-310, 3e-310], [0.0, 1.75e308], [-1.75e308, 0.0],
-        [1.7e308, 1.75e308], [5e-309 + 5e-324, 5.5e-308 + 5e-324],
+        [-1e308, 1e308],
+        [0.0, 5e-324],
+        [-5e-324, 5e-324],
+        [1e-310, 3e-310],
+        [0.0, 1.75e308],
+        [-1.75e308, 0.0],
+        [1.7e308, 1.75e308],
+        [5e-309 + 5e-324, 5.5e-308 + 5e-324],
     ],
-)  # fmt: skip
+)
 def test_the_range_of_the_largest_and_smallest_numbers_holds_them(tmp_path, values):
     for i in range(3):
         np.savez(tmp_path / f"{i}.npz", x=np.array(values))
@@ -413,7 +489,9 @@ def test_what_nan_becomes_as_a_whole_number_is_no_mark(tmp_path, role, many, odd
     (tmp_path / "d").mkdir()
     for i in range(6):
         labels = np.arange(-1, many, dtype=np.float64 if isinstance(odd, float) else np.int64)
-        np.savez(tmp_path / f"d/{i}.npz", **{role: np.append(labels[i:], odd) if i == 5 else labels[i:]})
+        np.savez(
+            tmp_path / f"d/{i}.npz", **{role: np.append(labels[i:], odd) if i == 5 else labels[i:]}
+        )
     text = draft(tmp_path / "d").text
     assert parse_schema(text).fields[role].ignore == (-1,)
     assert f"; {odd:.3g} is no label" in text
@@ -427,8 +505,11 @@ def test_a_column_with_what_is_no_label_has_no_classes(tmp_path):
         np.save(tmp_path / "rooms" / f"{i}.npy", array)
     fields = parse_schema(draft(tmp_path / "rooms").text).fields
     assert {name: spec.role for name, spec in fields.items()} == {
-        "array": None, "array.xyz": "points", "array.rgb": "color", "array.column6": None,
-    }  # fmt: skip
+        "array": None,
+        "array.xyz": "points",
+        "array.rgb": "color",
+        "array.column6": None,
+    }
 
 
 def test_sizes_that_are_far_apart_are_said_to_be(tmp_path):
@@ -445,11 +526,15 @@ def lines(folder, count=10_000):
     score, words = rng.normal(size=count), rng.integers(1, 900, count)
     rows = (
         {
-            "id": i, "made": 1.6e9 + 0.5 * i, "label": i * 10 // count, "score": float(score[i]),
-            "words": int(words[i]), "turn": "left" if i % 2 else i,
+            "id": i,
+            "made": 1.6e9 + 0.5 * i,
+            "label": i * 10 // count,
+            "score": float(score[i]),
+            "words": int(words[i]),
+            "turn": "left" if i % 2 else i,
         }
         for i in range(count)
-    )  # fmt: skip
+    )
     (folder / "train.jsonl").write_bytes(b"\n".join(map(orjson.dumps, rows)))
 
 
@@ -459,17 +544,27 @@ def test_a_draft_of_a_few_lines_of_many_fits_all_of_them(tmp_path, monkeypatch):
     drafted = draft(tmp_path / "d")
     schema = parse_schema(drafted.text)
     assert drafted.samples == 200
-    assert (schema.fields["id"].role, schema.fields["id"].range) == ("id", None)  # the next sample has a larger one
+    assert (schema.fields["id"].role, schema.fields["id"].range) == (
+        "id",
+        None,
+    )  # the next sample has a larger one
     assert schema.fields["made"].range is None
     assert "made: {shape: []}    # inferred: rises from sample to sample, measured " in drafted.text
-    assert str(schema.fields["label"].classes) == "0..9"  # sorted by it: the first thousand have one
+    assert (
+        str(schema.fields["label"].classes) == "0..9"
+    )  # sorted by it: the first thousand have one
     assert schema.fields["words"].range.low == 0  # none is below, and all are above
     assert schema.fields["score"].range.high < 20
     assert "turn: {}    # inferred: int64 in " in drafted.text  # a text, or a number, by turns
     told = run_scan(schema, Request(tmp_path / "d")).report.findings
     assert [(one.code, one.kind) for one in told] == [("DC126", "turn")]
     with (tmp_path / "d/train.jsonl").open("ab") as file:
-        file.write(b"\n" + orjson.dumps({"id": 10_000, "made": 2e9, "label": 3, "score": 400, "words": 3, "turn": 1}))
+        file.write(
+            b"\n"
+            + orjson.dumps(
+                {"id": 10_000, "made": 2e9, "label": 3, "score": 400, "words": 3, "turn": 1}
+            )
+        )
     told = run_scan(schema, Request(tmp_path / "d")).report.findings
     assert [one.fields for one in told if one.code == "DC224"] == [("score",)]
 
@@ -478,8 +573,12 @@ def test_the_range_of_all_samples_is_a_little_wider_and_that_of_a_few_three_time
     for name, count in (("all", 200), ("few", 201)):
         (tmp_path / name).mkdir()
         values = np.resize([-10.0, 90.0], count)
-        (tmp_path / name / "a.jsonl").write_bytes(b"\n".join(orjson.dumps({"x": float(x)}) for x in values))
-    ranges = [parse_schema(draft(tmp_path / name).text).fields["x"].range for name in ("all", "few")]
+        (tmp_path / name / "a.jsonl").write_bytes(
+            b"\n".join(orjson.dumps({"x": float(x)}) for x in values)
+        )
+    ranges = [
+        parse_schema(draft(tmp_path / name).text).fields["x"].range for name in ("all", "few")
+    ]
     assert [(r.low, r.high) for r in ranges] == [(-20, 100), (-110, 190)]
 
 
@@ -489,14 +588,20 @@ def test_a_number_that_rises_from_row_to_row_has_no_range(tmp_path, count, range
     rows = ({"frame": i, "wave": math.cos(i), "equal": i // 2} for i in range(count))
     (tmp_path / "d/a.jsonl").write_bytes(b"\n".join(map(orjson.dumps, rows)))
     fields = parse_schema(draft(tmp_path / "d").text).fields
-    assert [fields[name].range is not None for name in ("frame", "wave", "equal")] == [ranged, True, True]
+    assert [fields[name].range is not None for name in ("frame", "wave", "equal")] == [
+        ranged,
+        True,
+        True,
+    ]
 
 
 def test_files_that_are_only_called_as_a_built_in_schema_wants_are_drafted(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "d").mkdir()
     for i, name in enumerate(("lift", "door", "stack")):
-        with h5py.File(tmp_path / f"d/{name}_demo.hdf5", "w") as file:  # LIBERO's name, robosuite's fields
+        with h5py.File(
+            tmp_path / f"d/{name}_demo.hdf5", "w"
+        ) as file:  # LIBERO's name, robosuite's fields
             group = file.create_group("data/demo_1")
             rng = np.random.default_rng(i)
             group["actions"] = rng.uniform(-1, 1, (40 + i, 7))
@@ -505,19 +610,28 @@ def test_files_that_are_only_called_as_a_built_in_schema_wants_are_drafted(tmp_p
     schema = parse_schema(draft(tmp_path / "d").text)
     assert schema.samples.each == "/data/demo_*"  # one in each file
     assert {name: spec.role for name, spec in schema.fields.items()} == {
-        "actions": "action", "states": None, "joint_torques": None,
-    }  # fmt: skip
+        "actions": "action",
+        "states": None,
+        "joint_torques": None,
+    }
     assert run_scan(schema, Request(tmp_path / "d")).report.findings == []
 
 
 @pytest.mark.parametrize(
     ("name", "role"),
     [
-        ("joint_pos", "joint_angle"), ("joint_vel", None), ("robot_joint_velocity", None), ("gripper_qvel", None),
-        ("joint_pos_cos", None), ("joint_torques", None), ("finger_force", None), ("joint_accel", None),
-        ("joint_level", "joint_angle"), ("wheel_joint", "joint_angle"),
+        ("joint_pos", "joint_angle"),
+        ("joint_vel", None),
+        ("robot_joint_velocity", None),
+        ("gripper_qvel", None),
+        ("joint_pos_cos", None),
+        ("joint_torques", None),
+        ("finger_force", None),
+        ("joint_accel", None),
+        ("joint_level", "joint_angle"),
+        ("wheel_joint", "joint_angle"),
     ],
-)  # fmt: skip
+)
 def test_how_fast_and_how_strong_joints_move_are_no_angles(name, role):
     seen = FieldProfile(1, {"float32": 1}, {"2": 1}, [7], [50], -1.5, 1.25, whole=False)
     assert guess(name, seen, {}, 1).spec.get("role") == role
@@ -526,17 +640,26 @@ def test_how_fast_and_how_strong_joints_move_are_no_angles(name, role):
 @pytest.mark.parametrize(("dtype", "role"), [("float64", "joint_angle"), ("int64", None)])
 def test_whole_numbers_that_name_joints_are_no_angles(dtype, role):
     """`"LeftJoints": [9, 10, 11, 12, 13, 14]` were angles in degrees that never change."""
-    assert guess("LeftJoints", FieldProfile(3, {dtype: 3}, {"1": 3}, [6], [], 9, 14), {}, 3).spec.get("role") == role
+    assert (
+        guess("LeftJoints", FieldProfile(3, {dtype: 3}, {"1": 3}, [6], [], 9, 14), {}, 3).spec.get(
+            "role"
+        )
+        == role
+    )
 
 
 @pytest.mark.parametrize(
     ("dtype", "ends", "wanted"),
     [
-        ("uint8", (3, 250), "0..255"), ("int8", (-120, 120), "-128..127"), ("uint16", (5, 100), "0..110"),
-        ("bool", (0, 1), None), ("float32", (3, 250), "0..280"), ("float32", (-50, -20), "-53..-17"),
+        ("uint8", (3, 250), "0..255"),
+        ("int8", (-120, 120), "-128..127"),
+        ("uint16", (5, 100), "0..110"),
+        ("bool", (0, 1), None),
+        ("float32", (3, 250), "0..280"),
+        ("float32", (-50, -20), "-53..-17"),
         ("float32", (-50, -1), "-55..0"),
     ],
-)  # fmt: skip
+)
 def test_a_range_ends_where_the_type_does(dtype, ends, wanted):
     seen = FieldProfile(1, {dtype: 1}, {"1": 1}, [], [50], *map(float, ends), whole=True)
     assert guess("x", seen, {}, 1).spec.get("range") == wanted
@@ -547,7 +670,11 @@ def test_elements_of_json_lists_are_samples(tmp_path, monkeypatch):
     (tmp_path / "d").mkdir()
     for name, count in (("alpaca", 90), ("identity", 9)):
         rows = [
-            {"instruction": f"Say {i} " * 20, "input": "" if i % 3 else "x " * 50, "output": f"{name} {i}"}
+            {
+                "instruction": f"Say {i} " * 20,
+                "input": "" if i % 3 else "x " * 50,
+                "output": f"{name} {i}",
+            }
             for i in range(count)
         ]
         (tmp_path / f"d/{name}.json").write_bytes(orjson.dumps(rows))
@@ -559,7 +686,10 @@ def test_elements_of_json_lists_are_samples(tmp_path, monkeypatch):
     assert "2 files, each element of which looks like a sample" in drafted.text
     report = run_scan(schema, Request(tmp_path / "d")).report
     assert report.findings == []
-    assert "input: {role: text, optional: true}    # inferred: text; empty in 66 of 99 samples" in drafted.text
+    assert (
+        "input: {role: text, optional: true}    # inferred: text; empty in 66 of 99 samples"
+        in drafted.text
+    )
     for i in range(7):  # a list of each sample: its steps, its objects
         (tmp_path / f"d/more_{i}.json").write_bytes(orjson.dumps([{"x": i}, {"x": 2}]))
     assert parse_schema(draft(tmp_path / "d").text).samples.each is None
@@ -584,21 +714,31 @@ def test_a_draft_counts_what_it_could_not_read_and_does_not_describe(tmp_path):
 
 def test_values_of_a_kind_that_is_not_read_are_named(tmp_path):
     (tmp_path / "d").mkdir()
-    pq.write_table(pa.table({"x": [0.5, 1.0], "picture": [{"bytes": b"a"}, {"bytes": b"b"}]}), tmp_path / "d/a.parquet")
+    pq.write_table(
+        pa.table({"x": [0.5, 1.0], "picture": [{"bytes": b"a"}, {"bytes": b"b"}]}),
+        tmp_path / "d/a.parquet",
+    )
     assert draft(tmp_path / "d").notes == ("of a kind that is not read: picture",)
 
 
 def test_a_nan_in_one_demo_of_a_pickled_list_costs_that_demo(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "d").mkdir()
-    demos = [{"obs": np.random.default_rng(d).normal(size=(20 + d, 4)), "task": "pick"} for d in range(25)]
+    demos = [
+        {"obs": np.random.default_rng(d).normal(size=(20 + d, 4)), "task": "pick"}
+        for d in range(25)
+    ]
     demos[7]["obs"][3, 1] = np.nan
     (tmp_path / "d/demos.pkl").write_bytes(pickle.dumps(demos))
     schema = parse_schema(draft(tmp_path / "d").text)
     assert schema.samples.each == "/*"
     run = run_scan(schema, Request(tmp_path / "d"))
     (found,) = run.report.findings
-    assert (found.code, tuple(found.fields), tuple(found.examples)) == ("DC221", ("obs",), ("demos.pkl:/07",))
+    assert (found.code, tuple(found.fields), tuple(found.examples)) == (
+        "DC221",
+        ("obs",),
+        ("demos.pkl:/07",),
+    )
     assert (int(run.valid.sum()), len(run.valid)) == (24, 25)
 
 
@@ -619,8 +759,8 @@ def test_a_lerobot_dataset_with_more_videos_than_tables_is_extended(tmp_path):
         path.write_bytes(b"frames")
     found = draft(folder)
     assert (
-        "extends: lerobot    # inferred: 4 files of its layout; datacheck scan DATA --schema lerobot works"
-        in found.text
+        "extends: lerobot    # inferred: 4 files of its layout; datacheck scan DATA --schema "
+        "lerobot works" in found.text
     )
     assert parse_schema(found.text).fields.keys() == load_schema("lerobot").fields.keys()
     assert any("12 .mp4 files" in note for note in found.notes)
@@ -663,7 +803,9 @@ def test_a_draft_that_extends_says_what_differs(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("actions", "names"), [("actions", ("force",)), ("controls", ROBOMIMIC)])
-def test_demos_that_only_have_groups_like_those_of_a_built_in_schema_are_drafted(tmp_path, actions, names):
+def test_demos_that_only_have_groups_like_those_of_a_built_in_schema_are_drafted(
+    tmp_path, actions, names
+):
     robomimic(tmp_path / "d/lift.h5", actions, names)
     text = draft(tmp_path / "d").text
     assert "extends" not in text
@@ -677,7 +819,9 @@ def test_a_field_that_no_sample_holds_is_optional_in_a_draft_that_extends(tmp_pa
             file["observations/qpos"] = np.random.default_rng(i).normal(size=(200, 14))
     text = draft(tmp_path / "d").text
     assert "extends: aloha" in text
-    assert "  action: {optional: true}    # inferred: in none of 3 samples that were looked at" in text
+    assert (
+        "  action: {optional: true}    # inferred: in none of 3 samples that were looked at" in text
+    )
 
 
 def _pictures(folder, count, side=32):
@@ -723,11 +867,15 @@ def test_a_draft_of_lines_counts_what_it_leaves_out(tmp_path):
         texts = [orjson.dumps({"q": f"what is {i} of {name}?"}) + b"\n" for i in range(20)]
         (tmp_path / f"{name}.jsonl").write_bytes(b"".join(texts))
     assert "rules" not in draft(tmp_path).text
-    pq.write_table(pa.table({"x": np.random.default_rng(0).normal(size=2000)}), tmp_path / "more.parquet")
+    pq.write_table(
+        pa.table({"x": np.random.default_rng(0).normal(size=2000)}), tmp_path / "more.parquet"
+    )
     assert parse_schema(draft(tmp_path).text).rules["DC113"].model_extra == {"left_out": True}
 
 
-@pytest.mark.parametrize(("holes", "samples", "marks"), [(30, 1, False), (100, 1, True), (1, 8, True)])
+@pytest.mark.parametrize(
+    ("holes", "samples", "marks"), [(30, 1, False), (100, 1, True), (1, 8, True)]
+)
 def test_few_nan_of_one_sample_are_no_mark(tmp_path, holes, samples, marks):
     for i in range(samples):
         values = np.random.default_rng(i).uniform(size=(100, 10))
@@ -763,7 +911,9 @@ def test_the_one_group_of_each_file_is_the_sample_whatever_it_is_called(tmp_path
 def test_tables_of_several_kinds_are_not_rows_of_one(tmp_path):
     for n in range(2):
         for name in ("poses", "boxes", "cameras"):
-            columns = {f"{name}_{c}": np.arange(50.0) for c in "xy"} | {f"{name}_id": [f"{n}{i}" for i in range(50)]}
+            columns = {f"{name}_{c}": np.arange(50.0) for c in "xy"} | {
+                f"{name}_id": [f"{n}{i}" for i in range(50)]
+            }
             pq.write_table(pa.table(columns), tmp_path / f"{name}{n}.parquet")
     schema = parse_schema(draft(tmp_path).text)
     assert schema.samples.each is None
@@ -776,25 +926,44 @@ def test_shards_behind_whose_ending_a_number_stands_have_one_pattern(tmp_path):
         for n in range(3):
             (tmp_path / f"bridge-{split}.tfrecord-0000{n}-of-00003").write_bytes(data)
     schema = parse_schema(draft(tmp_path).text)
-    assert (schema.samples.files, schema.samples.each) == (("{id}-{split}.tfrecord-{shard}",), "key")
+    assert (schema.samples.files, schema.samples.each) == (
+        ("{id}-{split}.tfrecord-{shard}",),
+        "key",
+    )
     work = plan_work(schema, list_files(tmp_path, {}, None))
     assert sorted(item.split for item in work.items) == ["train"] * 3 + ["val"] * 3
 
 
-@pytest.mark.parametrize(("stated", "told"), [(None, {}), ("2", {}), ("3", {"val": 2}), ("none", {})])
-def test_records_are_counted_against_what_tensorflow_datasets_states(tmp_path, monkeypatch, stated, told):
+@pytest.mark.parametrize(
+    ("stated", "told"), [(None, {}), ("2", {}), ("3", {"val": 2}), ("none", {})]
+)
+def test_records_are_counted_against_what_tensorflow_datasets_states(
+    tmp_path, monkeypatch, stated, told
+):
     """Each shard of the corpus has two records."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "d").mkdir()
     data = (CORPUS / "tfrecord/y_rlds.tfrecord-00000-of-00001").read_bytes()
-    for name in ("train.tfrecord-00000-of-00001", "val.tfrecord-00000-of-00002", "val.tfrecord-00001-of-00002"):
+    for name in (
+        "train.tfrecord-00000-of-00001",
+        "val.tfrecord-00000-of-00002",
+        "val.tfrecord-00001-of-00002",
+    ):
         (tmp_path / f"d/bridge-{name}").write_bytes(data)
-    splits = [{"name": "train", "shardLengths": ["2"]}, {"name": "val", "shardLengths": ["2", stated]}, "x"]
+    splits = [
+        {"name": "train", "shardLengths": ["2"]},
+        {"name": "val", "shardLengths": ["2", stated]},
+        "x",
+    ]
     if stated is not None:
         (tmp_path / "d/dataset_info.json").write_bytes(orjson.dumps({"splits": splits}))
     schema = parse_schema(draft(tmp_path / "d").text)
     assert schema.attrs == ({} if stated is None else {"shardLengths": "samples"})
-    found = [one for one in run_scan(schema, Request(tmp_path / "d")).report.findings if one.code == "DC111"]
+    found = [
+        one
+        for one in run_scan(schema, Request(tmp_path / "d")).report.findings
+        if one.code == "DC111"
+    ]
     assert {one.split: one.failed for one in found} == told
     assert all("states shardLengths: 3 where there are 2" in one.message for one in found)
 
@@ -809,14 +978,18 @@ def test_many_rows_of_one_time_are_no_clock(tmp_path, each, rising):
 def test_bytes_of_no_known_type_are_no_read_data(tmp_path, monkeypatch):
     for n in range(10):
         (tmp_path / "d").mkdir(exist_ok=True)
-        np.random.default_rng(n).integers(0, 256, 4001).astype(np.uint8).tofile(tmp_path / f"d/r{n}.bin")
+        np.random.default_rng(n).integers(0, 256, 4001).astype(np.uint8).tofile(
+            tmp_path / f"d/r{n}.bin"
+        )
     monkeypatch.chdir(tmp_path)
     for schema in (parse_schema(draft(tmp_path / "d").text), load_schema("files")):
         (finding,) = run_scan(schema, Request(tmp_path / "d")).report.findings
         assert finding.code == "DC113"
         assert ".bin of a type that nothing says (10 files, all" in finding.message
     (tmp_path / "clouds").mkdir()
-    np.random.default_rng(0).normal(size=(1000, 4)).astype(np.float32).tofile(tmp_path / "clouds/0.bin")
+    np.random.default_rng(0).normal(size=(1000, 4)).astype(np.float32).tofile(
+        tmp_path / "clouds/0.bin"
+    )
     assert run_scan(load_schema("files"), Request(tmp_path / "clouds")).report.findings == []
 
 
@@ -824,7 +997,12 @@ def test_of_very_many_names_a_draft_holds_no_more_than_it_needs(tmp_path, monkey
     monkeypatch.setattr("datacheck.infer.profile._MOST_SEEN", 3)
     np.savez(tmp_path / "1.npz", **{f"a{n}": np.zeros((4, 3)) for n in range(9)})
     items = [item.as_dict() for item in plan_work(load_schema("files"), list_files(tmp_path)).items]
-    task = {"schema": load_schema("files").as_dict(), "root": str(tmp_path), "items": items, "most": 9}
+    task = {
+        "schema": load_schema("files").as_dict(),
+        "root": str(tmp_path),
+        "items": items,
+        "most": 9,
+    }
     assert sorted(look(task, lambda _: None)["fields"]) == ["a0", "a1", "a2"]
 
 
@@ -844,8 +1022,14 @@ def test_records_in_json_lists_and_lines_are_samples_and_other_documents_are_not
     assert "not described: 2 .json files" in drafted.notes
     assert len(run_scan(schema, Request(folder)).table) == 69
     (folder / "broken.json").write_bytes(b"<html>gone</html>")  # it may be one of them
-    assert parse_schema(draft(folder).text).samples.files == ("alpaca.json", "broken.json", "more.jsonl")
-    (folder / "large.json").write_bytes(orjson.dumps({"text": "x" * 100_000}))  # now the lists are not the data
+    assert parse_schema(draft(folder).text).samples.files == (
+        "alpaca.json",
+        "broken.json",
+        "more.jsonl",
+    )
+    (folder / "large.json").write_bytes(
+        orjson.dumps({"text": "x" * 100_000})
+    )  # now the lists are not the data
     assert parse_schema(draft(folder).text).samples.files == ("more.jsonl",)
 
 
@@ -856,7 +1040,9 @@ def test_a_list_of_other_records_that_is_small_beside_the_rest_is_no_part_of_the
         (tmp_path / f"dialogues_{i}.json").write_bytes(orjson.dumps(rows))
     services = [{"service": f"s{n}", "slots": "place"} for n in range(25)]
     (tmp_path / "schema.json").write_bytes(orjson.dumps(services))
-    assert (tmp_path / "schema.json").stat().st_size * 100 > (tmp_path / "dialogues_0.json").stat().st_size
+    assert (tmp_path / "schema.json").stat().st_size * 100 > (
+        tmp_path / "dialogues_0.json"
+    ).stat().st_size
     files = parse_schema(draft(tmp_path).text).samples.files
     assert files == tuple(f"dialogues_{i}.json" for i in range(4))
 
@@ -879,7 +1065,10 @@ def test_files_that_are_called_as_those_of_a_layout_and_hold_other_groups_are_dr
 def test_rows_of_numbers_that_nearly_all_have_one_length_are_of_that_length(tmp_path):
     (tmp_path / "d").mkdir()
     for i in range(60):
-        np.save(tmp_path / f"d/{i:02}.npy", np.random.default_rng(i).normal(size=21 if i in {7, 30, 31} else 50))
+        np.save(
+            tmp_path / f"d/{i:02}.npy",
+            np.random.default_rng(i).normal(size=21 if i in {7, 30, 31} else 50),
+        )
     text = draft(tmp_path / "d").text
     assert "array: {shape: [50]," in text
     assert "of another length in 3 of 40 samples" in text  # as many files are looked into
@@ -937,12 +1126,16 @@ def test_a_column_of_dates_is_drafted_as_time(in_tmp):
     (in_tmp / "data").mkdir()
     for i in range(6):
         days = np.datetime64(f"201{i}-01-01") + np.arange(40)
-        rows = "".join(f"{day} 00:00:00,{n * 0.37 + i:.2f},{n % 7}\n" for n, day in enumerate(days.tolist()))
+        rows = "".join(
+            f"{day} 00:00:00,{n * 0.37 + i:.2f},{n % 7}\n" for n, day in enumerate(days.tolist())
+        )
         (in_tmp / f"data/{i}.csv").write_text("date,candidate,update\n" + rows)
     schema = parse_schema(draft(in_tmp / "data").text)
     assert {n for n, s in schema.fields.items() if s.role == "timestamp"} == {"date"}
     lines = (in_tmp / "data/3.csv").read_text().split("\n")
     (in_tmp / "data/3.csv").write_text("\n".join([lines[0], *lines[21:41], *lines[1:21]]) + "\n")
-    assert [f.code for f in run_scan(schema, Request(in_tmp / "data")).report.findings if f.severity == "error"] == [
-        "DC502"
-    ]
+    assert [
+        f.code
+        for f in run_scan(schema, Request(in_tmp / "data")).report.findings
+        if f.severity == "error"
+    ] == ["DC502"]

@@ -10,7 +10,10 @@ from datacheck.sources import Work
 def test_each_sample_that_is_not_there_takes_little_memory():
     """100,000 lines of a list that named no file took 5 kB each: a table of one row."""
     names = [f"train/{i:06d}.npy" for i in range(5000)]
-    notes = [Note("DC105", name, f"{name} is gone", missing=True, split=f"s{i % 2}") for i, name in enumerate(names)]
+    notes = [
+        Note("DC105", name, f"{name} is gone", missing=True, split=f"s{i % 2}")
+        for i, name in enumerate(names)
+    ]
     notes.append(Note("DC107", "a.tmp", "left over"))
     tracemalloc.start()
     table = _missing(Work([], notes))

@@ -55,7 +55,9 @@ def test_bytes_of_a_file_without_a_header_are_of_an_unknown_type(tmp_path):
     """As float32 they were a cloud of coordinates about 1e-42."""
     (tmp_path / "d").mkdir()
     for i in range(3):
-        np.random.default_rng(i).integers(0, 20, 4000).astype(np.uint8).tofile(tmp_path / f"d/{i}.bin")
+        np.random.default_rng(i).integers(0, 20, 4000).astype(np.uint8).tofile(
+            tmp_path / f"d/{i}.bin"
+        )
     text = draft(tmp_path / "d").text
     (spec,) = parse_schema(text).fields.values()
     assert (spec.role, spec.dtype, spec.shape) == (None, None, ("N",))
@@ -83,35 +85,49 @@ def test_labels_that_are_cut_off_in_one_scene_share_the_axis_of_its_points(tmp_p
 def test_lengths_of_few_samples_may_differ_where_the_others_are_equal_by_no_chance():
     def names(one, two):
         seen = {
-            name: FieldProfile(lengths=list(of), ndims={"1": 1}, item=[]) for name, of in {"a": one, "b": two}.items()
+            name: FieldProfile(lengths=list(of), ndims={"1": 1}, item=[])
+            for name, of in {"a": one, "b": two}.items()
         }
         return name_axes(seen, episodes=False)
 
     assert names(LENGTHS, LENGTHS) == {"a": ("P", 0), "b": ("P", 0)}
     assert names(LENGTHS, [*LENGTHS[:16], 1, 2, 3, 4]) == {"a": ("P", 0), "b": ("P", 4)}
-    assert names(LENGTHS, [*LENGTHS[:15], 1, 2, 3, 4, 5]) == {"a": ("P", 0), "b": ("N", 0)}  # a fourth
+    assert names(LENGTHS, [*LENGTHS[:15], 1, 2, 3, 4, 5]) == {
+        "a": ("P", 0),
+        "b": ("N", 0),
+    }  # a fourth
     assert names(LENGTHS, LENGTHS[:19]) == {"a": ("P", 0), "b": ("N", 0)}  # not of the same samples
     cut = [512] * 18  # as tokens are that are cut at a longest length
     assert names([*cut, 30, 40], [*cut, 50, 60]) == {"a": ("P", 0), "b": ("N", 0)}
 
 
 def test_there_is_a_name_for_every_axis():
-    seen = {f"{n:02}": FieldProfile(lengths=[n, 100 * n], ndims={"1": 1}, item=[]) for n in range(1, 15)}
+    seen = {
+        f"{n:02}": FieldProfile(lengths=[n, 100 * n], ndims={"1": 1}, item=[]) for n in range(1, 15)
+    }
     axes = name_axes(seen, episodes=False)
     assert len({axis.name for axis in axes.values()}) == 14
     shapes = [guess(name, one, axes, 0).spec["shape"] for name, one in seen.items()]
-    assert len({tuple(shape) for shape in shapes}) == 14  # of one name they would have to be of one length
+    assert (
+        len({tuple(shape) for shape in shapes}) == 14
+    )  # of one name they would have to be of one length
 
 
 @pytest.mark.parametrize(
     ("texts", "each"),
-    [([f"document {n}" for n in range(50)], "row"), (["open the drawer"] * 50, None), (list("ab") * 25, None)],
+    [
+        ([f"document {n}" for n in range(50)], "row"),
+        (["open the drawer"] * 50, None),
+        (list("ab") * 25, None),
+    ],
     ids=["documents", "an episode with its task", "an episode with its phases"],
 )
 def test_rows_of_a_table_with_different_texts_are_samples(tmp_path, texts, each):
     (tmp_path / "d").mkdir()
     for n in range(7):  # as a data set is that is published in shards
-        pq.write_table(pa.table({"text": texts, "score": np.arange(50.0)}), tmp_path / f"d/part-{n}.parquet")
+        pq.write_table(
+            pa.table({"text": texts, "score": np.arange(50.0)}), tmp_path / f"d/part-{n}.parquet"
+        )
     _, schema = drafted(tmp_path / "d")
     assert schema.samples.each == each
     assert schema.fields["text"].dtype == ("text" if each else "json")
@@ -128,19 +144,33 @@ def test_rows_of_a_table_of_tokens_are_samples(tmp_path):
         (tmp_path / name).mkdir()
         pq.write_table(pa.table(table), tmp_path / name / "0.parquet")
     made = {name: drafted(tmp_path / name)[1] for name in ("packed", "cut", "episode")}
-    assert {name: one.samples.each for name, one in made.items()} == {"packed": "row", "cut": "row", "episode": None}
-    assert made["packed"].fields["labels"].role is None  # the next text may hold a token above all that were met
+    assert {name: one.samples.each for name, one in made.items()} == {
+        "packed": "row",
+        "cut": "row",
+        "episode": None,
+    }
+    assert (
+        made["packed"].fields["labels"].role is None
+    )  # the next text may hold a token above all that were met
 
 
 def test_what_has_an_action_or_a_pose_at_each_step_has_an_axis_of_time(tmp_path):
     rng = np.random.default_rng(0)
     for n, steps in enumerate(LENGTHS):
-        one = {name: rng.normal(size=(steps, *item)) for name, item in {"act": (6,), "rew": ()}.items()}
+        one = {
+            name: rng.normal(size=(steps, *item)) for name, item in {"act": (6,), "rew": ()}.items()
+        }
         one["obs"] = rng.normal(size=(steps + 1, 9))
         (tmp_path / "robot").mkdir(exist_ok=True), (tmp_path / "hand").mkdir(exist_ok=True)
         np.savez(tmp_path / f"robot/{n}.npz", **one)
-        np.savez(tmp_path / f"hand/{n}.npz", joint_3d=rng.normal(size=(steps, 21, 3)), joint_2d=one["act"])
-    shapes = {name: list(spec.shape) for name, spec in drafted(tmp_path / "robot")[1].fields.items()}
+        np.savez(
+            tmp_path / f"hand/{n}.npz",
+            joint_3d=rng.normal(size=(steps, 21, 3)),
+            joint_2d=one["act"],
+        )
+    shapes = {
+        name: list(spec.shape) for name, spec in drafted(tmp_path / "robot")[1].fields.items()
+    }
     roles = {name: spec.role for name, spec in drafted(tmp_path / "robot")[1].fields.items()}
     assert roles == {"act": "action", "rew": "reward", "obs": None}
     assert shapes == {"act": ["T", 6], "rew": ["T"], "obs": ["P", 9]}
@@ -153,10 +183,15 @@ def cloud(i, *columns):
     n = 200 + i
     normal = rng.normal(size=(n, 3))
     made = {
-        "xyz": rng.uniform(-2, 3, (n, 3)), "rgb": rng.integers(0, 256, (n, 3)), "share": rng.uniform(0, 1, (n, 3)),
-        "normal": normal / np.linalg.norm(normal, axis=1)[:, None], "label": rng.integers(-1, 20, (n, 1)),
-        "instance": rng.integers(0, 9, (n, 1)), "intensity": rng.uniform(0, 1, (n, 1)), "move": rng.normal(size=(n, 3)),
-    }  # fmt: skip
+        "xyz": rng.uniform(-2, 3, (n, 3)),
+        "rgb": rng.integers(0, 256, (n, 3)),
+        "share": rng.uniform(0, 1, (n, 3)),
+        "normal": normal / np.linalg.norm(normal, axis=1)[:, None],
+        "label": rng.integers(-1, 20, (n, 1)),
+        "instance": rng.integers(0, 9, (n, 1)),
+        "intensity": rng.uniform(0, 1, (n, 1)),
+        "move": rng.normal(size=(n, 3)),
+    }
     return np.concatenate([made[name] for name in columns], axis=1).astype(np.float32)
 
 
@@ -165,8 +200,17 @@ def cloud(i, *columns):
     [
         ("rooms", ["xyz", "rgb"], {"xyz": "points", "rgb": "color"}),
         ("rooms", ["xyz", "share"], {"xyz": "points", "rgb": "color"}),
-        ("rooms", ["xyz", "rgb", "normal", "label", "instance"],
-         {"xyz": "points", "rgb": "color", "normal": "normal", "label": "class", "instance": "instance"}),
+        (
+            "rooms",
+            ["xyz", "rgb", "normal", "label", "instance"],
+            {
+                "xyz": "points",
+                "rgb": "color",
+                "normal": "normal",
+                "label": "class",
+                "instance": "instance",
+            },
+        ),
         ("rooms", ["xyz", "normal"], {"xyz": "points", "normal": "normal"}),
         ("scans", ["xyz", "intensity"], {"xyz": "points", "intensity": "value"}),
         ("rooms", ["xyz", "intensity"], {}),  # nothing says that these are points
@@ -174,19 +218,24 @@ def cloud(i, *columns):
         ("rooms", ["share", "share"], {}),  # six probabilities
         ("rooms", ["label", "label", "label", "rgb"], {}),
     ],
-)  # fmt: skip
+)
 def test_points_colours_and_labels_in_columns_keep_their_roles(tmp_path, folder, columns, roles):
     (tmp_path / folder).mkdir()
     for i in range(4):
         np.save(tmp_path / folder / f"{i}.npy", cloud(i, *columns))
     fields = parse_schema(draft(tmp_path / folder).text).fields
-    assert {name.removeprefix("array."): spec.role for name, spec in fields.items() if name != "array"} == roles
+    assert {
+        name.removeprefix("array."): spec.role for name, spec in fields.items() if name != "array"
+    } == roles
     assert fields["array"].shape[0] == "P"
     if roles:
         size = fields["array.xyz"].size
         assert size.low <= 8.66 / 2 <= 2 * 8.66 <= size.high + 0.5  # boxes of nearly 5 * sqrt(3)
     if "label" in roles:
-        assert (fields["array.label"].ignore, str(fields["array.label"].classes)) == ((-1,), "0..19")
+        assert (fields["array.label"].ignore, str(fields["array.label"].classes)) == (
+            (-1,),
+            "0..19",
+        )
 
 
 @pytest.mark.parametrize(("dtype", "role"), [("float32", "transform"), ("uint8", None)])
@@ -197,11 +246,14 @@ def test_four_rows_of_four_bytes_are_no_transform(dtype, role):
 
 
 def bvh(rng, frames):
-    turned = "\n".join(" ".join(f"{value:.3f}" for value in row) for row in rng.uniform(-179, 179, (frames, 6)))
+    turned = "\n".join(
+        " ".join(f"{value:.3f}" for value in row) for row in rng.uniform(-179, 179, (frames, 6))
+    )
     return (
         "HIERARCHY\nROOT Hips\n{\nOFFSET 0 0 0\n"
         "CHANNELS 6 Xposition Yposition Zposition Zrotation Xrotation Yrotation\n"
-        f"End Site\n{{\nOFFSET 0 1 0\n}}\n}}\nMOTION\nFrames: {frames}\nFrame Time: 0.01\n{turned}\n"
+        f"End Site\n{{\nOFFSET 0 1 0\n}}\n}}\nMOTION\nFrames: {frames}\nFrame Time: "
+        f"0.01\n{turned}\n"
     )
 
 
@@ -210,8 +262,16 @@ def test_motion_capture_is_frames_of_degrees_and_its_frame_time_is_no_clock(tmp_
     for n, frames in enumerate(LENGTHS):
         (tmp_path / f"{n}.bvh").write_text(bvh(rng, frames))
     text, schema = drafted(tmp_path)
-    shapes = {name: list(schema.fields[name].shape) for name in ("positions", "rotations", "frame_time", "offsets")}
-    assert shapes == {"positions": ["T", 3], "rotations": ["T", 3], "frame_time": [], "offsets": [1, 3]}
+    shapes = {
+        name: list(schema.fields[name].shape)
+        for name in ("positions", "rotations", "frame_time", "offsets")
+    }
+    assert shapes == {
+        "positions": ["T", 3],
+        "rotations": ["T", 3],
+        "frame_time": [],
+        "offsets": [1, 3],
+    }
     assert (schema.fields["rotations"].unit, schema.fields["rotations"].role) == ("deg", None)
     assert schema.fields["frame_time"].role is None
     assert "unit from name and values" in text
@@ -220,13 +280,19 @@ def test_motion_capture_is_frames_of_degrees_and_its_frame_time_is_no_clock(tmp_
 @pytest.mark.parametrize(
     ("name", "values", "unit"),
     [
-        ("angles", [-170.5, 90], "deg"), ("euler_angle", [0, 359.5], "deg"), ("angles", [-3.1, 3.1], None),
-        ("triangle_area", [0, 90.5], None), ("angle_vel", [-90.5, 90], None), ("rotation", [0, 5000.5], None),
+        ("angles", [-170.5, 90], "deg"),
+        ("euler_angle", [0, 359.5], "deg"),
+        ("angles", [-3.1, 3.1], None),
+        ("triangle_area", [0, 90.5], None),
+        ("angle_vel", [-90.5, 90], None),
+        ("rotation", [0, 5000.5], None),
         ("rotation", [0, 90], None),
     ],
-)  # fmt: skip
+)
 def test_angles_beyond_a_turn_in_radians_are_degrees(name, values, unit):
-    seen = FieldProfile(samples=9, dtypes={"float64": 9}, ndims={"2": 9}, item=[66], low=values[0], high=values[1])
+    seen = FieldProfile(
+        samples=9, dtypes={"float64": 9}, ndims={"2": 9}, item=[66], low=values[0], high=values[1]
+    )
     seen.whole = all(float(value).is_integer() for value in values)
     assert guess(name, seen, {}, 9).spec.get("unit") == unit
 
@@ -239,8 +305,9 @@ def test_a_folder_of_sound_is_samples_and_their_rate(tmp_path):
             file.writeframes(rng.integers(-3000, 3000, count, dtype=np.int16).tobytes())
     schema = drafted(tmp_path)[1]
     assert {name: (spec.role, len(spec.shape)) for name, spec in schema.fields.items()} == {
-        "rate": (None, 0), "samples": (None, 1),
-    }  # fmt: skip
+        "rate": (None, 0),
+        "samples": (None, 1),
+    }
     assert schema.fields["samples"].range is None  # a louder recording is no fault
 
 
@@ -255,23 +322,38 @@ def test_messages_of_sharegpt_and_preferences_are_chats(tmp_path):
         return {"from": name, "value": text}
 
     rows = [
-        {"conversations": [message("human", f"Question {i}?"), message("gpt", f"Answer {i}.")],
-         "chosen": message("gpt", f"Good {i}."), "rejected": message("gpt", f"Bad {i}."),
-         "response_chosen": f"Yes {i}", "response_rejected": f"No {i}", "edges": [message("a", "b"), message("b", "c")]}
+        {
+            "conversations": [message("human", f"Question {i}?"), message("gpt", f"Answer {i}.")],
+            "chosen": message("gpt", f"Good {i}."),
+            "rejected": message("gpt", f"Bad {i}."),
+            "response_chosen": f"Yes {i}",
+            "response_rejected": f"No {i}",
+            "edges": [message("a", "b"), message("b", "c")],
+        }
         for i in range(30)
-    ]  # fmt: skip
+    ]
     fields = records(tmp_path / "d", rows)
-    told = {name: (spec.role, spec.dtype, spec.train_on, spec.preferred_over) for name, spec in fields.items()}
+    told = {
+        name: (spec.role, spec.dtype, spec.train_on, spec.preferred_over)
+        for name, spec in fields.items()
+    }
     assert told == {
-        "conversations": ("chat", None, "gpt", None), "chosen": ("chat", None, "gpt", "rejected"),
-        "rejected": ("chat", None, "gpt", None), "response_chosen": ("text", None, None, "response_rejected"),
-        "response_rejected": ("text", None, None, None), "edges": (None, "json", None, None),
-    }  # fmt: skip
+        "conversations": ("chat", None, "gpt", None),
+        "chosen": ("chat", None, "gpt", "rejected"),
+        "rejected": ("chat", None, "gpt", None),
+        "response_chosen": ("text", None, None, "response_rejected"),
+        "response_rejected": ("text", None, None, None),
+        "edges": (None, "json", None, None),
+    }
 
 
 @pytest.mark.parametrize(
     ("speakers", "role", "train_on"),
-    [(("USER", "SYSTEM"), "chat", "SYSTEM"), (("user", "agent"), "chat", "agent"), (("Romeo", "Juliet"), None, None)],
+    [
+        (("USER", "SYSTEM"), "chat", "SYSTEM"),
+        (("user", "agent"), "chat", "agent"),
+        (("Romeo", "Juliet"), None, None),
+    ],
 )
 def test_dialogues_of_a_user_are_chats_and_plays_are_none(tmp_path, speakers, role, train_on):
     turns = [{"speaker": name, "utterance": f"{name} says something."} for name in speakers]
@@ -281,7 +363,10 @@ def test_dialogues_of_a_user_are_chats_and_plays_are_none(tmp_path, speakers, ro
 
 def test_the_speaker_of_most_chats_answers_whichever_comes_first(tmp_path):
     def chat(name, i):
-        return [{"from": "human", "value": f"Question {i}?"}, {"from": name, "value": f"Answer {i}."}]
+        return [
+            {"from": "human", "value": f"Question {i}?"},
+            {"from": name, "value": f"Answer {i}."},
+        ]
 
     rows = [{"conversations": chat("model" if i else "gpt", i)} for i in range(30)]
     for order in (rows, rows[::-1]):
@@ -290,44 +375,73 @@ def test_the_speaker_of_most_chats_answers_whichever_comes_first(tmp_path):
 
 @pytest.mark.parametrize("names", [("km", "model", "m"), ("gpt", "chatgpt"), ("ann", "bob", "bot")])
 def test_messages_of_which_many_have_no_answer_are_no_chats(tmp_path, names):
-    said = [{"from": names[i % len(names)], "to": "mi", "value": f"{i} and some more"} for i in range(60)]
+    said = [
+        {"from": names[i % len(names)], "to": "mi", "value": f"{i} and some more"}
+        for i in range(60)
+    ]
     assert records(tmp_path / "d", [{"x": one} for one in said])["x"].role is None
     assert records(tmp_path / "d", [{"x": [one, one]} for one in said])["x"].role is None
 
 
 def test_what_stands_beside_a_chosen_answer_is_no_preference(tmp_path):
     rows = [
-        {"chosen": f"Good {i}", "rejected": f"Bad {i}", "chosen-model": f"m{i % 3}", "rejected-model": f"m{i % 2}",
-         "chosen_prompt": "a prompt of both " * 9, "rejected_prompt": "a prompt of both " * 9}
+        {
+            "chosen": f"Good {i}",
+            "rejected": f"Bad {i}",
+            "chosen-model": f"m{i % 3}",
+            "rejected-model": f"m{i % 2}",
+            "chosen_prompt": "a prompt of both " * 9,
+            "rejected_prompt": "a prompt of both " * 9,
+        }
         for i in range(30)
-    ]  # fmt: skip
+    ]
     fields = records(tmp_path / "d", rows)
-    assert {name: spec.preferred_over for name, spec in fields.items() if spec.preferred_over} == {"chosen": "rejected"}
+    assert {name: spec.preferred_over for name, spec in fields.items() if spec.preferred_over} == {
+        "chosen": "rejected"
+    }
 
 
 def test_numbers_and_names_of_rows_are_ids_and_labels_are_none(tmp_path):
     rows = [
-        {"id": f"a-{i}", "idx": (i * 37) % 100, "__index_level_0__": 7000 - i, "sample_id": i, "index": i % 2,
-         "class_id": i % 50, "text": f"This is sentence {i} of a hundred."}
+        {
+            "id": f"a-{i}",
+            "idx": (i * 37) % 100,
+            "__index_level_0__": 7000 - i,
+            "sample_id": i,
+            "index": i % 2,
+            "class_id": i % 50,
+            "text": f"This is sentence {i} of a hundred.",
+        }
         for i in range(100)
-    ]  # fmt: skip
+    ]
     fields = records(tmp_path / "d", rows)
     assert {name for name, spec in fields.items() if spec.role == "id"} == {
-        "id", "idx", "__index_level_0__", "sample_id",
-    }  # fmt: skip
+        "id",
+        "idx",
+        "__index_level_0__",
+        "sample_id",
+    }
 
 
 @pytest.mark.parametrize("digest", ["", "-6f1a2b3c4d5e6f70"])
-def test_rows_of_the_test_split_that_train_repeats_are_named_whatever_their_index(tmp_path, monkeypatch, digest):
+def test_rows_of_the_test_split_that_train_repeats_are_named_whatever_their_index(
+    tmp_path, monkeypatch, digest
+):
     """As Hugging Face publishes tables: the numbers of rows made equal rows unequal, and no split was known."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "d").mkdir()
     texts = [f"This is sentence {i} of the terms of service." for i in range(300)]
-    parts = {"train-00000-of-00002": texts[:100], "train-00001-of-00002": texts[100:200] + texts[210:217]}
+    parts = {
+        "train-00000-of-00002": texts[:100],
+        "train-00001-of-00002": texts[100:200] + texts[210:217],
+    }
     parts |= {"test-00000-of-00001": texts[200:250], "validation-00000-of-00001": texts[250:]}
     for number, (name, rows) in enumerate(parts.items()):
         index = np.random.default_rng(number).permutation(1000)[: len(rows)]
-        pq.write_table(pa.table({"text": rows, "__index_level_0__": index}), tmp_path / f"d/{name}{digest}.parquet")
+        pq.write_table(
+            pa.table({"text": rows, "__index_level_0__": index}),
+            tmp_path / f"d/{name}{digest}.parquet",
+        )
     _, schema = drafted(tmp_path / "d")
     assert schema.samples.files == ("{split}-{shard}-of-{shards}.parquet",)
     report = run_scan(schema, Request(tmp_path / "d")).report

@@ -41,7 +41,9 @@ def listing(*entries):
 def past(*entries, files=None, key="k"):
     paths = [e.path for e in entries]
     items = files or {(p, ""): [p] for p in paths}
-    table = make_table(sorted({path for path, _ in items}), x__max=[1.0] * len({path for path, _ in items}))
+    table = make_table(
+        sorted({path for path, _ in items}), x__max=[1.0] * len({path for path, _ in items})
+    )
     return PreviousRun(listing(*entries), key, Slots.of(items), table)
 
 
@@ -116,7 +118,12 @@ def test_changed_content_is_noted_with_the_split_of_its_item():
 
 
 def test_a_change_that_an_interrupted_scan_has_read_is_still_a_change():
-    last = past(entry("a", digest="1"), entry("b", digest="2"), entry("c", digest="3"), entry("gone", digest="4"))
+    last = past(
+        entry("a", digest="1"),
+        entry("b", digest="2"),
+        entry("c", digest="3"),
+        entry("gone", digest="4"),
+    )
     new = listing(entry("a", digest="1"), entry("b", digest="9"), entry("c"))
     rest = previous_runs.changed_only(last, new)
     assert [e.path for e in rest.listing.entries] == ["b", "c"]
@@ -128,11 +135,16 @@ def measured_key(schema):
 
 
 def test_thresholds_are_not_part_of_what_was_measured():
-    fields = {"x": {"role": "points", "shape": ["P", 3], "unit": "m", "size": "0.1..1", "range": "-1..1"}}
+    fields = {
+        "x": {"role": "points", "shape": ["P", 3], "unit": "m", "size": "0.1..1", "range": "-1..1"}
+    }
     key = measured_key(make_schema(fields))
     wider = {"x": fields["x"] | {"size": "0.1..5", "range": "-9..9"}}
     assert measured_key(make_schema(wider)) == key
-    assert measured_key(make_schema(fields, rules={"DC221": {"severity": "warning", "allow": 0.5}})) == key
+    assert (
+        measured_key(make_schema(fields, rules={"DC221": {"severity": "warning", "allow": 0.5}}))
+        == key
+    )
     assert measured_key(make_schema(fields, name="renamed")) == key
 
 
@@ -161,7 +173,7 @@ def test_a_new_version_of_a_measurement_is_another_measurement():
     assert previous_runs.measured_key(schema, [one]) != previous_runs.measured_key(schema, [two])
 
 
-# ------------------------------------------------------------------------------------------------ places
+# ------------------------------------------------------------------------------------------- places
 
 
 def place(root, output=None, schema=None, only=None):
@@ -172,16 +184,20 @@ def test_runs_of_other_data_or_schemas_have_other_places(in_tmp):
     (in_tmp / "a").mkdir()
     (in_tmp / "b").mkdir()
     slots = {
-        place(in_tmp / "a").slot, place(in_tmp / "b").slot, place(in_tmp / "a", only="f").slot,
+        place(in_tmp / "a").slot,
+        place(in_tmp / "b").slot,
+        place(in_tmp / "a", only="f").slot,
         place(in_tmp / "a", schema=make_schema(name="other")).slot,
-    }  # fmt: skip
+    }
     assert len(slots) == 4
     assert place(Path("a")) == place(in_tmp / "a")
 
 
 def test_the_name_of_a_schema_cannot_leave_the_folder():
     odd = make_schema()
-    slot = run_dir.run_location(odd.model_copy(update={"name": "../../etc/x y"}), Path("/data"), None, {}, None).slot
+    slot = run_dir.run_location(
+        odd.model_copy(update={"name": "../../etc/x y"}), Path("/data"), None, {}, None
+    ).slot
     assert "/" not in slot
     assert not slot.startswith(".")
 
@@ -281,7 +297,8 @@ def test_of_two_that_replace_one_output_the_last_stays(in_tmp, monkeypatch, exch
     def take_away():
         shutil.rmtree(output, ignore_errors=True)
 
-    # what this one wants to replace is gone; then another has published; then, once more, it is gone
+    # what this one wants to replace is gone; then another has published; then, once more, it is
+    # gone
     before = [lambda: None, take_away, publish, take_away]
     monkeypatch.setattr(fsops, "SYSTEM", faster := Faster(*before, exchanges=exchanges))
     assert where.publish(staged, "") == output
@@ -291,11 +308,16 @@ def test_of_two_that_replace_one_output_the_last_stays(in_tmp, monkeypatch, exch
 
 
 def tell(folder):
-    return sorted((str(path.relative_to(folder)), path.is_file() and path.read_bytes()) for path in folder.rglob("*"))
+    return sorted(
+        (str(path.relative_to(folder)), path.is_file() and path.read_bytes())
+        for path in folder.rglob("*")
+    )
 
 
 @pytest.mark.parametrize("name", ["result.json", "schema.yaml", "samples.parquet"])
-@pytest.mark.parametrize("content", ["{}", '{"format": "datacheck.valid/1"}', "dear diary", "", None])
+@pytest.mark.parametrize(
+    "content", ["{}", '{"format": "datacheck.valid/1"}', "dear diary", "", None]
+)
 def test_an_output_folder_with_files_called_as_those_of_a_run_is_refused(in_tmp, name, content):
     (in_tmp / "data").mkdir()
     (output := in_tmp / "out").mkdir()
@@ -324,10 +346,15 @@ def test_an_output_folder_that_is_no_run_any_more_when_the_scan_ends_is_left_as_
     def write():
         (output / "diary.txt").write_text("dear diary")
 
-    monkeypatch.setattr(fsops, "SYSTEM", Faster(*([lambda: None, write] if late else [write]), exchanges=exchanges))
+    monkeypatch.setattr(
+        fsops, "SYSTEM", Faster(*([lambda: None, write] if late else [write]), exchanges=exchanges)
+    )
     with pytest.raises(UsageError, match=r"'diary\.txt', which no scan has written"):
         where.publish(staged, "")
-    assert tell(output) == [("diary.txt", b"dear diary"), ("result.json", result("before").encode())]
+    assert tell(output) == [
+        ("diary.txt", b"dear diary"),
+        ("result.json", result("before").encode()),
+    ]
 
 
 def test_an_output_folder_that_becomes_a_link_leads_nowhere(in_tmp):
@@ -344,15 +371,17 @@ def test_an_output_folder_that_becomes_a_link_leads_nowhere(in_tmp):
     assert (output.readlink(), tell(other)) == (other, before)
 
 
-# ----------------------------------------------------------------------------------------------- journal
+# ------------------------------------------------------------------------------------------ journal
 
 
 def part(path, digest="1"):
     table = make_table([path], x__max=[1.0])
     return {
-        "table": table.as_wire(), "items": [[path, "", [path]]], "entries": [list(entry(path, digest=digest))],
+        "table": table.as_wire(),
+        "items": [[path, "", [path]]],
+        "entries": [list(entry(path, digest=digest))],
         "undeclared": ["u"],
-    }  # fmt: skip
+    }
 
 
 def journal_for(in_tmp, key="k"):
@@ -388,17 +417,21 @@ def _texts(**said):
 
 
 FORGED = {
-    "names of two kinds": _with(undeclared=[1, "a"]), "a split that is a number": _with(items=[["b", 5, ["b"]]]),
-    "files that are none": _with(items=[["b", "", 7]]), "a path that is a number": _with(items=[[5, "", ["b"]]]),
+    "names of two kinds": _with(undeclared=[1, "a"]),
+    "a split that is a number": _with(items=[["b", 5, ["b"]]]),
+    "files that are none": _with(items=[["b", "", 7]]),
+    "a path that is a number": _with(items=[[5, "", ["b"]]]),
     "a size beyond 64 bits": _with(entries=[["b", 2**70, 0, 0, 0, 0, None]]),
     "a size that is text": _with(entries=[["b", "a", 0, 0, 0, 0, None]]),
     "a digest that is a number": _with(entries=[["b", 1, 0, 0, 0, 0, 5]]),
-    "a status of another length": _table(status=np.zeros(2, np.int8)), "a status that is text": _table(status="no"),
-    "no columns": _table(columns=None), "a column of another length": _table(columns={"x:max": [np.ones(2), [True]]}),
-    "keys of two kinds": _texts(keys=[[1, "b"], None]), "a number below 0": _texts(
-        keys=[["b:"], np.zeros(1, np.int32), np.array([-5])]),
+    "a status of another length": _table(status=np.zeros(2, np.int8)),
+    "a status that is text": _table(status="no"),
+    "no columns": _table(columns=None),
+    "a column of another length": _table(columns={"x:max": [np.ones(2), [True]]}),
+    "keys of two kinds": _texts(keys=[[1, "b"], None]),
+    "a number below 0": _texts(keys=[["b:"], np.zeros(1, np.int32), np.array([-5])]),
     "a text that is not there": _texts(groups=[["b"], np.array([5], np.int32)]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("forge", FORGED.values(), ids=FORGED)
@@ -464,7 +497,10 @@ def test_a_second_scan_of_the_same_data_works_in_a_folder_of_its_own(in_tmp):
             assert three.folder not in {one.folder, two.folder}
             three.clear()
             assert not three.folder.exists()
-    with journal_for(in_tmp).held(), (again := journal_for(in_tmp)).held():  # two that were killed go on
+    with (
+        journal_for(in_tmp).held(),
+        (again := journal_for(in_tmp)).held(),
+    ):  # two that were killed go on
         assert again.parts(in_tmp, make_schema()).table.keys == ["a"]
 
 
@@ -481,7 +517,9 @@ class Begins(System):
             scan()
 
 
-def test_a_scan_that_begins_while_another_clears_its_folder_keeps_all_of_its_own(in_tmp, monkeypatch):
+def test_a_scan_that_begins_while_another_clears_its_folder_keeps_all_of_its_own(
+    in_tmp, monkeypatch
+):
     other = journal_for(in_tmp)
     with contextlib.ExitStack() as held:
 
@@ -510,7 +548,8 @@ def test_where_nothing_can_be_locked_each_scan_has_a_folder(in_tmp, monkeypatch)
 
 def test_the_digest_of_a_schema_does_not_say_where_its_data_lie(tmp_path, monkeypatch):
     schema = parse_schema(
-        "datacheck: 1\nname: chats\nroots: {extra: more}\nsamples: {files: '{id}.jsonl', each: line}\n"
+        "datacheck: 1\nname: chats\nroots: {extra: more}\nsamples: {files: '{id}.jsonl', each: "
+        "line}\n"
         "tokenizer: {path: model}\n"
         "fields:\n  text: {role: text}\n  other: {file: '{extra}/{id}.npy', optional: true}\n"
     )

@@ -33,7 +33,10 @@ def write(folder, rng):
     for i in range(4):
         np.save(folder / f"labels/a{i}.npy", rng.integers(0, 5, 30))
     for split in ("train", "val"):
-        names = sorted(path.relative_to(folder / split).with_suffix("") for path in folder.glob(f"{split}/*/*.npy"))
+        names = sorted(
+            path.relative_to(folder / split).with_suffix("")
+            for path in folder.glob(f"{split}/*/*.npy")
+        )
         (folder / f"{split}.txt").write_text("".join(f"{name}\n" for name in names))
 
 
@@ -51,7 +54,9 @@ def flip(path, rng):
 EDITS = {
     "remove": lambda path, rng, other: path.unlink(),
     "swap": lambda path, rng, other: path != other and shutil.copy(path, other),
-    "copy": lambda path, rng, other: shutil.copy(path, path.with_name(f"{path.stem}x{path.suffix}")),
+    "copy": lambda path, rng, other: shutil.copy(
+        path, path.with_name(f"{path.stem}x{path.suffix}")
+    ),
     "cut": lambda path, rng, other: cut(path, rng),
     "flip": lambda path, rng, other: flip(path, rng),
     "touch": lambda path, rng, other: os.utime(path),
@@ -84,18 +89,34 @@ def said(run):
     """Everything a scan says but for what is about the run itself, and about changes since the one before."""
     report = result(run.report)
     samples = report["dataset"]["samples"]
-    assert samples["listed"] == samples["checked"] + samples["unreadable"] + samples["skipped"] == len(run.table)
+    assert (
+        samples["listed"]
+        == samples["checked"] + samples["unreadable"] + samples["skipped"]
+        == len(run.table)
+    )
     out = valid(run.report, run.table, run.codes)
     assert out["samples"] - out["valid"] == len(out["excluded"])
     findings = [f for f in report["findings"] if f["rule"] != JUDGED_AGAINST_THE_LAST]
-    rules = {code: rule for code, rule in report["rules"].items() if code != JUDGED_AGAINST_THE_LAST}
+    rules = {
+        code: rule for code, rule in report["rules"].items() if code != JUDGED_AGAINST_THE_LAST
+    }
     table = run.table
     columns = {
-        name: [v if there else None for v, there in zip(c.values.tolist(), c.present.tolist(), strict=True)]
+        name: [
+            v if there else None
+            for v, there in zip(c.values.tolist(), c.present.tolist(), strict=True)
+        ]
         for name, c in table.columns.items()
         if c.present.any()
     }
-    rows = [table.keys, table.files, table.splits, table.groups, table.status.tolist(), table.reasons]
+    rows = [
+        table.keys,
+        table.files,
+        table.splits,
+        table.groups,
+        table.status.tolist(),
+        table.reasons,
+    ]
     return report["dataset"], findings, rules, report["unchecked"], out, rows, columns
 
 
@@ -115,8 +136,12 @@ def test_a_scan_after_edits_says_what_a_scan_from_scratch_says(in_tmp, seed):
     assert kept > 20
 
 
-@pytest.mark.parametrize("change", [lambda path: path.unlink(), lambda path: path.write_text("name: another\n")])
-def test_the_schema_of_a_run_is_what_it_was_judged_by_whatever_became_of_the_last_one(in_tmp, change):
+@pytest.mark.parametrize(
+    "change", [lambda path: path.unlink(), lambda path: path.write_text("name: another\n")]
+)
+def test_the_schema_of_a_run_is_what_it_was_judged_by_whatever_became_of_the_last_one(
+    in_tmp, change
+):
     rng, schema = np.random.default_rng(0), parse_schema(LISTED)
     write(in_tmp / "data", rng)
     settle(in_tmp / "data", rng)

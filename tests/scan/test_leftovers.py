@@ -19,17 +19,38 @@ NOTE = [{"page": i} for i in range(N)]
     ("columns", "copies"),
     [
         ({"caption": CAPTION}, N - 3),
-        ({"caption": CAPTION, "label": [i % 3 for i in range(N)], "meta": NOTE}, N - 3),  # two were read, one was not
+        (
+            {"caption": CAPTION, "label": [i % 3 for i in range(N)], "meta": NOTE},
+            N - 3,
+        ),  # two were read, one was not
         ({"caption": CAPTION, "meta": NOTE}, 0),
         ({"caption": CAPTION, "label": [i % 3 for i in range(N)], "picture": PICTURE}, 0),
-        ({"caption": CAPTION, "label": [i % 3 for i in range(N)], "sound": [bytes([i]) * 40 for i in range(N)]}, 0),
-        ({"caption": CAPTION, "label": [i % 3 for i in range(N)], "pictures": [[one] for one in PICTURE]}, 0),
+        (
+            {
+                "caption": CAPTION,
+                "label": [i % 3 for i in range(N)],
+                "sound": [bytes([i]) * 40 for i in range(N)],
+            },
+            0,
+        ),
+        (
+            {
+                "caption": CAPTION,
+                "label": [i % 3 for i in range(N)],
+                "pictures": [[one] for one in PICTURE],
+            },
+            0,
+        ),
     ],
 )
-@pytest.mark.parametrize("fields", ['{"*": {}}', "{caption: {role: text}, label: {optional: true}}"])
+@pytest.mark.parametrize(
+    "fields", ['{"*": {}}', "{caption: {role: text}, label: {optional: true}}"]
+)
 def test_equal_leftovers_are_no_copies(tmp_path, columns, copies, fields):
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
-    schema = parse_schema(f"datacheck: 1\nname: x\nsamples: {{files: '*.parquet', each: row}}\nfields: {fields}\n")
+    schema = parse_schema(
+        f"datacheck: 1\nname: x\nsamples: {{files: '*.parquet', each: row}}\nfields: {fields}\n"
+    )
     item = Item("a.parquet", nbytes=(tmp_path / "a.parquet").stat().st_size)
     for level in (None, "numeric"):
         (block,) = open_source(schema, tmp_path, level=level).read(item)

@@ -54,7 +54,9 @@ def reads(in_tmp, monkeypatch):
     names = []
     real = _Hdf5.read
     monkeypatch.setattr(_Hdf5, "read", lambda self, name: names.append(name) or real(self, name))
-    here = lambda function, tasks, **options: (TaskResult(t, [worker.measure_items(t, lambda i: None)]) for t in tasks)  # noqa: E731
+    here = lambda function, tasks, **options: (  # noqa: E731
+        TaskResult(t, [worker.measure_items(t, lambda i: None)]) for t in tasks
+    )
     monkeypatch.setattr(measuring, "ordered_map", here)
     return names
 
@@ -71,7 +73,9 @@ def test_pixels_are_read_at_deep_only_and_values_not_at_structure(reads, in_tmp)
 
 @pytest.mark.parametrize("level", DEPTHS)
 def test_every_level_sees_lengths_that_differ_and_wrong_shapes(in_tmp, level):
-    write_demos(in_tmp / "a.hdf5", [(np.ones((5, 2)), 5), (np.ones((5, 2)), 4), (np.ones((5, 3)), 5)])
+    write_demos(
+        in_tmp / "a.hdf5", [(np.ones((5, 2)), 5), (np.ones((5, 2)), 4), (np.ones((5, 3)), 5)]
+    )
     run = scan(film_schema(), in_tmp, level)
     found = {f.code: [run.table.keys[int(i)][-1] for i in f.rows] for f in run.report.findings}
     assert found["DC123"] == ["1"]
@@ -110,20 +114,35 @@ def test_a_rule_deeper_than_the_level_is_skipped_and_its_measurement_not_run():
     late = make_rule("DC902", depth="deep")
     plain = make_rule("DC903", measures=(Measure("some", 1, "field", slow),))
     rules = {r.code: r for r in (deep, late, plain)}
-    said = {c.rule.code: (c.verdict and c.verdict.value, c.why) for c in choose_rules(make_schema(), rules, "numeric")}
+    said = {
+        c.rule.code: (c.verdict and c.verdict.value, c.why)
+        for c in choose_rules(make_schema(), rules, "numeric")
+    }
     skip = ("skip", "needs --level deep")
     assert said == {"DC901": skip, "DC902": skip, "DC903": (None, "")}
-    names = {level: [m.name for m in measures_of(choose_rules(make_schema(), rules, level), level)] for level in DEPTHS}
+    names = {
+        level: [m.name for m in measures_of(choose_rules(make_schema(), rules, level), level)]
+        for level in DEPTHS
+    }
     assert names == {"structure": [], "numeric": ["some"], "deep": ["slow", "some"]}
 
 
 def test_a_rule_about_pixels_alone_is_skipped_where_they_are_not_read():
-    values = make_rule("DC901", measures=(Measure("v", 1, "field", len),), applies=lambda spec: spec.role == "image")
+    values = make_rule(
+        "DC901",
+        measures=(Measure("v", 1, "field", len),),
+        applies=lambda spec: spec.role == "image",
+    )
     shapes = make_rule(
-        "DC902", measures=(Measure("s", 1, "field", len, depth="structure"),), applies=lambda s: s.role == "image"
+        "DC902",
+        measures=(Measure("s", 1, "field", len, depth="structure"),),
+        applies=lambda s: s.role == "image",
     )
     chosen = choose_rules(film_schema(), {"DC901": values, "DC902": shapes}, "numeric")
-    assert [(c.verdict and c.verdict.value, c.why) for c in chosen] == [("skip", "needs --level deep"), (None, "")]
+    assert [(c.verdict and c.verdict.value, c.why) for c in chosen] == [
+        ("skip", "needs --level deep"),
+        (None, ""),
+    ]
 
 
 def test_a_waiver_of_a_rule_that_the_level_leaves_out_is_no_error(in_tmp):
@@ -142,19 +161,24 @@ def test_the_key_of_rows_knows_the_level_where_it_changes_them():
     plain, film, open_ = make_schema(), film_schema(), make_schema({"x": {}, "*": {}})
     assert key(plain, "numeric") == key(plain, "deep") != key(plain, "structure")
     assert key(film, "numeric") != key(film, "deep")
-    assert key(open_, "numeric") != key(open_, "deep")  # what the schema does not list may be pixels
+    assert key(open_, "numeric") != key(
+        open_, "deep"
+    )  # what the schema does not list may be pixels
 
 
 def test_undeclared_arrays_that_look_like_pixels_are_named_and_not_read(reads, in_tmp):
     write_demos(in_tmp / "a.hdf5", [(np.ones((5, 2)), 5)])
     with h5py.File(in_tmp / "a.hdf5", "a") as file:
         file["data/demo_0/depth"] = np.full((5, 4, 4), np.inf, np.float32)
-    schema = make_schema({"actions": {}, "*": {}}, samples={"files": "*.hdf5", "each": "/data/demo_*"})
+    schema = make_schema(
+        {"actions": {}, "*": {}}, samples={"files": "*.hdf5", "each": "/data/demo_*"}
+    )
     run = scan(schema, in_tmp)
     assert sorted(reads) == ["data/demo_0/actions", "data/demo_0/depth"]
     assert [(f.code, f.fields) for f in run.report.findings] == [("DC221", ("*",))]
     assert any(
-        "not judged (not read, or there are too many)" in line and "rgb" in line for line in run.report.unchecked
+        "not judged (not read, or there are too many)" in line and "rgb" in line
+        for line in run.report.unchecked
     )
 
 
@@ -162,7 +186,9 @@ def shots(folder, size=(8, 6)):
     rng = np.random.default_rng(0)
     for name in "ab":
         np.save(folder / f"{name}.npy", np.arange(3.0))
-        Image.fromarray(rng.integers(0, 255, (*size, 3), dtype=np.uint8)).save(folder / f"{name}.jpg")
+        Image.fromarray(rng.integers(0, 255, (*size, 3), dtype=np.uint8)).save(
+            folder / f"{name}.jpg"
+        )
         Image.fromarray(rng.integers(0, 9999, size, dtype=np.uint16)).save(folder / f"{name}.png")
     return make_schema(
         {
@@ -190,7 +216,9 @@ def test_a_truncated_image_is_found_at_every_level(in_tmp, level, suffix):
 def test_whole_images_raise_nothing_and_their_shape_is_checked(in_tmp, level):
     schema = shots(in_tmp)
     assert not scan(schema, in_tmp, level).report.findings
-    Image.fromarray(np.random.default_rng(1).integers(0, 255, (9, 6, 3), dtype=np.uint8)).save(in_tmp / "b.jpg")
+    Image.fromarray(np.random.default_rng(1).integers(0, 255, (9, 6, 3), dtype=np.uint8)).save(
+        in_tmp / "b.jpg"
+    )
     found = [f for f in scan(schema, in_tmp, level).report.findings if f.code != "DC108"]
     assert [(f.code, f.fields, f.examples) for f in found] == [("DC122", ("rgb",), ("b.npy",))]
 
@@ -218,7 +246,9 @@ def test_columns_of_a_table_are_told_by_its_header(in_tmp):
     deep, shallow = scan(schema, in_tmp, "deep"), scan(schema, in_tmp, "structure")
     assert not shallow.report.findings
     for name in ("xyz:dims", "c:dims", "d:dims", "xyz:ndim", "c:dtype"):
-        assert shallow.table.columns[name].values.tolist() == deep.table.columns[name].values.tolist()
+        assert (
+            shallow.table.columns[name].values.tolist() == deep.table.columns[name].values.tolist()
+        )
     assert shallow.table.nbytes.tolist() == deep.table.nbytes.tolist() == [140]
 
 

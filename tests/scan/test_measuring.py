@@ -2,7 +2,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datacheck.scan.measuring import SMALL_BYTES, SMALL_ITEMS, TASK_BYTES, TASK_ITEMS, _workers, batches
+from datacheck.scan.measuring import (
+    SMALL_BYTES,
+    SMALL_ITEMS,
+    TASK_BYTES,
+    TASK_ITEMS,
+    _workers,
+    batches,
+)
 from datacheck.sources.base import Item
 
 
@@ -20,7 +27,11 @@ def test_batches_lose_nothing_keep_the_order_and_stay_small(sizes):
 
 
 def test_many_tiny_files_are_cut_by_number():
-    assert [len(group) for group in batches(items([1] * (2 * TASK_ITEMS + 3)))] == [TASK_ITEMS, TASK_ITEMS, 3]
+    assert [len(group) for group in batches(items([1] * (2 * TASK_ITEMS + 3)))] == [
+        TASK_ITEMS,
+        TASK_ITEMS,
+        3,
+    ]
 
 
 @pytest.mark.parametrize(

@@ -30,19 +30,30 @@ def said(data, schema=None):
 @pytest.fixture
 def hands(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    touched(tmp_path, "a/HO3D/train/SM1/meta/0000.pkl", "a/HO3D/train/SM1/meta/0001.pkl", "a/b/train/SM1/meta/0000.pkl")
+    touched(
+        tmp_path,
+        "a/HO3D/train/SM1/meta/0000.pkl",
+        "a/HO3D/train/SM1/meta/0001.pkl",
+        "a/b/train/SM1/meta/0000.pkl",
+    )
     return tmp_path / "a/HO3D"
 
 
-@pytest.mark.parametrize("below", ["train", "train/SM1", "train/SM1/meta", "train/SM1/meta/0000.pkl"])
+@pytest.mark.parametrize(
+    "below", ["train", "train/SM1", "train/SM1/meta", "train/SM1/meta/0000.pkl"]
+)
 @pytest.mark.parametrize("schema", [None, "ho3d"])
 def test_the_folder_above_that_fits_is_named(hands, below, schema):
-    assert "fits the folder a/HO3D: datacheck scan a/HO3D --schema ho3d\n" in said(hands / below, schema)
+    assert "fits the folder a/HO3D: datacheck scan a/HO3D --schema ho3d\n" in said(
+        hands / below, schema
+    )
 
 
 @pytest.mark.parametrize("schema", [None, "ho3d"])
 def test_the_folder_below_that_fits_most_is_named(hands, schema):
-    assert f"schema ho3d fits the folder {hands}: datacheck scan {hands} --schema ho3d\n" in said(hands.parent, schema)
+    assert f"schema ho3d fits the folder {hands}: datacheck scan {hands} --schema ho3d\n" in said(
+        hands.parent, schema
+    )
     assert f"schema ho3d fits the folder {hands}" in said(hands.parent.parent, schema)
 
 
@@ -50,7 +61,9 @@ def test_a_folder_of_another_layout_names_the_schema_that_fits_it(hands):
     assert "\n    schema ho3d fits 2 of them: --schema ho3d\n" in said(hands, "libero")
 
 
-def test_a_robomimic_file_of_any_name_is_scanned_with_the_line_that_the_message_gives(tmp_path, monkeypatch):
+def test_a_robomimic_file_of_any_name_is_scanned_with_the_line_that_the_message_gives(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     write("robomimic", tmp_path / "made", seed=0)
     (tmp_path / "demos").mkdir()
@@ -82,8 +95,12 @@ def test_files_without_a_header_are_not_said_to_be_of_a_layout(tmp_path):
 def test_every_message_says_how_to_draft_a_schema(tmp_path):
     touched(tmp_path / "my data", "a.ply")
     data = tmp_path / "my data"
-    assert said(data).endswith(f"\n    datacheck init '{data}' drafts a schema from what is in them")
-    assert said(data, "ho3d").endswith(f"\n    datacheck init '{data}' drafts a schema from what is in them")
+    assert said(data).endswith(
+        f"\n    datacheck init '{data}' drafts a schema from what is in them"
+    )
+    assert said(data, "ho3d").endswith(
+        f"\n    datacheck init '{data}' drafts a schema from what is in them"
+    )
 
 
 def test_a_folder_reached_by_a_link_is_named_where_it_lies(tmp_path, monkeypatch):
@@ -93,7 +110,9 @@ def test_a_folder_reached_by_a_link_is_named_where_it_lies(tmp_path, monkeypatch
     (tmp_path / "links/velodyne").symlink_to("../plain/123")
     (tmp_path / "links/points").symlink_to("../real/velodyne")
     assert "fits the folder" not in said(tmp_path / "links/velodyne")
-    assert "schema kitti fits the folder real: datacheck scan real --schema kitti\n" in said(tmp_path / "links/points")
+    assert "schema kitti fits the folder real: datacheck scan real --schema kitti\n" in said(
+        tmp_path / "links/points"
+    )
     monkeypatch.chdir(tmp_path / "links")
     assert f"datacheck scan {tmp_path}/real --schema kitti\n" in said("../real/velodyne")
 
@@ -122,7 +141,8 @@ def test_files_that_fit_and_that_a_list_leaves_out_are_no_misfit(hands):
     (hands / "train.txt").write_text("")
     message = said(hands, "ho3d")
     assert message == (
-        f"{hands}: 2 of its 4 files fit schema ho3d, but the lists of samples (samples.list) name none. Mend the lists."
+        f"{hands}: 2 of its 4 files fit schema ho3d, but the lists of samples (samples.list) name "
+        f"none. Mend the lists."
     )
 
 
@@ -130,9 +150,15 @@ def test_of_a_large_folder_some_names_decide(tmp_path, monkeypatch):
     monkeypatch.setattr(suggest, "_PATHS", 10)
     touched(tmp_path, *(f"x/{i:04}.hdf5" for i in range(95)), "y.txt")
     seen = []
-    monkeypatch.setattr(suggest, "PurePosixPath", lambda path: seen.append(path) or PurePosixPath(path))
+    monkeypatch.setattr(
+        suggest, "PurePosixPath", lambda path: seen.append(path) or PurePosixPath(path)
+    )
     assert 'files: "**/*.hdf5"' in suggest.advice(tmp_path, list_dataset(tmp_path))[0]
-    assert seen[: len(seen) // 2] == seen[len(seen) // 2 :] == [f"x/{i:04}.hdf5" for i in range(0, 95, 9)]  # 96 // 10
+    assert (
+        seen[: len(seen) // 2]
+        == seen[len(seen) // 2 :]
+        == [f"x/{i:04}.hdf5" for i in range(0, 95, 9)]
+    )  # 96 // 10
 
 
 RECORDING = ("run/a_0.mcap", "run/a_1.mcap")
@@ -146,7 +172,9 @@ def test_files_that_no_format_reads_are_sent_to_no_command_that_refuses_them(tmp
     assert "--schema files" not in message
     assert "no format reads MCAP (run/" in message
     assert "--loader MODULE:FUNCTION" in message
-    with pytest.raises(UsageError, match=r"no format reads any of its 2 files: 2 \.mcap files\.") as caught:
+    with pytest.raises(
+        UsageError, match=r"no format reads any of its 2 files: 2 \.mcap files\."
+    ) as caught:
         draft(tmp_path)
     assert "datacheck scan --loader MODULE:FUNCTION" in str(caught.value)
 
@@ -157,7 +185,9 @@ def test_beside_files_that_no_format_reads_others_are_drafted(tmp_path):
     (tmp_path / RECORDING[0]).write_bytes(b"x" * 100)
     (tmp_path / "run/b.unheard").write_bytes(b"x" * 100)
     message = said(tmp_path)
-    assert f"no format reads MCAP ({RECORDING[0]}): read its messages with the mcap library" in message
+    assert (
+        f"no format reads MCAP ({RECORDING[0]}): read its messages with the mcap library" in message
+    )
     assert "no format reads 1 .unheard file: scan what your own code reads" in message
     assert f"datacheck init {tmp_path} drafts" in message
     assert "no format reads: 2 .mcap files, 1 .unheard file" in draft(tmp_path).notes

@@ -26,7 +26,8 @@ def neighbours(rows, case):
 
 def distance(first, second, case):
     return {
-        "apart": abs(float(first.fields[case.name][0]) - float(second.fields[case.name][0])) * case.options["limit"]
+        "apart": abs(float(first.fields[case.name][0]) - float(second.fields[case.name][0]))
+        * case.options["limit"]
     }
 
 
@@ -84,7 +85,9 @@ def test_a_sample_that_cannot_be_read_again_is_no_number(files, known, monkeypat
     schema = make_schema({"x": {"role": "value"}})
     rows = make_table([f"{n}.npy" for n in range(4)]).rows(np.arange(4), "x")
     case = RuleContext(schema, "x", FieldSpec(role="value"), {"limit": 2.0})
-    found = with_pairs(PAIR, case, "", rows, Rereader(ScanJob(schema, files, {}, []), lambda: items(files)[:3])).pairs
+    found = with_pairs(
+        PAIR, case, "", rows, Rereader(ScanJob(schema, files, {}, []), lambda: items(files)[:3])
+    ).pairs
     np.testing.assert_array_equal(found.of("apart"), [1.0, np.nan, np.nan])
     np.testing.assert_array_equal(found.of("unknown"), [np.nan] * 3)
 
@@ -96,7 +99,10 @@ def test_a_file_is_opened_once_for_all_its_pairs_of_a_batch(files, known, monkey
     def counting(*args, **kwargs):
         source = real(*args, **kwargs)
         read = source.read_all
-        source.read_all = lambda asked, beat: (opened.extend(i.path for i in asked), read(asked, beat))[1]
+        source.read_all = lambda asked, beat: (
+            opened.extend(i.path for i in asked),
+            read(asked, beat),
+        )[1]
         return source
 
     monkeypatch.setattr(pairs, "open_source", counting)
@@ -140,14 +146,22 @@ def test_a_comparison_that_raises_is_a_crash_of_its_rule(files, monkeypatch):
 
 
 def test_no_more_pairs_are_read_than_a_rule_may_name():
-    many = make_rule(pairs=lambda rows, case: np.zeros((MOST_PAIRS + 5, 2), np.int64), compare=distance)
+    many = make_rule(
+        pairs=lambda rows, case: np.zeros((MOST_PAIRS + 5, 2), np.int64), compare=distance
+    )
     seen = []
 
     def read(rule, case, split, rows, wanted):
         seen.append(len(wanted))
         return {}
 
-    with_pairs(many, RuleContext(make_schema(), "x", FieldSpec(), {}), "", make_table(["a"]).rows(np.arange(1)), read)
+    with_pairs(
+        many,
+        RuleContext(make_schema(), "x", FieldSpec(), {}),
+        "",
+        make_table(["a"]).rows(np.arange(1)),
+        read,
+    )
     assert seen == [MOST_PAIRS]
 
 
@@ -158,7 +172,7 @@ def test_pairs_outside_the_rows_are_refused():
         with_pairs(wrong, RuleContext(make_schema(), "x", FieldSpec(), {}), "", rows, lambda *_: {})
 
 
-# ------------------------------------------------------------------------------------------- reference
+# ---------------------------------------------------------------------------------------- reference
 
 
 def compared(rows, case):
@@ -171,18 +185,27 @@ def test_a_rule_that_compares_does_not_apply_without_a_reference():
     rule = make_rule(judge=compared, needs_reference=True, per="sample")
     schema = make_schema()
     found = judge(make_table(["a"]), schema, choose_rules(schema, {"DC900": rule}))
-    assert (found.verdicts[0].verdict, found.verdicts[0].why) == (Verdict.NOT_APPLICABLE, "no --reference given")
+    assert (found.verdicts[0].verdict, found.verdicts[0].why) == (
+        Verdict.NOT_APPLICABLE,
+        "no --reference given",
+    )
 
 
 def test_the_reference_is_the_same_split_and_field():
     schema = make_schema({"x": {}})
     rule = make_rule(judge=compared, needs_reference=True)
     table = make_table(["a", "b", "c"], splits=["t", "t", "v"], x__max=[1, 2, 3])
-    before = make_table(["a", "c", "d", "e"], splits=["t", "v", "t", "t"], status=[0, 0, 1, 0], x__max=[1, 2, 3, None])
+    before = make_table(
+        ["a", "c", "d", "e"],
+        splits=["t", "v", "t", "t"],
+        status=[0, 0, 1, 0],
+        x__max=[1, 2, 3, None],
+    )
     found = judge(table, schema, choose_rules(schema, {"DC900": rule}), reference=before)
     assert [(f.split, f.rows.tolist(), f.message) for f in found.findings] == [
-        ("t", [1], "1 before."), ("v", [], "1 before."),
-    ]  # fmt: skip
+        ("t", [1], "1 before."),
+        ("v", [], "1 before."),
+    ]
     every = make_rule(judge=compared, needs_reference=True, span="all", per="sample", sees="all")
     found = judge(table, schema, choose_rules(schema, {"DC900": every}), reference=before)
     assert [(f.rows.tolist(), f.message) for f in found.findings] == [([1], "4 before.")]

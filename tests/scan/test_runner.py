@@ -62,7 +62,9 @@ def run(data, schema=None, **options):
 
 
 @pytest.mark.parametrize("gone", ["samples.parquet", "listing.npz"])
-def test_an_earlier_run_that_another_scan_replaces_at_that_moment_is_not_missed(data, monkeypatch, gone):
+def test_an_earlier_run_that_another_scan_replaces_at_that_moment_is_not_missed(
+    data, monkeypatch, gone
+):
     output = data.parent / "out"
     run(data, output=output)
     before = run(data, output=output)  # of the third, both files are those of the second
@@ -117,8 +119,17 @@ def test_every_fault_is_found_by_name_and_only_faulty_samples_are_invalid(data):
     assert found["DC221"] == (1, ("003.npy",))
     assert found["DC201"] == (1, ("005.npy",))
     assert found["DC101"] == (1, ("007.npy",))
-    assert [result.table.keys[i] for i in np.flatnonzero(~result.valid)] == ["003.npy", "005.npy", "007.npy"]
-    assert result.report.dataset["samples"] == {"listed": 20, "checked": 19, "unreadable": 1, "skipped": 0}
+    assert [result.table.keys[i] for i in np.flatnonzero(~result.valid)] == [
+        "003.npy",
+        "005.npy",
+        "007.npy",
+    ]
+    assert result.report.dataset["samples"] == {
+        "listed": 20,
+        "checked": 19,
+        "unreadable": 1,
+        "skipped": 0,
+    }
     assert result.report.exit_code == 1
 
 
@@ -133,14 +144,21 @@ def test_the_files_left_behind_say_the_same(data):
     assert seconds.keys() <= said["rules"].keys()
     assert all(isinstance(s, float) for s in seconds.values())
     assert said["verdict"] == {
-        "status": "fail", "exit_code": 1, "counts": {"error": 1, "warning": 0, "info": 0}, "valid": 19,
-    }  # fmt: skip
+        "status": "fail",
+        "exit_code": 1,
+        "counts": {"error": 1, "warning": 0, "info": 0},
+        "valid": 19,
+    }
     assert said["findings"][0]["examples"] == ["005.npy"]
     assert said["rules"]["DC201"]["failed"] == 1
     assert set(said["rules"]) == {v.code for v in result.report.verdicts}
     valid = json.loads((folder / "valid.json").read_bytes())
     assert valid["excluded"] == {"005.npy": ["DC201"]}
-    assert (valid["samples"], valid["valid"], valid["listing"]) == (20, 19, said["dataset"]["digest"])
+    assert (valid["samples"], valid["valid"], valid["listing"]) == (
+        20,
+        19,
+        said["dataset"]["digest"],
+    )
     assert read_table(folder / "samples.parquet").keys == result.table.keys
     assert (Path(".datacheck/latest") / "result.json").samefile(folder / "result.json")
 
@@ -169,7 +187,9 @@ def test_the_same_data_give_the_same_result_whoever_measures(data, monkeypatch, 
     second = run(data, workers=workers)
     folder = Path(second.report.folder)
     assert (folder / "samples.parquet").read_bytes() == rows
-    assert json.loads((folder / "valid.json").read_bytes()) == stored.valid(first.report, first.table, first.codes)
+    assert json.loads((folder / "valid.json").read_bytes()) == stored.valid(
+        first.report, first.table, first.codes
+    )
     assert no_run(folder) == without_run(first.report)
 
 
@@ -180,7 +200,12 @@ def test_the_workers_of_a_dask_cluster_give_the_same_result(data, monkeypatch):
     first = run(data)
     shutil.rmtree(".datacheck")
     monkeypatch.setattr(measuring, "TASK_ITEMS", 7)
-    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": "127.0.0.1:0"}
+    options = {
+        "n_workers": 2,
+        "threads_per_worker": 1,
+        "processes": True,
+        "dashboard_address": "127.0.0.1:0",
+    }
     with distributed.LocalCluster(host="127.0.0.1", silence_logs=50, **options) as cluster:
         second = run(data, scheduler=cluster.scheduler_address)
     assert no_run(second.report.folder) == without_run(first.report)
@@ -206,7 +231,9 @@ sys.exit(code)
 
 def opened(folder):
     """Scan in a process of its own; return the data files that it and its children opened, and how many were kept."""
-    done = subprocess.run([sys.executable, "-c", OPENED], cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", OPENED], cwd=folder, capture_output=True, text=True, check=False
+    )
     assert done.returncode in {0, 1}, done.stderr
     said = json.loads((folder / ".datacheck/latest/result.json").read_bytes())
     return done.stderr.split(), said["run"]["kept_files"]
@@ -230,17 +257,23 @@ def test_a_second_scan_opens_no_data_file_and_no_list(in_tmp):
     after = json.loads((folder / "result.json").read_bytes())
     assert after["findings"] == before["findings"] != []
     assert after["dataset"] == before["dataset"]
-    assert (folder / "samples.parquet").stat().st_nlink == 3, "the rows of an unchanged scan are not written again"
+    assert (folder / "samples.parquet").stat().st_nlink == 3, (
+        "the rows of an unchanged scan are not written again"
+    )
     (data / "train.txt").write_text("".join(f"{i}\n" for i in range(5)))
     os.utime(data / "train.txt", (1_000_000_000, 1_000_000_000))
-    assert opened(in_tmp) == ([str(data / "train.txt")], 5), "a list that has changed is read, the samples are not"
+    assert opened(in_tmp) == ([str(data / "train.txt")], 5), (
+        "a list that has changed is read, the samples are not"
+    )
     os.utime(data / "train/3.npy", (1_000_000_001, 1_000_000_001))
     assert opened(in_tmp)[1] == 4
 
 
 def test_a_second_scan_opens_no_data_file(data):
     first = run(data)
-    for path in data.iterdir():  # same size, times and inode, but nothing that a reader would accept
+    for (
+        path
+    ) in data.iterdir():  # same size, times and inode, but nothing that a reader would accept
         before = path.stat()
         with path.open("r+b") as file:
             file.write(b"\0" * before.st_size)
@@ -304,7 +337,8 @@ def test_a_new_threshold_reads_no_data(data):
 
 def test_a_companion_that_comes_later_is_seen(data):
     text = (
-        PLAIN.replace('"*.npy"', '"{id:\\\\d+}.npy"') + '  mask: {file: "mask_{id}.npy", optional: true, shape: [P]}\n'
+        PLAIN.replace('"*.npy"', '"{id:\\\\d+}.npy"')
+        + '  mask: {file: "mask_{id}.npy", optional: true, shape: [P]}\n'
     )
     schema = parse_schema(text)
     assert "mask:dtype" not in run(data, schema).table.columns
@@ -327,11 +361,15 @@ def test_what_kills_or_hangs_the_reader_is_one_unreadable_sample(data, monkeypat
     assert result.report.exit_code == 1
     monkeypatch.setattr(measuring, "_MEASURE", "datacheck.scan.worker:measure_items")
     again = run(data)
-    assert set(again.table.reasons) == {""}, "another machine, or this one on another day, may well read them"
+    assert set(again.table.reasons) == {""}, (
+        "another machine, or this one on another day, may well read them"
+    )
     assert again.report.run["kept_files"] == 20
 
 
-def test_a_reader_that_raises_is_a_crash_with_its_traceback_and_exit_code_4(data, monkeypatch, repository):
+def test_a_reader_that_raises_is_a_crash_with_its_traceback_and_exit_code_4(
+    data, monkeypatch, repository
+):
     monkeypatch.syspath_prepend(str(repository))
     monkeypatch.setattr(measuring, "_MEASURE", "tests.scan.misbehaving:measure_items")
     np.save(data / "bug_1.npy", cloud(1))
@@ -353,7 +391,9 @@ def test_an_interrupted_scan_goes_on_where_it_was(data, monkeypatch):
 
     with pytest.raises(KeyboardInterrupt) as stopped:
         run_scan(plain(), Request(data), stop_after_two)
-    assert stopped.value.__notes__ == ["10 of 20 files are done and kept: the same command goes on."]
+    assert stopped.value.__notes__ == [
+        "10 of 20 files are done and kept: the same command goes on."
+    ]
     assert not Path(".datacheck/latest").exists()
     ticks = []
     result = run_scan(plain(), Request(data), ticks.append)
@@ -372,7 +412,9 @@ def test_results_in_a_chosen_folder_replace_those_of_an_earlier_scan(data):
     np.save(data / "005.npy", cloud(5, 1000))
     second = run(data, output=Path("out/here"))
     assert second.report.run["kept_files"] == 19
-    assert json.loads(Path("out/here/valid.json").read_bytes())["excluded"] == {"005.npy": ["DC201"]}
+    assert json.loads(Path("out/here/valid.json").read_bytes())["excluded"] == {
+        "005.npy": ["DC201"]
+    }
     assert os.listdir("out") == ["here"]
     assert not Path(".datacheck").exists()
 
@@ -384,7 +426,7 @@ def test_a_waiver_that_matches_nothing_ends_the_scan_but_not_the_work(data):
     assert run(data).report.run["kept_files"] == 20
 
 
-# --------------------------------------------------------------------------------------------- bad input
+# ---------------------------------------------------------------------------------------- bad input
 
 
 def test_a_folder_without_files_is_said(in_tmp):
@@ -392,12 +434,16 @@ def test_a_folder_without_files_is_said(in_tmp):
     with pytest.raises(UsageError, match="empty: holds no files"):
         run(in_tmp / "empty")
     os.mkfifo(in_tmp / "empty/pipe")
-    with pytest.raises(UsageError, match=r"that can be scanned \(1 left out; pipe: not a regular file"):
+    with pytest.raises(
+        UsageError, match=r"that can be scanned \(1 left out; pipe: not a regular file"
+    ):
         run(in_tmp / "empty")
 
 
 def test_a_schema_that_fits_no_file_is_said_with_its_patterns(data):
-    with pytest.raises(UsageError, match=r"none of its 20 files fits schema plain .*\*\.h5.*--schema files"):
+    with pytest.raises(
+        UsageError, match=r"none of its 20 files fits schema plain .*\*\.h5.*--schema files"
+    ):
         run(data, parse_schema(PLAIN.replace("*.npy", "*.h5")))
 
 
@@ -405,7 +451,8 @@ def test_files_of_no_known_format_are_told_which_formats_there_are(in_tmp):
     (in_tmp / "odd").mkdir()
     (in_tmp / "odd/a.xyz7").write_bytes(b"1 2 3")
     with pytest.raises(
-        UsageError, match=r"the first is a\.xyz7\. No format reads them; known are arrow, .*hdf5, .*zarr"
+        UsageError,
+        match=r"the first is a\.xyz7\. No format reads them; known are arrow, .*hdf5, .*zarr",
     ) as said:
         scan("odd", "files")
     assert "--schema" not in str(said.value)
@@ -441,7 +488,7 @@ def test_a_full_disk_leaves_nothing_half_written(data, monkeypatch):
     assert run(data).report.run["kept_files"] == 20
 
 
-# ---------------------------------------------------------------------------------------------- the name
+# ----------------------------------------------------------------------------------------- the name
 
 
 def test_scan_has_a_name_at_the_top_that_is_not_the_package(data):

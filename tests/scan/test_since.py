@@ -13,7 +13,10 @@ from datacheck.scan.rescore import Rescore, baseline_of
 from datacheck.scan.run_documents import RESULT
 from datacheck.schema.load import parse_schema
 
-PLAIN = 'datacheck: 1\nname: plain\nsamples: {files: "*.npy"}\nfields: {x: {role: value, shape: [8], range: 0..1}}\n'
+PLAIN = (
+    'datacheck: 1\nname: plain\nsamples: {files: "*.npy"}\nfields: {x: {role: value, shape: '
+    "[8], range: 0..1}}\n"
+)
 
 
 def wrote(folder, *, outside=(), nan=()):
@@ -43,9 +46,12 @@ def test_the_first_scan_says_nothing_and_the_second_what_is_new_and_what_is_gone
     assert line(first) == ""
     again = scanned()
     assert again.run["since"] == {
-        "run": first.run["id"], "started": first.run["started"], "new": {"count": 0, "ids": []},
-        "gone": {"count": 0, "ids": []}, "other": [],
-    }  # fmt: skip
+        "run": first.run["id"],
+        "started": first.run["started"],
+        "new": {"count": 0, "ids": []},
+        "gone": {"count": 0, "ids": []},
+        "other": [],
+    }
     when = first.run["started"].replace("T", " ").replace("Z", " UTC")
     assert line(again) == f"the scan of {when}: nothing new"
     wrote(in_tmp / "data", nan=[5])
@@ -98,10 +104,12 @@ def test_data_by_another_path_are_the_same_data(in_tmp):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda said: said | {"left_out": {"findings": 2}}, lambda said: said | {"findings": [{"id": "x"}]},
-        lambda said: {"run": {"started": "then"}}, lambda said: said | {"findings": None},
+        lambda said: said | {"left_out": {"findings": 2}},
+        lambda said: said | {"findings": [{"id": "x"}]},
+        lambda said: {"run": {"started": "then"}},
+        lambda said: said | {"findings": None},
     ],
-)  # fmt: skip
+)
 def test_beside_a_run_that_lacks_findings_nothing_is_said(in_tmp, change):
     wrote(in_tmp / "data", outside=[3])
     file = Path(scanned().folder, RESULT)
@@ -126,7 +134,10 @@ def test_names_of_many_findings_are_cut_and_counted(in_tmp, sign):
     fields = "".join(f"  {name}: {{role: value, shape: [4], range: 0..1}}\n" for name in names)
     text = f'datacheck: 1\nname: many\nsamples: {{files: "*.npz"}}\nfields:\n{fields}'
     for n in range(3):
-        np.savez(in_tmp / "data" / f"{n}.npz", **{name: np.random.default_rng(n).uniform(size=4) for name in names})
+        np.savez(
+            in_tmp / "data" / f"{n}.npz",
+            **{name: np.random.default_rng(n).uniform(size=4) for name in names},
+        )
     scanned(text=text)
     for n in range(3):
         values = {name: np.random.default_rng(n).uniform(size=4) + 7 for name in names}

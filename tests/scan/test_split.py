@@ -52,7 +52,9 @@ def test_a_split_that_would_be_empty_is_refused():
 
 def test_groups_that_share_a_copy_are_one():
     table = make_table(list("abcdef"))
-    table.columns[":content"] = Measured(np.array([1, 2, 2, 3, 3, 0]), np.array([True] * 5 + [False]))
+    table.columns[":content"] = Measured(
+        np.array([1, 2, 2, 3, 3, 0]), np.array([True] * 5 + [False])
+    )
     unit = split.merged_units(table, ["g0", "g1", "g2", "g2", "g3", "g4"])
     assert unit.tolist() == [0, 1, 1, 1, 1, 5 - 1]
     table.columns[":content"] = Measured(np.zeros(6, int), np.zeros(6, bool))

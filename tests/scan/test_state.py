@@ -15,10 +15,11 @@ from datacheck.sources.listing import Listing, carried_digests
 from datacheck.sources.roots import NOT_WHOLE, Entries, Entry
 from tests.scan.conftest import make_table
 
-# What a file may be called: no NUL and no half characters (such names are not listed), but line feeds and 200 letters.
-NAME = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12) | st.just(
-    "a\nb/" + "x" * 200
-)
+# What a file may be called: no NUL and no half characters (such names are not listed), but line
+# feeds and 200 letters.
+NAME = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12
+) | st.just("a\nb/" + "x" * 200)
 NUMBER = st.integers(-(2**63) + 1, 2**63 - 1)
 DIGEST = st.none() | st.just(NOT_WHOLE) | st.text("0123456789abcdef", min_size=32, max_size=32)
 ENTRY = st.builds(Entry, NAME, st.integers(0, 2**63 - 1), NUMBER, NUMBER, NUMBER, NUMBER, DIGEST)
@@ -46,18 +47,40 @@ def test_a_run_comes_back_from_its_files(tmp_path_factory, found, data):
     splits = [data.draw(st.sampled_from(["", "train", "ä"])) for _ in paths]
     note = Note("DC105", "k\ney", "because", missing=True, split="train", about={"kind": "x"})
     past = PreviousRun(
-        Listing(Path("/data"), entries, [("a", "why")], {"more": Path("/more")}), "key",
+        Listing(Path("/data"), entries, [("a", "why")], {"more": Path("/more")}),
+        "key",
         Slots(paths, splits, companions),
-        make_table(paths), ["u"], NOW, [{"version": "1"}], [note], compared=True, unclaimed=paths[1:], whole=True,
-        crashes=[{"measure": "m", "key": "k", "traceback": "t"}], deaths=[{"rule": "", "at": "k", "traceback": "t"}],
+        make_table(paths),
+        ["u"],
+        NOW,
+        [{"version": "1"}],
+        [note],
+        compared=True,
+        unclaimed=paths[1:],
+        whole=True,
+        crashes=[{"measure": "m", "key": "k", "traceback": "t"}],
+        deaths=[{"rule": "", "at": "k", "traceback": "t"}],
         pairs={"asked": {"b": np.array([1.0, np.nan]), "a": np.ones(2)}},
         only="one",
-    )  # fmt: skip
+    )
     (folder / "listing.npz").write_bytes(state_bytes(past))
     (folder / "samples.parquet").write_bytes(table_bytes(past.table))
-    (folder / "result.json").write_text(json.dumps({"run": {"started": NOW}, "schema": {"digest": "some"}}))
+    (folder / "result.json").write_text(
+        json.dumps({"run": {"started": NOW}, "schema": {"digest": "some"}})
+    )
     back = read_state(folder)
-    names = ("key", "undeclared", "when", "measured", "notes", "compared", "unclaimed", "whole", "crashes", "only")
+    names = (
+        "key",
+        "undeclared",
+        "when",
+        "measured",
+        "notes",
+        "compared",
+        "unclaimed",
+        "whole",
+        "crashes",
+        "only",
+    )
     assert [getattr(back, name) for name in names] == [getattr(past, name) for name in names]
     assert (back.listing.entries, back.listing.skipped) == (entries, [("a", "why")])
     assert (back.listing.root, back.listing.roots) == (Path("/data"), {"more": Path("/more")})
@@ -75,7 +98,9 @@ def test_a_damaged_run_and_one_of_an_older_version_count_as_none(tmp_path, name)
         folder.mkdir()
         (folder / "listing.npz").write_bytes(state_bytes(past))
         (folder / "samples.parquet").write_bytes(table_bytes(past.table))
-        (folder / "result.json").write_text(json.dumps({"run": {"started": NOW}, "schema": {"digest": "some"}}))
+        (folder / "result.json").write_text(
+            json.dumps({"run": {"started": NOW}, "schema": {"digest": "some"}})
+        )
     whole = (tmp_path / "1" / name).read_bytes()
     (tmp_path / "1" / name).write_bytes(whole[: len(whole) // 2])
     found = last_finished([tmp_path / "1", tmp_path / "2"])
@@ -88,16 +113,29 @@ def test_a_damaged_run_and_one_of_an_older_version_count_as_none(tmp_path, name)
 
 @given(st.lists(st.tuples(NAME, st.sampled_from(["", "a", "b"])), max_size=8, unique=True))
 def test_slots_are_found_by_path_and_split(slots):
-    made = Slots.of({slot: [slot[0]] if i % 2 else [slot[0], "more"] for i, slot in enumerate(slots)})
-    assert dict(made) == {slot: (slot[0],) if i % 2 else (slot[0], "more") for i, slot in enumerate(slots)}
+    made = Slots.of(
+        {slot: [slot[0]] if i % 2 else [slot[0], "more"] for i, slot in enumerate(slots)}
+    )
+    assert dict(made) == {
+        slot: (slot[0],) if i % 2 else (slot[0], "more") for i, slot in enumerate(slots)
+    }
     assert made.get(("no such path", "")) is None
 
 
 def test_only_what_has_not_changed_and_is_settled_keeps_its_digest():
     old = Entries.of(
-        [Entry(p, 1, 10**10, 1, 1, 10**11, digest * 32) for p, digest in (("a", "1"), ("b", "2"), ("c", "3"))]
+        [
+            Entry(p, 1, 10**10, 1, 1, 10**11, digest * 32)
+            for p, digest in (("a", "1"), ("b", "2"), ("c", "3"))
+        ]
     )
-    new = Entries.of([Entry("a", 1, 10**10, 1, 1, 0), Entry("b", 2, 10**10, 1, 1, 0), Entry("d", 1, 10**10, 1, 1, 0)])
+    new = Entries.of(
+        [
+            Entry("a", 1, 10**10, 1, 1, 0),
+            Entry("b", 2, 10**10, 1, 1, 0),
+            Entry("d", 1, 10**10, 1, 1, 0),
+        ]
+    )
     found = carried_digests(Listing(Path("/d"), new), Listing(Path("/d"), old))
     assert found.tolist() == [b"1" * 32, b"", b""]
 

@@ -50,11 +50,13 @@ def test_a_column_comes_back_from_parquet_bit_by_bit(tmp_path, monkeypatch, name
 @pytest.mark.parametrize(
     "values",
     [
-        np.arange(ROWS, dtype=">i4"), np.arange(2.0 * ROWS).astype(">f8").reshape(ROWS, 2),
-        np.array(["", "\u00e4", "b", "cc", "d"]), np.broadcast_to(np.array("all \u684c"), ROWS),
+        np.arange(ROWS, dtype=">i4"),
+        np.arange(2.0 * ROWS).astype(">f8").reshape(ROWS, 2),
+        np.array(["", "\u00e4", "b", "cc", "d"]),
+        np.broadcast_to(np.array("all \u684c"), ROWS),
     ],
     ids=["numbers of another order", "vectors of another order", "texts", "one text"],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("present", [PRESENT, np.ones(ROWS, bool)], ids=["some", "all"])
 def test_whatever_array_a_measurement_gives_its_values_are_kept(tmp_path, values, present):
     table = make_table("abcde")
@@ -93,10 +95,22 @@ def test_a_few_keys_are_read_by_themselves_and_many_at_once(tmp_path, monkeypatc
     names = [f"key {number}" for number in range(10)]
     (tmp_path / "t").write_bytes(samples.table_bytes(make_table(names)))
     keys = samples.read_table(tmp_path / "t").keys
-    assert [keys[place] for place in (9, 0, 5, 3, 2)] == ["key 9", "key 0", "key 5", "key 3", "key 2"]
+    assert [keys[place] for place in (9, 0, 5, 3, 2)] == [
+        "key 9",
+        "key 0",
+        "key 5",
+        "key 3",
+        "key 2",
+    ]
     with pytest.raises(IndexError):
         keys[10]
-    assert [keys[place] for place in (-1, 4, 7, 8, 6)] == ["key 9", "key 4", "key 7", "key 8", "key 6"]
+    assert [keys[place] for place in (-1, 4, 7, 8, 6)] == [
+        "key 9",
+        "key 4",
+        "key 7",
+        "key 8",
+        "key 6",
+    ]
     assert keys[2:4] == ["key 2", "key 3"]
     assert list(keys) == names
 
@@ -116,7 +130,9 @@ def test_more_text_than_an_array_holds_is_written_in_several(tmp_path, monkeypat
     monkeypatch.setattr(samples, "_OCTETS", most)
     keys = ["ein Schlüssel", "", "鍵 🙂", "plain"]
     table = make_table(keys, reasons=["DC101 a", "", "", "DC102 ü"])
-    table.columns[":id"] = Measured(np.array(["é", "x", "", "y"], object), np.array([True, False, True, True]))
+    table.columns[":id"] = Measured(
+        np.array(["é", "x", "", "y"], object), np.array([True, False, True, True])
+    )
     (tmp_path / "t").write_bytes(samples.table_bytes(table))
     rows = pq.read_table(tmp_path / "t").to_pylist()
     assert [row["key"] for row in rows] == keys
@@ -153,7 +169,9 @@ def runs(tmp_path):
     return own, shared
 
 
-@pytest.mark.parametrize("link", ["../../own/.datacheck/R", "{own}", "{shared}/linked", "linked", "./linked"])
+@pytest.mark.parametrize(
+    "link", ["../../own/.datacheck/R", "{own}", "{shared}/linked", "linked", "./linked"]
+)
 def test_the_newest_run_is_no_run_elsewhere(runs, link):
     """Who hands over a folder of runs would choose what is read and where a page is written."""
     own, shared = runs
@@ -179,12 +197,18 @@ def test_the_newest_run_is_not_the_folder_of_the_link_either(runs, link):
 def test_the_newest_run_is_one_beside_the_link(runs, tmp_path, monkeypatch):
     own, shared = runs
     (own.parent / "latest").symlink_to("R")
-    assert run_documents.run_in(own.parent) == run_documents.run_in(own.parent / "latest") == own.parent / "latest"
+    assert (
+        run_documents.run_in(own.parent)
+        == run_documents.run_in(own.parent / "latest")
+        == own.parent / "latest"
+    )
     monkeypatch.chdir(own.parent)
     assert run_documents.run_in(Path()) == run_documents.run_in(Path("latest")) == Path("latest")
     for link, goal in {"runs": own.parent, "run": own}.items():  # what is named is the user's own
         (tmp_path / link).symlink_to(goal)
     assert run_documents.run_in(tmp_path / "runs") == tmp_path / "runs/latest"
     assert run_documents.run_in(tmp_path / "run") == tmp_path / "run"
-    (shared / "latest").symlink_to(shared.parent)  # data may have such a link, too: no run is behind it
+    (shared / "latest").symlink_to(
+        shared.parent
+    )  # data may have such a link, too: no run is behind it
     assert run_documents.run_in(shared) is None

@@ -37,11 +37,19 @@ def test_the_first_64_fields_by_name_are_kept_and_listed_ones_always():
         assert not kept.holds("f064")
 
 
-@pytest.mark.parametrize("most", [1 << 40, 0])  # what does not fit is taken out at the end, or at once
+@pytest.mark.parametrize(
+    "most", [1 << 40, 0]
+)  # what does not fit is taken out at the end, or at once
 def test_a_wide_field_of_one_file_counts_for_the_rows_of_all(monkeypatch, most):
-    # Of a, each row takes 8 * 2 + 1 and 8 + 1 bytes: of 101 rows 2,626. Of b it takes 8 * 64 + 1 and 8 + 1: 52,722.
+    # Of a, each row takes 8 * 2 + 1 and 8 + 1 bytes: of 101 rows 2,626. Of b it takes 8 * 64 + 1
+    # and 8 + 1: 52,722.
     tables = [rows(50, a=2, x=4), rows(50, a=1, c=1), rows(1, b=64)]
-    for room, left in ((2_625, ["x"]), (2_626, ["a", "x"]), (55_347, ["a", "x"]), (55_348, ["a", "b", "x"])):
+    for room, left in (
+        (2_625, ["x"]),
+        (2_626, ["a", "x"]),
+        (55_347, ["a", "x"]),
+        (55_348, ["a", "b", "x"]),
+    ):
         monkeypatch.setattr(unlisted, "UNLISTED", MemoryLimit(room, 0, 1 << 40, 64))
         for order in itertools.permutations(tables):
             kept = BoundedTables(SCHEMA)
@@ -57,13 +65,15 @@ def wide(count, first, width):
     """Return rows of the listed field x that hold two columns of so many numbers, and one of a single number."""
     table = make_table([f"{first}{number:04d}" for number in range(count)])
     for stat, numbers in {"lows": width, "highs": width, "max": 1}.items():
-        table.columns[f"x:{stat}"] = Measured(np.ones((count, numbers), np.float32), np.ones(count, bool))
+        table.columns[f"x:{stat}"] = Measured(
+            np.ones((count, numbers), np.float32), np.ones(count, bool)
+        )
     return table
 
 
 def test_wide_columns_of_a_listed_field_are_kept_as_far_as_memory_allows():
-    # Two columns of 1,000 numbers are counted with 36,000 bytes a row, of which a row may take 1,024: 128 MiB are left
-    # for the other 34,976 bytes of 3,837 rows.
+    # Two columns of 1,000 numbers are counted with 36,000 bytes a row, of which a row may take
+    # 1,024: 128 MiB are left for the other 34,976 bytes of 3,837 rows.
     for rows, left in ((3_837, ["x:highs", "x:lows", "x:max"]), (3_838, ["x:left_out", "x:max"])):
         parts = wide(1_000, "a", 1_000), wide(rows - 1_000, "b", 1_000)
         for order in itertools.permutations(parts):
@@ -75,14 +85,19 @@ def test_wide_columns_of_a_listed_field_are_kept_as_far_as_memory_allows():
 
 def kept_alone(*tables):
     """Return what is kept of some rows and then of these and others, as of a child's, or of an earlier scan."""
-    return BoundedTables(SCHEMA, [concatenate(BoundedTables(SCHEMA, [table]).tables()) for table in tables])
+    return BoundedTables(
+        SCHEMA, [concatenate(BoundedTables(SCHEMA, [table]).tables()) for table in tables]
+    )
 
 
 def test_rows_that_lack_wide_columns_count_as_if_they_held_them():
     every = wide(5_000, "a", 1_000), wide(10, "b", 1_000)
     for order in itertools.permutations(every):
         kept = kept_alone(*order)
-        assert {name for table in kept.tables() for name in table.columns} == {"x:left_out", "x:max"}
+        assert {name for table in kept.tables() for name in table.columns} == {
+            "x:left_out",
+            "x:max",
+        }
         assert not kept.lack()
     assert set(kept.tables()[0].columns["x:left_out"].values.tolist()) == {36_000}
 
@@ -102,14 +117,18 @@ def test_rows_of_an_earlier_scan_lack_wide_columns_where_they_fit_now():
     assert BoundedTables(SCHEMA, [before.take(np.arange(2))]).lack()
     assert not BoundedTables(SCHEMA, [before, wide(2, "b", 1_000)]).lack()
     assert not BoundedTables(SCHEMA, [wide(2, "b", 1_000)]).lack()
-    many = concatenate(BoundedTables(SCHEMA, [rows(2, **{f"f{number:03}": 1 for number in range(65)})]).tables())
+    many = concatenate(
+        BoundedTables(SCHEMA, [rows(2, **{f"f{number:03}": 1 for number in range(65)})]).tables()
+    )
     assert not BoundedTables(SCHEMA, [many]).lack()
     assert BoundedTables(SCHEMA, [many]).lack(partly=True)
     assert not BoundedTables(SCHEMA, [rows(2, a=1)]).lack(partly=True)
 
 
 def test_a_later_scan_of_fewer_wide_episodes_judges_as_a_first_one_does(tmp_path, monkeypatch):
-    monkeypatch.setattr(unlisted, "WIDE", MemoryLimit(2 * 100 * 18 * 10, 0, 1 << 40, 64))  # for ten of them
+    monkeypatch.setattr(
+        unlisted, "WIDE", MemoryLimit(2 * 100 * 18 * 10, 0, 1 << 40, 64)
+    )  # for ten of them
     rng = np.random.default_rng(0)
 
     def write(number):
@@ -123,7 +142,9 @@ def test_a_later_scan_of_fewer_wide_episodes_judges_as_a_first_one_does(tmp_path
 
     (tmp_path / "data").mkdir()
     monkeypatch.chdir(tmp_path)
-    schema = make_schema({"x": {"role": "action", "shape": ["T", 100], "at": "array"}}, samples={"files": "{id}.npy"})
+    schema = make_schema(
+        {"x": {"role": "action", "shape": ["T", 100], "at": "array"}}, samples={"files": "{id}.npy"}
+    )
     for number in range(15):
         write(number)
     assert verdict() == "skip"

@@ -37,11 +37,19 @@ def folder(tmp_path):
 
 
 def test_rows_come_with_the_digest_and_the_state_of_every_file(folder):
-    payload, table, beats = run(folder, "a.npy", "b.npy", measures=sorted(known_measures(make_schema({"x": {}}))))
-    assert (table.keys, table.files, table.status.tolist()) == (["a.npy", "b.npy"], ["a.npy", "b.npy"], [CHECKED] * 2)
+    payload, table, beats = run(
+        folder, "a.npy", "b.npy", measures=sorted(known_measures(make_schema({"x": {}})))
+    )
+    assert (table.keys, table.files, table.status.tolist()) == (
+        ["a.npy", "b.npy"],
+        ["a.npy", "b.npy"],
+        [CHECKED] * 2,
+    )
     assert table.nbytes.tolist() == [24, 24]
     entries = [Entry(*e) for e in payload["entries"]]
-    assert [(e.path, e.digest) for e in entries] == [(n, digest_file(folder / n)) for n in ("a.npy", "b.npy")]
+    assert [(e.path, e.digest) for e in entries] == [
+        (n, digest_file(folder / n)) for n in ("a.npy", "b.npy")
+    ]
     assert entries[0].inode == (folder / "a.npy").stat().st_ino
     assert payload["items"] == [["a.npy", "", ["a.npy"]], ["b.npy", "", ["b.npy"]]]
     assert list(dict.fromkeys(beats)) == [0, 1]
@@ -88,10 +96,14 @@ def test_what_was_measured_of_a_file_that_changed_meanwhile_is_thrown_away(folde
     def restless(root, path, roots=None):
         seen.append(path)
         entry = real(root, path, roots)
-        return entry._replace(mtime_ns=entry.mtime_ns + seen.count(path)) if path == "b.npy" else entry
+        return (
+            entry._replace(mtime_ns=entry.mtime_ns + seen.count(path)) if path == "b.npy" else entry
+        )
 
     monkeypatch.setattr(worker, "stat_entry", restless)
-    payload, table, _ = run(folder, "a.npy", "b.npy", "c.npy", measures=sorted(known_measures(make_schema({"x": {}}))))
+    payload, table, _ = run(
+        folder, "a.npy", "b.npy", "c.npy", measures=sorted(known_measures(make_schema({"x": {}})))
+    )
     assert table.status.tolist() == [CHECKED, UNREADABLE, CHECKED]
     assert "changed while it was read" in table.reasons[1]
     assert not any(c.present[1] for c in table.columns.values())
@@ -105,7 +117,9 @@ def test_a_file_that_grew_after_it_was_listed_is_read_again_by_the_next_scan(fol
     table = Table.from_wire(payload["table"])
     assert table.status.tolist() == [CHECKED, UNREADABLE]
     assert "scan again" in table.reasons[1]
-    assert [e[0] for e in payload["entries"]] == ["a.npy"]  # no digest of b.npy: its row cannot be kept
+    assert [e[0] for e in payload["entries"]] == [
+        "a.npy"
+    ]  # no digest of b.npy: its row cannot be kept
 
 
 def test_an_item_without_a_sample_is_said(tmp_path):
@@ -125,14 +139,18 @@ def test_rows_that_lack_a_measurement_are_not_for_keeping(folder, monkeypatch):
     def broken(column, spec):
         raise RuntimeError(column)
 
-    monkeypatch.setattr(worker, "known_measures", lambda schema: {"broken": Measure("broken", 1, "field", broken)})
+    monkeypatch.setattr(
+        worker, "known_measures", lambda schema: {"broken": Measure("broken", 1, "field", broken)}
+    )
     payload, table, _ = run(folder, "a.npy", measures=["broken"])
     assert payload["items"] == []
     assert payload["crashes"][0]["measure"] == "broken"
     assert table.status.tolist() == [CHECKED]
 
 
-def test_a_sample_on_which_a_measurement_of_ours_fails_is_unreadable_and_the_others_are_measured(folder, monkeypatch):
+def test_a_sample_on_which_a_measurement_of_ours_fails_is_unreadable_and_the_others_are_measured(
+    folder, monkeypatch
+):
     """It stopped the rules that need the measurement for all samples, and the scan ended with exit code 4."""
     from datacheck.rules.base import Measure
 
@@ -142,16 +160,23 @@ def test_a_sample_on_which_a_measurement_of_ours_fails_is_unreadable_and_the_oth
         return {"least": np.array([column[i].min() for i in range(len(column))])}
 
     torn.__module__ = "datacheck.rules.families.torn"
-    monkeypatch.setattr(worker, "known_measures", lambda schema: {"torn": Measure("torn", 1, "field", torn)})
+    monkeypatch.setattr(
+        worker, "known_measures", lambda schema: {"torn": Measure("torn", 1, "field", torn)}
+    )
     np.save(folder / "b.npy", np.full((2, 3), -1, np.float32))
     payload, table, _ = run(folder, "a.npy", "b.npy", "c.npy", measures=["torn"])
     assert payload["crashes"] == []
-    assert (table.keys, table.status.tolist()) == (["a.npy", "b.npy", "c.npy"], [CHECKED, UNREADABLE, CHECKED])
+    assert (table.keys, table.status.tolist()) == (
+        ["a.npy", "b.npy", "c.npy"],
+        [CHECKED, UNREADABLE, CHECKED],
+    )
     assert table.reasons[1].startswith(
         "DC101 the measurement torn fails on it (IndexError: 7 is out of bounds), a fault"
     )
     assert table.columns["x:least"].present.tolist() == [True, False, True]
-    check_answer(measure_items, payload, task_for(folder, "a.npy", "b.npy", "c.npy", measures=["torn"]))
+    check_answer(
+        measure_items, payload, task_for(folder, "a.npy", "b.npy", "c.npy", measures=["torn"])
+    )
 
 
 def test_a_file_that_many_samples_use_is_digested_once(folder, monkeypatch):
@@ -159,9 +184,13 @@ def test_a_file_that_many_samples_use_is_digested_once(folder, monkeypatch):
 
     calls = []
     real = listing.digest_file
-    monkeypatch.setattr(listing, "digest_file", lambda path, *more: calls.append(str(path)) or real(path, *more))
+    monkeypatch.setattr(
+        listing, "digest_file", lambda path, *more: calls.append(str(path)) or real(path, *more)
+    )
     worker._digest.cache_clear()
-    schema = make_schema({"x": {}, "mesh": {"file": "mesh.npz"}}, samples={"files": "{id:[abc]}.npy"})
+    schema = make_schema(
+        {"x": {}, "mesh": {"file": "mesh.npz"}}, samples={"files": "{id:[abc]}.npy"}
+    )
     np.savez(folder / "mesh.npz", np.zeros(3))
     payload, table, _ = run(folder, "a.npy", "b.npy", "c.npy", schema=schema)
     assert table.status.tolist() == [CHECKED] * 3
@@ -235,11 +264,15 @@ def test_holes_have_no_samples(tmp_path):
     path = tmp_path / "a.npy"
     np.save(path, np.ones((3_000_000, 1), np.int8))
     rows = make_schema({"x": {}}, samples={"files": "*.npy", "each": "row"})
-    table = Table.from_wire(measure_items(task_for(tmp_path, "a.npy", schema=rows), lambda i: None)["table"])
+    table = Table.from_wire(
+        measure_items(task_for(tmp_path, "a.npy", schema=rows), lambda i: None)["table"]
+    )
     assert len(table) == 3_000_000
     with path.open("rb+") as file:
         file.truncate(4096)
         file.truncate(3_000_128)
-    table = Table.from_wire(measure_items(task_for(tmp_path, "a.npy", schema=rows), lambda i: None)["table"])
+    table = Table.from_wire(
+        measure_items(task_for(tmp_path, "a.npy", schema=rows), lambda i: None)["table"]
+    )
     assert len(table) == 1
     assert "3,000,000 samples or more in a file of 4,096 bytes" in table.reasons[0]

@@ -23,7 +23,11 @@ MARK = b"datacheck: the parts of an unfinished scan\n"
 
 
 def files(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in Path(folder).rglob("*")
+        if path.is_file()
+    }
 
 
 @pytest.fixture
@@ -32,9 +36,19 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
     np.save(tmp_path / "data/0.npy", np.zeros((4, 3), np.float32))
-    os.utime(tmp_path / "data/0.npy", (1_000_000_000, 1_000_000_000))  # else it would count as just written
+    os.utime(
+        tmp_path / "data/0.npy", (1_000_000_000, 1_000_000_000)
+    )  # else it would count as just written
     (tmp_path / "outside/run").mkdir(parents=True)
-    for name in ("lock", "part-00000000", "run/result.json", "diary.txt", "report.html", "result.json", "view.html"):
+    for name in (
+        "lock",
+        "part-00000000",
+        "run/result.json",
+        "diary.txt",
+        "report.html",
+        "result.json",
+        "view.html",
+    ):
         (tmp_path / "outside" / name).write_bytes(MARK if name == "lock" else b"mine")
     return tmp_path
 
@@ -60,10 +74,12 @@ def left():
     return sorted(path.name for path in Path(".datacheck").glob(".work*"))
 
 
-# -------------------------------------------------------------------------------------------- what is planted
+# ---------------------------------------------------------------------------------- what is planted
 
 
-@pytest.mark.parametrize("name", [".work-{}", ".work-{}.0123456789ab", ".work-{}-2", "latest", "manifests"])
+@pytest.mark.parametrize(
+    "name", [".work-{}", ".work-{}.0123456789ab", ".work-{}-2", "latest", "manifests"]
+)
 def test_a_link_in_a_place_of_ours_leads_nowhere(here, name):
     planted(name).symlink_to(here / "outside")
     before = files(here / "outside")
@@ -88,7 +104,13 @@ def test_what_is_no_link_of_ours_is_not_replaced_and_no_run_is_taken_through_one
     assert scan().report.run["kept_files"] == 0
     assert Path(".datacheck/latest").is_symlink() or Path(".datacheck/latest").read_text() == "mine"
     assert Path(".datacheck/latest").is_symlink() == (what != "latest")
-    assert sorted(files("elsewhere")) == ["listing.npz", "result.json", "samples.parquet", "schema.yaml", "valid.json"]
+    assert sorted(files("elsewhere")) == [
+        "listing.npz",
+        "result.json",
+        "samples.parquet",
+        "schema.yaml",
+        "valid.json",
+    ]
 
 
 @pytest.mark.parametrize("name", ["samples.parquet", "listing.npz", "result.json", "schema.yaml"])
@@ -179,7 +201,7 @@ def test_a_folder_that_becomes_a_link_while_it_is_at_work_leads_nowhere(here, na
     assert files(here / "outside") == before
 
 
-# -------------------------------------------------------------------------------------------- .datacheck itself
+# -------------------------------------------------------------------------------- .datacheck itself
 
 
 @pytest.mark.parametrize("command", ["scan", "rescore"])
@@ -190,9 +212,19 @@ def test_a_link_in_the_place_of_the_folder_of_runs_is_refused(here, command, cap
     scan(output=Path("out"))
     Path(".datacheck").symlink_to(here / "outside")
     before = files(here / "outside")
-    assert run({"scan": ["scan", "data", "--schema", "plain.yaml"], "rescore": ["rescore", "out"]}[command]) == 3
+    assert (
+        run(
+            {"scan": ["scan", "data", "--schema", "plain.yaml"], "rescore": ["rescore", "out"]}[
+                command
+            ]
+        )
+        == 3
+    )
     said = capsys.readouterr().err
-    assert ".datacheck: is a link, and what is written and removed there would be elsewhere. Remove it, or " in said
+    assert (
+        ".datacheck: is a link, and what is written and removed there would be elsewhere. Remove "
+        "it, or " in said
+    )
     assert "--output DIR" in said
     assert files(here / "outside") == before
     scan(output=Path("another"))
@@ -241,7 +273,9 @@ def work(where):
     with (one := run_dir.Journal(where, "k")).held():
         one.parts(Path("data"), parse_schema(SCHEMA))
         one.add({"table": [], "items": [], "entries": [], "undeclared": []})
-        staged = one.stage({"result.json": b'{"format": "datacheck.result/1"}', "valid.json": b"{}"})
+        staged = one.stage(
+            {"result.json": b'{"format": "datacheck.result/1"}', "valid.json": b"{}"}
+        )
         folder = where.publish(staged, "20261120T000000Z")
         one.clear()
     return folder
@@ -261,4 +295,8 @@ def test_a_kill_at_any_call_stops_no_later_scan_and_leaves_nothing(here, monkeyp
         monkeypatch.setattr(fsops, "SYSTEM", System())
         assert sorted(files(work(where))) == ["result.json", "valid.json"]
         assert [path for path in where.beside.iterdir() if ".work" in path.name] == []
-    assert {path.name for path in here.iterdir()} == {"data", "outside", "out" if output else ".datacheck"}
+    assert {path.name for path in here.iterdir()} == {
+        "data",
+        "outside",
+        "out" if output else ".datacheck",
+    }

@@ -8,7 +8,14 @@ import pytest
 
 from datacheck.errors import UsageError
 from datacheck.schema.grammar import CENTRES, FRAMES, ROLES, SKELETONS, UNITS
-from datacheck.schema.load import builtin, builtin_folder, choose_schema, dump_schema, load_schema, parse_schema
+from datacheck.schema.load import (
+    builtin,
+    builtin_folder,
+    choose_schema,
+    dump_schema,
+    load_schema,
+    parse_schema,
+)
 from datacheck.schema.model import (
     DuplicatesSpec,
     EpisodeSpec,
@@ -35,61 +42,132 @@ LAYOUTS = {
     "HO-3D v3": (
         "ho3d",
         [
-            "train.txt", "evaluation.txt", "evaluation_xyz.json", "train/ABF10/meta/0000.pkl",
+            "train.txt",
+            "evaluation.txt",
+            "evaluation_xyz.json",
+            "train/ABF10/meta/0000.pkl",
             "train/ABF10/rgb/0000.jpg",
-            "train/ABF10/depth/0000.png", "evaluation/SM1/meta/0000.pkl", "manual_annotations/a.npy",
+            "train/ABF10/depth/0000.png",
+            "evaluation/SM1/meta/0000.pkl",
+            "manual_annotations/a.npy",
             "calibration/ABF1/calibration/cam_0_intrinsics.txt",
         ],
     ),
     "HO-3D v2": ("ho3d", ["train.txt", "train/SS1/meta/0004.pkl", "train/SS1/rgb/0004.png"]),
     "ScanNet for Mask3D": (
         "scannet",
-        ["train/0000_00.npy", "validation/0011_00.npy", "test/0707_00.npy", "instance_gt/train/0000_00.txt",
-         "train_database.yaml", "label_database.yaml", "color_mean_std.yaml"],
+        [
+            "train/0000_00.npy",
+            "validation/0011_00.npy",
+            "test/0707_00.npy",
+            "instance_gt/train/0000_00.txt",
+            "train_database.yaml",
+            "label_database.yaml",
+            "color_mean_std.yaml",
+        ],
     ),
-    "ScanNet, scene names": ("scannet", ["train/scene0000_00.npy", "instance_gt/train/scene0000_00.txt"]),
+    "ScanNet, scene names": (
+        "scannet",
+        ["train/scene0000_00.npy", "instance_gt/train/scene0000_00.txt"],
+    ),
     "ScanNet as published": (
         "scannet_raw",
-        [f"scene0000_00/scene0000_00{end}" for end in (
-            ".aggregation.json", ".sens", ".txt", "_2d-label.zip", "_vh_clean.ply", "_vh_clean.aggregation.json",
-            "_vh_clean.segs.json", "_vh_clean_2.0.010000.segs.json", "_vh_clean_2.labels.ply", "_vh_clean_2.ply")],
+        [
+            f"scene0000_00/scene0000_00{end}"
+            for end in (
+                ".aggregation.json",
+                ".sens",
+                ".txt",
+                "_2d-label.zip",
+                "_vh_clean.ply",
+                "_vh_clean.aggregation.json",
+                "_vh_clean.segs.json",
+                "_vh_clean_2.0.010000.segs.json",
+                "_vh_clean_2.labels.ply",
+                "_vh_clean_2.ply",
+            )
+        ],
     ),
     "ScanNet++ for ExCap3D": (
         "scannetpp",
-        ["train/0a5c013435.npy", "validation/13c3e046d7.npy", "captions/0a5c013435.json", "train_list.txt"],
+        [
+            "train/0a5c013435.npy",
+            "validation/13c3e046d7.npy",
+            "captions/0a5c013435.json",
+            "train_list.txt",
+        ],
     ),
-    "LIBERO, all suites": ("libero", ["libero_10/KITCHEN_SCENE3_turn_on_demo.hdf5", "libero_goal/open_demo.hdf5"]),
+    "LIBERO, all suites": (
+        "libero",
+        ["libero_10/KITCHEN_SCENE3_turn_on_demo.hdf5", "libero_goal/open_demo.hdf5"],
+    ),
     "LIBERO, one suite": ("libero", ["pick_up_the_black_bowl_demo.hdf5"]),
     "LIBERO, a download": ("libero", ["datasets/libero_spatial/pick_demo.hdf5"]),
-    "robomimic, all tasks": ("robomimic", ["lift/ph/low_dim_v141.hdf5", "can/mh/image_v141.hdf5", "can/ph/demo.hdf5"]),
+    "robomimic, all tasks": (
+        "robomimic",
+        ["lift/ph/low_dim_v141.hdf5", "can/mh/image_v141.hdf5", "can/ph/demo.hdf5"],
+    ),
     "robomimic, one file": ("robomimic", ["low_dim.hdf5"]),
     "ALOHA": ("aloha", ["sim_transfer/episode_0.hdf5", "sim_transfer/episode_49.hdf5"]),
     "minimind, pre-training": ("minimind_pretrain", ["dataset/pretrain_hq.jsonl"]),
-    "minimind, chat": ("minimind_sft", ["sft_mini_512.jsonl", "lora_identity.jsonl", "r1_mix_1024.jsonl"]),
+    "minimind, chat": (
+        "minimind_sft",
+        ["sft_mini_512.jsonl", "lora_identity.jsonl", "r1_mix_1024.jsonl"],
+    ),
     "minimind, preferences": ("minimind_dpo", ["dpo.jsonl"]),
     "minimind, the whole folder": (
-        "minimind", ["pretrain_hq.jsonl", "sft_mini_512.jsonl", "lora_identity.jsonl", "dpo.jsonl", "model/a.json"],
+        "minimind",
+        [
+            "pretrain_hq.jsonl",
+            "sft_mini_512.jsonl",
+            "lora_identity.jsonl",
+            "dpo.jsonl",
+            "model/a.json",
+        ],
     ),
     "minimind, two kinds": ("minimind", ["dataset/sft_512.jsonl", "dataset/dpo.jsonl"]),
     "minimind, chat and what is held out": ("minimind", ["sft_512.jsonl", "sft_512_eval.jsonl"]),
     "minimind, chat of values": ("minimind_sft", ["sft_values.jsonl", "sft_latest.jsonl"]),
     "KITTI object": ("kitti", ["training/velodyne/000000.bin", "training/label_2/000000.txt"]),
-    "KITTI raw": ("kitti", ["2011_09_26/2011_09_26_drive_0001_sync/velodyne_points/data/0000000000.bin"]),
-    "SemanticKITTI": ("kitti", ["sequences/00/velodyne/000000.bin", "sequences/00/labels/000000.label"]),
+    "KITTI raw": (
+        "kitti",
+        ["2011_09_26/2011_09_26_drive_0001_sync/velodyne_points/data/0000000000.bin"],
+    ),
+    "SemanticKITTI": (
+        "kitti",
+        ["sequences/00/velodyne/000000.bin", "sequences/00/labels/000000.label"],
+    ),
     "Pascal VOC": ("voc", ["JPEGImages/a.jpg", "Annotations/a.xml", "ImageSets/Main/train.txt"]),
     "Pascal VOC, pictures as PNG": ("voc", ["JPEGImages/a.png", "Annotations/a.xml"]),
     "Universal Dependencies": ("conllu", ["en_pud-ud-test.conllu", "stats.xml", "LICENSE.txt"]),
-    "treebanks in folders": ("conllu", ["UD_English-PUD/en_pud-ud-test.conllu", "UD_French-PUD/fr_pud-ud-test.conllu"]),
-    "WebDataset, numbered": ("webdataset", ["000000.tar", "000001.tar"]),
-    "WebDataset, named": ("webdataset", ["train/imagenet-train-000000.tar", "val/imagenet_val_0007.tar"]),
-    "LeRobot v2": ("lerobot", ["meta/info.json", "meta/episodes.jsonl", "data/chunk-000/episode_000000.parquet"]),
-    "LeRobot v3": (
-        "lerobot", ["pusht/meta/info.json", "pusht/meta/episodes/chunk-000/file-000.parquet",
-                    "pusht/data/chunk-000/file-000.parquet", "pusht/videos/top/chunk-000/file-000.mp4"],
+    "treebanks in folders": (
+        "conllu",
+        ["UD_English-PUD/en_pud-ud-test.conllu", "UD_French-PUD/fr_pud-ud-test.conllu"],
     ),
-    "MosaicML Streaming": ("mds", ["train/index.json", "train/shard.00000.mds", "val/shard.00000.mds.zstd"]),
+    "WebDataset, numbered": ("webdataset", ["000000.tar", "000001.tar"]),
+    "WebDataset, named": (
+        "webdataset",
+        ["train/imagenet-train-000000.tar", "val/imagenet_val_0007.tar"],
+    ),
+    "LeRobot v2": (
+        "lerobot",
+        ["meta/info.json", "meta/episodes.jsonl", "data/chunk-000/episode_000000.parquet"],
+    ),
+    "LeRobot v3": (
+        "lerobot",
+        [
+            "pusht/meta/info.json",
+            "pusht/meta/episodes/chunk-000/file-000.parquet",
+            "pusht/data/chunk-000/file-000.parquet",
+            "pusht/videos/top/chunk-000/file-000.mp4",
+        ],
+    ),
+    "MosaicML Streaming": (
+        "mds",
+        ["train/index.json", "train/shard.00000.mds", "val/shard.00000.mds.zstd"],
+    ),
     "Diffusion Policy": ("replay_zarr", ["pusht/pusht_cchi_v7_replay.zarr/.zgroup"]),
-}  # fmt: skip
+}
 NOBODY_S = {
     "arrays": ["a.npy", "train/b.npy"],
     "clouds": ["scene.ply", "x/y.pcd", "data.bin"],
@@ -131,25 +209,35 @@ def test_files_of_no_known_layout_choose_nothing(layout, tmp_path):
 def test_datasets_of_different_systems_in_one_folder_are_named(tmp_path):
     files = listing(tmp_path, ["sft_mini_512.jsonl", "dpo.jsonl", "libero_10/open_demo.hdf5"])
     with pytest.raises(
-        UsageError, match=r"libero \(1 file\), minimind_dpo \(1 file\), minimind_sft \(1 file\). Say what"
+        UsageError,
+        match=r"libero \(1 file\), minimind_dpo \(1 file\), minimind_sft \(1 file\). Say what",
     ):
         choose_schema(lambda schema: matches(schema, files))
 
 
 def test_the_files_of_a_whole_minimind_folder_have_the_split_of_their_kind(tmp_path):
     splits = {
-        "pretrain_hq.jsonl": "pretrain", "pretrain_hq_val.jsonl": "pretrain_eval", "sft_mini_512.jsonl": "sft",
-        "sft_eval_512.jsonl": "sft_eval", "lora_identity.jsonl": "sft", "lora_medical-test.jsonl": "sft_eval",
-        "r1_mix_1024.jsonl": "sft", "sft_values.jsonl": "sft", "sft_latest.jsonl": "sft", "dpo.jsonl": "dpo",
+        "pretrain_hq.jsonl": "pretrain",
+        "pretrain_hq_val.jsonl": "pretrain_eval",
+        "sft_mini_512.jsonl": "sft",
+        "sft_eval_512.jsonl": "sft_eval",
+        "lora_identity.jsonl": "sft",
+        "lora_medical-test.jsonl": "sft_eval",
+        "r1_mix_1024.jsonl": "sft",
+        "sft_values.jsonl": "sft",
+        "sft_latest.jsonl": "sft",
+        "dpo.jsonl": "dpo",
         "x/dpo_dev.jsonl": "dpo_eval",
-    }  # fmt: skip
+    }
     schema = load_schema("minimind")
     work = plan_work(schema, listing(tmp_path, splits))
     assert {item.path: item.split for item in work.items} == splits
     kinds = {"pretrain": ["text"], "sft": ["conversations"], "dpo": ["chosen", "rejected"]}
     for split in splits.values():
         own = schema.for_split(split)
-        assert [name for name, spec in own.fields.items() if not spec.absent] == kinds[split.removesuffix("_eval")]
+        assert [name for name, spec in own.fields.items() if not spec.absent] == kinds[
+            split.removesuffix("_eval")
+        ]
         assert own.tokenizer.max_length == (1024 if split.startswith("dpo") else 768)
 
 
@@ -169,8 +257,10 @@ def test_the_chosen_schema_reads_every_file_that_is_a_sample(layout, tmp_path):
     name, paths = LAYOUTS[layout]
     schema = load_schema(name)
     lists = {
-        "train.txt": "ABF10/0000\nSS1/0004\n", "evaluation.txt": "SM1/0000\n", "ImageSets/Main/train.txt": "a\n",
-    }  # fmt: skip
+        "train.txt": "ABF10/0000\nSS1/0004\n",
+        "evaluation.txt": "SM1/0000\n",
+        "ImageSets/Main/train.txt": "a\n",
+    }
     for list_file, lines in lists.items():
         if list_file in paths:
             (tmp_path / list_file).parent.mkdir(parents=True, exist_ok=True)
@@ -178,8 +268,11 @@ def test_the_chosen_schema_reads_every_file_that_is_a_sample(layout, tmp_path):
     work = plan_work(schema.placed([]), listing(tmp_path, paths))
     assert work.items
     assert {item.split for item in work.items} <= {
-        "", *(p.split("/")[0] for p in paths), "train", *schema.samples.split,
-    }  # fmt: skip
+        "",
+        *(p.split("/")[0] for p in paths),
+        "train",
+        *schema.samples.split,
+    }
 
 
 @pytest.mark.parametrize("name", builtin())
@@ -198,22 +291,33 @@ def test_a_built_in_schema_loads_is_short_and_says_what_it_is(name):
 def test_a_number_that_decides_has_its_reason_beside_it(name):
     lines = (builtin_folder("schemas") / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
     deciding = [
-        line for line in lines if re.search(r"\b(size|distance|range|min_points|max_idle|length): -?[\d.]", line)
+        line
+        for line in lines
+        if re.search(r"\b(size|distance|range|min_points|max_idle|length): -?[\d.]", line)
     ]
     by_encoding = re.compile(r"range: 0\.\.(255|1)\b")  # bytes and shares
     assert [line for line in deciding if "#" not in line and not by_encoding.search(line)] == []
 
 
-# ------------------------------------------------------------------------------------------------ what they say
+# ------------------------------------------------------------------------------------ what they say
 
 
 def test_ho3d_groups_the_cameras_of_one_recording():
     match = re.compile(load_schema("ho3d").splits.match)
-    found = {name: match.search(name)[0] for name in ("ABF10", "ABF14", "SM1", "SMu41", "SiBF12", "SB13", "SB2", "MC4")}
+    found = {
+        name: match.search(name)[0]
+        for name in ("ABF10", "ABF14", "SM1", "SMu41", "SiBF12", "SB13", "SB2", "MC4")
+    }
     assert found == {
-        "ABF10": "ABF1", "ABF14": "ABF1", "SM1": "SM1", "SMu41": "SMu41", "SiBF12": "SiBF1", "SB13": "SB1",
-        "SB2": "SB2", "MC4": "MC4",
-    }  # fmt: skip
+        "ABF10": "ABF1",
+        "ABF14": "ABF1",
+        "SM1": "SM1",
+        "SMu41": "SMu41",
+        "SiBF12": "SiBF1",
+        "SB13": "SB1",
+        "SB2": "SB2",
+        "MC4": "MC4",
+    }
 
 
 def test_ho3d_expects_the_root_alone_in_evaluation():
@@ -253,8 +357,13 @@ def test_scannetpp_differs_from_scannet_where_its_data_differ():
     assert schema.fields["semantic"].ignore == (-100,)
     assert schema.fields["instance"].ignore == (-100,)
     assert [name for name, _ in schema.loader.steps] == [
-        "clip", "keep_classes", "voxel", "drop_classes", "min_points", "captions",
-    ]  # fmt: skip
+        "clip",
+        "keep_classes",
+        "voxel",
+        "drop_classes",
+        "min_points",
+        "captions",
+    ]
     assert schema.for_split("test").fields["captions"].absent
 
 
@@ -263,7 +372,11 @@ def test_scannetpp_differs_from_scannet_where_its_data_differ():
     [
         ("sceneleap", "grasp_qpos", {"pos": (0, 3), "quat": (3, 7), "joints": (7, 23)}),
         ("sceneleap", "obj_pose", {"pos": (0, 3), "quat": (3, 7)}),
-        ("sceneleap_cache", "hand_model_pose", {"pos": (0, 3), "joints": (3, 19), "quat": (19, 23)}),
+        (
+            "sceneleap_cache",
+            "hand_model_pose",
+            {"pos": (0, 3), "joints": (3, 19), "quat": (19, 23)},
+        ),
     ],
 )
 def test_the_columns_of_a_grasp_are_where_the_code_writes_them(name, field, parts):
@@ -277,23 +390,39 @@ def test_sceneleap_s_meshes_are_looked_for_beside_the_grasps_or_where_the_user_s
     schema = load_schema("sceneleap")
     models = f"object/objaverse_v1/flat_models/mug_{HEX}/mesh/simplified.obj"
     files = listing(tmp_path, [f"1022_mini_succ_collect/mug_{HEX}.npy", models])
-    work = plan_work(schema, files)  # as the code has it: data/object/..., which no rule looked at without --root
-    assert ([item.split for item in work.items], list(work.unclaimed)) == (["1022_mini_succ_collect"], [])
-    assert schema.placed([], tmp_path).fields["verts"].file == models.replace(f"mug_{HEX}", "{object}")
+    work = plan_work(
+        schema, files
+    )  # as the code has it: data/object/..., which no rule looked at without --root
+    assert ([item.split for item in work.items], list(work.unclaimed)) == (
+        ["1022_mini_succ_collect"],
+        [],
+    )
+    assert schema.placed([], tmp_path).fields["verts"].file == models.replace(
+        f"mug_{HEX}", "{object}"
+    )
     (tmp_path / "objects").mkdir()
     (tmp_path / "objects/readme.txt").write_text("not a mesh")  # hides no mesh
-    assert schema.placed([], tmp_path).fields["verts"].file == models.replace(f"mug_{HEX}", "{object}")
+    assert schema.placed([], tmp_path).fields["verts"].file == models.replace(
+        f"mug_{HEX}", "{object}"
+    )
     assert schema.placed([]).fields["verts"].file == "objects/{object}/mesh/simplified.obj"
-    assert schema.placed(["objects"]).fields["verts"].file == "{objects}/{object}/mesh/simplified.obj"
+    assert (
+        schema.placed(["objects"]).fields["verts"].file == "{objects}/{object}/mesh/simplified.obj"
+    )
 
 
-TWO = "{datacheck: 1, name: t, samples: {files: '{id}.npy'}, roots: {more: [a, b]}, fields: {x: {file: '%s'}}}"
+TWO = (
+    "{datacheck: 1, name: t, samples: {files: '{id}.npy'}, roots: {more: [a, b]}, fields: {x: "
+    "{file: '%s'}}}"
+)
 
 
 @pytest.mark.parametrize("pattern", ["{more}/**/{id}.npz", "{more}/*/*/{id}.npz"])
 def test_of_two_places_the_one_counts_in_which_files_lie_however_deep(tmp_path, pattern):
     listing(tmp_path, ["a/readme.txt", "b/deep/er/0.npz"])
-    assert parse_schema(TWO % pattern).placed([], tmp_path).fields["x"].file == pattern.replace("{more}", "b")
+    assert parse_schema(TWO % pattern).placed([], tmp_path).fields["x"].file == pattern.replace(
+        "{more}", "b"
+    )
 
 
 def test_no_link_makes_the_search_for_the_place_of_an_extra_folder_long(tmp_path):
@@ -318,7 +447,9 @@ def test_a_place_counts_whatever_links_lie_in_it(tmp_path):
         (tmp_path / "b" / name).symlink_to("x")
     assert schema.placed([], tmp_path).fields["x"].file == "b/x/{id}.npz"
     named = parse_schema(TWO % "{more}/best/all/{id}.npz")
-    (tmp_path / "b/x/all").symlink_to("../../c")  # behind two links, the second of which leads out of the place
+    (tmp_path / "b/x/all").symlink_to(
+        "../../c"
+    )  # behind two links, the second of which leads out of the place
     listing(tmp_path, ["c/0.npz"])
     assert named.placed([], tmp_path).fields["x"].file == "b/best/all/{id}.npz"
 
@@ -330,7 +461,9 @@ def test_two_folders_that_link_to_one_another_end_the_search(tmp_path):
         (tmp_path / f"a/y/l{i}").symlink_to("../x")
     schema, began = parse_schema(TWO % "{more}/*/*/*/{id}.npz"), time.process_time()
     assert schema.placed([], tmp_path).fields["x"].file == "b/*/*/*/{id}.npz"
-    assert time.process_time() - began < 10  # of processors: 1,000 folders, not 60 ** 3 and more of them
+    assert (
+        time.process_time() - began < 10
+    )  # of processors: 1,000 folders, not 60 ** 3 and more of them
 
 
 def test_of_two_places_that_hold_files_of_an_extra_folder_the_user_says_which_counts(tmp_path):
@@ -339,27 +472,38 @@ def test_of_two_places_that_hold_files_of_an_extra_folder_the_user_says_which_co
     for place in places:
         listing(tmp_path, [f"{place}/mug_{HEX}/mesh/simplified.obj"])
     with pytest.raises(
-        UsageError, match=r"objects and object/objaverse_v1/flat_models hold files of objects\. Say whic"
+        UsageError,
+        match=r"objects and object/objaverse_v1/flat_models hold files of objects\. Say whic",
     ):
         schema.placed([], tmp_path)
-    assert schema.placed(["objects"], tmp_path).fields["verts"].file == "{objects}/{object}/mesh/simplified.obj"
+    assert (
+        schema.placed(["objects"], tmp_path).fields["verts"].file
+        == "{objects}/{object}/mesh/simplified.obj"
+    )
     shutil.rmtree(tmp_path / "objects")
     (tmp_path / "objects").symlink_to(places[1])  # one folder by two names
-    assert schema.placed([], tmp_path).fields["verts"].file == "objects/{object}/mesh/simplified.obj"
+    assert (
+        schema.placed([], tmp_path).fields["verts"].file == "objects/{object}/mesh/simplified.obj"
+    )
     (tmp_path / "objects").unlink()
     shutil.rmtree(tmp_path / "object")
     (tmp_path / places[1]).mkdir(parents=True)  # empty, and the only one that is there
-    assert schema.placed([], tmp_path).fields["verts"].file == f"{places[1]}/{{object}}/mesh/simplified.obj"
+    assert (
+        schema.placed([], tmp_path).fields["verts"].file
+        == f"{places[1]}/{{object}}/mesh/simplified.obj"
+    )
 
 
-@pytest.mark.parametrize(("name", "length"), [("libero", 64), ("aloha", 64), ("robomimic", 10), ("replay_zarr", 16)])
+@pytest.mark.parametrize(
+    ("name", "length"), [("libero", 64), ("aloha", 64), ("robomimic", 10), ("replay_zarr", 16)]
+)
 def test_a_robot_schema_declares_its_windows_and_a_time_axis(name, length):
     schema = load_schema(name)
     assert schema.windows.length == length
     assert any(spec.ragged == "T" and spec.role == "action" for spec in schema.fields.values())
 
 
-# ------------------------------------------------------------------------------------------------ the README
+# --------------------------------------------------------------------------------------- the README
 
 
 def _blocks(folder):
@@ -368,7 +512,9 @@ def _blocks(folder):
 
 
 def test_every_example_of_the_readme_loads_or_stands_in_the_file_it_names():
-    whole = [block for block in _blocks(builtin_folder("schemas")) if block.startswith("datacheck: 1\n")]
+    whole = [
+        block for block in _blocks(builtin_folder("schemas")) if block.startswith("datacheck: 1\n")
+    ]
     taken = [block for block in _blocks(builtin_folder("schemas")) if block.startswith("# from ")]
     assert len(whole) >= 2
     assert len(whole) + len(taken) == len(_blocks(builtin_folder("schemas")))
@@ -376,7 +522,9 @@ def test_every_example_of_the_readme_loads_or_stands_in_the_file_it_names():
         parse_schema(block)
     for block in taken:
         first, _, lines = block.partition("\n")
-        assert lines in (builtin_folder("schemas") / first.removeprefix("# from ")).read_text(encoding="utf-8"), first
+        assert lines in (builtin_folder("schemas") / first.removeprefix("# from ")).read_text(
+            encoding="utf-8"
+        ), first
 
 
 def test_every_example_of_the_page_about_importers_loads(repository):

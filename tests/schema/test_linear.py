@@ -29,7 +29,21 @@ ATOMS = [
     "(?!a)",
     "(?<=a)",
 ]
-PIECES = ["*", "{a}", "{b}", r"{c:\d+}", "{d:a|ab|b}", r"{e:(?:\w_?)+}", "{f:.+}", "_", "a", "b/", "1", "-", "/"]
+PIECES = [
+    "*",
+    "{a}",
+    "{b}",
+    r"{c:\d+}",
+    "{d:a|ab|b}",
+    r"{e:(?:\w_?)+}",
+    "{f:.+}",
+    "_",
+    "a",
+    "b/",
+    "1",
+    "-",
+    "/",
+]
 
 
 def expression(rng, depth=3):
@@ -61,7 +75,10 @@ def test_the_matcher_finds_what_re_finds(seed):
             for whole, find in ((True, regex.fullmatch), (False, regex.match)):
                 found, spans = find(said), program.spans(said, [0], whole=whole)
                 assert (found is None) == (spans is None), (text, said)
-                assert found is None or (spans[0], spans[last]) == (found.span(), found.span(last)), (text, said)
+                assert found is None or (spans[0], spans[last]) == (
+                    found.span(),
+                    found.span(last),
+                ), (text, said)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -69,7 +86,9 @@ def test_a_pattern_of_paths_means_the_same_by_both_ways(seed, monkeypatch):
     rng = random.Random(seed)
     tried = 0
     while tried < 60:
-        text = "".join(rng.choice(PIECES) for _ in range(rng.randrange(1, 7))) + rng.choice(["", "/*", "/{a}.npy"])
+        text = "".join(rng.choice(PIECES) for _ in range(rng.randrange(1, 7))) + rng.choice(
+            ["", "/*", "/{a}.npy"]
+        )
         try:
             template = parse(("**/" * rng.randrange(2)) + text, "")
         except SchemaError:
@@ -79,7 +98,9 @@ def test_a_pattern_of_paths_means_the_same_by_both_ways(seed, monkeypatch):
             path = word(rng, "ab_1-/", 12) + rng.choice(["", "/a.npy", "/b.npy"])
             quick = template.match(path)
             slow = template._slowly(path)
-            assert quick == (None if slow is None or any("/" in v for v in slow.values()) else slow), (text, path)
+            assert quick == (
+                None if slow is None or any("/" in v for v in slow.values()) else slow
+            ), (text, path)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -119,20 +140,29 @@ def test_a_name_that_stands_twice_is_tried_in_all_ways():
     path = "a_" * 60 + "/" + "a_" * 60
     found = parse("{a}_{b}/{a}_{b}", "").match(path)
     assert found == {"a": "a", "b": path[2:120]}
-    with pytest.raises(SchemaError, match="can be read in too many ways; say what its names look like"):
-        parse("_".join(f"{{n{i}}}" for i in range(9)) + "/x" + "_".join(f"{{n{i}}}" for i in range(9)), "").match(
-            "_a" * 120 + "/x" + "a_" * 119
-        )
+    with pytest.raises(
+        SchemaError, match="can be read in too many ways; say what its names look like"
+    ):
+        parse(
+            "_".join(f"{{n{i}}}" for i in range(9))
+            + "/x"
+            + "_".join(f"{{n{i}}}" for i in range(9)),
+            "",
+        ).match("_a" * 120 + "/x" + "a_" * 119)
 
 
 @pytest.mark.parametrize(
     ("rule", "says"),
     [
-        (r"(a)\1", "a back-reference"), ("(a)?(?(1)b|c)", "a conditional group"), ("(?>a+)", "an atomic group"),
-        ("a++", "a possessive repeat"), ("(?=.*b)a", "looks ahead, or back, by more than 100"), ("(", "is malformed"),
+        (r"(a)\1", "a back-reference"),
+        ("(a)?(?(1)b|c)", "a conditional group"),
+        ("(?>a+)", "an atomic group"),
+        ("a++", "a possessive repeat"),
+        ("(?=.*b)a", "looks ahead, or back, by more than 100"),
+        ("(", "is malformed"),
         ("(?:a{100}){100}", "longer than 4,000"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_matched_in_linear_time_is_refused_with_its_line(rule, says):
     text = f"datacheck: 1\nname: mine\nsamples:\n  files: '{{a:{rule}}}.npy'\nfields: {{x: {{}}}}\n"
     with pytest.raises(SchemaError, match=r"mine.yaml:4.*regular expression") as error:
@@ -148,10 +178,15 @@ def test_what_cannot_be_matched_in_linear_time_is_refused_with_its_line(rule, sa
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("abc", Growth()), (r"\d{4}", Growth()), ("a+", Growth(1)), ("a?b*", Growth(2)), ("ab|cd", Growth(0, 2)),
-        ("(?:ab?)?", Growth(2)), ("(?:a|bc)x+", Growth(1, 2)),
+        ("abc", Growth()),
+        (r"\d{4}", Growth()),
+        ("a+", Growth(1)),
+        ("a?b*", Growth(2)),
+        ("ab|cd", Growth(0, 2)),
+        ("(?:ab?)?", Growth(2)),
+        ("(?:a|bc)x+", Growth(1, 2)),
     ],
-)  # fmt: skip
+)
 def test_how_the_ways_grow(text, found):
     assert growth(parsed(text)) == found
     assert found.at(10) <= patterns.WAYS
@@ -164,12 +199,20 @@ def test_a_choice_in_a_loop_is_never_quick(text):
 
 @pytest.mark.parametrize("path", ["train/0001/meta/0007.pkl", "a" * 60 + "_" + "b" * 60 + "/x.npy"])
 def test_ordinary_patterns_are_matched_by_re(path):
-    for text in (r"{split}/{seq}/meta/{frame:\d{4}}.pkl", "**/*.npy", "{a}_{b}/{c}.npy", "**/{a:scene.*}_{b:\\d+}.h5"):
+    for text in (
+        r"{split}/{seq}/meta/{frame:\d{4}}.pkl",
+        "**/*.npy",
+        "{a}_{b}/{c}.npy",
+        "**/{a:scene.*}_{b:\\d+}.h5",
+    ):
         assert parse(text, "").growth.at(path) <= patterns.WAYS
 
 
 def test_the_built_in_labels_of_splits_are_found():
     match = load_schema("ho3d").splits.match
     assert [Expression(match).search(name) for name in ("ABF12", "ABF1", "GPMF13", "other")] == [
-        "ABF1", "ABF1", "GPMF1", "other",
-    ]  # fmt: skip
+        "ABF1",
+        "ABF1",
+        "GPMF1",
+        "other",
+    ]

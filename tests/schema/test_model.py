@@ -42,25 +42,36 @@ _fields = st.one_of(
     st.fixed_dictionaries({}, optional=_numeric),
     st.fixed_dictionaries(
         {"role": st.sampled_from(["points", "joints", "position"])},
-        optional=_numeric | {"size": _ranges(), "distance": _ranges(), "centered": st.sampled_from(["no", "xy"])},
+        optional=_numeric
+        | {"size": _ranges(), "distance": _ranges(), "centered": st.sampled_from(["no", "xy"])},
     ),
     st.fixed_dictionaries(
         {"role": st.just("class")},
         optional=_numeric
         | {
             "ignore": st.lists(st.integers(-300, 300), max_size=3),
-            "classes": st.integers(1, 50) | _ranges() | st.lists(st.integers(-5, 50), min_size=1, max_size=3),
+            "classes": st.integers(1, 50)
+            | _ranges()
+            | st.lists(st.integers(-5, 50), min_size=1, max_size=3),
         },
     ),
     st.fixed_dictionaries(
         {"role": st.just("chat")},
         optional=_common
-        | {"speakers": st.lists(_words, max_size=3), "train_on": _words, "min_trained_tokens": st.integers(1, 9)},
+        | {
+            "speakers": st.lists(_words, max_size=3),
+            "train_on": _words,
+            "min_trained_tokens": st.integers(1, 9),
+        },
     ),
-    st.fixed_dictionaries({"role": st.just("flag")}, optional={"must_be": st.booleans() | st.integers(-3, 3)}),
+    st.fixed_dictionaries(
+        {"role": st.just("flag")}, optional={"must_be": st.booleans() | st.integers(-3, 3)}
+    ),
     st.just({"role": "instance", "min_instances": 1}),
 )
-_steps = st.permutations([("clip", 100), ("voxel", 0.02), ("drop_classes", [0, 3]), ("min_points", 10)])
+_steps = st.permutations(
+    [("clip", 100), ("voxel", 0.02), ("drop_classes", [0, 3]), ("min_points", 10)]
+)
 _rules = st.dictionaries(
     st.from_regex(r"DC\d{3}", fullmatch=True),
     st.fixed_dictionaries(
@@ -80,7 +91,10 @@ _schemas = st.fixed_dictionaries(
         "name": st.from_regex(r"[A-Za-z0-9][\w.-]{0,20}", fullmatch=True),
         "samples": st.fixed_dictionaries(
             {"files": st.just(["{split}/{id}.npy"])},
-            optional={"group": st.just("{id}"), "each": st.sampled_from(["line", "row", "/a/b_*", "ends:meta/ends"])},
+            optional={
+                "group": st.just("{id}"),
+                "each": st.sampled_from(["line", "row", "/a/b_*", "ends:meta/ends"]),
+            },
         ),
         "fields": st.dictionaries(
             st.from_regex(r"[A-Za-z_0-9][A-Za-z_0-9/ ]{0,9}", fullmatch=True), _fields, max_size=4
@@ -104,10 +118,15 @@ _schemas = st.fixed_dictionaries(
             {"length": st.integers(1, 99)}, optional={"pad": st.sampled_from(["none", "edge"])}
         ),
         "loader": _steps.map(dict),
-        "tokenizer": st.fixed_dictionaries({}, optional={"path": _paths, "vocab": st.integers(1, 9), "start": _words}),
-        "duplicates": st.fixed_dictionaries({}, optional={"exact": st.sampled_from(["error", "off", "info"])}),
+        "tokenizer": st.fixed_dictionaries(
+            {}, optional={"path": _paths, "vocab": st.integers(1, 9), "start": _words}
+        ),
+        "duplicates": st.fixed_dictionaries(
+            {}, optional={"exact": st.sampled_from(["error", "off", "info"])}
+        ),
         "splits": st.fixed_dictionaries(
-            {"key": st.just("id")}, optional={"match": st.just(r"^\d+"), "disjoint": st.just(["no", "on"])}
+            {"key": st.just("id")},
+            optional={"match": st.just(r"^\d+"), "disjoint": st.just(["no", "on"])},
         ),
         "when": st.just({"split=test": {"label": "absent", "xyz": {"shape": [3]}}}),
         "rules": _rules,
@@ -128,7 +147,22 @@ def test_a_schema_written_as_yaml_is_read_back_equal(data):
 
 
 @pytest.mark.parametrize(
-    "text", ["\x85", "a\u2028b", "\ufeff", " ", "\n", "no", "1e3", "0777", "2024-01-01", "手", "=", "<<", "'"]
+    "text",
+    [
+        "\x85",
+        "a\u2028b",
+        "\ufeff",
+        " ",
+        "\n",
+        "no",
+        "1e3",
+        "0777",
+        "2024-01-01",
+        "手",
+        "=",
+        "<<",
+        "'",
+    ],
 )
 def test_text_that_yaml_treats_specially_is_read_back_equal(text):
     schema = _schema(fields={"a": {"at": text}}, tokenizer={"start": text})
@@ -137,7 +171,9 @@ def test_text_that_yaml_treats_specially_is_read_back_equal(text):
 
 
 def _schema(**keys):
-    return Schema.model_validate({"datacheck": 1, "name": "x", "samples": {"files": "{split}/{id}.npy"}} | keys)
+    return Schema.model_validate(
+        {"datacheck": 1, "name": "x", "samples": {"files": "{split}/{id}.npy"}} | keys
+    )
 
 
 def test_defaults_are_no_part_of_the_digest_and_the_order_of_loader_steps_is():
@@ -149,8 +185,14 @@ def test_defaults_are_no_part_of_the_digest_and_the_order_of_loader_steps_is():
 
 def test_a_split_changes_only_the_fields_that_it_names():
     schema = _schema(
-        fields={"joints": {"role": "joints", "shape": [21, 3], "unit": "m"}, "pose": {}, "beta": {}},
-        when={"split=evaluation": {"joints": {"shape": [3]}, "pose": "absent", "box": {"shape": [4]}}},
+        fields={
+            "joints": {"role": "joints", "shape": [21, 3], "unit": "m"},
+            "pose": {},
+            "beta": {},
+        },
+        when={
+            "split=evaluation": {"joints": {"shape": [3]}, "pose": "absent", "box": {"shape": [4]}}
+        },
     )
     held = schema.for_split("evaluation")
     assert schema.for_split("train") is schema
@@ -167,7 +209,11 @@ def test_a_split_may_set_a_key_back_to_its_default():
         when={"split=test": {"label": {"ignore": [], "optional": False}}},
     )
     again = parse_schema(dump_schema(schema))
-    assert again.digest == schema.digest != _schema(fields={"label": {"role": "class", "ignore": [255]}}).digest
+    assert (
+        again.digest
+        == schema.digest
+        != _schema(fields={"label": {"role": "class", "ignore": [255]}}).digest
+    )
     for one in (schema, again):
         held = one.for_split("test").fields["label"]
         assert (held.ignore, held.optional) == ((), False)
@@ -209,13 +255,17 @@ def test_an_extra_folder_that_was_not_given_is_looked_for_below_the_data():
     }
     assert here.for_split("test").fields["mesh"].file == "assets/objects/{id}.ply"
     assert schema.placed(["objects", "other"]) is schema
-    with pytest.raises(UsageError, match=r"no extra folder called 'object'. Did you mean 'objects'\?"):
+    with pytest.raises(
+        UsageError, match=r"no extra folder called 'object'. Did you mean 'objects'\?"
+    ):
         schema.placed(["object"])
 
 
 def test_the_skeletons_of_the_language_are_those_that_the_rules_know():
     assert set(skeletons.SKELETONS) == SKELETONS
-    with pytest.raises(ValidationError, match=r"'mano21_ho3' is not a known skeleton. Did you mean 'mano21_ho3d'\?"):
+    with pytest.raises(
+        ValidationError, match=r"'mano21_ho3' is not a known skeleton. Did you mean 'mano21_ho3d'\?"
+    ):
         FieldSpec(skeleton="mano21_ho3")
 
 
@@ -232,16 +282,30 @@ def test_a_tokenizer_is_looked_for_in_the_data_folder(tmp_path):
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("name", ".."), ("name", "a/b"), ("name", ""), ("loader", {"voxel": True}), ("loader", {"voxel": 0}),
-        ("loader", {"clip": 1.5}), ("loader", {"drop_classes": ["wall"]}), ("loader", {"shuffle": 1}),
-        ("splits", {"key": "id", "match": "("}), ("when", {"split=a": {"x": "gone"}}),
+        ("name", ".."),
+        ("name", "a/b"),
+        ("name", ""),
+        ("loader", {"voxel": True}),
+        ("loader", {"voxel": 0}),
+        ("loader", {"clip": 1.5}),
+        ("loader", {"drop_classes": ["wall"]}),
+        ("loader", {"shuffle": 1}),
+        ("splits", {"key": "id", "match": "("}),
+        ("when", {"split=a": {"x": "gone"}}),
         ("episode", {"max_idle": "120%"}),
-        ("samples", {"files": "a\0"}), ("samples", {"files": "{a}.npy", "list": {"x": "a\0"}}), ("roots", {"r": "a\0"}),
-        ("tokenizer", {"path": "a\0"}), ("fields", {"x": {"stats": {"file": "a\0"}}}),
-        ("episode", {"fps": 0}), ("episode", {"fps": 9e-7}), ("episode", {"fps": 1.1e9}),
-        ("rules", {"DC221": {"ignore": ["k"]}}), ("columns", ""), ("datacheck", 2),
+        ("samples", {"files": "a\0"}),
+        ("samples", {"files": "{a}.npy", "list": {"x": "a\0"}}),
+        ("roots", {"r": "a\0"}),
+        ("tokenizer", {"path": "a\0"}),
+        ("fields", {"x": {"stats": {"file": "a\0"}}}),
+        ("episode", {"fps": 0}),
+        ("episode", {"fps": 9e-7}),
+        ("episode", {"fps": 1.1e9}),
+        ("rules", {"DC221": {"ignore": ["k"]}}),
+        ("columns", ""),
+        ("datacheck", 2),
     ],
-)  # fmt: skip
+)
 def test_what_means_nothing_is_refused(key, value):
     with pytest.raises(ValidationError):
         _schema(**{key: value})
@@ -251,13 +315,18 @@ def test_what_means_nothing_is_refused(key, value):
 @pytest.mark.parametrize(
     ("key", "within"),
     [
-        ("episode", lambda n: {"fps": n}), ("loader", lambda n: {"voxel": n}),
-        ("fields", lambda n: {"x": {"scale": n}}), ("fields", lambda n: {"x": {"max_speed": n}}),
-        ("fields", lambda n: {"x": {"sentinels": [n]}}), ("fields", lambda n: {"x": {"values": [0, n]}}),
-        ("fields", lambda n: {"x": {"channels": [n]}}), ("fields", lambda n: {"x": {"stats": {"std": [n]}}}),
-        ("duplicates", lambda n: {"near": n}), ("rules", lambda n: {"DC221": {"allow": n}}),
+        ("episode", lambda n: {"fps": n}),
+        ("loader", lambda n: {"voxel": n}),
+        ("fields", lambda n: {"x": {"scale": n}}),
+        ("fields", lambda n: {"x": {"max_speed": n}}),
+        ("fields", lambda n: {"x": {"sentinels": [n]}}),
+        ("fields", lambda n: {"x": {"values": [0, n]}}),
+        ("fields", lambda n: {"x": {"channels": [n]}}),
+        ("fields", lambda n: {"x": {"stats": {"std": [n]}}}),
+        ("duplicates", lambda n: {"near": n}),
+        ("rules", lambda n: {"DC221": {"allow": n}}),
     ],
-)  # fmt: skip
+)
 def test_numbers_that_are_not_finite_are_refused_as_they_are_in_a_file(key, within, number):
     _schema(**{key: within(0.5)})
     with pytest.raises(ValidationError):

@@ -18,7 +18,11 @@ def match(pattern, path):
 
 def test_placeholders_stand_for_one_level_each():
     pattern = r"{split}/{seq}/meta/{frame:\d{4}}.pkl"
-    assert match(pattern, "train/ABF10/meta/0007.pkl") == {"split": "train", "seq": "ABF10", "frame": "0007"}
+    assert match(pattern, "train/ABF10/meta/0007.pkl") == {
+        "split": "train",
+        "seq": "ABF10",
+        "frame": "0007",
+    }
     assert match(pattern, "train/ABF10/meta/007.pkl") is None
     assert match(pattern, "train/a/b/meta/0007.pkl") is None
     assert match(pattern, "train/ABF10/meta/0007.pklx") is None
@@ -30,7 +34,10 @@ def test_a_placeholder_never_crosses_folders_even_where_its_constraint_could():
 
 
 def test_earlier_placeholders_are_shortest():
-    assert match("{split}_{scene}.npy", "train_scene0000_00.npy") == {"split": "train", "scene": "scene0000_00"}
+    assert match("{split}_{scene}.npy", "train_scene0000_00.npy") == {
+        "split": "train",
+        "scene": "scene0000_00",
+    }
 
 
 def test_a_constraint_settles_where_a_name_ends():
@@ -52,7 +59,11 @@ def test_a_name_that_stands_twice_must_be_equal():
         ("d/**", ["d/a", "d/e/a"], ["e/a", "d"]),
         ("libero_*/*.hdf5", ["libero_10/t.hdf5"], ["libero_10/x/t.hdf5"]),
         ("a[0]?.npy", ["a[0]?.npy"], ["a0.npy", "a[0]x.npy"]),
-        ("data/**/{id}/points.ply", ["data/7/points.ply", "data/x/y/7/points.ply"], ["7/points.ply"]),
+        (
+            "data/**/{id}/points.ply",
+            ["data/7/points.ply", "data/x/y/7/points.ply"],
+            ["7/points.ply"],
+        ),
     ],
 )
 def test_wildcards(pattern, yes, no):
@@ -114,9 +125,9 @@ def test_the_tail_and_wildness_of_a_pattern():
     assert not parse("{a}/x.npy", "f").wild
 
 
-segments = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1).filter(
-    lambda s: s not in {".", ".."}
-)
+segments = st.text(
+    st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1
+).filter(lambda s: s not in {".", ".."})
 
 
 @given(split=segments, seq=segments, frame=st.from_regex(r"\d{4}", fullmatch=True))

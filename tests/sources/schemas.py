@@ -5,7 +5,9 @@ from datacheck.schema.model import Schema
 
 def schema(samples, fields=None, **more) -> Schema:
     samples = {"files": samples} if isinstance(samples, str | list) else samples
-    return Schema.model_validate({"datacheck": 1, "name": "mine", "samples": samples, "fields": fields or {}, **more})
+    return Schema.model_validate(
+        {"datacheck": 1, "name": "mine", "samples": samples, "fields": fields or {}, **more}
+    )
 
 
 def every(source, item):

@@ -24,12 +24,16 @@ def test_a_folder_in_place_of_a_document_is_opened_by_no_parser(tmp_path, name):
 
 
 @pytest.mark.parametrize(("name", "text"), [("a.yaml", "x: [{}]"), ("a.json", '{{"x": [{}]}}')])
-def test_a_document_of_too_many_values_is_refused_where_it_is_parsed(tmp_path, monkeypatch, name, text):
+def test_a_document_of_too_many_values_is_refused_where_it_is_parsed(
+    tmp_path, monkeypatch, name, text
+):
     monkeypatch.setattr(loader_tables, "_VALUES", 100)
     monkeypatch.setattr(loader_tables, "_HERE_BYTES", 0)
     for count, answers in ((99, "values"), (100, "fault")):  # besides the list itself
         (tmp_path / name).write_text(text.format(", ".join(["[]"] * count)))
-        said = loader_tables.read_values({"root": str(tmp_path), "roots": {}, "items": [name]}, lambda _: None)
+        said = loader_tables.read_values(
+            {"root": str(tmp_path), "roots": {}, "items": [name]}, lambda _: None
+        )
         assert answers in said
 
 

@@ -18,7 +18,15 @@ from datacheck.scan import scan
 from datacheck.scan.rescore import Rescore, rescore
 from datacheck.schema.load import load_schema, parse_schema
 from datacheck.schema.model import EpisodeSpec, FieldSpec
-from datacheck.sources import Item, indexes, list_files, open_source, plan_work, with_indexes, with_rate
+from datacheck.sources import (
+    Item,
+    indexes,
+    list_files,
+    open_source,
+    plan_work,
+    with_indexes,
+    with_rate,
+)
 from datacheck.sources.indexes import _lost_videos
 from datacheck.sources.lerobot import _filled
 from datacheck.sources.roots import Roots
@@ -32,7 +40,10 @@ FEATURES = {
     "observation.state": {"dtype": "float32", "shape": [3]},
     "observation.images.top": {"dtype": "video", "shape": [48, 64, 3]},
     **{name: {"dtype": "float32", "shape": [1]} for name in ("timestamp",)},
-    **{name: {"dtype": "int64", "shape": [1]} for name in ("frame_index", "episode_index", "index", "task_index")},
+    **{
+        name: {"dtype": "int64", "shape": [1]}
+        for name in ("frame_index", "episode_index", "index", "task_index")
+    },
 }
 V2 = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
 V3 = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
@@ -51,21 +62,33 @@ def rows(episode):
     return {
         "action": (t[:, None] * np.float32([1, -1]) / 8 + episode).astype(np.float32),
         "observation.state": np.sin(t[:, None] + np.arange(3) + episode).astype(np.float32),
-        "timestamp": (t / FPS).astype(np.float32), "frame_index": t, "episode_index": np.full(length, episode),
-        "index": t + sum(LENGTHS[:episode]), "task_index": np.full(length, episode % 2),
-    }  # fmt: skip
+        "timestamp": (t / FPS).astype(np.float32),
+        "frame_index": t,
+        "episode_index": np.full(length, episode),
+        "index": t + sum(LENGTHS[:episode]),
+        "task_index": np.full(length, episode % 2),
+    }
 
 
 def table(*episodes, **changed):
     parts = [rows(episode) for episode in episodes]
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} | changed
-    lists = {n: pa.array(v.tolist(), pa.list_(pa.float32())) if v.ndim > 1 else v for n, v in columns.items()}
+    lists = {
+        n: pa.array(v.tolist(), pa.list_(pa.float32())) if v.ndim > 1 else v
+        for n, v in columns.items()
+    }
     return pa.table(lists)
 
 
 def info(folder, version, path, **changed):
     (folder / "meta").mkdir(parents=True)
-    said = {"codebase_version": version, "fps": FPS, "chunks_size": 1000, "data_path": path, "features": FEATURES}
+    said = {
+        "codebase_version": version,
+        "fps": FPS,
+        "chunks_size": 1000,
+        "data_path": path,
+        "features": FEATURES,
+    }
     (folder / "meta/info.json").write_text(json.dumps(said | changed))
 
 
@@ -74,7 +97,9 @@ def v2(folder, lengths=LENGTHS):
     lines = [{"episode_index": i, "tasks": ["lift"], "length": n} for i, n in enumerate(lengths)]
     (folder / "meta/episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     tasks = [{"task_index": i, "task": task} for i, task in enumerate(TASKS)]
-    (folder / "meta/tasks.jsonl").write_text("".join(json.dumps(line) + "\n" for line in reversed(tasks)))
+    (folder / "meta/tasks.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in reversed(tasks))
+    )
     (folder / "data/chunk-000").mkdir(parents=True)
     for episode in range(4):
         pq.write_table(table(episode), folder / f"data/chunk-000/episode_{episode:06d}.parquet")
@@ -96,11 +121,15 @@ def v3(folder, lengths=LENGTHS, numbers=(0, 1, 2, 3)):
 
 def tasks(folder, numbers=(0, 1, 2), name="__index_level_0__"):
     """What LeRobot 0.4 writes: a pandas frame whose index has the texts and no name; later ones call it task."""
-    pq.write_table(pa.table({"task_index": list(numbers), name: TASKS}), folder / "meta/tasks.parquet")
+    pq.write_table(
+        pa.table({"task_index": list(numbers), name: TASKS}), folder / "meta/tasks.parquet"
+    )
 
 
 def item(folder, path):
-    return Item(path, "", {"chunk": "000", "file": path[-14:-8]}, nbytes=(folder / path).stat().st_size)
+    return Item(
+        path, "", {"chunk": "000", "file": path[-14:-8]}, nbytes=(folder / path).stat().st_size
+    )
 
 
 def read(folder, path="data/chunk-000/file-000.parquet"):
@@ -131,7 +160,10 @@ def test_single_episodes_of_a_file_are_read_by_their_own_number(tmp_path):
     keys = (f"{path}:000000000002", f"{path}:000000000003", f"{path}:000000000000")
     asked = Item(path, "", {"chunk": "000", "file": "000"}, keys)
     samples, unread = every(open_source(load_schema("lerobot"), folder), asked)
-    assert {key: len(sample["action"]) for key, sample in samples.items()} == {keys[0]: 7, keys[2]: 5}
+    assert {key: len(sample["action"]) for key, sample in samples.items()} == {
+        keys[0]: 7,
+        keys[2]: 5,
+    }
     assert [lost.key for lost in unread] == [keys[1]]
 
 
@@ -159,8 +191,13 @@ def test_an_episode_of_another_file_is_refused(tmp_path):
     run = scan(folder)
     assert [row for row, codes in zip(run.table.keys, run.codes, strict=True) if codes] == [more]
     (reason,) = [reason for reason in run.table.reasons if reason]
-    assert reason == "DC101 holds episode 1, which meta/episodes names in data/chunk-000/episode_000001.parquet"
-    (folder / "data/chunk-000/episode_000001.parquet").rename(folder / "data/chunk-000/episode_000009.parquet")
+    assert (
+        reason == "DC101 holds episode 1, which meta/episodes names in "
+        "data/chunk-000/episode_000001.parquet"
+    )
+    (folder / "data/chunk-000/episode_000001.parquet").rename(
+        folder / "data/chunk-000/episode_000009.parquet"
+    )
     (folder / more).unlink()  # what the meta folder names is not there: a name is no second episode
     assert not any(run.codes[i] for i, key in enumerate(scan(folder).table.keys) if "000009" in key)
 
@@ -168,32 +205,50 @@ def test_an_episode_of_another_file_is_refused(tmp_path):
 WRONG = {
     "episode 2, which meta/episodes does not name": lambda f: remeta(f, numbers=(0, 1, 7, 3)),
     "its numbers fall": lambda f: redata(f, episode_index=np.array([0] * 5 + [2] * 3 + [1] * 7)),
-    "info.json names it, but the file has no such column": lambda f: redata(f, drop="observation.state"),
-    r"action: \[3\] float32, but meta/info.json declares \[2\] float32": lambda f: redata(f, action=np.zeros((15, 3))),
+    "info.json names it, but the file has no such column": lambda f: redata(
+        f, drop="observation.state"
+    ),
+    r"action: \[3\] float32, but meta/info.json declares \[2\] float32": lambda f: redata(
+        f, action=np.zeros((15, 3))
+    ),
     r"timestamp: \[\] float64": lambda f: redata(f, timestamp=np.arange(15) / FPS),
     "an episode stands there twice": lambda f: remeta(f, numbers=(0, 1, 1, 3)),
-    "found neither meta/episodes.jsonl nor": lambda f: (f / "meta/episodes/chunk-000/file-000.parquet").unlink(),
+    "found neither meta/episodes.jsonl nor": lambda f: (
+        f / "meta/episodes/chunk-000/file-000.parquet"
+    ).unlink(),
     "meta/info.json: No such file": lambda f: (f / "meta/info.json").unlink(),
     "meta/info.json: found no features": lambda f: (f / "meta/info.json").write_text("{}"),
-    "meta/info.json: feature 'a' says no dtype": lambda f: (f / "meta/info.json").write_text('{"features": {"a": 1}}'),
-    "meta/episodes/chunk-000/file-000.parquet: not a Parquet": lambda f: remeta(f, data=b"PAR2" * 9),
+    "meta/info.json: feature 'a' says no dtype": lambda f: (f / "meta/info.json").write_text(
+        '{"features": {"a": 1}}'
+    ),
+    "meta/episodes/chunk-000/file-000.parquet: not a Parquet": lambda f: remeta(
+        f, data=b"PAR2" * 9
+    ),
 }
 
 
 WRONG |= {
-    "task_index: found 3, which meta/tasks does not name": lambda f: redata(f, task_index=np.full(15, 3)),
-    "task_index: found -1, which meta/tasks does not": lambda f: redata(f, task_index=np.full(15, -1)),
+    "task_index: found 3, which meta/tasks does not name": lambda f: redata(
+        f, task_index=np.full(15, 3)
+    ),
+    "task_index: found -1, which meta/tasks does not": lambda f: redata(
+        f, task_index=np.full(15, -1)
+    ),
     "meta/tasks.parquet: task_index does not count from 0": lambda f: tasks(f, (1, 0, 2)),
     "meta/tasks.parquet: has no column of texts": lambda f: tasks(f, name="words"),
-    "meta/tasks.parquet: not a Parquet file": lambda f: (f / "meta/tasks.parquet").write_bytes(b"PAR2" * 9),
+    "meta/tasks.parquet: not a Parquet file": lambda f: (f / "meta/tasks.parquet").write_bytes(
+        b"PAR2" * 9
+    ),
 }
 
 
 WRONG |= {
-    r"episode 1 has the rows 4 to 8 \(dataset_from_index, dataset_to_index\); by its 3 steps they are 5 to 8":
-        lambda f: indices(f, [0, 4, 8, 15], [5, 8, 15, 19]),
-    "episode 3 has the rows 1,000 to 1,004": lambda f: indices(f, [0, 5, 8, 1000], [5, 8, 15, 1004]),
-}  # fmt: skip
+    r"episode 1 has the rows 4 to 8 \(dataset_from_index, dataset_to_index\); "
+    "by its 3 steps they are 5 to 8": lambda f: indices(f, [0, 4, 8, 15], [5, 8, 15, 19]),
+    "episode 3 has the rows 1,000 to 1,004": lambda f: indices(
+        f, [0, 5, 8, 1000], [5, 8, 15, 1004]
+    ),
+}
 
 
 def indices(folder, begins, ends):
@@ -212,7 +267,9 @@ def test_the_rows_of_episodes_that_lerobot_reads_are_their_own(tmp_path):
 
 def redata(folder, drop="", **changed):
     made = table(0, 1, 2, **changed)
-    pq.write_table(made.drop_columns([drop]) if drop else made, folder / "data/chunk-000/file-000.parquet")
+    pq.write_table(
+        made.drop_columns([drop]) if drop else made, folder / "data/chunk-000/file-000.parquet"
+    )
 
 
 def remeta(folder, numbers=(0, 1, 2, 3), data=None):
@@ -242,7 +299,8 @@ def test_the_meta_folder_is_among_the_files_of_an_item(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "place", ["{chunk_index.__class__}", "{chunk_index!s:0>3}", "{chunk_index:c}", "{other:03d}", "{{}}"]
+    "place",
+    ["{chunk_index.__class__}", "{chunk_index!s:0>3}", "{chunk_index:c}", "{other:03d}", "{{}}"],
 )
 def test_a_template_of_the_meta_folder_is_no_program(tmp_path, place):
     folder = v3(tmp_path / "data")
@@ -263,7 +321,7 @@ def test_a_form_that_is_none_of_a_number_is_refused(form):
         _filled(f"data/{{n:{form}}}.parquet", {"n": 26})
 
 
-# ------------------------------------------------------------------------------------------------ tasks, rate, files
+# ------------------------------------------------------------------------------- tasks, rate, files
 
 TOLD = {
     "names": {"dtype": "json", "at": "@tasks"},
@@ -304,8 +362,20 @@ def test_an_old_list_of_tasks_does_not_count_beside_that_of_version_3(tmp_path):
 
 
 def test_an_attribute_that_no_episode_has_is_a_fault_of_the_schema():
-    with pytest.raises(SchemaError, match="@success is no attribute of an episode; there are @length, @task, @tasks"):
-        parse_schema(json.dumps({"datacheck": 1, "name": "a", "samples": SAMPLES, "fields": {"x": {"at": "@success"}}}))
+    with pytest.raises(
+        SchemaError,
+        match="@success is no attribute of an episode; there are @length, @task, @tasks",
+    ):
+        parse_schema(
+            json.dumps(
+                {
+                    "datacheck": 1,
+                    "name": "a",
+                    "samples": SAMPLES,
+                    "fields": {"x": {"at": "@success"}},
+                }
+            )
+        )
 
 
 def codes(run):
@@ -331,7 +401,9 @@ def test_each_dataset_is_held_against_its_own_rate(tmp_path, wrong):
     assert "DC503" not in codes(run)
     assert next(one.checked for one in run.report.verdicts if one.code == "DC503") == len(run.table)
     assert not any("not judged" in line for line in run.report.unchecked)
-    assert run.schema.episode is None or run.schema.episode.fps is None  # a page draws samples of all three
+    assert (
+        run.schema.episode is None or run.schema.episode.fps is None
+    )  # a page draws samples of all three
     info_of(tmp_path / "data" / wrong, fps=4 * FPS)
     run = scan(tmp_path / "data", "lerobot", output=tmp_path / "wrong")
     (finding,) = (one for one in run.report.findings if one.code == "DC503")
@@ -353,7 +425,10 @@ def test_a_finished_run_is_judged_again_by_the_rates_that_were_scanned(tmp_path)
     info_of(tmp_path / "data/b", fps=FPS)
     again = rescore(Rescore(tmp_path / "run", output=tmp_path / "later"))
     assert "DC503" not in codes(again)
-    assert any("b/meta/info.json" in line and "is not what was scanned" in line for line in again.report.unchecked)
+    assert any(
+        "b/meta/info.json" in line and "is not what was scanned" in line
+        for line in again.report.unchecked
+    )
 
 
 def at_another_rate(folder):
@@ -382,8 +457,13 @@ def test_of_many_rates_those_of_most_files_are_judged(tmp_path, monkeypatch):
     for number, rate in enumerate([FPS, FPS, 7, 7, 5, 6]):
         info_of(v3(tmp_path / f"data/{number}"), fps=rate)
     found, others, (note,) = with_rate(load_schema("lerobot"), list_files(tmp_path / "data"))
-    assert (found.episode, others) == (EpisodeSpec(fps=7), {"0/": FPS, "1/": FPS, "4/": None, "5/": None})
-    assert note.reason == "tells a rate beside the 2 that most files have (1 more with another rate)"
+    assert (found.episode, others) == (
+        EpisodeSpec(fps=7),
+        {"0/": FPS, "1/": FPS, "4/": None, "5/": None},
+    )
+    assert (
+        note.reason == "tells a rate beside the 2 that most files have (1 more with another rate)"
+    )
     run = scan(tmp_path / "data", "lerobot", output=tmp_path / "run")
     told = {one.message: one.severity.value for one in run.report.findings if one.code == "DC105"}
     assert told == {f"1 name (4/meta/info.json): {note.reason}.": "error"}
@@ -395,14 +475,19 @@ def test_datasets_without_a_rate_hide_none_whose_rate_is_not_judged(tmp_path, mo
     for number, rate in enumerate([None, FPS, FPS, 7]):
         info_of(v3(tmp_path / f"data/{number}"), fps=rate)
     notes = with_rate(load_schema("lerobot"), list_files(tmp_path / "data")).notes
-    assert [(one.code, one.key) for one in notes] == [("DC503", "0/meta/info.json"), ("DC105", "3/meta/info.json")]
+    assert [(one.code, one.key) for one in notes] == [
+        ("DC503", "0/meta/info.json"),
+        ("DC105", "3/meta/info.json"),
+    ]
 
 
 @pytest.mark.parametrize("rate", [0, "10", 1e-7, 1e-320, 1e300])
 def test_a_rate_that_is_none_is_told(tmp_path, rate):
     folder = v3(tmp_path / "data")
     text = (folder / "meta/info.json").read_text()
-    (folder / "meta/info.json").write_text(text.replace(f'"fps": {FPS}', f'"fps": {json.dumps(rate)}'))
+    (folder / "meta/info.json").write_text(
+        text.replace(f'"fps": {FPS}', f'"fps": {json.dumps(rate)}')
+    )
     run = scan(folder)
     (finding,) = run.report.findings
     assert (finding.code, finding.measured["first"]) == ("DC105", ["meta/info.json"])
@@ -435,7 +520,9 @@ def test_a_meta_folder_that_cannot_be_read_is_told_by_the_files_it_speaks_of(tmp
     assert set(scan(folder, "lerobot").codes) == {("DC101",)}
 
 
-@pytest.mark.parametrize("name", ["meta/info.json", "meta/tasks.parquet", "meta/episodes/chunk-000/file-000.parquet"])
+@pytest.mark.parametrize(
+    "name", ["meta/info.json", "meta/tasks.parquet", "meta/episodes/chunk-000/file-000.parquet"]
+)
 def test_a_pipe_in_the_meta_folder_is_not_waited_for(tmp_path, name):
     folder = v3(tmp_path / "data")
     (folder / name).unlink()
@@ -463,7 +550,11 @@ def test_a_meta_folder_misses_no_file_elsewhere(tmp_path, place):
 
 def test_the_rate_that_a_dataset_tells_now_is_none_of_a_listing_of_before(tmp_path):
     folder = v3(tmp_path / "data")
-    spec, listing, path = load_schema("lerobot"), list_files(folder), "data/chunk-000/file-000.parquet"
+    spec, listing, path = (
+        load_schema("lerobot"),
+        list_files(folder),
+        "data/chunk-000/file-000.parquet",
+    )
     told = with_rate(spec, listing, [path])[0].episode
     assert told == with_rate(spec, listing)[0].episode != spec.episode
     info = folder / "meta/info.json"
@@ -488,16 +579,22 @@ def test_a_dataset_that_tells_no_rate_is_named_and_judged_by_none(tmp_path, told
     assert (found.episode, others) == (EpisodeSpec(fps=FPS), {} if told else {"b/": None})
     assert [note.reason for note in notes] == ([] if told else ["tells no rate"])
     report = scan(tmp_path / "data", "lerobot", output=tmp_path / "out").report
-    said = [line for line in report.unchecked if "what needs the steps a second was not judged there" in line]
+    said = [
+        line
+        for line in report.unchecked
+        if "what needs the steps a second was not judged there" in line
+    ]
     assert len(said) == len(notes)
     (verdict,) = (one for one in report.verdicts if one.code == "DC503")
     assert verdict.checked == (8 if told else 4)
     assert verdict.unseen == (
-        () if told else ("4 samples not judged: the dataset of their file does not tell its steps a second",)
+        ()
+        if told
+        else ("4 samples not judged: the dataset of their file does not tell its steps a second",)
     )
 
 
-# ------------------------------------------------------------------------------------------------ LeRobot's own files
+# ------------------------------------------------------------------------------ LeRobot's own files
 
 
 @pytest.mark.parametrize("version", ["v2.1", "v3.0"])
@@ -506,7 +603,13 @@ def test_episodes_that_lerobot_wrote_have_the_values_that_it_was_given(version):
     folder = Path(__file__).parent / "lerobot" / version
     spec = load_schema("lerobot")
     spec = spec.model_copy(
-        update={"fields": {**spec.fields, "tasks": FieldSpec(dtype="json", at="@tasks"), "*": FieldSpec()}}
+        update={
+            "fields": {
+                **spec.fields,
+                "tasks": FieldSpec(dtype="json", at="@tasks"),
+                "*": FieldSpec(),
+            }
+        }
     )
     listing = list_files(folder)
     work = with_indexes(plan_work(spec, listing), spec, listing)
@@ -544,9 +647,15 @@ def with_videos(folder, version, names=("front", "wrist")):
             table = table.append_column(f"videos/{name}/chunk_index", pa.array([0] * 4))
             table = table.append_column(f"videos/{name}/file_index", pa.array([0, 0, 1, 1]))
         pq.write_table(table, path)
-        paths = [f"videos/{name}/chunk-000/file-{file:03d}.mp4" for name in names for file in range(2)]
+        paths = [
+            f"videos/{name}/chunk-000/file-{file:03d}.mp4" for name in names for file in range(2)
+        ]
     else:
-        paths = [f"videos/chunk-000/{name}/episode_{episode:06d}.mp4" for name in names for episode in range(4)]
+        paths = [
+            f"videos/chunk-000/{name}/episode_{episode:06d}.mp4"
+            for name in names
+            for episode in range(4)
+        ]
     for path in paths:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(bytes(10))
@@ -574,7 +683,11 @@ def test_a_scan_of_a_dataset_without_its_videos_is_an_error(tmp_path):
         (folder / path).unlink()
     run = scan(folder)
     (finding,) = run.report.findings
-    assert (finding.code, finding.severity, finding.fix) == ("DC105", "error", "Restore the videos.")
+    assert (finding.code, finding.severity, finding.fix) == (
+        "DC105",
+        "error",
+        "Restore the videos.",
+    )
     assert "4 of 4, such as videos/front/chunk-000/file-000.mp4" in finding.message
     assert run.report.exit_code == 1
     assert run.valid.all()
@@ -596,7 +709,12 @@ def test_actions_of_every_episode_are_taken_for_action(tmp_path, make):
     (folder / "meta/info.json").write_text(json.dumps(said))
     for path in (folder / "data").rglob("*.parquet"):
         found = pq.read_table(path)
-        pq.write_table(found.rename_columns([name.replace("action", "actions") for name in found.column_names]), path)
+        pq.write_table(
+            found.rename_columns(
+                [name.replace("action", "actions") for name in found.column_names]
+            ),
+            path,
+        )
     run = scan(folder, "lerobot")
     (finding,) = [f for f in run.report.findings if f.code == "DC121"]
     assert (str(finding.severity), tuple(finding.fields)) == ("info", ("action",))

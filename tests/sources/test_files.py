@@ -43,7 +43,9 @@ def test_fields_by_name_and_by_at(tmp_path):
 
 def test_missing_and_none_are_simply_absent(tmp_path):
     (tmp_path / "a.pkl").write_bytes(pickle.dumps({"joints": None, "pose": np.zeros(3)}))
-    assert sorted(only(tmp_path, schema("*.pkl", {"joints": {}, "pose": {}, "beta": {}}))) == ["pose"]
+    assert sorted(only(tmp_path, schema("*.pkl", {"joints": {}, "pose": {}, "beta": {}}))) == [
+        "pose"
+    ]
 
 
 def test_a_wrong_name_is_not_the_sole_value_when_there_are_two(tmp_path):
@@ -62,9 +64,10 @@ def test_columns_are_cut_and_narrow_files_lack_the_last(tmp_path):
     np.save(tmp_path / "wide.npy", table)
     np.save(tmp_path / "narrow.npy", table[:, :10])
     spec = schema(
-        "*.npy", {"xyz": {}, "rgb": {}, "semantic": {}, "instance": {}},
+        "*.npy",
+        {"xyz": {}, "rgb": {}, "semantic": {}, "instance": {}},
         columns="xyz:3 rgb:3 normal:3 segment semantic instance",
-    )  # fmt: skip
+    )
     source, items = reading(tmp_path, spec)
     narrow, wide = (next(iter(every(source, item)[0].values())) for item in items)
     assert sorted(wide) == ["instance", "rgb", "semantic", "xyz"]
@@ -83,14 +86,26 @@ def test_tables_that_do_not_fit_the_columns_are_refused(tmp_path, shape):
 @pytest.mark.parametrize(
     ("cells", "said"),
     [
-        (["1.5"] * 30 + ["5;82", "", "2.5", "6;1"], "v: line 33 holds '5;82', .* no number; 2 of 33 cells are none"),
+        (
+            ["1.5"] * 30 + ["5;82", "", "2.5", "6;1"],
+            "v: line 33 holds '5;82', .* no number; 2 of 33 cells are none",
+        ),
         (["1.5"] * 30 + ["five"], "v: line 33 holds 'five', which is no number; the other 30 are"),
-        (["2016-07-01 00:00:00"] * 3 + ["01/07/2016 03:00"] * 9, "v: line 6 holds '01/07/2016 03:00', .* no date "),
-        (["?", "2016-07-01", "2016-07-02"], r"v: line 2 holds '\?', which is no date as YYYY-MM-DD"),
+        (
+            ["2016-07-01 00:00:00"] * 3 + ["01/07/2016 03:00"] * 9,
+            "v: line 6 holds '01/07/2016 03:00', .* no date ",
+        ),
+        (
+            ["?", "2016-07-01", "2016-07-02"],
+            r"v: line 2 holds '\?', which is no date as YYYY-MM-DD",
+        ),
         (["Rome", "Oslo"], "v: line 2 holds 'Rome', which is no number; 2 of 2 cells are none"),
-        (["2016-07-01", "2016-13-01"], "v: a column of texts: not all of its cells are a date .* that exists"),
+        (
+            ["2016-07-01", "2016-13-01"],
+            "v: a column of texts: not all of its cells are a date .* that exists",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_column_says_which_cell_is_no_number(tmp_path, cells, said):
     """One cell with a comma in the place of a point said "a list that holds more than numbers"."""
     lines = ["v,name", *(f"{cell},Rome" for cell in cells)]
@@ -104,7 +119,9 @@ def test_a_column_says_which_cell_is_no_number(tmp_path, cells, said):
 def test_a_csv_table_of_numbers_gives_the_columns_that_a_schema_names(tmp_path):
     """Beside words each column had its name, without any the file had "table" alone."""
     (tmp_path / "a.csv").write_text("t,x,y,y\n1,2.5,3,4\n4,5,6,7\n")
-    found = only(tmp_path, schema("*.csv", {"t": {}, "x": {"shape": ["T"]}, "y": {"optional": True}}))
+    found = only(
+        tmp_path, schema("*.csv", {"t": {}, "x": {"shape": ["T"]}, "y": {"optional": True}})
+    )
     assert {name: value.tolist() for name, value in found.items()} == {"t": [1, 4], "x": [2.5, 5]}
     found = only(tmp_path, schema("*.csv", {"speed": {"at": "x"}, "table": {}}))
     assert found["speed"].tolist() == [2.5, 5]
@@ -114,7 +131,9 @@ def test_a_csv_table_of_numbers_gives_the_columns_that_a_schema_names(tmp_path):
 
 def test_a_csv_table_with_a_header_is_one_value(tmp_path):
     (tmp_path / "a.csv").write_text("x,y,z\n1.5,2,3\n4,5,6\n")
-    np.testing.assert_array_equal(only(tmp_path, schema("*.csv", {"points": {}}))["points"], [[1.5, 2, 3], [4, 5, 6]])
+    np.testing.assert_array_equal(
+        only(tmp_path, schema("*.csv", {"points": {}}))["points"], [[1.5, 2, 3], [4, 5, 6]]
+    )
     sample = only(tmp_path, schema("*.csv", {"xy": {}, "z": {}}, columns="xy:2 z"))
     np.testing.assert_array_equal(sample["z"], [3, 6])
 
@@ -125,7 +144,7 @@ def test_raw_files_are_read_as_declared(tmp_path):
     np.testing.assert_array_equal(sample["points"], np.arange(10).reshape(2, 5))
 
 
-# ---------------------------------------------------------------------------------------------- companions
+# --------------------------------------------------------------------------------------- companions
 
 
 def companions(tmp_path):
@@ -159,8 +178,10 @@ def test_companions_are_fields_and_missing_ones_are_named(tmp_path):
     assert source.files(a) == ["a.npy", "@objects/a/mesh.obj", "gt/a.txt"]
     assert sorted(every(source, b)[0]["b.npy"]) == ["points"]
     assert {k: v for k, v in facts(source, b)["b.npy"].items() if k.startswith("absent/")} == {
-        "absent/gt": "gt/b.txt", "absent/verts": "@objects/b/mesh.obj", "absent/faces": "@objects/b/mesh.obj",
-    }  # fmt: skip
+        "absent/gt": "gt/b.txt",
+        "absent/verts": "@objects/b/mesh.obj",
+        "absent/faces": "@objects/b/mesh.obj",
+    }
     assert source.files(b) == ["b.npy"]
 
 
@@ -195,7 +216,9 @@ def test_an_extra_folder_has_a_default_place_in_the_data(tmp_path):
     (tmp_path / "meta").mkdir()
     np.save(tmp_path / "a.npy", np.zeros(3))
     (tmp_path / "meta/a.json").write_text('{"weight": 2.5}')
-    spec = schema("{id}.npy", {"points": {}, "weight": {"file": "{extra}/{id}.json"}}, roots={"extra": "meta"})
+    spec = schema(
+        "{id}.npy", {"points": {}, "weight": {"file": "{extra}/{id}.json"}}, roots={"extra": "meta"}
+    )
     source, (item,) = reading(tmp_path, spec)
     assert every(source, item)[0]["a.npy"]["weight"] == 2.5
     assert list(plan_work(spec, list_files(tmp_path)).unclaimed) == []
@@ -234,7 +257,7 @@ def test_a_companion_with_many_values_asks_which(tmp_path):
     assert "a.npz: holds p, q; say which is fields.y with at:" in unread.reason
 
 
-# ---------------------------------------------------------------------------------------------- facts
+# -------------------------------------------------------------------------------------------- facts
 
 
 def test_facts_tell_id_size_split_key_and_attributes(tmp_path):
@@ -244,13 +267,19 @@ def test_facts_tell_id_size_split_key_and_attributes(tmp_path):
         file.attrs["num_samples"] = "  12 "
         file.attrs["fps"] = 20.5
     spec = schema(
-        {"files": "{split}/{seq}/{frame}.h5", "group": "{split}:{seq}"}, {"x": {}},
-        attrs={"num_samples": "T", "fps": "F", "lost": "L"}, splits={"key": "seq", "match": r"^(ABF1)\d$"},
-    )  # fmt: skip
+        {"files": "{split}/{seq}/{frame}.h5", "group": "{split}:{seq}"},
+        {"x": {}},
+        attrs={"num_samples": "T", "fps": "F", "lost": "L"},
+        splits={"key": "seq", "match": r"^(ABF1)\d$"},
+    )
     source, (item,) = reading(tmp_path, spec)
     assert facts(source, item)["train/ABF10/0007.h5"] == {
-        "id": "ABF10/0007", "size": item.nbytes, "split_key": "ABF1", "attrs/num_samples": 12, "attrs/fps": 20.5,
-    }  # fmt: skip
+        "id": "ABF10/0007",
+        "size": item.nbytes,
+        "split_key": "ABF1",
+        "attrs/num_samples": 12,
+        "attrs/fps": 20.5,
+    }
     (block,) = source.read(item)
     assert (block.split, block.groups) == ("train", ["train:ABF10"])
     assert block.facts["attrs/num_samples"].values.dtype == np.int64
@@ -258,7 +287,9 @@ def test_facts_tell_id_size_split_key_and_attributes(tmp_path):
 
 def test_the_split_key_is_the_whole_value_where_the_pattern_finds_nothing(tmp_path):
     np.save(tmp_path / "ZZ.npy", np.zeros(1))
-    source, (item,) = reading(tmp_path, schema("{seq}.npy", {"x": {}}, splits={"key": "seq", "match": r"^ABF\d"}))
+    source, (item,) = reading(
+        tmp_path, schema("{seq}.npy", {"x": {}}, splits={"key": "seq", "match": r"^ABF\d"})
+    )
     assert facts(source, item)["ZZ.npy"]["split_key"] == "ZZ"
 
 
@@ -273,7 +304,9 @@ def test_the_id_is_the_key_where_placeholders_do_not_tell_samples_apart(tmp_path
 
 def test_the_split_key_may_be_a_field_that_nobody_asked_for(tmp_path):
     (tmp_path / "a.json").write_text('{"x": [1, 2], "room": "kitchen"}')
-    spec = schema("*.json", {"x": {"dtype": "float32"}, "room": {"role": "id"}}, splits={"key": "room"})
+    spec = schema(
+        "*.json", {"x": {"dtype": "float32"}, "room": {"role": "id"}}, splits={"key": "room"}
+    )
     source, (item,) = reading(tmp_path, spec, fields=frozenset({"x"}))
     assert list(every(source, item)[0]["a.json"]) == ["x"]
     assert facts(source, item)["a.json"]["split_key"] == "kitchen"
@@ -294,7 +327,7 @@ def test_schemas_that_do_not_fit_together_are_refused_by_name(tmp_path, more, wh
         open_source(schema(samples, {"x": {}}, **more), tmp_path)
 
 
-# ---------------------------------------------------------------------------------------------- faults
+# ------------------------------------------------------------------------------------------- faults
 
 
 def test_a_damaged_file_is_a_format_error(tmp_path):
@@ -333,7 +366,9 @@ def test_a_file_that_is_written_while_it_is_read_is_a_format_error(tmp_path, mon
 
 
 @pytest.mark.parametrize("more", [b"", b"more"])
-def test_a_file_that_is_written_while_it_is_read_whole_is_a_format_error(tmp_path, monkeypatch, more):
+def test_a_file_that_is_written_while_it_is_read_whole_is_a_format_error(
+    tmp_path, monkeypatch, more
+):
     from datacheck.sources import opening
 
     np.save(tmp_path / "a.npy", np.zeros(3))
@@ -366,7 +401,9 @@ def test_a_file_that_is_read_whole_is_opened_once_and_its_digest_is_known(tmp_pa
     source, (item,) = reading(tmp_path, schema("*.npy", {"x": {}}))
     opened, real = [], ConfinedFolder.open
     monkeypatch.setattr(
-        ConfinedFolder, "open", lambda self, path, **how: opened.append(path) or real(self, path, **how)
+        ConfinedFolder,
+        "open",
+        lambda self, path, **how: opened.append(path) or real(self, path, **how),
     )
     assert len(list(source.read(item))) == 1
     assert opened == ["a.npy"]
@@ -383,7 +420,8 @@ def a_table(root, dtype="<f4", rows=40_000, **how):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "how"), [("<f4", {}), ("<f8", {}), ("<i2", {}), (">f4", {}), ("<f4", {"order": "F"}), ("<c8", {})]
+    ("dtype", "how"),
+    [("<f4", {}), ("<f8", {}), ("<i2", {}), (">f4", {}), ("<f4", {"order": "F"}), ("<c8", {})],
 )
 @pytest.mark.parametrize("piece", [1 << 20, 1000])
 def test_a_scan_turns_large_tables_while_it_reads_them(tmp_path, monkeypatch, dtype, how, piece):
@@ -419,21 +457,35 @@ def tables_of_a_scan(root, tables, rest):
 
 
 @pytest.mark.parametrize("rest", [4, 99_999])  # declared columns that no file has take no room
-def test_large_tables_of_a_scan_lie_side_by_side_and_are_not_copied_into_their_block(tmp_path, monkeypatch, rest):
+def test_large_tables_of_a_scan_lie_side_by_side_and_are_not_copied_into_their_block(
+    tmp_path, monkeypatch, rest
+):
     from datacheck.sources import base, opening
 
     monkeypatch.setattr(opening, "_PLANAR_BYTES", 1000)
     monkeypatch.setattr(base, "COLUMN_BYTES", 4 * 600)
     real = opening.os.readv
     broken = iter([False, False, True])  # the third table breaks off
-    monkeypatch.setattr(opening.os, "readv", lambda file, views: 0 if next(broken, False) else real(file, views))
+    monkeypatch.setattr(
+        opening.os, "readv", lambda file, views: 0 if next(broken, False) else real(file, views)
+    )
     rng = np.random.default_rng(0)
-    tables = [rng.normal(size=(rows, 8)).astype(np.float32) for rows in (100, 150, 200, 250, 300, 700)]
+    tables = [
+        rng.normal(size=(rows, 8)).astype(np.float32) for rows in (100, 150, 200, 250, 300, 700)
+    ]
     blocks, unread = tables_of_a_scan(tmp_path, tables, rest)
     assert [u.key for u in unread] == ["02.npy"]
-    assert [block.keys for block in blocks] == [["00.npy", "01.npy", "03.npy"], ["04.npy"], ["05.npy"]]
+    assert [block.keys for block in blocks] == [
+        ["00.npy", "01.npy", "03.npy"],
+        ["04.npy"],
+        ["05.npy"],
+    ]
     steps = [block.fields["xyz"].values.strides for block in blocks]
-    assert steps == [(4, 4 * 600), (4, 4 * 600), (4, 4 * 700)]  # a copy would be as long as its rows
+    assert steps == [
+        (4, 4 * 600),
+        (4, 4 * 600),
+        (4, 4 * 700),
+    ]  # a copy would be as long as its rows
 
 
 @pytest.mark.parametrize(("most", "blocks"), [(1 << 20, [2, 2]), (4000, [1, 1, 1, 1])])
@@ -458,7 +510,9 @@ def test_tables_of_two_kinds_in_turn_take_no_more_room_than_they_have_rows(tmp_p
     for number, dtype in enumerate(["f4", "f4", "f8", "f4", "f8", "f8", "f8"]):
         np.save(tmp_path / f"{number}.npy", np.full((100, 8), number, dtype))
         nbytes = (tmp_path / f"{number}.npy").stat().st_size
-        table = opener.parsed(opener.takes(f"{number}.npy", nbytes), f"{number}.npy", nbytes, None).read("array")
+        table = opener.parsed(
+            opener.takes(f"{number}.npy", nbytes), f"{number}.npy", nbytes, None
+        ).read("array")
         np.testing.assert_array_equal(table, np.full((100, 8), number))
         room.append(table.base.nbytes)
     large = (1 << 20) + 64  # with what is skipped up to a cache line
@@ -492,7 +546,9 @@ def test_an_absent_library_is_a_skipped_sample(tmp_path, monkeypatch):
     source, (item,) = reading(tmp_path, schema("*.npz", {"x": {}}))
     monkeypatch.setattr(base, "open_container", absent)
     (unread,) = list(source.read(item))
-    assert unread == Unread("a.npz", "DC101", "laspy is not installed: pip install 'datacheck[clouds]'", skipped=True)
+    assert unread == Unread(
+        "a.npz", "DC101", "laspy is not installed: pip install 'datacheck[clouds]'", skipped=True
+    )
 
 
 def test_asking_for_keys_of_a_file(tmp_path):
@@ -521,7 +577,10 @@ def test_samples_of_many_files_share_blocks(tmp_path):
     (unread,) = [part for part in found if isinstance(part, Unread)]
     assert unread.key == "7.npy"
     blocks = [part for part in found if not isinstance(part, Unread)]
-    assert [block.keys for block in blocks] == [[f"{n}.npy" for n in (0, 1, 2, 3, 4, 6, 8, 9)], ["5.npy"]]
+    assert [block.keys for block in blocks] == [
+        [f"{n}.npy" for n in (0, 1, 2, 3, 4, 6, 8, 9)],
+        ["5.npy"],
+    ]
     np.testing.assert_array_equal(blocks[0].fields["x"].lengths, [1, 2, 3, 1, 2, 1, 3, 1])
 
 

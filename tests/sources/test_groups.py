@@ -28,7 +28,13 @@ def write(path, lengths, *, extra=()):
 
 
 def item(path, **more):
-    return Item(path.name, "", {"task": path.name.removesuffix("_demo.hdf5")}, nbytes=path.stat().st_size, **more)
+    return Item(
+        path.name,
+        "",
+        {"task": path.name.removesuffix("_demo.hdf5")},
+        nbytes=path.stat().st_size,
+        **more,
+    )
 
 
 def test_groups_come_in_bytewise_order_with_keys_that_name_them(tmp_path):
@@ -80,8 +86,9 @@ def test_placeholders_of_the_group_are_names_like_others(tmp_path):
     (tmp_path / "1.txt").write_text("a mug")
     spec = schema(
         {"files": "grasps.h5", "each": r"/{id:\d+}", "group": "g{id}"},
-        {"pc": {}, "words": {"role": "text", "file": "{id}.txt"}}, splits={"key": "id"},
-    )  # fmt: skip
+        {"pc": {}, "words": {"role": "text", "file": "{id}.txt"}},
+        splits={"key": "id"},
+    )
     source = open_source(spec, tmp_path)
     samples, _ = every(source, Item("grasps.h5"))
     assert sorted(samples) == ["grasps.h5:/0", "grasps.h5:/1", "grasps.h5:/10"]
@@ -102,7 +109,9 @@ def test_group_names_from_the_file_cannot_lead_out_of_the_folder(tmp_path):
         group = file["..secret"]
         file.id.links.create_hard(b"..", file.id, b"..secret")
         del group
-    spec = schema({"files": "a.h5", "each": "/{id}"}, {"x": {}, "words": {"file": "{id}/secret.txt"}})
+    spec = schema(
+        {"files": "a.h5", "each": "/{id}"}, {"x": {}, "words": {"file": "{id}/secret.txt"}}
+    )
     samples, unread = every(open_source(spec, inner), Item("a.h5"))
     assert not any("words" in sample for sample in samples.values())
     assert all("cannot be part of a path" in u.reason for u in unread)
@@ -116,7 +125,9 @@ def test_one_bad_dataset_spoils_one_demo(tmp_path):
         file["data/demo_1/actions"] = h5py.ExternalLink("other.h5", "/x")
     samples, unread = every(open_source(schema(DEMOS, {"actions": {}}), tmp_path), item(path))
     assert list(samples) == ["lift_demo.hdf5:/data/demo_0", "lift_demo.hdf5:/data/demo_2"]
-    assert [(u.key, u.code, u.group) for u in unread] == [("lift_demo.hdf5:/data/demo_1", "DC101", "lift_demo.hdf5")]
+    assert [(u.key, u.code, u.group) for u in unread] == [
+        ("lift_demo.hdf5:/data/demo_1", "DC101", "lift_demo.hdf5")
+    ]
     assert "external link" in unread[0].reason
 
 
@@ -137,7 +148,10 @@ def test_a_file_without_such_groups_is_a_format_error(tmp_path):
 def test_groups_of_other_containers_are_found_by_their_names(tmp_path):
     np.savez(tmp_path / "a.npz", **{"0/x": np.zeros(2), "1/x": np.ones(3), "y": np.zeros(1)})
     source = open_source(schema({"files": "*.npz", "each": "/*"}, {"x": {}}), tmp_path)
-    assert {k: len(s["x"]) for k, s in every(source, Item("a.npz"))[0].items()} == {"a.npz:/0": 2, "a.npz:/1": 3}
+    assert {k: len(s["x"]) for k, s in every(source, Item("a.npz"))[0].items()} == {
+        "a.npz:/0": 2,
+        "a.npz:/1": 3,
+    }
 
 
 @given(st.lists(st.sampled_from([0, 1, 2, 10, 99]), max_size=6))
@@ -160,8 +174,12 @@ def test_asking_for_one_group_reads_no_other(tmp_path, monkeypatch):
     path = tmp_path / "lift_demo.hdf5"
     write(path, {0: 5, 1: 5})
     read, asked = hdf5._Hdf5.read, []
-    monkeypatch.setattr(hdf5._Hdf5, "read", lambda self, name: asked.append(name) or read(self, name))
-    source = open_source(schema(DEMOS, {"actions": {}, "obs/ee_pos": {}}), tmp_path, fields=frozenset({"actions"}))
+    monkeypatch.setattr(
+        hdf5._Hdf5, "read", lambda self, name: asked.append(name) or read(self, name)
+    )
+    source = open_source(
+        schema(DEMOS, {"actions": {}, "obs/ee_pos": {}}), tmp_path, fields=frozenset({"actions"})
+    )
     list(source.read(item(path, keys=("lift_demo.hdf5:/data/demo_1",))))
     assert asked == ["data/demo_1/actions"]
 
@@ -190,23 +208,36 @@ def test_companions_that_groups_name_count_as_files_of_the_item(tmp_path):
     for name in names:
         np.save(tmp_path / f"masks/{name}.npy", np.ones(5))
     samples = DEMOS | {"each": r"/data/{demo:demo_\d+}"}
-    spec = schema(samples, {"actions": {}, "mask": {"file": "masks/{task}_{demo}.npy", "optional": True}})
+    spec = schema(
+        samples, {"actions": {}, "mask": {"file": "masks/{task}_{demo}.npy", "optional": True}}
+    )
     source = open_source(spec, tmp_path)
     assert [s["mask"].shape for s in every(source, item(path))[0].values()] == [(5,), (5,)]
-    assert source.files(item(path))[:3] == ["lift_demo.hdf5", "masks/lift_demo_0.npy", "masks/lift_demo_1.npy"]
+    assert source.files(item(path))[:3] == [
+        "lift_demo.hdf5",
+        "masks/lift_demo_0.npy",
+        "masks/lift_demo_1.npy",
+    ]
     assert "masks/push_demo_0.npy" not in source.files(item(path))
     spec = schema(samples, {"mask": {"file": "{extra}/{demo}.npy"}}, roots={"extra": ""})
     elsewhere = open_source(spec, tmp_path, {"extra": tmp_path / "masks"})
-    assert elsewhere.files(item(path)) == ["lift_demo.hdf5", *(f"@extra/{name}.npy" for name in sorted(names))]
+    assert elsewhere.files(item(path)) == [
+        "lift_demo.hdf5",
+        *(f"@extra/{name}.npy" for name in sorted(names)),
+    ]
 
 
-# ------------------------------------------------------------------------------------------ attributes and lists
+# ----------------------------------------------------------------------------- attributes and lists
 
 
 def instructed(path, **attrs):
     write(path, {0: 5, 2: 4})
     with h5py.File(path, "r+") as file:
-        file.attrs["tag"], file["data"].attrs["tag"], file["data/demo_2"].attrs["tag"] = "file", "data", "demo"
+        file.attrs["tag"], file["data"].attrs["tag"], file["data/demo_2"].attrs["tag"] = (
+            "file",
+            "data",
+            "demo",
+        )
         file["data"].attrs.update(attrs)
 
 
@@ -216,7 +247,11 @@ def told_of(path, fields):
 
 def test_a_field_may_be_an_attribute_of_the_group_those_above_it_or_the_file(tmp_path):
     path = tmp_path / "lift_demo.hdf5"
-    instructed(path, problem_info='{"language_instruction": "put the bowl", "a.b": {"n": [1.5, 2.5]}}', env="Lift")
+    instructed(
+        path,
+        problem_info='{"language_instruction": "put the bowl", "a.b": {"n": [1.5, 2.5]}}',
+        env="Lift",
+    )
     fields = {
         "words": {"role": "text", "at": "@problem_info.language_instruction"},
         "near": {"role": "text", "at": "@tag"},
@@ -228,7 +263,12 @@ def test_a_field_may_be_an_attribute_of_the_group_those_above_it_or_the_file(tmp
     samples, unread = told_of(path, fields)
     assert unread == []
     first, second = samples.values()
-    assert (first["words"], first["near"], int(first["total"]), first["env"]) == ("put the bowl", "data", 9, "Lift")
+    assert (first["words"], first["near"], int(first["total"]), first["env"]) == (
+        "put the bowl",
+        "data",
+        9,
+        "Lift",
+    )
     assert second["near"] == "demo"
     assert not {"none", "no"} & set(first)
 
@@ -248,16 +288,22 @@ def test_a_value_with_the_mark_of_attributes_in_its_name_is_none(tmp_path):
 def test_an_attribute_that_is_not_the_json_text_it_should_be_is_said(tmp_path):
     path = tmp_path / "lift_demo.hdf5"
     instructed(path, problem_info="{broken")
-    samples, unread = told_of(path, {"words": {"role": "text", "at": "@problem_info.language_instruction"}})
+    samples, unread = told_of(
+        path, {"words": {"role": "text", "at": "@problem_info.language_instruction"}}
+    )
     assert samples == {}
     assert [u.key for u in unread] == ["lift_demo.hdf5:/data/demo_0", "lift_demo.hdf5:/data/demo_2"]
-    assert unread[0].reason.startswith("words: attribute @problem_info.language_instruction: not JSON: ")
+    assert unread[0].reason.startswith(
+        "words: attribute @problem_info.language_instruction: not JSON: "
+    )
 
 
 def test_counts_of_the_file_are_facts_of_every_sample_in_it(tmp_path):
     path = tmp_path / "lift_demo.hdf5"
     write(path, {0: 5, 2: 4})
-    spec = schema(DEMOS, {"actions": {}}, attrs={"num_samples": "T", "total": "sum T", "num_demos": "samples"})
+    spec = schema(
+        DEMOS, {"actions": {}}, attrs={"num_samples": "T", "total": "sum T", "num_demos": "samples"}
+    )
     told = facts(open_source(spec, tmp_path), item(path))
     assert [(t["attrs/num_samples"], t["attrs/total"]) for t in told.values()] == [(5, 9), (4, 9)]
     assert all("attrs/num_demos" not in t for t in told.values())
@@ -272,10 +318,14 @@ def test_demos_that_a_list_in_the_file_names_and_that_are_not_there_are_told_onc
     with h5py.File(path, "r+") as file:
         for name, entries in lists.items():
             file[f"mask/{name}"] = np.array(entries, dtype="S8")
-    samples, unread = every(open_source(schema(DEMOS | {"masks": "mask"}, {"actions": {}}), tmp_path), item(path))
+    samples, unread = every(
+        open_source(schema(DEMOS | {"masks": "mask"}, {"actions": {}}), tmp_path), item(path)
+    )
     assert len(samples) == 2
     (lost,) = unread
     assert (lost.key, lost.code) == ("lift_demo.hdf5:/data/demo_7", "DC105")
-    assert lost.reason in {f"/mask/{name} names it, but the file holds no such group" for name in lists}
+    assert lost.reason in {
+        f"/mask/{name} names it, but the file holds no such group" for name in lists
+    }
     without = every(open_source(schema(DEMOS, {"actions": {}}), tmp_path), item(path))
     assert without[1] == []

@@ -19,9 +19,17 @@ from datacheck.sources.roots import Roots
 
 def digest(root, *items, roots=None, beat=lambda _: None):
     """Return the digests of some files as text, what they looked like, and what was refused."""
-    task = {"root": str(root), "roots": {n: str(p) for n, p in (roots or {}).items()}, "items": list(items)}
+    task = {
+        "root": str(root),
+        "roots": {n: str(p) for n, p in (roots or {}).items()},
+        "items": list(items),
+    }
     said = file_digests.digest_files(task, beat)
-    return [row.tobytes().hex() for row in said["digests"]], said["numbers"].tolist(), said["refused"]
+    return (
+        [row.tobytes().hex() for row in said["digests"]],
+        said["numbers"].tolist(),
+        said["refused"],
+    )
 
 
 def hashed(data):
@@ -37,7 +45,13 @@ def timeless(monkeypatch):
             self.status = status
 
         def __getattr__(self, name):
-            return -(10**19) if name == "st_mtime_ns" else 2**64 - 1 if name == "st_ino" else getattr(self.status, name)
+            return (
+                -(10**19)
+                if name == "st_mtime_ns"
+                else 2**64 - 1
+                if name == "st_ino"
+                else getattr(self.status, name)
+            )
 
     fstat, stat = os.fstat, os.stat
     monkeypatch.setattr(os, "fstat", lambda fd: Status(fstat(fd)))
@@ -98,7 +112,9 @@ def test_a_zarr_folder_gives_signs_of_life_for_each_of_its_files_and_each_piece_
     assert (digests, refused) == ([hashed(json.dumps(parts, separators=(",", ":")).encode())], [])
     assert numbers == [list(list_files(tmp_path).entries[0][1:5])]
     assert set(beats) == {0}
-    assert len(beats) >= 1 + 2 + 2 * 3  # the item, its files as they are found, every MiB of the large one
+    assert (
+        len(beats) >= 1 + 2 + 2 * 3
+    )  # the item, its files as they are found, every MiB of the large one
 
 
 def while_listed(data, roots=None, walk=None):
@@ -112,7 +128,9 @@ def opened(monkeypatch):
     """The names of all files that are opened to be read."""
     names = []
     real = Roots.descriptor
-    monkeypatch.setattr(Roots, "descriptor", lambda self, path: names.append(path) or real(self, path))
+    monkeypatch.setattr(
+        Roots, "descriptor", lambda self, path: names.append(path) or real(self, path)
+    )
     return names
 
 
@@ -121,7 +139,11 @@ def test_an_extra_root_that_is_missing_is_said_before_a_file_is_read(tmp_path, o
     (tmp_path / "data/a").write_bytes(b"a")
     listed = []
     with pytest.raises(UsageError, match="no such file"):
-        list_files(tmp_path / "data", {"x": tmp_path / "extra"}, found=lambda paths, _: listed.extend(paths))
+        list_files(
+            tmp_path / "data",
+            {"x": tmp_path / "extra"},
+            found=lambda paths, _: listed.extend(paths),
+        )
     assert listed == []
     with pytest.raises(UsageError):
         while_listed(tmp_path / "data", {"x": tmp_path / "extra"})
@@ -138,10 +160,14 @@ def test_a_file_beside_those_of_an_extra_root_is_no_conflict(tmp_path):
     assert listing.entries.paths == ["@x/e", "@y", "a"]
     assert digests.tolist() == [hashed(data).encode() for data in (b"extra", b"own", b"a")]
     (tmp_path / "data/@x").write_bytes(b"other")
-    assert list_files(tmp_path / "data", roots, "a").entries.paths[-1] == "a"  # nothing else of the folder is listed
+    assert (
+        list_files(tmp_path / "data", roots, "a").entries.paths[-1] == "a"
+    )  # nothing else of the folder is listed
 
 
-def test_an_error_of_the_walk_comes_before_what_is_left_is_read_and_before_errors_of_reading(tmp_path, opened):
+def test_an_error_of_the_walk_comes_before_what_is_left_is_read_and_before_errors_of_reading(
+    tmp_path, opened
+):
     def failing(found):
         found(["gone"], [1])
         msg = "its links lead to too many folders"
@@ -195,7 +221,9 @@ def test_a_file_under_a_write_lease_is_waited_for(tmp_path):
 
 def test_a_pipe_is_refused_without_waiting_for_its_writer(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    assert digest(tmp_path, "pipe")[2] == [["pipe", "not a regular file (a device, a socket or a pipe)"]]
+    assert digest(tmp_path, "pipe")[2] == [
+        ["pipe", "not a regular file (a device, a socket or a pipe)"]
+    ]
 
 
 def test_a_link_out_of_the_folder_is_refused(tmp_path):

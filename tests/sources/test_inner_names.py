@@ -33,8 +33,15 @@ def pickled(path, names):
 
 
 def structured(path):
-    head = "{'descr': [('good', '<f4'), ('\\udc80', '<f4')], 'fortran_order': False, 'shape': (3,), }".ljust(117) + "\n"
-    path.write_bytes(b"\x93NUMPY\x01\0" + len(head).to_bytes(2, "little") + head.encode() + bytes(24))
+    head = (
+        "{'descr': [('good', '<f4'), ('\\udc80', '<f4')], 'fortran_order': False, 'shape': (3,), }".ljust(
+            117
+        )
+        + "\n"
+    )
+    path.write_bytes(
+        b"\x93NUMPY\x01\0" + len(head).to_bytes(2, "little") + head.encode() + bytes(24)
+    )
     return path
 
 
@@ -83,7 +90,9 @@ def test_two_names_that_become_equal_are_refused(tmp_path, fields):
     path = pickled(tmp_path / "x.pkl", ["a\udc80b", r"a\udc80b"])
     source = open_source(schema("*", fields), tmp_path)
     (unread,) = source.read_all([item(path)], lambda place: None)
-    assert r"two names in it read a\udc80b once what is no Unicode in them is escaped" in unread.reason
+    assert (
+        r"two names in it read a\udc80b once what is no Unicode in them is escaped" in unread.reason
+    )
 
 
 def test_a_group_with_a_name_that_is_no_unicode_has_an_escaped_key(tmp_path):
@@ -108,7 +117,11 @@ def test_what_is_said_of_a_sample_that_cannot_be_read_can_be_written(tmp_path):
 
 
 def test_names_keep_their_order_and_equal_ones_are_no_collision():
-    assert list(storable_names(["b", "a\ud800", "a", "b"]).items()) == [("b", "b"), (r"a\ud800", "a\ud800"), ("a", "a")]
+    assert list(storable_names(["b", "a\ud800", "a", "b"]).items()) == [
+        ("b", "b"),
+        (r"a\ud800", "a\ud800"),
+        ("a", "a"),
+    ]
     with pytest.raises(FormatError, match="two names"):
         storable_names(["a\ud800", r"a\ud800"])
 
@@ -116,7 +129,11 @@ def test_names_keep_their_order_and_equal_ones_are_no_collision():
 def reasons(path, **samples):
     """What is said of a file, as a scan reads it."""
     source = open_source(schema({"files": "*", **samples}, ANY), path.parent)
-    return [part.reason for part in source.read_all([item(path)], lambda place: None) if isinstance(part, Unread)]
+    return [
+        part.reason
+        for part in source.read_all([item(path)], lambda place: None)
+        if isinstance(part, Unread)
+    ]
 
 
 def test_names_longer_than_any_are_refused(tmp_path):

@@ -8,12 +8,16 @@ import yaml
 from datacheck.sources import with_label_table
 from tests.sources.schemas import schema
 
-CHAIR, TABLE, WALL = ({"name": name, "validation": used} for name, used in (("a", True), ("b", True), ("w", False)))
+CHAIR, TABLE, WALL = (
+    {"name": name, "validation": used} for name, used in (("a", True), ("b", True), ("w", False))
+)
 
 
 def kept(folder, step="labels.yaml"):
     fields = {"c": {"role": "class", "shape": ["P"]}, "i": {"role": "instance", "shape": ["P"]}}
-    told, notes = with_label_table(schema("*.npy", fields, loader={"voxel": 0.1, "keep_classes": step}), folder, {})
+    told, notes = with_label_table(
+        schema("*.npy", fields, loader={"voxel": 0.1, "keep_classes": step}), folder, {}
+    )
     assert [name for name, _ in told.loader.steps] == ["voxel", "keep_classes"]
     return told.loader.get("keep_classes"), [(note.code, note.key, note.reason) for note in notes]
 
@@ -43,7 +47,10 @@ def test_null_entries_are_named_and_drop_their_class(tmp_path):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "cannot be read: a Git LFS pointer"),
+        (
+            "version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
+            "cannot be read: a Git LFS pointer",
+        ),
         ("{", "cannot be read: not YAML"),
         ("name: chair\n", "names no class: its keys are no class numbers (name)"),
         ("", "names no class: its keys are no class numbers (nothing)"),

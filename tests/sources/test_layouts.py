@@ -27,9 +27,14 @@ def read_all(root, spec, roots=None):
 
 def test_ho3d_lists_pickles_and_an_evaluation_with_the_root_joint_only(tmp_path):
     frame = {
-        "handJoints3D": np.zeros((21, 3)), "handPose": np.zeros(48), "handBeta": np.zeros(10),
-        "handTrans": np.zeros(3), "camMat": np.eye(3), "objName": "010_potted_meat_can", "handVertContact": None,
-    }  # fmt: skip
+        "handJoints3D": np.zeros((21, 3)),
+        "handPose": np.zeros(48),
+        "handBeta": np.zeros(10),
+        "handTrans": np.zeros(3),
+        "camMat": np.eye(3),
+        "objName": "010_potted_meat_can",
+        "handVertContact": None,
+    }
     for seq, frames in (("ABF10", 3), ("ABF11", 2)):
         for number in range(frames):
             path = tmp_path / f"train/{seq}/meta/{number:04d}.pkl"
@@ -40,7 +45,9 @@ def test_ho3d_lists_pickles_and_an_evaluation_with_the_root_joint_only(tmp_path)
     path = tmp_path / "evaluation/SM1/meta/0000.pkl"
     path.parent.mkdir(parents=True)
     path.write_bytes(
-        pickle.dumps({"handJoints3D": np.zeros(3), "camMat": np.eye(3), "handBoundingBox": [1, 2, 30, 40]})
+        pickle.dumps(
+            {"handJoints3D": np.zeros(3), "camMat": np.eye(3), "handBoundingBox": [1, 2, 30, 40]}
+        )
     )
     (tmp_path / "train.txt").write_text("ABF10/0000\nABF10/0002\nABF11/0000\nABF11/0009\n")
     (tmp_path / "evaluation.txt").write_text("SM1/0000\n")
@@ -48,22 +55,39 @@ def test_ho3d_lists_pickles_and_an_evaluation_with_the_root_joint_only(tmp_path)
     spec = load_schema("ho3d")
     work, samples, unread = read_all(tmp_path, spec)
     assert list(samples) == [
-        "evaluation/SM1/meta/0000.pkl", "train/ABF10/meta/0000.pkl", "train/ABF10/meta/0002.pkl",
+        "evaluation/SM1/meta/0000.pkl",
+        "train/ABF10/meta/0000.pkl",
+        "train/ABF10/meta/0002.pkl",
         "train/ABF11/meta/0000.pkl",
-    ]  # fmt: skip
+    ]
     assert unread == []
     assert [(n.key, n.missing) for n in work.notes] == [
-        ("train/ABF10/meta/0001.pkl", False), ("train/ABF11/meta/0001.pkl", False), ("train/ABF11/meta/0009.pkl", True),
-    ]  # fmt: skip
+        ("train/ABF10/meta/0001.pkl", False),
+        ("train/ABF11/meta/0001.pkl", False),
+        ("train/ABF11/meta/0009.pkl", True),
+    ]
     assert samples["evaluation/SM1/meta/0000.pkl"]["handJoints3D"].shape == (3,)
-    np.testing.assert_array_equal(samples["evaluation/SM1/meta/0000.pkl"]["handBoundingBox"], [1, 2, 30, 40])
-    assert sorted(samples["evaluation/SM1/meta/0000.pkl"]) == ["camMat", "handBoundingBox", "handJoints3D"]
+    np.testing.assert_array_equal(
+        samples["evaluation/SM1/meta/0000.pkl"]["handBoundingBox"], [1, 2, 30, 40]
+    )
+    assert sorted(samples["evaluation/SM1/meta/0000.pkl"]) == [
+        "camMat",
+        "handBoundingBox",
+        "handJoints3D",
+    ]
     assert sorted(samples["train/ABF10/meta/0000.pkl"]) == [
-        "camMat", "handBeta", "handJoints3D", "handPose", "handTrans",
-    ]  # fmt: skip
+        "camMat",
+        "handBeta",
+        "handJoints3D",
+        "handPose",
+        "handTrans",
+    ]
     source = open_source(spec, tmp_path)
     told = facts(source, work.items[1])["train/ABF10/meta/0000.pkl"]
-    assert (told["id"], told["split_key"]) == ("ABF10/0000", "ABF1")  # the five cameras of one recording
+    assert (told["id"], told["split_key"]) == (
+        "ABF10/0000",
+        "ABF1",
+    )  # the five cameras of one recording
     (block,) = source.read(work.items[1])
     assert (block.split, block.groups) == ("train", ["ABF10"])
 
@@ -71,13 +95,19 @@ def test_ho3d_lists_pickles_and_an_evaluation_with_the_root_joint_only(tmp_path)
 def test_scannetpp_columns_ground_truth_and_captions(tmp_path):
     table = np.zeros((5, 12), np.float32)
     table[:, 9:] = [[0, 3, 7]] * 5
-    for split, scene, columns in (("train", "0a5c013435", 12), ("train", "0a7cc12c0e", 12), ("test", "1b75758486", 10)):
+    for split, scene, columns in (
+        ("train", "0a5c013435", 12),
+        ("train", "0a7cc12c0e", 12),
+        ("test", "1b75758486", 10),
+    ):
         (tmp_path / split).mkdir(exist_ok=True)
         np.save(tmp_path / split / f"{scene}.npy", table[:, :columns])
     (tmp_path / "instance_gt/train").mkdir(parents=True)
     (tmp_path / "instance_gt/train/0a5c013435.txt").write_text("3008\n" * 5)
     (tmp_path / "captions").mkdir()
-    (tmp_path / "captions/0a5c013435.json").write_text(json.dumps({"objects": {"7": {"summarized": "a chair"}}}))
+    (tmp_path / "captions/0a5c013435.json").write_text(
+        json.dumps({"objects": {"7": {"summarized": "a chair"}}})
+    )
     (tmp_path / "label_database.yaml").write_text("3: {name: chair, validation: true}\n")
     spec = load_schema("scannetpp")
     work, samples, unread = read_all(tmp_path, spec)
@@ -85,8 +115,15 @@ def test_scannetpp_columns_ground_truth_and_captions(tmp_path):
     assert list(work.unclaimed) == ["label_database.yaml"]
     full = samples["train/0a5c013435.npy"]
     assert sorted(full) == [
-        "captions", "instance", "instance_gt", "normal", "rgb", "segment", "semantic", "xyz",
-    ]  # fmt: skip
+        "captions",
+        "instance",
+        "instance_gt",
+        "normal",
+        "rgb",
+        "segment",
+        "semantic",
+        "xyz",
+    ]
     assert full["captions"] == {"7": {"summarized": "a chair"}}
     assert (full["instance_gt"].dtype, set(full["instance_gt"])) == (np.int64, {3008})
     assert (full["instance"].shape, full["xyz"].shape) == ((5,), (5, 3))
@@ -102,7 +139,9 @@ def test_captions_in_another_folder(tmp_path):
     np.save(tmp_path / "data/train/0a5c013435.npy", np.zeros((2, 12), np.float32))
     (tmp_path / "words").mkdir()
     (tmp_path / "words/0a5c013435.json").write_text('{"objects": {}}')
-    _, samples, _ = read_all(tmp_path / "data", load_schema("scannetpp"), {"captions": tmp_path / "words"})
+    _, samples, _ = read_all(
+        tmp_path / "data", load_schema("scannetpp"), {"captions": tmp_path / "words"}
+    )
     assert samples["train/0a5c013435.npy"]["captions"] == {}
 
 
@@ -119,8 +158,11 @@ def test_sceneleap_pickled_dicts_with_meshes_beside_them(tmp_path):
     assert (unread, list(work.unclaimed)) == ([], [])
     mug = samples[f"red_mug_{uid}.npy"]
     assert {name: value.shape for name, value in mug.items()} == {
-        "grasp_qpos": (6, 23), "obj_pose": (7,), "verts": (4, 3), "faces": (4, 3),
-    }  # fmt: skip
+        "grasp_qpos": (6, 23),
+        "obj_pose": (7,),
+        "verts": (4, 3),
+        "faces": (4, 3),
+    }
     assert sorted(samples[f"bowl_{uid}.npy"]) == ["grasp_qpos", "obj_pose"]
     told = facts(open_source(spec, tmp_path), work.items[0])[f"bowl_{uid}.npy"]
     assert (told["id"], told["split_key"]) == (f"bowl_{uid}", f"bowl_{uid}")
@@ -156,7 +198,12 @@ def test_libero_demos_with_attributes(tmp_path):
             demo.attrs["model_file"] = "<mujoco/>" * 1000
             for name, width in (("actions", 7), ("states", 79)):
                 demo[name] = np.zeros((steps, width))
-            for name, width in (("ee_pos", 3), ("ee_ori", 3), ("joint_states", 7), ("gripper_states", 2)):
+            for name, width in (
+                ("ee_pos", 3),
+                ("ee_ori", 3),
+                ("joint_states", 7),
+                ("gripper_states", 2),
+            ):
                 demo[f"obs/{name}"] = np.zeros((steps, width))
             demo["dones"] = np.zeros(steps, np.uint8)
     spec = load_schema("libero")
@@ -178,7 +225,9 @@ def test_aloha_one_episode_per_file(tmp_path):
         with h5py.File(tmp_path / task / "episode_0.hdf5", "w") as file:
             file["action"] = np.zeros((130, 14), np.float32)
             file["observations/qpos"] = np.zeros((130, 14), np.float32)
-            frames = file.create_dataset("observations/images/cam_high", (2,), h5py.vlen_dtype(np.uint8))
+            frames = file.create_dataset(
+                "observations/images/cam_high", (2,), h5py.vlen_dtype(np.uint8)
+            )
             frames[0], frames[1] = np.arange(5, dtype=np.uint8), np.arange(3, dtype=np.uint8)
     spec = load_schema("aloha")
     work, samples, unread = read_all(tmp_path, spec)
@@ -190,7 +239,9 @@ def test_aloha_one_episode_per_file(tmp_path):
 
 def test_minimind_chats_texts_and_preferences(tmp_path):
     turn = [{"role": "user", "content": "你好"}, {"role": "assistant", "content": "Hi"}]
-    (tmp_path / "sft_mini_512.jsonl").write_text(json.dumps({"conversations": turn}, ensure_ascii=False) + "\n")
+    (tmp_path / "sft_mini_512.jsonl").write_text(
+        json.dumps({"conversations": turn}, ensure_ascii=False) + "\n"
+    )
     (tmp_path / "pretrain_hq.jsonl").write_text('{"text": "一段文字"}\n{"text": "b"}\n')
     (tmp_path / "dpo.jsonl").write_text(json.dumps({"chosen": turn, "rejected": turn[:1]}) + "\n")
     for name, key, field, value in (
@@ -217,7 +268,10 @@ def test_pusht_replay_buffer(tmp_path):
 def test_joints_of_many_frames_in_one_array(tmp_path):
     joints = np.random.default_rng(0).normal(size=(50, 21, 3))
     np.save(tmp_path / "rhd_test.npy", joints)
-    spec = schema({"files": "rhd_{split}.npy", "each": "row"}, {"joints": {"role": "joints", "shape": [21, 3]}})
+    spec = schema(
+        {"files": "rhd_{split}.npy", "each": "row"},
+        {"joints": {"role": "joints", "shape": [21, 3]}},
+    )
     work, samples, _ = read_all(tmp_path, spec)
     assert work.items[0].split == "test"
     np.testing.assert_array_equal(np.stack([s["joints"] for s in samples.values()]), joints)
@@ -235,4 +289,8 @@ def test_any_folder_under_the_schema_for_any_folder(tmp_path):
     assert list(work.unclaimed) == ["notes.md"]
     source = open_source(spec, tmp_path)
     parts = list(source.read_all(work.items, lambda _: None))
-    assert [getattr(part, "keys", None) or part.key for part in parts] == ["bad.npy", ["a.npy"], ["d/b.npz"]]
+    assert [getattr(part, "keys", None) or part.key for part in parts] == [
+        "bad.npy",
+        ["a.npy"],
+        ["d/b.npz"],
+    ]

@@ -19,7 +19,8 @@ from datacheck.sources.loader_tables import read_values
 from datacheck.workers.child import Pulse
 
 SCHEMA = parse_schema(
-    "datacheck: 1\nname: t\nsamples: {files: '{id}.npz'}\nfields: {xyz: {role: joints, shape: [J,3]}}\n"
+    "datacheck: 1\nname: t\nsamples: {files: '{id}.npz'}\nfields: {xyz: {role: joints, shape: "
+    "[J,3]}}\n"
 )
 
 
@@ -57,11 +58,16 @@ def asked(data, count=1):
 
 COMMANDS = {
     "init": lambda data, beat: look(place(data) | {"items": [asked(data)], "most": 9}, beat),
-    "groups": lambda data, beat: inner_groups({"root": str(data), "items": [{"path": "a.npz"}]}, beat),
-    "view": lambda data, beat: draw_items(
-        place(data) | {"items": [{"item": asked(data), "first": {}}], "points": 9, "most": 9999}, beat
+    "groups": lambda data, beat: inner_groups(
+        {"root": str(data), "items": [{"path": "a.npz"}]}, beat
     ),
-    "overlay": lambda data, beat: read_joints(place(data) | {"items": [{"item": asked(data)}], "field": "xyz"}, beat),
+    "view": lambda data, beat: draw_items(
+        place(data) | {"items": [{"item": asked(data), "first": {}}], "points": 9, "most": 9999},
+        beat,
+    ),
+    "overlay": lambda data, beat: read_joints(
+        place(data) | {"items": [{"item": asked(data)}], "field": "xyz"}, beat
+    ),
     "build": lambda data, beat: field_stats.look(place(data) | {"items": [asked(data)]}, beat),
     "manifest": lambda data, beat: digest_items(place(data) | {"items": [asked(data)]}, beat),
     "document": lambda data, beat: read_values(place(data) | {"items": ["a.npz"]}, beat),
@@ -107,7 +113,9 @@ def test_holes_justify_no_memory(holes, command):
 def test_holes_of_two_files_that_are_compared_justify_no_memory(holes):
     side, told = {"root": str(holes), "roots": {}}, Told()
     compare_files({"first": side, "second": side, "items": [["a.npz", "a.npz"]]}, told)
-    compare_items({"first": place(holes), "second": place(holes), "items": [[asked(holes)] * 2]}, told)
+    compare_items(
+        {"first": place(holes), "second": place(holes), "items": [[asked(holes)] * 2]}, told
+    )
     assert told.sizes == [2 * (16 << 20)] * 2
 
 
@@ -126,7 +134,9 @@ def test_a_table_of_far_more_episodes_than_its_bytes_can_hold_is_refused(tmp_pat
     zeros = pa.array(np.zeros(300_000, np.int64))
     names = ("episode_index", "length", "data/chunk_index", "data/file_index")
     file = tmp_path / "meta/episodes/chunk-000/file-000.parquet"
-    pq.write_table(pa.table(dict.fromkeys(names, zeros)), file, compression="zstd", row_group_size=300_000)
+    pq.write_table(
+        pa.table(dict.fromkeys(names, zeros)), file, compression="zstd", row_group_size=300_000
+    )
     assert 16 * file.stat().st_size < 262_144
     with pytest.raises(FormatError, match="300,000"):
         read_meta(File(ConfinedFolder(str(tmp_path)), ""))

@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 from datacheck.errors import FormatError, StorageError, UsageError
 from datacheck.repro import manifest
 from datacheck.sources import listing
-from datacheck.sources.listing import Listing, carried_digests, digest_entry, list_files, locate, stat_entry, target
+from datacheck.sources.listing import (
+    Listing,
+    carried_digests,
+    digest_entry,
+    list_files,
+    locate,
+    stat_entry,
+    target,
+)
 from datacheck.sources.roots import Entries, Entry
 
 
@@ -42,7 +50,9 @@ def test_files_come_sorted_by_the_bytes_of_their_path(tmp_path):
 
 @given(
     st.lists(
-        st.text("abé-.0", min_size=1, max_size=3).filter(lambda n: not n.startswith(".")), unique=True, max_size=8
+        st.text("abé-.0", min_size=1, max_size=3).filter(lambda n: not n.startswith(".")),
+        unique=True,
+        max_size=8,
     ),
     st.integers(),
 )
@@ -61,8 +71,13 @@ def test_an_entry_says_what_stat_says(tmp_path):
     status = (tmp_path / "a/x.npy").stat()
     (entry,) = list_files(tmp_path).entries
     assert (entry.path, entry.size, entry.mtime_ns, entry.ctime_ns, entry.inode, entry.digest) == (
-        "a/x.npy", 5, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, None,
-    )  # fmt: skip
+        "a/x.npy",
+        5,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+        status.st_ino,
+        None,
+    )
     assert entry.seen_ns >= status.st_mtime_ns
     now = stat_entry(tmp_path, "a/x.npy")
     assert now is not None
@@ -71,7 +86,11 @@ def test_an_entry_says_what_stat_says(tmp_path):
 
 def test_clutter_is_reported_and_the_folders_of_tools_are_not(tmp_path):
     write(
-        tmp_path, "x.npy", ".git/config", "a/.datacheck/20261126T111143Z-t-842fd203/report.html", "a/__pycache__/m.pyc"
+        tmp_path,
+        "x.npy",
+        ".git/config",
+        "a/.datacheck/20261126T111143Z-t-842fd203/report.html",
+        "a/__pycache__/m.pyc",
     )
     write(tmp_path, "._x.npy", ".DS_Store", "a/Thumbs.db", ".hidden/y.npy")
     listing = list_files(tmp_path)
@@ -80,12 +99,22 @@ def test_clutter_is_reported_and_the_folders_of_tools_are_not(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "file", [".git/9.npy", ".datacheck/9.npy", "__pycache__/9.npy", "__pycache__/sub/9.npy", ".git/lfs/9.npy"]
+    "file",
+    [
+        ".git/9.npy",
+        ".datacheck/9.npy",
+        "__pycache__/9.npy",
+        "__pycache__/sub/9.npy",
+        ".git/lfs/9.npy",
+    ],
 )
 def test_data_in_a_folder_that_is_called_as_one_of_a_tool_are_told(tmp_path, file):
     write(tmp_path, "x.npy", file)
     listing, folder = list_files(tmp_path), file.split("/")[0]
-    assert (paths(listing), reasons(listing)) == (["x.npy"], {folder: "hidden or left behind by another program"})
+    assert (paths(listing), reasons(listing)) == (
+        ["x.npy"],
+        {folder: "hidden or left behind by another program"},
+    )
 
 
 def test_a_repository_of_git_is_none_of_the_data(tmp_path):
@@ -121,7 +150,9 @@ def test_links_that_lead_back_end(tmp_path):
     (tmp_path / "b/across").symlink_to(tmp_path / "a")
     (tmp_path / "ab/sibling").symlink_to(tmp_path / "b")  # "ab" only looks as if it were above "a"
     listing = list_files(tmp_path)
-    assert {"a/x.npy", "b/y.npy", "a/across/y.npy", "b/across/x.npy", "ab/sibling/y.npy"} <= set(paths(listing))
+    assert {"a/x.npy", "b/y.npy", "a/across/y.npy", "b/across/x.npy", "ab/sibling/y.npy"} <= set(
+        paths(listing)
+    )
     assert len(listing.entries) < 40
     assert "leads back" in reasons(listing)["a/up"]
     assert "leads back" in reasons(listing)["a/self"]
@@ -205,7 +236,10 @@ def test_extra_roots_are_listed_under_their_name(tmp_path):
     write(tmp_path, "data/x.npy", "meshes/mug/mesh.obj")
     listing = list_files(tmp_path / "data", {"objects": tmp_path / "meshes"})
     assert paths(listing) == ["@objects/mug/mesh.obj", "x.npy"]
-    assert locate(listing.root, listing.roots, "@objects/mug/mesh.obj") == tmp_path / "meshes/mug/mesh.obj"
+    assert (
+        locate(listing.root, listing.roots, "@objects/mug/mesh.obj")
+        == tmp_path / "meshes/mug/mesh.obj"
+    )
     assert locate(listing.root, listing.roots, "@other/x") == tmp_path / "data/@other/x"
 
 
@@ -222,7 +256,10 @@ def test_a_name_in_the_data_that_stands_for_an_extra_root_is_left_out(tmp_path, 
     if kind == "file":
         with pytest.raises(UsageError, match="@objects is named as files of --root objects= are"):
             list_files(tmp_path / "data", {"objects": tmp_path / "meshes"}, "@objects")
-    assert "@objects" in {path.partition("/")[0] for path in paths(list_files(tmp_path / "data"))} or kind == "link"
+    assert (
+        "@objects" in {path.partition("/")[0] for path in paths(list_files(tmp_path / "data"))}
+        or kind == "link"
+    )
 
 
 def test_digests_are_xxh3_of_the_bytes(tmp_path):
@@ -244,7 +281,14 @@ def test_the_digest_of_a_listing_sees_names_and_contents_and_no_times(tmp_path):
 
 
 def entry(**changes) -> Entry:
-    base = {"path": "x", "size": 5, "mtime_ns": 10**10, "ctime_ns": 10**10, "inode": 7, "seen_ns": 12 * 10**9}
+    base = {
+        "path": "x",
+        "size": 5,
+        "mtime_ns": 10**10,
+        "ctime_ns": 10**10,
+        "inode": 7,
+        "seen_ns": 12 * 10**9,
+    }
     return Entry(**(base | {"digest": "d" * 32} | changes))
 
 
@@ -257,7 +301,9 @@ def test_a_digest_is_carried_when_nothing_changed():
     assert kept(entry(), entry(digest=None, seen_ns=10**18)) == "d" * 32
 
 
-@pytest.mark.parametrize("change", [{"size": 6}, {"mtime_ns": 1}, {"ctime_ns": 1}, {"inode": 8}, {"path": "y"}])
+@pytest.mark.parametrize(
+    "change", [{"size": 6}, {"mtime_ns": 1}, {"ctime_ns": 1}, {"inode": 8}, {"path": "y"}]
+)
 def test_a_digest_is_not_carried_when_anything_changed(change):
     assert kept(entry(), entry(digest=None, **change)) is None
 
@@ -272,14 +318,24 @@ def named(folder):
     return os.readlink(f"/proc/self/fd/{folder}") if isinstance(folder, int) else os.fspath(folder)
 
 
-def test_a_folder_is_opened_once_and_a_plain_file_is_looked_at_by_its_folder_alone(tmp_path, monkeypatch):
-    write(tmp_path, *(f"{folder:03d}/{number:04d}.pkl" for folder in range(20) for number in range(100)))
+def test_a_folder_is_opened_once_and_a_plain_file_is_looked_at_by_its_folder_alone(
+    tmp_path, monkeypatch
+):
+    write(
+        tmp_path,
+        *(f"{folder:03d}/{number:04d}.pkl" for folder in range(20) for number in range(100)),
+    )
     opened, closer = [], []
     scan, visit = os.scandir, listing._Walk._visit
     monkeypatch.setattr(os, "scandir", lambda folder: opened.append(named(folder)) or scan(folder))
-    monkeypatch.setattr(listing._Walk, "_visit", lambda *args: closer.append(args[1].name) or visit(*args))
+    monkeypatch.setattr(
+        listing._Walk, "_visit", lambda *args: closer.append(args[1].name) or visit(*args)
+    )
     assert len(list_files(tmp_path).entries) == 2000
-    assert sorted(opened[1:]) == [str(tmp_path), *(str(tmp_path / f"{folder:03d}") for folder in range(20))]
+    assert sorted(opened[1:]) == [
+        str(tmp_path),
+        *(str(tmp_path / f"{folder:03d}") for folder in range(20)),
+    ]
     assert sorted(closer) == [f"{folder:03d}" for folder in range(20)]  # not one of 2,000 files
 
 
@@ -294,8 +350,13 @@ def test_folders_that_link_to_one_another_do_not_list_for_ever(tmp_path, monkeyp
     scandir = os.scandir
     monkeypatch.setattr(os, "scandir", lambda folder: Reversed(scandir(folder)))
     again = list_files(tmp_path)
-    assert (paths(again), again.skipped) == (paths(listed), listed.skipped)  # whatever the order on disk
-    assert 500 - 7 < len(listed.entries) - 7 <= 500  # a file behind each link, of which each round follows seven
+    assert (paths(again), again.skipped) == (
+        paths(listed),
+        listed.skipped,
+    )  # whatever the order on disk
+    assert (
+        500 - 7 < len(listed.entries) - 7 <= 500
+    )  # a file behind each link, of which each round follows seven
     assert {f"{i}/to{j}/a.npy" for i in range(7) for j in range(7) if i != j} <= {*paths(listed)}
     left = [pair for pair in listed.skipped if "leads back to itself" not in pair[1]]
     assert len(left) == 101
@@ -346,10 +407,14 @@ def test_links_behind_which_much_lies_hide_no_other_link(tmp_path, monkeypatch):
     scandir = os.scandir
     monkeypatch.setattr(os, "scandir", lambda folder: Reversed(scandir(folder)))
     again = list_files(tmp_path)
-    assert (paths(again), again.skipped) == (paths(listed), listed.skipped)  # whatever the order on disk
+    assert (paths(again), again.skipped) == (
+        paths(listed),
+        listed.skipped,
+    )  # whatever the order on disk
     assert {"data/chunk/0.npy", "data/chunk/1.npy"} <= set(paths(listed))
     left = [path for path, reason in listed.refused if "not followed" in reason]
-    # in the data folder 3 names, 20 folders d, 20 links to them, 40 files; chunk twice, and its 2 files
+    # in the data folder 3 names, 20 folders d, 20 links to them, 40 files; chunk twice, and its 2
+    # files
     plain = 3 + 20 + 20 + 40 + 2 + 2
     behind = [40 + 19 - i for i in range(20)]
     followed = sorted(set(range(20)) - {int(path[-2:]) for path in left})
@@ -368,7 +433,9 @@ def test_no_file_behind_links_is_looked_at_for_each_of_them(tmp_path, monkeypatc
     looked = []
     unusual = listing._Walk._unusual
     monkeypatch.setattr(
-        listing._Walk, "_unusual", lambda walk, found, path: looked.append(len(found)) or unusual(walk, found, path)
+        listing._Walk,
+        "_unusual",
+        lambda walk, found, path: looked.append(len(found)) or unusual(walk, found, path),
     )
     listed = list_files(tmp_path)
     assert len(listed.entries) == 2 * 1000  # there, and behind the first link
@@ -382,13 +449,18 @@ def test_a_store_behind_a_link_that_is_followed_again_is_told_once(tmp_path, mon
     (tmp_path / "data").mkdir()
     (tmp_path / "data/a").symlink_to("../store/a")
     (tmp_path / "data/b").symlink_to("../big")
-    # names in the data folder: 3, 100, a, 21 and 20 in it, each looked at twice as parts of a store, and 2 links
+    # names in the data folder: 3, 100, a, 21 and 20 in it, each looked at twice as parts of a
+    # store, and 2 links
     plain, behind_a = 3 + 100 + 1 + 2 * 41 + 2, 2 * 41
-    monkeypatch.setattr(listing, "BEHIND", 120 - plain)  # room for what lies behind the first link, in half of it not
+    monkeypatch.setattr(
+        listing, "BEHIND", 120 - plain
+    )  # room for what lies behind the first link, in half of it not
     assert 120 // 2 < behind_a < 120
     listed = list_files(tmp_path)
     assert [path for path, reason in listed.refused if "not followed" in reason] == ["data/b"]
-    assert listed.nodes == {f"{place}/a": [f"{place}/a/{store}" for store in listing] for place in ("data", "store")}
+    assert listed.nodes == {
+        f"{place}/a": [f"{place}/a/{store}" for store in listing] for place in ("data", "store")
+    }
 
 
 def test_too_many_links_hide_no_file_that_is_no_link(tmp_path, monkeypatch):
@@ -400,7 +472,9 @@ def test_too_many_links_hide_no_file_that_is_no_link(tmp_path, monkeypatch):
     (tmp_path / "l5").symlink_to("x")
     listed = list_files(tmp_path)
     assert paths(listed) == ["good.npy", *(f"l{i}/a.npy" for i in range(5)), "x/a.npy"]
-    assert [(path, why[:24]) for path, why in listed.skipped] == [("l5", "a link to a folder that ")]
+    assert [(path, why[:24]) for path, why in listed.skipped] == [
+        ("l5", "a link to a folder that ")
+    ]
 
 
 def test_too_many_links_are_followed_from_the_top_and_the_others_are_refused(tmp_path, monkeypatch):
@@ -424,12 +498,16 @@ def test_too_many_links_are_followed_from_the_top_and_the_others_are_refused(tmp
         ([f"x/{i}.npy" for i in range(10)], 10),
         ([f"x/.{i}" for i in range(10)], 10),
         ([f"x/{i}/" for i in range(10)], 10),
-        (["x/a.zarr/zarr.json", *(f"x/a.zarr/{i}" for i in range(3))], 1 + 4 + 4),  # as a store, and for files in it
+        (
+            ["x/a.zarr/zarr.json", *(f"x/a.zarr/{i}" for i in range(3))],
+            1 + 4 + 4,
+        ),  # as a store, and for files in it
     ],
     ids=["files", "left out", "folders", "a store"],
 )
 def test_links_that_multiply_names_are_not_followed(tmp_path, monkeypatch, links, names, looked):
-    # Without links 1 + links + looked names; behind them links * looked: as many again are followed, and BEHIND.
+    # Without links 1 + links + looked names; behind them links * looked: as many again are
+    # followed, and BEHIND.
     monkeypatch.setattr(listing, "BEHIND", 25 * looked - (1 + 25 + looked))
     for name in names:
         (tmp_path / name).mkdir(parents=True) if name.endswith("/") else write(tmp_path, name)
@@ -441,18 +519,26 @@ def test_links_that_multiply_names_are_not_followed(tmp_path, monkeypatch, links
     assert sorted(told) == paths(listed)  # files that are hashed while others are listed
     assert len(listed.entries) == 26 * len(plain)  # behind 25 links, and without
     last = dict(listed.skipped).get("l25", "")
-    assert (f"files and folders, where {1 + 26 + looked} lie there without links" in last) == (links == 26)
+    assert (f"files and folders, where {1 + 26 + looked} lie there without links" in last) == (
+        links == 26
+    )
 
 
 @pytest.mark.parametrize(("most", "letters"), [(2, 1 << 20), (5, 2 * (2 + 40))])  # letters of two
-def test_of_many_names_that_are_left_out_the_first_are_kept_and_the_rest_counted(tmp_path, monkeypatch, most, letters):
+def test_of_many_names_that_are_left_out_the_first_are_kept_and_the_rest_counted(
+    tmp_path, monkeypatch, most, letters
+):
     """A run that held all of them could not be read again."""
     write(tmp_path, "a.npy", *(f".{i}" for i in range(5)))
     assert [path for path, _ in list_files(tmp_path).skipped] == [".0", ".1", ".2", ".3", ".4"]
     monkeypatch.setattr(listing, "_MOST_SKIPPED", most)
     monkeypatch.setattr(listing, "_SKIPPED_LETTERS", letters)
     hidden = "hidden or left behind by another program"
-    assert list_files(tmp_path).skipped == [(".0", hidden), (".1", hidden), (".2", "one of 3 more names left out")]
+    assert list_files(tmp_path).skipped == [
+        (".0", hidden),
+        (".1", hidden),
+        (".2", "one of 3 more names left out"),
+    ]
 
 
 def test_a_folder_in_a_store_that_cannot_be_listed_refuses_the_store(tmp_path, monkeypatch):
@@ -471,12 +557,16 @@ def test_a_folder_in_a_store_that_cannot_be_listed_refuses_the_store(tmp_path, m
         ("a.zarr", "folder C in it cannot be read: permission denied"),
         ("a.zarr/C", "folder cannot be read: permission denied"),
     ]
-    with pytest.raises(FormatError, match=r"a\.zarr: folder C in it cannot be read: permission denied"):
+    with pytest.raises(
+        FormatError, match=r"a\.zarr: folder C in it cannot be read: permission denied"
+    ):
         digest_entry(tmp_path, "a.zarr")
     assert stat_entry(tmp_path, "a.zarr") is None
 
 
-@pytest.mark.parametrize("goal", ["../../out", "../../out/x", "nowhere", ".", "..", "../pipe", "zarr.json"])
+@pytest.mark.parametrize(
+    "goal", ["../../out", "../../out/x", "nowhere", ".", "..", "../pipe", "zarr.json"]
+)
 def test_links_in_a_store_are_not_followed(tmp_path, goal):
     """No reader follows them: the store counts without what is behind them, and its digest tells where they lead."""
     write(tmp_path, "data/a.zarr/zarr.json", "data/a.zarr/c/0", "out/x", data=b"AAAA")
@@ -484,7 +574,10 @@ def test_links_in_a_store_are_not_followed(tmp_path, goal):
     link = tmp_path / "data/a.zarr/D"
     link.symlink_to(goal)
     seen = list_files(tmp_path / "data").by_path["a.zarr"]
-    assert (seen.size, seen.mtime_ns) == (4 + 4, max(p.lstat().st_mtime_ns for p in (link, link.parent)))
+    assert (seen.size, seen.mtime_ns) == (
+        4 + 4,
+        max(p.lstat().st_mtime_ns for p in (link, link.parent)),
+    )
     assert seen[1:5] == stat_entry(tmp_path / "data", "a.zarr")[1:5]
     digest = digest_entry(tmp_path / "data", "a.zarr")
     write(tmp_path, "out/x", data=b"BBBB")
@@ -492,7 +585,9 @@ def test_links_in_a_store_are_not_followed(tmp_path, goal):
     link.unlink()
     link.symlink_to("elsewhere")
     assert digest_entry(tmp_path / "data", "a.zarr") != digest
-    with pytest.raises(StorageError, match="D in it is a link, which is not followed in a Zarr folder"):
+    with pytest.raises(
+        StorageError, match="D in it is a link, which is not followed in a Zarr folder"
+    ):
         manifest.make(tmp_path / "data")
 
 
@@ -505,7 +600,9 @@ def test_a_store_that_is_reached_by_a_link_or_below_an_extra_root(tmp_path):
         assert stat_entry(tmp_path / "data", entry.path, roots)[1:5] == entry[1:5]
     names = ["@m/b.zarr", "@m/b.zarr/c0", "@m/c0", "real/a.zarr", "to/a.zarr", "x"]
     assert paths(list_files(tmp_path / "data", roots)) == names
-    assert digest_entry(tmp_path / "data", "to/a.zarr") == digest_entry(tmp_path / "data", "real/a.zarr")
+    assert digest_entry(tmp_path / "data", "to/a.zarr") == digest_entry(
+        tmp_path / "data", "real/a.zarr"
+    )
 
 
 def test_a_marker_of_a_store_hides_no_file(tmp_path):
@@ -523,11 +620,19 @@ def test_a_marker_of_a_store_hides_no_file(tmp_path):
     (tmp_path / "beside.npy").write_bytes(b"secret")
     (train / "link.npy").symlink_to("../beside.npy")
     (train / "points/link.npy").symlink_to("worst.npy")
-    alone = list_files(tmp_path, only="train")  # its root is the folder above: a link in it might lead beside it
+    alone = list_files(
+        tmp_path, only="train"
+    )  # its root is the folder above: a link in it might lead beside it
     assert list(alone.by_path) == names
     assert [path for path, _ in alone.skipped] == ["train/link.npy", "train/points/link.npy"]
-    assert list(list_files(tmp_path).by_path) == ["beside.npy", *names[:2], "train/link.npy", *names[2:3],
-                                                  "train/points/link.npy", names[3]]  # fmt: skip
+    assert list(list_files(tmp_path).by_path) == [
+        "beside.npy",
+        *names[:2],
+        "train/link.npy",
+        *names[2:3],
+        "train/points/link.npy",
+        names[3],
+    ]
 
 
 MARKERS = {"zarr.json": '{"zarr_format": 3, "node_type": "group"}', ".zgroup": '{"zarr_format": 2}'}
@@ -535,13 +640,23 @@ MARKERS = {"zarr.json": '{"zarr_format": 3, "node_type": "group"}', ".zgroup": '
 
 @pytest.mark.parametrize("marker", MARKERS)
 def test_a_marker_of_a_store_hides_no_link_and_no_other_store(tmp_path, marker):
-    write(tmp_path, "train/b.zarr/.zgroup", "store/0", "store/5", "train/.hidden.npy", "store/d/x.npy")
+    write(
+        tmp_path, "train/b.zarr/.zgroup", "store/0", "store/5", "train/.hidden.npy", "store/d/x.npy"
+    )
     (tmp_path / "train" / marker).write_text(MARKERS[marker])
     (tmp_path / "train/a.npy").symlink_to("../store/0")
     (tmp_path / "train/0").symlink_to("../store/d")
     (tmp_path / "train/gone").symlink_to("nowhere")
     listed = list_files(tmp_path)
-    expected = ["store/0", "store/5", "store/d/x.npy", "train", "train/0/x.npy", "train/a.npy", "train/b.zarr"]
+    expected = [
+        "store/0",
+        "store/5",
+        "store/d/x.npy",
+        "train",
+        "train/0/x.npy",
+        "train/a.npy",
+        "train/b.zarr",
+    ]
     assert paths(listed) == expected
     assert [path for path, _ in listed.skipped] == ["train/.hidden.npy", "train/gone"]
 
@@ -586,7 +701,17 @@ def test_files_behind_a_link_are_told_though_the_last_folder_is_refused(tmp_path
         (("x/zarr.json", *(f"x/c/{n}" for n in range(300)), "x/c/a.npy"), False),
         (("x/zarr.json", "x/c/0/a.npy"), False),
         (("x/zarr.json", "x/y/zarr.json", "x/y/c/0/0", "0/.zarray", "0/0.0"), True),
-        ((".DS_Store", "x/zarr.json", "x/.DS_Store", "x/c/.DS_Store", "x/c/0/.DS_Store", "x/c/0/0"), True),
+        (
+            (
+                ".DS_Store",
+                "x/zarr.json",
+                "x/.DS_Store",
+                "x/c/.DS_Store",
+                "x/c/0/.DS_Store",
+                "x/c/0/0",
+            ),
+            True,
+        ),
     ],
 )
 @pytest.mark.parametrize("marker", MARKERS)
@@ -594,7 +719,11 @@ def test_a_marker_makes_no_store_of_a_folder_of_data(tmp_path, marker, others, a
     """The folder above a store is the root: what lies beside DATA could be read."""
     write(tmp_path, *(f"DATA/{path}" for path in others), f"DATA/{marker}")
     folder = tmp_path / "DATA"
-    alone &= marker != ".zgroup" or others[:1] not in {(".zattrs",), ("c/0/0",), ("0/0",)}  # a group has no chunks
+    alone &= marker != ".zgroup" or others[:1] not in {
+        (".zattrs",),
+        ("c/0/0",),
+        ("0/0",),
+    }  # a group has no chunks
     assert target(folder) == ((tmp_path, "DATA") if alone else (folder, None))
     named = folder.rename(tmp_path / "DATA.zarr")  # whoever says so means a store
     assert target(named) == (tmp_path, "DATA.zarr")
@@ -618,7 +747,9 @@ def test_a_group_has_no_chunks(tmp_path, marker, file):
 def test_chunks_of_arrays_are_no_files_of_their_own(tmp_path, version, nested):
     store = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=version)
     encoding = {"name": "v2" if version == 2 else "default", "separator": "/" if nested else "."}
-    array = store.create_array("g/x", shape=(4, 4), chunks=(2, 2), dtype="int8", chunk_key_encoding=encoding)
+    array = store.create_array(
+        "g/x", shape=(4, 4), chunks=(2, 2), dtype="int8", chunk_key_encoding=encoding
+    )
     array[:] = 1
     store.create_array("y", shape=(), dtype="int8")[...] = 1
     size = sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())
@@ -634,18 +765,32 @@ def test_a_store_has_the_size_of_its_own_files(tmp_path):
     write(tmp_path, "rec/a.mcap", "rec/x/b.mcap", data=bytes(1000))
     listed = list_files(tmp_path).by_path
     assert {path: entry.size for path, entry in listed.items()} == {
-        "rec": 16, "rec/a.mcap": 1000, "rec/x/b.mcap": 1000
-    }  # fmt: skip
+        "rec": 16,
+        "rec/a.mcap": 1000,
+        "rec/x/b.mcap": 1000,
+    }
     assert stat_entry(tmp_path, "rec")[1:5] == listed["rec"][1:5]
 
 
-def test_arrays_and_groups_of_a_store_are_named_where_its_name_does_not_say_that_it_is_one(tmp_path):
-    write(tmp_path, "a/.zgroup", "a/x/.zarray", "a/g/.zgroup", "a/g/y/.zarray", "b.zarr/.zgroup", "b.zarr/x/.zarray")
+def test_arrays_and_groups_of_a_store_are_named_where_its_name_does_not_say_that_it_is_one(
+    tmp_path,
+):
+    write(
+        tmp_path,
+        "a/.zgroup",
+        "a/x/.zarray",
+        "a/g/.zgroup",
+        "a/g/y/.zarray",
+        "b.zarr/.zgroup",
+        "b.zarr/x/.zarray",
+    )
     write(tmp_path, "more/c/.zgroup", "more/c/x/.zarray")
     listed = list_files(tmp_path, {"m": tmp_path / "more"})
     assert {store: sorted(nodes) for store, nodes in listed.nodes.items()} == {
-        "a": ["a/g", "a/g/y", "a/x"], "more/c": ["more/c/x"], "@m/c": ["@m/c/x"]
-    }  # fmt: skip
+        "a": ["a/g", "a/g/y", "a/x"],
+        "more/c": ["more/c/x"],
+        "@m/c": ["@m/c/x"],
+    }
 
 
 def test_a_whole_store_is_one_entry(tmp_path):
@@ -671,5 +816,7 @@ def test_a_folder_of_a_store_that_becomes_a_link_is_not_listed(tmp_path, monkeyp
         return found
 
     monkeypatch.setattr(listing, "_listed", swapped)
-    with pytest.raises(OSError, match="folder c in it cannot be read: a link out of the data folder"):
+    with pytest.raises(
+        OSError, match="folder c in it cannot be read: a link out of the data folder"
+    ):
         listing.store_entry("a.zarr", str(tmp_path / "data/a.zarr"), str(tmp_path / "data"), 0)

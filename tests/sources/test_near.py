@@ -29,7 +29,9 @@ from tests.rules.harness import judged, measured, schema_of
         ("pos", ["poss"], ""),
     ],
 )
-def test_names_are_near_that_differ_in_case_plural_dashes_or_a_group_of_observations(wanted, names, found):
+def test_names_are_near_that_differ_in_case_plural_dashes_or_a_group_of_observations(
+    wanted, names, found
+):
     assert near_name(wanted, names) == found
 
 
@@ -41,11 +43,19 @@ def demos(path, names):
 
 
 def read(folder, **field):
-    said = {"datacheck": 1, "name": "x", "near_names": True, "samples": {"files": ["*.h5"], "each": "/data/demo_*"}}
+    said = {
+        "datacheck": 1,
+        "name": "x",
+        "near_names": True,
+        "samples": {"files": ["*.h5"], "each": "/data/demo_*"},
+    }
     schema = Schema.model_validate(said | {"fields": {"actions": {"shape": ["T", 7]} | field}})
     blocks = list(open_source(schema, folder).read(Item("a.h5")))
     return {
-        key: (sorted(block.fields), {n: c.objects[i] for n, c in block.facts.items() if n.startswith("near/")})
+        key: (
+            sorted(block.fields),
+            {n: c.objects[i] for n, c in block.facts.items() if n.startswith("near/")},
+        )
         for block in blocks
         for i, key in enumerate(block.keys)
     }
@@ -59,7 +69,12 @@ def test_a_near_name_of_the_declared_kind_is_read_and_told(tmp_path):
     }
 
 
-OTHERS = [{"shape": ["T", 6]}, {"shape": ["T"]}, {"role": "text", "shape": None}, {"optional": True}]
+OTHERS = [
+    {"shape": ["T", 6]},
+    {"shape": ["T"]},
+    {"role": "text", "shape": None},
+    {"optional": True},
+]
 
 
 @pytest.mark.parametrize("field", OTHERS)
@@ -70,12 +85,17 @@ def test_what_is_of_another_kind_or_need_not_be_there_is_not_taken(tmp_path, fie
 
 def test_only_a_schema_that_says_so_takes_near_names(tmp_path):
     demos(tmp_path / "a.h5", ["action"])
-    text = "datacheck: 1\nname: x\nsamples: {files: '*.h5', each: /data/demo_*}\nfields: {actions: {shape: [T, 7]}}\n"
+    text = (
+        "datacheck: 1\nname: x\nsamples: {files: '*.h5', each: /data/demo_*}\nfields: {actions: "
+        "{shape: [T, 7]}}\n"
+    )
     (block,) = open_source(parse_schema(text), tmp_path).read(Item("a.h5"))
     assert (sorted(block.fields), block.facts.keys() & {"near/actions"}) == ([], set())
 
 
-@pytest.mark.parametrize(("each", "missing", "asked"), [("/data/demo_*", 2, 1), ("/data/demo_*", 0, 0), (None, 2, 1)])
+@pytest.mark.parametrize(
+    ("each", "missing", "asked"), [("/data/demo_*", 2, 1), ("/data/demo_*", 0, 0), (None, 2, 1)]
+)
 def test_the_names_of_a_file_are_asked_for_once_and_only_where_a_field_is_missing(
     tmp_path, monkeypatch, each, missing, asked
 ):
@@ -92,7 +112,9 @@ def test_the_names_of_a_file_are_asked_for_once_and_only_where_a_field_is_missin
         "near_names": True,
         "samples": {"files": ["*.h5"]} | ({"each": each} if each else {}),
     }
-    schema = Schema.model_validate(said | {"fields": {"x": {"shape": ["T"]}, "y": {"shape": ["T"]}}})
+    schema = Schema.model_validate(
+        said | {"fields": {"x": {"shape": ["T"]}, "y": {"shape": ["T"]}}}
+    )
     (block,) = open_source(schema, tmp_path).read(Item("a.h5"))
     assert sorted(block.fields) == ["x", "y"]
     assert len(calls) == asked
@@ -102,7 +124,10 @@ def told(*names):
     """What DC121 says of samples that call a field so; "" where they call it as the schema does."""
     schema = schema_of("fields: {a: {shape: [T]}}")
     samples = [
-        ("", Piece(f"{i}", {"a": np.arange(9.0)}, Origin("f"), "", {"near/a": name} if name else {}))
+        (
+            "",
+            Piece(f"{i}", {"a": np.arange(9.0)}, Origin("f"), "", {"near/a": name} if name else {}),
+        )
         for i, name in enumerate(names)
     ]
     found = judged(schema, measured(schema, samples)).findings
@@ -111,8 +136,12 @@ def told(*names):
 
 def test_a_name_on_which_all_samples_agree_is_for_information_and_any_other_an_error():
     assert told("", "", "") == []
-    assert told("as", "as") == [("info", [0, 1], "2 samples have as where the schema names a: taken for it.")]
+    assert told("as", "as") == [
+        ("info", [0, 1], "2 samples have as where the schema names a: taken for it.")
+    ]
     assert told("as", "", "as") == [
         ("error", [0, 2], "2 samples have as where the schema names a: the others call it a.")
     ]
-    assert told("as", "A") == [("error", [0, 1], "2 samples have A or as where the schema names a: they do not agree.")]
+    assert told("as", "A") == [
+        ("error", [0, 1], "2 samples have A or as where the schema names a: they do not agree.")
+    ]

@@ -43,8 +43,12 @@ def test_episodes_are_cut_at_their_ends(tmp_path, version):
 
 
 def test_undeclared_arrays_of_the_same_length_come_along(tmp_path):
-    write(tmp_path / "replay.zarr", [1, 2])  # as many episodes as steps: the ends themselves are still no field
-    zarr.open_group(tmp_path / "replay.zarr", mode="a").create_array("data/calibration", data=np.zeros(9))
+    write(
+        tmp_path / "replay.zarr", [1, 2]
+    )  # as many episodes as steps: the ends themselves are still no field
+    zarr.open_group(tmp_path / "replay.zarr", mode="a").create_array(
+        "data/calibration", data=np.zeros(9)
+    )
     source = open_source(schema(REPLAY, {"action": {"at": "data/action"}, "*": {}}), tmp_path)
     samples, _ = every(source, Item("replay.zarr"))
     assert [sorted(s) for s in samples.values()] == [["action", "data/state"]] * 2
@@ -70,12 +74,18 @@ def test_ends_that_are_none_are_refused(tmp_path, ends):
     values = {"action": np.zeros((3, 2))} | ({} if ends is None else {"ends": ends})
     np.savez(tmp_path / "a.npz", **values)
     with pytest.raises(FormatError, match="where the ends of the episodes should be"):
-        list(open_source(schema({"files": "*.npz", "each": "ends:ends"}, {"action": {}}), tmp_path).read(Item("a.npz")))
+        list(
+            open_source(
+                schema({"files": "*.npz", "each": "ends:ends"}, {"action": {}}), tmp_path
+            ).read(Item("a.npz"))
+        )
 
 
 def test_texts_are_cut_like_arrays(tmp_path):
     np.savez(tmp_path / "a.npz", words=["a", "b", "c"], ends=np.array([1, 3]))
-    source = open_source(schema({"files": "*.npz", "each": "ends:ends"}, {"words": {"dtype": "json"}}), tmp_path)
+    source = open_source(
+        schema({"files": "*.npz", "each": "ends:ends"}, {"words": {"dtype": "json"}}), tmp_path
+    )
     assert [s["words"] for s in every(source, Item("a.npz"))[0].values()] == [["a"], ["b", "c"]]
 
 
@@ -100,10 +110,13 @@ def test_large_stores_are_read_in_slices(tmp_path, monkeypatch):
 
 
 @given(
-    st.lists(st.integers(0, 4), min_size=1, max_size=6), st.lists(st.integers(0, 7), max_size=6, unique=True),
+    st.lists(st.integers(0, 4), min_size=1, max_size=6),
+    st.lists(st.integers(0, 7), max_size=6, unique=True),
     st.integers(1, 400),
-)  # fmt: skip
-def test_any_choice_of_episodes_in_any_blocks_is_the_same(tmp_path_factory, lengths, numbers, limit):
+)
+def test_any_choice_of_episodes_in_any_blocks_is_the_same(
+    tmp_path_factory, lengths, numbers, limit
+):
     root = tmp_path_factory.mktemp("ends")
     ends = np.cumsum(lengths)
     np.savez(root / "a.npz", x=np.arange(int(ends[-1]) * 2).reshape(-1, 2), ends=ends)

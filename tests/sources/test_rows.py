@@ -43,7 +43,9 @@ def test_scalars_texts_and_vectors_side_by_side(tmp_path):
         box=np.zeros((2, 0)),
         center=np.eye(2),
     )
-    source = rows(tmp_path, {"imgname": {"role": "text"}, "*": {}}, splits={"key": "imgname", "match": r"^\w"})
+    source = rows(
+        tmp_path, {"imgname": {"role": "text"}, "*": {}}, splits={"key": "imgname", "match": r"^\w"}
+    )
     samples, _ = every(source, Item("a.npz"))
     assert samples[key(1)]["imgname"] == "y.png"
     assert (samples[key(1)]["scale"].shape, float(samples[key(1)]["scale"])) == ((), 2.5)
@@ -57,7 +59,12 @@ def test_scalars_texts_and_vectors_side_by_side(tmp_path):
 def test_columns_of_a_table_and_companions_are_cut_into_rows(tmp_path):
     np.save(tmp_path / "a.npy", np.arange(12.0).reshape(3, 4))
     (tmp_path / "a.txt").write_text("7\n8\n9\n")
-    source = rows(tmp_path, {"xyz": {}, "label": {}, "gt": {"file": "{id}.txt"}}, "{id}.npy", columns="xyz:3 label")
+    source = rows(
+        tmp_path,
+        {"xyz": {}, "label": {}, "gt": {"file": "{id}.txt"}},
+        "{id}.npy",
+        columns="xyz:3 label",
+    )
     samples, _ = every(source, Item("a.npy", names={"id": "a"}))
     sample = samples[key(2, "a.npy")]
     np.testing.assert_array_equal(sample["xyz"], [8, 9, 10])
@@ -86,7 +93,9 @@ def test_a_declared_scalar_of_the_file_is_refused(tmp_path):
 
 @pytest.mark.parametrize("array", [np.zeros((0, 3)), None])
 def test_files_without_rows_are_refused(tmp_path, array):
-    np.savez(tmp_path / "a.npz", **({} if array is None else {"x": array}), z=np.zeros(1), w=np.zeros(1))
+    np.savez(
+        tmp_path / "a.npz", **({} if array is None else {"x": array}), z=np.zeros(1), w=np.zeros(1)
+    )
     with pytest.raises(FormatError, match=r"no sample|no rows"):
         list(rows(tmp_path, {"x": {}}).read(Item("a.npz")))
 
@@ -102,7 +111,9 @@ def test_blocks_are_cut_and_large_arrays_are_read_in_slices(tmp_path, monkeypatc
 
     read, asked = hdf5._Hdf5.read_rows, []
     monkeypatch.setattr(
-        hdf5._Hdf5, "read_rows", lambda self, name, a, b: asked.append((name, a, b)) or read(self, name, a, b)
+        hdf5._Hdf5,
+        "read_rows",
+        lambda self, name, a, b: asked.append((name, a, b)) or read(self, name, a, b),
     )
     source = rows(tmp_path, {"x": {}, "small": {}}, "*.h5")
     blocks = list(source.read(Item("a.h5")))
@@ -136,7 +147,9 @@ def test_large_files_say_where_reading_can_begin(tmp_path, monkeypatch):
     np.save(tmp_path / "a.npy", values)
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("x", data=values, chunks=(10,))
-    pq.write_table(pa.table({"x": values, "y": np.arange(100)}), tmp_path / "a.parquet", row_group_size=30)
+    pq.write_table(
+        pa.table({"x": values, "y": np.arange(100)}), tmp_path / "a.parquet", row_group_size=30
+    )
     found = {}
     for name in ("a.npz", "a.npy", "a.h5", "a.parquet"):
         source, nbytes = rows(tmp_path, {"x": {}}, f"*{name[1:]}"), (tmp_path / name).stat().st_size
@@ -153,11 +166,20 @@ def test_episodes_say_where_reading_can_begin(tmp_path, monkeypatch):
     np.savez(tmp_path / "a.npz", x=np.arange(100.0), ends=[20, 50, 60, 95, 100])
     source = open_source(schema({"files": "*.npz", "each": "ends:ends"}, {"x": {}}), tmp_path)
     points = source.seek_points(Item("a.npz", nbytes=(tmp_path / "a.npz").stat().st_size))
-    assert points.tolist() == [0, 2, 3, 4]  # of episodes at 0, 20, 50, 60 and 95 the first at or behind 0, 25, 60, 90
+    assert points.tolist() == [
+        0,
+        2,
+        3,
+        4,
+    ]  # of episodes at 0, 20, 50, 60 and 95 the first at or behind 0, 25, 60, 90
 
 
-@pytest.mark.parametrize(("name", "points"), [("a.jsonl.gz", [0]), ("a.jsonl", None), ("a.json.gz", None)])
+@pytest.mark.parametrize(
+    ("name", "points"), [("a.jsonl.gz", [0]), ("a.jsonl", None), ("a.json.gz", None)]
+)
 def test_packed_lines_are_read_from_the_first(tmp_path, name, points):
-    source = open_source(schema({"files": "*.json*", "each": "line"}, {"text": {"role": "text"}}), tmp_path)
+    source = open_source(
+        schema({"files": "*.json*", "each": "line"}, {"text": {"role": "text"}}), tmp_path
+    )
     found = source.seek_points(Item(name, nbytes=1))
     assert (None if found is None else found.tolist()) == points

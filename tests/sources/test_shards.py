@@ -29,10 +29,12 @@ from tests.sources.schemas import every, schema
 
 FIELDS = {
     "points": {"at": "points.npy", "shape": ["P", 3], "dtype": "float32"},
-    "label": {"at": "cls", "shape": []}, "caption": {"at": "txt", "dtype": "text"},
-    "scene": {"at": "json/scene", "dtype": "text"}, "rotation": {"at": "pose.npz/r", "shape": [3, 3]},
+    "label": {"at": "cls", "shape": []},
+    "caption": {"at": "txt", "dtype": "text"},
+    "scene": {"at": "json/scene", "dtype": "text"},
+    "rotation": {"at": "pose.npz/r", "shape": [3, 3]},
     "joints": {"at": "pyd/joints", "shape": ["J", 3]},
-}  # fmt: skip
+}
 
 
 @pytest.fixture(autouse=True)
@@ -68,12 +70,18 @@ def added(path, name, data, kind=tarfile.REGTYPE):
 
 def test_webdataset_s_samples_are_its_keys(shards):
     path = shards / "y_webdataset-000000.tar"
-    samples, unread = every(open_source(schema({"files": "*.tar", "each": "key"}, FIELDS), shards), item(path))
+    samples, unread = every(
+        open_source(schema({"files": "*.tar", "each": "key"}, FIELDS), shards), item(path)
+    )
     assert unread == []
     assert list(samples) == [f"{path.name}:/train/000{i}" for i in range(3)]
     for i, sample in enumerate(samples.values()):
         assert np.array_equal(sample["points"], points(i))
-        assert (sample["label"], sample["caption"], sample["scene"]) == (3 * i, f"cup {i}, café", f"scene000{i}")
+        assert (sample["label"], sample["caption"], sample["scene"]) == (
+            3 * i,
+            f"cup {i}, café",
+            f"scene000{i}",
+        )
         assert np.array_equal(sample["rotation"], np.eye(3) * i)
         assert np.array_equal(sample["joints"], np.full((2, 3), i))
 
@@ -100,7 +108,9 @@ def test_every_value_of_a_shard_gets_into_a_cache_without_a_schema_of_its_own(sh
 def test_a_link_in_a_shard_costs_one_sample(shards):
     path = shards / "y_webdataset-000001.tar"
     added(path, "train/0004.secret.txt", b"", tarfile.SYMTYPE)
-    samples, unread = every(open_source(schema({"files": "*.tar", "each": "key"}, FIELDS), shards), item(path))
+    samples, unread = every(
+        open_source(schema({"files": "*.tar", "each": "key"}, FIELDS), shards), item(path)
+    )
     assert list(samples) == [f"{path.name}:/train/0003"]
     (lost,) = unread
     assert (lost.key, lost.code) == (f"{path.name}:/train/0004", "DC101")
@@ -115,15 +125,24 @@ def test_a_shard_that_is_cut_short_is_an_error_of_the_scan(shards):
     assert run.table.keys[-1] == path.name
 
 
-# ------------------------------------------------------------------------------------------------ MDS
+# ---------------------------------------------------------------------------------------------- MDS
 
 MDS = Path(__file__).parent / "mds"
 COLUMNS = {
-    "points": {"shape": ["P", 3], "dtype": "float32"}, "rows": {"shape": ["R"]}, "any": {"shape": ["A", 2]},
-    "label": {"shape": []}, "caption": {"dtype": "text"}, "about": {"dtype": "json"}, "raw": {"shape": [2]},
-    "weight": {"shape": []}, "code": {"shape": []}, "ratio": {"shape": []}, "pickled": {"shape": [3]},
-    "big": {"shape": []}, "picture": {"shape": [2, 4, 3]},
-}  # fmt: skip
+    "points": {"shape": ["P", 3], "dtype": "float32"},
+    "rows": {"shape": ["R"]},
+    "any": {"shape": ["A", 2]},
+    "label": {"shape": []},
+    "caption": {"dtype": "text"},
+    "about": {"dtype": "json"},
+    "raw": {"shape": [2]},
+    "weight": {"shape": []},
+    "code": {"shape": []},
+    "ratio": {"shape": []},
+    "pickled": {"shape": [3]},
+    "big": {"shape": []},
+    "picture": {"shape": [2, 4, 3]},
+}
 MDS_SCHEMA = {"samples": {"files": ["*.mds", "*.mds.zstd"], "each": "key"}, "fields": COLUMNS}
 
 
@@ -141,15 +160,25 @@ def test_mds_samples_have_the_values_that_streaming_was_given(mds):
     found = [every(source, item(path)) for path in paths]
     assert [unread for _, unread in found] == [[], []]
     assert [key for samples, _ in found for key in samples] == [
-        f"{path.name}:/{number:012d}" for path, count in zip(paths, (4, 1), strict=True) for number in range(count)
+        f"{path.name}:/{number:012d}"
+        for path, count in zip(paths, (4, 1), strict=True)
+        for number in range(count)
     ]
     for i, sample in enumerate(sample for samples, _ in found for sample in samples.values()):
         assert np.array_equal(sample["points"], points(i))
-        assert (sample["rows"].dtype, sample["rows"].tolist()) == (np.int64, [i * n for n in range(i + 1)])
+        assert (sample["rows"].dtype, sample["rows"].tolist()) == (
+            np.int64,
+            [i * n for n in range(i + 1)],
+        )
         assert (sample["any"].dtype, sample["any"].tolist()) == (np.float16, [[i] * 2] * (i + 1))
         assert (sample["label"], sample["caption"]) == (3 * i, f"cup {i}, café")
         assert sample["about"] == {"scene": f"scene000{i}", "size": [i, i + 1], "weight": i / 4}
-        assert (sample["weight"], sample["code"], sample["ratio"], sample["big"]) == (i / 4, -i, i / 8, 60_000 + i)
+        assert (sample["weight"], sample["code"], sample["ratio"], sample["big"]) == (
+            i / 4,
+            -i,
+            i / 8,
+            60_000 + i,
+        )
         assert sample["raw"].tolist() == [i, 255]
         assert sample["pickled"].tolist() == [i] * 3
         assert (sample["picture"] == [i, 2, 3]).all()
@@ -163,7 +192,10 @@ def test_a_cache_of_mds_shards_has_their_values(mds, tmp_path):
     (built,) = build(schema(**MDS_SCHEMA), folder, tmp_path / "cache")
     assert (built.samples, built.valid) == (5, 5)
     cache = open_cache(built.path, verify="full")
-    assert np.array_equal(cache.gather_ragged("points", np.arange(5))[0], np.concatenate([points(i) for i in range(5)]))
+    assert np.array_equal(
+        cache.gather_ragged("points", np.arange(5))[0],
+        np.concatenate([points(i) for i in range(5)]),
+    )
     assert cache.gather("big", np.arange(5)).tolist() == [60_000, 60_001, 60_002, 60_003, 60_004]
     assert cache.texts("caption", [4]) == ["cup 4, café"]
 
@@ -176,8 +208,12 @@ def indexed(folder, change):
 
 
 INDEX = {
-    "its sha1 is [0-9a-f]{40}, but index.json says 00": lambda s: s["raw_data"]["hashes"].update(sha1="00"),
-    "its xxh64 is [0-9a-f]{16}, but index.json says None": lambda s: s["raw_data"]["hashes"].update(xxh64=None),
+    "its sha1 is [0-9a-f]{40}, but index.json says 00": lambda s: s["raw_data"]["hashes"].update(
+        sha1="00"
+    ),
+    "its xxh64 is [0-9a-f]{16}, but index.json says None": lambda s: s["raw_data"]["hashes"].update(
+        xxh64=None
+    ),
     "a hash 'md6', which is not known": lambda s: s["raw_data"]["hashes"].update(md6="00"),
     "2,438 bytes, but index.json says 9": lambda s: s["raw_data"].update(bytes=9),
     "its samples are 4, but index.json says 5": lambda s: s.update(samples=5),
@@ -185,7 +221,9 @@ INDEX = {
     "its column_encodings are": lambda s: s["column_encodings"].reverse(),
     "its column_sizes are": lambda s: s.update(column_sizes=[4] * len(s["column_sizes"])),
     "its version are 2, but index.json says 1": lambda s: s.update(version=1),
-    "the index.json beside it does not name it": lambda s: s["raw_data"].update(basename="shard.00007.mds"),
+    "the index.json beside it does not name it": lambda s: s["raw_data"].update(
+        basename="shard.00007.mds"
+    ),
 }
 
 
@@ -214,7 +252,9 @@ def test_a_shard_that_its_index_names_twice_is_refused(mds, name):
     folder, paths = mds
     said = json.loads((folder / "index.json").read_text())
     other = {**said["shards"][0], "samples": 500}
-    said["shards"].append({**other, "raw_data": {**other["raw_data"], "basename": name + "shard.00000.mds"}})
+    said["shards"].append(
+        {**other, "raw_data": {**other["raw_data"], "basename": name + "shard.00000.mds"}}
+    )
     (folder / "index.json").write_text(json.dumps(said))
     with pytest.raises(FormatError, match="names it 2 times, so Streaming reads it as often"):
         every(open_source(schema(**MDS_SCHEMA), folder), item(paths[0]))
@@ -226,7 +266,9 @@ def test_a_shard_that_its_index_names_twice_is_refused(mds, name):
 def test_the_index_is_among_the_files_of_a_shard_whatever_its_samples_are(mds, each):
     folder, paths = mds
     samples = {"files": "*.mds"} | ({"each": each} if each else {})
-    files = Schema.model_validate({"datacheck": 1, "name": "m", "samples": samples, "fields": {"*": {}}})
+    files = Schema.model_validate(
+        {"datacheck": 1, "name": "m", "samples": samples, "fields": {"*": {}}}
+    )
     assert open_source(files, folder).files(item(paths[0])) == ["shard.00000.mds", "index.json"]
 
 
@@ -261,7 +303,9 @@ def test_a_shard_that_is_packed_in_another_way_is_no_missing_one(mds):
     indexed(folder, lambda shard: shard.update(zip_data={"basename": "shard.00000.mds.gz"}))
     run = scan(folder)
     assert run.codes[0] == ("DC101",)
-    assert run.table.reasons[0].endswith("but only shard.00000.mds.gz is there, packed in a way that is not read")
+    assert run.table.reasons[0].endswith(
+        "but only shard.00000.mds.gz is there, packed in a way that is not read"
+    )
 
 
 @pytest.mark.parametrize("mds", ["zstd"], indirect=True)
@@ -270,7 +314,10 @@ def test_a_shard_that_lies_there_plain_and_packed_counts_once(mds):
     folder, _ = mds
     for path in (MDS / "plain").glob("shard*"):
         shutil.copy(path, folder)
-    assert {key.partition(":")[0] for key in scan(folder).table.keys} == {"shard.00000.mds", "shard.00001.mds"}
+    assert {key.partition(":")[0] for key in scan(folder).table.keys} == {
+        "shard.00000.mds",
+        "shard.00001.mds",
+    }
 
 
 @pytest.mark.parametrize("mds", ["plain"], indirect=True)
@@ -288,23 +335,33 @@ def test_an_index_with_a_name_that_is_none_is_no_crash(mds, name):
     indexed(folder, lambda shard: shard["raw_data"].update(basename=name))
     with pytest.raises(FormatError, match=r"does not name it"):
         every(open_source(schema(**MDS_SCHEMA), folder), item(paths[0]))
-    assert {named for names, _ in named_shards(folder / "index.json") for named in names} == {"shard.00001.mds"}
+    assert {named for names, _ in named_shards(folder / "index.json") for named in names} == {
+        "shard.00001.mds"
+    }
 
 
 def test_columns_that_are_not_read_are_told(tmp_path):
     """Else a cache without them is all that anybody would see of it."""
-    write_mds(tmp_path / "shard.00000.mds", {"i": "str_int", "q": "pil"}, {"i": ("7", 7), "q": ("raw", 0)})
+    write_mds(
+        tmp_path / "shard.00000.mds", {"i": "str_int", "q": "pil"}, {"i": ("7", 7), "q": ("raw", 0)}
+    )
     pq.write_table(pa.table({"x": [1], "d": [{"a": 1}]}), tmp_path / "t.parquet")
     (said,) = (said for said in scan(tmp_path, "mds").report.unchecked if "not read" in said)
     assert said.endswith("not judged (not read, or there are too many): q")
-    (said,) = (said for said in scan(tmp_path / "t.parquet", "files").report.unchecked if "not read" in said)
+    (said,) = (
+        said
+        for said in scan(tmp_path / "t.parquet", "files").report.unchecked
+        if "not read" in said
+    )
     assert said.endswith("not judged (not read, or there are too many): d")
 
 
 def test_numbers_that_are_written_as_text_are_read_in_one_way_only(tmp_path):
     """A million digits and a letter took a day: each share of them was tried before and behind the point."""
     words = {"i": (str(2**63 - 1), 2**63 - 1), "x": ("-1.5e-07", -1.5e-07), "n": ("-inf", -np.inf)}
-    write_mds(tmp_path / "shard.00000.mds", {"i": "str_int", "x": "str_float", "n": "str_float"}, words)
+    write_mds(
+        tmp_path / "shard.00000.mds", {"i": "str_int", "x": "str_float", "n": "str_float"}, words
+    )
     with open_container(tmp_path / "shard.00000.mds") as shard:
         assert {name: shard.read(f"{0:012d}/{name}") for name in words} == {
             name: found for name, (_, found) in words.items()
@@ -334,7 +391,10 @@ def write_mds(path, columns, values):
 def test_key_is_for_files_that_have_keys(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.zeros(3))
     with pytest.raises(FormatError, match=r"samples\.each: key is for shards"):
-        every(open_source(schema({"files": "*.npz", "each": "key"}), tmp_path), item(tmp_path / "a.npz"))
+        every(
+            open_source(schema({"files": "*.npz", "each": "key"}), tmp_path),
+            item(tmp_path / "a.npz"),
+        )
 
 
 @pytest.mark.parametrize("mds", ["plain"], indirect=True)
@@ -360,12 +420,16 @@ def test_an_index_that_names_very_many_absent_files_is_told_in_part(mds, monkeyp
 @pytest.mark.parametrize("mds", ["plain"], indirect=True)
 def test_an_index_on_which_its_reader_dies_is_told(mds, monkeypatch):
     folder, _ = mds
-    outcome = TaskResult({}, deaths=[Death({"path": "index.json"}, "needs more than 1 byte of memory")])
+    outcome = TaskResult(
+        {}, deaths=[Death({"path": "index.json"}, "needs more than 1 byte of memory")]
+    )
     monkeypatch.setattr(indexes, "ordered_map", lambda *_, **__: [outcome])
     listing, spec = list_files(folder), load_schema("mds")
     (note,) = with_indexes(plan_work(spec, listing), spec, listing).notes
     assert (note.code, note.key) == ("DC101", "index.json")
-    assert note.reason.endswith("so the files that it names are not missed: needs more than 1 byte of memory")
+    assert note.reason.endswith(
+        "so the files that it names are not missed: needs more than 1 byte of memory"
+    )
 
 
 @pytest.mark.parametrize("mds", ["plain"], indirect=True)
@@ -378,11 +442,15 @@ def test_indexes_share_what_is_looked_for_and_none_is_said_to_name_too_many(mds)
     count = len(json.loads((folder / "index.json").read_bytes())["shards"])
     assert (len(first["files"]), len(second["files"])) == (min(2, count), max(0, 2 - count))
     (said,) = second["faults"]
-    assert said.startswith(f"names {count} files, of which {max(0, 2 - count)} are looked for, as the indexes together")
+    assert said.startswith(
+        f"names {count} files, of which {max(0, 2 - count)} are looked for, as the indexes together"
+    )
 
 
 @pytest.mark.parametrize("mds", ["plain"], indirect=True)
-def test_an_index_that_names_very_many_files_hides_no_absent_file_of_another(mds, tmp_path, monkeypatch):
+def test_an_index_that_names_very_many_files_hides_no_absent_file_of_another(
+    mds, tmp_path, monkeypatch
+):
     """One index named 240,000 shards: of another none was looked for, and the shard that lacked was green."""
     folder, _ = mds
     for part in ("aaa", "good"):
@@ -393,7 +461,9 @@ def test_an_index_that_names_very_many_files_hides_no_absent_file_of_another(mds
     for number, one in enumerate(said["shards"][-40:]):
         one["raw_data"]["basename"] = f"shard.9{number:04}.mds"
     path.write_text(json.dumps(said))
-    lost = json.loads((tmp_path / "data/good/index.json").read_bytes())["shards"][0]["raw_data"]["basename"]
+    lost = json.loads((tmp_path / "data/good/index.json").read_bytes())["shards"][0]["raw_data"][
+        "basename"
+    ]
     (tmp_path / "data/good" / lost).unlink()
     monkeypatch.setattr(indexes, "_MOST_MISSING", 20)
     monkeypatch.setattr(indexes, "_MISSING_BYTES", 5 * 200)
@@ -403,5 +473,9 @@ def test_an_index_that_names_very_many_files_hides_no_absent_file_of_another(mds
     cut = [note for note in work.notes if note.about.get("kind") == "unsought"]
     assert [note.key for note in cut] == ["aaa/index.json"] * 2
     findings = run_scan(spec, Request(tmp_path / "data", output=tmp_path / "run")).report.findings
-    told = [one for one in findings if "as the indexes together name" in one.message or "are told" in one.message]
+    told = [
+        one
+        for one in findings
+        if "as the indexes together name" in one.message or "are told" in one.message
+    ]
     assert [(one.code, one.severity.value) for one in told] == [("DC105", "error")] * 2

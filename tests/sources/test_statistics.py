@@ -44,7 +44,11 @@ def test_what_the_schema_says_counts_before_the_file(tmp_path):
 def test_yaml_and_an_extra_folder(tmp_path):
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "color.yaml").write_text("mean: [0.1, 0.2]\nstd: [1, 2]\n")
-    spec = schema("*.npy", {"a": {"shape": ["T", 2], "stats": {"file": "{extra}/color.yaml"}}}, roots={"extra": ""})
+    spec = schema(
+        "*.npy",
+        {"a": {"shape": ["T", 2], "stats": {"file": "{extra}/color.yaml"}}},
+        roots={"extra": ""},
+    )
     found = with_stats(spec, tmp_path, {"extra": tmp_path / "more"})[0].fields["a"].stats
     assert (found.mean, found.std) == ((0.1, 0.2), (1.0, 2.0))
 
@@ -53,7 +57,11 @@ def test_yaml_and_an_extra_folder(tmp_path):
     ("said", "text", "message"),
     [
         ({}, "{broken", "stats.json: not JSON"),
-        ({"at": "nothing"}, None, "holds no mean, std, min, max at 'nothing'; it holds bad, libero, mean"),
+        (
+            {"at": "nothing"},
+            None,
+            "holds no mean, std, min, max at 'nothing'; it holds bad, libero, mean",
+        ),
         ({"at": "words"}, None, "is no list of numbers"),
         ({"at": "bad"}, None, "holds NaN or infinity"),
         ({}, '{"mean": []}', "is empty"),
@@ -73,7 +81,11 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
 
 def optional(folder):
     return with_stats(
-        schema("*.npy", {"a": {"shape": ["T", 2], "stats": {"file": "stats.json", "optional": True}}}), folder, {}
+        schema(
+            "*.npy", {"a": {"shape": ["T", 2], "stats": {"file": "stats.json", "optional": True}}}
+        ),
+        folder,
+        {},
     )
 
 

@@ -12,7 +12,13 @@ import pytest
 
 from datacheck.errors import FormatError, TooManySamplesError
 from datacheck.formats.base import open_container
-from datacheck.formats.limits import SAMPLES, SAMPLES_FREE, SAMPLES_PER_BYTE, check_samples, check_shape
+from datacheck.formats.limits import (
+    SAMPLES,
+    SAMPLES_FREE,
+    SAMPLES_PER_BYTE,
+    check_samples,
+    check_shape,
+)
 from datacheck.model.table import UNREADABLE, Table
 from datacheck.scan.worker import measure_items
 from datacheck.sources import Item, Unread, open_source
@@ -43,7 +49,9 @@ def rows_parquet(path):
 
 def rows_hdf5(path):
     with h5py.File(path, "w") as file:
-        file.create_dataset("x", data=np.zeros(ROWS, np.uint8), chunks=(1 << 20,), compression="gzip")
+        file.create_dataset(
+            "x", data=np.zeros(ROWS, np.uint8), chunks=(1 << 20,), compression="gzip"
+        )
 
 
 def rows_npy(path):
@@ -79,7 +87,14 @@ def test_lines_of_a_packed_file_that_hides_its_size_are_refused_with_those_befor
     assert "samples or more in a file of" in found[-1].reason
     said = schema({"files": "*", "each": "line"}, {"*": {}}).as_dict()
     item = Item("x.jsonl.gz", nbytes=(tmp_path / "x.jsonl.gz").stat().st_size).as_dict()
-    task = {"schema": said, "root": str(tmp_path), "roots": {}, "items": [item], "measures": [], "level": "numeric"}
+    task = {
+        "schema": said,
+        "root": str(tmp_path),
+        "roots": {},
+        "items": [item],
+        "measures": [],
+        "level": "numeric",
+    }
     table = Table.from_wire(measure_items(task, lambda place: None)["table"])
     assert (table.keys, table.status.tolist()) == (["x.jsonl.gz"], [UNREADABLE])
 
@@ -90,7 +105,15 @@ def test_a_packed_list_that_takes_no_room_is_refused(tmp_path):
 
 
 def test_a_packed_shard_of_samples_without_bytes_is_refused(tmp_path):
-    head = json.dumps({"format": "mds", "version": 2, "column_names": [], "column_encodings": [], "column_sizes": []})
+    head = json.dumps(
+        {
+            "format": "mds",
+            "version": 2,
+            "column_names": [],
+            "column_encodings": [],
+            "column_sizes": [],
+        }
+    )
     count = ROWS
     start = 8 + 4 * count + len(head)
     data = struct.pack("<I", count) + struct.pack("<I", start) * (count + 1) + head.encode()
@@ -114,11 +137,16 @@ def test_the_bytes_of_companions_count(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("count", "stored", "fits"),
     [
-        (SAMPLES_FREE, 0, True), (SAMPLES_FREE + 1, 0, False), (10_000_000, 20_000_000, True),
-        (SAMPLES_PER_BYTE * 100_000, 100_000, True), (SAMPLES_PER_BYTE * 100_000 + 1, 100_000, False),
-        (20_000_000, 233_000, False), (SAMPLES, 1 << 60, True), (SAMPLES + 1, 1 << 60, False),
+        (SAMPLES_FREE, 0, True),
+        (SAMPLES_FREE + 1, 0, False),
+        (10_000_000, 20_000_000, True),
+        (SAMPLES_PER_BYTE * 100_000, 100_000, True),
+        (SAMPLES_PER_BYTE * 100_000 + 1, 100_000, False),
+        (20_000_000, 233_000, False),
+        (SAMPLES, 1 << 60, True),
+        (SAMPLES + 1, 1 << 60, False),
     ],
-)  # fmt: skip
+)
 def test_what_a_file_may_give_goes_by_its_bytes(count, stored, fits):
     if fits:
         check_samples(count, stored)
@@ -138,7 +166,9 @@ def test_ordinary_empty_arrays_have_a_shape(tmp_path):
 @pytest.mark.parametrize("shape", [(0, 1 << 40), (1 << 40, 0), (0, 1 << 60)])
 def test_an_array_without_values_has_no_absurd_shape(tmp_path, shape, level):
     head = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
-    (tmp_path / "x.npy").write_bytes(b"\x93NUMPY\x01\0" + len(head).to_bytes(2, "little") + head.encode())
+    (tmp_path / "x.npy").write_bytes(
+        b"\x93NUMPY\x01\0" + len(head).to_bytes(2, "little") + head.encode()
+    )
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("x", shape, "f4")
     source = open_source(schema("*", {"*": {}}), tmp_path, level=level)

@@ -45,7 +45,9 @@ def blocks(folder, spec, *, unlisted=True, level="numeric"):
     return source, list(source.read(Item(path.name, nbytes=path.stat().st_size)))
 
 
-def test_numbers_beside_the_listed_fields_are_read_and_pixels_texts_flags_and_large_ones_are_not(demos):
+def test_numbers_beside_the_listed_fields_are_read_and_pixels_texts_flags_and_large_ones_are_not(
+    demos,
+):
     source, (block,) = blocks(demos, schema(DEMOS, LISTED))
     assert sorted(block.fields) == ["actions", "obs/eef_pos", "obs/picture"]
     assert block.fields["obs/eef_pos"].values[:, 0].tolist() == [0.0] * 5 + [1.0] * 5
@@ -63,15 +65,19 @@ def test_a_sample_that_holds_too_many_others_is_as_good_as_before(demos):
             file[f"data/demo_0/more/{number}"] = np.zeros(3)
     _, found = blocks(demos, schema(DEMOS, LISTED))
     assert [sorted(block.fields) for block in found] == [
-        ["actions", "obs/picture"], ["actions", "obs/eef_pos", "obs/picture"],
-    ]  # fmt: skip
+        ["actions", "obs/picture"],
+        ["actions", "obs/eef_pos", "obs/picture"],
+    ]
 
 
 def test_what_cannot_be_read_beside_the_listed_fields_is_no_fault_of_the_sample(demos):
     with h5py.File(demos / "a.hdf5", "a") as file:
         file["data/demo_0/records"] = np.zeros(3, [("a", "f4"), ("b", "i8")])
     _, found = blocks(demos, schema(DEMOS, LISTED))
-    assert [key for block in found for key in block.keys] == ["a.hdf5:/data/demo_0", "a.hdf5:/data/demo_1"]
+    assert [key for block in found for key in block.keys] == [
+        "a.hdf5:/data/demo_0",
+        "a.hdf5:/data/demo_1",
+    ]
 
 
 def test_a_file_that_is_a_sample_gives_them_too(tmp_path):
@@ -87,7 +93,10 @@ def test_they_are_measured_and_no_part_of_the_sample(demos):
     _, (block,) = blocks(demos, spec)
     bench = MeasurementRunner(spec, [finite, form, numbers])
     listed, others = bench.parted(block)
-    assert (sorted(listed.fields), sorted(others.fields)) == (["actions", "obs/picture"], ["obs/eef_pos"])
+    assert (sorted(listed.fields), sorted(others.fields)) == (
+        ["actions", "obs/picture"],
+        ["obs/eef_pos"],
+    )
     columns = bench.measure(listed) | bench.measure_unlisted(others)
     assert columns["obs/eef_pos:max"].values.tolist() == [[0, 0, 0], [1, 1, 1]]
     assert columns["*:nonfinite"].values.tolist() == [0, 0]
@@ -110,7 +119,13 @@ def test_who_asks_for_them(fields, rules, reads):
 
 
 def test_flat_arrays_that_are_cut_into_episodes_give_them_too(tmp_path):
-    np.savez(tmp_path / "a.npz", x=np.zeros((6, 2)), y=np.arange(6.0), ends=np.array([2, 6]), other=np.zeros(5))
+    np.savez(
+        tmp_path / "a.npz",
+        x=np.zeros((6, 2)),
+        y=np.arange(6.0),
+        ends=np.array([2, 6]),
+        other=np.zeros(5),
+    )
     spec = schema({"files": "*.npz", "each": "ends:ends"}, {"x": {"shape": ["T", 2]}})
     source = open_source(spec, tmp_path, level="numeric")
     source.unlisted = True
@@ -136,7 +151,9 @@ def write_parquet(path):
 
 
 def write_npz(path):
-    np.savez_compressed(path, x=np.zeros(2), y=np.ones(2), words=np.array(WORDS), bytes=np.array(WORDS, "S"))
+    np.savez_compressed(
+        path, x=np.zeros(2), y=np.ones(2), words=np.array(WORDS), bytes=np.array(WORDS, "S")
+    )
 
 
 def write_zarr(path):
@@ -153,10 +170,12 @@ def write_zarr(path):
 @pytest.mark.parametrize(
     ("name", "write", "found"),
     [
-        ("a.hdf5", write_hdf5, ["table.z", "y"]), ("a.parquet", write_parquet, ["y"]),
-        ("a.npz", write_npz, ["y"]), ("a.zarr", write_zarr, ["y"]),
+        ("a.hdf5", write_hdf5, ["table.z", "y"]),
+        ("a.parquet", write_parquet, ["y"]),
+        ("a.npz", write_npz, ["y"]),
+        ("a.zarr", write_zarr, ["y"]),
     ],
-)  # fmt: skip
+)
 def test_texts_that_the_schema_does_not_list_stay_unread(tmp_path, monkeypatch, name, write, found):
     write(tmp_path / name)
     read = []
@@ -184,7 +203,9 @@ def test_a_file_that_cannot_tell_its_names_gives_the_listed_fields(tmp_path, mon
     listed = {"x": {} if each else {"at": "data/demo_0/x"}, "missing": {}, "gone": {}}
     _, (block,) = blocks(tmp_path, schema({"files": "*.hdf5"} | each, listed, near_names=True))
     assert sorted(block.fields) == ["x"]
-    with pytest.raises(FormatError, match="more than 5 objects" if each else "holds 13 objects or more; at most 2"):
+    with pytest.raises(
+        FormatError, match="more than 5 objects" if each else "holds 13 objects or more; at most 2"
+    ):
         blocks(tmp_path, schema({"files": "*.hdf5"} | each, listed | {"*": {}}))
 
 

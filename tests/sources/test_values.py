@@ -89,7 +89,9 @@ def test_lists_that_are_no_arrays_are_refused_where_numbers_are_declared(value):
 
 def test_json_numbers_take_the_declared_dtype_where_they_fit():
     same(plain(3, FieldSpec(dtype="float32")), 3.0, "f4")
-    same(plain([1, 300], FieldSpec(dtype="uint8")), [1, 300], "i8")  # 300 does not fit: the dtype rule sees it
+    same(
+        plain([1, 300], FieldSpec(dtype="uint8")), [1, 300], "i8"
+    )  # 300 does not fit: the dtype rule sees it
     same(plain([1, 200], FieldSpec(dtype="uint8")), [1, 200], "u1")
     same(plain([1.5], FieldSpec(dtype="int32")), [1.5], "f8")
     with warnings.catch_warnings():
@@ -111,7 +113,11 @@ def test_mappings_with_numbers_for_keys_and_arrays_inside_become_json():
     assert plain({1: np.array([1, 2]), "b": (3,)}, ANY) == {"1": [1, 2], "b": [3]}
 
 
-@given(npst.arrays(npst.scalar_dtypes(), npst.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)))
+@given(
+    npst.arrays(
+        npst.scalar_dtypes(), npst.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
+    )
+)
 def test_any_array_is_taken_or_refused(array):
     try:
         found = plain(array, ANY)

@@ -41,15 +41,25 @@ def test_a_file_of_another_ending_costs_no_expression(tmp_path, monkeypatch):
     """Every built-in schema is held against every file of a folder: of a million files this took seconds for each."""
     write(tmp_path, "a/0000.pkl", "a/0001.PKL", *(f"a/{i}.png" for i in range(5)))
     tried, match = [], Template.match
-    monkeypatch.setattr(Template, "match", lambda self, path: tried.append(path) or match(self, path))
+    monkeypatch.setattr(
+        Template, "match", lambda self, path: tried.append(path) or match(self, path)
+    )
     assert matches(schema(r"{seq}/{frame:\d{4}}.pkl"), list_files(tmp_path)) == 1
     assert tried == ["a/0000.pkl"]
 
 
 def test_items_come_in_path_order_with_split_names_and_size(tmp_path):
-    write(tmp_path, "val/b/meta/0000.pkl", "train/a/meta/0001.pkl", "train/a/meta/0000.pkl", text="1234")
+    write(
+        tmp_path,
+        "val/b/meta/0000.pkl",
+        "train/a/meta/0001.pkl",
+        "train/a/meta/0000.pkl",
+        text="1234",
+    )
     items = plan(tmp_path, schema(HO3D["files"])).items
-    assert [(i.path, i.split, i.names["seq"], i.names["frame"], i.nbytes, i.keys) for i in items] == [
+    assert [
+        (i.path, i.split, i.names["seq"], i.names["frame"], i.nbytes, i.keys) for i in items
+    ] == [
         ("train/a/meta/0000.pkl", "train", "a", "0000", 4, None),
         ("train/a/meta/0001.pkl", "train", "a", "0001", 4, None),
         ("val/b/meta/0000.pkl", "val", "b", "0000", 4, None),
@@ -67,17 +77,24 @@ def test_the_first_pattern_that_matches_claims_a_file(tmp_path):
 
 
 def test_what_nothing_claims_is_left_over(tmp_path):
-    write(tmp_path, "a.npy", "a.txt", "b.txt", "notes.md", "train.txt", "meshes/a.obj", "meshes/b.obj")
+    write(
+        tmp_path, "a.npy", "a.txt", "b.txt", "notes.md", "train.txt", "meshes/a.obj", "meshes/b.obj"
+    )
     fields = {"points": {}, "labels": {"file": "{id}.txt"}, "mesh": {"file": "meshes/{id}.obj"}}
     assert list(plan(tmp_path, schema("{id}.npy", fields)).unclaimed) == [
-        "b.txt", "meshes/b.obj", "notes.md", "train.txt",
-    ]  # fmt: skip
+        "b.txt",
+        "meshes/b.obj",
+        "notes.md",
+        "train.txt",
+    ]
 
 
 def test_files_below_extra_roots_are_never_left_over(tmp_path):
     write(tmp_path, "data/a.npy", "objects/a/mesh.obj", "objects/unused/mesh.obj")
     spec = schema(
-        "{id}.npy", {"points": {}, "mesh": {"file": "{objects}/{id}/mesh.obj", "at": "points"}}, roots={"objects": ""}
+        "{id}.npy",
+        {"points": {}, "mesh": {"file": "{objects}/{id}/mesh.obj", "at": "points"}},
+        roots={"objects": ""},
     )
     work = plan(tmp_path / "data", spec, {"objects": tmp_path / "objects"})
     assert ([i.path for i in work.items], list(work.unclaimed)) == (["a.npy"], [])
@@ -91,7 +108,8 @@ def test_a_data_folder_whose_name_begins_with_an_at_sign_is_left_over(tmp_path):
 def test_companions_named_inside_files_are_not_left_over(tmp_path):
     write(tmp_path, "a.hdf5", "a_demo_0.json", "b.json")
     spec = schema(
-        {"files": "{task}.hdf5", "each": "/data/{demo}"}, {"actions": {}, "words": {"file": "{task}_{demo}.json"}}
+        {"files": "{task}.hdf5", "each": "/data/{demo}"},
+        {"actions": {}, "words": {"file": "{task}_{demo}.json"}},
     )
     assert list(plan(tmp_path, spec).unclaimed) == ["b.json"]
 
@@ -103,7 +121,7 @@ def test_an_open_pattern_claims_known_formats_only(tmp_path):
     assert list(work.unclaimed) == ["LICENSE", "README.md", "c.py"]
 
 
-# ---------------------------------------------------------------------------------------------- lists
+# -------------------------------------------------------------------------------------------- lists
 
 
 def test_listed_and_present_are_items_and_the_rest_are_notes(tmp_path):
@@ -168,10 +186,14 @@ def test_a_listed_store_that_cannot_be_listed_is_no_other_sample(tmp_path):
 @pytest.mark.parametrize(
     ("file", "inside"),
     [
-        ("{id}/note.txt", True), ("{id}/a/note.txt", True), ("{id}.txt", False), ("notes/{id}.txt", False),
-        ("{any}/note.txt", True), ("notes/{any}.txt", False),
+        ("{id}/note.txt", True),
+        ("{id}/a/note.txt", True),
+        ("{id}.txt", False),
+        ("notes/{id}.txt", False),
+        ("{any}/note.txt", True),
+        ("notes/{any}.txt", False),
     ],
-)  # fmt: skip
+)
 def test_of_a_store_that_is_data_itself_no_field_lies_in_another_file(tmp_path, file, inside):
     """The folder above is the root, so a link in the store could lead to any file there."""
     write(tmp_path, "s.zarr/zarr.json", text=GROUP)
@@ -180,7 +202,10 @@ def test_of_a_store_that_is_data_itself_no_field_lies_in_another_file(tmp_path, 
     if not inside:
         plan_work(spec, list_files(tmp_path, only="s.zarr"))
         return
-    with pytest.raises(UsageError, match=r"may lie in the Zarr folder s\.zarr, which is DATA itself. Name the folder"):
+    with pytest.raises(
+        UsageError,
+        match=r"may lie in the Zarr folder s\.zarr, which is DATA itself. Name the folder",
+    ):
         plan_work(spec, list_files(tmp_path, only="s.zarr"))
 
 
@@ -197,12 +222,16 @@ def test_of_a_store_that_is_data_itself_no_field_lies_in_another_file(tmp_path, 
 def test_a_marker_that_makes_a_store_of_data_opens_no_file_beside_it(tmp_path, promise):
     """Without the marker the schema means files in DATA; with it they would be those of the folder above."""
     write(tmp_path, "s/zarr.json", "s.zarr/zarr.json", "s/a/zarr.json", text=GROUP)
-    spec = Schema.model_validate({"datacheck": 1, "name": "t", "samples": {"files": "{id}"}, **promise})
+    spec = Schema.model_validate(
+        {"datacheck": 1, "name": "t", "samples": {"files": "{id}"}, **promise}
+    )
     spec = spec.placed((), tmp_path)
     for listing in (list_files(tmp_path), list_files(tmp_path, only="s.zarr")):
         check_alone(spec, listing.alone)
     listing = list_files(tmp_path, only="s")
-    with pytest.raises(UsageError, match=r"would lie beside DATA.* Remove the marker .* from s, or name .*s\.zarr"):
+    with pytest.raises(
+        UsageError, match=r"would lie beside DATA.* Remove the marker .* from s, or name .*s\.zarr"
+    ):
         check_alone(spec, listing.alone)
     with pytest.raises(UsageError, match="would lie beside DATA"):
         plan_work(spec, listing)
@@ -212,7 +241,12 @@ def test_a_marker_that_makes_a_store_of_data_opens_no_file_beside_it(tmp_path, p
 def test_a_marker_that_makes_a_store_of_data_moves_no_tokenizer(tmp_path, path):
     """A relative path is one from DATA; with the marker it was one from the folder above."""
     write(tmp_path, "s/zarr.json", "s.zarr/zarr.json", text=GROUP)
-    told = {"datacheck": 1, "name": "t", "samples": {"files": "{id}"}, "fields": {"x": {"role": "tokens"}}}
+    told = {
+        "datacheck": 1,
+        "name": "t",
+        "samples": {"files": "{id}"},
+        "fields": {"x": {"role": "tokens"}},
+    }
     spec = Schema.model_validate({**told, "tokenizer": {"path": path}})
     check_alone(spec, list_files(tmp_path).alone, spec.tokenizer)
     with pytest.raises(UsageError, match=r"tokenizer\.path: .* would lie beside DATA"):
@@ -224,7 +258,9 @@ def test_a_marker_that_makes_a_store_of_data_moves_no_tokenizer(tmp_path, path):
 def test_a_marker_that_makes_a_store_of_data_lets_files_of_extra_roots_be_read(tmp_path):
     write(tmp_path, "s/zarr.json", text=GROUP)
     more = {"fields": {"x": {"file": "{more}/{id}.npy"}}, "roots": {"more": "beside"}}
-    spec = Schema.model_validate({"datacheck": 1, "name": "t", "samples": {"files": "{id}"}, **more})
+    spec = Schema.model_validate(
+        {"datacheck": 1, "name": "t", "samples": {"files": "{id}"}, **more}
+    )
     write(tmp_path, "elsewhere/s.npy")
     work = plan_work(spec, list_files(tmp_path, {"more": tmp_path / "elsewhere"}, only="s"))
     assert [item.path for item in work.items] == ["s"]
@@ -232,17 +268,32 @@ def test_a_marker_that_makes_a_store_of_data_lets_files_of_extra_roots_be_read(t
 
 def test_a_marker_that_makes_one_store_of_several_is_told(tmp_path):
     """Files of the stores are in no other entry of the listing: a scan of the others would say OK."""
-    write(tmp_path, "a/s0/zarr.json", "a/s1/zarr.json", "b/s2/zarr.json", "b/s2/x/zarr.json", text=GROUP)
+    write(
+        tmp_path,
+        "a/s0/zarr.json",
+        "a/s1/zarr.json",
+        "b/s2/zarr.json",
+        "b/s2/x/zarr.json",
+        text=GROUP,
+    )
     spec = schema("{part}/{id}")
-    assert [item.path for item in plan_work(spec, list_files(tmp_path)).items] == ["a/s0", "a/s1", "b/s2"]
+    assert [item.path for item in plan_work(spec, list_files(tmp_path)).items] == [
+        "a/s0",
+        "a/s1",
+        "b/s2",
+    ]
     assert plan_work(spec, list_files(tmp_path)).notes == []
     write(tmp_path, "a/zarr.json", text=GROUP)
     work = plan_work(spec, list_files(tmp_path))
     assert [item.path for item in work.items] == ["b/s2"]
     (note,) = work.notes
     assert (note.code, note.key, note.missing) == ("DC101", "a", True)
-    assert note.reason.startswith("a marker of Zarr in it makes one Zarr folder of a/s0 and 1 more, which samples.file")
-    assert plan_work(schema("**/{id}"), list_files(tmp_path)).notes == []  # the store itself is a sample
+    assert note.reason.startswith(
+        "a marker of Zarr in it makes one Zarr folder of a/s0 and 1 more, which samples.file"
+    )
+    assert (
+        plan_work(schema("**/{id}"), list_files(tmp_path)).notes == []
+    )  # the store itself is a sample
 
 
 def test_a_split_without_its_list_is_taken_whole_and_said(tmp_path):
@@ -258,7 +309,10 @@ def test_no_list_at_all_takes_everything(tmp_path):
     write(tmp_path, "train/a/meta/0000.pkl", "val/b/meta/0000.pkl")
     work = plan(tmp_path, schema(HO3D))
     assert len(work.items) == 2
-    assert said(work) == [("DC105", "train.txt", False, "train"), ("DC105", "val.txt", False, "val")]
+    assert said(work) == [
+        ("DC105", "train.txt", False, "train"),
+        ("DC105", "val.txt", False, "val"),
+    ]
 
 
 def test_one_file_of_a_listed_dataset_is_no_missing_list(tmp_path):
@@ -292,7 +346,9 @@ def test_many_empty_entries_are_not_told_one_by_one(tmp_path):
     work = plan(tmp_path, schema({"files": "{id}.npy", "list": {"train": "all.json"}}))
     assert [i.path for i in work.items] == ["a.npy"]
     assert len(work.notes) == 1_001
-    assert [note.reason for note in work.notes if not note.missing] == ["has 2,000 more empty entries"]
+    assert [note.reason for note in work.notes if not note.missing] == [
+        "has 2,000 more empty entries"
+    ]
 
 
 def test_lines_that_cannot_name_a_file_are_missing_samples(tmp_path):
@@ -300,8 +356,14 @@ def test_lines_that_cannot_name_a_file_are_missing_samples(tmp_path):
     write(tmp_path, "train.txt", text="a/0000\nonly\n../../x\n../x\n")
     work = plan(tmp_path, schema(HO3D))
     assert len(work.items) == 1
-    assert {(note.key, note.missing) for note in work.notes} == {("only", True), ("../../x", True), ("../x", True)}
-    assert "does not fill {seq} and {frame}" in next(n.reason for n in work.notes if n.key == "only")
+    assert {(note.key, note.missing) for note in work.notes} == {
+        ("only", True),
+        ("../../x", True),
+        ("../x", True),
+    }
+    assert "does not fill {seq} and {frame}" in next(
+        n.reason for n in work.notes if n.key == "only"
+    )
 
 
 def test_the_list_may_be_what_says_the_split(tmp_path):
@@ -310,8 +372,10 @@ def test_the_list_may_be_what_says_the_split(tmp_path):
     write(tmp_path, "val.txt", text="b\nc\n")
     work = plan(tmp_path, schema({"files": "npz/{id}.npy", "list": "{split}.txt"}))
     assert [(i.path, i.split) for i in work.items] == [
-        ("npz/a.npy", "train"), ("npz/b.npy", "train"), ("npz/c.npy", "val"),
-    ]  # fmt: skip
+        ("npz/a.npy", "train"),
+        ("npz/b.npy", "train"),
+        ("npz/c.npy", "val"),
+    ]
     assert [(n.key, n.reason) for n in work.notes] == [
         ("npz/b.npy", "listed in train.txt and in val.txt; the first counts"),
         ("npz/d.npy", "no list names this file, so it is not read"),
@@ -323,7 +387,10 @@ def test_lists_that_name_one_file_again_and_again_are_not_told_without_end(tmp_p
     write(tmp_path, "npz/a.npy")
     for number in range(9):
         write(tmp_path, f"s{number}.txt", text="a\n")
-    reasons = [n.reason for n in plan(tmp_path, schema({"files": "npz/{id}.npy", "list": "{split}.txt"})).notes]
+    reasons = [
+        n.reason
+        for n in plan(tmp_path, schema({"files": "npz/{id}.npy", "list": "{split}.txt"})).notes
+    ]
     assert sum(reason.endswith("the first counts") for reason in reasons) == 3
     assert sum(reason.startswith("has 1 more lines that name") for reason in reasons) == 5
 
@@ -334,9 +401,15 @@ def test_lists_of_too_many_lines_in_all_are_not_read(tmp_path, monkeypatch):
     for name in ("one", "two"):
         write(tmp_path, f"{name}.txt", text="a\nb\n")
     work = plan(tmp_path, schema({"files": "npz/{id}.npy", "list": "{split}.txt"}))
-    assert [(item.path, item.split) for item in work.items] == [("npz/a.npy", "one"), ("npz/b.npy", "one")]
+    assert [(item.path, item.split) for item in work.items] == [
+        ("npz/a.npy", "one"),
+        ("npz/b.npy", "one"),
+    ]
     (note,) = work.notes
-    assert note.reason == "the list cannot be read, so all files are taken: lists have more than 3 lines in all"
+    assert (
+        note.reason
+        == "the list cannot be read, so all files are taken: lists have more than 3 lines in all"
+    )
 
 
 def test_a_long_list_takes_no_lines_of_short_ones(tmp_path, monkeypatch):
@@ -346,13 +419,18 @@ def test_a_long_list_takes_no_lines_of_short_ones(tmp_path, monkeypatch):
     write(tmp_path, "train.txt", text="a\n")
     write(tmp_path, "val.txt", text="b\n")
     work = plan(tmp_path, schema({"files": "npz/{id}.npy", "list": "{split}.txt"}))
-    assert [(item.path, item.split) for item in work.items] == [("npz/a.npy", "train"), ("npz/b.npy", "val")]
+    assert [(item.path, item.split) for item in work.items] == [
+        ("npz/a.npy", "train"),
+        ("npz/b.npy", "val"),
+    ]
     assert [note.key for note in work.notes] == ["aaa.txt"]
 
 
 def test_of_what_an_entry_says_only_the_counts_are_held(tmp_path):
     write(tmp_path, "npz/a.npy")
-    write(tmp_path, "one.json", text=json.dumps([{"path": "npz/a.npy", "junk": [[]] * 9, "len": 3}]))
+    write(
+        tmp_path, "one.json", text=json.dumps([{"path": "npz/a.npy", "junk": [[]] * 9, "len": 3}])
+    )
     spec = schema({"files": "npz/{id}.npy", "list": "{split}.json", "counts": {"len": "P"}})
     lists = work_of._Lists(spec, list_files(tmp_path))
     assert [names.about for names in lists._lists] == [{"a": {"len": 3}}]
@@ -362,7 +440,10 @@ def test_one_list_for_all_splits(tmp_path):
     write(tmp_path, "train/a.npy", "val/b.npy", "val/c.npy")
     write(tmp_path, "scenes.txt", text="train/a\nval/b\n")
     work = plan(tmp_path, schema({"files": "{split}/{scene}.npy", "list": "scenes.txt"}))
-    assert [(i.path, i.split) for i in work.items] == [("train/a.npy", "train"), ("val/b.npy", "val")]
+    assert [(i.path, i.split) for i in work.items] == [
+        ("train/a.npy", "train"),
+        ("val/b.npy", "val"),
+    ]
     assert said(work) == [("DC105", "val/c.npy", False, "val")]
 
 
@@ -374,8 +455,10 @@ def test_each_split_may_have_a_list_of_its_own_name(tmp_path):
     write(tmp_path, "val.txt", text="not a list\n")
     work = plan(tmp_path, schema({"files": "{split}/{scene}.npy", "list": lists}))
     assert [(i.path, i.split) for i in work.items] == [
-        ("test/d.npy", "test"), ("train/a.npy", "train"), ("validation/c.npy", "validation"),
-    ]  # fmt: skip
+        ("test/d.npy", "test"),
+        ("train/a.npy", "train"),
+        ("validation/c.npy", "validation"),
+    ]
     assert said(work) == [
         ("DC105", "lists/test.txt", False, "test"),
         ("DC105", "train/b.npy", False, "train"),
@@ -388,7 +471,9 @@ def test_lists_may_say_the_split_of_files_in_one_folder(tmp_path):
     write(tmp_path, "a.npy", "b.npy", "c.npy")
     write(tmp_path, "tr.txt", text="a\n")
     write(tmp_path, "va.txt", text="b\n")
-    work = plan(tmp_path, schema({"files": "{id}.npy", "list": {"train": "tr.txt", "val": "va.txt"}}))
+    work = plan(
+        tmp_path, schema({"files": "{id}.npy", "list": {"train": "tr.txt", "val": "va.txt"}})
+    )
     assert [(i.path, i.split) for i in work.items] == [("a.npy", "train"), ("b.npy", "val")]
     assert said(work) == [("DC105", "c.npy", False, "")]
 
@@ -398,11 +483,16 @@ def test_a_list_whose_lines_fit_no_file_is_told(tmp_path):
     write(tmp_path, "train.txt", text="a.npy\n")
     (note,) = plan(tmp_path, schema({"files": "{id}.npy", "list": "{split}.txt"})).notes
     assert note.reason == (
-        "no such list (train.txt has such a name, but no line of it names a file here): all 1 matching files are taken"
+        "no such list (train.txt has such a name, but no line of it names a file here): all 1 "
+        "matching files are taken"
     )
 
 
-DATABASE = {"files": "{split:train|val}/{scene}.npy", "list": "{split}_database.yaml", "counts": {"file_len": "P"}}
+DATABASE = {
+    "files": "{split:train|val}/{scene}.npy",
+    "list": "{split}_database.yaml",
+    "counts": {"file_len": "P"},
+}
 POINTS = {"xyz": {"shape": ["P", 3]}}
 
 
@@ -410,22 +500,34 @@ def test_a_list_of_mappings_names_files_by_the_end_of_their_path_and_counts_thei
     write(tmp_path, "train/a.npy", "train/b.npy", "train/c.npy", "train/d.npy")
     entries = [
         {"filepath": "data/processed/train/a.npy", "file_len": 30, "scene": 1},
-        {"file": "./data/processed/train/b.npy", "file_len": True}, "c",
+        {"file": "./data/processed/train/b.npy", "file_len": True},
+        "c",
         {"path": "/elsewhere/val/d.npy", "file_len": 4},
         {"filepath": r"data\processed\train\d.npy", "file_len": 1 << 63},
-    ]  # fmt: skip
+    ]
     write(tmp_path, "train_database.yaml", text=json.dumps(entries))
     write(tmp_path, "label_database.yaml", text="1: {name: wall}\n")
     work = plan(tmp_path, schema(DATABASE, POINTS))
-    assert [i.path for i in work.items] == ["train/a.npy", "train/b.npy", "train/c.npy", "train/d.npy"]
+    assert [i.path for i in work.items] == [
+        "train/a.npy",
+        "train/b.npy",
+        "train/c.npy",
+        "train/d.npy",
+    ]
     assert [(n.code, n.key, n.about) for n in work.notes] == [
-        ("DC105", "/elsewhere/val/d.npy", {"list": "train_database.yaml", "line": "/elsewhere/val/d.npy"}),
+        (
+            "DC105",
+            "/elsewhere/val/d.npy",
+            {"list": "train_database.yaml", "line": "/elsewhere/val/d.npy"},
+        ),
         ("DC111", "train/a.npy", {"file_len": 30}),
     ]
     assert list(work.unclaimed) == ["label_database.yaml"]
 
 
-@pytest.mark.parametrize("other", ["data/.cache/train/b.npy", "/elsewhere/train/b.npy", "train/b.npy"])
+@pytest.mark.parametrize(
+    "other", ["data/.cache/train/b.npy", "/elsewhere/train/b.npy", "train/b.npy"]
+)
 def test_an_entry_of_another_folder_than_the_rest_names_no_sample(tmp_path, other):
     """The loader opens the path as it stands: another file than the one that is judged."""
     write(tmp_path, "train/a.npy", "train/b.npy", "train/c.npy")
@@ -434,46 +536,66 @@ def test_an_entry_of_another_folder_than_the_rest_names_no_sample(tmp_path, othe
     work = plan(tmp_path, schema(DATABASE, POINTS))
     assert [i.path for i in work.items] == ["train/a.npy", "train/c.npy"]
     said = "which leads to another folder than most entries do (data/...)"
-    key = "train_database.yaml: train/b.npy" if other == "train/b.npy" else other  # train/b.npy is another sample
+    key = (
+        "train_database.yaml: train/b.npy" if other == "train/b.npy" else other
+    )  # train/b.npy is another sample
     assert [n.key for n in work.notes if said in n.reason] == [key]
 
 
 @pytest.mark.parametrize("end", ["yaml", "yml", "json"])
 def test_entries_without_a_name_are_missing_samples_with_their_place(end, tmp_path):
     write(tmp_path, "train/a.npy", "train/b.npy", "train/c.npy")
-    write(tmp_path, f"train_database.{end}", text='[null, {"filepath": "train/a.npy"}, "b", {"scene": 3}, {}, 7, ""]')
+    write(
+        tmp_path,
+        f"train_database.{end}",
+        text='[null, {"filepath": "train/a.npy"}, "b", {"scene": 3}, {}, 7, ""]',
+    )
     write(tmp_path, f"config_database.{end}", text='[null, "x"]')
     spec = {"files": "{split}/{scene}.npy", "list": "{split}_database." + end}
     work = plan(tmp_path, schema(spec, POINTS))
     assert [i.path for i in work.items] == ["train/a.npy", "train/b.npy"]
     assert [(n.key, n.missing) for n in work.notes] == [
-        ("train/7.npy", True), ("train/c.npy", False),
+        ("train/7.npy", True),
+        ("train/c.npy", False),
         *((f"train_database.{end}[{place}]", True) for place in (0, 3, 4, 6)),
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{a: {file_len: 3}, z: {file_len: 3}}", ["listed in train_database.yaml as 'z', but there is no such", ""]),
-        ("", ["no list names this file, so it is not read"]), ("[", ["the list cannot be read"]),
+        (
+            "{a: {file_len: 3}, z: {file_len: 3}}",
+            ["listed in train_database.yaml as 'z', but there is no such", ""],
+        ),
+        ("", ["no list names this file, so it is not read"]),
+        ("[", ["the list cannot be read"]),
         ("!!python/object:os.system [a]", ["the list cannot be read"]),
     ],
-)  # fmt: skip
+)
 def test_a_list_may_be_a_mapping_empty_or_broken(text, said, tmp_path):
     write(tmp_path, "train/a.npy")
     write(tmp_path, "train_database.yaml", text=text)
     work = plan(tmp_path, schema(DATABASE, POINTS))
-    assert [n.reason[: len(s)] for n, s in zip(sorted(work.notes, key=lambda n: n.code), said, strict=True)] == said
+    assert [
+        n.reason[: len(s)]
+        for n, s in zip(sorted(work.notes, key=lambda n: n.code), said, strict=True)
+    ] == said
 
 
-@pytest.mark.parametrize("files", ["{split:train|val}/{scene}.npy", "**/{split:train|val}/{scene}.npy"])
-def test_a_record_with_many_folders_takes_no_more_time_than_a_short_one(files, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "files", ["{split:train|val}/{scene}.npy", "**/{split:train|val}/{scene}.npy"]
+)
+def test_a_record_with_many_folders_takes_no_more_time_than_a_short_one(
+    files, tmp_path, monkeypatch
+):
     write(tmp_path, "train/a.npy", "train/b.npy")
     entries = [{"filepath": "x/" * 1900 + "train/a.npy"}, {"filepath": "x/" * 3000 + "train/b.npy"}]
     write(tmp_path, "train_database.json", text=json.dumps(entries))
     held, match = [], Template.match
-    monkeypatch.setattr(Template, "match", lambda self, path: held.append(len(path)) or match(self, path))
+    monkeypatch.setattr(
+        Template, "match", lambda self, path: held.append(len(path)) or match(self, path)
+    )
     work = plan(tmp_path, schema({"files": files, "list": "{split}_database.json"}, POINTS))
     assert [i.path for i in work.items] == ["train/a.npy"]
     assert max(held) < 200  # of the long path the end is tried, of one that no system opens nothing
@@ -493,7 +615,9 @@ def test_a_long_line_that_names_no_file_counts_by_its_digest(tmp_path):
     (key, other) = sorted(note.key for note in missing if note.key.startswith("xx"))
     assert key.startswith("x" * 100 + "… (200,001 characters, ")
     assert key != other
-    assert ["more than once" in note.reason for note in work.notes if note.key in {key, other}].count(True) == 1
+    assert [
+        "more than once" in note.reason for note in work.notes if note.key in {key, other}
+    ].count(True) == 1
     assert "z" * 800 in {note.key for note in missing}
 
 
@@ -525,7 +649,10 @@ def test_lists_work_with_wildcards_between_the_names(tmp_path):
     write(tmp_path, "train.txt", text="a\nb\nz\n")
     work = plan(tmp_path, schema({"files": "{split}/**/{id}.npy", "list": "{split}.txt"}))
     assert [i.path for i in work.items] == ["train/part1/a.npy", "train/part2/b.npy"]
-    assert said(work) == [("DC105", "train/part2/c.npy", False, "train"), ("DC105", "z", True, "train")]
+    assert said(work) == [
+        ("DC105", "train/part2/c.npy", False, "train"),
+        ("DC105", "z", True, "train"),
+    ]
 
 
 def test_a_list_that_is_no_text_is_a_note(tmp_path):
@@ -568,8 +695,14 @@ def calls(function) -> int:
 def test_the_work_of_planning_grows_as_the_files_do(tmp_path):
     def planned(count):
         names = [f"train/S{n // 100:02d}/meta/{n % 100:04d}.pkl" for n in range(count)]
-        write(tmp_path, "train.txt", text="".join(f"S{n // 100:02d}/{n % 100:04d}\n" for n in range(count)))
-        listing = Listing(tmp_path, Entries.of([Entry(name, 1, 0, 0, 0, 0) for name in [*names, "train.txt"]]))
+        write(
+            tmp_path,
+            "train.txt",
+            text="".join(f"S{n // 100:02d}/{n % 100:04d}\n" for n in range(count)),
+        )
+        listing = Listing(
+            tmp_path, Entries.of([Entry(name, 1, 0, 0, 0, 0) for name in [*names, "train.txt"]])
+        )
         spec = schema(HO3D, {"image": {"file": "{split}/{seq}/rgb/{frame}.jpg"}})
         work = plan_work(spec, listing)
         assert (len(work.items), len(work.notes)) == (count, 0)
@@ -577,30 +710,42 @@ def test_the_work_of_planning_grows_as_the_files_do(tmp_path):
 
     once, twice = planned(1500), planned(3000)
     assert 1500 < once < twice < 2.1 * once
-    few, many = ([[str.islower] * n for _ in range(n)] for n in (40, 80))  # the control: each with each
+    few, many = (
+        [[str.islower] * n for _ in range(n)] for n in (40, 80)
+    )  # the control: each with each
     assert calls(lambda: [[f("x") for f in row] for row in many]) > 2.1 * calls(
         lambda: [[f("x") for f in row] for row in few]
     )
 
 
-# ---------------------------------------------------------------------------------------------- junk
+# --------------------------------------------------------------------------------------------- junk
 
 
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("._x.npy", "left behind by another program"), (".DS_Store", "left behind by another program"),
-        ("Thumbs.db", "left behind by another program"), ("x.npy.part", "left behind by another program"),
-        ("x.npy~", "left behind by another program"), ("x\u200b.npy", "has a character that nobody sees"),
-        ("\u202egpj.npy", "has a character that nobody sees"), ("x\n.npy", "has a character that nobody sees"),
-        ("x.npy ", "begins or ends with a space"), (" x.npy", "begins or ends with a space"),
-        ("a\u200db.npy", "has a character that nobody sees"), ("\u200d👧.npy", "has a character that nobody sees"),
+        ("._x.npy", "left behind by another program"),
+        (".DS_Store", "left behind by another program"),
+        ("Thumbs.db", "left behind by another program"),
+        ("x.npy.part", "left behind by another program"),
+        ("x.npy~", "left behind by another program"),
+        ("x\u200b.npy", "has a character that nobody sees"),
+        ("\u202egpj.npy", "has a character that nobody sees"),
+        ("x\n.npy", "has a character that nobody sees"),
+        ("x.npy ", "begins or ends with a space"),
+        (" x.npy", "begins or ends with a space"),
+        ("a\u200db.npy", "has a character that nobody sees"),
+        ("\u200d👧.npy", "has a character that nobody sees"),
         ("👧\u200d.npy", "has a character that nobody sees"),
         ("👩\u200d\u200d👧.npy", "has a character that nobody sees"),
-        ("👩\u200d👧\u200b.npy", "has a character that nobody sees"), ("帧👩\u200d👩\u200d👧.npy", ""),
-        (".gitattributes", ""), ("\u00e9.npy", ""), ("a b.npy", ""), ("x.template", ""),
+        ("👩\u200d👧\u200b.npy", "has a character that nobody sees"),
+        ("帧👩\u200d👩\u200d👧.npy", ""),
+        (".gitattributes", ""),
+        ("\u00e9.npy", ""),
+        ("a b.npy", ""),
+        ("x.template", ""),
     ],
-)  # fmt: skip
+)
 def test_junk_is_told_by_its_name_and_what_others_wrote_is_no_sample(tmp_path, name, reason):
     write(tmp_path, "d/good.npy", f"d/{name}")
     work = plan(tmp_path, schema("d/*.npy"))
@@ -617,7 +762,7 @@ def test_the_emoji_that_are_joined_of_several_are_no_junk(tmp_path):
     assert plan(tmp_path, schema("*.npy")).notes == []
 
 
-# ------------------------------------------------------------------------------------------------ companions
+# --------------------------------------------------------------------------------------- companions
 
 
 def images(root, frames, *, lack=(), empty=()):
@@ -625,14 +770,22 @@ def images(root, frames, *, lack=(), empty=()):
     for frame in frames:
         write(root, f"train/A/meta/{frame:04d}.pkl")
         if frame not in lack:
-            write(root, f"train/A/rgb/{frame:04d}.{'jpg' if frame % 2 else 'png'}", text="" if frame in empty else "x")
+            write(
+                root,
+                f"train/A/rgb/{frame:04d}.{'jpg' if frame % 2 else 'png'}",
+                text="" if frame in empty else "x",
+            )
 
 
 def lacking(root):
     spec = schema(HO3D["files"]).model_copy(update={"samples": load_schema("ho3d").samples})
     work = plan(root, spec)
     assert list(work.unclaimed) == []
-    return [(n.about["name"], n.split, n.about["lack"], n.about["empty"]) for n in work.notes if n.code == "DC129"]
+    return [
+        (n.about["name"], n.split, n.about["lack"], n.about["empty"])
+        for n in work.notes
+        if n.code == "DC129"
+    ]
 
 
 def test_a_companion_that_some_samples_lack_is_named(tmp_path):
@@ -660,11 +813,13 @@ def test_a_companion_whose_path_no_names_make_is_lacking(tmp_path, below, splits
     write(tmp_path, "a_.npy", "b_1.npy", "rgb/1/b.jpg")
     spec = schema(
         {
-            "files": "{id}_{take:[0-9]*}.npy", "split": splits, "list": "{split}.txt",
+            "files": "{id}_{take:[0-9]*}.npy",
+            "split": splits,
+            "list": "{split}.txt",
             "companions": {"rgb": f"rgb/{below}.jpg"},
         },
         {"x": {}, "m": {"file": f"m/{below}.png", "optional": True}},
-    )  # fmt: skip
+    )
     work = plan(tmp_path, spec)
     assert [item.path for item in work.items] == ["a_.npy", "b_1.npy"]
     assert [path for n in work.notes if n.code == "DC129" for path in n.about["lack"]] == lack
@@ -674,11 +829,17 @@ def test_a_companion_whose_path_no_names_make_is_lacking(tmp_path, below, splits
 def test_a_list_that_is_a_pointer_names_no_samples(tmp_path, name):
     """Its three lines were three samples that are not there."""
     write(tmp_path, "train/a.npy", "train/b.npy")
-    write(tmp_path, name, text="version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 128\n")
+    write(
+        tmp_path, name, text="version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 128\n"
+    )
     work = plan(tmp_path, schema({"files": "{split}/{id}.npy", "list": "{split}" + name[5:]}))
     assert [item.path for item in work.items] == ["train/a.npy", "train/b.npy"]
     assert [(n.key, n.reason) for n in work.notes] == [
-        (name, "the list cannot be read, so all files are taken: a Git LFS pointer, not the data: git lfs pull")
+        (
+            name,
+            "the list cannot be read, so all files are taken: a Git LFS pointer, not the data: git "
+            "lfs pull",
+        )
     ]
 
 
@@ -710,13 +871,19 @@ def test_records_beside_a_list_state_numbers_and_choose_nothing(tmp_path, lists)
     write(tmp_path, "train_database.yaml", text=RECORDS)
     write(tmp_path, "label_database.yaml", text="3: null\n")
     files = "{split:train|test}/{id}.npy"
-    samples = {"files": files, "records": "{split}_database.yaml", "counts": {"file_len": "P"}} | lists
+    samples = {
+        "files": files,
+        "records": "{split}_database.yaml",
+        "counts": {"file_len": "P"},
+    } | lists
     work = plan(tmp_path, schema(samples))
-    listed = ["train/a.npy", "train/c.npy"] if lists else ["train/a.npy", "train/b.npy", "train/c.npy"]
+    listed = (
+        ["train/a.npy", "train/c.npy"] if lists else ["train/a.npy", "train/b.npy", "train/c.npy"]
+    )
     assert [item.path for item in work.items] == listed
-    assert [(n.key, n.missing, n.split) for n in work.notes if n.reason.startswith("is an empty entry")] == [
-        ("train_database.yaml[1]", True, "train")
-    ]
+    assert [
+        (n.key, n.missing, n.split) for n in work.notes if n.reason.startswith("is an empty entry")
+    ] == [("train_database.yaml[1]", True, "train")]
     stated = {n.key: dict(n.about) for n in work.notes if n.code == "DC111"}
     assert stated == {"train/a.npy": {"file_len": 12}, "train/b.npy": {"file_len": 30}}
     assert [path for path in work.unclaimed if path.endswith("yaml")] == ["label_database.yaml"]
@@ -758,7 +925,11 @@ def test_records_of_deep_paths_take_little_more_time_than_of_flat_ones(tmp_path)
     spec, seconds = schema({"files": "{split}/**/{id}.npy", "list": "{split}.json"}), []
     for between in ("_", "/"):  # 65 levels, each of which could be the first
         names = [between.join([*"abcd" * 16, f"{number}.npy"]) for number in range(20_000)]
-        write(tmp_path, "train.json", text=json.dumps([{"path": name} for name in ["train/a.npy", *names]]))
+        write(
+            tmp_path,
+            "train.json",
+            text=json.dumps([{"path": name} for name in ["train/a.npy", *names]]),
+        )
         began = time.process_time()
         work = plan(tmp_path, spec)
         seconds.append(time.process_time() - began)

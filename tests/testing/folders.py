@@ -31,8 +31,8 @@ class Folder:
         system: what the table calls its data.
         schema: name of a built-in schema, or the keys of one.
         write: makes a folder that nothing is wrong with: (folder, seed).
-        plant: breaks it (folder, value of the size, generator); returns the keys that must be named, none for a fault
-            of the dataset.
+        plant: breaks it (folder, value of the size, generator); returns the keys that must be
+            named, none for a fault of the dataset.
     """
 
     name: str
@@ -58,7 +58,9 @@ def clean_folder(trial: Folder, here: Path, seed: int) -> tuple[str, ...]:
     """Write the folder of a seed to ``here/clean``; return the codes of errors and warnings that it raises."""
     trial.write(here / "clean", seed)
     said = _scan(trial, here / "clean", here / "scan-clean").report.findings
-    return tuple(sorted({f"{f.code} {f.severity}" for f in said if f.severity is not Severity.INFO}))
+    return tuple(
+        sorted({f"{f.code} {f.severity}" for f in said if f.severity is not Severity.INFO})
+    )
 
 
 def planted_folder(trial: Folder, size: Size, here: Path, seed: int) -> Outcome:
@@ -68,13 +70,15 @@ def planted_folder(trial: Folder, size: Size, here: Path, seed: int) -> Outcome:
     try:
         keys = trial.plant(data, size.value, np.random.default_rng([seed, trial.sizes.index(size)]))
         run = _scan(trial, data, here / "scan-broken")
-        return outcome(run.report.findings, run.table.keys, keys, trial.code, trial.cause, trial.also)
+        return outcome(
+            run.report.findings, run.table.keys, keys, trial.code, trial.cause, trial.also
+        )
     finally:
         shutil.rmtree(data)
         shutil.rmtree(here / "scan-broken", ignore_errors=True)
 
 
-# ----------------------------------------------------------------------------------------- files of strangers
+# ------------------------------------------------------------------------------- files of strangers
 
 
 def _recordings(folder: Path, seed: int) -> None:
@@ -88,7 +92,9 @@ def _recordings(folder: Path, seed: int) -> None:
 
 def _record(folder: Path, share: float) -> None:
     known = sum(path.stat().st_size for path in folder.glob("*.npy"))
-    (folder / "run_0.mcap").write_bytes(b"\x89MCAP0\r\n" + bytes(round(known * share / (1 - share))))
+    (folder / "run_0.mcap").write_bytes(
+        b"\x89MCAP0\r\n" + bytes(round(known * share / (1 - share)))
+    )
 
 
 def _unread(folder: Path, share: float, rng: np.random.Generator) -> Sequence[str]:
@@ -97,11 +103,14 @@ def _unread(folder: Path, share: float, rng: np.random.Generator) -> Sequence[st
 
 
 UNREAD = Folder(
-    "data-unread", "DC113", "npy, MCAP",
+    "data-unread",
+    "DC113",
+    "npy, MCAP",
     {"samples": {"files": "*.npy"}, "fields": {"": {"role": "value", "shape": ["T", 4]}}},
-    _recordings, _unread,
+    _recordings,
+    _unread,
     (Size("45 % of the bytes", 0.45, documented=False), Size("55 %", 0.55), Size("99 %", 0.99)),
-)  # fmt: skip
+)
 
 
 def _pointers(folder: Path, share: float, rng: np.random.Generator) -> Sequence[str]:
@@ -109,7 +118,9 @@ def _pointers(folder: Path, share: float, rng: np.random.Generator) -> Sequence[
     hit = sorted(rng.choice(keys, max(1, round(share * len(keys))), replace=False).tolist())
     for name in hit:
         told = f"oid sha256:{rng.bytes(32).hex()}\nsize {(folder / name).stat().st_size}\n"
-        (folder / name).write_text(f"version https://git-lfs.github.com/spec/v1\n{told}", encoding="utf-8")
+        (folder / name).write_text(
+            f"version https://git-lfs.github.com/spec/v1\n{told}", encoding="utf-8"
+        )
     return hit
 
 
@@ -123,12 +134,18 @@ def _grasps(folder: Path, seed: int) -> None:
 
 
 POINTERS = Folder(
-    "git-lfs-pointers", "DC102", "sceneleap", "sceneleap", _grasps, _pointers,
-    (Size("one file", 0.01), Size("a tenth", 0.1), Size("the whole split", 1.0)), cause="lfs",
+    "git-lfs-pointers",
+    "DC102",
+    "sceneleap",
+    "sceneleap",
+    _grasps,
+    _pointers,
+    (Size("one file", 0.01), Size("a tenth", 0.1), Size("the whole split", 1.0)),
+    cause="lfs",
     also=frozenset({"DC805"}),
-)  # fmt: skip
+)
 
-# --------------------------------------------------------------------------------------------- companions
+# --------------------------------------------------------------------------------------- companions
 
 
 def _frames(folder: Path, seed: int) -> None:
@@ -141,7 +158,9 @@ def _frames(folder: Path, seed: int) -> None:
             path.write_bytes(f"{what} of {name}".encode())
 
 
-def _gone(what: str, end: str, *, empty: bool = False) -> Callable[[Path, float, np.random.Generator], Sequence[str]]:
+def _gone(
+    what: str, end: str, *, empty: bool = False
+) -> Callable[[Path, float, np.random.Generator], Sequence[str]]:
     def plant(folder: Path, share: float, rng: np.random.Generator) -> Sequence[str]:
         keys = names_in(folder, "train/*/meta/*.pkl")
         hit = sorted(rng.choice(keys, max(1, round(share * len(keys))), replace=False).tolist())
@@ -154,10 +173,35 @@ def _gone(what: str, end: str, *, empty: bool = False) -> Callable[[Path, float,
 
 
 _SHARES = (Size("one", 0.01), Size("a tenth", 0.1), Size("two fifths", 0.4))
-RGB = Folder("images-of-some-frames", "DC129", "ho3d", "ho3d", _frames, _gone("rgb", ".jpg"), _SHARES, cause="rgb")
-DEPTH = Folder("depth-of-some-frames", "DC129", "ho3d", "ho3d", _frames, _gone("depth", ".png"), _SHARES, cause="depth")
+RGB = Folder(
+    "images-of-some-frames",
+    "DC129",
+    "ho3d",
+    "ho3d",
+    _frames,
+    _gone("rgb", ".jpg"),
+    _SHARES,
+    cause="rgb",
+)
+DEPTH = Folder(
+    "depth-of-some-frames",
+    "DC129",
+    "ho3d",
+    "ho3d",
+    _frames,
+    _gone("depth", ".png"),
+    _SHARES,
+    cause="depth",
+)
 EMPTY_DEPTH = Folder(
-    "depth-of-0-bytes", "DC129", "ho3d", "ho3d", _frames, _gone("depth", ".png", empty=True), _SHARES, cause="depth"
+    "depth-of-0-bytes",
+    "DC129",
+    "ho3d",
+    "ho3d",
+    _frames,
+    _gone("depth", ".png", empty=True),
+    _SHARES,
+    cause="depth",
 )
 
 
@@ -170,11 +214,17 @@ def _meshes_gone(folder: Path, share: float, rng: np.random.Generator) -> Sequen
 
 
 MESHES = Folder(
-    "meshes-of-some-objects", "DC129", "sceneleap", "sceneleap", _grasps, _meshes_gone,
-    (Size("one of 20", 0.05), Size("a tenth", 0.1), Size("two fifths", 0.4)), cause="faces, verts",
-)  # fmt: skip
+    "meshes-of-some-objects",
+    "DC129",
+    "sceneleap",
+    "sceneleap",
+    _grasps,
+    _meshes_gone,
+    (Size("one of 20", 0.05), Size("a tenth", 0.1), Size("two fifths", 0.4)),
+    cause="faces, verts",
+)
 
-# ------------------------------------------------------------------------------------------- label tables
+# ------------------------------------------------------------------------------------- label tables
 
 
 def _scenes(folder: Path, seed: int) -> None:
@@ -194,11 +244,15 @@ def _classes(folder: Path, name: str) -> set[int]:
     return {int(n) for n in np.unique(cloud[cloud[:, 11] >= 0, 10])}
 
 
-def _emptied(how: Callable[[dict[int, Any], int], None]) -> Callable[[Path, float, np.random.Generator], Sequence[str]]:
+def _emptied(
+    how: Callable[[dict[int, Any], int], None],
+) -> Callable[[Path, float, np.random.Generator], Sequence[str]]:
     def plant(folder: Path, count: float, rng: np.random.Generator) -> Sequence[str]:
         """Take the classes of some scenes out of the table; others may have no more than these either."""
         keys = names_in(folder, "train/*.npy")
-        gone = set[int]().union(*(_classes(folder, n) for n in rng.choice(keys, int(count), replace=False).tolist()))
+        gone = set[int]().union(
+            *(_classes(folder, n) for n in rng.choice(keys, int(count), replace=False).tolist())
+        )
         _table(folder, lambda table: [how(table, number) for number in gone] and None)
         return [n for n in names_in(folder, "*/*.npy") if _classes(folder, n) <= gone]
 
@@ -219,27 +273,57 @@ def _null(folder: Path, count: float, rng: np.random.Generator) -> Sequence[str]
 
 _SCENES = (Size("classes of one scene", 1), Size("of three", 3))
 DROPPED = Folder(
-    "classes-dropped-by-the-table", "DC402", "scannetpp", "scannetpp", _scenes, _emptied(_untrained), _SCENES,
+    "classes-dropped-by-the-table",
+    "DC402",
+    "scannetpp",
+    "scannetpp",
+    _scenes,
+    _emptied(_untrained),
+    _SCENES,
     cause="keep_classes",
-)  # fmt: skip
+)
 ABSENT = Folder(
-    "classes-absent-from-the-table", "DC402", "scannetpp", "scannetpp", _scenes,
-    _emptied(lambda table, number: table.pop(number)), _SCENES, cause="keep_classes",
-)  # fmt: skip
+    "classes-absent-from-the-table",
+    "DC402",
+    "scannetpp",
+    "scannetpp",
+    _scenes,
+    _emptied(lambda table, number: table.pop(number)),
+    _SCENES,
+    cause="keep_classes",
+)
 NULL = Folder(
-    "null-in-the-label-table", "DC404", "scannetpp", "scannetpp", _scenes, _null,
-    (Size("one class", 1), Size("ten", 10)), cause="table",
-)  # fmt: skip
+    "null-in-the-label-table",
+    "DC404",
+    "scannetpp",
+    "scannetpp",
+    _scenes,
+    _null,
+    (Size("one class", 1), Size("ten", 10)),
+    cause="table",
+)
 
-# ------------------------------------------------------------------------------------------- statistics
+# --------------------------------------------------------------------------------------- statistics
 
 _NORMALISED = load_schema("scannetpp").as_dict()
-_NORMALISED["rules"]["DC228"] = {"mean": 0.1, "std": [0.8, 1.25]}  # as for statistics of the same scenes
+_NORMALISED["rules"]["DC228"] = {
+    "mean": 0.1,
+    "std": [0.8, 1.25],
+}  # as for statistics of the same scenes
 
 
 def _tinted(folder: Path, seed: int) -> None:
     """Write scenes whose numbers of points differ by a factor of about three: the loader's statistics weigh scenes."""
-    synth.write("scannetpp", folder, seed=seed, train=8, validation=2, instances=(6, 9), spread=0.6, low=9_000)
+    synth.write(
+        "scannetpp",
+        folder,
+        seed=seed,
+        train=8,
+        validation=2,
+        instances=(6, 9),
+        spread=0.6,
+        low=9_000,
+    )
 
 
 def _statistics(folder: Path, how: float, rng: np.random.Generator) -> Sequence[str]:
@@ -254,15 +338,27 @@ def _statistics(folder: Path, how: float, rng: np.random.Generator) -> Sequence[
 
 
 STATISTICS = Folder(
-    "colour-statistics-rescaled", "DC228", "scannetpp, stats", _NORMALISED, _tinted, _statistics,
-    (Size("divided by 255 twice", 1 / 255), Size("halved", 0.5)), cause="scaled",
-)  # fmt: skip
+    "colour-statistics-rescaled",
+    "DC228",
+    "scannetpp, stats",
+    _NORMALISED,
+    _tinted,
+    _statistics,
+    (Size("divided by 255 twice", 1 / 255), Size("halved", 0.5)),
+    cause="scaled",
+)
 OTHER_STATISTICS = Folder(
-    "colour-statistics-of-other-scenes", "DC228", "scannetpp, stats", _NORMALISED, _tinted, _statistics,
-    (Size("brighter or darker by 0.2", 0),), cause="values",
-)  # fmt: skip
+    "colour-statistics-of-other-scenes",
+    "DC228",
+    "scannetpp, stats",
+    _NORMALISED,
+    _tinted,
+    _statistics,
+    (Size("brighter or darker by 0.2", 0),),
+    cause="values",
+)
 
-# ---------------------------------------------------------------------------------------------------- lines
+# -------------------------------------------------------------------------------------------- lines
 
 _EVAL = SFT.replace("sft_", "sft_eval_")
 
@@ -288,19 +384,45 @@ def _leak(folder: Path, count: float, rng: np.random.Generator) -> Sequence[str]
 def _page(folder: Path, length: float, rng: np.random.Generator) -> Sequence[str]:
     """Replace the training file by the page that a server sends for a file that it does not give."""
     body = "<p>You need to sign in to see this dataset.</p>\n" * int(length)
-    (folder / SFT).write_text(f"<!DOCTYPE html>\n<html><body>\n{body}</body></html>\n", encoding="utf-8")
+    (folder / SFT).write_text(
+        f"<!DOCTYPE html>\n<html><body>\n{body}</body></html>\n", encoding="utf-8"
+    )
     return [SFT]
 
 
 LEAK = Folder(
-    "evaluation-lines-in-training", "DC801", "minimind", "minimind", _chats, _leak,
+    "evaluation-lines-in-training",
+    "DC801",
+    "minimind",
+    "minimind",
+    _chats,
+    _leak,
     (Size("1 line", 1), Size("5 lines", 5), Size("all 20", 20)),
-)  # fmt: skip
+)
 PAGE = Folder(
-    "page-for-json-lines", "DC102", "minimind", "minimind", _chats, _page,
-    (Size("1 line of text", 1), Size("1,000 lines", 1000)), cause="page", also=frozenset({"DC805"}),
-)  # fmt: skip
+    "page-for-json-lines",
+    "DC102",
+    "minimind",
+    "minimind",
+    _chats,
+    _page,
+    (Size("1 line of text", 1), Size("1,000 lines", 1000)),
+    cause="page",
+    also=frozenset({"DC805"}),
+)
 
 FOLDERS = (
-    UNREAD, POINTERS, RGB, DEPTH, EMPTY_DEPTH, MESHES, DROPPED, ABSENT, NULL, STATISTICS, OTHER_STATISTICS, LEAK, PAGE,
-)  # fmt: skip
+    UNREAD,
+    POINTERS,
+    RGB,
+    DEPTH,
+    EMPTY_DEPTH,
+    MESHES,
+    DROPPED,
+    ABSENT,
+    NULL,
+    STATISTICS,
+    OTHER_STATISTICS,
+    LEAK,
+    PAGE,
+)

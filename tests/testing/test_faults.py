@@ -27,7 +27,11 @@ def clean(tmp_path_factory):
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    return {f.relative_to(folder).as_posix(): f.read_bytes() for f in sorted(folder.rglob("*")) if f.is_file()}
+    return {
+        f.relative_to(folder).as_posix(): f.read_bytes()
+        for f in sorted(folder.rglob("*"))
+        if f.is_file()
+    }
 
 
 def pick_of(system, name, clean, tmp_path, seed=0):
@@ -53,7 +57,9 @@ def test_a_fault_changes_what_it_names_and_nothing_else(fault, clean, tmp_path):
 
 
 @pytest.mark.parametrize("system", synth.SYSTEMS)
-def test_all_faults_together_hit_distinct_samples_and_the_same_ones_every_time(system, clean, tmp_path):
+def test_all_faults_together_hit_distinct_samples_and_the_same_ones_every_time(
+    system, clean, tmp_path
+):
     runs = []
     for name in "ab":
         shutil.copytree(clean / system, tmp_path / name)
@@ -116,12 +122,16 @@ def _joints(folder, key):
 def test_joints_are_moved_as_named(name, expected, clean, tmp_path):
     folder, [planted] = pick_of("ho3d", name, clean, tmp_path)
     for key in planted.keys:
-        np.testing.assert_allclose(_joints(folder, key), expected(_joints(clean / "ho3d", key)), rtol=1e-12)
+        np.testing.assert_allclose(
+            _joints(folder, key), expected(_joints(clean / "ho3d", key)), rtol=1e-12
+        )
 
 
 def test_rolled_tips_put_the_thumb_last_and_break_rigidity(clean, tmp_path):
     folder, [planted] = pick_of("ho3d", "tips-rolled", clean, tmp_path)
-    before, after = (np.stack([_joints(f, k) for k in planted.keys]) for f in (clean / "ho3d", folder))
+    before, after = (
+        np.stack([_joints(f, k) for k in planted.keys]) for f in (clean / "ho3d", folder)
+    )
     np.testing.assert_array_equal(after[:, 20], before[:, 16])
     np.testing.assert_array_equal(after[:, 16], before[:, 17])
     bone = np.linalg.norm(after[:, 20] - after[:, 9], axis=1)
@@ -135,7 +145,9 @@ def test_a_leaked_camera_shares_a_recording_with_train(clean, tmp_path):
     assert {n[:-1] for n in ours} == {n[:-1] for n in theirs}
     assert not ours & theirs
     listed = (folder / "evaluation.txt").read_text().split()
-    assert {f"evaluation/{s.split('/')[0]}/meta/{s.split('/')[1]}.pkl" for s in listed} >= set(planted.keys)
+    assert {f"evaluation/{s.split('/')[0]}/meta/{s.split('/')[1]}.pkl" for s in listed} >= set(
+        planted.keys
+    )
 
 
 @pytest.mark.parametrize("name", ["no-instances", "only-dropped-classes", "too-small-instances"])
@@ -143,7 +155,11 @@ def test_scenes_without_an_effective_instance(name, clean, tmp_path):
     folder, [planted] = pick_of("scannetpp", name, clean, tmp_path)
     cloud = np.load(folder / planted.keys[0])
     ids, counts = np.unique(cloud[cloud[:, 11] >= 0, 11], return_counts=True)
-    kept = [i for i, n in zip(ids, counts, strict=True) if n > 5 and cloud[cloud[:, 11] == i, 10].max() > 2]
+    kept = [
+        i
+        for i, n in zip(ids, counts, strict=True)
+        if n > 5 and cloud[cloud[:, 11] == i, 10].max() > 2
+    ]
     assert kept == []
     truth = np.loadtxt(folder / "instance_gt" / planted.keys[0].replace(".npy", ".txt"))
     np.testing.assert_array_equal(truth, cloud[:, 10] * 1000 + cloud[:, 11] + 1)
@@ -153,7 +169,9 @@ def _demo(folder, key):
     path, _, inner = key.partition(":")
     with h5py.File(folder / path) as file:
         arrays = {}
-        file[inner].visititems(lambda n, i: arrays.update({n: i[()]}) if isinstance(i, h5py.Dataset) else None)
+        file[inner].visititems(
+            lambda n, i: arrays.update({n: i[()]}) if isinstance(i, h5py.Dataset) else None
+        )
         counted = sum(int(file["data"][d].attrs["num_samples"]) for d in file["data"])
         assert counted == file["data"].attrs["total"]
         return arrays, int(file[inner].attrs["num_samples"])
@@ -190,5 +208,7 @@ def test_a_long_prompt_is_longer_than_any_context(clean, tmp_path):
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / "model" / "tokenizer.json"))
     file, _, number = planted.keys[0].partition(":")
     record = json.loads((folder / file).read_text("utf-8").splitlines()[int(number)])
-    first = next(m for m in record["conversations"] if m["role"] == "user")  # every answer comes after it
+    first = next(
+        m for m in record["conversations"] if m["role"] == "user"
+    )  # every answer comes after it
     assert len(tokenizer.encode(first["content"]).ids) > 2000

@@ -24,7 +24,9 @@ def test_clean_data_scan_clean_with_the_schema_that_fits(system, seed, tmp_path)
     synth.write(system, tmp_path / "data", seed=seed)
     for run in runs_of(system, tmp_path / "data", tmp_path / "scan"):
         assert run.report.schema["name"].startswith(system)
-        alarms = [f for f in run.report.findings if f.severity != "info"]  # an info asks for nothing
+        alarms = [
+            f for f in run.report.findings if f.severity != "info"
+        ]  # an info asks for nothing
         assert [f.message for f in alarms if not any(t in f.message for t in TRUE_OF_LIBERO)] == []
         assert run.report.valid == run.report.dataset["samples"]["checked"] == len(run.table) > 10
         assert not [v for v in run.report.verdicts if v.verdict == "crash"]
@@ -32,7 +34,9 @@ def test_clean_data_scan_clean_with_the_schema_that_fits(system, seed, tmp_path)
 
 @pytest.mark.parametrize("seed", [0, 2])
 @pytest.mark.parametrize("system", [*synth.SYSTEMS, "scannet", "scannet_raw"])
-def test_every_planted_fault_is_named_with_its_code_and_nothing_else_is_an_error(system, seed, tmp_path):
+def test_every_planted_fault_is_named_with_its_code_and_nothing_else_is_an_error(
+    system, seed, tmp_path
+):
     synth.write(system, tmp_path / "data", seed=seed)
     planted = faults.plant(system, tmp_path / "data", seed=seed)
     named: dict[str, set[str]] = {}

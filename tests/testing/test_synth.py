@@ -22,7 +22,11 @@ SEEDS = range(6)
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    return {f.relative_to(folder).as_posix(): f.read_bytes() for f in sorted(folder.rglob("*")) if f.is_file()}
+    return {
+        f.relative_to(folder).as_posix(): f.read_bytes()
+        for f in sorted(folder.rglob("*"))
+        if f.is_file()
+    }
 
 
 SMALL = {
@@ -109,21 +113,39 @@ def test_palms_point_at_the_object(tmp_path):
     (path,) = (tmp_path / "train").glob("*.npy")
     record = np.load(path, allow_pickle=True).item()
     w, x, y, z = record["grasp_qpos"][:, 3:7].T
-    axis = np.stack([2 * (x * z + w * y), 2 * (y * z - w * x), 1 - 2 * (x * x + y * y)], axis=1)  # third column of R
+    axis = np.stack(
+        [2 * (x * z + w * y), 2 * (y * z - w * x), 1 - 2 * (x * x + y * y)], axis=1
+    )  # third column of R
     toward = record["obj_pose"][:3] - record["grasp_qpos"][:, :3]
     cosine = np.einsum("ij,ij->i", axis, toward) / np.linalg.norm(toward, axis=1)
     assert cosine.min() > 0.8
 
 
 HO3D_KEYS = [
-    "camIDList", "camMat", "handBeta", "handJoints3D", "handPose", "handTrans", "handVertContact", "handVertDist",
-    "handVertIntersec", "handVertObjSurfProj", "objCorners3D", "objCorners3DRest", "objLabel", "objName", "objRot",
+    "camIDList",
+    "camMat",
+    "handBeta",
+    "handJoints3D",
+    "handPose",
+    "handTrans",
+    "handVertContact",
+    "handVertDist",
+    "handVertIntersec",
+    "handVertObjSurfProj",
+    "objCorners3D",
+    "objCorners3DRest",
+    "objLabel",
+    "objName",
+    "objRot",
     "objTrans",
-]  # fmt: skip
+]
 
 
 def _frames(folder):
-    return [pickle.loads(f.read_bytes(), encoding="latin1") for f in sorted((folder / "meta").iterdir())]  # noqa: S301
+    return [
+        pickle.loads(f.read_bytes(), encoding="latin1")  # noqa: S301
+        for f in sorted((folder / "meta").iterdir())
+    ]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -137,10 +159,17 @@ def test_ho3d_training_frames(seed, tmp_path):
         records = _frames(folder)
         assert all(sorted(r) == HO3D_KEYS for r in records)
         first = records[0]
-        shapes = {k: np.shape(first[k]) for k in ("camMat", "handPose", "handBeta", "handTrans", "handJoints3D")}
+        shapes = {
+            k: np.shape(first[k])
+            for k in ("camMat", "handPose", "handBeta", "handTrans", "handJoints3D")
+        }
         assert shapes == {
-            "camMat": (3, 3), "handPose": (48,), "handBeta": (10,), "handTrans": (3,), "handJoints3D": (21, 3)
-        }  # fmt: skip
+            "camMat": (3, 3),
+            "handPose": (48,),
+            "handBeta": (10,),
+            "handTrans": (3,),
+            "handJoints3D": (21, 3),
+        }
         assert first["handVertObjSurfProj"].shape == (778, 3)
         assert isinstance(first["objName"], str)
         joints = np.stack([r["handJoints3D"] for r in records])
@@ -190,7 +219,10 @@ def test_ho3d_evaluation_holds_the_root_only_and_no_training_subject(tmp_path):
         x1, y1, x2, y2 = record["handBoundingBox"]
         assert x1 < x2
         assert y1 < y2
-    subjects = [{d.name.rstrip("0123456789") for d in (tmp_path / s).iterdir()} for s in ("train", "evaluation")]
+    subjects = [
+        {d.name.rstrip("0123456789") for d in (tmp_path / s).iterdir()}
+        for s in ("train", "evaluation")
+    ]
     assert not subjects[0] & subjects[1]
 
 
@@ -219,7 +251,9 @@ def test_scenes(system, seed, tmp_path):
             assert (labels == cloud[:, 9:]).all()
             assert (truth == labels[:, 1] * 1000 + labels[:, 2] + 1).all()
             _check_room(cloud)
-            instances = {i: labels[labels[:, 2] == i, 1] for i in np.unique(labels[:, 2]) if i != none}
+            instances = {
+                i: labels[labels[:, 2] == i, 1] for i in np.unique(labels[:, 2]) if i != none
+            }
             assert 20 <= len(instances) <= 26
             assert max(instances) < 999
             for classes in instances.values():
@@ -228,7 +262,9 @@ def test_scenes(system, seed, tmp_path):
             assert set(np.unique(labels[:, 1]).tolist()) - {ignored} <= set(known)
             assert (labels[:, 1] == ignored).any()
             if system == "scannetpp":
-                told = json.loads((tmp_path / "captions" / f"{entry['scene']}.json").read_text())["objects"]
+                told = json.loads((tmp_path / "captions" / f"{entry['scene']}.json").read_text())[
+                    "objects"
+                ]
                 assert {int(i) for i in told} == set(instances)
 
 
@@ -270,7 +306,11 @@ def test_libero(suite, seed, tmp_path):
 
 def _check_demo(demo):
     arrays = {}
-    demo.visititems(lambda name, item: arrays.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None)
+    demo.visititems(
+        lambda name, item: (
+            arrays.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None
+        )
+    )
     steps = int(demo.attrs["num_samples"])
     assert {len(a) for a in arrays.values()} == {steps}
     assert steps >= 64
@@ -300,8 +340,12 @@ def test_robomimic_and_aloha(tmp_path):
         named = {*file["mask/train"][()].astype(str), *file["mask/valid"][()].astype(str)}
         assert named == set(file["data"])
         demo = file["data/demo_0"]
-        np.testing.assert_allclose(np.linalg.norm(demo["obs/robot0_eef_quat"][()], axis=1), 1, atol=1e-12)
-        np.testing.assert_array_equal(demo["obs/robot0_eef_pos"][1:], demo["next_obs/robot0_eef_pos"][:-1])
+        np.testing.assert_allclose(
+            np.linalg.norm(demo["obs/robot0_eef_quat"][()], axis=1), 1, atol=1e-12
+        )
+        np.testing.assert_array_equal(
+            demo["obs/robot0_eef_pos"][1:], demo["next_obs/robot0_eef_pos"][:-1]
+        )
     synth.write("aloha", tmp_path / "a", tasks=1, episodes=2)
     for path in (tmp_path / "a").rglob("*.hdf5"):
         with h5py.File(path) as file:
@@ -331,7 +375,10 @@ def test_minimind(seed, tmp_path):
         spots = [i for i in range(len(ids)) if ids[i : i + len(start)] == start]
         assert len(spots) == len(roles) // 2
         assert all(ids[i + len(start) : i + len(start) + 2] != end for i in spots)
-    pretrain = [json.loads(x)["text"] for x in (tmp_path / "pretrain_t2t_mini.jsonl").read_text("utf-8").splitlines()]
+    pretrain = [
+        json.loads(x)["text"]
+        for x in (tmp_path / "pretrain_t2t_mini.jsonl").read_text("utf-8").splitlines()
+    ]
     assert len(set(pretrain)) == len(pretrain)
     assert any("的" in t for t in pretrain)
     assert any("the" in t for t in pretrain)

@@ -18,12 +18,22 @@ LIMIT_S = 120
 def on_ranks(world_size, calls, folder):
     """Return what each call says on each rank: a list (calls) of lists (ranks).
 
-    A call is ("module:function", *JSON values), made as function(rank, world_size, *values); an exception becomes
-    {"error", "message"}. Processes that do not come to their end in time fail the test, and are ended.
+    A call is ("module:function", *JSON values), made as function(rank, world_size, *values); an
+    exception becomes {"error", "message"}. Processes that do not come to their end in time fail the
+    test, and are ended.
     """
-    command = [sys.executable, "-m", "tests.torch.ranks", json.dumps(calls), str(world_size), str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.torch.ranks",
+        json.dumps(calls),
+        str(world_size),
+        str(folder),
+    ]
     processes = [
-        subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [*command, str(rank)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         for rank in range(world_size)
     ]
     try:
@@ -44,7 +54,11 @@ def main(calls, world_size, folder, rank):
     torch.set_num_threads(1)
     store = distributed.FileStore(str(Path(folder) / "store"), int(world_size))
     distributed.init_process_group(
-        "gloo", store=store, rank=int(rank), world_size=int(world_size), timeout=timedelta(seconds=LIMIT_S)
+        "gloo",
+        store=store,
+        rank=int(rank),
+        world_size=int(world_size),
+        timeout=timedelta(seconds=LIMIT_S),
     )
     said = []
     for name, *args in json.loads(calls):

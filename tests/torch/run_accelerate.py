@@ -30,7 +30,12 @@ class Model(torch.nn.Module):
 
 def train(folder, path, *, fails_after=None, resume=False):
     model = Model(fails_after)
-    names = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), 0.0), "path": path, "batch_size": 2}
+    names = {
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), 0.0),
+        "path": path,
+        "batch_size": 2,
+    }
     names |= {"epochs": 2, "resume": resume, "folder": folder / "state"}
     try:
         exec((folder / "snippet_2.py").read_text(), names)
@@ -50,7 +55,11 @@ def main(path, folder):
     said["prepared"] = [batch["label"].tolist() for batch in names["loader"]]
     data = CachedDataset(path)
     batches = data.sampler(2)
-    samplers = {"batch_sampler": batches}, {"sampler": batches.sampler}, {"sampler": EvalSampler(data)}
+    samplers = (
+        {"batch_sampler": batches},
+        {"sampler": batches.sampler},
+        {"sampler": EvalSampler(data)},
+    )
     for wrong in samplers:
         try:
             list(accelerator.prepare(DataLoader(data, **wrong)))

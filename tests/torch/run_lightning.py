@@ -72,7 +72,9 @@ def two_ranks(kinds, flag, path, out):
     """Each kind of loader on two ranks; and the one that needs the flag, without it."""
     for name, kind in kinds.items():
         (out / name).mkdir(exist_ok=True)
-        trainer(2, **DDP, **(flag if name == "workers" else {})).fit(Model(out / name), kind(path, 2))
+        trainer(2, **DDP, **(flag if name == "workers" else {})).fit(
+            Model(out / name), kind(path, 2)
+        )
     (out / "evaluated").mkdir(exist_ok=True)
     trainer(1, **DDP).validate(Model(out / "evaluated"), Evaluated(path))
     try:
@@ -86,7 +88,9 @@ def resumed(kinds, path, out):
     for name, kind in kinds.items():
         folder = out / name
         folder.mkdir()
-        kept = lightning.pytorch.callbacks.ModelCheckpoint(folder, "{step}", every_n_train_steps=1, save_top_k=-1)
+        kept = lightning.pytorch.callbacks.ModelCheckpoint(
+            folder, "{step}", every_n_train_steps=1, save_top_k=-1
+        )
         whole = trainer(3, devices=1, callbacks=[kept], enable_checkpointing=True)
         whole.fit(Model(folder), kind(path, 2))
         ended = folder / "ended.ckpt"
@@ -94,7 +98,9 @@ def resumed(kinds, path, out):
         for at in [*sys.argv[4:], "ended"]:
             (folder / at).mkdir()
             file = ended if at == "ended" else folder / f"step={at}.ckpt"
-            trainer(4, devices=1).fit(Model(folder / at), kind(path, 2), ckpt_path=file, weights_only=True)
+            trainer(4, devices=1).fit(
+                Model(folder / at), kind(path, 2), ckpt_path=file, weights_only=True
+            )
 
 
 def resumed_by_two_ranks(kinds, flag, path, out):
@@ -102,7 +108,9 @@ def resumed_by_two_ranks(kinds, flag, path, out):
     for name, kind in kinds.items():
         file, folder = out / name / "step=11.ckpt", out / name / "two"
         folder.mkdir(exist_ok=True)
-        trainer(4, **DDP, **flag).fit(Model(folder), kind(path, 1), ckpt_path=file, weights_only=True)
+        trainer(4, **DDP, **flag).fit(
+            Model(folder), kind(path, 1), ckpt_path=file, weights_only=True
+        )
 
 
 if __name__ == "__main__":

@@ -29,11 +29,17 @@ class Model(torch.nn.Module):
 def train(kind, callbacks, path, folder, resume=None):
     quiet = {"report_to": [], "disable_tqdm": True, "logging_strategy": "no", "use_cpu": True}
     args = TrainingArguments(
-        output_dir=str(folder), num_train_epochs=2, per_device_train_batch_size=2, save_strategy="steps", save_steps=1,
+        output_dir=str(folder),
+        num_train_epochs=2,
+        per_device_train_batch_size=2,
+        save_strategy="steps",
+        save_steps=1,
         **quiet,
-    )  # fmt: skip
+    )
     model = Model()
-    kind(model=model, args=args, train_dataset=CachedDataset(path), callbacks=callbacks).train(resume)
+    kind(model=model, args=args, train_dataset=CachedDataset(path), callbacks=callbacks).train(
+        resume
+    )
     return model.seen
 
 
@@ -42,11 +48,15 @@ def main(path, folder):
     import snippet_5
 
     said = {}
-    kinds = {"cached": (snippet_4.CachedTrainer, []), "workers": (snippet_5.WorkersTrainer, snippet_5.callbacks)}
+    kinds = {
+        "cached": (snippet_4.CachedTrainer, []),
+        "workers": (snippet_5.WorkersTrainer, snippet_5.callbacks),
+    }
     for name, (kind, callbacks) in kinds.items():
         whole = train(kind, callbacks, path, folder / name)
         rests = [
-            train(kind, callbacks, path, folder / "rest", str(folder / name / f"checkpoint-{at}")) for at in (4, 6)
+            train(kind, callbacks, path, folder / "rest", str(folder / name / f"checkpoint-{at}"))
+            for at in (4, 6)
         ]
         said[name] = [whole, *rests]
     (folder / f"{folder.name}-{os.environ['RANK']}.json").write_text(json.dumps(said))

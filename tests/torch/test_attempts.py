@@ -32,7 +32,10 @@ def path(tmp_path_factory):
     valid = [i not in KNOWN for i in range(COUNT)]
     folder = tmp_path_factory.mktemp("cache")
     return make_cache(
-        folder, {"label": ArraySpec("int64")}, [{"label": np.int64(i)} for i in range(COUNT)], valid=valid
+        folder,
+        {"label": ArraySpec("int64")},
+        [{"label": np.int64(i)} for i in range(COUNT)],
+        valid=valid,
     )
 
 
@@ -53,7 +56,9 @@ def crop(row, rng):
 
 
 def raise_others(row):
-    raise {0: MemoryError, 1: NameError, 2: ImportError, 3: ModuleNotFoundError, 4: ValueError}[int(row["label"]) % 5]
+    raise {0: MemoryError, 1: NameError, 2: ImportError, 3: ModuleNotFoundError, 4: ValueError}[
+        int(row["label"]) % 5
+    ]
 
 
 def odd_value(row):
@@ -70,7 +75,7 @@ def labels(loader):
     return [batch["label"].tolist() for batch in loader]
 
 
-# ------------------------------------------------------------------------------------------ substitutes
+# -------------------------------------------------------------------------------------- substitutes
 
 
 @given(
@@ -83,7 +88,9 @@ def labels(loader):
     st.integers(1, 7),
     st.randoms(use_true_random=False),
 )
-def test_substitutes_are_equal_for_every_split_over_ranks_and_batches(states, seed, epoch, ranks, size, random):
+def test_substitutes_are_equal_for_every_split_over_ranks_and_batches(
+    states, seed, epoch, ranks, size, random
+):
     """However the items are dealt out, in whichever order: each gets the same sample, and none gets a bad one."""
     usable = np.array([state != "known" for state in states])
 
@@ -141,11 +148,15 @@ def test_substitutes_of_failures_are_spread_evenly(path):
     data = CachedDataset(path, transform=refuse, budget=wide())
     good = [i for i in range(COUNT) if i not in KNOWN + BROKEN]
     count = 2000
-    served = data[np.concatenate([pack(epoch, np.array([5])) for epoch in range(count)])]["label"].numpy()
+    served = data[np.concatenate([pack(epoch, np.array([5])) for epoch in range(count)])][
+        "label"
+    ].numpy()
     counts = np.bincount(served, minlength=COUNT)
     assert counts.sum() == counts[good].sum() == count
     expected = count / len(good)
-    assert (((counts[good] - expected) ** 2) / expected).sum() < 74  # 34 degrees of freedom: once in 10,000 seeds
+    assert (
+        ((counts[good] - expected) ** 2) / expected
+    ).sum() < 74  # 34 degrees of freedom: once in 10,000 seeds
 
 
 @pytest.mark.parametrize("policy", ["resample", "skip", "keep"])
@@ -178,10 +189,12 @@ def test_raise_passes_the_first_failure_on(path):
             list(DataLoader(data, sampler=[4, 5], num_workers=workers))
 
 
-# ------------------------------------------------------------------------------------------ what is caught
+# ----------------------------------------------------------------------------------- what is caught
 
 
-@pytest.mark.parametrize("error", [MemoryError, NameError, ImportError, ModuleNotFoundError, ValueError])
+@pytest.mark.parametrize(
+    "error", [MemoryError, NameError, ImportError, ModuleNotFoundError, ValueError]
+)
 def test_nothing_but_an_invalid_sample_is_caught(path, error):
     index = [MemoryError, NameError, ImportError, ModuleNotFoundError, ValueError].index(error)
     data = CachedDataset(path, transform=raise_others, budget=wide(), catch=(KeyError,))
@@ -199,14 +212,24 @@ def test_further_exceptions_may_be_named(path):
 
 @pytest.mark.parametrize(
     "wrong",
-    [Exception, MemoryError, NameError, UnboundLocalError, ImportError, ModuleNotFoundError, BaseException, "x", 3],
+    [
+        Exception,
+        MemoryError,
+        NameError,
+        UnboundLocalError,
+        ImportError,
+        ModuleNotFoundError,
+        BaseException,
+        "x",
+        3,
+    ],
 )
 def test_exceptions_that_are_no_samples_fault_cannot_be_named(path, wrong):
     with pytest.raises(UsageError, match="catch: "):
         CachedDataset(path, catch=[wrong])
 
 
-# ------------------------------------------------------------------------------------------ the budget
+# --------------------------------------------------------------------------------------- the budget
 
 
 def test_more_than_the_share_stops_the_run_with_the_list(path):
@@ -223,7 +246,8 @@ def test_more_than_the_share_stops_the_run_with_the_list(path):
     for index in (0, 1, 2, 3):  # numbers of valid samples: 0, 1, 2, 4
         data[index]
     with pytest.raises(
-        BudgetExceededError, match=r"5 of \d+ samples failed in epoch 0; allowed are 0\.1 .*no instance"
+        BudgetExceededError,
+        match=r"5 of \d+ samples failed in epoch 0; allowed are 0\.1 .*no instance",
     ) as said:
         list(map(data.__getitem__, range(4, 38)))
     assert "sample/000001, sample/000002" in str(said.value)
@@ -242,12 +266,18 @@ def test_failures_in_a_row_stop_the_run(path):
         data[0]
 
 
-@pytest.mark.parametrize(("start", "persistent"), [("fork", False), ("spawn", True), ("forkserver", True)])
+@pytest.mark.parametrize(
+    ("start", "persistent"), [("fork", False), ("spawn", True), ("forkserver", True)]
+)
 def test_counts_of_workers_are_read_in_the_main_process(path, start, persistent):
     data = CachedDataset(path, transform=refuse, budget=wide())
     loader = DataLoader(
-        data, batch_size=4, num_workers=2, multiprocessing_context=start, persistent_workers=persistent
-    )  # fmt: skip
+        data,
+        batch_size=4,
+        num_workers=2,
+        multiprocessing_context=start,
+        persistent_workers=persistent,
+    )
     for epoch in range(3):
         data.set_epoch(epoch)
         labels(loader)
@@ -324,7 +354,9 @@ def test_reasons_are_bounded_and_may_be_any_text():
     assert all(len(reason.encode()) <= 120 for reason in budget.reasons)
 
 
-@pytest.mark.parametrize("how", [{"share": -0.1}, {"share": 1.5}, {"share": "1 %"}, {"run": 0}, {"run": 1.5}])
+@pytest.mark.parametrize(
+    "how", [{"share": -0.1}, {"share": 1.5}, {"share": "1 %"}, {"run": 0}, {"run": 1.5}]
+)
 def test_wrong_budgets_are_refused(how):
     with pytest.raises(UsageError, match="budget: "):
         Budget(**how)

@@ -30,7 +30,10 @@ def batch():
 
 
 def plain(rows):
-    return [{name: v.tolist() if isinstance(v, torch.Tensor) else v for name, v in row.items()} for row in rows]
+    return [
+        {name: v.tolist() if isinstance(v, torch.Tensor) else v for name, v in row.items()}
+        for row in rows
+    ]
 
 
 def test_it_reads_like_a_list():
@@ -127,24 +130,40 @@ def test_what_a_transform_puts_in_the_place_of_a_text_or_of_rows_is_stacked(tmp_
     def transform(row):
         size = len(row["say"])
         return {
-            "say": size, "more": torch.tensor([size]), "talk": np.array(row["talk"]), "kept": row["kept"],
-            "p": row["p"].sum(), "q": row["q"][:1],
-        }  # fmt: skip
+            "say": size,
+            "more": torch.tensor([size]),
+            "talk": np.array(row["talk"]),
+            "kept": row["kept"],
+            "p": row["p"].sum(),
+            "q": row["q"][:1],
+        }
 
     specs = {name: ArraySpec("uint8", (), layout.text_dim(name), "text") for name in ("say",)}
-    specs |= {name: ArraySpec("uint8", (), layout.text_dim(name), "json") for name in ("talk", "kept")}
+    specs |= {
+        name: ArraySpec("uint8", (), layout.text_dim(name), "json") for name in ("talk", "kept")
+    }
     specs |= {"p": ArraySpec("int64", (), "P"), "q": ArraySpec("int64", (), "P")}
     rows = np.arange(1, 4)
-    written = [{"say": "a" * i, "talk": [i], "kept": [i], "p": rows[:i], "q": rows[:i]} for i in (1, 2, 3)]
+    written = [
+        {"say": "a" * i, "talk": [i], "kept": [i], "p": rows[:i], "q": rows[:i]} for i in (1, 2, 3)
+    ]
     make_cache(tmp_path, specs, written)
     (batch,) = DataLoader(CachedDataset(tmp_path, transform=transform), batch_size=3)
-    assert {name: v.tolist() if isinstance(v, torch.Tensor) else v for name, v in batch.items()} == {
-        "say": [1, 2, 3], "more": [[1], [2], [3]], "talk": [[1], [2], [3]], "kept": [[1], [2], [3]],
-        "p": [1, 3, 6], "q": [[1], [1], [1]],
-    }  # fmt: skip
+    assert {
+        name: v.tolist() if isinstance(v, torch.Tensor) else v for name, v in batch.items()
+    } == {
+        "say": [1, 2, 3],
+        "more": [[1], [2], [3]],
+        "talk": [[1], [2], [3]],
+        "kept": [[1], [2], [3]],
+        "p": [1, 3, 6],
+        "q": [[1], [1], [1]],
+    }
     assert isinstance(batch["kept"], list)
     for collate, names in ((collate_ragged, {"q", "q_offset"}), (collate_pad, {"q", "q_mask"})):
-        (batch,) = DataLoader(CachedDataset(tmp_path, transform=transform), batch_size=3, collate_fn=collate)
+        (batch,) = DataLoader(
+            CachedDataset(tmp_path, transform=transform), batch_size=3, collate_fn=collate
+        )
         assert batch["p"].tolist() == [1, 3, 6]
         assert {name for name in batch if name[0] == "q"} == names
 
@@ -174,16 +193,24 @@ def test_edited_rows_reach_the_ragged_collate():
     rows = batch()
     rows[1]["p"] = torch.tensor([9])
     whole = collate_ragged(rows)
-    assert (whole["p"].tolist(), whole["p_offset"].tolist()) == ([0, 1, 9, 4, 5, 6, 7], [2, 3, 5, 7])
+    assert (whole["p"].tolist(), whole["p_offset"].tolist()) == (
+        [0, 1, 9, 4, 5, 6, 7],
+        [2, 3, 5, 7],
+    )
     padded = collate_pad(rows, value=-1)
     assert padded["p"].tolist() == [[0, 1], [9, -1], [4, 5], [6, 7]]
 
 
-@pytest.mark.parametrize(("collate", "name"), [(collate_pad, "p_mask"), (collate_ragged, "p_offset")])
+@pytest.mark.parametrize(
+    ("collate", "name"), [(collate_pad, "p_mask"), (collate_ragged, "p_offset")]
+)
 @pytest.mark.parametrize("first", [True, False])
 def test_a_field_does_not_take_the_place_of_what_is_made_of_another(collate, name, first):
     more = {name: torch.zeros(2)}
-    rows = [more | {"p": torch.zeros(n, 3)} if first else {"p": torch.zeros(n, 3)} | more for n in (2, 3)]
+    rows = [
+        more | {"p": torch.zeros(n, 3)} if first else {"p": torch.zeros(n, 3)} | more
+        for n in (2, 3)
+    ]
     with pytest.raises(UsageError, match=f"the field {name} has the name of what is made of p"):
         collate(rows, ragged=["p"])
 
@@ -193,5 +220,12 @@ def test_plain_dicts_must_say_what_is_ragged():
     with pytest.raises(UsageError, match="say which fields are ragged"):
         collate_ragged(rows)
     whole = collate_ragged(rows, ragged=["p"])
-    assert (whole["p"].shape, whole["p_offset"].tolist(), whole["y"].tolist()) == ((4,), [1, 4], [1, 3])
-    assert collate_pad(rows, ragged=["p"])["p_mask"].tolist() == [[True, False, False], [True, True, True]]
+    assert (whole["p"].shape, whole["p_offset"].tolist(), whole["y"].tolist()) == (
+        (4,),
+        [1, 4],
+        [1, 3],
+    )
+    assert collate_pad(rows, ragged=["p"])["p_mask"].tolist() == [
+        [True, False, False],
+        [True, True, True],
+    ]

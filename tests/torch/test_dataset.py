@@ -57,7 +57,9 @@ def dirty(tmp_path_factory):
     """Samples 2 and 5 are invalid, 6 was not made."""
     made, valid = np.ones(11, bool), np.ones(11, bool)
     made[6] = valid[2] = valid[5] = False
-    return make_cache(tmp_path_factory.mktemp("dirty"), SPECS, samples(), k=4, made=made, valid=valid)
+    return make_cache(
+        tmp_path_factory.mktemp("dirty"), SPECS, samples(), k=4, made=made, valid=valid
+    )
 
 
 def double(row):
@@ -75,10 +77,20 @@ def assert_equal(got, expected):
 
 @pytest.mark.parametrize("name", ["x_is_present", "x_is_pad"])
 def test_a_field_that_is_called_as_a_mask_is_refused(tmp_path, name):
-    specs = {"x": ArraySpec("float32", (), "T" if name == "x_is_pad" else None, optional=name == "x_is_present")}
+    specs = {
+        "x": ArraySpec(
+            "float32", (), "T" if name == "x_is_pad" else None, optional=name == "x_is_present"
+        )
+    }
     specs[name] = ArraySpec("float32", ())
-    rows = [{"x": np.ones(4 if name == "x_is_pad" else (), np.float32), name: np.float32(9)} for _ in range(3)]
-    cache, windows = make_cache(tmp_path, specs, rows, k=2), Windows(2) if name == "x_is_pad" else None
+    rows = [
+        {"x": np.ones(4 if name == "x_is_pad" else (), np.float32), name: np.float32(9)}
+        for _ in range(3)
+    ]
+    cache, windows = (
+        make_cache(tmp_path, specs, rows, k=2),
+        Windows(2) if name == "x_is_pad" else None,
+    )
     with pytest.raises(UsageError, match=f"the field {name} has the name of the mask of x"):
         CachedDataset(cache, windows=windows)
     assert list(CachedDataset(cache, fields=["x"], windows=windows)[0]) == ["x", name]
@@ -137,7 +149,9 @@ def test_the_gathered_batch_passes_through_the_default_collate_uncopied(path, mo
     data = CachedDataset(path, fields=["joints"])
     given = []
     gather = data.__getitems__
-    monkeypatch.setattr(CachedDataset, "__getitems__", lambda _, i: given.append(gather(i)) or given[-1])
+    monkeypatch.setattr(
+        CachedDataset, "__getitems__", lambda _, i: given.append(gather(i)) or given[-1]
+    )
     (batch,) = list(DataLoader(data, batch_size=11))
     assert batch["joints"].data_ptr() == given[0].columns["joints"].data_ptr()
 
@@ -169,7 +183,9 @@ def test_a_compressed_cache_serves_what_the_plain_one_does(path, tmp_path, conte
 def test_shuffle_serves_each_sample_once(path):
     data = CachedDataset(path, fields=["label"])
     order = torch.Generator().manual_seed(0)
-    got = torch.cat([b["label"] for b in DataLoader(data, batch_size=3, shuffle=True, generator=order)]).tolist()
+    got = torch.cat(
+        [b["label"] for b in DataLoader(data, batch_size=3, shuffle=True, generator=order)]
+    ).tolist()
     assert sorted(got) == list(range(11))
     assert got != list(range(11))
 
@@ -179,13 +195,20 @@ def test_shuffle_serves_each_sample_once(path):
     [
         lambda d: DataLoader(Subset(d, range(11)), batch_size=4),
         lambda d: DataLoader(ConcatDataset([d]), batch_size=4),
-        lambda d: DataLoader(d, batch_size=4, collate_fn=lambda rows: torch.utils.data.default_collate(list(rows))),
-        lambda d: DataLoader(d, batch_size=4, collate_fn=lambda rows: torch.utils.data.default_collate(rows[:])),
-        lambda d: map(torch.utils.data.default_collate, DataLoader(d, batch_size=4, collate_fn=lambda rows: rows)),
+        lambda d: DataLoader(
+            d, batch_size=4, collate_fn=lambda rows: torch.utils.data.default_collate(list(rows))
+        ),
+        lambda d: DataLoader(
+            d, batch_size=4, collate_fn=lambda rows: torch.utils.data.default_collate(rows[:])
+        ),
+        lambda d: map(
+            torch.utils.data.default_collate,
+            DataLoader(d, batch_size=4, collate_fn=lambda rows: rows),
+        ),
         lambda d: DataLoader(d, batch_sampler=[[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10]]),
         lambda d: DataLoader(d, batch_size=None, sampler=[[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10]]),
     ],
-)  # fmt: skip
+)
 def test_every_way_around_the_fast_path_gives_the_same(path, load):
     data = CachedDataset(path, fields=FIXED)
     for got, expected in zip(load(data), DataLoader(data, batch_size=4), strict=True):
@@ -195,7 +218,9 @@ def test_every_way_around_the_fast_path_gives_the_same(path, load):
 def test_a_transform_sees_plain_dicts_and_its_result_is_collated(path):
     data = CachedDataset(path, fields=["joints", "talk"], transform=double)
     (batch,) = list(DataLoader(data, batch_size=11))
-    np.testing.assert_array_equal(batch["joints"].numpy(), np.stack([s["joints"] * 2 for s in samples()]))
+    np.testing.assert_array_equal(
+        batch["joints"].numpy(), np.stack([s["joints"] * 2 for s in samples()])
+    )
     seen = []
     CachedDataset(path, fields=["joints"], transform=lambda row: seen.append(type(row)) or row)[0]
     assert seen == [dict]
@@ -209,7 +234,9 @@ def test_invalid_samples_are_replaced_by_valid_ones_and_never_served(dirty):
     for epoch in range(40):
         data.set_epoch(epoch)
         labels = data[list(range(11))]["label"].tolist()
-        assert [labels[i] for i in range(11) if i not in BAD] == [i for i in range(11) if i not in BAD]
+        assert [labels[i] for i in range(11) if i not in BAD] == [
+            i for i in range(11) if i not in BAD
+        ]
         assert not set(labels) & set(BAD)
         assert labels == [data.substituted(i) for i in range(11)]
         assert labels == [int(data[i]["label"]) for i in range(11)]
@@ -257,7 +284,9 @@ def test_an_empty_cache_is_an_error_at_construction(tmp_path):
 def test_persistent_workers_see_a_new_epoch(dirty, context):
     data = CachedDataset(dirty, fields=["label"])
     method = multiprocessing.get_context(context)
-    loader = DataLoader(data, batch_size=11, num_workers=1, persistent_workers=True, multiprocessing_context=method)
+    loader = DataLoader(
+        data, batch_size=11, num_workers=1, persistent_workers=True, multiprocessing_context=method
+    )
     for epoch in (0, 3, 7):
         data.set_epoch(epoch)
         (batch,) = list(loader)
@@ -279,7 +308,9 @@ def test_an_index_that_carries_its_epoch_is_of_that_epoch_in_any_worker(dirty, c
     assert data[lists[0][:3] + lists[1][3:]]["label"].tolist() == expected[0][:3] + expected[1][3:]
     loader = DataLoader(data, batch_sampler=lists, num_workers=1, multiprocessing_context=context)
     assert [batch["label"].tolist() for batch in loader] == expected
-    with pytest.raises(IndexError, match="index 11 is out of range: the dataset has 11 items, 0 to 10"):
+    with pytest.raises(
+        IndexError, match="index 11 is out of range: the dataset has 11 items, 0 to 10"
+    ):
         data[int(pack(4, np.array(11)))]
 
 
@@ -289,7 +320,9 @@ def test_an_epoch_that_is_none_is_refused(path):
 
 
 def test_shared_memory_files_are_needed_for_spawned_workers_only(dirty, monkeypatch):
-    monkeypatch.setattr(torch.Tensor, "share_memory_", None)  # as in a container with a full /dev/shm
+    monkeypatch.setattr(
+        torch.Tensor, "share_memory_", None
+    )  # as in a container with a full /dev/shm
     data = CachedDataset(dirty, fields=["label"])
     data.set_epoch(3)
     (batch,) = list(DataLoader(data, batch_size=11))
@@ -354,7 +387,11 @@ LENGTHS = [5, 0, 3, 8, 2, 6]
 def test_windows_serve_the_steps_of_the_enumeration(tmp_path, pad, short):
     written = episodes(LENGTHS)
     make_cache(
-        tmp_path, EPISODES, written, k=2, windows={"length": 3, "stride": 2, "pad": pad, "short": short, "dim": "T"}
+        tmp_path,
+        EPISODES,
+        written,
+        k=2,
+        windows={"length": 3, "stride": 2, "pad": pad, "short": short, "dim": "T"},
     )
     data = CachedDataset(tmp_path)
     expected = []
@@ -406,7 +443,9 @@ def test_windows_false_serves_whole_episodes(tmp_path):
 
 def test_no_window_at_all_is_an_error_that_says_how_long_the_episodes_are(tmp_path):
     make_cache(tmp_path, EPISODES, episodes([50, 30]))
-    with pytest.raises(UsageError, match="none of the 2 valid episodes has 64 steps; the longest has 50"):
+    with pytest.raises(
+        UsageError, match="none of the 2 valid episodes has 64 steps; the longest has 50"
+    ):
         CachedDataset(tmp_path, windows=Windows(64))
 
 
@@ -414,13 +453,24 @@ def test_ragged_and_padded_batches(path):
     data = CachedDataset(path, fields=["points", "label"])
     written = samples()
     for workers in (0, 1):
-        (ragged,) = list(DataLoader(data, batch_size=11, collate_fn=collate_ragged, num_workers=workers))
-        np.testing.assert_array_equal(ragged["points"].numpy(), np.concatenate([s["points"] for s in written]))
-        assert ragged["points_offset"].tolist() == np.cumsum([len(s["points"]) for s in written]).tolist()
-        (padded,) = list(DataLoader(data, batch_size=11, collate_fn=collate_pad, num_workers=workers))
+        (ragged,) = list(
+            DataLoader(data, batch_size=11, collate_fn=collate_ragged, num_workers=workers)
+        )
+        np.testing.assert_array_equal(
+            ragged["points"].numpy(), np.concatenate([s["points"] for s in written])
+        )
+        assert (
+            ragged["points_offset"].tolist()
+            == np.cumsum([len(s["points"]) for s in written]).tolist()
+        )
+        (padded,) = list(
+            DataLoader(data, batch_size=11, collate_fn=collate_pad, num_workers=workers)
+        )
         assert padded["points"].shape == (11, 4, 3)
         for i, sample in enumerate(written):
-            np.testing.assert_array_equal(padded["points"][i][padded["points_mask"][i]].numpy(), sample["points"])
+            np.testing.assert_array_equal(
+                padded["points"][i][padded["points_mask"][i]].numpy(), sample["points"]
+            )
             assert padded["points"][i][~padded["points_mask"][i]].count_nonzero() == 0
         assert ragged["label"].tolist() == padded["label"].tolist() == list(range(11))
 
@@ -429,7 +479,9 @@ def test_ragged_and_padded_batches(path):
 def test_default_collate_of_ragged_fields_says_what_to_use(path, transform):
     data = CachedDataset(path, fields=["points"], transform=transform)
     for workers in (0, 1):
-        with pytest.raises(UsageError, match=r"points has 1 to 4 rows .*collate_ragged.*collate_pad"):
+        with pytest.raises(
+            UsageError, match=r"points has 1 to 4 rows .*collate_ragged.*collate_pad"
+        ):
             list(DataLoader(data, batch_size=11, num_workers=workers))
     (same,) = list(DataLoader(data, batch_sampler=[[1, 5, 9]]))  # equal lengths stack
     assert same["points"].shape == (3, 2, 3)

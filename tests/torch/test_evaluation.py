@@ -36,7 +36,12 @@ def test_the_control_repeats_samples():
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"rank": 4, "world_size": 4}, {"rank": -1, "world_size": 2}, {"rank": 1}, {"rank": 0, "world_size": 0}],
+    [
+        {"rank": 4, "world_size": 4},
+        {"rank": -1, "world_size": 2},
+        {"rank": 1},
+        {"rank": 0, "world_size": 0},
+    ],
 )
 def test_a_rank_that_is_none_is_refused(arguments):
     with pytest.raises(UsageError):
@@ -50,9 +55,14 @@ def evaluate(rank, world, size):
     sampler = EvalSampler(size)
     results = []
     for batch in DataLoader(range(size), batch_size=64, sampler=sampler):
-        results += [{"index": i, "joints": torch.full((i % 5, 3), float(i)), "by": rank} for i in batch.tolist()]
+        results += [
+            {"index": i, "joints": torch.full((i % 5, 3), float(i)), "by": rank}
+            for i in batch.tolist()
+        ]
     every = gather(zip(sampler, results, strict=True), size)
-    right = all(len(r["joints"]) == i % 5 and bool((r["joints"] == i).all()) for i, r in enumerate(every))
+    right = all(
+        len(r["joints"]) == i % 5 and bool((r["joints"] == i).all()) for i, r in enumerate(every)
+    )
     by = [sum(r["by"] == other for r in every) for other in range(world)]
     return {"order": [r["index"] for r in every] == list(range(size)), "values": right, "by": by}
 
@@ -67,7 +77,11 @@ def one_quarter(rank, world, size):
 
 
 def doubled(rank, world, size):
-    return len(gather([(i, rank) for i in DistributedSampler(range(size), world, rank, shuffle=False)], size))
+    return len(
+        gather(
+            [(i, rank) for i in DistributedSampler(range(size), world, rank, shuffle=False)], size
+        )
+    )
 
 
 def outside(rank, world, size):
@@ -83,7 +97,9 @@ def no_length(rank, world, size):
 
 
 def cannot_be_sent(rank, world, size):
-    return len(gather([(i, cannot_be_sent.__code__ if rank == 2 else i) for i in EvalSampler(size)], size))
+    return len(
+        gather([(i, cannot_be_sent.__code__ if rank == 2 else i) for i in EvalSampler(size)], size)
+    )
 
 
 def fails_midway(rank, world, size):
@@ -113,7 +129,9 @@ WRONG = [
 def said(tmp_path_factory):
     """All of it in one run of four processes, which take seconds to start."""
     calls = [("evaluate", size) for size in SHARES] + [(name, size) for name, size, _ in WRONG]
-    found = on_ranks(4, [(f"{HERE}:{name}", size) for name, size in calls], tmp_path_factory.mktemp("ranks"))
+    found = on_ranks(
+        4, [(f"{HERE}:{name}", size) for name, size in calls], tmp_path_factory.mktemp("ranks")
+    )
     return dict(zip(calls, found, strict=True))
 
 

@@ -54,8 +54,14 @@ def plain(value):
 def held(oracle):
     """Return where the bytes of samples lie: file, offset and size of each chunk."""
     files = {file: shard_of(file) for file in sorted(oracle.files)}
-    paths = {file: found[0] for file, found in files.items() if found and found[0].startswith("fields/")}
-    return [(file, *chunk) for file, path in paths.items() for chunk in oracle.index(file, oracle.arrays[path])]
+    paths = {
+        file: found[0] for file, found in files.items() if found and found[0].startswith("fields/")
+    }
+    return [
+        (file, *chunk)
+        for file, path in paths.items()
+        for chunk in oracle.index(file, oracle.arrays[path])
+    ]
 
 
 def data_byte(oracle, share):
@@ -89,12 +95,16 @@ def assert_told(error, oracle, file, at):
 def reader_of(oracle, file, at):
     """Return the field of a byte, the samples that read its chunk, and those that do not."""
     field, _, first, stop = oracle.byte(file, at)
-    made = [i for i in range(oracle.samples) if i != 9]  # in the place of 9, which could not be made, another is served
+    made = [
+        i for i in range(oracle.samples) if i != 9
+    ]  # in the place of 9, which could not be made, another is served
     return field, [i for i in made if first <= i < stop], [i for i in made if not first <= i < stop]
 
 
 flip = given(share=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
-often = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+often = settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @pytest.mark.parametrize("verify", ["touch", "always", "full"])
@@ -145,7 +155,12 @@ def test_it_crosses_from_a_spawned_process(script, oracle):
     with script.flipped(oracle.cache / file, at, bit):
         data = CachedDataset(oracle.cache, fields=[oracle.byte(file, at)[0]])
         how = {"num_workers": 1, "multiprocessing_context": "spawn"}
-        assert_told(told_by(DataLoader(data, batch_size=4, collate_fn=collate_ragged, **how)), oracle, file, at)
+        assert_told(
+            told_by(DataLoader(data, batch_size=4, collate_fn=collate_ragged, **how)),
+            oracle,
+            file,
+            at,
+        )
 
 
 @pytest.mark.parametrize("verify", ["touch", "always"])
@@ -171,7 +186,9 @@ def test_a_flip_that_comes_later_is_told_where_each_read_is_checked(script, orac
 @pytest.mark.parametrize("verify", ["touch", "always", "full"])
 @often
 @given(number=st.integers(0, 10**9), share=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
-def test_no_flip_in_any_file_serves_other_values(script, oracle, intact, verify, number, share, bit):
+def test_no_flip_in_any_file_serves_other_values(
+    script, oracle, intact, verify, number, share, bit
+):
     """Tables, digests, documents and indices too: an error, or the right values."""
     file = sorted(oracle.files)[number % len(oracle.files)]
     flipped = script.flipped(oracle.cache / file, int(share * oracle.files[file]), bit)

@@ -53,7 +53,14 @@ def run(repository, snippets, tmp_path, cache):
         meet |= {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
         envs = [os.environ | {"PYTHONPATH": path} | meet | place for place in places]
         processes = [
-            subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            subprocess.Popen(
+                command,
+                cwd=tmp_path,
+                env=env,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
             for env in envs or [os.environ | {"PYTHONPATH": path}]
         ]
         try:
@@ -78,21 +85,33 @@ def served(folder, rank=0):
     return json.loads((folder / f"{folder.name}-{rank}.json").read_text())
 
 
-# ------------------------------------------------------------------------------------------ Lightning
+# ---------------------------------------------------------------------------------------- Lightning
 
 
 @pytest.mark.slow
 def test_lightning_serves_each_sample_once_on_two_ranks_and_never_shards_twice(run, tmp_path):
     said = run("run_lightning.py", "ranks")
-    assert said.count("Where Lightning put it here: Trainer(use_distributed_sampler=False)") == 2  # on both ranks
+    assert (
+        said.count("Where Lightning put it here: Trainer(use_distributed_sampler=False)") == 2
+    )  # on both ranks
     for kind in ("cached", "workers", "indexed"):
         ranks = [served(tmp_path / kind, rank) for rank in range(2)]
         assert ranks[0] != ranks[1]
         for epoch in range(2):
             rows = [i for rank in ranks for at, _, labels in rank if at == epoch for i in labels]
             assert sorted(rows) == list(range(COUNT)), (kind, epoch)
-        assert len({json.dumps([labels for at, _, labels in ranks[0] if at == epoch]) for epoch in range(2)}) == 2
-    assert served(tmp_path / "cached") == served(tmp_path / "workers") == served(tmp_path / "indexed")
+        assert (
+            len(
+                {
+                    json.dumps([labels for at, _, labels in ranks[0] if at == epoch])
+                    for epoch in range(2)
+                }
+            )
+            == 2
+        )
+    assert (
+        served(tmp_path / "cached") == served(tmp_path / "workers") == served(tmp_path / "indexed")
+    )
     evaluated = [served(tmp_path / "evaluated", rank) for rank in range(2)]
     assert [i for rank in evaluated for labels in rank for i in labels] == list(range(15))
 
@@ -102,7 +121,9 @@ def test_lightning_goes_on_at_the_step_of_a_checkpoint(run, tmp_path):
     run("run_lightning.py", "resume", "3", "8", "11")
     for kind in ("cached", "workers"):
         whole, last = served(tmp_path / kind), served(tmp_path / kind / "ended")
-        assert [[epoch, step] for epoch, step, _ in whole] == [[e, s] for e in range(3) for s in range(8)]
+        assert [[epoch, step] for epoch, step, _ in whole] == [
+            [e, s] for e in range(3) for s in range(8)
+        ]
         assert sorted(i for _, _, labels in last for i in labels) == list(range(COUNT))
         assert {epoch for epoch, _, _ in last} == {3}
         for step in (3, 8, 11):  # within an epoch, between two, within a later one
@@ -115,19 +136,23 @@ def test_lightning_goes_on_at_the_step_of_a_checkpoint(run, tmp_path):
     assert served(tmp_path / "cached") == served(tmp_path / "workers")
 
 
-# ------------------------------------------------------------------------------------------ Accelerate and Trainer
+# --------------------------------------------------------------------------- Accelerate and Trainer
 
 
 def each_once(ranks, epochs=2):
     """Assert that in each epoch of four batches the ranks together get each sample once."""
     for epoch in range(epochs):
         part = slice(4 * epoch, 4 * epoch + 4)
-        assert sorted(i for rank in ranks for batch in rank[part] for i in batch) == list(range(COUNT))
+        assert sorted(i for rank in ranks for batch in rank[part] for i in batch) == list(
+            range(COUNT)
+        )
     assert all(len(rank) == 4 * epochs for rank in ranks)
 
 
 @pytest.mark.slow
-def test_accelerate_serves_each_sample_once_goes_on_at_any_step_and_never_shards_twice(run, tmp_path):
+def test_accelerate_serves_each_sample_once_goes_on_at_any_step_and_never_shards_twice(
+    run, tmp_path
+):
     run("run_accelerate.py", ranks=2)
     ranks = [served(tmp_path, rank) for rank in range(2)]
     each_once([said["whole"] for said in ranks])
@@ -150,7 +175,7 @@ def test_trainer_serves_each_sample_once_with_all_columns_and_goes_on_at_any_ste
             assert rests == [whole[at:] for at in (4, 6)]
 
 
-# ------------------------------------------------------------------------------------------ torchdata
+# ---------------------------------------------------------------------------------------- torchdata
 
 
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
@@ -176,7 +201,9 @@ def test_a_stateful_loader_goes_on_at_every_step(snippets, cache, sampler, worke
     assert sorted(i for labels in whole[:4] for i in labels) == list(range(COUNT))
     assert whole[:4] != whole[4:]
     for done, state in enumerate(states[:-1], 1):
-        assert [batch["label"].tolist() for batch in loader(state)] == whole[done : 4 * (done // 4) + 4]
+        assert [batch["label"].tolist() for batch in loader(state)] == whole[
+            done : 4 * (done // 4) + 4
+        ]
 
 
 def test_single_indices_have_a_state_at_the_end_of_a_batch_only():

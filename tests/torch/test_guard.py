@@ -49,10 +49,14 @@ def rows(count=6, bad=()):
         joints = rng.normal(0, 0.05, (21, 3)).astype(np.float32)
         if i in bad:
             joints[3, 1] = np.nan
-        made.append({
-            "name": f"hand{i}", "joints": torch.from_numpy(joints), "label": i,
-            "points": torch.from_numpy(rng.normal(0, 1, (2 + i, 3))),
-        })  # fmt: skip
+        made.append(
+            {
+                "name": f"hand{i}",
+                "joints": torch.from_numpy(joints),
+                "label": i,
+                "points": torch.from_numpy(rng.normal(0, 1, (2 + i, 3))),
+            }
+        )
     return made
 
 
@@ -81,7 +85,9 @@ def test_a_broken_sample_is_named_by_batch_place_key_and_rule(collate):
     seen = []
     with pytest.raises(BatchError) as error:
         seen += iter(guard(loader, SCHEMA))
-    assert str(error.value).startswith("batch 1 is wrong:\n  rank 0, sample 1 (hand4): DC221 non-finite: joints: ")
+    assert str(error.value).startswith(
+        "batch 1 is wrong:\n  rank 0, sample 1 (hand4): DC221 non-finite: joints: "
+    )
     assert len(seen) == 0 or len(seen) == 1
 
 
@@ -91,16 +97,26 @@ def test_a_broken_sample_is_named_by_batch_place_key_and_rule(collate):
         (lambda b: b.pop("joints"), "DC121"),
         (lambda b: b.update(joints=b["joints"][:, :20]), "DC122"),
         (lambda b: b.update(label=b["label"] + 8), "DC224"),
-        (lambda b: b.update(points=b["points"][:4], points_offset=torch.tensor([2, 3, 4])),
-         "samples 1, 2 (hand1, hand2): DC124"),
-        (lambda b: b.update(label=b["label"][:2]),
-         "fields of a batch have one entry per sample; found name 3, joints 3, label 2"),
-        (lambda b: b.update(points_offset=torch.tensor([2, 5, 8])), "points_offset says where each sample ends"),
+        (
+            lambda b: b.update(points=b["points"][:4], points_offset=torch.tensor([2, 3, 4])),
+            "samples 1, 2 (hand1, hand2): DC124",
+        ),
+        (
+            lambda b: b.update(label=b["label"][:2]),
+            "fields of a batch have one entry per sample; found name 3, joints 3, label 2",
+        ),
+        (
+            lambda b: b.update(points_offset=torch.tensor([2, 5, 8])),
+            "points_offset says where each sample ends",
+        ),
         (lambda b: b.update(name=[object()] * 3), "DC101 name: object"),
         (lambda b: b.clear(), "DC103 the batch has no samples"),
-        (lambda b: b.update({name: value[:0] for name, value in b.items()}), "DC103 the batch has no samples"),
+        (
+            lambda b: b.update({name: value[:0] for name, value in b.items()}),
+            "DC103 the batch has no samples",
+        ),
     ],
-)  # fmt: skip
+)
 def test_each_way_of_being_wrong_has_its_code(change, words):
     batch = next(iter(batches(rows())))
     change(batch)
@@ -113,7 +129,9 @@ def test_what_is_no_batch_is_told():
     for batch in (7, None, "text", object()):
         with pytest.raises(BatchError, match="DC101 a batch is a dict of fields"):
             list(guard([batch], SCHEMA))
-    texts = parse_schema("{datacheck: 1, name: s, samples: {files: '*'}, fields: {text: {dtype: text}}}")
+    texts = parse_schema(
+        "{datacheck: 1, name: s, samples: {files: '*'}, fields: {text: {dtype: text}}}"
+    )
     assert len(list(guard([[{"text": "one"}, {"text": "two"}]], texts))) == 1
     for batch in ({"step": 7}, {"step": 7, "joints": torch.zeros(0, 21, 3)}, [], ()):
         with pytest.raises(BatchError, match="DC103 the batch has no samples"):
@@ -125,7 +143,9 @@ def test_a_loader_that_raises_is_a_broken_batch():
         yield next(iter(batches(rows())))
         raise OSError("disk gone")
 
-    with pytest.raises(BatchError, match="rank 0, batch: DC101 the loader raised OSError: disk gone") as error:
+    with pytest.raises(
+        BatchError, match="rank 0, batch: DC101 the loader raised OSError: disk gone"
+    ) as error:
         list(guard(loader(), SCHEMA))
     assert isinstance(error.value.__cause__, OSError)
 
@@ -162,7 +182,8 @@ def test_a_message_says_what_to_do():
         list(guard([batch], SCHEMA))
     assert str(error.value).splitlines() == [
         "batch 0 is wrong:",
-        "  rank 0, samples 0, 2 (hand0, hand2): DC221 non-finite: joints: 2 samples hold NaN or infinity (2 values); "
+        "  rank 0, samples 0, 2 (hand0, hand2): DC221 non-finite: joints: 2 samples hold NaN or "
+        "infinity (2 values); "
         "the first one in row 3.",
         "    fix: Repair the source, or declare finite: false where NaN means missing.",
     ]
@@ -179,7 +200,12 @@ def pages():
             pieces = harness.pieces_of(said["samples"])
             whole = all(not split and not isinstance(piece, str) for split, piece in pieces)
             if whole and code not in {"DC104"}:  # companion files
-                yield code, harness.schema_of(said.get("schema", {})), [piece for _, piece in pieces], block
+                yield (
+                    code,
+                    harness.schema_of(said.get("schema", {})),
+                    [piece for _, piece in pieces],
+                    block,
+                )
 
 
 def test_a_batch_is_judged_as_a_scan_judges_samples():
@@ -196,7 +222,9 @@ def test_a_batch_is_judged_as_a_scan_judges_samples():
         }
         faults = judge([dict(piece.fields) for piece in pieces])
         messages = [message for *_, message in wanted]
-        assert {(f.code, f.samples, next(m for m in messages if f.words.endswith(m))) for f in faults} == wanted, code
+        assert {
+            (f.code, f.samples, next(m for m in messages if f.words.endswith(m))) for f in faults
+        } == wanted, code
         told |= {f.code for f in faults}
     assert len(told) > 30
 
@@ -206,7 +234,9 @@ def test_what_a_scan_calls_good_is_good_in_batches_of_three():
         if block == "Good::":
             judge = BatchJudge(schema, None, "")
             parts = [pieces[i : i + 3] for i in range(0, min(len(pieces), 30), 3)]
-            assert [judge([dict(piece.fields) for piece in part]) for part in parts] == [[]] * len(parts), code
+            assert [judge([dict(piece.fields) for piece in part]) for part in parts] == [[]] * len(
+                parts
+            ), code
 
 
 def test_clean_episodes_are_clean_in_windows(tmp_path):
@@ -215,10 +245,17 @@ def test_clean_episodes_are_clean_in_windows(tmp_path):
     edge, zero = Windows(4, stride=5, history=2, pad="edge"), Windows(8, stride=5, pad="zero")
     for windows in (Windows(6, stride=5), edge, zero):
         data = CachedDataset(built.path, windows=windows)
-        guarded = guard(DataLoader(data, batch_size=16), "robomimic", fields=list(data.fields), every=2)
+        guarded = guard(
+            DataLoader(data, batch_size=16), "robomimic", fields=list(data.fields), every=2
+        )
         assert len(list(guarded)) == len(guarded) > 1
-    bare = [{name: part for name, part in batch.items() if not name.endswith("_is_pad")} for batch in guarded]
-    with pytest.raises(BatchError, match=r"DC304 bad-rotation: .* quaternions of length 0"):  # control: padding is data
+    bare = [
+        {name: part for name, part in batch.items() if not name.endswith("_is_pad")}
+        for batch in guarded
+    ]
+    with pytest.raises(
+        BatchError, match=r"DC304 bad-rotation: .* quaternions of length 0"
+    ):  # control: padding is data
         list(guard(bare, "robomimic", fields=list(data.fields)))
 
 
@@ -233,7 +270,9 @@ def test_waivers_count_and_stale_ones_are_no_error():
 
 
 def test_a_schema_may_say_what_the_loader_calls_a_field():
-    schema = parse_schema("{datacheck: 1, name: s, samples: {files: '*'}, fields: {x: {at: in/x, range: 0..1}}}")
+    schema = parse_schema(
+        "{datacheck: 1, name: s, samples: {files: '*'}, fields: {x: {at: in/x, range: 0..1}}}"
+    )
     batch = {"in": {"x": torch.tensor([0.5, 2.0])}, "step": 7, "none": None}
     with pytest.raises(BatchError, match=r"sample 1: DC224 out-of-range: x: "):
         list(guard([batch], schema))
@@ -243,7 +282,8 @@ def test_a_schema_may_say_what_the_loader_calls_a_field():
 def test_a_tuple_has_the_names_that_a_scan_gives_it():
     schema = parse_schema(
         "{datacheck: 1, name: s, samples: {files: '*'},"
-        " fields: {x: {at: '0', range: 0..1}, y: {at: 1/label, range: 0..9}, '*': {optional: true}}}"
+        " fields: {x: {at: '0', range: 0..1}, y: {at: 1/label, range: 0..9}, '*': {optional: "
+        "true}}}"
     )
     good = [(torch.zeros(3), {"label": i, "other": "a"}) for i in range(4)]
     assert len(list(guard(DataLoader(good, batch_size=2), schema))) == 2
@@ -252,7 +292,9 @@ def test_a_tuple_has_the_names_that_a_scan_gives_it():
         list(guard(DataLoader(bad, batch_size=2), schema))
     assert "sample 1: DC224 out-of-range: x: " in str(error.value)
     assert "sample 1: DC224 out-of-range: y: " in str(error.value)
-    single = parse_schema("{datacheck: 1, name: s, samples: {files: '*'}, fields: {x: {at: '0', range: 0..1}}}")
+    single = parse_schema(
+        "{datacheck: 1, name: s, samples: {files: '*'}, fields: {x: {at: '0', range: 0..1}}}"
+    )
     with pytest.raises(BatchError, match="sample 1: DC224"):
         list(guard(DataLoader([0.5, 2.0], batch_size=2), single))
 
@@ -277,17 +319,30 @@ def test_a_tuple_of_dicts_is_no_list_of_samples():
     good = [({"image": torch.rand(3)}, {"label": i, "more": "a"}) for i in range(4)]
     assert len(list(guard(DataLoader(good, batch_size=2), parse_schema(PARTS)))) == 2
     bad = [*good[:3], ({"image": torch.rand(3)}, {"label": 99, "more": "a"})]
-    with pytest.raises(BatchError, match=r"batch 1 is wrong:\n  rank 0, sample 1: DC224 out-of-range: y: "):
+    with pytest.raises(
+        BatchError, match=r"batch 1 is wrong:\n  rank 0, sample 1: DC224 out-of-range: y: "
+    ):
         list(guard(DataLoader(bad, batch_size=2), parse_schema(PARTS)))
     with pytest.raises(BatchError, match="DC103 the batch has no samples"):
-        list(guard([[{"image": torch.zeros(0, 3)}, {"label": torch.zeros(0)}]], parse_schema(PARTS), first=0))
+        list(
+            guard(
+                [[{"image": torch.zeros(0, 3)}, {"label": torch.zeros(0)}]],
+                parse_schema(PARTS),
+                first=0,
+            )
+        )
 
 
 def test_each_sample_may_have_a_dict_within_a_tuple():
     good = [(torch.rand(3), {"boxes": torch.rand(i, 4), "in": {"id": i}}) for i in range(4)]
-    assert len(list(guard(DataLoader(good, batch_size=2, collate_fn=zipped), parse_schema(BOXES)))) == 2
+    assert (
+        len(list(guard(DataLoader(good, batch_size=2, collate_fn=zipped), parse_schema(BOXES))))
+        == 2
+    )
     good[3][1]["boxes"] += 9
-    with pytest.raises(BatchError, match=r"batch 1 is wrong:\n  rank 0, sample 1: DC224 out-of-range: y: "):
+    with pytest.raises(
+        BatchError, match=r"batch 1 is wrong:\n  rank 0, sample 1: DC224 out-of-range: y: "
+    ):
         list(guard(DataLoader(good, batch_size=2, collate_fn=zipped), parse_schema(BOXES)))
     del good[0][1]["boxes"]
     with pytest.raises(BatchError, match="rank 0, sample 0: DC121 missing-field: y: "):
@@ -302,7 +357,8 @@ def test_a_tokenizer_that_is_not_there_is_no_reason_to_be_silent(tmp_path, monke
     monkeypatch.chdir(empty)
     said = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
     with pytest.raises(
-        UsageError, match=r"schema minimind_sft: tokenizer: model: no tokenizer there; .*placed\(\(\), "
+        UsageError,
+        match=r"schema minimind_sft: tokenizer: model: no tokenizer there; .*placed\(\(\), ",
     ):
         guard([], "minimind_sft")
     schema = load_schema("minimind_sft").placed((), tmp_path / "data")
@@ -344,7 +400,9 @@ def test_a_guard_is_asked_what_its_loader_is_asked(tmp_path):
     assert guarded.state_dict() == cached.state_dict()
     assert guarded.state_dict()["consumed"] == 2
     del passing
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("datacheck-loader")]
+    assert not [
+        thread for thread in threading.enumerate() if thread.name.startswith("datacheck-loader")
+    ]
     loader = batches(rows())
     assert guard(loader, SCHEMA).dataset is loader.dataset
     with pytest.raises(AttributeError):
@@ -356,18 +414,23 @@ def test_a_guard_is_asked_what_its_loader_is_asked(tmp_path):
 
 def test_a_cached_dataset_is_judged_in_every_mode(tmp_path):
     specs = {
-        "joints": ArraySpec("float32", (21, 3)), "points": ArraySpec("float32", (3,), "P"),
-        "pose": ArraySpec("float32", (7,), "T"), "name": ArraySpec("uint8", (), layout.text_dim("name"), "text"),
+        "joints": ArraySpec("float32", (21, 3)),
+        "points": ArraySpec("float32", (3,), "P"),
+        "pose": ArraySpec("float32", (7,), "T"),
+        "name": ArraySpec("uint8", (), layout.text_dim("name"), "text"),
         "label": ArraySpec("int64", (), optional=True),
-    }  # fmt: skip
+    }
     rng = np.random.default_rng(1)
     made = [
         {
-            "joints": rng.normal(0, 0.05, (21, 3)).astype(np.float32), "name": f"ep{i}",
-            "points": rng.random((3 + i, 3), np.float32), "pose": 1 + rng.random((3 + 2 * i, 7), np.float32),
-        } | ({"label": np.int64(i)} if i % 2 else {})
+            "joints": rng.normal(0, 0.05, (21, 3)).astype(np.float32),
+            "name": f"ep{i}",
+            "points": rng.random((3 + i, 3), np.float32),
+            "pose": 1 + rng.random((3 + 2 * i, 7), np.float32),
+        }
+        | ({"label": np.int64(i)} if i % 2 else {})
         for i in range(4)
-    ]  # fmt: skip
+    ]
     path = make_cache(tmp_path, specs, made, k=2)
     fields = SCHEMA.as_dict()["fields"] | {"pose": {"shape": ["T", 7], "range": "1..2"}}
     fields["label"]["optional"] = True

@@ -49,14 +49,18 @@ def leaves(rank, world):
 
 def uneven(rank, world):
     """Pass through shares of 2, 3, 2 and 3 samples."""
-    return sum(1 for _ in guard(DataLoader(rows(10), 1, sampler=EvalSampler(10)), SCHEMA, fields=FIXED))
+    return sum(
+        1 for _ in guard(DataLoader(rows(10), 1, sampler=EvalSampler(10)), SCHEMA, fields=FIXED)
+    )
 
 
 def worker(rank, world):
     return sum(
         1
         for _ in guard(
-            DataLoader(Raises(rank, OSError("disk gone")), batch_size=2, num_workers=1), SCHEMA, fields=FIXED
+            DataLoader(Raises(rank, OSError("disk gone")), batch_size=2, num_workers=1),
+            SCHEMA,
+            fields=FIXED,
         )
     )
 
@@ -84,7 +88,9 @@ def time_limit(rank, world):
 def of_two(rank, world):
     """Ranks 2 and 3 are a group of which 3 is wrong; 0 and 1 iterate too, though they are not in it, and 1 is wrong."""
     group = distributed.new_group([2, 3], backend="gloo")
-    return sum(1 for _ in guard([{}] if rank % 2 else [next(iter(batches(rows(3))))], SCHEMA, group=group))
+    return sum(
+        1 for _ in guard([{}] if rank % 2 else [next(iter(batches(rows(3))))], SCHEMA, group=group)
+    )
 
 
 def train(rank, world, fault):
@@ -100,7 +106,11 @@ def train(rank, world, fault):
             elif fault == "ends":
                 return
             else:
-                yield {"empty": {}, "no batch": None, "nan": batch | {"joints": batch["joints"] * torch.nan}}[fault]
+                yield {
+                    "empty": {},
+                    "no batch": None,
+                    "nan": batch | {"joints": batch["joints"] * torch.nan},
+                }[fault]
         if rank == 1 and fault == "goes on":
             yield made[0]
 
@@ -115,25 +125,54 @@ def train(rank, world, fault):
 FAULTS = {
     ("train", "empty"): (3, "rank 2, batch: DC103 the batch has no samples"),
     ("train", "raises"): (3, "rank 2, batch: DC101 the loader raised ValueError: no instance"),
-    ("train", "ends"): (3, "rank 2, batch: DC905 its loader has ended, that of rank 0 has not\n    fix: Give"),
+    ("train", "ends"): (
+        3,
+        "rank 2, batch: DC905 its loader has ended, that of rank 0 has not\n    fix: Give",
+    ),
     ("train", "goes on"): (6, "rank 0, batch: DC905 its loader has ended, that of rank 1 has not"),
-    ("train", "no batch"): (3, "rank 2, batch: DC101 a batch is a dict of fields, a tuple of them, or a list of dicts; "
-                               "found NoneType"),
-    ("train", "nan"): (3, "rank 2, samples 0, 1, 2 (hand0, hand1, hand2): DC221 non-finite: joints: "),
+    ("train", "no batch"): (
+        3,
+        "rank 2, batch: DC101 a batch is a dict of fields, a tuple of them, or a list of dicts; "
+        "found NoneType",
+    ),
+    ("train", "nan"): (
+        3,
+        "rank 2, samples 0, 1, 2 (hand0, hand1, hand2): DC221 non-finite: joints: ",
+    ),
     ("uneven",): (2, "rank 0, batch: DC905 its loader has ended, that of rank 1 has not"),
-    ("worker",): (3, "rank 1, batch: DC101 the loader raised OSError: Caught OSError in DataLoader worker process 0. "
-                     "OSError: disk gone\n"),
-    ("over_budget",): (3, "rank 1, batch: DC101 the loader raised BudgetExceededError: 1 of 8 samples failed in "
-                          "epoch 0; allowed are 0 of them. no instance (1): 7\n"),
-    ("judge_fails",): (0, "rank 3, batch: DC101 the batch could not be judged: ZeroDivisionError: division by zero"),
-}  # fmt: skip
+    ("worker",): (
+        3,
+        "rank 1, batch: DC101 the loader raised OSError: Caught OSError in DataLoader worker "
+        "process 0. "
+        "OSError: disk gone\n",
+    ),
+    ("over_budget",): (
+        3,
+        "rank 1, batch: DC101 the loader raised BudgetExceededError: 1 of 8 samples failed in "
+        "epoch 0; allowed are 0 of them. no instance (1): 7\n",
+    ),
+    ("judge_fails",): (
+        0,
+        "rank 3, batch: DC101 the batch could not be judged: ZeroDivisionError: division by zero",
+    ),
+}
 
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
     """All of it in one run of four processes, which take seconds to start."""
-    calls = [("train", ""), *FAULTS, ("unguarded",), ("leaves",), ("time_limit",), ("of_two",), ("train", "")]
-    found = on_ranks(4, [(f"{HERE}:{name}", *args) for name, *args in calls], tmp_path_factory.mktemp("ranks"))
+    calls = [
+        ("train", ""),
+        *FAULTS,
+        ("unguarded",),
+        ("leaves",),
+        ("time_limit",),
+        ("of_two",),
+        ("train", ""),
+    ]
+    found = on_ranks(
+        4, [(f"{HERE}:{name}", *args) for name, *args in calls], tmp_path_factory.mktemp("ranks")
+    )
     return dict(zip([*calls[:-1], "afterwards"], found, strict=True))
 
 
@@ -154,7 +193,9 @@ def test_a_rank_that_does_not_answer_is_told(said):
     assert said["leaves",][2] == 1
     for rank in (0, 1, 3):
         assert said["leaves",][rank]["error"] == "BatchError"
-        assert said["leaves",][rank]["message"].startswith("batch 1: another rank has ended or does not answer; ")
+        assert said["leaves",][rank]["message"].startswith(
+            "batch 1: another rank has ended or does not answer; "
+        )
 
 
 def test_the_ranks_wait_as_long_as_their_process_group_does(said):

@@ -18,7 +18,9 @@ def resident(path):
     lines, found = Path("/proc/self/smaps").read_text().splitlines(), 0
     for at, line in enumerate(lines):
         if line.endswith(str(path)):
-            found += next(int(more.split()[1]) << 10 for more in lines[at:] if more.startswith("Rss:"))
+            found += next(
+                int(more.split()[1]) << 10 for more in lines[at:] if more.startswith("Rss:")
+            )
     return found
 
 
@@ -42,7 +44,9 @@ def test_workers_hold_no_more_from_epoch_to_epoch_and_a_leak_is_told(script, tmp
     (tmp_path / "data").mkdir()
     cache = script["clouds"](tmp_path, 2000)
     grown, before, after = script["epochs"](cache, 10, "fork")
-    assert grown < 1e6  # what a worker takes once to get warm, up to 3 MB, is shared out over the epochs
+    assert (
+        grown < 1e6
+    )  # what a worker takes once to get warm, up to 3 MB, is shared out over the epochs
     assert before == after
     kept, before, after = script["epochs"](cache, 5, "fork", script["leaking"])
     assert kept > 2e6  # a clone of 2,000 clouds of 3 KB, by two workers

@@ -19,12 +19,23 @@ from torch.utils.data import DataLoader
 from datacheck.cache.codec import Codec
 from datacheck.errors import CorruptionError, UsageError
 from datacheck.model.sample import ArraySpec
-from datacheck.torch import CachedDataset, CachedLoader, Sampler, collate_pad, collate_ragged, prefetch
+from datacheck.torch import (
+    CachedDataset,
+    CachedLoader,
+    Sampler,
+    collate_pad,
+    collate_ragged,
+    prefetch,
+)
 from datacheck.torch import prefetch as module
 from datacheck.torch.prefetch import Buffers
 from tests.cache.make import make_cache
 
-SPECS = {"cloud": ArraySpec("float32", (16384,)), "points": ArraySpec("float32", (3,), "P"), "id": ArraySpec("int64")}
+SPECS = {
+    "cloud": ArraySpec("float32", (16384,)),
+    "points": ArraySpec("float32", (3,), "P"),
+    "id": ArraySpec("int64"),
+}
 COUNT = 37
 BATCHES = [list(range(first, min(first + 8, COUNT)))[::-1] for first in range(0, COUNT, 8)]
 gpu = pytest.mark.gpu
@@ -35,7 +46,11 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA d
 def folder(tmp_path_factory):
     rng = np.random.default_rng(5)
     samples = [
-        {"cloud": np.full(16384, i, np.float32), "points": rng.random((i % 5, 3), np.float32), "id": np.int64(i)}
+        {
+            "cloud": np.full(16384, i, np.float32),
+            "points": rng.random((i % 5, 3), np.float32),
+            "id": np.int64(i),
+        }
         for i in range(COUNT)
     ]
     return make_cache(tmp_path_factory.mktemp("loader"), SPECS, samples)
@@ -49,7 +64,9 @@ def pace(request, monkeypatch):
 
 
 def threads():
-    return [thread for thread in threading.enumerate() if thread.name.startswith("datacheck-loader")]
+    return [
+        thread for thread in threading.enumerate() if thread.name.startswith("datacheck-loader")
+    ]
 
 
 def same(left, right):
@@ -63,7 +80,9 @@ def same(left, right):
 def test_batches_are_those_of_a_data_loader_in_order_twice(folder, workers, verify):
     data = CachedDataset(folder, verify=verify)
     expected = list(DataLoader(data, batch_sampler=BATCHES, collate_fn=collate_ragged))
-    loader = CachedLoader(data, batch_sampler=BATCHES, collate_fn=collate_ragged, threads=workers, ahead=3)
+    loader = CachedLoader(
+        data, batch_sampler=BATCHES, collate_fn=collate_ragged, threads=workers, ahead=3
+    )
     assert len(loader) == len(BATCHES)
     for _ in range(2):
         found = list(loader)  # all are held at once: none may be overwritten
@@ -98,7 +117,12 @@ def had(loader, asked):
 @pytest.mark.parametrize("ahead", [None, 1, 3, 40])
 def test_of_quick_batches_a_thread_is_given_several_where_ahead_does_not_say_how_many(pace, ahead):
     sampler = Sampler(Numbers(), 1, shuffle=False)
-    most = max(had(CachedLoader(Numbers(), batch_sampler=sampler, ahead=ahead), lambda: sampler.begun.batches))
+    most = max(
+        had(
+            CachedLoader(Numbers(), batch_sampler=sampler, ahead=ahead),
+            lambda: sampler.begun.batches,
+        )
+    )
     if pace == "slow" or ahead is not None:
         assert most == (ahead or 2)
     else:  # 16 are made while the loop has as many
@@ -271,7 +295,12 @@ def test_a_pass_that_one_of_its_threads_closes_ends():
 
 
 def test_a_thread_that_closes_its_pass_waits_for_none_that_wants_its_lock():
-    lock, yielded, closing, closed = threading.Lock(), threading.Event(), threading.Event(), threading.Event()
+    lock, yielded, closing, closed = (
+        threading.Lock(),
+        threading.Event(),
+        threading.Event(),
+        threading.Event(),
+    )
 
     class Data:
         def __getitem__(self, index):
@@ -315,7 +344,9 @@ for _ in range(5):
         heard += 1
 print("heard", heard)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120
+    )
     assert (done.stdout, done.stderr) == ("heard 5\n", "")
 
 
@@ -347,7 +378,9 @@ def test_no_interrupt_is_lost_where_a_pass_is_dropped(dropped):
     def notes(frame, event, _):
         if event == "call" and "weakref" in frame.f_code.co_filename:
             of = frame.f_locals.get("selfref", lambda: None)()
-            called.extend([frame.f_code.co_name] * (of is not threading._dangling))  # Python's own, of every thread
+            called.extend(
+                [frame.f_code.co_name] * (of is not threading._dangling)
+            )  # Python's own, of every thread
 
     loader = CachedLoader(Numbers(), batch_sampler=[[i] for i in range(20)], threads=2)
     passing = iter(loader)
@@ -369,7 +402,9 @@ from datacheck.torch import CachedLoader
 passing = iter(CachedLoader(range(100), batch_sampler=[[i] for i in range(100)]))
 print(next(passing).item())
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120
+    )
     assert (done.stdout, done.stderr, done.returncode) == ("0\n", "", 0)
 
 
@@ -397,9 +432,13 @@ next(passing)
 threading.Thread(target=beside, daemon=True).start()  # may wait, and says nothing
 began.wait()
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
+    )
     assert (done.stderr, done.returncode) == ("", 0)
-    assert done.stdout.startswith("UsageError the threads of this pass ended with the interpreter, or are in another")
+    assert done.stdout.startswith(
+        "UsageError the threads of this pass ended with the interpreter, or are in another"
+    )
 
 
 def test_a_fork_goes_on_with_no_pass_of_its_parent_and_begins_its_own():
@@ -419,7 +458,9 @@ if not os.fork():
 os.wait()
 print(len(list(passing)))
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
+    )
     assert (done.stdout, done.returncode) == ("UsageError 0 50\n49\n", 0)
 
 
@@ -450,7 +491,9 @@ def test_a_state_after_the_running_epoch_was_set_again_is_of_this_pass(folder):
     for number, batch in enumerate(loader):
         if number == 4:
             loader.set_epoch(0)
-            seen.append(loader.state_dict()["consumed"])  # nothing came since: the next pass begins the epoch anew
+            seen.append(
+                loader.state_dict()["consumed"]
+            )  # nothing came since: the next pass begins the epoch anew
         seen += batch["id"].tolist() if number > 4 else []
         consumed.append(loader.state_dict()["consumed"])
         if number == 20:
@@ -515,7 +558,9 @@ def test_offsets_and_masks_lie_in_main_memory_whatever_the_default_device(folder
 
 
 def test_memory_of_a_batch_is_used_again_only_when_nothing_refers_to_it(folder, pace):
-    loader = CachedLoader(CachedDataset(folder, fields=["cloud"]), batch_sampler=[[i % COUNT] * 8 for i in range(200)])
+    loader = CachedLoader(
+        CachedDataset(folder, fields=["cloud"]), batch_sampler=[[i % COUNT] * 8 for i in range(200)]
+    )
     views, places = [], set()
     for i, batch in enumerate(loader):
         assert np.unique(batch["cloud"].numpy()).tolist() == [i % COUNT]
@@ -610,7 +655,10 @@ class Slow:
 
 
 def test_an_error_comes_in_its_place_after_the_batches_before_it():
-    loader, found = CachedLoader(Slow(), batch_sampler=[[i] for i in range(30)], threads=4, ahead=8), []
+    loader, found = (
+        CachedLoader(Slow(), batch_sampler=[[i] for i in range(30)], threads=4, ahead=8),
+        [],
+    )
     with pytest.raises(KeyError, match="item 9"):
         found.extend(batch["at"].item() for batch in loader)
     assert found == list(range(9))
@@ -619,7 +667,9 @@ def test_an_error_comes_in_its_place_after_the_batches_before_it():
 
 
 def test_damage_is_raised(tmp_path):
-    folder = make_cache(tmp_path, {"cloud": SPECS["cloud"]}, [{"cloud": np.zeros(16384, np.float32)}] * 8)
+    folder = make_cache(
+        tmp_path, {"cloud": SPECS["cloud"]}, [{"cloud": np.zeros(16384, np.float32)}] * 8
+    )
     file = folder / "fields/cloud/c.1.0"
     raw = bytearray(file.read_bytes())
     raw[100] ^= 1
@@ -647,10 +697,15 @@ def test_no_thread_imports_a_module(tmp_path, codec):
         "def transform(row, rng):\n"
         "    return {'id': row['id'], 'drawn': rng.random()}\n"
         "loader = CachedLoader(CachedDataset(sys.argv[1], transform=transform), 4, threads=1)\n"
-        "before = set(sys.modules); assert len(list(loader)) == 5; print(sorted(set(sys.modules) - before))"
+        "before = set(sys.modules); assert len(list(loader)) == 5; print(sorted(set(sys.modules) - "
+        "before))"
     )
-    folder = make_cache(tmp_path, {"id": SPECS["id"]}, [{"id": np.int64(i)} for i in range(20)], codec=codec)
-    done = subprocess.run([sys.executable, "-c", program, folder], capture_output=True, text=True, check=False)
+    folder = make_cache(
+        tmp_path, {"id": SPECS["id"]}, [{"id": np.int64(i)} for i in range(20)], codec=codec
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, folder], capture_output=True, text=True, check=False
+    )
     assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
 
 
@@ -746,7 +801,9 @@ def test_an_epoch_that_is_set_behind_iter_is_that_of_the_pass(folder, kind):
     loader = CachedLoader(data, batch_sampler=kind(data, 4, seed=1))
     passing = iter(loader)
     loader.set_epoch(3)
-    assert [batch["id"].tolist() for batch in passing] == [[i % (1 << 40) for i in asked] for asked in expected]
+    assert [batch["id"].tolist() for batch in passing] == [
+        [i % (1 << 40) for i in asked] for asked in expected
+    ]
 
 
 @pytest.mark.parametrize("kind", [Sampler, Renamed, Yielding])
@@ -804,7 +861,9 @@ def test_a_pass_that_waits_may_be_closed_from_elsewhere(by):
         closing.join()
     else:
         before = signal.signal(signal.SIGUSR1, close)
-        starting = threading.Thread(target=lambda: made.wait(60) and os.kill(os.getpid(), signal.SIGUSR1))
+        starting = threading.Thread(
+            target=lambda: made.wait(60) and os.kill(os.getpid(), signal.SIGUSR1)
+        )
         starting.start()
         found.extend(loader)
         starting.join()
@@ -876,7 +935,9 @@ def test_requests_that_are_wrong_are_refused(folder):
 def test_the_device_of_a_machine_without_another_is_main_memory(folder):
     data = CachedDataset(folder)
     expected = list(DataLoader(data, batch_sampler=BATCHES, collate_fn=collate_ragged))
-    loader = CachedLoader(data, batch_sampler=BATCHES, collate_fn=collate_ragged, device=torch.device("cpu"))
+    loader = CachedLoader(
+        data, batch_sampler=BATCHES, collate_fn=collate_ragged, device=torch.device("cpu")
+    )
     for left, right in zip(loader, expected, strict=True):
         same(left, right)
 
@@ -904,7 +965,9 @@ def test_copies_overlap_with_work_on_the_device(folder):
         for _ in loader:
             busy @ busy
         torch.cuda.synchronize()
-    found = [event for event in profiler.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+    found = [
+        event for event in profiler.events() if event.device_type == torch.autograd.DeviceType.CUDA
+    ]
     copies = [event.time_range for event in found if "HtoD" in event.name]
     kernels = [event.time_range for event in found if "gemm" in event.name.lower()]
     assert all("Pinned" in event.name for event in found if "HtoD" in event.name)

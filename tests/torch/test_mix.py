@@ -44,16 +44,25 @@ def test_without_weights_each_item_comes_once(lengths, seed, epoch):
         ((7, 9), [0.7, 0.3], "first_exhausted", (7, 3)),  # in binary, 7 / 0.7 is not 10
         ((10, 100), [1, 1], "first_exhausted", (10, 10)),
         ((10, 100), [1, 1], "all_exhausted", (100, 100)),
-        ((5, 5, 5), [1, 2, 2], "first_exhausted", (2, 5, 5)),  # 12.5 items, of which 2.4 are the first one's
+        (
+            (5, 5, 5),
+            [1, 2, 2],
+            "first_exhausted",
+            (2, 5, 5),
+        ),  # 12.5 items, of which 2.4 are the first one's
         ((3, 4), [3, 1], "all_exhausted", (12, 4)),
     ],
 )
 def test_an_epoch_has_the_shares(lengths, weights, stop, counts):
     served = epoch_of(Mix(letters(*lengths), weights=weights, stop=stop, seed=1), 5)
-    assert tuple(sum(text[0] == name for text in served) for name in "abc"[: len(lengths)]) == counts
+    assert (
+        tuple(sum(text[0] == name for text in served) for name in "abc"[: len(lengths)]) == counts
+    )
     for name, length, count in zip("abc", lengths, counts, strict=False):
         times = [served.count(f"{name}{i}") for i in range(length)]
-        assert {count // length, -(-count // length)} >= set(times)  # none once more before all came
+        assert {count // length, -(-count // length)} >= set(
+            times
+        )  # none once more before all came
 
 
 def test_shares_hold_in_every_stretch_of_an_epoch_and_other_epochs_have_other_items():
@@ -83,11 +92,17 @@ def caches(tmp_path_factory):
     return folders
 
 
-@pytest.mark.parametrize(("workers", "context"), [(0, None), (2, "fork"), (1, "spawn"), (1, "forkserver")])
+@pytest.mark.parametrize(
+    ("workers", "context"), [(0, None), (2, "fork"), (1, "spawn"), (1, "forkserver")]
+)
 def test_caches_mix_with_their_substitutes_in_any_worker(caches, workers, context):
     data, alone = ([CachedDataset(path) for path in caches] for _ in range(2))
     mix = Mix(data, weights=[1, 2], seed=4)
-    how = {"num_workers": workers, "persistent_workers": workers > 0, "multiprocessing_context": context}
+    how = {
+        "num_workers": workers,
+        "persistent_workers": workers > 0,
+        "multiprocessing_context": context,
+    }
     loader = DataLoader(mix, batch_sampler=Sampler(mix, 6, seed=4), **how)
     for epoch in range(2):
         served = [label for batch in loader for label in batch["label"].tolist()]
@@ -139,7 +154,10 @@ def test_a_state_belongs_to_one_mix(caches):
         ({"weights": [1, float("nan")]}, "weights 1.0, nan"),
         ({"weights": [1, float("inf")]}, "weights 1.0, inf"),
         ({"weights": ["much", "little"]}, "weights much, little"),
-        ({"weights": [1e-30, 1], "stop": "all_exhausted"}, "items of an epoch=.* is no whole number"),
+        (
+            {"weights": [1e-30, 1], "stop": "all_exhausted"},
+            "items of an epoch=.* is no whole number",
+        ),
         ({"stop": "never"}, "stop='never' is not one of first_exhausted, all_exhausted"),
         ({"seed": -1}, "seed=-1"),
     ],
@@ -158,12 +176,16 @@ def test_an_index_beyond_the_end_is_an_index_error():
 
 def test_datasets_of_different_fields_are_refused_by_name():
     mix = Mix([[{"x": 1, "y": 2}] * 3, [{"x": 1}] * 3])
-    with pytest.raises(UsageError, match="datasets 0 and 1 of a mix have different fields: only one has y"):
+    with pytest.raises(
+        UsageError, match="datasets 0 and 1 of a mix have different fields: only one has y"
+    ):
         mix.__getitems__(range(6))
 
 
 @pytest.mark.parametrize(
-    "how", [{}, {"copy": False}, {"transform": dict}, {"fields": ["say", "points", "cloud"]}], ids=str
+    "how",
+    [{}, {"copy": False}, {"transform": dict}, {"fields": ["say", "points", "cloud"]}],
+    ids=str,
 )
 @pytest.mark.parametrize("collate", [collate_ragged, collate_pad])
 def test_a_batch_of_several_caches_is_that_of_its_samples(tmp_path, how, collate):
@@ -191,7 +213,10 @@ def test_a_batch_of_several_caches_is_that_of_its_samples(tmp_path, how, collate
     asked = [19, 3, 3, 0, 11, -5, 8]
     _, of, items = mix.locate(asked)
     assert len(set(of.tolist())) == 2
-    rows = [data[number].__getitems__([item])[0] for number, item in zip(of.tolist(), items.tolist(), strict=True)]
+    rows = [
+        data[number].__getitems__([item])[0]
+        for number, item in zip(of.tolist(), items.tolist(), strict=True)
+    ]
     found, expected = collate(mix.__getitems__(asked)), collate(rows)
     assert found.keys() == expected.keys()
     assert isinstance(mix.__getitems__(asked), Batch) == (not {"copy", "transform"} & set(how))
@@ -233,10 +258,16 @@ def of_form(root, name, **how):
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ("three", "two"), ("three", "rows"), ("rows", "wide"), ("three", "text"), ("text", "three"), ("rows", "json"),
-        ("json", "rows"), ("signed", "unsigned"),
+        ("three", "two"),
+        ("three", "rows"),
+        ("rows", "wide"),
+        ("three", "text"),
+        ("text", "three"),
+        ("rows", "json"),
+        ("json", "rows"),
+        ("signed", "unsigned"),
     ],
-)  # fmt: skip
+)
 def test_caches_whose_values_cannot_be_joined_are_refused_by_field(tmp_path, one, other, collate):
     """It was an error of PyTorch, or a list of texts and arrays where a text came first."""
     mix = Mix([of_form(tmp_path, name) for name in (one, other)])

@@ -16,7 +16,11 @@ from datacheck.torch.order import MAX_EPOCH, MAX_ITEMS, Order, pack, unpack
 FROZEN = [0, 9, 7, 1, 5, 2, 6, 8, 4, 3]  # a change of the order is a change of the state's version
 
 
-@given(st.integers(0, MAX_EPOCH), st.lists(st.integers(0, MAX_ITEMS - 1), max_size=5), st.integers(-(2**30), 2**40 - 1))
+@given(
+    st.integers(0, MAX_EPOCH),
+    st.lists(st.integers(0, MAX_ITEMS - 1), max_size=5),
+    st.integers(-(2**30), 2**40 - 1),
+)
 def test_epoch_and_item_come_back_from_one_number(epoch, items, plain):
     packed = pack(epoch, np.array(items, dtype=np.int64))
     assert packed.tolist() == [(epoch + 1) * 2**40 + item for item in items]
@@ -31,7 +35,7 @@ def test_an_epoch_that_is_none_is_refused_in_words(epoch):
         pack(epoch, np.arange(3))
 
 
-# ------------------------------------------------------------------------------------------ the bijection
+# ------------------------------------------------------------------------------------ the bijection
 
 
 @given(st.integers(1, 3000), st.integers(0, 2**63 - 1), st.integers(0, MAX_EPOCH))
@@ -115,7 +119,9 @@ def test_all_permutations_of_a_few_items_are_equally_frequent(n):
     assert not too_far(np.array(counts))
 
 
-@pytest.mark.parametrize(("n", "block"), [(6, None), (8, None), (9, None), (16, None), (17, None), (33, None), (20, 3)])
+@pytest.mark.parametrize(
+    ("n", "block"), [(6, None), (8, None), (9, None), (16, None), (17, None), (33, None), (20, 3)]
+)
 def test_items_and_pairs_of_items_are_uniform_over_positions(n, block):
     order, whole, epochs = Order(n, 5, blocks=block, pool=2), np.arange(n), 2500
     at, pair = np.zeros((n, n)), np.zeros((n, n))
@@ -145,7 +151,7 @@ def test_thousands_of_items_are_uniform_over_positions_and_pairs(n):
         assert not too_far(counts)
 
 
-# ------------------------------------------------------------------------------------------ blocks, weights
+# ---------------------------------------------------------------------------------- blocks, weights
 
 
 def test_a_stretch_of_positions_touches_the_blocks_of_two_pools_only():
@@ -155,7 +161,9 @@ def test_a_stretch_of_positions_touches_the_blocks_of_two_pools_only():
 
     assert 4 < most_blocks(Order(1030, 2, blocks=10, pool=4)) <= 8
     assert most_blocks(Order(1030, 2)) > 20
-    first, second = (Order(1030, 2, blocks=10, pool=4).items(epoch, np.arange(1030)).tolist() for epoch in (6, 7))
+    first, second = (
+        Order(1030, 2, blocks=10, pool=4).items(epoch, np.arange(1030)).tolist() for epoch in (6, 7)
+    )
     assert first != second
 
 
@@ -171,7 +179,9 @@ def test_a_pool_of_all_blocks_shuffles_everything():
 
 def test_how_often_neighbours_share_a_block_is_what_the_docs_say():
     n, block, pool = 8000, 20, 8
-    items = np.concatenate([Order(n, 0, blocks=block, pool=pool).items(e, np.arange(n)) // block for e in range(5)])
+    items = np.concatenate(
+        [Order(n, 0, blocks=block, pool=pool).items(e, np.arange(n)) // block for e in range(5)]
+    )
     same = (items[:-1] == items[1:]).mean()
     expected = (block - 1) / (block * pool - 1)  # within a pool; in a full shuffle 19 in 7,999
     assert abs(same - expected) < 5 * (expected / len(items)) ** 0.5 + 1 / (block * pool)
@@ -225,10 +235,17 @@ def test_bad_parameters_are_refused_in_words(wrong, said):
 
 def test_equal_orders_have_equal_digests_and_others_have_not():
     orders = [
-        Order(9, 0), Order(8, 0), Order(9, 1), Order(9, 0, shuffle=False), Order(9, 0, blocks=3),
-        Order(9, 0, blocks=3, pool=2), Order(9, 0, blocks=4), Order(9, 0, weights=np.ones(9)),
-        Order(9, 0, weights=np.arange(9)), Order(9, 0, weights=np.ones(9), samples=4),
-    ]  # fmt: skip
+        Order(9, 0),
+        Order(8, 0),
+        Order(9, 1),
+        Order(9, 0, shuffle=False),
+        Order(9, 0, blocks=3),
+        Order(9, 0, blocks=3, pool=2),
+        Order(9, 0, blocks=4),
+        Order(9, 0, weights=np.ones(9)),
+        Order(9, 0, weights=np.arange(9)),
+        Order(9, 0, weights=np.ones(9), samples=4),
+    ]
     assert len({order.digest for order in orders}) == len(orders)
     assert Order(9, 0, weights=np.full(9, 2.0)).digest == orders[7].digest
     assert Order(9, 0, blocks=np.array([0, 3, 6])).digest == orders[4].digest

@@ -17,7 +17,11 @@ from datacheck.model.sample import ArraySpec
 from datacheck.torch import CachedDataset, CachedLoader, Windows, collate_ragged, prefetch
 from tests.cache.make import make_cache
 
-SPECS = {"cloud": ArraySpec("float32", (500,)), "few": ArraySpec("int64", ()), "rows": ArraySpec("uint8", (7,), "T")}
+SPECS = {
+    "cloud": ArraySpec("float32", (500,)),
+    "few": ArraySpec("int64", ()),
+    "rows": ArraySpec("uint8", (7,), "T"),
+}
 LENGTHS = [40, 0, 3, 17, 64, 1, 25, 90, 8]
 ORDER = [7, 0, 1, 4, 4, 2, 8, 3, 6, 5, 0]
 
@@ -67,9 +71,15 @@ def test_samples_copied_in_parts_are_those_of_the_files(path, used, io, verify):
         batch = collate_ragged(data.__getitems__(ORDER))
         for name in ("cloud", "few"):
             np.testing.assert_array_equal(batch[name], [samples()[i][name] for i in ORDER])
-        np.testing.assert_array_equal(batch["rows"], np.concatenate([samples()[i]["rows"] for i in ORDER]))
+        np.testing.assert_array_equal(
+            batch["rows"], np.concatenate([samples()[i]["rows"] for i in ORDER])
+        )
         assert batch["rows_offset"].tolist() == np.cumsum([LENGTHS[i] for i in ORDER]).tolist()
-    assert [span[:2] for span in sorted(used[:3], key=lambda span: span[0])] == [(0, 3), (3, 7), (7, 11)]
+    assert [span[:2] for span in sorted(used[:3], key=lambda span: span[0])] == [
+        (0, 3),
+        (3, 7),
+        (7, 11),
+    ]
     assert threading.main_thread() in {thread for *_, thread in used}
     assert set(threading.enumerate()) == before
 
@@ -77,10 +87,14 @@ def test_samples_copied_in_parts_are_those_of_the_files(path, used, io, verify):
 def test_windows_copied_in_parts_are_those_of_the_files(path, used):
     data = CachedDataset(path, fields=["rows"], windows=Windows(6, 4, short="drop"))
     episodes = [sample["rows"] for sample in samples()]
-    expected = [rows[first : first + 6] for rows in episodes for first in range(0, len(rows) - 5, 4)]
+    expected = [
+        rows[first : first + 6] for rows in episodes for first in range(0, len(rows) - 5, 4)
+    ]
     assert len(data) == len(expected)
     asked = list(range(0, len(data), 2))[::-1]
-    np.testing.assert_array_equal(collate_ragged(data.__getitems__(asked))["rows"], [expected[i] for i in asked])
+    np.testing.assert_array_equal(
+        collate_ragged(data.__getitems__(asked))["rows"], [expected[i] for i in asked]
+    )
     assert sum(stop - first for first, stop, _ in used) == len(asked)
     assert len(used) == 3
 
@@ -113,14 +127,18 @@ def test_where_no_thread_can_be_had_one_copies_all(path, used, monkeypatch):
 
     monkeypatch.setattr(threading.Thread, "start", start)
     batch = CachedDataset(path, fields=["cloud"]).__getitems__(ORDER)
-    np.testing.assert_array_equal([row["cloud"] for row in batch], [samples()[i]["cloud"] for i in ORDER])
+    np.testing.assert_array_equal(
+        [row["cloud"] for row in batch], [samples()[i]["cloud"] for i in ORDER]
+    )
     assert [span[:2] for span in used] == [(0, 11)]
 
 
 def test_a_chunk_that_is_decoded_is_decoded_once_for_a_batch(tmp_path, used, monkeypatch):
     path = make_cache(tmp_path, SPECS, samples(), k=9, codec=Codec("zstd", 3))
     decoded, real = [], ChunkRows._decoded
-    monkeypatch.setattr(ChunkRows, "_decoded", lambda rows, stored: decoded.append(1) or real(rows, stored))
+    monkeypatch.setattr(
+        ChunkRows, "_decoded", lambda rows, stored: decoded.append(1) or real(rows, stored)
+    )
     data = CachedDataset(path, fields=["few"])
     decoded.clear()  # of the tables
     assert [row["few"].item() for row in data.__getitems__(ORDER)] == ORDER

@@ -24,7 +24,7 @@ def rng():
     return np.random.default_rng(7)
 
 
-# ------------------------------------------------------------------------------------------ coverage
+# ----------------------------------------------------------------------------------------- coverage
 
 
 def test_every_sample_once_is_coverage():
@@ -61,7 +61,7 @@ def test_indices_with_their_epoch_are_those_of_the_samples():
     assert probe_coverage([*pack(0, np.arange(8)), -1], 8).outside == 1
 
 
-# ------------------------------------------------------------------------------------------ constant metric
+# ---------------------------------------------------------------------------------- constant metric
 
 
 def test_a_metric_that_stands_still_is_told():
@@ -92,7 +92,7 @@ def test_of_other_metrics_nothing_is_claimed(history, sure):
     assert (said.ok, said.sure) == (True, sure)
 
 
-# ------------------------------------------------------------------------------------------ label shift
+# -------------------------------------------------------------------------------------- label shift
 
 
 def model(ids, lag, vocabulary=50, strength=6.0):
@@ -154,7 +154,9 @@ def test_logits_are_taken_a_part_at_a_time(monkeypatch):
     monkeypatch.setattr(probes, "_NUMBERS_AT_ONCE", 7 * 50)
     parts = probe_label_shift(logits, ids)
     assert parts.tokens == whole.tokens == 60 * 4 - 24
-    assert parts.losses == {lag: pytest.approx(loss, rel=1e-12) for lag, loss in whole.losses.items()}
+    assert parts.losses == {
+        lag: pytest.approx(loss, rel=1e-12) for lag, loss in whole.losses.items()
+    }
 
 
 def test_of_logits_that_know_nothing_no_shift_is_claimed():
@@ -204,7 +206,9 @@ def test_truth_about_the_root_and_absolute_predictions_are_told():
     assert (other.ok, other.pred, other.gt) == (False, "joint 0", "")
 
 
-@pytest.mark.parametrize("centre", [lambda joints: joints, relative, lambda j: j - j.mean(axis=1, keepdims=True)])
+@pytest.mark.parametrize(
+    "centre", [lambda joints: joints, relative, lambda j: j - j.mean(axis=1, keepdims=True)]
+)
 def test_one_centre_for_both_is_not_told(centre):
     gt = centre(hands())
     assert probe_centering(noisy(gt), gt).ok
@@ -288,9 +292,14 @@ def test_where_there_is_little_to_see_nothing_is_claimed(probe):
     gt, wrong = relative(hands()), 1000 * hands()
     constant = np.broadcast_to(wrong[:1], wrong.shape)
     for pred, truth in (
-        (wrong[:7], gt[:7]), (constant, gt), (np.zeros_like(gt), gt), (np.full_like(gt, np.nan), gt),
-        (np.full_like(gt, np.inf), gt), (wrong, np.zeros_like(gt)), (wrong[:0], gt[:0]),
-    ):  # fmt: skip
+        (wrong[:7], gt[:7]),
+        (constant, gt),
+        (np.zeros_like(gt), gt),
+        (np.full_like(gt, np.nan), gt),
+        (np.full_like(gt, np.inf), gt),
+        (wrong, np.zeros_like(gt)),
+        (wrong[:0], gt[:0]),
+    ):
         said = probe(pred, truth)
         assert (said.ok, said.sure) == (True, False)
         assert said.verdict.startswith("Cannot tell")
@@ -311,10 +320,12 @@ def test_the_manual_shows_what_is_printed(repository):
     gt, ids = hands(), rng().integers(0, 50, (4, 64))
     manual = (repository / "docs/training.md").read_text(encoding="utf-8")
     for said in (
-        probe_coverage(range(0, 8332, 4), 8332), probe_constant_metric([140.2] + [102.152] * 8),
-        probe_label_shift(model(ids, 2), ids), probe_centering(noisy(gt), relative(gt)),
+        probe_coverage(range(0, 8332, 4), 8332),
+        probe_constant_metric([140.2] + [102.152] * 8),
+        probe_label_shift(model(ids, 2), ids),
+        probe_centering(noisy(gt), relative(gt)),
         probe_units(noisy(gt) * 1000, gt),
-    ):  # fmt: skip
+    ):
         assert f"`{said}`" in manual
 
 

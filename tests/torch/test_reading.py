@@ -19,7 +19,14 @@ def bench(repository, monkeypatch):
 
 
 def test_ours_and_stores_of_others_are_read_warm_and_cold(repository, tmp_path):
-    command = [sys.executable, str(repository / "scripts/bench/read.py"), "joints", "ragged", "--folder", str(tmp_path)]
+    command = [
+        sys.executable,
+        str(repository / "scripts/bench/read.py"),
+        "joints",
+        "ragged",
+        "--folder",
+        str(tmp_path),
+    ]
     small = ["--scale", "0.001", "--rounds", "1", "--seconds", "0", "--cold", "1", "--need", "0"]
     peers = ["--peers", f"{sys.executable}:zarr,robomimic"]
     done = subprocess.run([*command, *small, *peers], capture_output=True, text=True, check=False)
@@ -43,7 +50,9 @@ def test_items_are_the_rows_of_windows_and_of_ragged_samples(bench, tmp_path):
         for at in range(length - 64 + 1)
     ]
     assert data.items(list(range(len(data)))) == expected
-    ragged = bench.write(tmp_path / "ragged", bench.Workload(3, {"x": ("float32", (3,))}, (5, 9), 1, 1), 3)
+    ragged = bench.write(
+        tmp_path / "ragged", bench.Workload(3, {"x": ("float32", (3,))}, (5, 9), 1, 1), 3
+    )
     files = [np.load(tmp_path / f"ragged/data/{i:08d}.npy") for i in range(3)]
     for number, (first, count) in enumerate(ragged.items([0, 1, 2])):
         np.testing.assert_array_equal(ragged.maps()["x"][first : first + count], files[number])

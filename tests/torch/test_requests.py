@@ -23,12 +23,25 @@ def path(tmp_path_factory):
 @pytest.fixture(params=["cached", "mix", "resampling"])
 def data(request, path):
     cached = CachedDataset(path)
-    return {"cached": cached, "mix": Mix([cached]), "resampling": ResamplingDataset(cached)}[request.param]
+    return {"cached": cached, "mix": Mix([cached]), "resampling": ResamplingDataset(cached)}[
+        request.param
+    ]
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [True, np.True_, slice(3), 1.0, "1", None, np.ones(COUNT, bool), [True, False], np.zeros((2, 2), int), 2**70],
+    [
+        True,
+        np.True_,
+        slice(3),
+        1.0,
+        "1",
+        None,
+        np.ones(COUNT, bool),
+        [True, False],
+        np.zeros((2, 2), int),
+        2**70,
+    ],
     ids=str,
 )
 def test_what_is_no_index_is_a_type_error(data, wrong):
@@ -48,15 +61,22 @@ def test_whole_numbers_of_any_library_are_indices(data):
     expected = int(data[COUNT - 1]["x"])
     for index in (-1, np.int32(10), np.uint8(10), np.uint64(10), torch.tensor(10)):
         assert int(data[index]["x"]) == expected
-    assert [int(row["x"]) for row in data.__getitems__(torch.tensor([10, 0, -1]))][::2] == [expected] * 2
+    assert [int(row["x"]) for row in data.__getitems__(torch.tensor([10, 0, -1]))][::2] == [
+        expected
+    ] * 2
 
 
 def test_a_batch_of_nothing_has_no_rows(tmp_path):
     make_cache(
-        tmp_path, {"x": ArraySpec("int64", (2,)), "p": ArraySpec("int8", (3,), "P")}, [{"x": [1, 2], "p": [[1] * 3]}]
+        tmp_path,
+        {"x": ArraySpec("int64", (2,)), "p": ArraySpec("int8", (3,), "P")},
+        [{"x": [1, 2], "p": [[1] * 3]}],
     )
     batch = CachedDataset(tmp_path)[[]]
-    assert {name: tuple(value.shape) for name, value in batch.items()} == {"x": (0, 2), "p": (0, 0, 3)}
+    assert {name: tuple(value.shape) for name, value in batch.items()} == {
+        "x": (0, 2),
+        "p": (0, 0, 3),
+    }
 
 
 @pytest.mark.parametrize(
@@ -84,8 +104,14 @@ def test_options_of_a_dataset_are_refused_in_words(path, said, message):
 
 
 def test_what_has_no_length_is_no_map_style_dataset():
-    for made in (lambda: Sampler(iter("ab"), 2), lambda: Mix([iter("ab")]), lambda: ResamplingDataset(iter("ab"))):
-        with pytest.raises(UsageError, match="str_ascii_iterator has no length; a map-style dataset is wanted"):
+    for made in (
+        lambda: Sampler(iter("ab"), 2),
+        lambda: Mix([iter("ab")]),
+        lambda: ResamplingDataset(iter("ab")),
+    ):
+        with pytest.raises(
+            UsageError, match="str_ascii_iterator has no length; a map-style dataset is wanted"
+        ):
             made()
 
 
@@ -98,5 +124,8 @@ def test_steps_of_numpy_are_steps(tmp_path):
     make_cache(tmp_path, {"s": ArraySpec("int64", (), "T")}, [{"s": np.arange(9)}])
     cut = Windows(np.int64(3), stride=np.int32(2), history=np.int8(1))
     data = CachedDataset(tmp_path, windows=cut)
-    assert data.fingerprint == CachedDataset(tmp_path, windows=Windows(3, stride=2, history=1)).fingerprint
+    assert (
+        data.fingerprint
+        == CachedDataset(tmp_path, windows=Windows(3, stride=2, history=1)).fingerprint
+    )
     assert data[1]["s"].tolist() == [2, 3, 4, 5]

@@ -14,7 +14,11 @@ from datacheck.cache.windows import WindowIndex, Windows
 from datacheck.torch.resampling import Items, draw
 
 
-@given(st.lists(st.booleans(), min_size=1, max_size=30).filter(any), st.integers(), st.integers(0, 10**6))
+@given(
+    st.lists(st.booleans(), min_size=1, max_size=30).filter(any),
+    st.integers(),
+    st.integers(0, 10**6),
+)
 def test_what_is_usable_stays_and_the_rest_becomes_usable(flags, seed, epoch):
     usable = np.array(flags)
     whole = np.arange(len(usable))
@@ -26,7 +30,9 @@ def test_what_is_usable_stays_and_the_rest_becomes_usable(flags, seed, epoch):
 @given(st.lists(st.booleans(), min_size=1, max_size=60).filter(any))
 def test_skipping_counts_the_usable_in_order(flags):
     items = Items(np.array(flags), "skip", 0)
-    assert items.samples(np.arange(len(items))).tolist() == [i for i, usable in enumerate(flags) if usable]
+    assert items.samples(np.arange(len(items))).tolist() == [
+        i for i, usable in enumerate(flags) if usable
+    ]
 
 
 def test_a_substitute_does_not_depend_on_the_batch_it_is_asked_in():
@@ -58,7 +64,9 @@ def test_substitutes_are_uniform_over_the_usable():
     usable = np.ones(20, bool)
     usable[[0, 7, 19]] = False
     items = Items(usable, "resample", 3)
-    served = np.concatenate([items.substituted(np.array([0, 7, 19]), epoch) for epoch in range(2000)])
+    served = np.concatenate(
+        [items.substituted(np.array([0, 7, 19]), epoch) for epoch in range(2000)]
+    )
     counts = np.bincount(served, minlength=20)
     expected = 6000 / 17
     chi_square = (((counts[usable] - expected) ** 2) / expected).sum()

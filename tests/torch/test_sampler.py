@@ -14,7 +14,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import ConcatDataset, DataLoader, Dataset, SequentialSampler, Subset, TensorDataset
+from torch.utils.data import (
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    SequentialSampler,
+    Subset,
+    TensorDataset,
+)
 
 from datacheck.errors import UsageError
 from datacheck.model.sample import ArraySpec
@@ -47,7 +54,9 @@ def path(tmp_path_factory):
     valid = np.ones(23, bool)
     valid[BAD] = False
     samples = [{"label": np.int64(i)} for i in range(23)]
-    return make_cache(tmp_path_factory.mktemp("cache"), {"label": ArraySpec("int64")}, samples, k=4, valid=valid)
+    return make_cache(
+        tmp_path_factory.mktemp("cache"), {"label": ArraySpec("int64")}, samples, k=4, valid=valid
+    )
 
 
 def labels(loader):
@@ -61,7 +70,7 @@ def ranks(n, batch, world, passes=1, **options):
     return [[i for part in parts for i in part] for one in rows for parts in one]
 
 
-# ------------------------------------------------------------------------------------------ one order
+# ---------------------------------------------------------------------------------------- one order
 
 
 @given(st.integers(1, 70), st.sampled_from([1, 2, 3]), st.booleans(), st.integers(0, 5))
@@ -78,7 +87,9 @@ def test_world_size_changes_nothing_while_the_global_batch_is_constant(n, part, 
     for epoch in (alone[:each], alone[each:]):
         served = [i for batch in epoch for i in batch]
         assert len(set(served[:n])) == min(n, len(served))
-        assert served[n:] == [served[i % n] for i in range(n, len(served))]  # filled up from its beginning
+        assert served[n:] == [
+            served[i % n] for i in range(n, len(served))
+        ]  # filled up from its beginning
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
@@ -90,14 +101,19 @@ def test_workers_of_any_kind_serve_the_same_epochs(path, workers, context):
     expected = []
     for epoch in range(2):
         alone.set_epoch(epoch)
-        expected += [[int(alone[i]["label"]) for i in unpack(np.array(batch), 0)[1]] for batch in once(alone, epoch)]
+        expected += [
+            [int(alone[i]["label"]) for i in unpack(np.array(batch), 0)[1]]
+            for batch in once(alone, epoch)
+        ]
     for persistent in {False, workers > 0}:
         data = CachedDataset(path)
         how = {"num_workers": workers, "persistent_workers": persistent}
         how |= {"multiprocessing_context": multiprocessing.get_context(context)} if workers else {}
         loaders = [DataLoader(data, batch_sampler=data.sampler(4, seed=3), **how)]
         if context == "fork":  # one by one; the processes are the same, and slow to spawn
-            loaders += [DataLoader(data, batch_size=4, sampler=data.sampler(4, seed=3).sampler, **how)]
+            loaders += [
+                DataLoader(data, batch_size=4, sampler=data.sampler(4, seed=3).sampler, **how)
+            ]
         for loader in loaders:
             assert len(loader) == 6
             assert labels(loader) + labels(loader) == expected
@@ -115,13 +131,19 @@ def test_no_persistent_worker_holds_an_old_epoch(path, context):
     data, alone = CachedDataset(path), CachedDataset(path)
     batches = data.sampler(23, shuffle=False)
     loader = DataLoader(
-        data, batch_sampler=batches, num_workers=1, persistent_workers=True, multiprocessing_context=context
+        data,
+        batch_sampler=batches,
+        num_workers=1,
+        persistent_workers=True,
+        multiprocessing_context=context,
     )
     seen = set()
     for epoch in (0, 3, 7, 4):
         batches.set_epoch(epoch)
         alone.set_epoch(epoch)
-        data._epoch.set(1000)  # a worker that reads the shared epoch would serve that one's substitutes
+        data._epoch.set(
+            1000
+        )  # a worker that reads the shared epoch would serve that one's substitutes
         assert labels(loader) == [[alone.substituted(i) for i in range(23)]]
         seen.add(tuple(alone.substituted(i) for i in BAD))
     assert len(seen) > 1
@@ -142,7 +164,8 @@ def test_workers_of_a_copy_hear_of_new_epochs(path, copied):
 
 
 @pytest.mark.parametrize(
-    "wrap", [lambda data: Subset(data, range(23)), lambda data: ConcatDataset([Subset(data, range(23))])]
+    "wrap",
+    [lambda data: Subset(data, range(23)), lambda data: ConcatDataset([Subset(data, range(23))])],
 )
 def test_datasets_in_a_wrapper_of_torch_hear_of_new_epochs(path, wrap):
     data, alone = CachedDataset(path), CachedDataset(path)
@@ -166,7 +189,11 @@ def test_a_dataset_of_another_kind_gets_plain_indices_and_the_epoch():
     assert data.epoch == 0
     assert [batch.tolist() for batch in loader] != first
     assert data.epoch == batches.epoch == 1
-    (rows,) = next(iter(DataLoader(TensorDataset(torch.arange(10)), batch_sampler=Sampler(range(10), 5, seed=1))))
+    (rows,) = next(
+        iter(
+            DataLoader(TensorDataset(torch.arange(10)), batch_sampler=Sampler(range(10), 5, seed=1))
+        )
+    )
     assert rows.tolist() == first[0]
 
 
@@ -231,7 +258,12 @@ def test_an_abandoned_pass_no_longer_counts():
 # ------------------------------------------------------------------------------------------ resume
 
 
-OPTIONS = [{}, {"drop_last": True}, {"block": 3, "pool": 2}, {"weights": np.arange(22.0), "samples": 30}]
+OPTIONS = [
+    {},
+    {"drop_last": True},
+    {"block": 3, "pool": 2},
+    {"weights": np.arange(22.0), "samples": 30},
+]
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -256,7 +288,9 @@ def test_a_state_of_every_step_goes_on_with_the_next_batch(options):
         resumed.set_epoch(state["epoch"])  # as loops do
         rest = list(resumed)
         assert rest == expected[step : (step // each + 1) * each]
-        assert list(resumed) == expected[(step // each + 1) * each : (step // each + 2) * each]  # and then a whole one
+        assert (
+            list(resumed) == expected[(step // each + 1) * each : (step // each + 2) * each]
+        )  # and then a whole one
 
 
 def test_a_resumed_pass_is_resumed():
@@ -282,7 +316,10 @@ def test_other_ranks_and_other_batches_go_on_at_the_same_place(world, drop):
     states = [batches.state_dict(batches=3) for batches in first]
     assert states[0] == states[1]
     for size in (2, 3):  # the old global batch of 8, and others
-        of = [Sampler(range(50), size, rank=rank, world_size=world, drop_last=drop) for rank in range(world)]
+        of = [
+            Sampler(range(50), size, rank=rank, world_size=world, drop_last=drop)
+            for rank in range(world)
+        ]
         for batches in of:
             batches.load_state_dict(states[0])
         rest = [i for parts in zip(*of, strict=True) for part in parts for i in part]
@@ -297,7 +334,9 @@ def test_what_workers_have_fetched_ahead_is_not_consumed(path, persistent):
     batches = data.sampler(2)
     loader = DataLoader(data, batch_sampler=batches, num_workers=2, persistent_workers=persistent)
     states = [batches.state_dict(batches=done + 1) for done, _ in enumerate(loader)]
-    assert [(state["epoch"], state["consumed"]) for state in states] == [(0, 2 * i) for i in range(1, 12)] + [(1, 0)]
+    assert [(state["epoch"], state["consumed"]) for state in states] == [
+        (0, 2 * i) for i in range(1, 12)
+    ] + [(1, 0)]
     resumed = data.sampler(2)
     for done, state in enumerate(states[:-1]):
         resumed.load_state_dict(state)
@@ -311,8 +350,11 @@ def test_a_state_is_a_few_integers_and_outlives_a_pickle():
     next(iter(batches))
     state = batches.state_dict()
     assert {name: state[name] for name in ("version", "epoch", "consumed", "seed")} == {
-        "version": 1, "epoch": 0, "consumed": 2, "seed": 4,
-    }  # fmt: skip
+        "version": 1,
+        "epoch": 0,
+        "consumed": 2,
+        "seed": 4,
+    }
     copy = pickle.loads(pickle.dumps(batches))  # noqa: S301  our own bytes
     assert copy.state_dict() == state
 
@@ -326,7 +368,11 @@ def test_a_state_of_anything_else_is_refused_and_changes_nothing(path, tmp_path)
     other = make_cache(tmp_path, {"label": ArraySpec("int64")}, [{"label": np.int64(9)}] * 23, k=4)
     for dataset, options, said in [
         (CachedDataset(other), {}, "another cache"),
-        (CachedDataset(path, on_invalid="skip"), {}, "another cache, other windows or another policy"),
+        (
+            CachedDataset(path, on_invalid="skip"),
+            {},
+            "another cache, other windows or another policy",
+        ),
         (data, {"shuffle": False}, "another order: shuffle, block"),
         (data, {"block": "shard"}, "another order"),
         (data, {"weights": np.ones(23)}, "another order"),
@@ -349,8 +395,14 @@ def test_a_state_of_anything_else_is_refused_and_changes_nothing(path, tmp_path)
         with pytest.raises(UsageError, match=said):
             batches.load_state_dict(wrong)
         assert batches.state_dict() == state
-    moved = make_cache(tmp_path / "again", {"label": ArraySpec("int64")}, [{"label": np.int64(i)} for i in range(23)])
-    with pytest.raises(UsageError, match="another cache"):  # the same samples, but other ones are valid
+    moved = make_cache(
+        tmp_path / "again",
+        {"label": ArraySpec("int64")},
+        [{"label": np.int64(i)} for i in range(23)],
+    )
+    with pytest.raises(
+        UsageError, match="another cache"
+    ):  # the same samples, but other ones are valid
         CachedDataset(moved).sampler(4).load_state_dict(state)
 
 
@@ -373,22 +425,31 @@ def test_a_state_belongs_to_one_way_of_cutting_windows(tmp_path):
     batches = CachedDataset(tmp_path, windows=cut).sampler(2)
     next(iter(batches))
     state = json.loads(json.dumps(batches.state_dict()))
-    same = CachedDataset(tmp_path, windows=Windows(delta_timestamps={"x": [0, 0.1]}, stride=2, fps=10)).sampler(2)
+    same = CachedDataset(
+        tmp_path, windows=Windows(delta_timestamps={"x": [0, 0.1]}, stride=2, fps=10)
+    ).sampler(2)
     same.load_state_dict(state)
     assert same.state_dict() == state
-    for other in (Windows(delta_indices={"x": [0, 2]}, stride=2), Windows(2, stride=2, pad="edge"), False):
+    for other in (
+        Windows(delta_indices={"x": [0, 2]}, stride=2),
+        Windows(2, stride=2, pad="edge"),
+        False,
+    ):
         with pytest.raises(UsageError, match="another cache, other windows"):
             CachedDataset(tmp_path, windows=other).sampler(2).load_state_dict(state)
 
 
-# ------------------------------------------------------------------------------------------ parameters
+# --------------------------------------------------------------------------------------- parameters
 
 
 def test_it_says_what_becomes_of_the_last_batch():
     wrapped, dropped = Sampler(range(23), 4), Sampler(range(23), 4, drop_last=True)
     assert (len(wrapped), wrapped.repeated, wrapped.dropped) == (6, 1, 0)
     assert (len(dropped), dropped.repeated, dropped.dropped) == (5, 0, 3)
-    assert repr(wrapped) == "<Sampler 23 samples, 6 batches of 4 on each of 1 ranks, 1 repeated in the last>"
+    assert (
+        repr(wrapped)
+        == "<Sampler 23 samples, 6 batches of 4 on each of 1 ranks, 1 repeated in the last>"
+    )
     assert repr(dropped) == "<Sampler 23 samples, 5 batches of 4 on each of 1 ranks, 3 left out>"
 
 
@@ -428,8 +489,13 @@ def test_bad_parameters_are_refused_in_words(options, said):
         Sampler(range(10), **({"batch_size": 2} | options))
     with pytest.raises(UsageError, match="items=0"):
         Sampler([], 2)
-    with pytest.raises(UsageError, match=r"SequentialSampler is a sampler, no dataset.*use_distributed_sampler=False"):
-        Sampler(SequentialSampler(range(10)), batch_size=2, drop_last=False)  # as Lightning makes anew what it finds
+    with pytest.raises(
+        UsageError,
+        match=r"SequentialSampler is a sampler, no dataset.*use_distributed_sampler=False",
+    ):
+        Sampler(
+            SequentialSampler(range(10)), batch_size=2, drop_last=False
+        )  # as Lightning makes anew what it finds
     with pytest.raises(UsageError, match="generator has no length; a map-style dataset is wanted"):
         Sampler((i for i in range(3)), 2)
 

@@ -29,7 +29,10 @@ def page(repository):
     """The examples of each section: its title to them."""
     text = (repository / "docs/systems.md").read_text(encoding="utf-8")
     sections = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
-    return {one.split()[0].strip(","): re.findall(r"```\w+\n(.*?)```", one, flags=re.DOTALL) for one in sections}
+    return {
+        one.split()[0].strip(","): re.findall(r"```\w+\n(.*?)```", one, flags=re.DOTALL)
+        for one in sections
+    }
 
 
 def data_of(system, folder, seed=0):
@@ -54,7 +57,9 @@ def test_sceneleap_draws_the_same_in_every_process_and_replaces_what_has_no_surf
         train = executed(code, path=tmp_path / "cache")["train"]
         assert len(train) == 5
         order = train.sampler(5, seed=1)
-        batches += DataLoader(train, batch_sampler=order, collate_fn=train.collate_fn, num_workers=workers)
+        batches += DataLoader(
+            train, batch_sampler=order, collate_fn=train.collate_fn, num_workers=workers
+        )
     one, two = batches
     assert one["scene_pc"].shape == (5, 8192, 3)
     assert one["hand_model_pose"].shape == (5, 64, 23)
@@ -90,9 +95,13 @@ def test_utnet_gets_opencv_joints_of_the_frame_whose_image_it_reads(page, tmp_pa
             key = sample["rgb"].replace("/rgb/", "/meta/").replace(".jpg", ".pkl")
             stored = frames.cached[whole.index(key)]["handJoints3D"]
             assert (sample["joints_3d_gt"][:, 2] > 0).all()  # before the camera
-            torch.testing.assert_close(sample["joints_3d_gt"][[16, 17, 18]], 1000 * stored[[17, 18, 20]])
+            torch.testing.assert_close(
+                sample["joints_3d_gt"][[16, 17, 18]], 1000 * stored[[17, 18, 20]]
+            )
             seen.append(key)
-        assert sorted(seen) == [key for key in whole if (key.split("/")[1].rstrip("0123456789") in held) == inside]
+        assert sorted(seen) == [
+            key for key in whole if (key.split("/")[1].rstrip("0123456789") in held) == inside
+        ]
         assert seen
 
 
@@ -104,7 +113,9 @@ def test_excap3d_gets_a_clean_list_and_the_arrays_of_its_files(page, tmp_path, m
     np.save(first, points)
     monkeypatch.chdir(tmp_path)
     listed, schema, replaced = page["ExCap3D"]
-    assert dict(parse_schema(schema).loader.steps) == dict(load_schema("scannetpp").loader.steps) | {"clip": 150_000}
+    assert dict(parse_schema(schema).loader.steps) == dict(
+        load_schema("scannetpp").loader.steps
+    ) | {"clip": 150_000}
     executed(listed, data=data)
     assert (tmp_path / "train_clean.txt").read_text().split() == [path.stem for path in rest]
     build_cache("scannetpp", data, tmp_path / "cache", split="train")

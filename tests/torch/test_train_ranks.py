@@ -46,7 +46,9 @@ def loader_of(path, rank, world, how):
     batches = data.sampler(GLOBAL_BATCH // world, seed=4, rank=rank, world_size=world)
     if how == "ragged, threads":
         return CachedLoader(data, batch_sampler=batches, collate_fn=collate_ragged)
-    return DataLoader(data, batch_sampler=batches, collate_fn=collate_ragged, num_workers=int(world > 1))
+    return DataLoader(
+        data, batch_sampler=batches, collate_fn=collate_ragged, num_workers=int(world > 1)
+    )
 
 
 def model_of():
@@ -71,7 +73,10 @@ def trained(rank, world, path, how):
             (loss if world > 1 else loss / 4).backward()
             steps.step()
             found.append(len(batch["boxes"]))
-    return {"weights": torch.cat([p.flatten() for p in plain.parameters()]).tolist(), "instances": found}
+    return {
+        "weights": torch.cat([p.flatten() for p in plain.parameters()]).tolist(),
+        "instances": found,
+    }
 
 
 def skipping(rank, world, path):
@@ -107,11 +112,15 @@ def test_training_ends_alike_on_all_ranks_and_as_on_one(path, said, how):
     else:
         assert empty.count(1) >= 2  # a batch that is empty on one rank only
     alone = trained(0, 1, path, how)
-    assert [sum(of) for of in zip(*(rank["instances"] for rank in ranks), strict=True)] == alone["instances"]
+    assert [sum(of) for of in zip(*(rank["instances"] for rank in ranks), strict=True)] == alone[
+        "instances"
+    ]
     assert all(rank["weights"] == ranks[0]["weights"] for rank in ranks)
     np.testing.assert_allclose(ranks[0]["weights"], alone["weights"], rtol=1e-9)
     assert abs(ranks[0]["weights"][0]) > 1e-3  # it was 0 before
 
 
 def test_ranks_that_skip_their_empty_batches_wait_for_each_other(said):
-    assert any(isinstance(rank, dict) and rank["error"] for rank in said["skipping"]), said["skipping"]
+    assert any(isinstance(rank, dict) and rank["error"] for rank in said["skipping"]), said[
+        "skipping"
+    ]

@@ -15,7 +15,9 @@ def test_masks_and_padding_are_taken_off():
     for beside in ({"x_mask": real}, {"x_is_pad": ~real}):
         found = samples_of({"x": values} | beside, {"x": ""})
         assert [sample["x"].tolist() for sample in found] == [[[0, 1], [2, 3]], [[6, 7]]]
-    assert [len(s["x"]) for s in samples_of({"x": values, "x_is_pad": ~real}, {"x": ""}, ["x"])] == [3, 3]
+    assert [
+        len(s["x"]) for s in samples_of({"x": values, "x_is_pad": ~real}, {"x": ""}, ["x"])
+    ] == [3, 3]
     both = samples_of({"x": values, "x_mask": real}, {"x": "", "x_mask": ""})
     assert [sample["x_mask"].tolist() for sample in both] == real.tolist()
     assert [len(sample["x"]) for sample in both] == [3, 3]
@@ -28,16 +30,23 @@ def test_masks_and_padding_are_taken_off():
 
 def test_other_things_may_have_the_names_that_collating_gives():
     batch = {
-        "x": torch.zeros(2, 3, 4), "x_mask": torch.ones(2, 3, 4, dtype=torch.bool), "x_offset": torch.zeros(2),
-        "x_is_pad": 0.5, "x_is_present": None,
-    }  # fmt: skip
+        "x": torch.zeros(2, 3, 4),
+        "x_mask": torch.ones(2, 3, 4, dtype=torch.bool),
+        "x_offset": torch.zeros(2),
+        "x_is_pad": 0.5,
+        "x_is_present": None,
+    }
     assert [sample["x"].shape for sample in samples_of(batch, {"x": ""})] == [(3, 4), (3, 4)]
     with pytest.raises(RefusedError, match="ends"):
         samples_of(batch | {"x_offset": torch.tensor([1, 3])}, {"x": ""})
 
 
 def test_absent_samples_lack_the_field():
-    batch = {"x": torch.zeros(2, 3), "x_is_present": torch.tensor([True, False]), "y": [{"a": 1}, {"a": 2}]}
+    batch = {
+        "x": torch.zeros(2, 3),
+        "x_is_present": torch.tensor([True, False]),
+        "y": [{"a": 1}, {"a": 2}],
+    }
     found = samples_of(batch, {}, rest=True)
     assert [sorted(sample) for sample in found] == [["x", "y"], ["y"]]
     assert [sample["y"] for sample in found] == [{"a": 1}, {"a": 2}]

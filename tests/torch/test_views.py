@@ -45,7 +45,9 @@ def written():
 @pytest.fixture(scope="module", params=[Codec(), Codec("zstd", 3)], ids=str)
 def path(request, tmp_path_factory):
     valid = [i != 3 for i in range(COUNT)]
-    return make_cache(tmp_path_factory.mktemp("cache"), SPECS, written(), valid=valid, codec=request.param)
+    return make_cache(
+        tmp_path_factory.mktemp("cache"), SPECS, written(), valid=valid, codec=request.param
+    )
 
 
 def part(row):
@@ -79,7 +81,9 @@ def test_batches_are_those_of_copies_and_nothing_warns(path, io, collate, transf
             for left, right in zip(copied, loader, strict=True):
                 equal(left, right)
         data = CachedDataset(path, copy=False, **options)
-        for left, right in zip(copied, CachedLoader(data, batch_sampler=asked, collate_fn=collate), strict=True):
+        for left, right in zip(
+            copied, CachedLoader(data, batch_sampler=asked, collate_fn=collate), strict=True
+        ):
             equal(left, right)
 
 
@@ -109,7 +113,10 @@ def test_windows_are_copied_and_whole_fields_are_not(tmp_path):
     specs = {"x": ArraySpec("int64", (), "T"), "goal": ArraySpec("int64", (4,))}
     make_cache(tmp_path, specs, [{"x": np.arange(9), "goal": np.arange(4)}] * 3)
     cut = Windows(3, history=1, pad="edge")
-    data, copied = CachedDataset(tmp_path, windows=cut, copy=False), CachedDataset(tmp_path, windows=cut)
+    data, copied = (
+        CachedDataset(tmp_path, windows=cut, copy=False),
+        CachedDataset(tmp_path, windows=cut),
+    )
     row = data[9]
     assert isinstance(row["goal"], np.ndarray)
     assert row["x"].tolist() == [0, 0, 1, 2]

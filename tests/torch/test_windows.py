@@ -19,13 +19,21 @@ from datacheck.torch import CachedDataset, Windows
 from tests.cache.make import make_cache
 
 LENGTHS = [5, 0, 1, 8, 2, 13]
-SPECS = {"action": ArraySpec("float32", (2,), "T"), "step": ArraySpec("int64", (), "T"), "task": ArraySpec("int64")}
+SPECS = {
+    "action": ArraySpec("float32", (2,), "T"),
+    "step": ArraySpec("int64", (), "T"),
+    "task": ArraySpec("int64"),
+}
 
 
 def episodes(lengths):
     rng = np.random.default_rng(3)
     return [
-        {"action": rng.random((n, 2), np.float32), "step": 1000 * e + np.arange(n) + 1, "task": np.int64(e)}
+        {
+            "action": rng.random((n, 2), np.float32),
+            "step": 1000 * e + np.arange(n) + 1,
+            "task": np.int64(e),
+        }
         for e, n in enumerate(lengths)
     ]
 
@@ -37,7 +45,10 @@ WRITTEN = episodes(LENGTHS)
 def caches(tmp_path_factory):
     """The episodes mapped, and compressed."""
     folder = tmp_path_factory.mktemp("episodes")
-    return [make_cache(folder / str(i), SPECS, WRITTEN, k=2, codec=c) for i, c in enumerate([Codec(), Codec("zstd")])]
+    return [
+        make_cache(folder / str(i), SPECS, WRITTEN, k=2, codec=c)
+        for i, c in enumerate([Codec(), Codec("zstd")])
+    ]
 
 
 def items_by_hand(cut, before, behind):
@@ -91,7 +102,9 @@ def test_windows_are_those_of_a_loop_over_whole_episodes(
     farthest = [0, -history, (length or 1) - 1, *itertools.chain(*deltas.values())]
     expected = list(items_by_hand(cut, -min(farthest), max(farthest)))
     if not expected:
-        with pytest.raises(UsageError, match=rf"none of the 6 valid episodes has {cut.least} steps"):
+        with pytest.raises(
+            UsageError, match=rf"none of the 6 valid episodes has {cut.least} steps"
+        ):
             CachedDataset(caches[packed], windows=cut)
         return
     data = CachedDataset(caches[packed], windows=cut)
@@ -101,7 +114,9 @@ def test_windows_are_those_of_a_loop_over_whole_episodes(
         assert batch["task"][place] == episode  # the index asked is the index served
         for name, around in chosen.items():
             if around is None:
-                np.testing.assert_array_equal(batch[name][place].numpy(), WRITTEN[episode][name][at])
+                np.testing.assert_array_equal(
+                    batch[name][place].numpy(), WRITTEN[episode][name][at]
+                )
                 assert f"{name}_is_pad" not in batch
                 continue
             values, is_pad = served_by_hand(WRITTEN[episode][name], at, around, cut.pad)
@@ -111,7 +126,9 @@ def test_windows_are_those_of_a_loop_over_whole_episodes(
 
 @pytest.mark.parametrize("padded", [True, False])
 @pytest.mark.parametrize(("frame_stack", "seq_length"), [(1, 1), (1, 4), (3, 1), (2, 3)])
-def test_history_and_length_are_the_frame_stack_and_seq_length_of_robomimic(caches, frame_stack, seq_length, padded):
+def test_history_and_length_are_the_frame_stack_and_seq_length_of_robomimic(
+    caches, frame_stack, seq_length, padded
+):
     """SequenceDataset: n - (frame_stack - 1) - (seq_length - 1) items of an episode, or n padded with the edge."""
     how = {"pad": "edge", "short": "pad"} if padded else {"pad": "none", "short": "drop"}
     cut = Windows(seq_length, history=frame_stack - 1, **how)
@@ -151,7 +168,10 @@ def test_delta_timestamps_are_those_of_lerobot(caches):
         ({"delta_timestamps": {"action": [float("nan")]}, "fps": 10}, "no multiple"),
         ({"delta_indices": {"action": [0.5]}}, "whole number of steps"),
         ({"delta_indices": {"action": []}}, "no step of action"),
-        ({"delta_indices": {"action": [0]}, "delta_timestamps": {"action": [0]}, "fps": 1}, "give one of them"),
+        (
+            {"delta_indices": {"action": [0]}, "delta_timestamps": {"action": [0]}, "fps": 1},
+            "give one of them",
+        ),
         ({"delta_indices": {"action": [1 << 40]}}, "steps away"),
         ({"delta_indices": {"action": 3}}, "a list for each field is wanted"),
         ({"delta_timestamps": [0.1], "fps": 10}, "a list for each field is wanted"),
@@ -178,12 +198,20 @@ def test_a_cache_asks_for_no_more_than_a_batch_may_take(tmp_path, monkeypatch):
     folder = make_cache(tmp_path, SPECS, WRITTEN, k=2, windows=cut)
     dataset = CachedDataset(folder)
     monkeypatch.setattr(parsing, "WINDOWS_BYTES", 900)
-    assert dataset[[0, 1]]["action"].shape == (2, 3, 2)  # 2 fields of 3 steps of 8 bytes, and 64 beside each
-    with pytest.raises(UsageError, match=r"3 windows .* take 1,296 bytes; at most 900 .*\(at most 2\), .*windows="):
+    assert dataset[[0, 1]]["action"].shape == (
+        2,
+        3,
+        2,
+    )  # 2 fields of 3 steps of 8 bytes, and 64 beside each
+    with pytest.raises(
+        UsageError, match=r"3 windows .* take 1,296 bytes; at most 900 .*\(at most 2\), .*windows="
+    ):
         dataset[[0, 1, 2]]
     assert CachedDataset(folder, fields=["step"])[[0, 1, 2]]["step"].shape == (3, 3)
     assert CachedDataset(folder, windows=Windows(**cut))[[0, 1, 2]]["action"].shape == (3, 3, 2)
-    assert CachedDataset(folder, windows=False, fields=["task"])[[0, 1, 2, 3, 4, 5]]["task"].shape == (6,)
+    assert CachedDataset(folder, windows=False, fields=["task"])[[0, 1, 2, 3, 4, 5]][
+        "task"
+    ].shape == (6,)
 
 
 @pytest.mark.parametrize("cut", [{"length": 3}, {"length": None}])
@@ -191,20 +219,27 @@ def test_windows_that_overlap_are_counted_each(tmp_path, monkeypatch, cut):
     """Of a million stored steps a batch of windows at stride 1 is a multiple."""
     said = {"dim": "T", "stride": 1, "pad": "none", "short": "drop", **cut}
     dataset = CachedDataset(make_cache(tmp_path, SPECS, WRITTEN, k=2, windows=said))
-    monkeypatch.setattr(parsing, "WINDOWS_BYTES", most := 2 * 2 * 72 * (cut["length"] or 1))  # of 2 fields, as above
+    monkeypatch.setattr(
+        parsing, "WINDOWS_BYTES", most := 2 * 2 * 72 * (cut["length"] or 1)
+    )  # of 2 fields, as above
     assert len(dataset[[0, 1]]["action"]) == 2
     with pytest.raises(
-        UsageError, match=rf"3 windows .* take {most * 3 // 2:,} bytes; at most {most:,} .*\(at most 2\)"
+        UsageError,
+        match=rf"3 windows .* take {most * 3 // 2:,} bytes; at most {most:,} .*\(at most 2\)",
     ):
         dataset[[0, 1, 2]]
 
 
 def test_a_batch_parses_no_steps_again(caches, monkeypatch):
     """A cache may declare a million, of which each field of each batch made lists."""
-    dataset = CachedDataset(caches[0], windows=Windows(delta_indices={"action": [-1, 0], "step": [0, 2]}))
+    dataset = CachedDataset(
+        caches[0], windows=Windows(delta_indices={"action": [-1, 0], "step": [0, 2]})
+    )
     first = dataset[[1, 2]]["step"].tolist()
     parsed = []
-    monkeypatch.setattr("datacheck.cache.windows._check_whole", lambda what, step: parsed.append(what) or step)
+    monkeypatch.setattr(
+        "datacheck.cache.windows._check_whole", lambda what, step: parsed.append(what) or step
+    )
     assert dataset[[1, 2]]["step"].tolist() == first == [[2, 4], [3, 5]]
     assert parsed == []
     with pytest.raises(ValueError, match="read-only"):
@@ -215,7 +250,9 @@ def test_a_batch_parses_no_steps_again(caches, monkeypatch):
 
 def test_deltas_of_fields_that_are_not_served_are_refused(caches):
     for name in ("reward", "task"):
-        with pytest.raises(UsageError, match=rf"no field {name} along T is served; there is action, step"):
+        with pytest.raises(
+            UsageError, match=rf"no field {name} along T is served; there is action, step"
+        ):
             CachedDataset(caches[0], windows=Windows(delta_indices={name: [0]}))
     with pytest.raises(UsageError, match="there is action"):
         CachedDataset(caches[0], fields=["action"], windows=Windows(delta_indices={"step": [0]}))
@@ -263,11 +300,16 @@ if __name__ == "__main__":
 def test_ten_million_windows_cost_less_than_ten_megabytes_of_a_worker(tmp_path, start):
     count, steps = 20_000, 507
     zeros = np.zeros(steps, np.int8)
-    make_cache(tmp_path / "data", {"step": ArraySpec("int8", (), "T")}, [{"step": zeros}] * count, k=4096)
+    make_cache(
+        tmp_path / "data", {"step": ArraySpec("int8", (), "T")}, [{"step": zeros}] * count, k=4096
+    )
     script = tmp_path / "worker.py"
     script.write_text(_WORKER)
     run = subprocess.run(
-        [sys.executable, str(script), str(tmp_path / "data"), start], capture_output=True, text=True, check=True
+        [sys.executable, str(script), str(tmp_path / "data"), start],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     windows, grown = map(int, run.stdout.split())
     assert windows == 10_000_000

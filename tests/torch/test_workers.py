@@ -58,7 +58,9 @@ class Plain:
 
 
 def one_worker(dataset, context, **how):
-    return iter(DataLoader(dataset, batch_size=1, num_workers=1, multiprocessing_context=context, **how))
+    return iter(
+        DataLoader(dataset, batch_size=1, num_workers=1, multiprocessing_context=context, **how)
+    )
 
 
 @pytest.mark.timeout(60)
@@ -91,9 +93,12 @@ def test_control_without_it_the_loop_would_wait_for_a_lock(ending):
 @pytest.mark.parametrize("persistent", [False, True])
 def test_workers_serve_and_end_as_those_of_pytorch(start, persistent):
     loader = DataLoader(
-        Plain(), batch_size=3, num_workers=2, multiprocessing_context=worker_context(start),
+        Plain(),
+        batch_size=3,
+        num_workers=2,
+        multiprocessing_context=worker_context(start),
         persistent_workers=persistent,
-    )  # fmt: skip
+    )
     for _ in range(2):
         assert torch.cat(list(loader)).tolist() == list(range(8))
     passing = iter(loader)

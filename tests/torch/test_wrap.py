@@ -46,7 +46,12 @@ class Together(Plain):
 @pytest.fixture
 def scanned(tmp_path):
     excluded = {KEYS[i]: ["DC401"] for i in EXCLUDED} | {"elsewhere/000.npz": ["DC201"]}
-    said = {"format": "datacheck.valid/1", "samples": COUNT + 1, "valid": COUNT - 2, "excluded": excluded}
+    said = {
+        "format": "datacheck.valid/1",
+        "samples": COUNT + 1,
+        "valid": COUNT - 2,
+        "excluded": excluded,
+    }
     (tmp_path / "valid.json").write_text(json.dumps(said))
     return tmp_path
 
@@ -152,7 +157,9 @@ def test_nothing_else_is_caught_and_too_much_stops():
         ResamplingDataset(Faulty(), catch=[OSError])[1]
     with pytest.raises(OSError, match="gone"):
         ResamplingDataset(Faulty())[0]
-    with pytest.raises(BudgetExceededError, match=r"3 samples failed in a row.*OSError: gone \(3\): 0, "):
+    with pytest.raises(
+        BudgetExceededError, match=r"3 samples failed in a row.*OSError: gone \(3\): 0, "
+    ):
         ResamplingDataset(Faulty(), catch=[OSError], budget=Budget(1, 3))[0]
 
 
@@ -185,6 +192,8 @@ def test_a_sampler_knows_another_dataset_by_its_fingerprint(scanned):
     assert made() == made()
     others = [made(), made(seed=1), made(on_invalid="skip"), made(valid=scanned, keys=KEYS)]
     assert len(set(others)) == 4
-    batches = Sampler(ResamplingDataset(Plain(), valid=scanned, keys=KEYS, budget=wide()), 5, seed=0)
+    batches = Sampler(
+        ResamplingDataset(Plain(), valid=scanned, keys=KEYS, budget=wide()), 5, seed=0
+    )
     with pytest.raises(UsageError):
         Sampler(ResamplingDataset(Plain()), 5, seed=0).load_state_dict(batches.state_dict())

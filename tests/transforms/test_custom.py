@@ -67,7 +67,9 @@ def mine(tmp_path, monkeypatch):
 
 
 def blocks():
-    return stack([Piece(f"k{i}", {"x": np.ones((i, 3), np.float32)}, Origin("f")) for i in range(3)])[0]
+    return stack(
+        [Piece(f"k{i}", {"x": np.ones((i, 3), np.float32)}, Origin("f")) for i in range(3)]
+    )[0]
 
 
 def pieces(made):
@@ -75,7 +77,12 @@ def pieces(made):
 
 
 def test_a_function_of_samples(mine):
-    entry = {"mine_steps:double": {"with": {"times": 3}, "fields": {"n": {"shape": [], "dtype": "int64"}}}}
+    entry = {
+        "mine_steps:double": {
+            "with": {"times": 3},
+            "fields": {"n": {"shape": [], "dtype": "int64"}},
+        }
+    }
     steps, after = bind([step(entry)], SPECS)
     assert after == {**SPECS, "n": ArraySpec("int64")}
     made, refused = run(steps, blocks())
@@ -102,7 +109,10 @@ def test_a_function_may_write_into_the_same_memory_each_time(mine):
     assert [s.fields["x"].tolist() for s in made] == [[], [[1] * 3], [[2] * 3] * 2]
     assert [s.fields["said"] for s in made] == [[0], [1], [2]]
     steps, _ = bind([step("mine_steps:in_place_of_blocks")], SPECS)
-    one, two = (run(steps, stack(some)[0])[0][0] for some in (pieces([blocks()])[:2], pieces([blocks()])[2:]))
+    one, two = (
+        run(steps, stack(some)[0])[0][0]
+        for some in (pieces([blocks()])[:2], pieces([blocks()])[2:])
+    )
     assert one.fields["x"].values.tolist() == [[2] * 3]
     assert two.fields["x"].values.tolist() == [[1] * 3] * 2
 
@@ -130,14 +140,18 @@ def test_the_source_is_part_of_the_identity_and_its_place_is_not(mine, tmp_path,
     assert step("mine_steps:whole").identity()["function"] == ["mine_steps", "whole"]
 
 
-@pytest.mark.parametrize("declared", [{"dtype": "float32"}, {"shape": [3]}, {"shape": ["T", "N"], "dtype": "int8"}])
+@pytest.mark.parametrize(
+    "declared", [{"dtype": "float32"}, {"shape": [3]}, {"shape": ["T", "N"], "dtype": "int8"}]
+)
 def test_a_new_field_must_be_declared_in_full(mine, declared):
     with pytest.raises(UsageError, match="give dtype and shape"):
         bind([step({"mine_steps:double": {"fields": {"n": declared}}})], SPECS)
 
 
 def test_text_may_come_out(mine):
-    _, after = bind([step({"mine_steps:double": {"fields": {"t": {"role": "text"}}, "drop": ["x"]}})], SPECS)
+    _, after = bind(
+        [step({"mine_steps:double": {"fields": {"t": {"role": "text"}}, "drop": ["x"]}})], SPECS
+    )
     assert list(after) == ["t"]
     assert after["t"].kind == "text"
 
@@ -152,7 +166,9 @@ def test_a_block_whose_columns_do_not_hold_its_samples_is_refused(mine):
 def test_a_module_that_cannot_be_imported_is_said(tmp_path, monkeypatch, source):
     (tmp_path / "bad_steps.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UsageError, match=r"bad_steps:f: the module cannot be imported: (Syntax|ZeroDivision)Error"):
+    with pytest.raises(
+        UsageError, match=r"bad_steps:f: the module cannot be imported: (Syntax|ZeroDivision)Error"
+    ):
         bind([step("bad_steps:f")], SPECS)[0][0].identity()
 
 
@@ -190,22 +206,35 @@ def test_modules_are_forgotten_while_another_thread_imports(tmp_path, monkeypatc
     add_module_folders([])
 
 
-@pytest.mark.parametrize(("spec", "served"), [({}, ["k0", "k2"]), ({"finite": False}, ["k0", "k1", "k2"])])
+@pytest.mark.parametrize(
+    ("spec", "served"), [({}, ["k0", "k2"]), ({"finite": False}, ["k0", "k1", "k2"])]
+)
 def test_a_sample_in_which_a_function_made_nan_is_refused(mine, spec, served):
     source = "import numpy as np\ndef log(sample):\n    return {'x': np.log(sample.fields['x'])}\n"
     (mine.parent / "mine_steps.py").write_text(source)
-    start = stack([Piece(k, {"x": np.full((1, 3), v, np.float32)}, Origin("f")) for k, v in [("k0", 1), ("k1", 0)]])
-    start = stack([*pieces(start), Piece("k2", {"x": np.array([[np.inf, 1, 1]], np.float32)}, Origin("f"))])
+    start = stack(
+        [
+            Piece(k, {"x": np.full((1, 3), v, np.float32)}, Origin("f"))
+            for k, v in [("k0", 1), ("k1", 0)]
+        ]
+    )
+    start = stack(
+        [*pieces(start), Piece("k2", {"x": np.array([[np.inf, 1, 1]], np.float32)}, Origin("f"))]
+    )
     fields = {"x": {"shape": ["P", 3], "dtype": "float32", **spec}}
     steps, _ = bind([step({"mine_steps:log": {"fields": fields}})], SPECS)
     with np.errstate(divide="ignore"):
         made, refused = run(steps, start[0])
-    assert [s.key for b in made for s in b] == served  # k2 was infinite before: that is for the scan to say
+    assert [
+        s.key for b in made for s in b
+    ] == served  # k2 was infinite before: that is for the scan to say
     assert [key for key, _ in refused] == ([] if spec else ["k1"])
 
 
 def test_json_that_has_no_json_form_is_refused(mine):
-    (mine.parent / "mine_steps.py").write_text("def bad(sample):\n    return {'x': {'v': float('nan')}}\n")
+    (mine.parent / "mine_steps.py").write_text(
+        "def bad(sample):\n    return {'x': {'v': float('nan')}}\n"
+    )
     (one,), _ = bind([step("mine_steps:bad")], SPECS)
     with pytest.raises(UsageError, match="x: nan has no canonical JSON form"):
         run([one], blocks())

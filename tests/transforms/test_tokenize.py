@@ -18,13 +18,16 @@ from datacheck.tokenization import Tokenizer, messages_of, places, spans
 from datacheck.transforms import bind, run, step
 
 PAD, START, END = 0, 1, 2
-TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+)
 VOCAB = {"<|endoftext|>": PAD, "<|im_start|>": START, "<|im_end|>": END}
 VOCAB |= {letter: 3 + i for i, letter in enumerate(string.printable)}
 SPECS = {
-    "text": ArraySpec("uint8", (), "fields.text", "text"), "chat": ArraySpec("uint8", (), "fields.chat", "json"),
+    "text": ArraySpec("uint8", (), "fields.text", "text"),
+    "chat": ArraySpec("uint8", (), "fields.chat", "json"),
     "n": ArraySpec("int64"),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +37,11 @@ def folder(tmp_path_factory):
     made.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex(r"[\s\S]"), "isolated")
     made.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
     made.save(str(place / "tokenizer.json"))
-    config = {"bos_token": "<|im_start|>", "eos_token": {"content": "<|im_end|>"}, "pad_token": "<|endoftext|>"}
+    config = {
+        "bos_token": "<|im_start|>",
+        "eos_token": {"content": "<|im_end|>"},
+        "pad_token": "<|endoftext|>",
+    }
     (place / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": TEMPLATE}))
     return place
 
@@ -44,8 +51,13 @@ def letters(text):
 
 
 def tokens(folder, field, *values, **options):
-    steps, after = bind([step({"tokenize": {"field": field, "tokenizer": str(folder), **options}})], SPECS)
-    pieces = [Piece(f"k{i}", {field: value, "n": np.array(i)}, Origin("f")) for i, value in enumerate(values)]
+    steps, after = bind(
+        [step({"tokenize": {"field": field, "tokenizer": str(folder), **options}})], SPECS
+    )
+    pieces = [
+        Piece(f"k{i}", {field: value, "n": np.array(i)}, Origin("f"))
+        for i, value in enumerate(values)
+    ]
     made, refused = [], []
     for block in stack(pieces):
         some, why = run(steps, block)
@@ -69,7 +81,9 @@ def test_a_text_is_trained_on_whole(folder):
 
 
 def test_a_text_is_cut_before_its_end_token_and_padded(folder):
-    made, _, after = tokens(folder, "text", "abcdef", "a", max_length=5, pad=True, dtype="int32", keep=True)
+    made, _, after = tokens(
+        folder, "text", "abcdef", "a", max_length=5, pad=True, dtype="int32", keep=True
+    )
     assert made["k0"]["input_ids"].tolist() == [START, *letters("abc"), END]
     assert made["k1"]["input_ids"].tolist() == [START, *letters("a"), END, PAD, PAD]
     assert made["k1"]["labels"].tolist() == [START, *letters("a"), END, -100, -100]
@@ -80,7 +94,9 @@ def test_a_text_is_cut_before_its_end_token_and_padded(folder):
 
 def test_a_chat_is_trained_on_its_answers(folder):
     made, refused, _ = tokens(
-        folder, "chat", chat(("user", "q"), ("assistant", "yes"), ("user", "r"), ("assistant", "no"))
+        folder,
+        "chat",
+        chat(("user", "q"), ("assistant", "yes"), ("user", "r"), ("assistant", "no")),
     )
     assert not refused
     text = made["k0"]["input_ids"].tolist()
@@ -93,7 +109,9 @@ def test_a_chat_is_trained_on_its_answers(folder):
 
 def test_a_chat_without_anything_to_train_on_is_refused(folder):
     long = chat(("user", "q" * 50), ("assistant", "yes"))
-    made, refused, _ = tokens(folder, "chat", long, chat(("user", "q")), [], chat(("assistant", "x")), max_length=40)
+    made, refused, _ = tokens(
+        folder, "chat", long, chat(("user", "q")), [], chat(("assistant", "x")), max_length=40
+    )
     assert sorted(made) == ["k3"]
     assert sorted(refused) == ["k0", "k1", "k2"]
     assert "no token to train on" in refused["k0"]
@@ -119,7 +137,9 @@ def test_a_template_cannot_leave_its_sandbox(folder, tmp_path):
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
     (tmp_path / "tokenizer_config.json").write_text("{}")
-    (tmp_path / "chat_template.jinja").write_text("{{ messages.__class__.__mro__[1].__subclasses__() }}")
+    (tmp_path / "chat_template.jinja").write_text(
+        "{{ messages.__class__.__mro__[1].__subclasses__() }}"
+    )
     with pytest.raises(ValueError, match="unsafe"):
         Tokenizer(tmp_path).chat([{"role": "user", "content": ""}])
 
@@ -130,7 +150,9 @@ def test_the_identity_holds_the_content_and_not_the_place(folder, tmp_path):
     here = step({"tokenize": {"field": "text", "tokenizer": str(folder)}}).identity()
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
-    there = step({"tokenize": {"field": "text", "tokenizer": str(tmp_path / "tokenizer.json")}}).identity()
+    there = step(
+        {"tokenize": {"field": "text", "tokenizer": str(tmp_path / "tokenizer.json")}}
+    ).identity()
     assert here == there
     assert str(folder) not in json.dumps(here)
     (tmp_path / "tokenizer_config.json").write_text('{"bos_token": "a"}')
@@ -138,7 +160,8 @@ def test_the_identity_holds_the_content_and_not_the_place(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [(None, "no tokenizer there"), ("{", "not a tokenizer"), ("\udcff", "cannot be read")]
+    ("content", "said"),
+    [(None, "no tokenizer there"), ("{", "not a tokenizer"), ("\udcff", "cannot be read")],
 )
 def test_a_missing_or_damaged_tokenizer_is_one_message(tmp_path, content, said):
     if content is not None:
@@ -148,7 +171,9 @@ def test_a_missing_or_damaged_tokenizer_is_one_message(tmp_path, content, said):
     assert str(tmp_path) in str(caught.value)
 
 
-@pytest.mark.parametrize("config", ["[" * 100_000, '{"bos_token": {"x": 1}}', r'{"chat_template": "\ud83d"}'])
+@pytest.mark.parametrize(
+    "config", ["[" * 100_000, '{"bos_token": {"x": 1}}', r'{"chat_template": "\ud83d"}']
+)
 def test_a_damaged_configuration_is_named_where_a_step_is_planned(folder, tmp_path, config):
     """It ended the build with a traceback."""
     shutil.copytree(folder, tmp_path / "tok")
@@ -158,15 +183,24 @@ def test_a_damaged_configuration_is_named_where_a_step_is_planned(folder, tmp_pa
 
 
 def test_numbers_and_padding_without_length_are_refused(folder):
-    for wrong, said in (({"field": "n"}, "takes text or chats"), ({"field": "text", "pad": True}, "needs max_length")):
+    for wrong, said in (
+        ({"field": "n"}, "takes text or chats"),
+        ({"field": "text", "pad": True}, "needs max_length"),
+    ):
         with pytest.raises(UsageError, match=said):
             bind([step({"tokenize": {"tokenizer": str(folder), **wrong}})], SPECS)
 
 
 @given(st.lists(st.integers(0, 3), max_size=40), st.lists(st.integers(0, 3), max_size=3))
 def test_places_are_where_the_marker_is(ids, marker):
-    wanted = [i for i in range(len(ids) - len(marker) + 1) if marker and ids[i : i + len(marker)] == marker]
-    assert places(np.array(ids, dtype=np.int64), np.array(marker, dtype=np.int64)).tolist() == wanted
+    wanted = [
+        i
+        for i in range(len(ids) - len(marker) + 1)
+        if marker and ids[i : i + len(marker)] == marker
+    ]
+    assert (
+        places(np.array(ids, dtype=np.int64), np.array(marker, dtype=np.int64)).tolist() == wanted
+    )
 
 
 def generate_labels(ids, bos, eos):
@@ -212,10 +246,23 @@ UNKNOWN = [{"SpecialToken": {"id": "X", "type_id": 0}}, {"Sequence": {"id": "A",
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"model": {**MERGED, "continuing_subword_prefix": "aaaaaa"}}, "tok: not a tokenizer: range end index"),
-        ({"pre_tokenizer": {"type": "FixedLength", "length": 0}}, "tok: the tokenizer fails: chunk size"),
         (
-            {"post_processor": {"type": "TemplateProcessing", "single": UNKNOWN, "pair": [], "special_tokens": {}}},
+            {"model": {**MERGED, "continuing_subword_prefix": "aaaaaa"}},
+            "tok: not a tokenizer: range end index",
+        ),
+        (
+            {"pre_tokenizer": {"type": "FixedLength", "length": 0}},
+            "tok: the tokenizer fails: chunk size",
+        ),
+        (
+            {
+                "post_processor": {
+                    "type": "TemplateProcessing",
+                    "single": UNKNOWN,
+                    "pair": [],
+                    "special_tokens": {},
+                }
+            },
             "tok: ",
         ),
     ],

@@ -47,7 +47,10 @@ def cloud(rows, seed=0):
 
 
 def arrays(sample):
-    return {name: np.asarray(value) if not isinstance(value, str) else value for name, value in sample.items()}
+    return {
+        name: np.asarray(value) if not isinstance(value, str) else value
+        for name, value in sample.items()
+    }
 
 
 def apply(entry, *samples, specs=RAGGED):
@@ -60,7 +63,16 @@ def apply(entry, *samples, specs=RAGGED):
 def test_every_transform_is_found_by_name_and_says_its_version():
     names = list(transforms())
     assert names == sorted(names)
-    assert {"select", "cast", "scale", "center", "camera", "voxel", "sample_points", "tokenize"} <= set(names)
+    assert {
+        "select",
+        "cast",
+        "scale",
+        "center",
+        "camera",
+        "voxel",
+        "sample_points",
+        "tokenize",
+    } <= set(names)
     assert all(isinstance(kind.version, int) for kind in transforms().values())
 
 
@@ -109,7 +121,10 @@ def test_a_sample_s_result_does_not_depend_on_its_block(entry, cut):
             for block in stack([Piece(f"k{i}", arrays(samples[i]), Origin("f")) for i in group]):
                 for made in run(steps, block)[0]:
                     found |= {
-                        s.key: {n: (v if isinstance(v, str) else v.tobytes()) for n, v in s.fields.items()}
+                        s.key: {
+                            n: (v if isinstance(v, str) else v.tobytes())
+                            for n, v in s.fields.items()
+                        }
                         for s in made
                     }
         return found
@@ -117,10 +132,17 @@ def test_a_sample_s_result_does_not_depend_on_its_block(entry, cut):
     assert results([range(6)]) == results([range(cut), range(cut, 6)])
 
 
-ODD = [np.array(1, np.float32), np.zeros(5, np.float32), np.zeros((5, 2), np.float32), np.zeros((0, 0), np.float32)]
+ODD = [
+    np.array(1, np.float32),
+    np.zeros(5, np.float32),
+    np.zeros((5, 2), np.float32),
+    np.zeros((0, 0), np.float32),
+]
 
 
-@pytest.mark.parametrize("value", [*ODD, "abc"], ids=["scalar", "vector", "two columns", "empty", "text"])
+@pytest.mark.parametrize(
+    "value", [*ODD, "abc"], ids=["scalar", "vector", "two columns", "empty", "text"]
+)
 @pytest.mark.parametrize(
     "entry",
     [
@@ -135,7 +157,12 @@ def test_a_sample_of_another_shape_is_left_to_the_shard_or_refused(entry, value)
     """It ended the build of all samples."""
     specs = {"points": ArraySpec("float32", (3,), "P")}
     steps, _ = bind([step(entry)], specs)
-    blocks = stack([Piece("a", {"points": cloud(20)["xyz"]}, Origin("a")), Piece("b", {"points": value}, Origin("b"))])
+    blocks = stack(
+        [
+            Piece("a", {"points": cloud(20)["xyz"]}, Origin("a")),
+            Piece("b", {"points": value}, Origin("b")),
+        ]
+    )
     results = [run(steps, block) for block in blocks]
     made = {key for found, _ in results for block in found for key in block.keys}
     refused = {key for _, some in results for key, _ in some}
@@ -149,7 +176,10 @@ def test_the_input_is_not_changed(entry):
     before = {n: (v if isinstance(v, str) else v.copy()) for n, v in sample.items()}
     steps, _ = bind([step(entry)], RAGGED)
     run(steps, block_of(sample))
-    assert all(v == before[n] if isinstance(v, str) else np.array_equal(v, before[n]) for n, v in sample.items())
+    assert all(
+        v == before[n] if isinstance(v, str) else np.array_equal(v, before[n])
+        for n, v in sample.items()
+    )
 
 
 def test_a_step_survives_the_journey_to_a_child():
@@ -159,7 +189,7 @@ def test_a_step_survives_the_journey_to_a_child():
         assert step(bound.as_dict()).identity() == bound.identity()
 
 
-# ------------------------------------------------------------------------------------------- one by one
+# --------------------------------------------------------------------------------------- one by one
 
 
 def test_select_needs_fields_or_drop():
@@ -193,7 +223,10 @@ def test_select_needs_fields_or_drop():
 )
 def test_cast_refuses_what_would_be_lost(values, dtype, to, fits):
     specs = {"x": ArraySpec(dtype, (), "N"), "y": ArraySpec("int8")}
-    samples = [{"x": np.array(values, dtype), "y": np.int8(0)}, {"x": np.array([1], dtype), "y": np.int8(1)}]
+    samples = [
+        {"x": np.array(values, dtype), "y": np.int8(0)},
+        {"x": np.array([1], dtype), "y": np.int8(1)},
+    ]
     made, refused, _ = apply({"cast": {"fields": ["x"], "to": to}}, *samples, specs=specs)
     assert ("k0" in made) is fits
     assert made["k1"]["x"].tolist() == [1]
@@ -203,7 +236,9 @@ def test_cast_refuses_what_would_be_lost(values, dtype, to, fits):
 def test_cast_exact_refuses_rounding():
     specs = {"x": ArraySpec("float64", (2,))}
     samples = [{"x": np.array([0.5, np.nan])}, {"x": np.array([0.1, 0.5])}]
-    made, refused, _ = apply({"cast": {"fields": ["x"], "to": "float32", "exact": True}}, *samples, specs=specs)
+    made, refused, _ = apply(
+        {"cast": {"fields": ["x"], "to": "float32", "exact": True}}, *samples, specs=specs
+    )
     assert sorted(made) == ["k0"]
     assert sorted(refused) == ["k1"]
 
@@ -217,7 +252,9 @@ def test_scale_divides_exactly():
     sample = cloud(5)
     sample["xyz"] = np.array([[1000, 1, 0.1]] * 5, np.float32)
     made, _, after = apply({"scale": {"fields": ["xyz"], "to": "m"}}, sample)
-    assert made["k0"]["xyz"][0].tolist() == [np.float32(v) for v in (1.0, 0.001, np.float64(np.float32(0.1)) / 1000)]
+    assert made["k0"]["xyz"][0].tolist() == [
+        np.float32(v) for v in (1.0, 0.001, np.float64(np.float32(0.1)) / 1000)
+    ]
     assert after["xyz"].attrs["unit"] == "m"
 
 
@@ -238,14 +275,19 @@ def test_factors_are_exact(old, new, factor):
 def test_scale_of_columns_leaves_the_rest():
     specs = {"pc": ArraySpec("float32", (4, 6), attrs={"unit": "cm"})}
     made, _, _ = apply(
-        {"scale": {"fields": ["pc"], "to": "mm", "columns": [0, 3]}}, {"pc": np.ones((4, 6), np.float32)}, specs=specs
+        {"scale": {"fields": ["pc"], "to": "mm", "columns": [0, 3]}},
+        {"pc": np.ones((4, 6), np.float32)},
+        specs=specs,
     )
     assert made["k0"]["pc"][0].tolist() == [10, 10, 10, 1, 1, 1]
 
 
 def test_scale_needs_to_know_the_unit_and_refuses_nonsense():
     with pytest.raises(UsageError, match="say from"):
-        bind([step({"scale": {"fields": ["xyz"], "to": "m"}})], {"xyz": ArraySpec("float32", (3,), "P")})
+        bind(
+            [step({"scale": {"fields": ["xyz"], "to": "m"}})],
+            {"xyz": ArraySpec("float32", (3,), "P")},
+        )
     with pytest.raises(UsageError, match="mm cannot become rad"):
         bind([step({"scale": {"fields": ["xyz"], "to": "rad"}})], RAGGED)
     with pytest.raises(UsageError, match="takes floats"):
@@ -257,10 +299,14 @@ def test_center_puts_the_centre_at_the_origin(at):
     sample = cloud(50)
     points = sample["xyz"].astype(np.float64)
     middle = {
-        "root": points[2], "centroid": points.mean(0), "box": (points.min(0) + points.max(0)) / 2,
+        "root": points[2],
+        "centroid": points.mean(0),
+        "box": (points.min(0) + points.max(0)) / 2,
         "xy": points.mean(0) * [1, 1, 0],
-    }[at]  # fmt: skip
-    made, _, after = apply({"center": {"field": "xyz", "at": at, "joint": 2, "also": ["joints"]}}, sample)
+    }[at]
+    made, _, after = apply(
+        {"center": {"field": "xyz", "at": at, "joint": 2, "also": ["joints"]}}, sample
+    )
     assert np.allclose(made["k0"]["xyz"], points - middle, atol=1e-7)
     assert np.allclose(made["k0"]["joints"], sample["joints"] - middle, atol=1e-7)
     assert after["xyz"].attrs["centered"] == at
@@ -270,21 +316,28 @@ def test_center_follows_every_step_of_a_trajectory():
     rng = np.random.Generator(np.random.Philox(3))
     specs = {"j": ArraySpec("float64", (21, 3), "T"), "wrist": ArraySpec("float64", (3,), "T")}
     sample = {"j": rng.random((7, 21, 3)), "wrist": rng.random((7, 3))}
-    made, _, _ = apply({"center": {"field": "j", "at": "root", "also": ["wrist"]}}, sample, specs=specs)
+    made, _, _ = apply(
+        {"center": {"field": "j", "at": "root", "also": ["wrist"]}}, sample, specs=specs
+    )
     assert np.array_equal(made["k0"]["j"], sample["j"] - sample["j"][:, :1])
     assert np.array_equal(made["k0"]["wrist"], sample["wrist"] - sample["j"][:, 0])
 
 
 def test_center_refuses_a_sample_without_its_root():
-    made, refused, _ = apply({"center": {"field": "xyz", "at": "root", "joint": 5}}, cloud(5), cloud(6, 1))
+    made, refused, _ = apply(
+        {"center": {"field": "xyz", "at": "root", "joint": 5}}, cloud(5), cloud(6, 1)
+    )
     assert sorted(made) == ["k1"]
     assert refused == {"k0": "xyz: 5 rows, so no root"}
 
 
-@pytest.mark.parametrize(("entry", "factors"), [
-    ({"camera": {"fields": ["root"], "to": "opencv"}}, [1, -1, -1]),
-    ({"scale": {"fields": ["root"], "to": "mm", "columns": [1, 3]}}, [1, 1000, 1000]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("entry", "factors"),
+    [
+        ({"camera": {"fields": ["root"], "to": "opencv"}}, [1, -1, -1]),
+        ({"scale": {"fields": ["root"], "to": "mm", "columns": [1, 3]}}, [1, 1000, 1000]),
+    ],
+)
 def test_of_fields_of_one_vector_every_sample_is_changed(entry, factors):
     """Only the first sample of each block was: 194 of 195 evaluation samples of the HO-3D pipeline kept their frame."""
     samples = [cloud(5, seed) for seed in range(4)]
@@ -294,8 +347,13 @@ def test_of_fields_of_one_vector_every_sample_is_changed(entry, factors):
 
 
 def test_the_fields_of_which_a_step_changes_a_part_are_known():
-    assert step({"camera": {"fields": ["xyz", "root"], "to": "opencv"}}).partly_changed_fields == ("xyz", "root")
-    assert step({"scale": {"fields": ["root"], "to": "mm", "columns": [0, 2]}}).partly_changed_fields == ("root",)
+    assert step({"camera": {"fields": ["xyz", "root"], "to": "opencv"}}).partly_changed_fields == (
+        "xyz",
+        "root",
+    )
+    assert step(
+        {"scale": {"fields": ["root"], "to": "mm", "columns": [0, 2]}}
+    ).partly_changed_fields == ("root",)
     assert step({"scale": {"fields": ["root"], "to": "mm"}}).partly_changed_fields == ()
 
 
@@ -332,7 +390,8 @@ def test_voxel_refuses_what_has_no_place_and_rows_that_do_not_go_along():
 @given(rows=st.integers(1, 60), n=st.integers(1, 60))
 def test_sample_points_gives_exactly_n_distinct_rows_first(rows, n):
     made, _, _ = apply(
-        {"sample_points": {"points": "label", "n": n}}, cloud(rows) | {"label": np.arange(rows, dtype=np.int32)}
+        {"sample_points": {"points": "label", "n": n}},
+        cloud(rows) | {"label": np.arange(rows, dtype=np.int32)},
     )
     chosen = made["k0"]["label"]
     assert len(chosen) == len(made["k0"]["xyz"]) == n
@@ -356,12 +415,17 @@ def test_the_permutation_is_frozen():
 
 
 def test_the_permutation_is_the_same_in_another_process():
-    code = "from datacheck.transforms.sample_points import permutation; print(permutation('train/ä', 50).tolist())"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    code = (
+        "from datacheck.transforms.sample_points import permutation; "
+        "print(permutation('train/ä', 50).tolist())"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     assert said.strip() == str(permutation("train/ä", 50).tolist())
 
 
-# ------------------------------------------------------------------------------------------- messages
+# ----------------------------------------------------------------------------------------- messages
 
 
 @pytest.mark.parametrize(
@@ -386,7 +450,10 @@ def test_numeric_steps_refuse_text_and_too_few_axes():
     with pytest.raises(UsageError, match="name is text"):
         bind([step({"cast": {"fields": ["name"], "to": "float32"}})], RAGGED)
     with pytest.raises(UsageError, match="needs 2"):
-        bind([step({"voxel": {"points": "w", "edge": 1}})], {"w": replace(RAGGED["xyz"], item=(), dim="P")})
+        bind(
+            [step({"voxel": {"points": "w", "edge": 1}})],
+            {"w": replace(RAGGED["xyz"], item=(), dim="P")},
+        )
 
 
 def test_a_step_passes_over_listed_fields_that_the_data_do_not_have():
@@ -403,7 +470,13 @@ def test_a_step_passes_over_listed_fields_that_the_data_do_not_have():
     assert left({"select": ["a", "c"]}, {"c"})[1] == ["a"]
     assert left({"select": {"drop": ["a", "c"]}}, {"c"})[1] == ["b"]
     assert left({"select": {"drop": ["c"]}}, {"c"}) == ([], ["a", "b"])
-    assert left({"center": {"field": "a", "at": "box", "also": ["b", "c"]}}, {"c"})[0][0]["also"] == ["b"]
-    for entry, absent in ((cast, ()), ({"select": "c"}, {"c"}), ({"center": {"field": "c", "at": "box"}}, {"c"})):
+    assert left({"center": {"field": "a", "at": "box", "also": ["b", "c"]}}, {"c"})[0][0][
+        "also"
+    ] == ["b"]
+    for entry, absent in (
+        (cast, ()),
+        ({"select": "c"}, {"c"}),
+        ({"center": {"field": "c", "at": "box"}}, {"c"}),
+    ):
         with pytest.raises(UsageError, match="no field 'c'"):
             bind([step(entry)], there, absent)

@@ -14,7 +14,9 @@ Samples = list[tuple[str, Piece]]  # (split, sample)
 Plant = Callable[[Samples, float, np.random.Generator], Sequence[str]]
 
 
-def sample(key: str, fields: Mapping[str, Any], *, split: str = "", group: str = "", **facts: Any) -> tuple[str, Piece]:
+def sample(
+    key: str, fields: Mapping[str, Any], *, split: str = "", group: str = "", **facts: Any
+) -> tuple[str, Piece]:
     """Return one sample of a trial; facts are what a source knows beside the data (``id``, ``split_key``, ...)."""
     return split, Piece(key, dict(fields), Origin(key), group, {"id": key} | facts)
 
@@ -42,13 +44,14 @@ class Trial:
         code: the rule that must report it.
         schema: keys of the schema in force, besides those that every schema needs.
         clean: makes a dataset that nothing is wrong with, another for every generator.
-        plant: breaks it (value of the size); returns the keys that must be named, none for a fault of the dataset.
+        plant: breaks it (value of the size); returns the keys that must be named, none for a fault
+            of the dataset.
         sizes: from small to large; recall is promised at the documented ones.
-        cause: the `Cause.kind` (or else `Failure.kind`) that must be named, "" where none is promised; a callable
-            gives it for the value of a size.
+        cause: the `Cause.kind` (or else `Failure.kind`) that must be named, "" where none is
+            promised; a callable gives it for the value of a size.
         also: codes that may rightly be raised with it.
-        reference: makes the earlier version that the data are compared with, another for every generator; None:
-            there is none.
+        reference: makes the earlier version that the data are compared with, another for every
+            generator; None: there is none.
     """
 
     name: str
@@ -68,7 +71,9 @@ def some(samples: Samples, share: float, rng: np.random.Generator, least: int = 
     return sorted(int(i) for i in rng.choice(len(samples), count, replace=False))
 
 
-def edited(share: float, change: Callable[[Piece, float, np.random.Generator], Piece], least: int = 2) -> Plant:
+def edited(
+    share: float, change: Callable[[Piece, float, np.random.Generator], Piece], least: int = 2
+) -> Plant:
     """Return a plant that changes `share` of the samples, at least `least`, chosen by chance."""
 
     def plant(samples: Samples, value: float, rng: np.random.Generator) -> Sequence[str]:
@@ -82,9 +87,14 @@ def edited(share: float, change: Callable[[Piece, float, np.random.Generator], P
 
 
 def edited_field(
-    share: float, name: str, change: Callable[[Any, float, np.random.Generator], Any], least: int = 2
+    share: float,
+    name: str,
+    change: Callable[[Any, float, np.random.Generator], Any],
+    least: int = 2,
 ) -> Plant:
     """Return a plant that changes one field of some samples, as `edited`."""
     return edited(
-        share, lambda piece, value, rng: changed(piece, **{name: change(piece.fields[name], value, rng)}), least
+        share,
+        lambda piece, value, rng: changed(piece, **{name: change(piece.fields[name], value, rng)}),
+        least,
     )

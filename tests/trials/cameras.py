@@ -19,20 +19,38 @@ _CAMERAS = {
 _VIEWS = {
     "samples": {"files": "*", "group": "{scene}"},
     "fields": {
-        "p": {"role": "points", "shape": ["P", 3], "unit": "m", "frame": "camera_opencv", "extrinsics": "t"},
+        "p": {
+            "role": "points",
+            "shape": ["P", 3],
+            "unit": "m",
+            "frame": "camera_opencv",
+            "extrinsics": "t",
+        },
         "t": {"role": "transform", "shape": [4, 4], "unit": "m"},
     },
 }
 _WORLD = {
     "samples": {"files": "*", "group": "{scene}"},
     "fields": {
-        "p": {"role": "points", "shape": ["P", 3], "unit": "m", "frame": "world", "extrinsics": "t"},
+        "p": {
+            "role": "points",
+            "shape": ["P", 3],
+            "unit": "m",
+            "frame": "world",
+            "extrinsics": "t",
+        },
         "t": {"role": "transform", "shape": [4, 4], "unit": "m"},
     },
 }
 _THINGS = {
     "fields": {
-        "p": {"role": "points", "shape": ["P", 3], "unit": "m", "posed_by": "o", "rests": "-0.005..0.05"},
+        "p": {
+            "role": "points",
+            "shape": ["P", 3],
+            "unit": "m",
+            "posed_by": "o",
+            "rests": "-0.005..0.05",
+        },
         "o": {"role": "pose", "shape": [7], "columns": "pos:3 quat:4"},
     }
 }
@@ -81,12 +99,16 @@ def _scenes(rng: np.random.Generator, *, world: bool) -> Samples:
         surface = unit_vectors(rng, 3000) * rng.uniform(0.2, 0.6, 3) + rng.normal(0, 0.05, 3)
         for place in range(6):
             around = place * np.pi / 3 + rng.uniform(-0.2, 0.2)
-            eye = rng.uniform(1.5, 2.5) * np.array([np.cos(around), np.sin(around), rng.uniform(-0.2, 1.2)])
+            eye = rng.uniform(1.5, 2.5) * np.array(
+                [np.cos(around), np.sin(around), rng.uniform(-0.2, 1.2)]
+            )
             pose = _look_at(eye)
             seen = surface[rng.choice(len(surface), int(rng.integers(700, 1100)), replace=False)]
             points = seen if world else (seen - eye) @ pose[:3, :3]
             key = f"q{number}/{place}"
-            found.append(sample(key, {"p": points.astype(np.float32), "t": pose}, group=f"q{number}"))
+            found.append(
+                sample(key, {"p": points.astype(np.float32), "t": pose}, group=f"q{number}")
+            )
     return found
 
 
@@ -140,7 +162,11 @@ def _pictures(rng: np.random.Generator) -> Samples:
             row, column = rng.integers(5, 45, 2)
             image[row : row + 14, column : column + 14] += 60
             found.append(
-                sample(f"q{number}/{i:02d}", {"i": np.clip(image, 0, 255).astype(np.uint8)}, group=f"q{number}")
+                sample(
+                    f"q{number}/{i:02d}",
+                    {"i": np.clip(image, 0, 255).astype(np.uint8)},
+                    group=f"q{number}",
+                )
             )
     return found
 
@@ -152,39 +178,92 @@ def _turned(piece: Piece, value: float, rng: np.random.Generator) -> Piece:
 def _as_tall(piece: Piece, value: float, rng: np.random.Generator) -> Piece:
     """Return a picture of 64 x 48 pixels upright (0), or resized by a factor."""
     image = piece.fields["i"]
-    return changed(piece, i=np.rot90(image).copy() if not value else image[:: int(1 / value), :: int(1 / value)].copy())
+    return changed(
+        piece,
+        i=np.rot90(image).copy()
+        if not value
+        else image[:: int(1 / value), :: int(1 / value)].copy(),
+    )
 
 
 def _photos(rng: np.random.Generator) -> Samples:
     """Pictures of 64 x 48 pixels."""
-    return [sample(f"s{i:03d}", {"i": rng.integers(0, 256, (48, 64, 3)).astype(np.uint8)}) for i in range(60)]
+    return [
+        sample(f"s{i:03d}", {"i": rng.integers(0, 256, (48, 64, 3)).astype(np.uint8)})
+        for i in range(60)
+    ]
 
 
 HALVED = Trial(
-    "camera-of-another-size", "DC306", _CAMERAS, _cameras, edited(0.1, _resized),
-    (Size("x0.9", 0.9, documented=False), Size("x0.5", 0.5), Size("x2", 2.0), Size("x3", 3.0)), cause="resolution",
-)  # fmt: skip
-INVERSE = Trial("extrinsics-inverted", "DC307", _VIEWS, lambda rng: _scenes(rng, world=False), _inverted,
-                (Size("one scene", 1.0), Size("all scenes", 2.0)), cause="inverse")  # fmt: skip
-INVERSE_WORLD = Trial("extrinsics-inverted-in-the-world", "DC307", _WORLD, lambda rng: _scenes(rng, world=True),
-                      _inverted, (Size("one scene", 1.0), Size("all scenes", 2.0)), cause="inverse")  # fmt: skip
+    "camera-of-another-size",
+    "DC306",
+    _CAMERAS,
+    _cameras,
+    edited(0.1, _resized),
+    (Size("x0.9", 0.9, documented=False), Size("x0.5", 0.5), Size("x2", 2.0), Size("x3", 3.0)),
+    cause="resolution",
+)
+INVERSE = Trial(
+    "extrinsics-inverted",
+    "DC307",
+    _VIEWS,
+    lambda rng: _scenes(rng, world=False),
+    _inverted,
+    (Size("one scene", 1.0), Size("all scenes", 2.0)),
+    cause="inverse",
+)
+INVERSE_WORLD = Trial(
+    "extrinsics-inverted-in-the-world",
+    "DC307",
+    _WORLD,
+    lambda rng: _scenes(rng, world=True),
+    _inverted,
+    (Size("one scene", 1.0), Size("all scenes", 2.0)),
+    cause="inverse",
+)
 BUMPED = Trial(
-    "camera-was-bumped", "DC310", _VIEWS, lambda rng: _scenes(rng, world=False), _bumped,
-    (Size("2 cm", 0.02, documented=False), Size("20 cm", 0.2, documented=False),
-     Size("30 cm", 0.3, documented=False), Size("40 cm", 0.4),
-     Size("60 cm: hardly an overlap", 0.6, documented=False)), cause="apart",
-)  # fmt: skip
-FLOATING = Trial("floating", "DC313", _THINGS, _things, edited(0.1, _lifted),
-                 (Size("3 cm", 0.03, documented=False), Size("10 cm", 0.1)), cause="floats")  # fmt: skip
-SUNK = Trial("sunk", "DC313", _THINGS, _things, edited(0.1, _lifted),
-             (Size("3 cm", -0.03), Size("10 cm", -0.1)), cause="sinks")  # fmt: skip
+    "camera-was-bumped",
+    "DC310",
+    _VIEWS,
+    lambda rng: _scenes(rng, world=False),
+    _bumped,
+    (
+        Size("2 cm", 0.02, documented=False),
+        Size("20 cm", 0.2, documented=False),
+        Size("30 cm", 0.3, documented=False),
+        Size("40 cm", 0.4),
+        Size("60 cm: hardly an overlap", 0.6, documented=False),
+    ),
+    cause="apart",
+)
+FLOATING = Trial(
+    "floating",
+    "DC313",
+    _THINGS,
+    _things,
+    edited(0.1, _lifted),
+    (Size("3 cm", 0.03, documented=False), Size("10 cm", 0.1)),
+    cause="floats",
+)
+SUNK = Trial(
+    "sunk",
+    "DC313",
+    _THINGS,
+    _things,
+    edited(0.1, _lifted),
+    (Size("3 cm", -0.03), Size("10 cm", -0.1)),
+    cause="sinks",
+)
 
 
 def _annotated(rng: np.random.Generator) -> Samples:
     """Upright and other pictures, and what annotations say of their size."""
     sizes = [(48, 64) if rng.random() < 0.7 else (64, 48) for _ in range(60)]
     return [
-        sample(f"s{i:03d}", {"i": rng.integers(0, 256, (*size, 3)).astype(np.uint8), "s": np.array(size[::-1])})
+        sample(
+            f"s{i:03d}",
+            {"i": rng.integers(0, 256, (*size, 3)).astype(np.uint8), "s": np.array(size[::-1])},
+        )
         for i, size in enumerate(sizes)
     ]
 
@@ -210,12 +289,38 @@ def _coloured(rng: np.random.Generator) -> Samples:
     return found
 
 
-EXCHANGED = Trial("red-and-blue", "DC317", _PICTURES, _coloured, edited(0.1, _exchanged),
-                  (Size("a tenth of them", 0.0),), cause="exchanged")  # fmt: skip
-STATED = Trial("size-of-another-picture", "DC111", _ANNOTATED, _annotated, edited(0.08, _restated),
-               (Size("turned by 90 degrees", 0.0), Size("x0.5", 0.5), Size("x2", 2.0)))  # fmt: skip
-SIZED = Trial("pictures-of-another-size", "DC315", _PICTURES, _photos, edited(0.08, _as_tall),
-              (Size("turned by 90 degrees", 0.0), Size("x0.5", 0.5), Size("x0.25", 0.25)),
-              cause=lambda times: "scaled" if times else "turned")  # fmt: skip
-TURNED = Trial("upside-down-image", "DC314", _PICTURES, _pictures, edited(0.08, _turned),
-               (Size("8 % of them", 0.0),), cause="turned")  # fmt: skip
+EXCHANGED = Trial(
+    "red-and-blue",
+    "DC317",
+    _PICTURES,
+    _coloured,
+    edited(0.1, _exchanged),
+    (Size("a tenth of them", 0.0),),
+    cause="exchanged",
+)
+STATED = Trial(
+    "size-of-another-picture",
+    "DC111",
+    _ANNOTATED,
+    _annotated,
+    edited(0.08, _restated),
+    (Size("turned by 90 degrees", 0.0), Size("x0.5", 0.5), Size("x2", 2.0)),
+)
+SIZED = Trial(
+    "pictures-of-another-size",
+    "DC315",
+    _PICTURES,
+    _photos,
+    edited(0.08, _as_tall),
+    (Size("turned by 90 degrees", 0.0), Size("x0.5", 0.5), Size("x0.25", 0.25)),
+    cause=lambda times: "scaled" if times else "turned",
+)
+TURNED = Trial(
+    "upside-down-image",
+    "DC314",
+    _PICTURES,
+    _pictures,
+    edited(0.08, _turned),
+    (Size("8 % of them", 0.0),),
+    cause="turned",
+)

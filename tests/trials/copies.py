@@ -58,7 +58,8 @@ def _chats(rng: np.random.Generator) -> Samples:
     made = []
     for i in range(_COUNT):
         turns = [
-            {"role": role, "content": _joined(_words(rng, i))} for role in ("user", "assistant", "user", "assistant")
+            {"role": role, "content": _joined(_words(rng, i))}
+            for role in ("user", "assistant", "user", "assistant")
         ]
         made.append(sample(f"t{i:03d}", {"conversations": turns}))
     return made
@@ -66,7 +67,10 @@ def _chats(rng: np.random.Generator) -> Samples:
 
 def _clouds(rng: np.random.Generator) -> Samples:
     seeds = rng.integers(0, 1 << 30, 12).tolist()
-    return [sample(f"t{i:03d}_{seed}", {"xyz": surface(rng, shape(seed), 8192)}) for i, seed in enumerate(seeds)]
+    return [
+        sample(f"t{i:03d}_{seed}", {"xyz": surface(rng, shape(seed), 8192)})
+        for i, seed in enumerate(seeds)
+    ]
 
 
 def shape(seed: int) -> Array:
@@ -96,13 +100,20 @@ def _scanned(piece: Piece, share: float, rng: np.random.Generator) -> Array:
 def course(rng: np.random.Generator, steps: int, width: int = 7) -> Array:
     """Return a smooth motion, float32 (steps, width)."""
     time = np.linspace(0, 1, steps)[:, None, None]
-    waves = np.sin(2 * np.pi * (rng.uniform(0.2, 3, (width, 4)) * time + rng.uniform(0, 1, (width, 4))))
-    motion: Array = (waves * rng.uniform(0.1, 1, (width, 4))).sum(axis=2) * rng.uniform(0.2, 2, width)
+    waves = np.sin(
+        2 * np.pi * (rng.uniform(0.2, 3, (width, 4)) * time + rng.uniform(0, 1, (width, 4)))
+    )
+    motion: Array = (waves * rng.uniform(0.1, 1, (width, 4))).sum(axis=2) * rng.uniform(
+        0.2, 2, width
+    )
     return motion.astype(np.float32)
 
 
 def _episodes(rng: np.random.Generator) -> Samples:
-    return [sample(f"t{i:03d}", {"action": course(rng, int(rng.integers(60, 300)))}) for i in range(_COUNT)]
+    return [
+        sample(f"t{i:03d}", {"action": course(rng, int(rng.integers(60, 300)))})
+        for i in range(_COUNT)
+    ]
 
 
 def _changed(piece: Piece, size: float, rng: np.random.Generator) -> dict[str, Any]:
@@ -112,10 +123,15 @@ def _changed(piece: Piece, size: float, rng: np.random.Generator) -> dict[str, A
         return {"xyz": _scanned(piece, size, rng)}
     if "action" in fields:
         action = fields["action"]
-        return {"action": action + (size * np.ptp(action, axis=0) * rng.standard_normal(action.shape)).astype("f4")}
+        return {
+            "action": action
+            + (size * np.ptp(action, axis=0) * rng.standard_normal(action.shape)).astype("f4")
+        }
     if "text" in fields:
         return {"text": _again(fields["text"], size, rng)}
-    turns = [turn | {"content": _again(turn["content"], size, rng)} for turn in fields["conversations"]]
+    turns = [
+        turn | {"content": _again(turn["content"], size, rng)} for turn in fields["conversations"]
+    ]
     return {"conversations": turns}
 
 
@@ -140,9 +156,27 @@ _WORDS = (
 )
 TEXTS = Trial("edited-text", "DC804", _TEXT, _texts, _copied, _WORDS)
 CHATS = Trial("edited-chat", "DC804", _CHAT, _chats, _copied, _WORDS)
-CLOUDS = Trial("cloud-scanned-again", "DC804", _CLOUD, _clouds, _copied, (
-    Size("a tenth of the points", 0.1), Size("half of the points", 0.5), Size("all points", 1.0, documented=False),
-))  # fmt: skip
-EPISODES = Trial("episode-with-noise", "DC804", _EPISODE, _episodes, _copied, (
-    Size("0.1 % of the range", 0.001), Size("1 % of the range", 0.01), Size("5 % of the range", 0.05, documented=False),
-))  # fmt: skip
+CLOUDS = Trial(
+    "cloud-scanned-again",
+    "DC804",
+    _CLOUD,
+    _clouds,
+    _copied,
+    (
+        Size("a tenth of the points", 0.1),
+        Size("half of the points", 0.5),
+        Size("all points", 1.0, documented=False),
+    ),
+)
+EPISODES = Trial(
+    "episode-with-noise",
+    "DC804",
+    _EPISODE,
+    _episodes,
+    _copied,
+    (
+        Size("0.1 % of the range", 0.001),
+        Size("1 % of the range", 0.01),
+        Size("5 % of the range", 0.05, documented=False),
+    ),
+)

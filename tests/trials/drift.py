@@ -18,7 +18,9 @@ _LABELLED = {
     "fields": {"label": {"role": "class", "shape": ["P"], "classes": 6}},
     "rules": {"DC901": "off", "DC902": "off"},
 }
-_SHARES = np.array([7.0, 5.0, 3.0, 2.4, 1.6, 1.0])  # the larger their sum, the more scenes are alike
+_SHARES = np.array(
+    [7.0, 5.0, 3.0, 2.4, 1.6, 1.0]
+)  # the larger their sum, the more scenes are alike
 
 
 def _episodes(rng: np.random.Generator) -> Samples:
@@ -36,13 +38,19 @@ def _episodes(rng: np.random.Generator) -> Samples:
 def _moved(samples: Samples, size: float, rng: np.random.Generator) -> Sequence[str]:
     del rng
     for place, (split, piece) in enumerate(samples):
-        samples[place] = split, changed(piece, joints=piece.fields["joints"] + np.array([size, 0, 0, 0]))
+        samples[place] = (
+            split,
+            changed(piece, joints=piece.fields["joints"] + np.array([size, 0, 0, 0])),
+        )
     return []
 
 
 def _scenes(rng: np.random.Generator) -> Samples:
     """Scenes whose class shares vary from one to the next."""
-    return [sample(f"s{i:03d}", {"label": rng.choice(6, 400, p=rng.dirichlet(_SHARES))}) for i in range(80)]
+    return [
+        sample(f"s{i:03d}", {"label": rng.choice(6, 400, p=rng.dirichlet(_SHARES))})
+        for i in range(80)
+    ]
 
 
 def _relabelled(samples: Samples, size: float, rng: np.random.Generator) -> Sequence[str]:
@@ -76,20 +84,44 @@ def _edited(samples: Samples, size: float, rng: np.random.Generator) -> Sequence
 
 
 def _trial(
-    name: str, code: str, schema: dict[str, object], clean: Callable[[np.random.Generator], Samples],
-    plant: Callable[[Samples, float, np.random.Generator], Sequence[str]], sizes: tuple[Size, ...], cause: str = "",
-) -> Trial:  # fmt: skip
+    name: str,
+    code: str,
+    schema: dict[str, object],
+    clean: Callable[[np.random.Generator], Samples],
+    plant: Callable[[Samples, float, np.random.Generator], Sequence[str]],
+    sizes: tuple[Size, ...],
+    cause: str = "",
+) -> Trial:
     return Trial(name, code, schema, clean, plant, sizes, cause, reference=clean)
 
 
-_POINTS: dict[str, object] = {"fields": {"xyz": {"role": "points", "shape": ["P", 3]}}, "rules": {"DC902": "off"}}
+_POINTS: dict[str, object] = {
+    "fields": {"xyz": {"role": "points", "shape": ["P", 3]}},
+    "rules": {"DC902": "off"},
+}
 _SD = (Size("0.3 sd", 0.3, documented=False), Size("1 sd", 1.0), Size("3 sd", 3.0))
 MOVED = _trial("field-moved", "DC902", _MOVING, _episodes, _moved, _SD, "larger")
-_PART = (Size("30 % of a class", 0.3, documented=False), Size("60 % of a class", 0.6), Size("a whole class", 1.0))
+_PART = (
+    Size("30 % of a class", 0.3, documented=False),
+    Size("60 % of a class", 0.6),
+    Size("a whole class", 1.0),
+)
 RELABELLED = _trial("class-relabelled", "DC903", _LABELLED, _scenes, _relabelled, _PART)
 LOST = _trial(
-    "samples-lost", "DC901", _POINTS, _versioned, _lost, (Size("10 of 120", 10), Size("60 of 120", 60)), "removed"
+    "samples-lost",
+    "DC901",
+    _POINTS,
+    _versioned,
+    _lost,
+    (Size("10 of 120", 10), Size("60 of 120", 60)),
+    "removed",
 )
 EDITED = _trial(
-    "samples-edited", "DC901", _POINTS, _versioned, _edited, (Size("1 of 120", 1), Size("20 of 120", 20)), "changed"
+    "samples-edited",
+    "DC901",
+    _POINTS,
+    _versioned,
+    _edited,
+    (Size("1 of 120", 1), Size("20 of 120", 20)),
+    "changed",
 )

@@ -31,7 +31,8 @@ _SCHEMA: dict[str, Any] = {"fields": _FIELDS, "episode": {"fps": FPS, "max_idle"
 def _demos(rng: np.random.Generator) -> Samples:
     """Thirty pick-and-place demonstrations of three tasks, 4 to 12 seconds at 20 steps a second."""
     return [
-        sample(f"d{i:02d}", _demo(rng, int(rng.integers(80, 240))), group=f"task{i % 3}", split="") for i in range(30)
+        sample(f"d{i:02d}", _demo(rng, int(rng.integers(80, 240))), group=f"task{i % 3}", split="")
+        for i in range(30)
     ]
 
 
@@ -55,9 +56,14 @@ def _demo(rng: np.random.Generator, steps: int) -> dict[str, Any]:
     sensed = np.tile(pos, (1, 4)) + 0.01 * rng.standard_normal((steps, 12))
     start = float(rng.uniform(0, 100))
     return {
-        "act": np.concatenate([move, turn, grip[:, None]], axis=1), "pos": pos, "q": q, "sensed": sensed,
-        "t": start + np.arange(steps) / FPS, "done": np.arange(steps) == steps - 1, "cam": np.arange(steps) / FPS,
-    }  # fmt: skip
+        "act": np.concatenate([move, turn, grip[:, None]], axis=1),
+        "pos": pos,
+        "q": q,
+        "sensed": sensed,
+        "t": start + np.arange(steps) / FPS,
+        "done": np.arange(steps) == steps - 1,
+        "cam": np.arange(steps) / FPS,
+    }
 
 
 def _plant(share: float, change: Change) -> Plant:
@@ -80,7 +86,9 @@ def _pause(piece: Piece, value: float, rng: np.random.Generator) -> dict[str, An
     steps = len(piece.fields["act"])
     length = int(value * steps)
     start = int(rng.integers(0, steps - length))
-    at = np.concatenate([np.arange(start), np.full(length, start), np.arange(start, steps - length)])
+    at = np.concatenate(
+        [np.arange(start), np.full(length, start), np.arange(start, steps - length)]
+    )
     act = piece.fields["act"][at]
     act[start : start + length, :6] = 0.0
     return {"pos": piece.fields["pos"][at], "q": piece.fields["q"][at], "act": act}
@@ -100,7 +108,9 @@ def _held(values: Array, start: int, length: int) -> Array:
 def _zero_commands(piece: Piece, value: float, rng: np.random.Generator) -> dict[str, Any]:
     """Short pauses of the commands; the robot drifts on."""
     act = piece.fields["act"].copy()
-    chosen = rng.choice(len(act), round(value * len(act)), replace=False)  # that share, neither more nor less
+    chosen = rng.choice(
+        len(act), round(value * len(act)), replace=False
+    )  # that share, neither more nor less
     act[chosen, :6] = 0.0
     return {"act": act}
 
@@ -139,39 +149,84 @@ def _no_mark(piece: Piece, value: float, rng: np.random.Generator) -> dict[str, 
     return {"done": np.zeros_like(piece.fields["done"])}
 
 
-def _trial(name: str, code: str, change: Change, *sizes: Size, share: float = 0.1, **more: Any) -> Trial:
-    return Trial(name, code, more.pop("schema", _SCHEMA), _demos, _plant(share, change), sizes, **more)
+def _trial(
+    name: str, code: str, change: Change, *sizes: Size, share: float = 0.1, **more: Any
+) -> Trial:
+    return Trial(
+        name, code, more.pop("schema", _SCHEMA), _demos, _plant(share, change), sizes, **more
+    )
 
 
 _WINDOWS = _SCHEMA | {"windows": {"length": 20}}
 SHORT = _trial(
-    "short-episode", "DC501", _cut, Size("19 of 20 steps", 19.0), Size("8 of 20 steps", 8.0), schema=_WINDOWS,
-    cause="short", also=frozenset({"DC510"}),
-)  # fmt: skip
+    "short-episode",
+    "DC501",
+    _cut,
+    Size("19 of 20 steps", 19.0),
+    Size("8 of 20 steps", 8.0),
+    schema=_WINDOWS,
+    cause="short",
+    also=frozenset({"DC510"}),
+)
 RATES = _trial(
-    "wrong-rate", "DC503", _clock, Size("3 % slow", 1.03), Size("half the rows", 2.0),
-    share=1.0, cause=lambda v: {2.0: "thinned"}.get(v, ""),
-)  # fmt: skip
+    "wrong-rate",
+    "DC503",
+    _clock,
+    Size("3 % slow", 1.03),
+    Size("half the rows", 2.0),
+    share=1.0,
+    cause=lambda v: {2.0: "thinned"}.get(v, ""),
+)
 IDLE = _trial(
-    "idle-episode", "DC504", _pause, Size("35 %", 0.35), Size("50 %", 0.5), Size("70 %", 0.7), cause="no-op",
-)  # fmt: skip
+    "idle-episode",
+    "DC504",
+    _pause,
+    Size("35 %", 0.35),
+    Size("50 %", 0.5),
+    Size("70 %", 0.7),
+    cause="no-op",
+)
 STUCK = _trial("stuck-robot", "DC504", _stuck, Size("50 %", 0.5), Size("70 %", 0.7), cause="stuck")
-NO_OP = _trial("no-op-commands", "DC504", _zero_commands, Size("30 %", 0.3), Size("50 %", 0.5), cause="no-op")
+NO_OP = _trial(
+    "no-op-commands", "DC504", _zero_commands, Size("30 %", 0.3), Size("50 %", 0.5), cause="no-op"
+)
 TELEPORT = _trial(
-    "teleport", "DC505", _teleport, Size("0.1 m", 0.1, documented=False), Size("0.5 m", 0.5), Size("2 m", 2.0),
-    cause="jump", also=frozenset({"DC226"}),
-)  # fmt: skip
-STALLED = _trial("stalled-sensor", "DC506", _stalled, Size("1 s", 1.0), Size("1.5 s", 1.5), cause="frozen")
+    "teleport",
+    "DC505",
+    _teleport,
+    Size("0.1 m", 0.1, documented=False),
+    Size("0.5 m", 0.5),
+    Size("2 m", 2.0),
+    cause="jump",
+    also=frozenset({"DC226"}),
+)
+STALLED = _trial(
+    "stalled-sensor", "DC506", _stalled, Size("1 s", 1.0), Size("1.5 s", 1.5), cause="frozen"
+)
 SHIFTED = _trial(
-    "shifted-actions", "DC507", _shifted, Size("1 step", 1.0), Size("2 steps", 2.0), share=1.0,
+    "shifted-actions",
+    "DC507",
+    _shifted,
+    Size("1 step", 1.0),
+    Size("2 steps", 2.0),
+    share=1.0,
     cause=lambda v: f"lag{1 + int(v)}",
-)  # fmt: skip
+)
 LOST_FRAMES = _trial(
-    "lost-frames", "DC508", _lost_frames, Size("1", 1.0), Size("20", 20.0),
+    "lost-frames",
+    "DC508",
+    _lost_frames,
+    Size("1", 1.0),
+    Size("20", 20.0),
     cause=lambda v: "one" if v == 1 else "frames",
-)  # fmt: skip
+)
 SLOW_VIDEO = _trial(
-    "slow-video", "DC508", _slow_video, Size("20 at 15", 20 / 15), Size("30 at 29", 30 / 29), cause="rate"
+    "slow-video",
+    "DC508",
+    _slow_video,
+    Size("20 at 15", 20 / 15),
+    Size("30 at 29", 30 / 29),
+    cause="rate",
 )
 JOINED = _trial("joined-episodes", "DC512", _early_mark, Size("in the middle", 0.5), cause="joined")
 UNMARKED = _trial("no-mark", "DC512", _no_mark, Size("none", 0.0), cause="never")
@@ -187,9 +242,15 @@ def _emptied(samples: Samples, value: float, rng: np.random.Generator) -> Sequen
 
 
 EMPTIED = Trial(
-    "emptied-task", "DC509", _WINDOWS, _demos, _emptied, (Size("60 %", 0.6), Size("all", 1.0)),
-    cause=lambda v: "emptied" if v == 1 else "thinned", also=frozenset({"DC501"}),
-)  # fmt: skip
+    "emptied-task",
+    "DC509",
+    _WINDOWS,
+    _demos,
+    _emptied,
+    (Size("60 %", 0.6), Size("all", 1.0)),
+    cause=lambda v: "emptied" if v == 1 else "thinned",
+    also=frozenset({"DC501"}),
+)
 
 
 def _alike(rng: np.random.Generator) -> Samples:
@@ -204,9 +265,15 @@ def _stray(piece: Piece, value: float, rng: np.random.Generator) -> dict[str, An
 
 
 STRAY = Trial(
-    "stray-end", "DC510", _SCHEMA, _alike, _plant(0.03, _stray), (Size("5 m", 5.0), Size("20 m", 20.0)), cause="end",
+    "stray-end",
+    "DC510",
+    _SCHEMA,
+    _alike,
+    _plant(0.03, _stray),
+    (Size("5 m", 5.0), Size("20 m", 20.0)),
+    cause="end",
     also=frozenset({"DC226"}),
-)  # fmt: skip
+)
 
 
 def _films(rng: np.random.Generator) -> Samples:
@@ -217,7 +284,11 @@ def _films(rng: np.random.Generator) -> Samples:
         pos = 0.3 * curves(rng, steps, 3)
         ground = rng.integers(20, 120, (8, 8, 3))
         film = np.broadcast_to(ground, (steps, 8, 8, 3)) + rng.integers(0, 30, (steps, 8, 8, 3))
-        found.append(sample(f"f{i}", {"pos": pos, "act": curves(rng, steps, 2), "rgb": film.astype(np.uint8)}))
+        found.append(
+            sample(
+                f"f{i}", {"pos": pos, "act": curves(rng, steps, 2), "rgb": film.astype(np.uint8)}
+            )
+        )
     return found
 
 
@@ -240,15 +311,28 @@ def _again(film: Array, start: int, length: int) -> Array:
 
 _FILM = {
     "fields": {
-        "pos": {"role": "position", "shape": ["T", 3], "unit": "m"}, "act": {"role": "action", "shape": ["T", 2]},
+        "pos": {"role": "position", "shape": ["T", 3], "unit": "m"},
+        "act": {"role": "action", "shape": ["T", 2]},
         "rgb": {"role": "image", "shape": ["T", 8, 8, 3], "dtype": "uint8"},
     },
     "episode": {"fps": FPS},
-}  # fmt: skip
+}
 DARK = Trial(
-    "dark-frames", "DC511", _FILM, _films, _plant(0.2, _black), (Size("5 %", 0.05), Size("all", 1.0)),
-    cause=lambda v: "whole" if v == 1 else "start", also=frozenset({"DC513"}),
-)  # fmt: skip
+    "dark-frames",
+    "DC511",
+    _FILM,
+    _films,
+    _plant(0.2, _black),
+    (Size("5 %", 0.05), Size("all", 1.0)),
+    cause=lambda v: "whole" if v == 1 else "start",
+    also=frozenset({"DC513"}),
+)
 HALTED = Trial(
-    "halted-camera", "DC513", _FILM, _films, _plant(0.2, _halted), (Size("1 s", 1.0), Size("2 s", 2.0)), cause="frozen",
-)  # fmt: skip
+    "halted-camera",
+    "DC513",
+    _FILM,
+    _films,
+    _plant(0.2, _halted),
+    (Size("1 s", 1.0), Size("2 s", 2.0)),
+    cause="frozen",
+)

@@ -35,9 +35,14 @@ def _shrink(samples: Samples, factor: float, rng: np.random.Generator) -> Sequen
 
 
 TINY = Trial(
-    "interrupted-exports", "DC103", _VALUE, _files, _shrink,
-    (Size("a header", 1e-4), Size("a hundredth", 0.01), Size("a tenth", 0.1, documented=False)), cause="tiny",
-)  # fmt: skip
+    "interrupted-exports",
+    "DC103",
+    _VALUE,
+    _files,
+    _shrink,
+    (Size("a header", 1e-4), Size("a hundredth", 0.01), Size("a tenth", 0.1, documented=False)),
+    cause="tiny",
+)
 
 
 def _demos(rng: np.random.Generator) -> Samples:
@@ -49,7 +54,13 @@ def _demos(rng: np.random.Generator) -> Samples:
             key = f"task_{file}.hdf5:/data/demo_{demo}"
             told = {"num_samples": count, "num_demos": 10, "total": int(steps.sum())}
             facts = {f"attrs/{name}": np.asarray(value) for name, value in told.items()}
-            piece = Piece(key, {"a": rng.standard_normal((count, 3))}, Origin(f"task_{file}.hdf5", key), "", facts)
+            piece = Piece(
+                key,
+                {"a": rng.standard_normal((count, 3))},
+                Origin(f"task_{file}.hdf5", key),
+                "",
+                facts,
+            )
             found.append(("", piece))
     return found
 
@@ -58,12 +69,18 @@ def _miscount(name: str) -> object:
     def plant(samples: Samples, off: float, rng: np.random.Generator) -> Sequence[str]:
         place = some(samples, 0.01, rng)[0]
         file = samples[place][1].origin.file
-        hit = [place] if name == "num_samples" else [i for i, (_, p) in enumerate(samples) if p.origin.file == file]
+        hit = (
+            [place]
+            if name == "num_samples"
+            else [i for i, (_, p) in enumerate(samples) if p.origin.file == file]
+        )
         for i in hit:
             split, piece = samples[i]
             samples[i] = (
                 split,
-                _with_facts(piece, **{f"attrs/{name}": np.asarray(piece.facts[f"attrs/{name}"] + int(off))}),
+                _with_facts(
+                    piece, **{f"attrs/{name}": np.asarray(piece.facts[f"attrs/{name}"] + int(off))}
+                ),
             )
         return [samples[i][1].key for i in hit]
 
@@ -76,7 +93,15 @@ _COUNTED = {
 }
 _OFF = (Size("one too many", 1), Size("one too few", -1), Size("forty too few", -40))
 MISCOUNTED = tuple(
-    Trial(f"wrong-{name.replace('_', '-')}", "DC111", _COUNTED, _demos, _miscount(name), _OFF, cause=name)  # type: ignore[arg-type]
+    Trial(
+        f"wrong-{name.replace('_', '-')}",
+        "DC111",
+        _COUNTED,
+        _demos,
+        _miscount(name),
+        _OFF,
+        cause=name,
+    )  # type: ignore[arg-type]
     for name in ("num_samples", "num_demos", "total")
 )
 WRONG_NUM_SAMPLES, WRONG_NUM_DEMOS, WRONG_TOTAL = MISCOUNTED
@@ -89,9 +114,17 @@ def _frames(rng: np.random.Generator) -> Samples:
     found: Samples = []
     for number, step in enumerate((1, 1, 5, 1, 5, 0)):
         start, count = int(rng.integers(0, 50)), int(rng.integers(60, 120))
-        chosen = start + step * np.arange(count) if step else np.sort(rng.choice(1000, count, replace=False))
+        chosen = (
+            start + step * np.arange(count)
+            if step
+            else np.sort(rng.choice(1000, count, replace=False))
+        )
         for frame in chosen.tolist():
-            found.append(sample(f"S{number}/{frame:04d}.pkl", {"x": rng.standard_normal(4)}, group=f"S{number}"))
+            found.append(
+                sample(
+                    f"S{number}/{frame:04d}.pkl", {"x": rng.standard_normal(4)}, group=f"S{number}"
+                )
+            )
     return found
 
 
@@ -119,11 +152,22 @@ def _same_name(samples: Samples, count: float, rng: np.random.Generator) -> Sequ
     for place in places:
         split, piece = samples[place]
         key = piece.key.replace(".npy", ".npz")
-        samples.append((split, Piece(key, {"x": rng.standard_normal(4)}, Origin(key), "", piece.facts)))
-    return [p.key for _, p in samples if p.facts["id"] in {samples[place][1].facts["id"] for place in places}]
+        samples.append(
+            (split, Piece(key, {"x": rng.standard_normal(4)}, Origin(key), "", piece.facts))
+        )
+    return [
+        p.key
+        for _, p in samples
+        if p.facts["id"] in {samples[place][1].facts["id"] for place in places}
+    ]
 
 
 SAME_NAME = Trial(
-    "two-forms-of-one-sample", "DC106", _VALUE, _files, _same_name, (Size("1 sample", 1), Size("5 samples", 5)),
+    "two-forms-of-one-sample",
+    "DC106",
+    _VALUE,
+    _files,
+    _same_name,
+    (Size("1 sample", 1), Size("5 samples", 5)),
     cause="same",
-)  # fmt: skip
+)

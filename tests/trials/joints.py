@@ -12,7 +12,15 @@ from tests.trials.base import Samples, Size, Trial, changed, sample
 
 _HANDS = {
     "samples": {"files": "*", "group": "{seq}"},
-    "fields": {"j": {"role": "joints", "shape": [21, 3], "unit": "m", "skeleton": "mano21_ho3d", "centered": "no"}},
+    "fields": {
+        "j": {
+            "role": "joints",
+            "shape": [21, 3],
+            "unit": "m",
+            "skeleton": "mano21_ho3d",
+            "centered": "no",
+        }
+    },
 }
 _FRAMES = 55
 _ORDERS = {  # by the value of a size: joints of HO3D's order where the declared order has ...
@@ -41,7 +49,9 @@ def _reordered(samples: Samples, value: float, rng: np.random.Generator) -> Sequ
     return _each(samples, group, lambda j, _: j[_ORDERS[int(value)]])
 
 
-def _each(samples: Samples, group: str, change: Callable[[Array, int], Array], most: int = _FRAMES) -> list[str]:
+def _each(
+    samples: Samples, group: str, change: Callable[[Array, int], Array], most: int = _FRAMES
+) -> list[str]:
     places = [i for i, (_, piece) in enumerate(samples) if piece.group == group][:most]
     for number, place in enumerate(places):
         split, piece = samples[place]
@@ -60,19 +70,43 @@ def _marked(samples: Samples, mark: float, rng: np.random.Generator) -> Sequence
 
 
 ORDER = Trial(
-    "joints-in-another-order", "DC605", _HANDS, _hands, _reordered,
-    (Size("MANO", 1), Size("ring and pinky chains", 4), Size("ring and pinky", 5), Size("OpenPose", 6)),
+    "joints-in-another-order",
+    "DC605",
+    _HANDS,
+    _hands,
+    _reordered,
+    (
+        Size("MANO", 1),
+        Size("ring and pinky chains", 4),
+        Size("ring and pinky", 5),
+        Size("OpenPose", 6),
+    ),
     cause="order",
-)  # fmt: skip
+)
 TIPS = Trial(
-    "tips-permuted", "DC605", _HANDS, _hands, _reordered, (Size("thumb last", 2), Size("ring and pinky", 3)),
+    "tips-permuted",
+    "DC605",
+    _HANDS,
+    _hands,
+    _reordered,
+    (Size("thumb last", 2), Size("ring and pinky", 3)),
     cause="order",
-)  # fmt: skip
+)
 BREATHING = Trial(
-    "bones-that-breathe", "DC601", _HANDS, _hands, _breathing,
+    "bones-that-breathe",
+    "DC601",
+    _HANDS,
+    _hands,
+    _breathing,
     (Size("0.5 %", 0.005, documented=False), Size("4 %", 0.04)),
-)  # fmt: skip
+)
 MARKED = Trial(
-    "joints-of-minus-one", "DC222", _HANDS, _hands, _marked, (Size("-1", -1.0), Size("-1000", -1000.0)),
-    cause="sentinel", also=frozenset({"DC803"}),
-)  # fmt: skip
+    "joints-of-minus-one",
+    "DC222",
+    _HANDS,
+    _hands,
+    _marked,
+    (Size("-1", -1.0), Size("-1000", -1000.0)),
+    cause="sentinel",
+    also=frozenset({"DC803"}),
+)

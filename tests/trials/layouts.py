@@ -39,15 +39,22 @@ def _reorder(samples: Samples, share: float, rng: np.random.Generator) -> Sequen
         grasp = piece.fields["grasp"]
         samples[place] = (
             split,
-            changed(piece, grasp=np.concatenate([grasp[:, :3], grasp[:, 7:], grasp[:, 3:7]], axis=1)),
+            changed(
+                piece, grasp=np.concatenate([grasp[:, :3], grasp[:, 7:], grasp[:, 3:7]], axis=1)
+            ),
         )
     return [samples[place][1].key for place in places]
 
 
 REORDERED = Trial(
-    "quaternion-behind-joints", "DC125", _POSE, _grasps, _reorder,
-    (Size("one object", 0.01), Size("a fifth", 0.2), Size("every object", 1.0)), cause="order",
-)  # fmt: skip
+    "quaternion-behind-joints",
+    "DC125",
+    _POSE,
+    _grasps,
+    _reorder,
+    (Size("one object", 0.01), Size("a fifth", 0.2), Size("every object", 1.0)),
+    cause="order",
+)
 
 _VIEWED = {
     "fields": {
@@ -79,11 +86,21 @@ def _unseen(samples: Samples, share: float, rng: np.random.Generator) -> Sequenc
 
 
 UNSEEN = Trial(
-    "camera-of-some-demos", "DC129", _VIEWED, _viewed, _unseen,
-    (Size("one", 0.01), Size("a tenth", 0.1), Size("two fifths", 0.4)), cause="wrist",
-)  # fmt: skip
+    "camera-of-some-demos",
+    "DC129",
+    _VIEWED,
+    _viewed,
+    _unseen,
+    (Size("one", 0.01), Size("a tenth", 0.1), Size("two fifths", 0.4)),
+    cause="wrist",
+)
 
-_OPEN = {"fields": {"state": {"role": "value", "shape": ["T", "S"]}, "reward": {"role": "reward", "shape": ["T"]}}}
+_OPEN = {
+    "fields": {
+        "state": {"role": "value", "shape": ["T", "S"]},
+        "reward": {"role": "reward", "shape": ["T"]},
+    }
+}
 
 
 def _states(rng: np.random.Generator) -> Samples:
@@ -91,7 +108,11 @@ def _states(rng: np.random.Generator) -> Samples:
     found: Samples = []
     for i in range(50):
         steps = int(rng.integers(20, 90))
-        found.append(sample(f"e{i:03d}", {"state": rng.normal(size=(steps, 12)), "reward": rng.random(steps)}))
+        found.append(
+            sample(
+                f"e{i:03d}", {"state": rng.normal(size=(steps, 12)), "reward": rng.random(steps)}
+            )
+        )
     return found
 
 
@@ -100,15 +121,24 @@ def _widen(samples: Samples, more: float, rng: np.random.Generator) -> Sequence[
     for place in places:
         split, piece = samples[place]
         state = piece.fields["state"]
-        wide = (100 * state).astype(np.int64) if more == 0 else np.concatenate([state] * (1 + int(more)), axis=1)
+        wide = (
+            (100 * state).astype(np.int64)
+            if more == 0
+            else np.concatenate([state] * (1 + int(more)), axis=1)
+        )
         samples[place] = split, changed(piece, state=wide)
     return [samples[place][1].key for place in places]
 
 
 MIXED = Trial(
-    "other-widths", "DC126", _OPEN, _states, _widen,
-    (Size("24 of 12", 1), Size("36 of 12", 2), Size("whole numbers", 0)), cause="state",
-)  # fmt: skip
+    "other-widths",
+    "DC126",
+    _OPEN,
+    _states,
+    _widen,
+    (Size("24 of 12", 1), Size("36 of 12", 2), Size("whole numbers", 0)),
+    cause="state",
+)
 
 _LABELLED = {"fields": {"part": {"role": "id", "shape": ["P"]}}}
 
@@ -116,7 +146,10 @@ _LABELLED = {"fields": {"part": {"role": "id", "shape": ["P"]}}}
 def _parts(rng: np.random.Generator) -> Samples:
     """Clouds of 200 to 250 parts, numbered from 0."""
     return [
-        sample(f"c{i:03d}", {"part": rng.integers(0, int(rng.integers(200, 250)), 3000).astype(np.uint8)})
+        sample(
+            f"c{i:03d}",
+            {"part": rng.integers(0, int(rng.integers(200, 250)), 3000).astype(np.uint8)},
+        )
         for i in range(30)
     ]
 
@@ -132,10 +165,15 @@ def _overflow(samples: Samples, count: float, rng: np.random.Generator) -> Seque
 
 
 OVERFLOW = Trial(
-    "too-many-parts", "DC127", _LABELLED, _parts, _overflow,
+    "too-many-parts",
+    "DC127",
+    _LABELLED,
+    _parts,
+    _overflow,
     (Size("300 in uint8", 300), Size("600 in uint8", 600), Size("40 million in float32", 4e7)),
-    cause=lambda count: "float" if count > 1e6 else "full", also=frozenset({"DC126"}),
-)  # fmt: skip
+    cause=lambda count: "float" if count > 1e6 else "full",
+    also=frozenset({"DC126"}),
+)
 
 _MESH = {
     "fields": {
@@ -150,9 +188,13 @@ def _meshes(rng: np.random.Generator) -> Samples:
     found: Samples = []
     for i in range(30):
         rings, sectors = int(rng.integers(6, 12)), int(rng.integers(6, 14))
-        up, around = np.meshgrid(np.linspace(0, np.pi, rings), np.arange(sectors) * 2 * np.pi / sectors, indexing="ij")
+        up, around = np.meshgrid(
+            np.linspace(0, np.pi, rings), np.arange(sectors) * 2 * np.pi / sectors, indexing="ij"
+        )
         radius = 0.1 * rng.uniform(0.9, 1.1, up.shape)
-        way = np.stack([np.sin(up) * np.cos(around), np.sin(up) * np.sin(around), np.cos(up)], axis=-1)
+        way = np.stack(
+            [np.sin(up) * np.cos(around), np.sin(up) * np.sin(around), np.cos(up)], axis=-1
+        )
         points = radius[..., None] * way + np.array([0.3, 0.2, 0.1])
         index = np.arange(rings * sectors).reshape(rings, sectors)
         right = np.roll(index, -1, axis=1)
@@ -162,7 +204,9 @@ def _meshes(rng: np.random.Generator) -> Samples:
             np.stack([right[:-1], below, beside], axis=-1),
         )
         faces = np.concatenate([upper, lower])
-        found.append(sample(f"m{i:03d}", {"verts": points.reshape(-1, 3), "faces": faces.reshape(-1, 3)}))
+        found.append(
+            sample(f"m{i:03d}", {"verts": points.reshape(-1, 3), "faces": faces.reshape(-1, 3)})
+        )
     return found
 
 
@@ -184,7 +228,11 @@ def _spoil(samples: Samples, how: float, rng: np.random.Generator) -> Sequence[s
 
 
 SPOILED = Trial(
-    "meshes-without-surface", "DC128", _MESH, _meshes, _spoil,
+    "meshes-without-surface",
+    "DC128",
+    _MESH,
+    _meshes,
+    _spoil,
     (Size("two faces", 0), Size("counted from 1", 1), Size("flat", 2), Size("one face of -1", 3)),
     cause=lambda how: {0: "few", 1: "one-based", 2: "flat", 3: "outside"}[int(how)],
-)  # fmt: skip
+)

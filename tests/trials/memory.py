@@ -24,7 +24,9 @@ Array = np.ndarray[Any, Any]
 
 def schema_of(said: Mapping[str, Any]) -> Schema:
     """Return a schema from its keys, with what every schema needs filled in."""
-    return Schema.model_validate({"datacheck": 1, "name": "memory", "samples": {"files": "*"}} | dict(said))
+    return Schema.model_validate(
+        {"datacheck": 1, "name": "memory", "samples": {"files": "*"}} | dict(said)
+    )
 
 
 def measure_pieces(schema: Schema, pieces: Sequence[tuple[str, Piece]]) -> Table:
@@ -40,11 +42,17 @@ def measure_pieces(schema: Schema, pieces: Sequence[tuple[str, Piece]]) -> Table
             count = len(block)
             tables.append(
                 Table(
-                    keys=block.keys, files=[origin.file for origin in block.origins], inner=[""] * count,
-                    splits=[split] * count, groups=block.groups, status=np.full(count, CHECKED, np.int8),
-                    reasons=[""] * count, nbytes=np.zeros(count, np.int64), columns=bench.measure(block),
+                    keys=block.keys,
+                    files=[origin.file for origin in block.origins],
+                    inner=[""] * count,
+                    splits=[split] * count,
+                    groups=block.groups,
+                    status=np.full(count, CHECKED, np.int8),
+                    reasons=[""] * count,
+                    nbytes=np.zeros(count, np.int64),
+                    columns=bench.measure(block),
                 )
-            )  # fmt: skip
+            )
     if bench.crashes:
         raise DatacheckError(next(iter(bench.crashes.values()))["traceback"])
     return concatenate(tables)
@@ -56,19 +64,26 @@ class Reader:
     def __init__(self, pieces: Sequence[tuple[str, Piece]]) -> None:
         self._samples = {(split, p.key): Sample(p.key, p.fields, p.origin) for split, p in pieces}
 
-    def __call__(self, rule: Rule, case: RuleContext, split: str, rows: Rows, pairs: Array) -> dict[str, Array]:
+    def __call__(
+        self, rule: Rule, case: RuleContext, split: str, rows: Rows, pairs: Array
+    ) -> dict[str, Array]:
         """Return what `Rule.compare` says of each pair."""
         del split
         assert rule.compare is not None
         both = [self._samples[slot] for slot in zip(rows.splits, rows.keys, strict=True)]
-        told = [(n, rule.compare(both[a], both[b], case)) for n, (a, b) in enumerate(pairs.tolist())]
+        told = [
+            (n, rule.compare(both[a], both[b], case)) for n, (a, b) in enumerate(pairs.tolist())
+        ]
         return value_columns(len(pairs), iter(told))
 
 
 def scan_pieces(
-    schema: Schema, pieces: Sequence[tuple[str, Piece]], notes: Sequence[Note] = (), *,
+    schema: Schema,
+    pieces: Sequence[tuple[str, Piece]],
+    notes: Sequence[Note] = (),
+    *,
     reference: Sequence[tuple[str, Piece]] | None = None,
-) -> RuleResults:  # fmt: skip
+) -> RuleResults:
     """Return what the whole catalogue says of samples in memory, as the deepest scan would.
 
     Args:

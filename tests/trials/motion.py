@@ -59,7 +59,10 @@ def _hurried(q: Array, times: float, rng: np.random.Generator) -> Array:
 
 def _turning(rng: np.random.Generator) -> Samples:
     """Joints that stay clear of the cut."""
-    return [sample(f"s{i:03d}", {"q": 2.6 * curves(rng, int(rng.integers(60, 200)), 3)}) for i in range(20)]
+    return [
+        sample(f"s{i:03d}", {"q": 2.6 * curves(rng, int(rng.integers(60, 200)), 3)})
+        for i in range(20)
+    ]
 
 
 def _circled(q: Array, turns: float, rng: np.random.Generator) -> Array:
@@ -73,7 +76,9 @@ def _cut(samples: Samples, share: float, rng: np.random.Generator) -> Sequence[s
     keys = []
     for place, (split, piece) in enumerate(samples):
         q = piece.fields["q"].copy()
-        q[:, 1] = (np.pi - 0.02 + 0.001 * rng.standard_normal(len(q))) * (-1 if place < share * len(samples) else 1)
+        q[:, 1] = (np.pi - 0.02 + 0.001 * rng.standard_normal(len(q))) * (
+            -1 if place < share * len(samples) else 1
+        )
         samples[place] = split, changed(piece, q=q)
         keys.append(piece.key)
     return keys
@@ -85,7 +90,10 @@ def _hands(rng: np.random.Generator) -> Samples:
     for number in range(8):
         beta = rng.normal(0, 0.8, 10)
         for frame in range(25):
-            fields = {"beta": beta.astype(np.float32) if frame % 2 else beta, "x": rng.normal(size=4)}
+            fields = {
+                "beta": beta.astype(np.float32) if frame % 2 else beta,
+                "x": rng.normal(size=4),
+            }
             found.append(sample(f"q{number}/{frame:03d}", fields, group=f"q{number}"))
     return found
 
@@ -101,32 +109,79 @@ def _refitted(samples: Samples, frames: float, rng: np.random.Generator) -> Sequ
 
 
 def _other(piece: Piece, rng: np.random.Generator) -> Piece:
-    return changed(piece, beta=piece.fields["beta"] + rng.choice([-1, 1], 10) * rng.uniform(0.05, 0.2, 10))
+    return changed(
+        piece, beta=piece.fields["beta"] + rng.choice([-1, 1], 10) * rng.uniform(0.05, 0.2, 10)
+    )
 
 
 BEYOND = Trial(
-    "joint-beyond-limit", "DC603", _PANDA, _arms, _changed("q", _moved),
-    (Size("half a degree", 0.5, documented=False), Size("2 degrees", 2.0), Size("30 degrees", 30.0)), cause="limit",
+    "joint-beyond-limit",
+    "DC603",
+    _PANDA,
+    _arms,
+    _changed("q", _moved),
+    (
+        Size("half a degree", 0.5, documented=False),
+        Size("2 degrees", 2.0),
+        Size("30 degrees", 30.0),
+    ),
+    cause="limit",
     also=frozenset({"DC604", "DC505"}),
-)  # fmt: skip
+)
 JUMP = Trial(
-    "joint-jump", "DC604", _PANDA, _arms, _changed("q", _jumped),
-    (Size("0.05 rad", 0.05, documented=False), Size("0.3 rad", 0.3), Size("1 rad", 1.0)), cause="jump",
+    "joint-jump",
+    "DC604",
+    _PANDA,
+    _arms,
+    _changed("q", _jumped),
+    (Size("0.05 rad", 0.05, documented=False), Size("0.3 rad", 0.3), Size("1 rad", 1.0)),
+    cause="jump",
     also=frozenset({"DC505"}),
-)  # fmt: skip
+)
 HURRIED = Trial(
-    "wrong-rate", "DC604", _PANDA, _arms, _changed("q", _hurried, share=1.0),
-    (Size("2 times", 2.0, documented=False), Size("12 times", 12.0)), cause="rate", also=frozenset({"DC505"}),
-)  # fmt: skip
+    "wrong-rate",
+    "DC604",
+    _PANDA,
+    _arms,
+    _changed("q", _hurried, share=1.0),
+    (Size("2 times", 2.0, documented=False), Size("12 times", 12.0)),
+    cause="rate",
+    also=frozenset({"DC505"}),
+)
 WRAPPED = Trial(
-    "wrapped-angle", "DC607", _ANGLES, _turning, _changed("q", _circled), (Size("once", 1.0), Size("3 times", 3.0)),
-    cause="wrap", also=frozenset({"DC505"}),
-)  # fmt: skip
+    "wrapped-angle",
+    "DC607",
+    _ANGLES,
+    _turning,
+    _changed("q", _circled),
+    (Size("once", 1.0), Size("3 times", 3.0)),
+    cause="wrap",
+    also=frozenset({"DC505"}),
+)
 CUT = Trial(
-    "pi-and-minus-pi", "DC607", _ANGLES, _turning, _cut, (Size("in 10 %", 0.1), Size("in half", 0.5)), cause="cut"
-)  # fmt: skip
+    "pi-and-minus-pi",
+    "DC607",
+    _ANGLES,
+    _turning,
+    _cut,
+    (Size("in 10 %", 0.1), Size("in half", 0.5)),
+    cause="cut",
+)
 OTHER_SHAPE = Trial(
-    "frames-of-another-shape", "DC608", _SHAPES, _hands, _refitted, (Size("1 frame", 1.0), Size("8 frames", 8.0)),
+    "frames-of-another-shape",
+    "DC608",
+    _SHAPES,
+    _hands,
+    _refitted,
+    (Size("1 frame", 1.0), Size("8 frames", 8.0)),
     cause="frames",
-)  # fmt: skip
-DRIFT = Trial("shape-per-frame", "DC608", _SHAPES, _hands, _refitted, (Size("all frames", 25.0),), cause="drift")
+)
+DRIFT = Trial(
+    "shape-per-frame",
+    "DC608",
+    _SHAPES,
+    _hands,
+    _refitted,
+    (Size("all frames", 25.0),),
+    cause="drift",
+)

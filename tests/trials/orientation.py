@@ -9,7 +9,12 @@ import numpy as np
 from datacheck.testing.synth.draw import Array, unit_vectors
 from tests.trials.base import Samples, Size, Trial, changed, sample, some
 
-_NORMALS = {"fields": {"xyz": {"role": "points", "shape": ["P", 3]}, "normal": {"role": "normal", "shape": ["P", 3]}}}
+_NORMALS = {
+    "fields": {
+        "xyz": {"role": "points", "shape": ["P", 3]},
+        "normal": {"role": "normal", "shape": ["P", 3]},
+    }
+}
 
 
 def _clouds(rng: np.random.Generator) -> Samples:
@@ -36,8 +41,18 @@ def _broken(samples: Samples, share: float, rng: np.random.Generator) -> Sequenc
 
 
 HALVED = Trial(
-    "half-length-normals", "DC311", _NORMALS, _clouds, _broken,
-    (Size("0.5 % of them", 0.005, documented=False), Size("3 % of them", 0.03), Size("half of them", 0.5)),
+    "half-length-normals",
+    "DC311",
+    _NORMALS,
+    _clouds,
+    _broken,
+    (
+        Size("0.5 % of them", 0.005, documented=False),
+        Size("3 % of them", 0.03),
+        Size("half of them", 0.5),
+    ),
     cause="length",
-)  # fmt: skip
-ABSENT = Trial("no-normals", "DC311", _NORMALS, _clouds, _broken, (Size("all of them", 1.0),), cause="absent")
+)
+ABSENT = Trial(
+    "no-normals", "DC311", _NORMALS, _clouds, _broken, (Size("all of them", 1.0),), cause="absent"
+)

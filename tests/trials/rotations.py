@@ -32,7 +32,10 @@ def _random(rng: np.random.Generator, count: int) -> Array:
 
 def _quaternions(rng: np.random.Generator) -> Samples:
     dtype = (np.float32, np.float64)[int(rng.integers(2))]
-    return [sample(f"s{i:03d}", {"q": _random(rng, int(rng.integers(30, 90))).astype(dtype)}) for i in range(40)]
+    return [
+        sample(f"s{i:03d}", {"q": _random(rng, int(rng.integers(30, 90))).astype(dtype)})
+        for i in range(40)
+    ]
 
 
 def _transforms(rng: np.random.Generator) -> Samples:
@@ -73,8 +76,12 @@ def _grasps(rng: np.random.Generator) -> Samples:
         toward = -away
         turn = np.stack([1 + toward[:, 2], -toward[:, 1], toward[:, 0], 0 * toward[:, 0]], axis=1)
         roll = rng.uniform(-np.pi, np.pi, count) / 2
-        q = quaternion_product(turn, np.stack([np.cos(roll), 0 * roll, 0 * roll, np.sin(roll)], axis=1))
-        q = q / np.sqrt(np.einsum("ij,ij->i", q, q))[:, None] + 0.08 * rng.standard_normal((count, 4))
+        q = quaternion_product(
+            turn, np.stack([np.cos(roll), 0 * roll, 0 * roll, np.sin(roll)], axis=1)
+        )
+        q = q / np.sqrt(np.einsum("ij,ij->i", q, q))[:, None] + 0.08 * rng.standard_normal(
+            (count, 4)
+        )
         q /= np.sqrt(np.einsum("ij,ij->i", q, q))[:, None]
         centre = rng.normal(0, 0.1, 3)
         pose = np.concatenate([centre + away * rng.uniform(0.14, 0.26, (count, 1)), q], axis=1)
@@ -90,7 +97,10 @@ def _rolled(piece: Piece, value: float, rng: np.random.Generator) -> Piece:
 
 def _standing(rng: np.random.Generator) -> Samples:
     half = rng.uniform(-np.pi, np.pi, 60) / 2
-    return [sample(f"s{i:03d}", {"q": np.array([np.cos(a), 0.0, 0.0, np.sin(a)])}) for i, a in enumerate(half)]
+    return [
+        sample(f"s{i:03d}", {"q": np.array([np.cos(a), 0.0, 0.0, np.sin(a)])})
+        for i, a in enumerate(half)
+    ]
 
 
 def _scalar_last(samples: Samples, value: float, rng: np.random.Generator) -> Sequence[str]:
@@ -116,7 +126,9 @@ def _euler(piece: Piece, value: float, rng: np.random.Generator) -> Piece:
     steps = len(piece.fields["r"])
     yaw = np.linspace(0.3, 0.3 + 2 * np.pi * value, steps)
     yaw = (yaw + np.pi) % (2 * np.pi) - np.pi
-    return changed(piece, r=np.stack([np.full(steps, 2.9), 0.4 * curves(rng, steps, 1)[:, 0], yaw], axis=1))
+    return changed(
+        piece, r=np.stack([np.full(steps, 2.9), 0.4 * curves(rng, steps, 1)[:, 0], yaw], axis=1)
+    )
 
 
 def _long(piece: Piece, value: float, rng: np.random.Generator) -> Piece:
@@ -126,36 +138,95 @@ def _long(piece: Piece, value: float, rng: np.random.Generator) -> Piece:
 
 
 ZERO = Trial(
-    "zero-quaternions", "DC304", _QUATERNIONS, _quaternions, edited(0.1, _zeroed),
-    (Size("one row", 0.0), Size("5 % of the rows", 0.05)), cause="zero", also=frozenset({"DC222"}),
-)  # fmt: skip
+    "zero-quaternions",
+    "DC304",
+    _QUATERNIONS,
+    _quaternions,
+    edited(0.1, _zeroed),
+    (Size("one row", 0.0), Size("5 % of the rows", 0.05)),
+    cause="zero",
+    also=frozenset({"DC222"}),
+)
 SCALED = Trial(
-    "scaled-quaternions", "DC304", _QUATERNIONS, _quaternions,
+    "scaled-quaternions",
+    "DC304",
+    _QUATERNIONS,
+    _quaternions,
     edited(0.1, lambda p, v, _: changed(p, q=p.fields["q"] * np.float32(1 + v))),
-    (Size("0.05 %", 5e-4, documented=False), Size("1 %", 0.01), Size("x2", 1.0)), cause="scaled",
-)  # fmt: skip
+    (Size("0.05 %", 5e-4, documented=False), Size("1 %", 0.01), Size("x2", 1.0)),
+    cause="scaled",
+)
 SKEWED = Trial(
-    "one-skewed-matrix", "DC304", _TRANSFORMS, _transforms, edited(0.1, _skewed),
-    (Size("0.01 %", 1e-4, documented=False), Size("1 %", 0.01), Size("20 %", 0.2)), cause="skew",
-)  # fmt: skip
-MIRRORED = Trial("mirrored-matrices", "DC304", _TRANSFORMS, _transforms, edited(0.1, _mirrored),
-                 (Size("x reversed", 0.0),), cause="mirror")  # fmt: skip
+    "one-skewed-matrix",
+    "DC304",
+    _TRANSFORMS,
+    _transforms,
+    edited(0.1, _skewed),
+    (Size("0.01 %", 1e-4, documented=False), Size("1 %", 0.01), Size("20 %", 0.2)),
+    cause="skew",
+)
+MIRRORED = Trial(
+    "mirrored-matrices",
+    "DC304",
+    _TRANSFORMS,
+    _transforms,
+    edited(0.1, _mirrored),
+    (Size("x reversed", 0.0),),
+    cause="mirror",
+)
 TRANSPOSED = Trial(
-    "transposed-matrices", "DC304", _TRANSFORMS, _transforms,
+    "transposed-matrices",
+    "DC304",
+    _TRANSFORMS,
+    _transforms,
     edited(0.1, lambda p, v, _: changed(p, t=np.swapaxes(p.fields["t"], 1, 2).copy())),
-    (Size("column-major", 0.0),), cause="transposed",
-)  # fmt: skip
-ROLLED_SOME = Trial("some-quaternions-xyzw", "DC305", _GRASPS, _grasps, edited(0.1, _rolled),
-                    (Size("10 % of the objects", 0.0),), cause="xyzw")  # fmt: skip
-ROLLED_ALL = Trial("all-quaternions-xyzw", "DC305", _GRASPS, _grasps, edited(1.0, _rolled),
-                   (Size("all objects", 0.0),), cause="xyzw")  # fmt: skip
-STANDING = Trial("standing-things-xyzw", "DC305", _UPRIGHT, _standing, _scalar_last,
-                 (Size("10 %", 0.1), Size("all", 1.0)), cause="xyzw")  # fmt: skip
+    (Size("column-major", 0.0),),
+    cause="transposed",
+)
+ROLLED_SOME = Trial(
+    "some-quaternions-xyzw",
+    "DC305",
+    _GRASPS,
+    _grasps,
+    edited(0.1, _rolled),
+    (Size("10 % of the objects", 0.0),),
+    cause="xyzw",
+)
+ROLLED_ALL = Trial(
+    "all-quaternions-xyzw",
+    "DC305",
+    _GRASPS,
+    _grasps,
+    edited(1.0, _rolled),
+    (Size("all objects", 0.0),),
+    cause="xyzw",
+)
+STANDING = Trial(
+    "standing-things-xyzw",
+    "DC305",
+    _UPRIGHT,
+    _standing,
+    _scalar_last,
+    (Size("10 %", 0.1), Size("all", 1.0)),
+    cause="xyzw",
+)
 EULER = Trial(
-    "euler-angles-as-rotvec", "DC312", _VECTORS, _vectors, edited(0.2, _euler),
-    (Size("one turn", 1.0), Size("three turns", 3.0)), cause="euler", also=frozenset({"DC607"}),
-)  # fmt: skip
+    "euler-angles-as-rotvec",
+    "DC312",
+    _VECTORS,
+    _vectors,
+    edited(0.2, _euler),
+    (Size("one turn", 1.0), Size("three turns", 3.0)),
+    cause="euler",
+    also=frozenset({"DC607"}),
+)
 LONG = Trial(
-    "rotvec-too-long", "DC312", _VECTORS, _vectors, edited(0.2, _long),
-    (Size("one of 7 rad", 7.0), Size("one of 10 rad", 10.0)), cause="long", also=frozenset({"DC607"}),
-)  # fmt: skip
+    "rotvec-too-long",
+    "DC312",
+    _VECTORS,
+    _vectors,
+    edited(0.2, _long),
+    (Size("one of 7 rad", 7.0), Size("one of 10 rad", 10.0)),
+    cause="long",
+    also=frozenset({"DC607"}),
+)

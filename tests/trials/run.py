@@ -49,7 +49,9 @@ def _told(trial: Trial, samples: Samples, seed: int) -> tuple[list[Finding], lis
 def clean(trial: Trial, seed: int) -> tuple[str, ...]:
     """Return the codes of errors and warnings on the clean data of a trial, sorted."""
     findings, _ = _told(trial, trial.clean(_generator(trial, seed, 0)), seed)
-    return tuple(sorted({f"{f.code} {f.severity}" for f in findings if f.severity is not Severity.INFO}))
+    return tuple(
+        sorted({f"{f.code} {f.severity}" for f in findings if f.severity is not Severity.INFO})
+    )
 
 
 def planted(trial: Trial, size: Size, seed: int) -> Outcome:
@@ -68,9 +70,13 @@ def planted(trial: Trial, size: Size, seed: int) -> Outcome:
 
 
 def outcome(
-    findings: Sequence[Finding], order: Sequence[str], keys: Collection[str], code: str, cause: str = "",
+    findings: Sequence[Finding],
+    order: Sequence[str],
+    keys: Collection[str],
+    code: str,
+    cause: str = "",
     also: Collection[str] = (),
-) -> Outcome:  # fmt: skip
+) -> Outcome:
     """Return how findings answer a planted fault.
 
     Args:
@@ -85,12 +91,18 @@ def outcome(
     mine = [f for f in findings if f.code == code]
     named = {order[int(row)] for f in mine for row in f.rows}
     others = {
-        f.code for f in findings if f.code != code and f.code not in also and f.severity is not Severity.INFO
-    }  # fmt: skip
+        f.code
+        for f in findings
+        if f.code != code and f.code not in also and f.severity is not Severity.INFO
+    }
     return Outcome(
-        len(broken), len(broken & named) if broken else int(bool(mine)), len(broken) or 1,
-        not cause or any(_names(f, cause) for f in mine), tuple(sorted(others)), len(named - broken) if broken else 0,
-    )  # fmt: skip
+        len(broken),
+        len(broken & named) if broken else int(bool(mine)),
+        len(broken) or 1,
+        not cause or any(_names(f, cause) for f in mine),
+        tuple(sorted(others)),
+        len(named - broken) if broken else 0,
+    )
 
 
 def _names(finding: Finding, cause: str) -> bool:

@@ -14,9 +14,13 @@ def _each(share: float, field: str, change: Callable[[Any, float], Any], least: 
     return edited_field(share, field, lambda values, value, _: change(values, value), least)
 
 
-# ---------------------------------------------------------------------------------------------- depth
+# -------------------------------------------------------------------------------------------- depth
 
-_DEPTH = {"fields": {"depth": {"role": "depth", "shape": ["H", "W"], "unit": "m", "scale": 0.001, "ignore": [0]}}}
+_DEPTH = {
+    "fields": {
+        "depth": {"role": "depth", "shape": ["H", "W"], "unit": "m", "scale": 0.001, "ignore": [0]}
+    }
+}
 
 
 def _depths(rng: np.random.Generator) -> Samples:
@@ -31,22 +35,37 @@ def _depths(rng: np.random.Generator) -> Samples:
 
 
 DEPTH_SOME = Trial(
-    "some-depths-in-metres", "DC204", _DEPTH, _depths, _each(0.05, "depth", lambda d, f: d * np.float32(f)),
-    (Size("metres", 0.001), Size("a hundred times", 100.0)), cause=lambda f: {0.001: "1/1", 100.0: ""}[f],
-)  # fmt: skip
+    "some-depths-in-metres",
+    "DC204",
+    _DEPTH,
+    _depths,
+    _each(0.05, "depth", lambda d, f: d * np.float32(f)),
+    (Size("metres", 0.001), Size("a hundred times", 100.0)),
+    cause=lambda f: {0.001: "1/1", 100.0: ""}[f],
+)
 DEPTH_ALL = Trial(
-    "all-depths-in-metres", "DC204", _DEPTH, _depths, _each(1.0, "depth", lambda d, f: d * np.float32(f)),
+    "all-depths-in-metres",
+    "DC204",
+    _DEPTH,
+    _depths,
+    _each(1.0, "depth", lambda d, f: d * np.float32(f)),
     (Size("metres", 0.001), Size("a thousand times", 1000.0)),
-)  # fmt: skip
+)
 
 _UNIT = 0.00012498664727900177  # metres of one step of HO3D's depth
 _HAND_DEPTH = {
     "root": {"role": "position", "shape": [3], "unit": "m"},
     "depth": {
-        "role": "depth", "shape": [24, 32, 3], "unit": "m", "channels": [1, 256], "scale": _UNIT, "near": "root",
-        "distance": "..0.3", "share": "0.1..",
+        "role": "depth",
+        "shape": [24, 32, 3],
+        "unit": "m",
+        "channels": [1, 256],
+        "scale": _UNIT,
+        "near": "root",
+        "distance": "..0.3",
+        "share": "0.1..",
     },
-}  # fmt: skip
+}
 
 
 def _coded(metres: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -72,7 +91,9 @@ def _hands(rng: np.random.Generator) -> Samples:
 
 
 def _pixels(change: Callable[[Any, float, np.random.Generator], Any]) -> Plant:
-    return edited_field(0.05, "depth", lambda image, value, rng: _coded(change(_metres(image), value, rng)), 3)
+    return edited_field(
+        0.05, "depth", lambda image, value, rng: _coded(change(_metres(image), value, rng)), 3
+    )
 
 
 def _trial(name: str, cause: str, plant: Plant, *sizes: Size) -> Trial:
@@ -80,18 +101,27 @@ def _trial(name: str, cause: str, plant: Plant, *sizes: Size) -> Trial:
 
 
 DEPTH_ELSEWHERE = _trial(
-    "depth-of-another-camera", "apart", _pixels(lambda d, by, _: np.where(d > 0, d + by, 0)), Size("1 m", 1.0),
+    "depth-of-another-camera",
+    "apart",
+    _pixels(lambda d, by, _: np.where(d > 0, d + by, 0)),
+    Size("1 m", 1.0),
     Size("3 m", 3.0),
-)  # fmt: skip
+)
 DEPTH_MILLIMETRES = _trial(
-    "depth-in-other-steps", "1/1000", _pixels(lambda d, by, _: d * by), Size("millimetres", 1000 * _UNIT)
+    "depth-in-other-steps",
+    "1/1000",
+    _pixels(lambda d, by, _: d * by),
+    Size("millimetres", 1000 * _UNIT),
 )
 DEPTH_HOLES = _trial(
-    "depth-without-pixels", "share", _pixels(lambda d, left, rng: np.where(rng.random(d.shape) < left, d, 0)),
-    Size("3 % left", 0.03), Size("none", 0.0),
-)  # fmt: skip
+    "depth-without-pixels",
+    "share",
+    _pixels(lambda d, left, rng: np.where(rng.random(d.shape) < left, d, 0)),
+    Size("3 % left", 0.03),
+    Size("none", 0.0),
+)
 
-# ---------------------------------------------------------------------------------------------- time
+# --------------------------------------------------------------------------------------------- time
 
 _CLOCK = {
     "episode": {"fps": 20},
@@ -112,18 +142,33 @@ def _clocks(rng: np.random.Generator) -> Samples:
 _UNITS = {1e3: "ms", 1e6: "us", 1e9: "ns", 20.0: "index"}
 _SIZES = (Size("milliseconds", 1e3), Size("nanoseconds", 1e9), Size("frame numbers", 20.0))
 TIME_SOME = Trial(
-    "one-clock-in-fifty", "DC206", _CLOCK, _clocks, _each(0.02, "t", lambda t, f: t * f, 1), _SIZES,
+    "one-clock-in-fifty",
+    "DC206",
+    _CLOCK,
+    _clocks,
+    _each(0.02, "t", lambda t, f: t * f, 1),
+    _SIZES,
     cause=lambda f: _UNITS[f],
-)  # fmt: skip
+)
 TIME_ALL = Trial(
-    "every-clock", "DC206", _CLOCK, _clocks, _each(1.0, "t", lambda t, f: t * f), _SIZES, cause=lambda f: _UNITS[f]
+    "every-clock",
+    "DC206",
+    _CLOCK,
+    _clocks,
+    _each(1.0, "t", lambda t, f: t * f),
+    _SIZES,
+    cause=lambda f: _UNITS[f],
 )
 
 
 def _stopped(times: Any, steps: float) -> Any:
     """Give that many steps in the middle the time of the one before."""
     half = len(times) // 2
-    return np.where((np.arange(len(times)) >= half) & (np.arange(len(times)) < half + steps), times[half - 1], times)
+    return np.where(
+        (np.arange(len(times)) >= half) & (np.arange(len(times)) < half + steps),
+        times[half - 1],
+        times,
+    )
 
 
 def _paused(times: Any, steps: float) -> Any:
@@ -132,18 +177,33 @@ def _paused(times: Any, steps: float) -> Any:
 
 
 STOPPED = Trial(
-    "clock-stands-still", "DC502", _CLOCK, _clocks, _each(0.05, "t", _stopped),
-    (Size("1 step", 1.0), Size("9 steps", 9.0)), also=frozenset({"DC503"}),
-)  # fmt: skip
-BACKWARDS = Trial(
-    "clock-runs-backwards", "DC502", _CLOCK, _clocks, _each(0.05, "t", lambda t, _: t[::-1]), (Size("all steps", 0.0),),
-)  # fmt: skip
-PAUSED = Trial(
-    "gap-in-time", "DC502", _CLOCK, _clocks, _each(0.05, "t", _paused), (Size("1 step", 1.0), Size("40 steps", 40.0)),
+    "clock-stands-still",
+    "DC502",
+    _CLOCK,
+    _clocks,
+    _each(0.05, "t", _stopped),
+    (Size("1 step", 1.0), Size("9 steps", 9.0)),
     also=frozenset({"DC503"}),
-)  # fmt: skip
+)
+BACKWARDS = Trial(
+    "clock-runs-backwards",
+    "DC502",
+    _CLOCK,
+    _clocks,
+    _each(0.05, "t", lambda t, _: t[::-1]),
+    (Size("all steps", 0.0),),
+)
+PAUSED = Trial(
+    "gap-in-time",
+    "DC502",
+    _CLOCK,
+    _clocks,
+    _each(0.05, "t", _paused),
+    (Size("1 step", 1.0), Size("40 steps", 40.0)),
+    also=frozenset({"DC503"}),
+)
 
-# ---------------------------------------------------------------------------------------------- ranges
+# ------------------------------------------------------------------------------------------- ranges
 
 _COMMANDS = {"fields": {"a": {"role": "action", "shape": ["T", 7], "range": "-1..1"}}}
 
@@ -159,15 +219,23 @@ def _commands(rng: np.random.Generator) -> Samples:
 
 def _beyond(commands: Any, most: float) -> Any:
     """Let one number of one step be larger than allowed."""
-    return np.where(np.arange(commands.size).reshape(commands.shape) == commands.size // 2, np.float32(most), commands)
+    return np.where(
+        np.arange(commands.size).reshape(commands.shape) == commands.size // 2,
+        np.float32(most),
+        commands,
+    )
 
 
 BEYOND = Trial(
-    "command-beyond-range", "DC224", _COMMANDS, _commands, _each(0.05, "a", _beyond),
+    "command-beyond-range",
+    "DC224",
+    _COMMANDS,
+    _commands,
+    _each(0.05, "a", _beyond),
     (Size("1.001", 1.001), Size("1.24", 1.24), Size("-30", -30.0)),
-)  # fmt: skip
+)
 
-# ---------------------------------------------------------------------------------------------- between fields
+# ----------------------------------------------------------------------------------- between fields
 
 _GRASP = {
     "fields": {
@@ -196,11 +264,19 @@ def _grasps(rng: np.random.Generator) -> Samples:
 
 
 MESHES = Trial(
-    "meshes-in-another-unit", "DC208", _GRASP, _grasps, _each(1.0, "verts", lambda v, f: v * f),
-    (Size("a hundredth", 1e-2), Size("a thousandth", 1e-3), Size("x1000 (mm)", 1000.0, documented=False)),
-)  # fmt: skip
+    "meshes-in-another-unit",
+    "DC208",
+    _GRASP,
+    _grasps,
+    _each(1.0, "verts", lambda v, f: v * f),
+    (
+        Size("a hundredth", 1e-2),
+        Size("a thousandth", 1e-3),
+        Size("x1000 (mm)", 1000.0, documented=False),
+    ),
+)
 
-# ---------------------------------------------------------------------------------------------- colours
+# ------------------------------------------------------------------------------------------ colours
 
 _COLOR = {"fields": {"rgb": {"role": "color", "shape": ["P", 3], "range": "0..255"}}}
 
@@ -222,16 +298,25 @@ def _recolor(rgb: Any, value: float) -> Any:
 
 
 COLOR_SOME = Trial(
-    "some-colours-rescaled", "DC205", _COLOR, _colors, _each(0.05, "rgb", _recolor),
+    "some-colours-rescaled",
+    "DC205",
+    _COLOR,
+    _colors,
+    _each(0.05, "rgb", _recolor),
     (Size("divided by 255", 1 / 255), Size("normalised", -1.0), Size("one colour", 0.0)),
     cause=lambda v: {-1.0: "signed", 0.0: "flat"}.get(v, "unit"),
-)  # fmt: skip
+)
 COLOR_ALL = Trial(
-    "all-colours-rescaled", "DC205", _COLOR, _colors, _each(1.0, "rgb", _recolor),
-    (Size("divided by 255", 1 / 255), Size("normalised", -1.0)), cause=lambda v: "signed" if v == -1 else "unit",
-)  # fmt: skip
+    "all-colours-rescaled",
+    "DC205",
+    _COLOR,
+    _colors,
+    _each(1.0, "rgb", _recolor),
+    (Size("divided by 255", 1 / 255), Size("normalised", -1.0)),
+    cause=lambda v: "signed" if v == -1 else "unit",
+)
 
-# ---------------------------------------------------------------------------------------------- grippers
+# ----------------------------------------------------------------------------------------- grippers
 
 _GRIPPER = {
     "fields": {
@@ -255,7 +340,9 @@ def _grips(rng: np.random.Generator) -> Samples:
             goal = 0.04 if told < 0 else width
             opening.append(opening[-1] + 0.35 * (goal - opening[-1]))
         half = np.array(opening) + rng.normal(0, 2e-5, steps)
-        found.append(sample(f"p{i:03d}", {"grip": grip, "fingers": np.stack([half, -half], axis=1)}))
+        found.append(
+            sample(f"p{i:03d}", {"grip": grip, "fingers": np.stack([half, -half], axis=1)})
+        )
     return found
 
 
@@ -264,11 +351,20 @@ def _regrip(grip: Any, value: float) -> Any:
 
 
 GRIP_SOME = Trial(
-    "some-grippers-other", "DC207", _GRIPPER, _grips, _each(0.05, "grip", _regrip),
+    "some-grippers-other",
+    "DC207",
+    _GRIPPER,
+    _grips,
+    _each(0.05, "grip", _regrip),
     (Size("flipped", 0.0), Size("0 and 1", 1.0), Size("0 and 255", 255.0)),
     cause=lambda v: {0.0: "inverted", 1.0: "0/1", 255.0: "0/255"}[v],
-)  # fmt: skip
+)
 GRIP_ALL = Trial(
-    "all-grippers-other", "DC207", _GRIPPER, _grips, _each(1.0, "grip", _regrip),
-    (Size("flipped", 0.0), Size("0 and 1", 1.0)), cause=lambda v: {0.0: "inverted", 1.0: "0/1"}[v],
-)  # fmt: skip
+    "all-grippers-other",
+    "DC207",
+    _GRIPPER,
+    _grips,
+    _each(1.0, "grip", _regrip),
+    (Size("flipped", 0.0), Size("0 and 1", 1.0)),
+    cause=lambda v: {0.0: "inverted", 1.0: "0/1"}[v],
+)

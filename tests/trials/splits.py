@@ -10,7 +10,10 @@ from datacheck.model.sample import Piece
 from tests.trials.base import Samples, Size, Trial, changed, sample
 
 _SPLIT = {
-    "fields": {"xyz": {"role": "points", "shape": ["P", 3]}, "label": {"role": "class", "shape": ["P"], "classes": 5}},
+    "fields": {
+        "xyz": {"role": "points", "shape": ["P", 3]},
+        "label": {"role": "class", "shape": ["P"], "classes": 5},
+    },
     "splits": {"key": "room", "disjoint": ["train", "val"]},
 }
 _ROOMS, _TAKES = 60, 4
@@ -24,7 +27,9 @@ def _scenes(rng: np.random.Generator) -> Samples:
         for take in range(_TAKES):
             xyz = (rng.normal(size=(40, 3)) + rng.normal(size=3)).astype(np.float32)
             fields = {"xyz": xyz, "label": rng.integers(0, 5, 40)}
-            made.append(sample(f"{split}/r{room:02d}_{take}", fields, split=split, split_key=f"r{room:02d}"))
+            made.append(
+                sample(f"{split}/r{room:02d}_{take}", fields, split=split, split_key=f"r{room:02d}")
+            )
     return made
 
 
@@ -39,14 +44,20 @@ def _leaked(samples: Samples, size: float, rng: np.random.Generator) -> Sequence
     """Put copies of training samples into val, under names of their own."""
     train = [piece for split, piece in samples if split == "train"]
     keys = [f"val/copy{i:03d}" for i in range(int(size))]
-    for i, (key, place) in enumerate(zip(keys, rng.choice(len(train), len(keys), replace=False), strict=True)):
+    for i, (key, place) in enumerate(
+        zip(keys, rng.choice(len(train), len(keys), replace=False), strict=True)
+    ):
         samples.append(("val", _copied(train[int(place)], key, rng, split_key=f"n{i:02d}")))
     return keys
 
 
 def _shared(samples: Samples, size: float, rng: np.random.Generator) -> Sequence[str]:
     """Move single takes of training rooms to val."""
-    places = [i for i, (split, piece) in enumerate(samples) if split == "train" and piece.key.endswith("_0")]
+    places = [
+        i
+        for i, (split, piece) in enumerate(samples)
+        if split == "train" and piece.key.endswith("_0")
+    ]
     keys = []
     for place in rng.choice(places, int(size), replace=False).tolist():
         samples[place] = "val", samples[place][1]
@@ -87,4 +98,6 @@ LEAKED = Trial("copied-into-val", "DC801", _SPLIT, _scenes, _leaked, _FEW)
 SHARED = Trial("room-on-both-sides", "DC802", _SPLIT, _scenes, _shared, _FEW)
 DOUBLED = Trial("copied-within-train", "DC803", _SPLIT, _scenes, _doubled, _FEW)
 SMALL = Trial("tiny-split", "DC805", _SPLIT, _scenes, _lost, (Size("1 of 193", 1),), "small")
-NO_CLASS = Trial("class-lost-in-val", "DC805", _SPLIT, _scenes, _without_class, (Size("one class", 1),), "class")
+NO_CLASS = Trial(
+    "class-lost-in-val", "DC805", _SPLIT, _scenes, _without_class, (Size("one class", 1),), "class"
+)

@@ -20,7 +20,9 @@ def _actions(rng: np.random.Generator) -> Samples:
     for i in range(60):
         steps = int(rng.integers(60, 140))
         phase, speed = rng.uniform(0, 6, 3), rng.uniform(0.05, 0.2, 3)
-        waves = np.sin(speed * np.arange(steps)[:, None] + phase) + 0.3 * rng.normal(size=(steps, 3))
+        waves = np.sin(speed * np.arange(steps)[:, None] + phase) + 0.3 * rng.normal(
+            size=(steps, 3)
+        )
         found.append(sample(f"e{i:03d}", {"a": _SCALE * waves + [0.1, 0.0, 5.0]}))
     return found
 
@@ -35,9 +37,14 @@ def _clip(samples: Samples, at: float, rng: np.random.Generator) -> Sequence[str
 
 
 CLIPPED = Trial(
-    "clipped-actions", "DC225", _ACTION, _actions, _clip, (Size("a few", 1.3), Size("many", 1.0), Size("half", 0.4)),
+    "clipped-actions",
+    "DC225",
+    _ACTION,
+    _actions,
+    _clip,
+    (Size("a few", 1.3), Size("many", 1.0), Size("half", 0.4)),
     cause="clipped",
-)  # fmt: skip
+)
 
 
 def _by_task(rng: np.random.Generator) -> Samples:
@@ -64,10 +71,15 @@ def _still(samples: Samples, tasks: float, rng: np.random.Generator) -> Sequence
 
 
 DEAD = Trial(
-    "dead-axis-of-a-task", "DC223", {"fields": {"a": {"role": "action", "shape": ["T", 4]}}}, _by_task, _still,
-    (Size("one task", 1), Size("two tasks", 2)), cause="dead in group",
+    "dead-axis-of-a-task",
+    "DC223",
+    {"fields": {"a": {"role": "action", "shape": ["T", 4]}}},
+    _by_task,
+    _still,
+    (Size("one task", 1), Size("two tasks", 2)),
+    cause="dead in group",
     also=frozenset({"DC226"}),
-)  # fmt: skip
+)
 
 
 def _tactile(rng: np.random.Generator) -> Samples:
@@ -90,9 +102,14 @@ def _unplug(samples: Samples, count: float, rng: np.random.Generator) -> Sequenc
 
 
 DEAD_OF_MANY = Trial(
-    "dead-axis-of-201", "DC223", {"fields": {"a": {"role": "action", "shape": ["T", 201]}}}, _tactile, _unplug,
-    (Size("one", 1), Size("twenty", 20)), cause="",
-)  # fmt: skip
+    "dead-axis-of-201",
+    "DC223",
+    {"fields": {"a": {"role": "action", "shape": ["T", 201]}}},
+    _tactile,
+    _unplug,
+    (Size("one", 1), Size("twenty", 20)),
+    cause="",
+)
 
 
 def _enlarge(samples: Samples, by: float, rng: np.random.Generator) -> Sequence[str]:
@@ -121,29 +138,46 @@ def _sounds(rng: np.random.Generator) -> Samples:
     found: Samples = []
     for i in range(60):
         loud = rng.uniform(500, 5000)
-        sound = np.clip(rng.normal(0, loud, int(rng.integers(2000, 6000))), -32768, 32767).astype(np.int16)
+        sound = np.clip(rng.normal(0, loud, int(rng.integers(2000, 6000))), -32768, 32767).astype(
+            np.int16
+        )
         found.append(sample(f"s{i:03d}", {"x": sound, "rate": np.array(8000)}))
     return found
 
 
 SILENT = Trial(
-    "silent-recordings", "DC226", _SOUND, _sounds, edited_field(0.05, "x", lambda x, to, _: np.full_like(x, to)),
-    (Size("zeros", 0), Size("an offset", 12)), cause="constant",
-)  # fmt: skip
+    "silent-recordings",
+    "DC226",
+    _SOUND,
+    _sounds,
+    edited_field(0.05, "x", lambda x, to, _: np.full_like(x, to)),
+    (Size("zeros", 0), Size("an offset", 12)),
+    cause="constant",
+)
 RATED = Trial(
-    "another-rate", "DC226", _SOUND, _sounds,
+    "another-rate",
+    "DC226",
+    _SOUND,
+    _sounds,
     edited_field(0.05, "rate", lambda rate, by, _: np.array(int(rate * by))),
-    (Size("x2", 2), Size("x1.1", 1.1)), cause="pace",
-)  # fmt: skip
+    (Size("x2", 2), Size("x1.1", 1.1)),
+    cause="pace",
+)
 
 _STATS: dict[str, Any] = {
     "fields": {
         "a": {
-            "role": "action", "shape": ["T", 3],
-            "stats": {"mean": [0.1, 0.0, 5.0], "std": [0.768, 0.23, 15.36], "min": [-5, -2, -100], "max": [5, 2, 110]},
+            "role": "action",
+            "shape": ["T", 3],
+            "stats": {
+                "mean": [0.1, 0.0, 5.0],
+                "std": [0.768, 0.23, 15.36],
+                "min": [-5, -2, -100],
+                "max": [5, 2, 110],
+            },
         }
     }
-}  # fmt: skip
+}
 
 
 def _shift(samples: Samples, how: float, rng: np.random.Generator) -> Sequence[str]:
@@ -155,10 +189,14 @@ def _shift(samples: Samples, how: float, rng: np.random.Generator) -> Sequence[s
 
 
 STALE = Trial(
-    "statistics-of-other-data", "DC228", _STATS, _actions, _shift,
+    "statistics-of-other-data",
+    "DC228",
+    _STATS,
+    _actions,
+    _shift,
     (Size("a third of a deviation", 0.3), Size("doubled", 2), Size("x100", 100)),
     cause=lambda how: "scaled" if how >= 2 else "",
-)  # fmt: skip
+)
 
 
 def _labelled(rng: np.random.Generator) -> Samples:
@@ -167,9 +205,10 @@ def _labelled(rng: np.random.Generator) -> Samples:
     for i in range(40):
         points, frames = int(rng.integers(150, 400)), int(rng.integers(12, 40))
         fields = {
-            "xyz": rng.normal(size=(points, 3)), "label": rng.integers(0, int(rng.integers(4, 21)), points),
+            "xyz": rng.normal(size=(points, 3)),
+            "label": rng.integers(0, int(rng.integers(4, 21)), points),
             "joints": rng.normal(size=(frames, 21, 3)),
-        }  # fmt: skip
+        }
         found.append(sample(f"c{i:03d}", fields))
     return found
 
@@ -193,28 +232,46 @@ def _far_label(piece: Piece, label: float, rng: np.random.Generator) -> Piece:
 
 _LABELLED: dict[str, Any] = {
     "fields": {
-        "xyz": {"role": "points", "shape": ["N", 3]}, "label": {"role": "class", "shape": ["N"]},
+        "xyz": {"role": "points", "shape": ["N", 3]},
+        "label": {"role": "class", "shape": ["N"]},
         "joints": {"role": "joints", "shape": ["K", 21, 3]},
     }
-}  # fmt: skip
+}
 _FACTORS = (Size("x300", 300, documented=False), Size("x1000", 1000), Size("x10,000", 10_000))
 _DISTANT = frozenset({"DC205", "DC226", "DC302"})
 
 ROWS = Trial(
-    "a-twentieth-of-the-rows", "DC229", _LABELLED, _labelled, edited(0.1, _rows_scaled("xyz", 0.05)), _FACTORS,
-    cause="xyz, rows", also=_DISTANT,
-)  # fmt: skip
+    "a-twentieth-of-the-rows",
+    "DC229",
+    _LABELLED,
+    _labelled,
+    edited(0.1, _rows_scaled("xyz", 0.05)),
+    _FACTORS,
+    cause="xyz, rows",
+    also=_DISTANT,
+)
 
 FRAMES = Trial(
-    "one-frame-of-few", "DC229", _LABELLED, _labelled, edited(0.1, _rows_scaled("joints", 0)), _FACTORS,
-    cause="joints, rows", also=_DISTANT,
-)  # fmt: skip
+    "one-frame-of-few",
+    "DC229",
+    _LABELLED,
+    _labelled,
+    edited(0.1, _rows_scaled("joints", 0)),
+    _FACTORS,
+    cause="joints, rows",
+    also=_DISTANT,
+)
 
 LABEL = Trial(
-    "label-that-no-class-has", "DC229", _LABELLED, _labelled, edited(0.1, _far_label),
+    "label-that-no-class-has",
+    "DC229",
+    _LABELLED,
+    _labelled,
+    edited(0.1, _far_label),
     (Size("30", 30, documented=False), Size("200", 200), Size("1000", 1000)),
-    cause="label, label", also=_DISTANT,
-)  # fmt: skip
+    cause="label, label",
+    also=_DISTANT,
+)
 
 
 def _motions(rng: np.random.Generator) -> Samples:
@@ -222,8 +279,12 @@ def _motions(rng: np.random.Generator) -> Samples:
     found: Samples = []
     for i in range(60):
         time = np.arange(int(rng.integers(80, 160)))[:, None]
-        waves = np.sin(rng.uniform(0.05, 0.2, 4) * time + rng.uniform(0, 6, 4)) + 0.05 * rng.normal(size=(len(time), 4))
-        found.append(sample(f"d{i:03d}", {"obs": waves * rng.uniform(0.5, 1.0, 4) * [1.0, 0.3, 2.0, 4.0]}))
+        waves = np.sin(rng.uniform(0.05, 0.2, 4) * time + rng.uniform(0, 6, 4)) + 0.05 * rng.normal(
+            size=(len(time), 4)
+        )
+        found.append(
+            sample(f"d{i:03d}", {"obs": waves * rng.uniform(0.5, 1.0, 4) * [1.0, 0.3, 2.0, 4.0]})
+        )
     return found
 
 
@@ -240,22 +301,39 @@ def _whole_numbers(piece: Piece, factor: float, rng: np.random.Generator) -> Pie
 _OBSERVED: dict[str, Any] = {"fields": {"obs": {"role": "value", "shape": ["T", 4]}}}
 
 ODD_UNIT = Trial(
-    "two-columns-in-another-unit", "DC230", _OBSERVED, _motions, edited(0.1, _angles_scaled),
-    (Size("degrees", 57.2958), Size("x100", 100), Size("x1000", 1000)), cause="unit", also=frozenset({"DC226"}),
-)  # fmt: skip
+    "two-columns-in-another-unit",
+    "DC230",
+    _OBSERVED,
+    _motions,
+    edited(0.1, _angles_scaled),
+    (Size("degrees", 57.2958), Size("x100", 100), Size("x1000", 1000)),
+    cause="unit",
+    also=frozenset({"DC226"}),
+)
 
 ROUNDED = Trial(
-    "cast-to-whole-numbers", "DC230", _OBSERVED, _motions, edited(0.1, _whole_numbers),
-    (Size("cast", 1), Size("cast, doubled before", 2)), cause="rounded",
-)  # fmt: skip
+    "cast-to-whole-numbers",
+    "DC230",
+    _OBSERVED,
+    _motions,
+    edited(0.1, _whole_numbers),
+    (Size("cast", 1), Size("cast, doubled before", 2)),
+    cause="rounded",
+)
 
 
 def _streets(rng: np.random.Generator) -> Samples:
     """Clouds of streets, wide and flat, with an intensity."""
     found: Samples = []
     for i in range(40):
-        places = rng.normal(size=(300, 3)) * [30 * rng.uniform(0.8, 1.2), 20 * rng.uniform(0.8, 1.2), 3.0] + [0, 0, 1.5]
-        found.append(sample(f"s{i:03d}", {"cloud": np.column_stack([places, rng.uniform(0, 1, 300)])}))
+        places = rng.normal(size=(300, 3)) * [
+            30 * rng.uniform(0.8, 1.2),
+            20 * rng.uniform(0.8, 1.2),
+            3.0,
+        ] + [0, 0, 1.5]
+        found.append(
+            sample(f"s{i:03d}", {"cloud": np.column_stack([places, rng.uniform(0, 1, 300)])})
+        )
     return found
 
 
@@ -267,6 +345,11 @@ def _y_up(piece: Piece, other: float, rng: np.random.Generator) -> Piece:
 
 
 EXCHANGED = Trial(
-    "two-axes-exchanged", "DC230", {"fields": {"cloud": {"role": "value", "shape": ["P", 4]}}}, _streets,
-    edited(0.1, _y_up), (Size("y and z", 1), Size("x and z", 0)), cause="exchanged",
-)  # fmt: skip
+    "two-axes-exchanged",
+    "DC230",
+    {"fields": {"cloud": {"role": "value", "shape": ["P", 4]}}},
+    _streets,
+    edited(0.1, _y_up),
+    (Size("y and z", 1), Size("x and z", 0)),
+    cause="exchanged",
+)

@@ -13,15 +13,29 @@ from tests.trials.base import Plant, Samples, Size, Trial, changed, edited, samp
 _COUNT, _LONG, _VOCAB, _PAD, _END = 120, 64, 6400, 0, 2
 _IDS = {"role": "tokens", "shape": [_LONG]}
 _LABELLED = {
-    "fields": {"ids": _IDS, "labels": {"role": "labels", "shape": [_LONG], "label_of": "ids", "shift": 0}},
+    "fields": {
+        "ids": _IDS,
+        "labels": {"role": "labels", "shape": [_LONG], "label_of": "ids", "shift": 0},
+    },
     "tokenizer": {"vocab": _VOCAB},
     "rules": {"DC711": {"pad": _PAD}},
 }
 _CUT = {"fields": {"ids": {"role": "tokens", "shape": ["L"]}}, "tokenizer": {"max_length": 64}}
 _CHAT = {
-    "fields": {"chat": {"role": "chat", "speakers": ["system", "user", "assistant", "tool"], "train_on": "assistant"}}
+    "fields": {
+        "chat": {
+            "role": "chat",
+            "speakers": ["system", "user", "assistant", "tool"],
+            "train_on": "assistant",
+        }
+    }
 }
-_PAIR = {"fields": {"chosen": {"role": "chat", "preferred_over": "rejected"}, "rejected": {"role": "chat"}}}
+_PAIR = {
+    "fields": {
+        "chosen": {"role": "chat", "preferred_over": "rejected"},
+        "rejected": {"role": "chat"},
+    }
+}
 _TEXT = {"fields": {"text": {"role": "text"}}}
 
 
@@ -45,7 +59,9 @@ def _arrays(rng: np.random.Generator) -> Samples:
 
 def _ragged(rng: np.random.Generator) -> Samples:
     return [
-        sample(_key(i), {"ids": rng.integers(3, _VOCAB, int(rng.integers(8, 64))).astype(np.uint16)})
+        sample(
+            _key(i), {"ids": rng.integers(3, _VOCAB, int(rng.integers(8, 64))).astype(np.uint16)}
+        )
         for i in range(_COUNT)
     ]
 
@@ -56,7 +72,11 @@ def _chats(rng: np.random.Generator) -> Samples:
 
 def _chat(rng: np.random.Generator) -> list[dict[str, str]]:
     name = language(rng)
-    said = [{"role": "system", "content": "You are a helpful assistant."}] if rng.uniform() < 0.3 else []
+    said = (
+        [{"role": "system", "content": "You are a helpful assistant."}]
+        if rng.uniform() < 0.3
+        else []
+    )
     for _ in range(int(rng.integers(1, 4))):
         said.append({"role": "user", "content": question(rng, name)})
         said.append({"role": "assistant", "content": text(rng, name, float(rng.uniform(20, 160)))})
@@ -73,11 +93,19 @@ def _pairs(rng: np.random.Generator) -> Samples:
 
 
 def _texts(rng: np.random.Generator) -> Samples:
-    return [sample(_key(i), {"text": text(rng, language(rng), float(rng.uniform(100, 900)))}) for i in range(_COUNT)]
+    return [
+        sample(_key(i), {"text": text(rng, language(rng), float(rng.uniform(100, 900)))})
+        for i in range(_COUNT)
+    ]
 
 
-def _each(change: Callable[[dict[str, Any], float, np.random.Generator], dict[str, Any]], share: float = 0.05) -> Plant:
-    return edited(share, lambda piece, size, rng: changed(piece, **change(dict(piece.fields), size, rng)), 3)
+def _each(
+    change: Callable[[dict[str, Any], float, np.random.Generator], dict[str, Any]],
+    share: float = 0.05,
+) -> Plant:
+    return edited(
+        share, lambda piece, size, rng: changed(piece, **change(dict(piece.fields), size, rng)), 3
+    )
 
 
 def _foreign(fields: dict[str, Any], size: float, rng: np.random.Generator) -> dict[str, Any]:
@@ -94,7 +122,11 @@ def _shifted(fields: dict[str, Any], size: float, rng: np.random.Generator) -> d
 
 def _padded(samples: Samples, size: float, rng: np.random.Generator) -> Sequence[str]:
     """Learn from the padding of samples that have some."""
-    free = [i for i, (_, piece) in enumerate(samples) if int((piece.fields["ids"] == _PAD).sum()) >= size]
+    free = [
+        i
+        for i, (_, piece) in enumerate(samples)
+        if int((piece.fields["ids"] == _PAD).sum()) >= size
+    ]
     places = sorted(int(i) for i in rng.choice(free, 5, replace=False))
     for place in places:
         split, piece = samples[place]
@@ -162,46 +194,119 @@ def _repeated(fields: dict[str, Any], size: float, rng: np.random.Generator) -> 
 
 _ALL = _each(_shifted, share=1.0)
 (
-    IDS_ABOVE, IDS_BELOW, TOO_LONG, SHIFTED, ALL_SHIFTED, PADDING_LEARNT, EMPTY_ANSWER, ANSWER_NONE, OUT_OF_ORDER,
-    NOTHING_PREFERRED, WRONG_ENCODING, MARKER_IN_TEXT, LOOP,
+    IDS_ABOVE,
+    IDS_BELOW,
+    TOO_LONG,
+    SHIFTED,
+    ALL_SHIFTED,
+    PADDING_LEARNT,
+    EMPTY_ANSWER,
+    ANSWER_NONE,
+    OUT_OF_ORDER,
+    NOTHING_PREFERRED,
+    WRONG_ENCODING,
+    MARKER_IN_TEXT,
+    LOOP,
 ) = (
-    Trial("ids-above", "DC704", _LABELLED, _arrays, _each(_foreign), (Size("6400", 6400), Size("65535", 65535))),
+    Trial(
+        "ids-above",
+        "DC704",
+        _LABELLED,
+        _arrays,
+        _each(_foreign),
+        (Size("6400", 6400), Size("65535", 65535)),
+    ),
     Trial("ids-below", "DC704", _LABELLED, _arrays, _each(_foreign), (Size("-1", -1),)),
-    Trial("too-long", "DC703", _CUT, _ragged, _long, (Size("10 %", 0.1), Size("50 %", 0.5)), "samples"),
     Trial(
-        "labels-shifted", "DC710", _LABELLED, _arrays, _each(_shifted), (Size("by 1", 1), Size("by 2", 2)),
+        "too-long", "DC703", _CUT, _ragged, _long, (Size("10 %", 0.1), Size("50 %", 0.5)), "samples"
+    ),
+    Trial(
+        "labels-shifted",
+        "DC710",
+        _LABELLED,
+        _arrays,
+        _each(_shifted),
+        (Size("by 1", 1), Size("by 2", 2)),
         cause=lambda size: f"lag {int(size)}",
     ),
     Trial(
-        "all-labels-shifted", "DC710", _LABELLED, _arrays, _ALL, (Size("by 1", 1), Size("by 2", 2)),
+        "all-labels-shifted",
+        "DC710",
+        _LABELLED,
+        _arrays,
+        _ALL,
+        (Size("by 1", 1), Size("by 2", 2)),
         cause=lambda size: f"lag {int(size)}",
     ),
     Trial(
-        "padding-learnt", "DC711", _LABELLED, _arrays, _padded,
-        (Size("1 pad", 1, documented=False), Size("2 pads", 2), Size("12 pads", 12)), "padding",
+        "padding-learnt",
+        "DC711",
+        _LABELLED,
+        _arrays,
+        _padded,
+        (Size("1 pad", 1, documented=False), Size("2 pads", 2), Size("12 pads", 12)),
+        "padding",
     ),
-    Trial("empty-answer", "DC705", _CHAT, _chats, _each(_answer(" \n")), (Size("white space", 1),), "empty"),
-    Trial("answer-none", "DC705", _CHAT, _chats, _each(_answer("None")), (Size("None", 1),), "none"),
     Trial(
-        "turns-out-of-order", "DC706", _CHAT, _chats, _each(_disordered),
-        (Size("unknown speaker", 1), Size("answer first", 2), Size("tool without call", 3), Size("tools no JSON", 4),
-         Size("no last answer", 5)),
+        "empty-answer",
+        "DC705",
+        _CHAT,
+        _chats,
+        _each(_answer(" \n")),
+        (Size("white space", 1),),
+        "empty",
+    ),
+    Trial(
+        "answer-none", "DC705", _CHAT, _chats, _each(_answer("None")), (Size("None", 1),), "none"
+    ),
+    Trial(
+        "turns-out-of-order",
+        "DC706",
+        _CHAT,
+        _chats,
+        _each(_disordered),
+        (
+            Size("unknown speaker", 1),
+            Size("answer first", 2),
+            Size("tool without call", 3),
+            Size("tools no JSON", 4),
+            Size("no last answer", 5),
+        ),
         cause=lambda size: ("unknown", "no-user", "no-call", "tools", "last")[int(size) - 1],
         also=frozenset({"DC707"}),
     ),
     Trial(
-        "nothing-preferred", "DC712", _PAIR, _pairs, _each(_equal), (Size("equal", 1), Size("other prompt", 2)),
+        "nothing-preferred",
+        "DC712",
+        _PAIR,
+        _pairs,
+        _each(_equal),
+        (Size("equal", 1), Size("other prompt", 2)),
         cause=lambda size: ("same", "prompts")[int(size) - 1],
     ),
     Trial(
-        "wrong-encoding", "DC708", _TEXT, _texts, _each(_broken),
+        "wrong-encoding",
+        "DC708",
+        _TEXT,
+        _texts,
+        _each(_broken),
         (Size("U+FFFD", 0), Size("as Windows-1252", 1), Size("as Latin-1", 2), Size("NUL", 3)),
         cause=lambda size: ("replacement", "mojibake", "mojibake", "control")[int(size)],
     ),
     Trial(
-        "marker-in-text", "DC709", _TEXT, _texts, _each(_leaked), (Size("im_end", 0), Size("eos", 1), Size("think", 2))
+        "marker-in-text",
+        "DC709",
+        _TEXT,
+        _texts,
+        _each(_leaked),
+        (Size("im_end", 0), Size("eos", 1), Size("think", 2)),
     ),
     Trial(
-        "loop", "DC707", _TEXT, _texts, _each(_repeated), (Size("3 times", 3, documented=False), Size("60 times", 60))
+        "loop",
+        "DC707",
+        _TEXT,
+        _texts,
+        _each(_repeated),
+        (Size("3 times", 3, documented=False), Size("60 times", 60)),
     ),
-)  # fmt: skip
+)

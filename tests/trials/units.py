@@ -8,14 +8,19 @@ import numpy as np
 
 from tests.trials.base import Plant, Samples, Size, Trial, changed, edited_field, sample, some
 
-_GRASPED = {"fields": {"xyz": {"role": "points", "shape": ["P", 3], "unit": "m", "size": "0.02..0.6"}}}
+_GRASPED = {
+    "fields": {"xyz": {"role": "points", "shape": ["P", 3], "unit": "m", "size": "0.02..0.6"}}
+}
 
 
 def _clouds(rng: np.random.Generator) -> Samples:
     """Objects that a hand can hold, 6 to 30 cm across."""
     sizes = np.exp(rng.uniform(np.log(0.06), np.log(0.3), 300))
     return [
-        sample(f"s{i:04d}", {"xyz": (rng.uniform(-0.5, 0.5, (60, 3)) * s / np.sqrt(3) + 0.2).astype(np.float32)})
+        sample(
+            f"s{i:04d}",
+            {"xyz": (rng.uniform(-0.5, 0.5, (60, 3)) * s / np.sqrt(3) + 0.2).astype(np.float32)},
+        )
         for i, s in enumerate(sizes)
     ]
 
@@ -25,11 +30,23 @@ def _scaled(share: float) -> Plant:
 
 
 _KINDS = {1000.0: "mm", 100.0: "cm", 1 / 0.0254: "in"}
-_FACTORS = (Size("x39.37 (inches)", 1 / 0.0254), Size("x100 (cm)", 100.0), Size("x1000 (mm)", 1000.0))
-SCALED_SOME = Trial(
-    "one-percent-scaled", "DC201", _GRASPED, _clouds, _scaled(0.01), _FACTORS, cause=lambda f: _KINDS[f]
+_FACTORS = (
+    Size("x39.37 (inches)", 1 / 0.0254),
+    Size("x100 (cm)", 100.0),
+    Size("x1000 (mm)", 1000.0),
 )
-SCALED_ALL = Trial("all-scaled", "DC201", _GRASPED, _clouds, _scaled(1.0), _FACTORS, cause=lambda f: _KINDS[f])
+SCALED_SOME = Trial(
+    "one-percent-scaled",
+    "DC201",
+    _GRASPED,
+    _clouds,
+    _scaled(0.01),
+    _FACTORS,
+    cause=lambda f: _KINDS[f],
+)
+SCALED_ALL = Trial(
+    "all-scaled", "DC201", _GRASPED, _clouds, _scaled(1.0), _FACTORS, cause=lambda f: _KINDS[f]
+)
 
 _UNDECLARED = {"fields": {"xyz": {"role": "points", "shape": ["P", 3], "unit": "m"}}}
 MIXED = Trial("two-units", "DC203", _UNDECLARED, _clouds, _scaled(0.1), _FACTORS, cause="mixed")
@@ -37,7 +54,13 @@ MIXED = Trial("two-units", "DC203", _UNDECLARED, _clouds, _scaled(0.1), _FACTORS
 
 _NEAR = {
     "fields": {
-        "palm": {"role": "position", "shape": ["G", 3], "unit": "m", "near": "object", "distance": "0.02..0.5"},
+        "palm": {
+            "role": "position",
+            "shape": ["G", 3],
+            "unit": "m",
+            "near": "object",
+            "distance": "0.02..0.5",
+        },
         "object": {"role": "position", "shape": [3], "unit": "m"},
     }
 }
@@ -63,5 +86,10 @@ def _moved_away(samples: Samples, metres: float, rng: np.random.Generator) -> Se
 
 
 FAR_FROM_OBJECT = Trial(
-    "far-from-object", "DC201", _NEAR, _grasps, _moved_away, (Size("1 m away", 1.0), Size("3 m away", 3.0))
+    "far-from-object",
+    "DC201",
+    _NEAR,
+    _grasps,
+    _moved_away,
+    (Size("1 m away", 1.0), Size("3 m away", 3.0)),
 )

@@ -20,9 +20,15 @@ def _demos(rng: np.random.Generator) -> Samples:
     for i in range(40):
         steps = int(rng.integers(60, 140))
         time = np.arange(steps)[:, None]
-        action = np.sin(rng.uniform(0.05, 0.2, 7) * time + rng.uniform(0, 6, 7)) + 0.3 * rng.normal(size=(steps, 7))
-        place = [0.1, 0.0, 0.9] + 0.1 * np.sin(rng.uniform(0.02, 0.1, 3) * time + rng.uniform(0, 6, 3))
-        quat = np.array([1.0, 0, 0, 0]) + 0.2 * np.sin(rng.uniform(0.02, 0.1, 4) * time + rng.uniform(0, 6, 4))
+        action = np.sin(rng.uniform(0.05, 0.2, 7) * time + rng.uniform(0, 6, 7)) + 0.3 * rng.normal(
+            size=(steps, 7)
+        )
+        place = [0.1, 0.0, 0.9] + 0.1 * np.sin(
+            rng.uniform(0.02, 0.1, 3) * time + rng.uniform(0, 6, 3)
+        )
+        quat = np.array([1.0, 0, 0, 0]) + 0.2 * np.sin(
+            rng.uniform(0.02, 0.1, 4) * time + rng.uniform(0, 6, 4)
+        )
         quat /= np.sqrt((quat**2).sum(axis=1, keepdims=True))
         found.append(sample(f"demo_{i}", {"action": action, _POS: place, _QUAT: quat}))
     return found
@@ -56,22 +62,42 @@ def _plant(name: str, change: Any) -> Plant:
 
 
 SCALED = Trial(
-    "unlisted-in-another-unit", "DC130", _SCHEMA, _demos, _plant(_POS, _scaled),
+    "unlisted-in-another-unit",
+    "DC130",
+    _SCHEMA,
+    _demos,
+    _plant(_POS, _scaled),
     (
-        Size("x10", 10, documented=False), Size("x39.37 (inches)", 39.37, documented=False), Size("x100 (cm)", 100),
+        Size("x10", 10, documented=False),
+        Size("x39.37 (inches)", 39.37, documented=False),
+        Size("x100 (cm)", 100),
         Size("x1000 (mm)", 1000),
     ),
     cause="large",
-)  # fmt: skip
+)
 STILL = Trial(
-    "unlisted-stands-still", "DC130", _SCHEMA, _demos, _plant(_POS, _still),
-    (Size("its first row", 0), Size("zeros", 1)), cause="still",
-)  # fmt: skip
+    "unlisted-stands-still",
+    "DC130",
+    _SCHEMA,
+    _demos,
+    _plant(_POS, _still),
+    (Size("its first row", 0), Size("zeros", 1)),
+    cause="still",
+)
 TURNED = Trial(
-    "unlisted-quaternion-turned", "DC130", _SCHEMA, _demos, _plant(_QUAT, _turned),
-    (Size("w last", -1), Size("the other way", 1)), cause="order",
-)  # fmt: skip
+    "unlisted-quaternion-turned",
+    "DC130",
+    _SCHEMA,
+    _demos,
+    _plant(_QUAT, _turned),
+    (Size("w last", -1), Size("the other way", 1)),
+    cause="order",
+)
 NOT_NUMBERS = Trial(
-    "unlisted-nan", "DC221", _SCHEMA, _demos, _plant(_POS, _not_numbers),
+    "unlisted-nan",
+    "DC221",
+    _SCHEMA,
+    _demos,
+    _plant(_POS, _not_numbers),
     (Size("one number", 0), Size("half of a column", 0.5)),
-)  # fmt: skip
+)

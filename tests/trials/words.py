@@ -9,7 +9,20 @@ import numpy as np
 from datacheck.model.sample import Piece
 from tests.trials.base import Samples, Size, Trial, changed, sample, some
 
-_WORDS = ["robot", "puts", "bowl", "on", "plate", "and", "opens", "drawer", "of", "cabinet", "slowly", "twice"]
+_WORDS = [
+    "robot",
+    "puts",
+    "bowl",
+    "on",
+    "plate",
+    "and",
+    "opens",
+    "drawer",
+    "of",
+    "cabinet",
+    "slowly",
+    "twice",
+]
 
 
 def _texts(rng: np.random.Generator) -> Samples:
@@ -25,9 +38,14 @@ def _emptied(samples: Samples, size: float, rng: np.random.Generator) -> Sequenc
 
 
 EMPTY = Trial(
-    "empty-text", "DC705", {"fields": {"text": {"role": "text"}}}, _texts, _emptied,
-    (Size("1 %", 0.01), Size("10 %", 0.1)), also=frozenset({"DC803", "DC702"}),
-)  # fmt: skip
+    "empty-text",
+    "DC705",
+    {"fields": {"text": {"role": "text"}}},
+    _texts,
+    _emptied,
+    (Size("1 %", 0.01), Size("10 %", 0.1)),
+    also=frozenset({"DC803", "DC702"}),
+)
 
 
 def _marked(samples: Samples, size: float, rng: np.random.Generator) -> Sequence[str]:
@@ -40,6 +58,11 @@ def _marked(samples: Samples, size: float, rng: np.random.Generator) -> Sequence
 
 
 MARKED = Trial(
-    "byte-order-mark", "DC701", {"fields": {"text": {"role": "text"}}}, _texts, _marked, (Size("one file", 1.0),),
+    "byte-order-mark",
+    "DC701",
+    {"fields": {"text": {"role": "text"}}},
+    _texts,
+    _marked,
+    (Size("one file", 1.0),),
     cause="bom",
-)  # fmt: skip
+)

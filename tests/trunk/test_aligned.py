@@ -11,7 +11,11 @@ from datacheck.runtime.aligned import empty
 def test_an_array_is_as_that_of_numpy_and_a_large_one_begins_at_a_line(shape, dtype):
     for _ in range(5):
         found, expected = empty(shape, dtype), np.empty(shape, dtype)
-        assert (found.shape, found.dtype, found.nbytes) == (expected.shape, expected.dtype, expected.nbytes)
+        assert (found.shape, found.dtype, found.nbytes) == (
+            expected.shape,
+            expected.dtype,
+            expected.nbytes,
+        )
         assert found.flags.c_contiguous
         assert found.flags.writeable
         assert found.nbytes < 1 << 16 or found.ctypes.data % 64 == 0

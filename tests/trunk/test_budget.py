@@ -82,7 +82,10 @@ def test_an_item_that_needs_more_than_its_size_justifies_is_named():
     assert done(outcome) == ["a", "b"]
     (death,) = outcome.deaths
     assert (death.item["path"], death.kind, death.crash) == ("greedy", "memory", False)
-    assert death.how == f"needs more than {LARGE.memory(100):,} bytes of memory, too much for a file of its size"
+    assert (
+        death.how
+        == f"needs more than {LARGE.memory(100):,} bytes of memory, too much for a file of its size"
+    )
 
 
 def test_a_large_file_may_take_more_memory():
@@ -103,7 +106,10 @@ def test_items_that_look_like_offenders_are_not_tried_again():
     offenders = FailureHistory()
     for number in range(ALIKE):
         offenders.failed(item(f"{number}.npz"), "memory", 0.0)
-    outcome = run([item("greedy_1.npz", takes=1 << 30), item("greedy_2.npz", takes=60 << 20), item("c.npz")], offenders)
+    outcome = run(
+        [item("greedy_1.npz", takes=1 << 30), item("greedy_2.npz", takes=60 << 20), item("c.npz")],
+        offenders,
+    )
     assert done(outcome) == ["greedy_2.npz", "c.npz"], "good ones of the same kind are read"
     assert [death.how for death in outcome.deaths] == [
         f"not read, like {ALIKE} others of its kind and size: it needs too much memory for its size"
@@ -111,7 +117,8 @@ def test_items_that_look_like_offenders_are_not_tried_again():
 
 
 @pytest.mark.parametrize(
-    ("other", "kind"), [(item("a.npy"), "memory"), (item("a.npz", nbytes=1 << 20), "memory"), (item("a.npz"), "busy")]
+    ("other", "kind"),
+    [(item("a.npy"), "memory"), (item("a.npz", nbytes=1 << 20), "memory"), (item("a.npz"), "busy")],
 )
 def test_offenders_of_another_kind_or_size_do_not_count(other, kind):
     offenders = FailureHistory()
@@ -126,7 +133,9 @@ def test_when_a_minute_went_into_offenders_none_is_tried_again():
     offenders.failed(item("0.npz"), "memory", 2 * OFFENCES_S - 1)
     assert offenders.refused(item("1.tar"), "busy") == ""
     offenders.failed(item("0.npz"), "memory", 1)
-    assert offenders.refused(item("1.tar"), "busy").startswith("not read, as 60 s for each worker went into others")
+    assert offenders.refused(item("1.tar"), "busy").startswith(
+        "not read, as 60 s for each worker went into others"
+    )
 
 
 def test_when_ten_minutes_went_into_tries_that_ended_by_a_limit_first_tries_are_brief(monkeypatch):
@@ -139,7 +148,9 @@ def test_when_ten_minutes_went_into_tries_that_ended_by_a_limit_first_tries_are_
     offenders.lost("busy", 1)
     brief = offenders.budget(item("a.npy"))
     assert (brief.seconds(0), brief.seconds(1_000_000)) == (1, 3)
-    assert brief.silence_s == float("inf")  # a slow disk is no fault of a file: the usual limit of silence holds
+    assert brief.silence_s == float(
+        "inf"
+    )  # a slow disk is no fault of a file: the usual limit of silence holds
 
 
 def test_every_try_that_ends_by_a_limit_counts():
@@ -157,19 +168,29 @@ def test_links_to_a_file_that_ended_by_a_limit_are_not_tried(kind):
     names = [f"{kind}_{number}.n{number}" for number in range(24)]
     tries = []
     with contextlib.closing(Child(Limits())) as child:
-        asked, child.run = child.run, lambda function, task: tries.append(len(task["items"])) or asked(function, task)
+        asked, child.run = (
+            child.run,
+            lambda function, task: tries.append(len(task["items"])) or asked(function, task),
+        )
         task = {"items": [item(name, takes=1 << 30) for name in [*names, "good"]]}
-        outcome = run_task(child, HERE, task, FailureHistory(same=lambda said: said["path"].partition("_")[0]))
+        outcome = run_task(
+            child, HERE, task, FailureHistory(same=lambda said: said["path"].partition("_")[0])
+        )
     assert done(outcome) == ["good"]
     first, *others = sorted(outcome.deaths, key=lambda death: names.index(death.item["path"]))
     assert len(tries) == 4  # all, the first by itself twice, the good one
     assert {death.kind for death in outcome.deaths} == {first.kind}
-    assert [death.how for death in others] == [f"not read, as it is the same file as {names[0]}: {first.how}"] * 23
+    assert [death.how for death in others] == [
+        f"not read, as it is the same file as {names[0]}: {first.how}"
+    ] * 23
 
 
 def test_a_link_to_a_file_that_may_be_tried_without_a_tokenizer_is():
     same = FailureHistory(same=lambda said: said["path"].partition("_")[0])
-    task = {"items": [item(f"greedy_{number}", takes=1 << 30) for number in range(3)], "without": {"spared": True}}
+    task = {
+        "items": [item(f"greedy_{number}", takes=1 << 30) for number in range(3)],
+        "without": {"spared": True},
+    }
     with contextlib.closing(Child(Limits())) as child:
         outcome = run_task(child, HERE, task, same)
     assert (sorted(done(outcome)), outcome.deaths) == (["greedy_0", "greedy_1", "greedy_2"], [])

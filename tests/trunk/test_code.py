@@ -38,7 +38,9 @@ def test_modules_beside_it_count_over_any_number_of_steps(code):
         ct_c="h = 1\n",
         ct_unused="",
     )
-    assert code_digests("ct_a") == {name: digest(place / f"{name}.py") for name in ("ct_a", "ct_b", "ct_c")}
+    assert code_digests("ct_a") == {
+        name: digest(place / f"{name}.py") for name in ("ct_a", "ct_b", "ct_c")
+    }
 
 
 def test_an_edit_anywhere_below_changes_it_and_the_place_does_not(code, tmp_path, monkeypatch):
@@ -64,7 +66,10 @@ def test_packages_are_followed_by_absolute_and_relative_imports(code, tmp_path):
 
 
 def test_other_distributions_count_by_their_version(code):
-    code(ct_g="import numpy.linalg\nfrom scipy_that_is_not_there import x\nimport pytest as p\nimport datacheck\n")
+    code(
+        ct_g="import numpy.linalg\nfrom scipy_that_is_not_there import x\nimport pytest as "
+        "p\nimport datacheck\n"
+    )
     found = code_digests("ct_g")
     assert found["numpy"] == f"numpy {importlib.metadata.version('numpy')}"
     assert found["pytest"] == f"pytest {importlib.metadata.version('pytest')}"
@@ -80,7 +85,9 @@ def test_modules_that_import_one_another_end(code):
 
 def test_a_compiled_module_beside_it_counts_by_its_file(code, tmp_path):
     """Any extension module will do: it is copied under its own name and never run."""
-    (original,) = [p for p in importlib.metadata.files("xxhash") if "_xxhash" in p.name and p.suffix == ".so"]
+    (original,) = [
+        p for p in importlib.metadata.files("xxhash") if "_xxhash" in p.name and p.suffix == ".so"
+    ]
     place = tmp_path / "ctx"
     place.mkdir()
     (place / "__init__.py").write_text("from . import _xxhash\n")

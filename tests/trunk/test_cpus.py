@@ -10,7 +10,10 @@ from datacheck.runtime.machine import usable_cpus
 def test_only_processors_that_this_process_may_use_are_counted():
     script = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
     script += "from datacheck.runtime.machine import usable_cpus; print(usable_cpus())"
-    assert subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout == b"1\n"
+    assert (
+        subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout
+        == b"1\n"
+    )
     assert usable_cpus() == len(os.sched_getaffinity(0))
 
 
@@ -23,5 +26,10 @@ def test_a_system_that_knows_no_affinity_has_all(monkeypatch):
 
 
 def test_nobody_else_counts_processors(repository):
-    counting = [p.name for p in (repository / "datacheck").rglob("*.py") if "cpu_count" in p.read_text()]
-    assert sorted(counting) == ["hardware.py", "machine.py"]  # that of the machine is said beside it
+    counting = [
+        p.name for p in (repository / "datacheck").rglob("*.py") if "cpu_count" in p.read_text()
+    ]
+    assert sorted(counting) == [
+        "hardware.py",
+        "machine.py",
+    ]  # that of the machine is said beside it

@@ -19,7 +19,11 @@ from datacheck.runtime.hashing import (
 )
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=20,
 )
@@ -45,7 +49,9 @@ def test_the_order_of_keys_does_not_matter(mapping):
     assert digest_value(mapping) == digest_value(backwards)
 
 
-@pytest.mark.parametrize("value", [{1, 2}, frozenset(), object(), b"x", {1: 2}, np.zeros(2), {"a": {3}}])
+@pytest.mark.parametrize(
+    "value", [{1, 2}, frozenset(), object(), b"x", {1: 2}, np.zeros(2), {"a": {3}}]
+)
 def test_what_has_no_canonical_form_is_refused(value):
     with pytest.raises(TypeError, match="canonical"):
         canonical_json(value)
@@ -61,7 +67,9 @@ def test_minus_zero_is_zero():
     assert canonical_json(-0.0) == b"0.0"
 
 
-@given(hnp.arrays(hnp.floating_dtypes(sizes=(32, 64), endianness="<"), hnp.array_shapes(max_dims=3)))
+@given(
+    hnp.arrays(hnp.floating_dtypes(sizes=(32, 64), endianness="<"), hnp.array_shapes(max_dims=3))
+)
 def test_memory_layout_and_byte_order_do_not_change_an_arrays_digest(array):
     assert digest_array(np.asfortranarray(array)) == digest_array(array)
     assert digest_array(array.astype(array.dtype.newbyteorder(">"))) == digest_array(array)
@@ -89,7 +97,10 @@ def test_fields_of_a_sample_are_framed_so_that_bytes_cannot_move_between_them():
 @given(
     count=st.integers(1, 5),
     forms=st.lists(
-        st.tuples(st.sampled_from(["<f4", "<i8", "|u1", "|b1", "<f2"]), st.lists(st.integers(0, 3), max_size=3)),
+        st.tuples(
+            st.sampled_from(["<f4", "<i8", "|u1", "|b1", "<f2"]),
+            st.lists(st.integers(0, 3), max_size=3),
+        ),
         min_size=1,
         max_size=3,
     ),
@@ -97,10 +108,14 @@ def test_fields_of_a_sample_are_framed_so_that_bytes_cannot_move_between_them():
 )
 def test_the_digest_of_many_samples_is_that_of_each_of_them_framed_by_hand(count, forms, seed):
     rng = np.random.Generator(np.random.Philox(seed))
-    fields = [(f"f{i}", rng.integers(0, 2, (count, *item)).astype(dtype)) for i, (dtype, item) in enumerate(forms)]
+    fields = [
+        (f"f{i}", rng.integers(0, 2, (count, *item)).astype(dtype))
+        for i, (dtype, item) in enumerate(forms)
+    ]
     framed = [
         b"".join(
-            f"{name}\0{array.dtype.str}\0{','.join(map(str, array.shape[1:]))}\0".encode() + array[i].tobytes()
+            f"{name}\0{array.dtype.str}\0{','.join(map(str, array.shape[1:]))}\0".encode()
+            + array[i].tobytes()
             for name, array in fields
         )
         for i in range(count)

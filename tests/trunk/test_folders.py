@@ -18,7 +18,11 @@ SWAPS = 300
 
 
 def files(folder):
-    return sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("*") if not folders.is_real(path))
+    return sorted(
+        str(path.relative_to(folder))
+        for path in Path(folder).rglob("*")
+        if not folders.is_real(path)
+    )
 
 
 @pytest.fixture
@@ -105,7 +109,7 @@ def test_links_and_pipes_are_dropped_and_nothing_else(tmp_path, outside):
     assert files(outside) == ["deep/file", "file"]
 
 
-# ---------------------------------------------------------------------------------------------- races
+# -------------------------------------------------------------------------------------------- races
 
 
 def by_name(path):
@@ -178,7 +182,9 @@ def test_a_folder_that_changes_places_with_a_link_all_the_time_leads_nowhere(tmp
             (tmp_path / f"kept {removed}").mkdir()
             (tmp_path / f"kept {removed}/link").symlink_to(outside)
             (tmp_path / f"kept {removed}/link").rename(link)
-        with contextlib.suppress(StorageError):  # a link that comes while the folder is emptied is no folder
+        with contextlib.suppress(
+            StorageError
+        ):  # a link that comes while the folder is emptied is no folder
             folders.remove_tree(tmp_path / "tree")
             removed += 1
     ended.set()
@@ -186,7 +192,7 @@ def test_a_folder_that_changes_places_with_a_link_all_the_time_leads_nowhere(tmp
     assert files(outside) == ["deep/file", "file"]
 
 
-# ---------------------------------------------------------------------------------------------- whose it is
+# -------------------------------------------------------------------------------------- whose it is
 
 
 @pytest.mark.parametrize(
@@ -200,7 +206,9 @@ def test_a_folder_that_changes_places_with_a_link_all_the_time_leads_nowhere(tmp
         (1000, 2000, 0o2775, True),  # the people of a project
     ],
 )
-def test_a_folder_of_another_user_is_refused_only_where_everybody_may_make_one(tmp_path, owner, above, mode, fine):
+def test_a_folder_of_another_user_is_refused_only_where_everybody_may_make_one(
+    tmp_path, owner, above, mode, fine
+):
     if os.geteuid():
         pytest.skip("only root gives files away")
     (tmp_path / "above/own").mkdir(parents=True)
@@ -210,6 +218,8 @@ def test_a_folder_of_another_user_is_refused_only_where_everybody_may_make_one(t
     if fine:
         folders.check_own(tmp_path / "above/own", "")
     else:
-        with pytest.raises(StorageError, match=r"own: is user 1000's, in a folder where everybody may write"):
+        with pytest.raises(
+            StorageError, match=r"own: is user 1000's, in a folder where everybody may write"
+        ):
             folders.check_own(tmp_path / "above/own", "")
     folders.check_own(tmp_path / "above/none", "")

@@ -28,10 +28,18 @@ def told(task, beat):
     with os.scandir("/proc/self/fd") as found:
         held = sorted(int(entry.name) for entry in found)
     return {
-        "pid": os.getpid(), "server": os.getppid(), "group": os.getpgid(0), "here": str(Path.cwd()),
-        "said": os.environ.get("SAID", ""), "held": held, "path": sys.path, "umask": os.umask(0o022),
-        "nice": os.nice(0), "random": "numpy.random" in sys.modules, "threads": len(os.listdir("/proc/self/task")),
-    }  # fmt: skip
+        "pid": os.getpid(),
+        "server": os.getppid(),
+        "group": os.getpgid(0),
+        "here": str(Path.cwd()),
+        "said": os.environ.get("SAID", ""),
+        "held": held,
+        "path": sys.path,
+        "umask": os.umask(0o022),
+        "nice": os.nice(0),
+        "random": "numpy.random" in sys.modules,
+        "threads": len(os.listdir("/proc/self/task")),
+    }
 
 
 def ended(task, beat):
@@ -93,13 +101,18 @@ def test_children_have_one_server_and_are_what_a_new_process_would_be(child, mon
     assert (second["here"], second["said"], first["said"]) == (str(tmp_path), "é", "")
     assert second["pid"] == second["group"] != first["pid"]
     assert "" not in second["path"]
-    # three of each process, the counter twice, the two pipes of `serve`, and the folder that is being listed
+    # three of each process, the counter twice, the two pipes of `serve`, and the folder that is
+    # being listed
     assert second["held"] == [*range(8)]
     assert not second["random"]  # all children would draw the same numbers
-    assert len(os.listdir(f"/proc/{second['server']}/task")) == second["threads"] == 1  # others would be gone in a fork
+    assert (
+        len(os.listdir(f"/proc/{second['server']}/task")) == second["threads"] == 1
+    )  # others would be gone in a fork
 
 
-@pytest.mark.parametrize(("code", "said"), [(5, "ended with status 5"), (-signal.SIGSEGV, "killed by SIGSEGV")])
+@pytest.mark.parametrize(
+    ("code", "said"), [(5, "ended with status 5"), (-signal.SIGSEGV, "killed by SIGSEGV")]
+)
 def test_how_a_child_has_ended_is_known(child, code, said):
     _, death = child.run(f"{HERE}:ended", {"code": code})
     assert said in death.how
@@ -112,7 +125,9 @@ def test_what_a_child_has_started_ends_with_it(child):
     assert gone(pid)
 
 
-def test_variables_that_count_at_the_start_ask_for_another_server_and_earlier_children_go_on(child, monkeypatch):
+def test_variables_that_count_at_the_start_ask_for_another_server_and_earlier_children_go_on(
+    child, monkeypatch
+):
     first, _ = child.run(f"{HERE}:told", {})
     monkeypatch.setenv("PYTHONWARNINGS", "ignore")
     with contextlib.closing(Child(Limits())) as other:
@@ -154,7 +169,9 @@ def test_a_server_that_cannot_fork_says_so_to_whoever_asks_and_goes_on(monkeypat
     fork, forked = os.fork, []
     monkeypatch.setattr(os, "fork", lambda: forked.append(pid := fork()) or pid)
     with ours, theirs, mine, tempfile.TemporaryFile() as file:
-        socket.send_fds(ours, [(2).to_bytes(4, "little") + b"[]"], [exits.fileno(), *[file.fileno()] * 5])
+        socket.send_fds(
+            ours, [(2).to_bytes(4, "little") + b"[]"], [exits.fileno(), *[file.fileno()] * 5]
+        )
         exits.close()
         monkeypatch.setattr(fork_server, "_run_child", lambda *_: os._exit(0))
         monkeypatch.setattr(os, name, refuse)
@@ -257,7 +274,9 @@ def test_where_servers_end_at_once_children_are_programs_of_their_own(monkeypatc
     monkeypatch.setattr(fork_server, "_SERVERS", {})
     monkeypatch.setattr(fork_server, "_BOOT", "pass")
     real = fork_server._Server
-    monkeypatch.setattr(fork_server, "_Server", lambda *given: started.append(real(*given)) or started[-1])
+    monkeypatch.setattr(
+        fork_server, "_Server", lambda *given: started.append(real(*given)) or started[-1]
+    )
     for _ in range(2):
         with contextlib.closing(Child(Limits())) as child:
             assert child.run(f"{HERE}:told", {})[0]["server"] == os.getpid()
@@ -290,9 +309,13 @@ os.kill(os.getpid(), 9)
 @pytest.mark.parametrize("how", ["alone", "fork", "left", "ignored"])
 def test_neither_children_nor_server_outlive_a_parent_that_is_killed(how, repository):
     with subprocess.Popen(
-        [sys.executable, "-c", PARENT, how], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=repository,
+        [sys.executable, "-c", PARENT, how],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=repository,
         process_group=0,
-    ) as process:  # fmt: skip
+    ) as process:
         out, err = process.communicate()
         assert process.returncode == -signal.SIGKILL, err
         assert [gone(int(pid)) for pid in out.split()] == [True, True]
@@ -308,5 +331,7 @@ from datacheck.workers.child import Child, Limits
 _, death = Child(Limits()).run("tests.trunk.test_fork_server:ended", {"code": 5})
 print(death.how)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=repository, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=repository, check=False
+    )
     assert "ended with status 5" in done.stdout, done.stderr

@@ -67,7 +67,9 @@ def test_a_place_that_cannot_be_written_is_known_before_the_work(tmp_path, monke
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="file: not a directory"):
         fsops.check_writable(tmp_path / "file/b")
-    monkeypatch.setattr(fsops.os, "access", lambda path, mode: False)  # as on a disk mounted read-only
+    monkeypatch.setattr(
+        fsops.os, "access", lambda path, mode: False
+    )  # as on a disk mounted read-only
     with pytest.raises(StorageError, match="nothing can be written there"):
         fsops.check_writable(tmp_path / "a/b")
 
@@ -138,7 +140,11 @@ def test_a_file_is_born_with_its_permissions(tmp_path):
         fsops.write_file(tmp_path / "z", b"ab")
     finally:
         os.umask(before)
-    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in "xyz"] == [0o444, 0o644, 0o400]
+    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in "xyz"] == [
+        0o444,
+        0o644,
+        0o400,
+    ]
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
@@ -172,8 +178,14 @@ def test_a_tail_is_never_written_into_a_file_of_another_name(tmp_path, mode):
     fsops.write_tail(ours, 7, b", index of R")
     assert published.stat() == before
     fsops.write_tail(ours, 7, b", another")
-    assert (published.read_bytes(), ours.read_bytes()) == (b"payload, index of R", b"payload, another")
-    assert (published.stat().st_mode, published.stat().st_mtime_ns) == (before.st_mode, before.st_mtime_ns)
+    assert (published.read_bytes(), ours.read_bytes()) == (
+        b"payload, index of R",
+        b"payload, another",
+    )
+    assert (published.stat().st_mode, published.stat().st_mtime_ns) == (
+        before.st_mode,
+        before.st_mtime_ns,
+    )
     assert stat.S_IMODE(ours.stat().st_mode) == 0o444
 
 
@@ -295,7 +307,8 @@ def test_a_lock_lives_as_long_as_its_process_and_its_hold(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("code", "hint"), [(errno.EIO, "Check the disk"), (errno.EROFS, "for writing"), (errno.EACCES, "permissions")]
+    ("code", "hint"),
+    [(errno.EIO, "Check the disk"), (errno.EROFS, "for writing"), (errno.EACCES, "permissions")],
 )
 def test_a_refusal_says_what_to_do(code, hint):
     said = str(fsops.as_storage_error(OSError(code, os.strerror(code)), "a/b"))
@@ -303,7 +316,9 @@ def test_a_refusal_says_what_to_do(code, hint):
     assert hint in said
 
 
-@pytest.mark.parametrize(("code", "fails"), [(errno.EINVAL, False), (errno.EIO, True), (errno.EROFS, True)])
+@pytest.mark.parametrize(
+    ("code", "fails"), [(errno.EINVAL, False), (errno.EIO, True), (errno.EROFS, True)]
+)
 def test_a_file_system_may_have_nothing_to_sync(tmp_path, monkeypatch, code, fails):
     def refusing(descriptor):
         raise OSError(code, os.strerror(code))
@@ -379,7 +394,9 @@ def test_a_folder_that_can_never_be_made_ends(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("below", ["", "/below"])
 @pytest.mark.parametrize("name", ["file", "dangling", "loop"])
-def test_what_is_no_folder_is_refused_at_once_where_a_folder_is_to_be(tmp_path, monkeypatch, name, below):
+def test_what_is_no_folder_is_refused_at_once_where_a_folder_is_to_be(
+    tmp_path, monkeypatch, name, below
+):
     (tmp_path / "file").write_text("x")
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
@@ -387,7 +404,9 @@ def test_what_is_no_folder_is_refused_at_once_where_a_folder_is_to_be(tmp_path, 
     with pytest.raises(StorageError, match=f"{name}: file exists"):
         fsops.make_directory(tmp_path / f"{name}{below}")
     assert [call for call in log.calls if call[0] == "mkdir"] == [("mkdir", tmp_path / name)]
-    with pytest.raises(StorageError, match=f"{name}: ({'not a directory' if name == 'file' else 'is a link'})"):
+    with pytest.raises(
+        StorageError, match=f"{name}: ({'not a directory' if name == 'file' else 'is a link'})"
+    ):
         fsops.check_writable(tmp_path / f"{name}{below}")
 
 

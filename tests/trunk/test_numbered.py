@@ -32,7 +32,9 @@ def test_keys_are_the_texts_that_a_format_writes(files):
 
 @given(_FILES, st.data())
 def test_keys_that_come_as_texts_are_joined_as_what_they_say(files, data):
-    parts = [NumberedKeys.of(*file) if data.draw(st.booleans()) else written([file]) for file in files]
+    parts = [
+        NumberedKeys.of(*file) if data.draw(st.booleans()) else written([file]) for file in files
+    ]
     assert list(NumberedKeys.joined(parts)) == written(files)
 
 
@@ -41,7 +43,10 @@ def test_a_bad_line_among_a_million_makes_no_texts_of_the_others():
     assert isinstance(keys, NumberedKeys)
     assert list(keys) == ["a:000000000000", "a:000000000002", "a:000000000001", "b:000000000007"]
     for other in ("a", "a:00000000001", "a:00000000000\u0661", "a:-00000000001", "a 000000000001"):
-        assert list(NumberedKeys.joined([NumberedKeys.of("a", [0]), [other]])) == ["a:000000000000", other]
+        assert list(NumberedKeys.joined([NumberedKeys.of("a", [0]), [other]])) == [
+            "a:000000000000",
+            other,
+        ]
 
 
 @given(_FILES)
@@ -50,14 +55,30 @@ def test_tables_of_numbered_samples_come_in_bytewise_order_and_travel(files):
     for number, (path, numbers) in enumerate(files):
         count = len(numbers)
         status, nbytes = np.full(count, number % 3, np.int8), np.zeros(count, np.int64)
-        tables.append(Table(
-            keys=NumberedKeys.of(path, numbers), files=[path] * count, inner=[""] * count, splits=[""] * count,
-            groups=[""] * count, status=status, reasons=[""] * count, nbytes=nbytes,
-        ))  # fmt: skip
-    merged = concatenate([Table.from_wire(decode(b"".join(encode(table.as_wire())))) for table in tables])
-    rows = [(key, path, n % 3) for n, (path, numbers) in enumerate(files) for key in written([(path, numbers)])]
+        tables.append(
+            Table(
+                keys=NumberedKeys.of(path, numbers),
+                files=[path] * count,
+                inner=[""] * count,
+                splits=[""] * count,
+                groups=[""] * count,
+                status=status,
+                reasons=[""] * count,
+                nbytes=nbytes,
+            )
+        )
+    merged = concatenate(
+        [Table.from_wire(decode(b"".join(encode(table.as_wire())))) for table in tables]
+    )
+    rows = [
+        (key, path, n % 3)
+        for n, (path, numbers) in enumerate(files)
+        for key in written([(path, numbers)])
+    ]
     rows.sort(key=lambda row: row[0].encode())
-    assert [(k, f, s) for k, f, s in zip(merged.keys, merged.files, merged.status.tolist(), strict=True)] == rows
+    assert [
+        (k, f, s) for k, f, s in zip(merged.keys, merged.files, merged.status.tolist(), strict=True)
+    ] == rows
 
 
 def test_a_number_of_more_than_twelve_digits_is_still_a_text():

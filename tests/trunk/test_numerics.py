@@ -55,7 +55,10 @@ def backwards(function):
 
 CHANGES = {
     "sqrt": (a_little_more, {"square roots of float32", "square roots of float64"}),
-    "einsum": (a_little_more, {f"{n} of float{b}" for n in ("products", "lengths") for b in (32, 64)}),
+    "einsum": (
+        a_little_more,
+        {f"{n} of float{b}" for n in ("products", "lengths") for b in (32, 64)},
+    ),
     "cumsum": (a_little_more, {"running sums of float32", "running sums of float64"}),
     "rint": (a_little_more, {"casts"}),
     "floor": (lambda f: np.trunc, {"casts"}),

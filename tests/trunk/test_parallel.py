@@ -106,14 +106,26 @@ def done(outcome):
 
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.text() | st.floats(allow_nan=False),
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(alphabet="abc", min_size=1), inner),
+        st.none()
+        | st.booleans()
+        | st.integers(-(2**60), 2**60)
+        | st.text()
+        | st.floats(allow_nan=False),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.text(alphabet="abc", min_size=1), inner)
+        ),
         max_leaves=8,
     ),
-    hnp.arrays(st.sampled_from([np.float32, np.int64, np.bool_, np.uint8]), hnp.array_shapes(min_dims=0, min_side=0)),
+    hnp.arrays(
+        st.sampled_from([np.float32, np.int64, np.bool_, np.uint8]),
+        hnp.array_shapes(min_dims=0, min_side=0),
+    ),
 )
 def test_a_frame_gives_back_values_and_arrays(value, array):
-    frame = encode({"value": value, "array": array, "two": [array[..., :0] if array.ndim else array]})
+    frame = encode(
+        {"value": value, "array": array, "two": [array[..., :0] if array.ndim else array]}
+    )
     back = decode(b"".join(frame))
     assert back["value"] == value
     np.testing.assert_array_equal(back["array"], array)
@@ -136,7 +148,12 @@ def test_objects_are_never_sent():
 
 @pytest.mark.parametrize(
     ("item", "said"),
-    [("segfault", "SIGSEGV"), ("exit", "status 3"), ("memory", "memory"), ("hang", "still busy after 1 s")],
+    [
+        ("segfault", "SIGSEGV"),
+        ("exit", "status 3"),
+        ("memory", "memory"),
+        ("hang", "still busy after 1 s"),
+    ],
 )
 def test_the_item_that_kills_its_child_is_named_and_the_others_are_done(item, said):
     (outcome,) = run(["a", "b", item, "c"], limits=Limits(item_s=1.0, memory_b=2 << 30))
@@ -145,7 +162,9 @@ def test_the_item_that_kills_its_child_is_named_and_the_others_are_done(item, sa
     assert said in outcome.deaths[0].how
 
 
-def test_a_child_that_does_not_come_to_its_task_is_said_to_start_for_as_long_as_it_was_waited_for(monkeypatch):
+def test_a_child_that_does_not_come_to_its_task_is_said_to_start_for_as_long_as_it_was_waited_for(
+    monkeypatch,
+):
     boot(monkeypatch, "import time; time.sleep(600)")
     program = replace(PARSER, start_s=0.6)
     with contextlib.closing(Child(Limits(item_s=0.1), program)) as child:
@@ -228,9 +247,18 @@ def test_nonsense_is_the_death_of_the_item_and_ends_the_child(monkeypatch, code)
 
 
 TOO_MUCH = {
-    "text": (r"os.write(1, struct.pack('<QQ', 1 << 62, 0)); time.sleep(60)", "4,611,686,018,427,387,904 bytes of text"),
-    "arrays": (r"os.write(1, struct.pack('<QQ', 9, 1 << 40)); time.sleep(60)", "1,099,511,627,776 bytes of arrays"),
-    "values": (r"answer(b'$array\n{\"payload\": [' + b'[],' * 1500000 + b'[]]}')", "about 3,000,003 values"),
+    "text": (
+        r"os.write(1, struct.pack('<QQ', 1 << 62, 0)); time.sleep(60)",
+        "4,611,686,018,427,387,904 bytes of text",
+    ),
+    "arrays": (
+        r"os.write(1, struct.pack('<QQ', 9, 1 << 40)); time.sleep(60)",
+        "1,099,511,627,776 bytes of arrays",
+    ),
+    "values": (
+        r"answer(b'$array\n{\"payload\": [' + b'[],' * 1500000 + b'[]]}')",
+        "about 3,000,003 values",
+    ),
     "alike": (
         r"answer(b'$array\n{\"payload\": {\"$array\": 0, \"dtype\": \"<f8\", \"shape\": [1000000000000], "
         r"\"alike\": true}}', bytes(8))",
@@ -247,7 +275,9 @@ def test_an_answer_that_takes_too_much_memory_is_not_read(monkeypatch, code, sai
 
 
 def test_large_files_may_have_large_answers():
-    small, large = (_answer_limits({"items": [{"path": "a", "nbytes": nbytes}]}) for nbytes in (10, 1 << 30))
+    small, large = (
+        _answer_limits({"items": [{"path": "a", "nbytes": nbytes}]}) for nbytes in (10, 1 << 30)
+    )
     part = _answer_limits({"items": [{"path": "a", "nbytes": 1 << 40, "part": [0, 1 << 30, 0]}]})
     assert large == part == _answer_limits({"items": ["a"], "nbytes": 1 << 30})
     assert all(much >= 1 << 30 for much in large)
@@ -256,7 +286,10 @@ def test_large_files_may_have_large_answers():
 
 def test_an_answer_that_comes_byte_by_byte_is_waited_for_not_long(monkeypatch):
     monkeypatch.setattr("datacheck.workers.child._ANSWER_S", 1.0)
-    code = "os.write(1, struct.pack('<QQ', 1 << 20, 0))\nwhile True: os.write(1, b'a'); time.sleep(0.05)"
+    code = (
+        "os.write(1, struct.pack('<QQ', 1 << 20, 0))\nwhile True: os.write(1, b'a'); "
+        "time.sleep(0.05)"
+    )
     _, death = taken_over(monkeypatch, code)
     assert (death.how, death.kind) == ("still answering after 1 s", "silent")
 
@@ -288,7 +321,10 @@ def test_a_signal_without_a_name_is_said_by_its_number(monkeypatch):
 
 def test_a_child_that_says_that_the_sandbox_is_refused_is_not_believed():
     (outcome,) = run(["a", "no sandbox"])
-    assert (done(outcome), [death.how for death in outcome.deaths]) == (["a"], ["the parser ended with status 78"])
+    assert (done(outcome), [death.how for death in outcome.deaths]) == (
+        ["a"],
+        ["the parser ended with status 78"],
+    )
 
 
 def test_an_exception_of_ours_comes_back_as_itself():
@@ -351,15 +387,25 @@ def test_a_scheduler_that_does_not_answer_is_said(monkeypatch):
 def test_a_worker_with_many_threads_mixes_nothing_up_and_each_run_has_children_of_its_own():
     import distributed
 
-    options = {"n_workers": 1, "threads_per_worker": 4, "processes": False, "dashboard_address": "127.0.0.1:0"}
+    options = {
+        "n_workers": 1,
+        "threads_per_worker": 4,
+        "processes": False,
+        "dashboard_address": "127.0.0.1:0",
+    }
     with distributed.LocalCluster(**options, silence_logs=50) as cluster:
-        outcomes = [run(*([f"{n}"] for n in range(24)), scheduler=cluster.scheduler_address) for _ in range(2)]
+        outcomes = [
+            run(*([f"{n}"] for n in range(24)), scheduler=cluster.scheduler_address)
+            for _ in range(2)
+        ]
     assert [[done(o) for o in some] for some in outcomes] == [[[f"{n}"] for n in range(24)]] * 2
     first, second = ({o.payloads[0]["pid"] for o in some} for some in outcomes)
     assert first.isdisjoint(second)  # an old child would still have the old modules of a user
 
 
-@pytest.mark.parametrize("address", ["tls://127.0.0.1:1", "inproc://x", "http://127.0.0.1:1", "here"])
+@pytest.mark.parametrize(
+    "address", ["tls://127.0.0.1:1", "inproc://x", "http://127.0.0.1:1", "here"]
+)
 def test_what_is_no_address_of_a_scheduler_is_a_wrong_request(address):
     with pytest.raises(UsageError, match=f"{address}: no Dask scheduler answers there"):
         run(["a"], scheduler=address)
@@ -384,18 +430,29 @@ def empty(monkeypatch):
     import distributed
 
     monkeypatch.setattr(parallel, "_LOOK_S", 0.05)
-    options = {"n_workers": 0, "processes": False, "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
+    options = {
+        "n_workers": 0,
+        "processes": False,
+        "dashboard_address": "127.0.0.1:0",
+        "silence_logs": 50,
+    }
     with distributed.LocalCluster(**options) as cluster:
         yield cluster
 
 
-def test_a_cluster_without_workers_is_said_at_once_and_again_when_no_longer_waited_for(empty, monkeypatch):
+def test_a_cluster_without_workers_is_said_at_once_and_again_when_no_longer_waited_for(
+    empty, monkeypatch
+):
     monkeypatch.setattr(parallel, "_WORKERS_S", 0.2)
     told = []
-    with pytest.raises(StorageError, match=f"{empty.scheduler_address}: the scheduler has had no workers for 0.2 s"):
+    with pytest.raises(
+        StorageError, match=f"{empty.scheduler_address}: the scheduler has had no workers for 0.2 s"
+    ):
         run(["a"], scheduler=empty.scheduler_address, told=told.append)
     (said,) = (line for line in told if not line.startswith("Dask dashboard: "))
-    assert said.startswith(f"{empty.scheduler_address}: the scheduler has no workers; waiting 0.2 s for one: dask work")
+    assert said.startswith(
+        f"{empty.scheduler_address}: the scheduler has no workers; waiting 0.2 s for one: dask work"
+    )
 
 
 def test_a_worker_that_comes_later_is_used(empty):
@@ -413,13 +470,22 @@ def test_a_worker_that_comes_later_is_used(empty):
 
 def test_a_worker_that_comes_later_and_has_another_datacheck_is_refused(empty, monkeypatch):
     monkeypatch.setattr(parallel, "__version__", "0.0.1")
-    with pytest.raises(StorageError, match=r"has datacheck .*, not 0\.0\.1\. Give all workers the same environment"):
-        run(["a"], scheduler=empty.scheduler_address, told=lambda line: "no workers" in line and empty.scale(1))
+    with pytest.raises(
+        StorageError, match=r"has datacheck .*, not 0\.0\.1\. Give all workers the same environment"
+    ):
+        run(
+            ["a"],
+            scheduler=empty.scheduler_address,
+            told=lambda line: "no workers" in line and empty.scale(1),
+        )
 
 
 def test_what_the_scheduler_says_of_a_task_is_handed_on(empty):
     empty.scheduler.no_workers_timeout = 0.1  # an option of `dask scheduler`
-    with pytest.raises(StorageError, match=r"the Dask cluster could not run a task: .* without any running workers\. "):
+    with pytest.raises(
+        StorageError,
+        match=r"the Dask cluster could not run a task: .* without any running workers\. ",
+    ):
         run(["a"], scheduler=empty.scheduler_address)
 
 
@@ -461,7 +527,9 @@ def multiply(task, beat):
 
 @pytest.mark.parametrize(("said", "threads"), [({}, {1}), ({"OPENBLAS_NUM_THREADS": "2"}, {2, 3})])
 def test_a_child_has_one_thread_for_blas(monkeypatch, said, threads):
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "4")  # what the user has set for training is not for children
+    monkeypatch.setenv(
+        "OPENBLAS_NUM_THREADS", "4"
+    )  # what the user has set for training is not for children
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     child = Child(Limits(), replace(PARSER, environment=said))
     payload, death = child.run("tests.trunk.test_parallel:multiply", {"items": [0]})
@@ -482,7 +550,11 @@ FORKED = pytest.mark.parametrize("fork", ["", "off"])
 @FORKED
 def test_children_that_are_at_work_end_with_whoever_leaves_the_map(monkeypatch, fork):
     def children(of="self"):
-        found = {pid for path in Path(f"/proc/{of}/task").glob("*/children") for pid in path.read_text().split()}
+        found = {
+            pid
+            for path in Path(f"/proc/{of}/task").glob("*/children")
+            for pid in path.read_text().split()
+        }
         return found | {pid for one in found for pid in children(one)} if of == "self" else found
 
     monkeypatch.setenv("DATACHECK_FORK", fork)
@@ -537,7 +609,9 @@ def test_an_interrupt_before_the_children_end_lets_none_of_them_start_again(monk
 
     monkeypatch.setattr(parallel, "contextlib", SimpleNamespace(ExitStack=Interrupted))
     monkeypatch.setattr(parallel, "Child", Known)
-    outcomes = ordered_map(WORK, [{"items": [item]} for item in ("a", "hang", "hang", "b")], workers=2)
+    outcomes = ordered_map(
+        WORK, [{"items": [item]} for item in ("a", "hang", "hang", "b")], workers=2
+    )
     assert done(next(outcomes)) == ["a"]
     with pytest.raises(KeyboardInterrupt):
         outcomes.close()
@@ -607,7 +681,10 @@ def test_several_children_work_at_once_and_little_waits():
 def test_one_child_does_the_tasks_of_a_series_in_turn(workers):
     series = [[{"items": [f"{name}{i}"]} for i in range(6)] for name in "ab"]
     found = list(ordered_map(WORK, [*series, {"items": ["alone"]}], workers=workers))
-    assert [done(o)[0] for o in found] == [*(f"{name}{i}" for name in "ab" for i in range(6)), "alone"]
+    assert [done(o)[0] for o in found] == [
+        *(f"{name}{i}" for name in "ab" for i in range(6)),
+        "alone",
+    ]
     pids = [{o.payloads[0]["pid"] for o in part} for part in (found[:6], found[6:12])]
     assert [len(some) for some in pids] == [1, 1]
     assert len(set.union(*pids)) == workers
@@ -628,14 +705,18 @@ def test_other_children_go_on_while_a_series_does():
 
 
 def test_outcomes_of_a_series_come_before_its_last_task_ends():
-    outcomes = ordered_map(WORK, [[{"items": ["a"]}, {"items": ["hang"]}], {"items": ["b"]}], workers=2)
+    outcomes = ordered_map(
+        WORK, [[{"items": ["a"]}, {"items": ["hang"]}], {"items": ["b"]}], workers=2
+    )
     assert done(next(outcomes)) == ["a"]
     outcomes.close()
 
 
 def test_an_error_in_a_series_ends_the_map():
     series = [{"items": ["a"]}, {"items": ["b"]} | {"function": 1}]
-    outcomes = ordered_map("tests.trunk.test_parallel:refusing", [series, {"items": ["c"]}], workers=2)
+    outcomes = ordered_map(
+        "tests.trunk.test_parallel:refusing", [series, {"items": ["c"]}], workers=2
+    )
     assert done(next(outcomes)) == ["a"]
     with pytest.raises(UsageError, match="not this one"):
         list(outcomes)
@@ -647,18 +728,25 @@ def test_a_dask_worker_does_a_series_in_one_child():
     parallel._THREAD_STATE.child.close()
     assert [done(o) for o in outcomes] == [["a"], [], ["b"], ["c"]]
     assert [len(o.deaths) for o in outcomes] == [0, 1, 0, 0]
-    assert outcomes[2].payloads[0]["pid"] == outcomes[3].payloads[0]["pid"] != outcomes[0].payloads[0]["pid"]
+    assert (
+        outcomes[2].payloads[0]["pid"]
+        == outcomes[3].payloads[0]["pid"]
+        != outcomes[0].payloads[0]["pid"]
+    )
 
 
 def test_a_script_without_a_main_guard_is_not_run_again_by_its_workers(tmp_path, repository):
     script = tmp_path / "script.py"
     script.write_text(
         "print('once')\nfrom datacheck.workers.parallel import ordered_map\n"
-        f"found = list(ordered_map({WORK!r}, [{{'items': ['a']}}, {{'items': ['b']}}], workers=2))\n"
+        f"found = list(ordered_map({WORK!r}, [{{'items': ['a']}}, {{'items': ['b']}}], "
+        f"workers=2))\n"
         "print([p['done'] for o in found for p in o.payloads])\n"
     )
     env = os.environ | {"PYTHONPATH": str(repository)}
-    run = subprocess.run([sys.executable, script], capture_output=True, text=True, env=env, check=False)
+    run = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, env=env, check=False
+    )
     assert (run.stdout, run.stderr) == ("once\n[['a'], ['b']]\n", "")
 
 
@@ -672,7 +760,10 @@ def test_a_child_that_gives_signs_of_life_without_end_is_ended(monkeypatch, nbyt
     program = replace(PARSER, start_s=0.2)
     with contextlib.closing(Child(Limits(item_s=0.6), program)) as child:
         outcome = run_task(child, ANSWERED, {"items": ["a", "b"]})
-    assert [(death.item, death.kind) for death in outcome.deaths] == [("a", "endless"), ("b", "endless")]
+    assert [(death.item, death.kind) for death in outcome.deaths] == [
+        ("a", "endless"),
+        ("b", "endless"),
+    ]
     assert outcome.deaths[0].how == "not finished after 1 s, although it gives signs of life"
 
 
@@ -746,12 +837,14 @@ def test_an_error_that_only_an_item_raises_is_its_death():
 
 def test_a_library_that_is_not_installed_ends_the_command_and_no_other():
     with pytest.raises(MissingDependencyError, match="no_such_library is not installed"):
-        raised(refuse=False, kind="library", text="no_such_library is not installed: pip install it")
+        raised(
+            refuse=False, kind="library", text="no_such_library is not installed: pip install it"
+        )
     _, death = raised(refuse=False, kind="library", text="numpy is not installed: pip install it")
     assert death.how == "the parser gave up: numpy is not installed: pip install it"
 
 
-# ---------------------------------------------------------------------------------------------- of the machine
+# ----------------------------------------------------------------------------------- of the machine
 
 
 @pytest.mark.parametrize("times", [1, 2, 3])
@@ -766,7 +859,10 @@ def test_an_item_whose_child_is_killed_each_time_is_lost_to_the_machine(monkeypa
     (outcome,) = run(["a", "kill:99", "b"])
     (death,) = outcome.deaths
     assert (death.item, death.machine, death.crash) == ("kill:99", True, False)
-    assert death.how == "the parser was killed by SIGKILL, 4 times: memory is short, or another program does it"
+    assert (
+        death.how
+        == "the parser was killed by SIGKILL, 4 times: memory is short, or another program does it"
+    )
     assert sorted(done(outcome)) == ["a", "b"]
 
 
@@ -774,7 +870,9 @@ def test_a_child_that_is_stopped_says_nothing_of_its_item():
     (outcome,) = run(["a", "stop", "b"], limits=Limits(item_s=0.3))
     (death,) = outcome.deaths
     assert (death.item, death.machine) == ("stop", True)
-    assert death.how.startswith("the process that reads was stopped by a signal, for 0.3 s, 4 times: ")
+    assert death.how.startswith(
+        "the process that reads was stopped by a signal, for 0.3 s, 4 times: "
+    )
     assert sorted(done(outcome)) == ["a", "b"]
 
 
@@ -795,14 +893,17 @@ def taking(task, beat):
 def test_memory_that_the_machine_lacks_says_nothing_of_the_item(memory, machine):
     """An item of no bytes may take 1.5 GiB where the machine has as much."""
     task = {"items": [{"path": "a.npy", "nbytes": 0}]}
-    (outcome,) = ordered_map("tests.trunk.test_parallel:taking", [task], limits=Limits(memory_b=memory))
+    (outcome,) = ordered_map(
+        "tests.trunk.test_parallel:taking", [task], limits=Limits(memory_b=memory)
+    )
     (death,) = outcome.deaths
     assert (death.kind, death.machine) == ("memory", machine)
     assert ("too much for a file of its size" in death.how) is not machine
 
 
 @pytest.mark.parametrize(
-    ("page", "told"), [(b"<title>Dask: Status</title>", True), (b"Dask needs bokeh >= 3.1.0", False)]
+    ("page", "told"),
+    [(b"<title>Dask: Status</title>", True), (b"Dask needs bokeh >= 3.1.0", False)],
 )
 def test_a_dashboard_is_told_where_one_answers(page, told):
     class Page(BaseHTTPRequestHandler):
@@ -829,7 +930,11 @@ def test_an_item_that_an_idle_weak_machine_takes_again_is_tried_again(monkeypatc
     def result(client, worker, told):
         if worker == "healthy":
             return [parallel.TaskResult({}, payloads=[["a"]], worker=worker)]
-        return [parallel.TaskResult({}, deaths=[parallel.Death("a", "killed", machine=True)], worker=worker)]
+        return [
+            parallel.TaskResult(
+                {}, deaths=[parallel.Death("a", "killed", machine=True)], worker=worker
+            )
+        ]
 
     monkeypatch.setattr(parallel, "_threads", lambda client: {"healthy": 1, "weak": 1})
     monkeypatch.setattr(parallel, "_submit", lambda *_, **how: next(left))
@@ -846,7 +951,9 @@ def test_a_child_that_gets_no_processor_is_not_silent(monkeypatch):
     monkeypatch.setattr(child_module, "_waited", lambda pid: next(waits))
     now = [100.0]
     monkeypatch.setattr(child_module.time, "monotonic", lambda: now[0])
-    watch = child_module.Watchdog(lambda: (0, 1, -1), lambda item: WHOLE, os.getpid(), {"items": ["a"]}, 1.0, 1.0)
+    watch = child_module.Watchdog(
+        lambda: (0, 1, -1), lambda item: WHOLE, os.getpid(), {"items": ["a"]}, 1.0, 1.0
+    )
     now[0] += 10  # of these it has waited for nine and a half
     watch.look()
     now[0] += 1
@@ -855,7 +962,10 @@ def test_a_child_that_gets_no_processor_is_not_silent(monkeypatch):
 
 
 def test_the_kernel_tells_how_long_a_process_waits_for_a_processor():
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * usable_cpus() + 2)]
+    busy = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        for _ in range(2 * usable_cpus() + 2)
+    ]
     try:
         end = time.monotonic() + 60
         while max(child_module._waited(one.pid) for one in busy) < 0.2 and time.monotonic() < end:

@@ -24,7 +24,9 @@ def test_plug_ins_stand_behind_the_built_ins(monkeypatch):
 
 def test_a_plug_in_that_cannot_be_loaded_is_named(monkeypatch):
     entry(monkeypatch, "no_such_module:FORMAT")
-    with pytest.raises(UsageError, match=r"the plug-in mine \(no_such_module:FORMAT\) for datacheck.formats"):
+    with pytest.raises(
+        UsageError, match=r"the plug-in mine \(no_such_module:FORMAT\) for datacheck.formats"
+    ):
         discover("datacheck.formats", Format)
 
 
@@ -32,7 +34,8 @@ def test_names_and_extras_that_are_not_there_are_told_in_one_line():
     with pytest.raises(UsageError, match="module:function"):
         resolve("json:no_such_function")
     with pytest.raises(
-        MissingDependencyError, match=r"no_such_module is not installed: pip install 'datacheck\[las\]'"
+        MissingDependencyError,
+        match=r"no_such_module is not installed: pip install 'datacheck\[las\]'",
     ):
         require("no_such_module", "las")
 

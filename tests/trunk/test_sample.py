@@ -36,13 +36,15 @@ def test_samples_of_one_length_stack_without_a_copy(array):
 
 
 def test_samples_of_another_signature_lie_in_another_block():
-    blocks = stack([
-        piece("a", x=np.zeros((2, 3)), t="hi"),
-        piece("b", x=np.zeros((2, 4)), t="hi"),
-        piece("c", x=np.ones((5, 3)), t="ho"),
-        piece("d", x=np.zeros((2, 3))),
-        piece("e", x=np.zeros((2, 3), np.float32), t=""),
-    ])  # fmt: skip
+    blocks = stack(
+        [
+            piece("a", x=np.zeros((2, 3)), t="hi"),
+            piece("b", x=np.zeros((2, 4)), t="hi"),
+            piece("c", x=np.ones((5, 3)), t="ho"),
+            piece("d", x=np.zeros((2, 3))),
+            piece("e", x=np.zeros((2, 3), np.float32), t=""),
+        ]
+    )
     assert [b.keys for b in blocks] == [["a", "c"], ["b"], ["d"], ["e"]]
     np.testing.assert_array_equal(blocks[0].fields["x"].lengths, [2, 5])
     assert blocks[0].fields["t"].objects == ["hi", "ho"]
@@ -70,7 +72,12 @@ def test_a_part_of_vectors_without_rows_is_cut_from_each_sample():
     np.testing.assert_array_equal(column.slice_items(2, 3).values, [2, 12])
 
 
-@given(lengths, st.lists(st.integers(0, 3), max_size=2), st.sampled_from(["uint8", "float32"]), st.data())
+@given(
+    lengths,
+    st.lists(st.integers(0, 3), max_size=2),
+    st.sampled_from(["uint8", "float32"]),
+    st.data(),
+)
 def test_what_was_peeked_at_stacks_as_the_values_would(lengths, item, dtype, data):
     real = Column.of([np.zeros((n, *item), dtype) for n in lengths])
     seen = Column.of([Peeked((n, *item), np.dtype(dtype)) for n in lengths])

@@ -11,16 +11,24 @@ from datacheck.workers.wire import decode, encode
 def table(keys, **columns):
     n = len(keys)
     return Table(
-        keys=list(keys), files=list(keys), inner=[""] * n, splits=[""] * n, groups=["g"] * n,
-        status=np.zeros(n, np.int8), reasons=[""] * n, nbytes=np.zeros(n, np.int64),
+        keys=list(keys),
+        files=list(keys),
+        inner=[""] * n,
+        splits=[""] * n,
+        groups=["g"] * n,
+        status=np.zeros(n, np.int8),
+        reasons=[""] * n,
+        nbytes=np.zeros(n, np.int64),
         columns={name: Measured(np.array(v), np.ones(n, bool)) for name, v in columns.items()},
-    )  # fmt: skip
+    )
 
 
 @given(st.lists(st.lists(st.text(max_size=4), max_size=5), max_size=4))
 def test_rows_of_all_tables_come_in_bytewise_key_order_and_none_is_lost(groups):
     merged = concatenate([table(keys) for keys in groups])
-    expected = sorted((k for keys in groups for k in keys), key=lambda k: k.encode("utf-8", "surrogatepass"))
+    expected = sorted(
+        (k for keys in groups for k in keys), key=lambda k: k.encode("utf-8", "surrogatepass")
+    )
     assert merged.keys == expected
 
 
@@ -80,10 +88,14 @@ def test_a_column_of_texts_gives_back_what_it_was_made_of(texts):
 
 @given(st.integers(0, 12), st.data())
 def test_rows_hold_what_stands_at_their_places_and_nobody_can_write_to_the_table(count, data):
-    index = np.array(data.draw(st.lists(st.integers(0, 11), max_size=12)) if count else range(12), dtype=np.int64)
+    index = np.array(
+        data.draw(st.lists(st.integers(0, 11), max_size=12)) if count else range(12), dtype=np.int64
+    )
     values, present = np.arange(24).reshape(12, 2), np.arange(12) % 3 > 0
     names = [f"{i:02d}" for i in range(12)]
-    table = Table(names, names, *[["x", "y"] * 6] * 4, np.zeros(12, np.int8), np.zeros(12, np.int64))
+    table = Table(
+        names, names, *[["x", "y"] * 6] * 4, np.zeros(12, np.int8), np.zeros(12, np.int64)
+    )
     table.columns["x:a"] = Measured(values, present)
     rows = table.rows(index, "x")
     assert rows["a"].tolist() == values[index].tolist()
@@ -96,9 +108,13 @@ def test_rows_hold_what_stands_at_their_places_and_nobody_can_write_to_the_table
 
 @given(
     st.lists(st.sampled_from([0, 1, 63, 64, 65, 200]), min_size=1, max_size=3),
-    st.sampled_from([0.0, -0.0, np.nan, 2.5, 7, True, "", "ä"]), st.booleans(), st.sampled_from([0, 1, 3]),
-)  # fmt: skip
-def test_columns_that_say_the_same_of_all_rows_travel_and_join_like_others(sizes, value, other, width):
+    st.sampled_from([0.0, -0.0, np.nan, 2.5, 7, True, "", "ä"]),
+    st.booleans(),
+    st.sampled_from([0, 1, 3]),
+)
+def test_columns_that_say_the_same_of_all_rows_travel_and_join_like_others(
+    sizes, value, other, width
+):
     tables, expected = [], []
     for number, size in enumerate(sizes):
         one = -value if other and number == 1 and isinstance(value, float) else value
@@ -123,12 +139,16 @@ def test_columns_that_say_the_same_of_all_rows_travel_and_join_like_others(sizes
 def test_texts_that_are_the_same_in_every_part_stay_one_text():
     def part(key, text):
         return Table.from_wire(
-            decode(b"".join(encode(table([key] * 70, **{"x:t": np.full(70, text, object)}).as_wire())))
+            decode(
+                b"".join(encode(table([key] * 70, **{"x:t": np.full(70, text, object)}).as_wire()))
+            )
         )
 
     same = concatenate([part("a", "text"), part("b", "text")]).columns["x:t"]
     assert same.values.tolist() == ["text"] * 140
-    assert same.values.strides == (0,)  # one object, and judges see at once that they need not look at all of them
+    assert same.values.strides == (
+        0,
+    )  # one object, and judges see at once that they need not look at all of them
     other = concatenate([part("a", "text"), part("b", "json")]).columns["x:t"]
     assert other.values.tolist() == ["text"] * 70 + ["json"] * 70
 
@@ -140,7 +160,10 @@ def as_sent(value):
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=3), max_size=70))
 def test_every_table_is_what_is_sent_for_one(keys):
     count = len(keys)
-    one = table(keys, **{"x:m": np.arange(count), "x:wide": np.ones((count, 64)), "x:t": np.array(keys, object)})
+    one = table(
+        keys,
+        **{"x:m": np.arange(count), "x:wide": np.ones((count, 64)), "x:t": np.array(keys, object)},
+    )
     one.nbytes = np.full(count, 2**62)
     assert Table.is_wire(as_sent(one.as_wire()))
     one.keys = one.files = NumberedKeys.of("a", range(count))
@@ -156,9 +179,15 @@ WRONG = {
     "complex": lambda data: data | {"columns": {"x:m": [np.zeros(2, complex), np.ones(2, bool)]}},
     "present": lambda data: data | {"columns": {"x:m": [np.zeros(2), np.zeros(2)]}},
     "no text": lambda data: data | {"texts": data["texts"] | {"keys": [["a", 5], None]}},
-    "number": lambda data: data | {"texts": data["texts"] | {"groups": [["g"], np.ones(2, np.int32)]}},
+    "number": lambda data: (
+        data | {"texts": data["texts"] | {"groups": [["g"], np.ones(2, np.int32)]}}
+    ),
     "many rows of few bytes": lambda data: (
-        data | {"texts": data["texts"] | {"keys": [["k:"], np.zeros(2, np.int32), np.broadcast_to(np.int64(0), 2)]}}
+        data
+        | {
+            "texts": data["texts"]
+            | {"keys": [["k:"], np.zeros(2, np.int32), np.broadcast_to(np.int64(0), 2)]}
+        }
     ),
 }
 
@@ -171,6 +200,10 @@ def test_what_is_no_table_is_told(wrong):
 
 def test_of_a_column_that_is_of_another_kind_in_some_tables_these_know_nothing():
     merged = concatenate(
-        [table(["a"], **{"x:m": [1.0]}), table(["b"], **{"x:m": ["text"]}), table(["c"], **{"x:m": [[1.0]]})]
+        [
+            table(["a"], **{"x:m": [1.0]}),
+            table(["b"], **{"x:m": ["text"]}),
+            table(["c"], **{"x:m": [[1.0]]}),
+        ]
     )
     np.testing.assert_array_equal(merged.columns["x:m"].present, [True, False, False])

@@ -4,7 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from datacheck.model.voxel_grid import are_last, cells, deciding_rows, last_rows, occupied, representatives
+from datacheck.model.voxel_grid import (
+    are_last,
+    cells,
+    deciding_rows,
+    last_rows,
+    occupied,
+    representatives,
+)
 
 
 def plain(points, edge):
@@ -16,7 +23,9 @@ def plain(points, edge):
     return sorted((rows[0], len(rows)) for rows in found.values())
 
 
-clouds = hnp.arrays(np.float32, st.tuples(st.integers(1, 40), st.just(3)), elements=st.floats(-4, 4, width=32))
+clouds = hnp.arrays(
+    np.float32, st.tuples(st.integers(1, 40), st.just(3)), elements=st.floats(-4, 4, width=32)
+)
 
 
 @given(clouds, st.sampled_from([0.05, 0.7, 3.0]))
@@ -29,7 +38,9 @@ def test_each_occupied_voxel_keeps_its_lowest_row(points, edge):
 @given(clouds, st.sampled_from([0.05, 0.7, 3.0]), st.integers(1, 3), st.randoms())
 def test_what_decides_holds_the_first_and_enough_of_each_owner(points, edge, enough, random):
     owner = np.array([random.randrange(4) for _ in points])
-    first = np.array([next((row for row, o in enumerate(owner) if o == who), -1) for who in (1, 2, 3)])
+    first = np.array(
+        [next((row for row, o in enumerate(owner) if o == who), -1) for who in (1, 2, 3)]
+    )
     size = np.array([(owner == who).sum() for who in (1, 2, 3)])
     every = representatives(points, edge)
     some = deciding_rows(points, edge, owner, size, first, enough)
@@ -58,11 +69,15 @@ def test_no_points_have_no_voxels():
 def test_each_row_is_told_the_last_row_with_its_key(keys):
     last = [len(keys) - 1 - keys[::-1].index(key) for key in keys]
     assert last_rows(np.array(keys, dtype=np.int64)).tolist() == last
-    assert are_last(np.array(keys, dtype=np.int64)).tolist() == [i == row for i, row in enumerate(last)]
+    assert are_last(np.array(keys, dtype=np.int64)).tolist() == [
+        i == row for i, row in enumerate(last)
+    ]
 
 
 def test_keys_made_to_share_a_slot_are_told_apart_all_the_same():
-    same_top_bits = np.arange(500, dtype=np.uint64) * np.uint64(pow(0x9E3779B97F4A7C15, -1, 1 << 64))
+    same_top_bits = np.arange(500, dtype=np.uint64) * np.uint64(
+        pow(0x9E3779B97F4A7C15, -1, 1 << 64)
+    )
     keys = np.concatenate([same_top_bits, same_top_bits[::-1]])
     assert last_rows(keys).tolist() == [*range(999, 499, -1), *range(500, 1000)]
     assert are_last(keys).tolist() == [False] * 500 + [True] * 500

@@ -12,7 +12,15 @@ from datacheck.model.sample import Block, Column
 from datacheck.model.table import Measured, Rows
 from datacheck.rules.base import Columns, RuleContext, count_phrase, measure, pluralize, rule
 from datacheck.rules.label_counts import ContingencyTable, contingency_table
-from datacheck.rules.measures import annotated, column_of, form, in_classes, is_numeric, listed_in, one_of
+from datacheck.rules.measures import (
+    annotated,
+    column_of,
+    form,
+    in_classes,
+    is_numeric,
+    listed_in,
+    one_of,
+)
 from datacheck.schema.model import FieldSpec, Schema
 
 Array = np.ndarray[Any, Any]
@@ -29,7 +37,11 @@ def _judged_classes(known: Array, spec: FieldSpec, dropped: tuple[int, ...]) -> 
 
 def _annotating_fields(schema: Schema, *roles: str) -> list[tuple[str, FieldSpec]]:
     """Return the fields that annotate a field of one of these roles."""
-    known = ((name, spec) for name, spec in sorted(schema.fields.items()) if spec.annotates and not spec.absent)
+    known = (
+        (name, spec)
+        for name, spec in sorted(schema.fields.items())
+        if spec.annotates and not spec.absent
+    )
     return [(name, spec) for name, spec in known if schema.spec(spec.annotates or "").role in roles]
 
 
@@ -40,24 +52,36 @@ def _instances(schema: Schema) -> tuple[str, str]:
 
 
 @measure(
-    "objects", version=2, per="sample",
-    uses=("loader", "fields.role", "fields.ignore", "fields.classes", "fields.absent", "fields.annotates"),
-)  # fmt: skip
+    "objects",
+    version=2,
+    per="sample",
+    uses=(
+        "loader",
+        "fields.role",
+        "fields.ignore",
+        "fields.classes",
+        "fields.absent",
+        "fields.annotates",
+    ),
+)
 def objects(block: Block, schema: Schema) -> Columns:
     """What the points of each instance say.
 
     `objects`: instances; `mixed`: instances whose most frequent class has less than each share of
-    `PURITY` of their points with a class; `first`: those among them whose first point has another class than most;
-    `worst_id`: the one with the smallest share; `purity`: the eight smallest shares, in rising order; `between`: which
-    two classes most of their points have, in turn. For each field that annotates them: `<field>:told` ids, `:absent`
-    ones without a point, `:bare` instances without one among `:wanted`, those that the loader keeps by class.
+    `PURITY` of their points with a class; `first`: those among them whose first point has another
+    class than most; `worst_id`: the one with the smallest share; `purity`: the eight smallest
+    shares, in rising order; `between`: which two classes most of their points have, in turn. For
+    each field that annotates them: `<field>:told` ids, `:absent` ones without a point, `:bare`
+    instances without one among `:wanted`, those that the loader keeps by class.
     """
     name, class_name = _instances(schema)
     ids, classes = block.fields.get(name), block.fields.get(class_name)
     if ids is None or ids.lengths is None or not is_numeric(ids):
         return {}
     classes = classes if classes is not None and is_numeric(classes) else None
-    columns = ((n, spec, column_of(block, schema, n)) for n, spec in _annotating_fields(schema, "instance"))
+    columns = (
+        (n, spec, column_of(block, schema, n)) for n, spec in _annotating_fields(schema, "instance")
+    )
     linked = [(n, spec, column) for n, spec, column in columns if column is not None]
     found: list[dict[str, Any]] = []
     for i in range(len(block)):
@@ -89,7 +113,10 @@ def _scene_counts(
     if classes is None:
         good = kept = np.ones(1, bool)
     labelled = np.where(good, cells, 0)
-    size, top = labelled.sum(axis=1), labelled.argmax(axis=1) if len(numbers) else np.zeros(len(known), np.int64)
+    size, top = (
+        labelled.sum(axis=1),
+        labelled.argmax(axis=1) if len(numbers) else np.zeros(len(known), np.int64),
+    )
     share = np.where(mine & (size > 0), labelled.max(axis=1, initial=0) / np.maximum(size, 1), 1.0)
     row: dict[str, Any] = {"objects": int(mine.sum())}
     if classes is not None:
@@ -111,7 +138,9 @@ def _worst(labelled: Array, share: Array, top: Array, numbers: Array) -> dict[st
     rest = labelled[order]
     rest[np.arange(len(order)), top[order]] = 0
     if len(order):
-        between[: len(order)] = np.stack([numbers[top[order]], numbers[rest.argmax(axis=1)]], axis=1)
+        between[: len(order)] = np.stack(
+            [numbers[top[order]], numbers[rest.argmax(axis=1)]], axis=1
+        )
     return {"purity": shares, "between": between.reshape(-1)}
 
 
@@ -137,14 +166,20 @@ def _annotation_counts(
     else:
         names = annotated(column, i)
         told, absent, bare = len(names), len(names - every), len(kept - names)
-    return {f"{field}:told": told, f"{field}:absent": absent, f"{field}:bare": bare, f"{field}:wanted": len(kept)}
+    return {
+        f"{field}:told": told,
+        f"{field}:absent": absent,
+        f"{field}:bare": bare,
+        f"{field}:wanted": len(kept),
+    }
 
 
 @measure("groups", per="sample", uses=("fields.role", "fields.absent", "fields.annotates"))
 def groups(block: Block, schema: Schema) -> Columns:
     """What groups of segments name.
 
-    `<field>:told` segments, `:absent` ones without a point, `:again` groups that stand there a second time.
+    `<field>:told` segments, `:absent` ones without a point, `:again` groups that stand there a
+    second time.
     """
     columns: dict[str, Measured] = {}
     for name, spec in _annotating_fields(schema, "segment"):
@@ -154,7 +189,11 @@ def groups(block: Block, schema: Schema) -> Columns:
         found = np.zeros((3, len(block)), np.int64)
         for i in range(len(block)):
             named = annotated(told, i)
-            found[:, i] = len(named), len(named - frozenset(np.unique(ids[i]).tolist())), _duplicate_groups(told, i)
+            found[:, i] = (
+                len(named),
+                len(named - frozenset(np.unique(ids[i]).tolist())),
+                _duplicate_groups(told, i),
+            )
         for stat, values in zip(("told", "absent", "again"), found, strict=True):
             columns[f"{name}:{stat}"] = Measured(values, np.ones(len(block), bool))
     return dict(columns)
@@ -163,7 +202,9 @@ def groups(block: Block, schema: Schema) -> Columns:
 def _duplicate_groups(told: Column, i: int) -> int:
     """Return how many groups have the label and the segments of an earlier one; those without segments do not count."""
     listed = told.objects[i] if told.kind == "json" else None
-    records = [group for group in listed if isinstance(group, dict)] if isinstance(listed, list) else []
+    records = (
+        [group for group in listed if isinstance(group, dict)] if isinstance(listed, list) else []
+    )
     seen = [(str(r.get("label")), frozenset(map(str, listed_in(r, "segments")))) for r in records]
     seen = [pair for pair in seen if pair[1]]
     return len(seen) - len(set(seen))
@@ -173,37 +214,48 @@ _SUPPRESSED_BY = ("DC109", "DC121", "DC122", "DC123", "DC221", "DC401", "DC404",
 
 
 @rule(
-    "DC406", "instance-class-conflict", Severity.WARNING, Level.SAMPLE, per="sample", measures=(objects,),
-    suppressed_by=_SUPPRESSED_BY, defaults={"warning": 0.95, "error": 0.9},
+    "DC406",
+    "instance-class-conflict",
+    Severity.WARNING,
+    Level.SAMPLE,
+    per="sample",
+    measures=(objects,),
+    suppressed_by=_SUPPRESSED_BY,
+    defaults={"warning": 0.95, "error": 0.9},
     unless=lambda s: "" if all(_instances(s)) else "no fields of role instance and class",
-)  # fmt: skip
+)
 def instance_class_conflict(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Points of one instance have different classes.
 
     What:
         Nearly all points of an instance that have a class have the same one.
     Why it matters:
-        Loaders give an instance the class of its first point: a tenth of wrong points is a wrong target in a tenth of
-        the orders.
+        Loaders give an instance the class of its first point: a tenth of wrong points is a wrong
+        target in a tenth of the orders.
     Measure:
         Of each instance the share of its most frequent class among its points with a class.
     When it is wrong:
         Ids are unique within a class only: make them unique in the scene.
     Options:
-        warning: a smaller share is a warning (0.95). error: a smaller share is an error (0.9). Each is one of 0.5, 0.6,
+        warning: a smaller share is a warning (0.95). error: a smaller share is an error (0.9). Each
+            is one of 0.5, 0.6,
         0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 1.
     Bad::
 
-        schema: {fields: {id: {role: instance, shape: [P]}, label: {role: class, shape: [P], classes: 0..9}}}
+        schema: {fields: {id: {role: instance, shape: [P]}, label: {role: class, shape: [P],
+            classes: 0..9}}}
         samples:
-          - {n: 2, id: {choice: [90], among: [1, 2, 3]}, label: {full: [90], value: 4, dtype: int64}}
+          - {n: 2, id: {choice: [90], among: [1, 2, 3]}, label: {full: [90], value: 4, dtype:
+            int64}}
           - {id: {choice: [90], among: [1, 2, 3]}, label: {choice: [90], among: [4, 4, 4, 5]}}
 
     Good::
 
-        schema: {fields: {id: {role: instance, shape: [P]}, label: {role: class, shape: [P], classes: 0..9}}}
+        schema: {fields: {id: {role: instance, shape: [P]}, label: {role: class, shape: [P],
+            classes: 0..9}}}
         samples:
-          - {n: 3, id: {choice: [90], among: [1, 2, 3]}, label: {full: [90], value: 4, dtype: int64}}
+          - {n: 3, id: {choice: [90], among: [1, 2, 3]}, label: {full: [90], value: 4, dtype:
+            int64}}
 
     Fix:
         Give every point of an instance the class of the instance, or split the instance.
@@ -228,16 +280,30 @@ def place_of(share: float) -> int:
 
 
 def _mixed(rows: Rows, where: Array, at: int, severity: Severity) -> Failure:
-    count, early, worst = rows["mixed"][where, at], rows["first"][where, at], rows["purity"][where, 0]
+    count, early, worst = (
+        rows["mixed"][where, at],
+        rows["first"][where, at],
+        rows["purity"][where, 0],
+    )
     place, many, first = int(np.argmin(worst)), int(count.sum()), int(early.sum())
-    words = f"the first point of {pluralize(first, 'instance')} has another class than most, and loaders take that one"
+    words = (
+        f"the first point of {pluralize(first, 'instance')} has another class than most, and "
+        f"loaders take that one"
+    )
     one, other = rows["between"][where][place, :2].tolist()
     return Failure(
         where,
-        f"{pluralize(many, 'instance')} in {pluralize(int(where.sum()))} {'has' if many == 1 else 'have'} less than "
-        f"{100 * PURITY[at]:g} % of the points in one class; the worst, {int(rows['worst_id'][where][place])}, "
+        f"{pluralize(many, 'instance')} in {pluralize(int(where.sum()))} "
+        f"{'has' if many == 1 else 'have'} less than "
+        f"{100 * PURITY[at]:g} % of the points in one class; the worst, "
+        f"{int(rows['worst_id'][where][place])}, "
         f"{100 * float(worst[place]):.3g} % in class {one} and most others in {other}.",
-        measured={"instances": many, "worst": float(worst[place]), "first": first, "classes": [one, other]},
+        measured={
+            "instances": many,
+            "worst": float(worst[place]),
+            "first": first,
+            "classes": [one, other],
+        },
         expected={"share": f"{PURITY[at]:g}.."},
         cause=Cause(words, "first", explains=int(np.count_nonzero(early))) if first else None,
         severity=severity,
@@ -248,23 +314,33 @@ def _mixed(rows: Rows, where: Array, at: int, severity: Severity) -> Failure:
 
 
 @rule(
-    "DC408", "orphan-annotation", Severity.WARNING, Level.SAMPLE, per="sample", measures=(objects, groups),
-    suppressed_by=(*_SUPPRESSED_BY, "DC402"), defaults={"bare": 0.1},
-    unless=lambda s: "" if _annotating_fields(s, "instance", "segment") else "no field says what it annotates",
-)  # fmt: skip
+    "DC408",
+    "orphan-annotation",
+    Severity.WARNING,
+    Level.SAMPLE,
+    per="sample",
+    measures=(objects, groups),
+    suppressed_by=(*_SUPPRESSED_BY, "DC402"),
+    defaults={"bare": 0.1},
+    unless=lambda s: (
+        "" if _annotating_fields(s, "instance", "segment") else "no field says what it annotates"
+    ),
+)
 def orphan_annotation(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Captions, boxes, ids or groups speak of what no point has, or instances lack them.
 
     What:
-        What ``annotates`` an instance field names only ids that occur there, and nearly all of those that training
-        keeps by class. Boxes have no id: they are counted. What annotates a segment field names only segments that
-        occur there, as numbers or in the ``segments`` of its groups, and no group twice (a warning).
+        What ``annotates`` an instance field names only ids that occur there, and nearly all of
+        those that training keeps by class. Boxes have no id: they are counted. What annotates a
+        segment field names only segments that occur there, as numbers or in the ``segments`` of its
+        groups, and no group twice (a warning).
     Why it matters:
-        An id without points is a target without a mask; an instance without a caption is dropped, or met by a KeyError.
-        Groups of another segmentation put every object together from pieces of others.
+        An id without points is a target without a mask; an instance without a caption is dropped,
+        or met by a KeyError. Groups of another segmentation put every object together from pieces
+        of others.
     Measure:
-        The differences of the two sets, both ways, and the share of instances that is covered; groups with the label
-        and the segments of another one. Segments without a group are normal.
+        The differences of the two sets, both ways, and the share of instances that is covered;
+        groups with the label and the segments of another one. Segments without a group are normal.
     When it is wrong:
         Only some instances are to be annotated: raise ``bare``.
     Options:
@@ -285,8 +361,10 @@ def orphan_annotation(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Export annotation and labels from one version of the source.
     Reference:
-        Reason3D: under a whitelist of 100 classes 96 % of the target ids had no point; mIoU 11.0 instead of 22.95.
-        ScanNet issues 38, 47 and 51: aggregations that do not fit the segments, and one with every group twice.
+        Reason3D: under a whitelist of 100 classes 96 % of the target ids had no point; mIoU 11.0
+            instead of 22.95.
+        ScanNet issues 38, 47 and 51: aggregations that do not fit the segments, and one with every
+            group twice.
     """
     for name, spec in _annotating_fields(case.schema, "instance", "segment"):
         known = rows.measured(f":{name}:told")
@@ -295,7 +373,9 @@ def orphan_annotation(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         told, absent = (rows[f":{name}:{s}"] for s in ("told", "absent"))
         gone = known & (absent > 0)
         if gone.any():
-            yield _orphans(gone, name, told, absent, case.schema.spec(spec.annotates or "").role or "")
+            yield _orphans(
+                gone, name, told, absent, case.schema.spec(spec.annotates or "").role or ""
+            )
         yield from _repeated(rows, name, known)
         yield from _bare(rows, name, known, float(case.options["bare"]))
 
@@ -308,8 +388,10 @@ def _repeated(rows: Rows, name: str, known: Array) -> Iterator[Failure]:
     if twice.any():
         yield Failure(
             twice,
-            f"{name}: {pluralize(int(again[twice].sum()), 'group')} in {pluralize(int(twice.sum()))} "
-            f"{'has' if again[twice].sum() == 1 else 'have'} the label and the segments of another one.",
+            f"{name}: {pluralize(int(again[twice].sum()), 'group')} in "
+            f"{pluralize(int(twice.sum()))} "
+            f"{'has' if again[twice].sum() == 1 else 'have'} the label and the segments of another "
+            f"one.",
             measured={"groups": int(again[twice].sum())},
             expected={"groups": 0},
             fix="Remove the second of them: it is the same object again.",
@@ -329,7 +411,8 @@ def _bare(rows: Rows, name: str, known: Array, share: float) -> Iterator[Failure
         yield Failure(
             few,
             f"{name}: {int(bare[few].sum()):,} of {int(wanted[few].sum()):,} instances in "
-            f"{pluralize(int(few.sum()))} have none; {covered:.3g} % of a scene is covered (median).",
+            f"{pluralize(int(few.sum()))} have none; {covered:.3g} % of a scene is covered "
+            f"(median).",
             measured={"bare": int(bare[few].sum()), "instances": int(wanted[few].sum())},
             expected={"bare": f"..{share:g}"},
             fix="Annotate the rest, or drop these instances in the loader: captions.",
@@ -343,13 +426,20 @@ def _orphans(gone: Array, name: str, told: Array, absent: Array, role: str) -> F
     every = gone & (
         (absent == told) | ((2 * absent > told) & (role == "segment"))
     )  # numbers of vertices meet by chance
-    words = "most of their segments do not occur" if role == "segment" else "none of their ids occurs"
+    words = (
+        "most of their segments do not occur" if role == "segment" else "none of their ids occurs"
+    )
     cause = Cause(f"{words}: made for another scene, or numbered otherwise", "other-scene")
     return Failure(
         gone,
-        f"{name}: {int(absent[gone].sum()):,} of {int(told[gone].sum()):,} in {pluralize(int(gone.sum()))} belong to no "
+        f"{name}: {int(absent[gone].sum()):,} of {int(told[gone].sum()):,} in "
+        f"{pluralize(int(gone.sum()))} belong to no "
         f"{role} that has a point.",
-        measured={"absent": int(absent[gone].sum()), "annotations": int(told[gone].sum()), "scenes": int(every.sum())},
+        measured={
+            "absent": int(absent[gone].sum()),
+            "annotations": int(told[gone].sum()),
+            "scenes": int(every.sum()),
+        },
         expected={"absent": 0},
         cause=cause if every.any() else None,
         fix="Export annotation and labels from one version of the source.",
@@ -361,21 +451,26 @@ def _orphans(gone: Array, name: str, told: Array, absent: Array, role: str) -> F
 
 _FEW = 4096  # points that are tried first: most boxes hold one of them
 _EDGE = 1.0  # pixels beside a picture that are no fault: some count from 0, some from 1
-_PICTURE = 8  # fewest pixels of a picture's edge at which a box of one pixel is none that somebody drew
+_PICTURE = (
+    8  # fewest pixels of a picture's edge at which a box of one pixel is none that somebody drew
+)
 _STATS = ("boxes", "zero", "flat", "nan", "empty", "first")
 
 
 @measure(
-    "boxes", version=2, per="sample",
+    "boxes",
+    version=2,
+    per="sample",
     uses=("fields.role", "fields.encloses", "fields.pixels_of", "fields.columns", "fields.absent"),
-)  # fmt: skip
+)
 def boxes(block: Block, schema: Schema) -> Columns:
     """What boxes are like: centre, size, and perhaps yaw about z [rad]; in a picture x_min, y_min, x_max, y_max [px].
 
-    Counts, for each field: `<field>:boxes`; `:zero` all numbers 0; `:flat` otherwise with a size that is not above 0;
-    `:nan` with a number that is none; `:empty` sound ones without a point of the field that they enclose, whichever
-    way the yaw turns. `:first`: the first box that is one of these, -1 for none. Of sound boxes in a picture
-    `:box_ends`: smallest x_min and y_min, largest x_max and y_max; `:box_centres`: the same of their centres.
+    Counts, for each field: `<field>:boxes`; `:zero` all numbers 0; `:flat` otherwise with a size
+    that is not above 0; `:nan` with a number that is none; `:empty` sound ones without a point of
+    the field that they enclose, whichever way the yaw turns. `:first`: the first box that is one of
+    these, -1 for none. Of sound boxes in a picture `:box_ends`: smallest x_min and y_min, largest
+    x_max and y_max; `:box_centres`: the same of their centres.
     """
     columns: dict[str, Measured] = {}
     for name, spec in schema.of_role("boxes"):
@@ -430,11 +525,23 @@ def _kinds(rows: Array, around: Column | None, i: int) -> tuple[int, ...]:
     flat = ~nan & ~zero & (values[:, 3:6] <= 0).any(axis=1)
     empty = np.zeros(len(values), bool)
     sound = np.flatnonzero(~nan & ~zero & ~flat)
-    if around is not None and is_numeric(around) and around.values.ndim == 2 and around.values.shape[1] >= 3:
+    if (
+        around is not None
+        and is_numeric(around)
+        and around.values.ndim == 2
+        and around.values.shape[1] >= 3
+    ):
         xyz = np.ascontiguousarray(around[i][:, :3].T)
         empty[sound] = [not _box_contains(xyz, values[k]) for k in sound]
     bad = nan | zero | flat | empty
-    return len(values), int(zero.sum()), int(flat.sum()), int(nan.sum()), int(empty.sum()), _first(bad)
+    return (
+        len(values),
+        int(zero.sum()),
+        int(flat.sum()),
+        int(nan.sum()),
+        int(empty.sum()),
+        _first(bad),
+    )
 
 
 def _first(bad: Array) -> int:
@@ -460,24 +567,31 @@ def _any_inside(xyz: Array, box: Array) -> bool:
 
 
 @rule(
-    "DC409", "degenerate-box", Severity.ERROR, Level.SAMPLE, per="sample", measures=(boxes, form),
+    "DC409",
+    "degenerate-box",
+    Severity.ERROR,
+    Level.SAMPLE,
+    per="sample",
+    measures=(boxes, form),
     suppressed_by=("DC109", "DC121", "DC122", "DC201", "DC221"),
     unless=lambda s: "" if any(s.of_role("boxes")) else "no field of role boxes",
-)  # fmt: skip
+)
 def degenerate_box(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A box has no extent, no point inside, or lies outside of its picture.
 
     What:
-        Sizes are above 0, no box is all zeros, every number is one. With ``encloses`` each box holds a point (warning).
-        With ``pixels_of`` the centre of each box lies in the picture and not all boxes in its first pixel (errors), and
-        each box does, but for one pixel (warning).
+        Sizes are above 0, no box is all zeros, every number is one. With ``encloses`` each box
+        holds a point (warning). With ``pixels_of`` the centre of each box lies in the picture and
+        not all boxes in its first pixel (errors), and each box does, but for one pixel (warning).
     Why it matters:
-        A size of 0 gives an infinite or NaN regression target; an empty box teaches to see what is not there.
+        A size of 0 gives an infinite or NaN regression target; an empty box teaches to see what is
+        not there.
     Measure:
-        Boxes by kind. Points in a box are looked for in its own axes, with the yaw turned either way; pictures give
-        their size alone.
+        Boxes by kind. Points in a box are looked for in its own axes, with the yaw turned either
+        way; pictures give their size alone.
     When it is wrong:
-        Boxes of objects that the sensor did not hit are wanted: drop ``encloses``. Boxes go on where the picture ends,
+        Boxes of objects that the sensor did not hit are wanted: drop ``encloses``. Boxes go on
+        where the picture ends,
         as of hidden objects: drop ``pixels_of``.
     Options:
         none
@@ -499,13 +613,16 @@ def degenerate_box(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Remove these boxes, or compute them again from the points.
     Reference:
-        OpenPCDet issue 330: boxes of zeros. torchvision's detection models refuse boxes without an extent.
+        OpenPCDet issue 330: boxes of zeros. torchvision's detection models refuse boxes without an
+            extent.
     """
     for name, spec in case.schema.of_role("boxes"):
         known = rows.measured(f":{name}:boxes")
         if not known.any():
             continue
-        zero, flat, nan, empty = (np.where(known, rows[f":{name}:{s}"], 0) for s in ("zero", "flat", "nan", "empty"))
+        zero, flat, nan, empty = (
+            np.where(known, rows[f":{name}:{s}"], 0) for s in ("zero", "flat", "nan", "empty")
+        )
         bad = zero + flat + nan
         if (bad > 0).any():
             yield _degenerate(rows, name, spec, zero, flat, nan)
@@ -516,7 +633,8 @@ def degenerate_box(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             total = int(rows[f":{name}:boxes"][hollow].sum())
             yield Failure(
                 hollow,
-                f"{name}: {int(empty[hollow].sum()):,} of {pluralize(total, 'box').replace('boxs', 'boxes')} in "
+                f"{name}: {int(empty[hollow].sum()):,} of "
+                f"{pluralize(total, 'box').replace('boxs', 'boxes')} in "
                 f"{pluralize(int(hollow.sum()))} hold no point of {spec.encloses}.",
                 measured={"empty": int(empty[hollow].sum()), "boxes": total},
                 expected={"points": "1.."},
@@ -531,7 +649,11 @@ def degenerate_box(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 def _outside(rows: Rows, name: str, spec: FieldSpec, picture: str) -> Iterator[Failure]:
     """Yield the samples with a box whose centre is not in the picture, and others with one that reaches beyond it."""
-    if f":{name}:box_ends" not in rows or f"{picture}:dims" not in rows or rows[f"{picture}:dims"].shape[1] < 2:
+    if (
+        f":{name}:box_ends" not in rows
+        or f"{picture}:dims" not in rows
+        or rows[f"{picture}:dims"].shape[1] < 2
+    ):
         return
     known = rows.measured(f":{name}:box_ends") & (rows[f"{picture}:ndim"] > 1)
     edge = rows[f"{picture}:dims"][:, 1::-1]
@@ -543,14 +665,21 @@ def _outside(rows: Rows, name: str, spec: FieldSpec, picture: str) -> Iterator[F
     reach, away = beyond("box_ends"), beyond("box_centres") > _EDGE
     where = f" ({spec.file})" if spec.file else ""
     ends = rows[f":{name}:box_ends"]
-    tiny = known & (ends.min(axis=1) >= 0) & (ends.max(axis=1) <= 1) & (edge.min(axis=1) >= _PICTURE)
+    tiny = (
+        known & (ends.min(axis=1) >= 0) & (ends.max(axis=1) <= 1) & (edge.min(axis=1) >= _PICTURE)
+    )
     if tiny.any():
         yield Failure(
             tiny,
-            f"{name}{where}: all boxes of {pluralize(int(tiny.sum()))} lie within the first pixel of {picture}.",
+            f"{name}{where}: all boxes of {pluralize(int(tiny.sum()))} lie within the first pixel "
+            f"of {picture}.",
             measured={"pixels": float(ends[tiny].max())},
-            cause=Cause("divided by the width and height of the picture: shares of it, not pixels", "normalised"),
-            fix="Write them in pixels: x times the width of the picture, y times its height. Look first whether they "
+            cause=Cause(
+                "divided by the width and height of the picture: shares of it, not pixels",
+                "normalised",
+            ),
+            fix="Write them in pixels: x times the width of the picture, y times its height. Look "
+            "first whether they "
             "are corners, or centre and size.",
             kind="normalised",
             extra=(name,),
@@ -558,11 +687,13 @@ def _outside(rows: Rows, name: str, spec: FieldSpec, picture: str) -> Iterator[F
     if away.any():
         yield Failure(
             away,
-            f"{name}{where}: {count_phrase(away, 'have')} boxes whose centre lies outside of {picture}; they reach up to "
+            f"{name}{where}: {count_phrase(away, 'have')} boxes whose centre lies outside of "
+            f"{picture}; they reach up to "
             f"{float(reach[away].max()):,.0f} pixels beyond it.",
             measured={"pixels": float(reach[away].max())},
             expected={"pixels": f"..{_EDGE:g}"},
-            fix="Hold the boxes against their picture: it may have had another size when they were drawn.",
+            fix="Hold the boxes against their picture: it may have had another size when they were "
+            "drawn.",
             kind="outside",
             order=reach,
             extra=(name,),
@@ -571,7 +702,8 @@ def _outside(rows: Rows, name: str, spec: FieldSpec, picture: str) -> Iterator[F
     if over.any():
         yield Failure(
             over,
-            f"{name}{where}: {count_phrase(over, 'have')} boxes that reach beyond {picture}, by up to "
+            f"{name}{where}: {count_phrase(over, 'have')} boxes that reach beyond {picture}, by up "
+            f"to "
             f"{float(reach[over].max()):,.0f} pixels.",
             measured={"pixels": float(reach[over].max())},
             expected={"pixels": f"..{_EDGE:g}"},
@@ -583,9 +715,15 @@ def _outside(rows: Rows, name: str, spec: FieldSpec, picture: str) -> Iterator[F
         )
 
 
-def _degenerate(rows: Rows, name: str, spec: FieldSpec, zero: Array, flat: Array, nan: Array) -> Failure:
+def _degenerate(
+    rows: Rows, name: str, spec: FieldSpec, zero: Array, flat: Array, nan: Array
+) -> Failure:
     bad = zero + flat + nan
-    kinds = {"are all zeros": zero, "have a size that is not above 0": flat, "hold NaN or infinity": nan}
+    kinds = {
+        "are all zeros": zero,
+        "have a size that is not above 0": flat,
+        "hold NaN or infinity": nan,
+    }
     said = [f"{int(count.sum()):,} {what}" for what, count in kinds.items() if count.any()]
     first = int(rows[f":{name}:first"][bad > 0][0])
     only = bool((zero == bad).all())
@@ -594,8 +732,11 @@ def _degenerate(rows: Rows, name: str, spec: FieldSpec, zero: Array, flat: Array
         f"{name}: {', '.join(said)} in {pluralize(int((bad > 0).sum()))}; the first is box {first}.",
         measured={"zero": int(zero.sum()), "flat": int(flat.sum()), "nan": int(nan.sum())},
         expected={"size": "above 0"},
-        cause=Cause("rows of zeros that fill an array up to a fixed number of boxes", "padding") if only else None,
-        fix=f"Remove these boxes, or {'draw them again' if spec.pixels_of else 'compute them again from the points'}.",
+        cause=Cause("rows of zeros that fill an array up to a fixed number of boxes", "padding")
+        if only
+        else None,
+        fix=f"Remove these boxes, or "
+        f"{'draw them again' if spec.pixels_of else 'compute them again from the points'}.",
         kind="zero" if only else "flat",
         order=bad,
         extra=(name,),
@@ -606,5 +747,8 @@ def _all_empty(rows: Rows, name: str, hollow: Array, empty: Array) -> Cause | No
     every = hollow & (empty == rows[f":{name}:boxes"])
     if not every.any():
         return None
-    return Cause("not one box of these samples holds a point: another frame or unit than the points", "frame",
-                 explains=int(every.sum()))  # fmt: skip
+    return Cause(
+        "not one box of these samples holds a point: another frame or unit than the points",
+        "frame",
+        explains=int(every.sum()),
+    )

@@ -12,7 +12,15 @@ from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.rotation import inverse, transformed
 from datacheck.model.sample import Block, Column, Sample
 from datacheck.model.table import Measured, Rows
-from datacheck.rules.base import Columns, RuleContext, Skip, count_phrase, format_number, measure, rule
+from datacheck.rules.base import (
+    Columns,
+    RuleContext,
+    Skip,
+    count_phrase,
+    format_number,
+    measure,
+    rule,
+)
 from datacheck.rules.measures import column_of, leaf, norms, of_role, place, positions, reduced
 from datacheck.rules.placement import FRAMES, cameras, first_poses
 from datacheck.schema.grammar import factor
@@ -33,42 +41,54 @@ def lens(column: Column, spec: FieldSpec) -> Columns:
 
 def _size_of(schema: Schema, name: str) -> tuple[tuple[int, int] | None, tuple[str, ...]]:
     """Return the size of the image that a camera belongs to, and the fields that are projected with it."""
-    users = tuple(n for n, s in sorted(schema.fields.items()) if s.intrinsics == name and not s.absent)
+    users = tuple(
+        n for n, s in sorted(schema.fields.items()) if s.intrinsics == name and not s.absent
+    )
     sizes = [schema.fields[n].image_size for n in (name, *users)]
     return next((size for size in sizes if size is not None), None), users
 
 
 @rule(
-    "DC306", "intrinsics-resolution", Severity.ERROR, Level.SAMPLE, measures=(lens,), suppressed_by=_SUPPRESSED_BY,
-    applies=of_role("intrinsics"), defaults={"off": 0.2, "narrow": 20.0, "wide": 120.0},
-)  # fmt: skip
+    "DC306",
+    "intrinsics-resolution",
+    Severity.ERROR,
+    Level.SAMPLE,
+    measures=(lens,),
+    suppressed_by=_SUPPRESSED_BY,
+    applies=of_role("intrinsics"),
+    defaults={"off": 0.2, "narrow": 20.0, "wide": 120.0},
+)
 def intrinsics_resolution(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Intrinsics belong to an image of another size.
 
     What:
-        The principal point is near the middle of the declared image, focal lengths are above 0, and the field of view
-        is that of a camera.
+        The principal point is near the middle of the declared image, focal lengths are above 0, and
+        the field of view is that of a camera.
     Why it matters:
-        Images are resized for training and their intrinsics are not: everything projects to the wrong place, by a
-        factor that no assertion sees.
+        Images are resized for training and their intrinsics are not: everything projects to the
+        wrong place, by a factor that no assertion sees.
     Measure:
         ``|cx - W/2| / W`` and ``|cy - H/2| / H``; ``2 atan(W / 2 fx)``.
     When it is wrong:
-        Crops keep the principal point of the whole image, which may lie far outside: raise ``off``. Lenses of other
+        Crops keep the principal point of the whole image, which may lie far outside: raise ``off``.
+        Lenses of other
         angles: change ``narrow`` and ``wide``.
     Options:
-        off: distance from the middle, over the side (0.2). narrow:, wide: horizontal angle of view in degrees
+        off: distance from the middle, over the side (0.2). narrow:, wide: horizontal angle of view
+            in degrees
         (20, 120).
     Bad::
 
-        schema: {fields: {k: {role: intrinsics, shape: [3, 3], unit: px, image_size: [640, 480]}, x: {}}}
+        schema: {fields: {k: {role: intrinsics, shape: [3, 3], unit: px, image_size: [640, 480]}, x:
+            {}}}
         samples:
           - {n: 3, x: {normal: [9]}, k: [[600.0, 0, 320], [0, 600, 240], [0, 0, 1]]}
           - {x: {normal: [9]}, k: [[1200.0, 0, 640], [0, 1200, 480], [0, 0, 1]]}
 
     Good::
 
-        schema: {fields: {k: {role: intrinsics, shape: [3, 3], unit: px, image_size: [640, 480]}, x: {}}}
+        schema: {fields: {k: {role: intrinsics, shape: [3, 3], unit: px, image_size: [640, 480]}, x:
+            {}}}
         samples:
           - {n: 4, x: {normal: [9]}, k: [[600.0, 0, 320], [0, 600, 240], [0, 0, 1]]}
 
@@ -94,7 +114,9 @@ def intrinsics_resolution(rows: Rows, case: RuleContext) -> Iterator[Failure | S
         yield _other_camera(bad, rows["lens"], view, size, users)
 
 
-def _other_camera(bad: Array, camera: Array, view: Array, size: tuple[int, int], users: tuple[str, ...]) -> Failure:
+def _other_camera(
+    bad: Array, camera: Array, view: Array, size: tuple[int, int], users: tuple[str, ...]
+) -> Failure:
     width, height = size
     middle = np.median(camera[bad], axis=0)
     causes = {
@@ -103,22 +125,42 @@ def _other_camera(bad: Array, camera: Array, view: Array, size: tuple[int, int],
         "swapped": _swapped(camera, width, height),
         "resolution": _resized(camera, width, height),
     }
-    kind = next((kind for kind, fits in causes.items() if int((fits & bad).sum()) >= 0.9 * int(bad.sum())), "")
+    kind = next(
+        (kind for kind, fits in causes.items() if int((fits & bad).sum()) >= 0.9 * int(bad.sum())),
+        "",
+    )
     scale = float(np.median(camera[bad, 2] / width + camera[bad, 3] / height))
     words = {
         "mirrored": "a negative focal length reverses an axis",
         "normalised": f"in units of the image: multiply the rows by {width} and {height}",
         "swapped": "width and height are swapped",
-        "resolution": f"those of an image of about {width * scale:.0f} x {height * scale:.0f}: x{format_number(1 / scale)}"
-        if scale > 0 else "",
-    }  # fmt: skip
-    cause = Cause(words[kind], kind, 1 / scale if kind == "resolution" else None,
-                  int((causes[kind] & bad).sum())) if kind else None  # fmt: skip
+        "resolution": f"those of an image of about {width * scale:.0f} x {height * scale:.0f}: "
+        f"x{format_number(1 / scale)}"
+        if scale > 0
+        else "",
+    }
+    cause = (
+        Cause(
+            words[kind],
+            kind,
+            1 / scale if kind == "resolution" else None,
+            int((causes[kind] & bad).sum()),
+        )
+        if kind
+        else None
+    )
     return Failure(
         bad,
-        f"{count_phrase(bad, 'have')} intrinsics that do not belong to {width} x {height} pixels: principal point "
-        f"({middle[2]:.4g}, {middle[3]:.4g}), {float(np.median(view[bad])):.3g} degrees of view (median).",
-        measured={"fx": float(middle[0]), "fy": float(middle[1]), "cx": float(middle[2]), "cy": float(middle[3])},
+        f"{count_phrase(bad, 'have')} intrinsics that do not belong to {width} x {height} pixels: "
+        f"principal point "
+        f"({middle[2]:.4g}, {middle[3]:.4g}), {float(np.median(view[bad])):.3g} degrees of view "
+        f"(median).",
+        measured={
+            "fx": float(middle[0]),
+            "fy": float(middle[1]),
+            "cx": float(middle[2]),
+            "cy": float(middle[3]),
+        },
         expected={"image_size": [width, height]},
         cause=cause,
         fix="Make focal lengths positive, and declare the frame whose axes the positions then have."
@@ -136,14 +178,18 @@ def _normalised(camera: Array) -> Array:
 
 
 def _swapped(camera: Array, width: int, height: int) -> Array:
-    near: Array = (np.abs(camera[:, 2] - height / 2) < 0.1 * height) & (np.abs(camera[:, 3] - width / 2) < 0.1 * width)
+    near: Array = (np.abs(camera[:, 2] - height / 2) < 0.1 * height) & (
+        np.abs(camera[:, 3] - width / 2) < 0.1 * width
+    )
     return near if abs(width - height) > 0.1 * max(width, height) else np.zeros(len(near), bool)
 
 
 def _resized(camera: Array, width: int, height: int) -> Array:
     """Return where both coordinates of the principal point are the same multiple of the middle."""
     across, down = camera[:, 2] / (width / 2), camera[:, 3] / (height / 2)
-    found: Array = (across > 0) & (down > 0) & (np.abs(across - down) < 0.25 * np.maximum(across, down))
+    found: Array = (
+        (across > 0) & (down > 0) & (np.abs(across - down) < 0.25 * np.maximum(across, down))
+    )
     return found & (np.abs(across - 1) > 0.1)
 
 
@@ -151,17 +197,25 @@ def _viewed(spec: FieldSpec) -> bool:
     return leaf(spec) and spec.role in {"points", "joints"} and spec.extrinsics is not None
 
 
-@measure("viewing", per="sample", uses=("fields.extrinsics", "fields.columns", "fields.order", "fields.frame"))
+@measure(
+    "viewing",
+    per="sample",
+    uses=("fields.extrinsics", "fields.columns", "fields.order", "fields.frame"),
+)
 def viewing(block: Block, schema: Schema) -> Columns:
     """What extrinsics make of positions, taken as they are declared and as their inverse.
 
-    ``<field>:seen`` (4): of positions in the world, the share within 60 degrees of the camera's axis, for a camera that
-    looks along +z, then -z; ``<field>:posed`` (6): of positions in the camera, their centroid in the world. First as
-    declared (camera to world), then inverted.
+    ``<field>:seen`` (4): of positions in the world, the share within 60 degrees of the camera's
+    axis, for a camera that looks along +z, then -z; ``<field>:posed`` (6): of positions in the
+    camera, their centroid in the world. First as declared (camera to world), then inverted.
     """
     found: dict[str, Measured] = {}
     for name, spec in sorted(schema.fields.items()):
-        pose = first_poses(block, schema, spec.extrinsics) if _viewed(spec) and spec.extrinsics else None
+        pose = (
+            first_poses(block, schema, spec.extrinsics)
+            if _viewed(spec) and spec.extrinsics
+            else None
+        )
         column = column_of(block, schema, name) if pose is not None else None
         here = None if column is None else positions(column)
         if pose is None or here is None:
@@ -179,7 +233,9 @@ def viewing(block: Block, schema: Schema) -> Columns:
                 for t in reversed(both)
                 for cone in _cones(transformed(here[0], t, counts))
             ]
-            found[f"{name}:seen"] = Measured(np.stack(seen, axis=1) / np.maximum(counts, 1)[:, None], known)
+            found[f"{name}:seen"] = Measured(
+                np.stack(seen, axis=1) / np.maximum(counts, 1)[:, None], known
+            )
     return dict(found)
 
 
@@ -189,26 +245,33 @@ def _cones(xyz: Array) -> tuple[Array, Array]:
 
 
 @rule(
-    "DC307", "extrinsics-direction", Severity.WARNING, Level.GROUP, measures=(place, viewing),
-    suppressed_by=(*_SUPPRESSED_BY, "DC201", "DC304"), applies=_viewed, defaults={"views": 4, "ahead": 0.95, "better": 3.0},
-)  # fmt: skip
+    "DC307",
+    "extrinsics-direction",
+    Severity.WARNING,
+    Level.GROUP,
+    measures=(place, viewing),
+    suppressed_by=(*_SUPPRESSED_BY, "DC201", "DC304"),
+    applies=_viewed,
+    defaults={"views": 4, "ahead": 0.95, "better": 3.0},
+)
 def extrinsics_direction(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Extrinsics lead from the world to the camera, where the way back is declared.
 
     What:
-        Positions in the world, taken into the camera, all lie before it (along z, or, OpenGL, along -z); positions in
-        the camera, taken into the world, come to lie in one place for all views of a group. Both are tried with the
-        extrinsics as declared (camera to world) and inverted.
+        Positions in the world, taken into the camera, all lie before it (along z, or, OpenGL, along
+        -z); positions in the camera, taken into the world, come to lie in one place for all views
+        of a group. Both are tried with the extrinsics as declared (camera to world) and inverted.
     Why it matters:
-        Both directions are four by four and both are rigid; with the wrong one clouds of several views fly apart, or
-        everything is projected from somewhere else.
+        Both directions are four by four and both are rigid; with the wrong one clouds of several
+        views fly apart, or everything is projected from somewhere else.
     Measure:
-        Share of positions within 60 degrees of the camera's axis; spread of the posed centroids over the views of a
-        group.
+        Share of positions within 60 degrees of the camera's axis; spread of the posed centroids
+        over the views of a group.
     When it is wrong:
         Cameras that stand in the middle of what they see, or views that have nothing in common.
     Options:
-        views: fewest views of a group (4). ahead: share before the camera for the inverse to fit (0.95). better: how
+        views: fewest views of a group (4). ahead: share before the camera for the inverse to fit
+            (0.95). better: how
         much less the inverse must scatter posed views (3.0).
     Bad::
 
@@ -248,7 +311,9 @@ def extrinsics_direction(rows: Rows, case: RuleContext) -> Iterator[Failure | Sk
         yield _inverted(bad, case.spec.extrinsics or "")
 
 
-def _inverted_views(rows: Rows, case: RuleContext, known: Array, column: str) -> tuple[Array, Array]:
+def _inverted_views(
+    rows: Rows, case: RuleContext, known: Array, column: str
+) -> tuple[Array, Array]:
     """Return the views of groups that only fit with inverted extrinsics, and those of groups too small to tell."""
     judge = _inverse_gathers if case.spec.frame in FRAMES else _inverse_in_front
     bad, short = known & False, known & False
@@ -264,7 +329,8 @@ def _inverted_views(rows: Rows, case: RuleContext, known: Array, column: str) ->
 def _inverted(bad: Array, name: str) -> Failure:
     return Failure(
         bad,
-        f"{count_phrase(bad, 'fit')} together only if {name} is inverted: it leads from the world to the camera, camera to "
+        f"{count_phrase(bad, 'fit')} together only if {name} is inverted: it leads from the world "
+        f"to the camera, camera to "
         "world is declared.",
         expected={"extrinsics": "camera to world"},
         cause=Cause("world to camera", "inverse", explains=int(bad.sum())),
@@ -284,7 +350,9 @@ def _inverse_in_front(seen: Array, box: float, case: RuleContext) -> bool:
 
 def _inverse_gathers(posed: Array, box: float, case: RuleContext) -> bool:
     """Tell whether posed views come together for the inverse, and not as declared."""
-    own, other = (float(np.median(norms((p - np.median(p, axis=0)).T))) for p in (posed[:, :3], posed[:, 3:]))
+    own, other = (
+        float(np.median(norms((p - np.median(p, axis=0)).T))) for p in (posed[:, :3], posed[:, 3:])
+    )
     return other * float(case.options["better"]) < own and own > 0.03 * box
 
 
@@ -295,14 +363,27 @@ _NOTHING: Mapping[str, float] = {"gap": math.nan, "spacing": math.nan, "size": m
 _NEIGHBOURS = 256  # points whose distances to all others are held at once
 
 
-@measure("posed", per="sample", uses=(
-    "fields.posed_by", "fields.columns", "fields.order", "fields.up", "fields.scale", "fields.role",
-))  # fmt: skip
+@measure(
+    "posed",
+    per="sample",
+    uses=(
+        "fields.posed_by",
+        "fields.columns",
+        "fields.order",
+        "fields.up",
+        "fields.scale",
+        "fields.role",
+    ),
+)
 def posed(block: Block, schema: Schema) -> Columns:
     """How low the points of a thing come once it is put into the world: ``<field>:lowest``, along `up` (z)."""
     found: dict[str, Measured] = {}
     for name, spec in sorted(schema.fields.items()):
-        pose = first_poses(block, schema, spec.posed_by) if spec.posed_by and name in block.fields else None
+        pose = (
+            first_poses(block, schema, spec.posed_by)
+            if spec.posed_by and name in block.fields
+            else None
+        )
         column = column_of(block, schema, name) if pose is not None else None
         here = None if column is None else positions(column)
         if pose is None or here is None:
@@ -312,7 +393,9 @@ def posed(block: Block, schema: Schema) -> Columns:
         axis, sign = "xyz".index(up[-1]), -1.0 if up.startswith("-") else 1.0
         points = here[0].astype(np.float64) * (spec.scale or 1.0)
         height = sign * _moved_coordinate(points, pose[0], counts, axis)
-        found[f"{name}:lowest"] = Measured(reduced(np.minimum, height, counts), pose[1] & (counts > 0))
+        found[f"{name}:lowest"] = Measured(
+            reduced(np.minimum, height, counts), pose[1] & (counts > 0)
+        )
     return dict(found)
 
 
@@ -324,17 +407,25 @@ def _moved_coordinate(points: Array, transforms: Array, counts: Array, axis: int
 
 
 @rule(
-    "DC313", "floating-object", Severity.WARNING, Level.SAMPLE, measures=(posed,), suppressed_by=_POSING_SUPPRESSED_BY,
-    applies=lambda s: leaf(s) and s.role == "points" and s.posed_by is not None and s.rests is not None,
-)  # fmt: skip
+    "DC313",
+    "floating-object",
+    Severity.WARNING,
+    Level.SAMPLE,
+    measures=(posed,),
+    suppressed_by=_POSING_SUPPRESSED_BY,
+    applies=lambda s: (
+        leaf(s) and s.role == "points" and s.posed_by is not None and s.rests is not None
+    ),
+)
 def floating_object(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A thing floats above what it stands on, or sticks in it.
 
     What:
-        The lowest point, with the pose of ``posed_by`` applied (and ``scale``, where the pose is in another unit than
-        the points), is within ``rests``.
+        The lowest point, with the pose of ``posed_by`` applied (and ``scale``, where the pose is in
+        another unit than the points), is within ``rests``.
     Why it matters:
-        Grasps on a floating thing need no care for the table; those on one that is half inside cannot be done.
+        Grasps on a floating thing need no care for the table; those on one that is half inside
+        cannot be done.
     Measure:
         Smallest coordinate along ``up`` (z) of ``R (scale p) + t``.
     When it is wrong:
@@ -363,7 +454,8 @@ def floating_object(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Check the scale of the mesh and the order of the quaternion before the height of the pose.
     Reference:
-        SceneLeap puts objects on a table at z = 0; a mesh scale that differs by 10 lifts or sinks them.
+        SceneLeap puts objects on a table at z = 0; a mesh scale that differs by 10 lifts or sinks
+        them.
     """
     column, allowed = f":{case.name}:lowest", case.spec.rests
     known = rows.measured(column)
@@ -384,7 +476,8 @@ def _off_ground(bad: Array, low: Array, kind: str, allowed: str, unit: str) -> F
     verb = "float" if kind == "floats" else "sink"
     return Failure(
         bad,
-        f"{count_phrase(bad, verb)}: the lowest point is at {format_number(middle, unit)} (median), allowed "
+        f"{count_phrase(bad, verb)}: the lowest point is at {format_number(middle, unit)} "
+        f"(median), allowed "
         f"{f'{allowed} {unit}'.rstrip()}.",
         measured={"lowest": middle},
         expected={"rests": allowed},
@@ -395,7 +488,12 @@ def _off_ground(bad: Array, low: Array, kind: str, allowed: str, unit: str) -> F
 
 
 def _registered(spec: FieldSpec) -> bool:
-    return leaf(spec) and spec.role == "points" and spec.extrinsics is not None and spec.frame in FRAMES
+    return (
+        leaf(spec)
+        and spec.role == "points"
+        and spec.extrinsics is not None
+        and spec.frame in FRAMES
+    )
 
 
 def _neighbours(rows: Rows, case: RuleContext) -> Array:
@@ -407,19 +505,24 @@ def _neighbours(rows: Rows, case: RuleContext) -> Array:
     for _, places in rows.by_group():
         mine = places[known[places]]
         if len(mine) > 1:
-            pairs.append(np.stack([mine, np.roll(mine, -1)], axis=1)[: len(mine) if len(mine) > 2 else 1])
+            pairs.append(
+                np.stack([mine, np.roll(mine, -1)], axis=1)[: len(mine) if len(mine) > 2 else 1]
+            )
     return np.concatenate(pairs) if pairs else np.zeros((0, 2), np.int64)
 
 
 def _gap(a: Sample, b: Sample, case: RuleContext) -> Mapping[str, float]:
     """Return how far two views of one scene are apart in the world, where they overlap.
 
-    `gap`: median distance from a point to the other view's nearest; `spacing`: to the nearest of its own view, the
-    larger of both views; `size`: diagonal of the overlap. NaN where less than a tenth of either is near the other.
+    `gap`: median distance from a point to the other view's nearest; `spacing`: to the nearest of
+    its own view, the larger of both views; `size`: diagonal of the overlap. NaN where less than a
+    tenth of either is near the other.
     """
     found = _view_distances(_in_world(a, case), _in_world(b, case))
     if found["gap"] > _CLEARLY * found["spacing"]:
-        turned = _view_distances(_in_world(a, case, inverted=True), _in_world(b, case, inverted=True))
+        turned = _view_distances(
+            _in_world(a, case, inverted=True), _in_world(b, case, inverted=True)
+        )
         if turned["gap"] <= _CLEARLY * turned["spacing"]:
             return _NOTHING  # the direction is wrong, not the place: DC307
     return found
@@ -432,7 +535,10 @@ def _view_distances(first: Array | None, second: Array | None) -> Mapping[str, f
     high = np.minimum(first.max(axis=1), second.max(axis=1))
     slack = 0.05 * norms((first.max(axis=1) - first.min(axis=1))[:, None])[0]
     views = (first, second)
-    parts = [v[:, ((v >= (low - slack)[:, None]) & (v <= (high + slack)[:, None])).all(axis=0)] for v in views]
+    parts = [
+        v[:, ((v >= (low - slack)[:, None]) & (v <= (high + slack)[:, None])).all(axis=0)]
+        for v in views
+    ]
     if any(10 * part.shape[1] < view.shape[1] for part, view in zip(parts, views, strict=True)):
         return _NOTHING
     gap = min(float(np.median(_nearest(p, v))) for p, v in zip(parts, reversed(views), strict=True))
@@ -442,7 +548,11 @@ def _view_distances(first: Array | None, second: Array | None) -> Mapping[str, f
 
 def _in_world(sample: Sample, case: RuleContext, *, inverted: bool = False) -> Array | None:
     """Return at most 1,500 points of a view in the world, (3, points)."""
-    fields = {name: Column.of([value]) for name, value in sample.fields.items() if isinstance(value, np.ndarray)}
+    fields = {
+        name: Column.of([value])
+        for name, value in sample.fields.items()
+        if isinstance(value, np.ndarray)
+    }
     block = Block([sample.key], fields, [sample.origin])
     pose = first_poses(block, case.schema, case.spec.extrinsics or "")
     column = column_of(block, case.schema, case.name)
@@ -450,7 +560,9 @@ def _in_world(sample: Sample, case: RuleContext, *, inverted: bool = False) -> A
     if pose is None or here is None or not pose[1][0] or here[0].shape[1] < 10:
         return None
     points = here[0][:, :: -(-here[0].shape[1] // _MOST)]
-    return transformed(points, inverse(pose[0]) if inverted else pose[0], np.array([points.shape[1]]))
+    return transformed(
+        points, inverse(pose[0]) if inverted else pose[0], np.array([points.shape[1]])
+    )
 
 
 def _nearest(points: Array, others: Array, *, itself: bool = False) -> Array:
@@ -484,17 +596,20 @@ def view_registration(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Views of one scene do not fit together in the world.
 
     What:
-        Neighbouring views of a group, put into the world by their ``extrinsics``, lie on one another where they
-        overlap. A view is named if it fits neither neighbour.
+        Neighbouring views of a group, put into the world by their ``extrinsics``, lie on one
+        another where they overlap. A view is named if it fits neither neighbour.
     Why it matters:
-        A fused cloud then has double walls; labels that were projected from one view hit the wrong points of the other.
+        A fused cloud then has double walls; labels that were projected from one view hit the wrong
+        points of the other.
     Measure:
-        Median distance to the nearest point of the other view, within the common part of both boxes, for up to 1,500
-        points of each; against ``far``, ``share`` of the overlap's size, and the points' own spacing.
+        Median distance to the nearest point of the other view, within the common part of both
+        boxes, for up to 1,500 points of each; against ``far``, ``share`` of the overlap's size, and
+        the points' own spacing.
     When it is wrong:
         Things move between the views, or views of opposite sides have nothing in common.
     Options:
-        far: metres (0.03). share: of the overlap's diagonal (0.05); either is too much. spacing: it must also be so
+        far: metres (0.03). share: of the overlap's diagonal (0.05); either is too much. spacing: it
+            must also be so
         many times the distance between neighbouring points (3.0).
     Bad::
 
@@ -535,13 +650,16 @@ def view_registration(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     misfits = np.bincount(ends[np.tile(apart, 2)], minlength=len(rows))
     bad = (count > 0) & (misfits == count)
     if bad.any():
-        yield _misregistered(bad, float(np.median(gap[apart])), float(np.median(spacing[apart])), int(apart.sum()))
+        yield _misregistered(
+            bad, float(np.median(gap[apart])), float(np.median(spacing[apart])), int(apart.sum())
+        )
 
 
 def _misregistered(bad: Array, gap: float, spacing: float, pairs: int) -> Failure:
     return Failure(
         bad,
-        f"{count_phrase(bad, 'fit')} no other view of the scene: {format_number(gap, 'm')} apart (median of {pairs:,} pairs), where "
+        f"{count_phrase(bad, 'fit')} no other view of the scene: {format_number(gap, 'm')} apart "
+        f"(median of {pairs:,} pairs), where "
         f"points are {format_number(spacing, 'm')} from those of their own view.",
         measured={"gap": gap, "spacing": spacing, "pairs": pairs},
         fix="Calibrate again, or leave these views out.",

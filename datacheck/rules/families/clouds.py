@@ -12,7 +12,15 @@ from datacheck.model.sample import Block, Column
 from datacheck.model.table import Measured, Rows
 from datacheck.model.voxel_grid import are_last
 from datacheck.rules.base import Columns, RuleContext, count_phrase, format_number, measure, rule
-from datacheck.rules.measures import column_of, extremes, form, is_numeric, of_role, positions, reduced
+from datacheck.rules.measures import (
+    column_of,
+    extremes,
+    form,
+    is_numeric,
+    of_role,
+    positions,
+    reduced,
+)
 from datacheck.rules.point_spacing import exact_keys, mixed, spacing
 from datacheck.schema.model import FieldSpec, Schema
 
@@ -20,18 +28,27 @@ Array = np.ndarray[Any, Any]
 
 
 @rule(
-    "DC124", "too-few-points", Severity.ERROR, Level.SAMPLE, measures=(form,), suppressed_by=("DC109", "DC122"),
-    applies=lambda spec: spec.role == "points" or (spec.role == "pose" and spec.min_points is not None),
-)  # fmt: skip
+    "DC124",
+    "too-few-points",
+    Severity.ERROR,
+    Level.SAMPLE,
+    measures=(form,),
+    suppressed_by=("DC109", "DC122"),
+    applies=lambda spec: (
+        spec.role == "points" or (spec.role == "pose" and spec.min_points is not None)
+    ),
+)
 def too_few_points(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A cloud has fewer points than the schema asks for, or none.
 
     What:
-        A field of role points has at least ``min_points`` points; one where the schema says nothing. So have poses
-        (grasps) with ``min_points``: fewer are a warning, none at all is an error.
+        A field of role points has at least ``min_points`` points; one where the schema says
+        nothing. So have poses (grasps) with ``min_points``: fewer are a warning, none at all is an
+        error.
     Why it matters:
-        Sampling 20,000 points out of 5 repeats each of them 4,000 times; no surface is left to learn from. A sampler
-        that takes 64 grasps of an object with 12 repeats them, and takes none of an object without any.
+        Sampling 20,000 points out of 5 repeats each of them 4,000 times; no surface is left to
+        learn from. A sampler that takes 64 grasps of an object with 12 repeats them, and takes none
+        of an object without any.
     Measure:
         Size of the first axis.
     When it is wrong:
@@ -67,7 +84,8 @@ def too_few_points(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     elif few.any():
         yield Failure(
             few,
-            f"{count_phrase(few, 'have')} fewer than {least:,} points; the smallest has {int(count[few].min()):,}."
+            f"{count_phrase(few, 'have')} fewer than {least:,} points; the smallest has "
+            f"{int(count[few].min()):,}."
             if least > 1
             else f"{count_phrase(few, 'have')} no points.",
             measured={"smallest": int(count[few].min())},
@@ -81,13 +99,17 @@ def _too_few_poses(few: Array, count: Array, least: int) -> Iterator[Failure]:
     none = few & (count == 0)
     if none.any():
         text = (
-            f"{count_phrase(none, 'have')} no rows: nothing can be sampled from {'it' if none.sum() == 1 else 'them'}."
+            f"{count_phrase(none, 'have')} no rows: nothing can be sampled from "
+            f"{'it' if none.sum() == 1 else 'them'}."
         )
-        yield Failure(none, text, expected={"min_points": least}, fix="Leave them out.", kind="none")
+        yield Failure(
+            none, text, expected={"min_points": least}, fix="Leave them out.", kind="none"
+        )
     if (some := few & ~none).any():
         yield Failure(
             some,
-            f"{count_phrase(some, 'have')} fewer than {least:,} rows, which the sampler takes; the smallest has "
+            f"{count_phrase(some, 'have')} fewer than {least:,} rows, which the sampler takes; the "
+            f"smallest has "
             f"{int(count[some].min()):,}: rows are repeated.",
             measured={"smallest": int(count[some].min())},
             expected={"min_points": least},
@@ -100,7 +122,9 @@ def _too_few_poses(few: Array, count: Array, least: int) -> Iterator[Failure]:
 
 _MANY = 1 << 16  # points from which on a few copies are not looked for
 _FEW = 0.01  # share of copies; linear counting is off by 0.0015 of the points (standard deviation)
-_TOGETHER = 1 << 16  # points whose copies are looked for in one table, which stays in the cache of a core
+_TOGETHER = (
+    1 << 16
+)  # points whose copies are looked for in one table, which stays in the cache of a core
 _STRIP = 1 << 14  # points that stay in the cache of a core
 _EACH = 4  # of clouds that are not large one in so many tells how far points are apart
 
@@ -109,9 +133,10 @@ _EACH = 4  # of clouds that are not large one in so many tells how far points ar
 def repeats(column: Column, spec: FieldSpec) -> Columns:
     """Points that are exactly another one again: `placed` (finite points), `copies` (those less the distinct ones).
 
-    In clouds of over 65,536 points `copies` is 0 where about 1 % or fewer are, and exact where more are. `spacing`: how
-    far points at other places are apart, see `datacheck.rules.point_spacing`; of smaller clouds each fourth is
-    asked: to ask all takes as long as all else here, and a histogram needs no more.
+    In clouds of over 65,536 points `copies` is 0 where about 1 % or fewer are, and exact where more
+    are. `spacing`: how far points at other places are apart, see `datacheck.rules.point_spacing`;
+    of smaller clouds each fourth is asked: to ask all takes as long as all else here, and a
+    histogram needs no more.
     """
     del spec
     known, placed = exact_keys(column), positions(column)
@@ -161,7 +186,9 @@ def _few_copies(keys: Array) -> bool:
 
 def _copies(keys: Array, count: Array) -> Array:
     """Return how many keys of each cloud are another one of it again."""
-    room = np.uint64(max(1, len(count).bit_length()))  # the sample in front, so that one table serves all of them
+    room = np.uint64(
+        max(1, len(count).bit_length())
+    )  # the sample in front, so that one table serves all of them
     own = keys >> room
     own |= np.repeat(np.arange(len(count), dtype=np.uint64) << (np.uint64(64) - room), count)
     again = np.flatnonzero(~are_last(own))
@@ -169,21 +196,28 @@ def _copies(keys: Array, count: Array) -> Array:
 
 
 @rule(
-    "DC227", "duplicate-points", Severity.WARNING, Level.SAMPLE, measures=(repeats,),
-    suppressed_by=("DC109", "DC122", "DC221", "DC222"), applies=repeats.applies, defaults={"share": 0.2},
-)  # fmt: skip
+    "DC227",
+    "duplicate-points",
+    Severity.WARNING,
+    Level.SAMPLE,
+    measures=(repeats,),
+    suppressed_by=("DC109", "DC122", "DC221", "DC222"),
+    applies=repeats.applies,
+    defaults={"share": 0.2},
+)
 def duplicate_points(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Many points of a cloud are exactly the same.
 
     What:
         At most 20 % of the points of a cloud are copies of another one.
     Why it matters:
-        Padding by repetition weighs some places more; farthest-point sampling and neighbours see fewer points than
-        there seem to be; normals of zero-sized neighbourhoods are NaN.
+        Padding by repetition weighs some places more; farthest-point sampling and neighbours see
+        fewer points than there seem to be; normals of zero-sized neighbourhoods are NaN.
     Measure:
-        Points less distinct points, by exact value; points with NaN or infinity are left out. In clouds of over 65,536
-        points about 1 % of copies or fewer count as none. How far points are apart, of a fourth of the other clouds:
-        the median, of up to 32 of them, of the distance to the nearest at another place.
+        Points less distinct points, by exact value; points with NaN or infinity are left out. In
+        clouds of over 65,536 points about 1 % of copies or fewer count as none. How far points are
+        apart, of a fourth of the other clouds: the median, of up to 32 of them, of the distance to
+            the nearest at another place.
     When it is wrong:
         A mesh repeats the corners of each face on purpose: raise ``share``, or switch the rule off.
     Options:
@@ -205,8 +239,9 @@ def duplicate_points(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Merge equal points, and sample again without replacement.
     Reference:
-        Exporters write the corners of every face: 66 % copies in one mesh of trimesh's collection. Whang et al. 1990, A
-        linear-time probabilistic counting algorithm, tells whether there are more than a few.
+        Exporters write the corners of every face: 66 % copies in one mesh of trimesh's collection.
+        Whang et al. 1990, A linear-time probabilistic counting algorithm, tells whether there are
+        more than a few.
     """
     known = rows.measured("copies")
     if not known.any():
@@ -229,7 +264,8 @@ def duplicate_points(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 def _usual_spacing(rows: Rows, bad: Array, case: RuleContext) -> str:
     known = bad & rows.measured("spacing")
     return (
-        f"; others are {format_number(float(np.median(rows['spacing'][known])), case.spec.unit)} apart"
+        f"; others are {format_number(float(np.median(rows['spacing'][known])), case.spec.unit)} "
+        f"apart"
         if known.any()
         else ""
     )
@@ -244,8 +280,8 @@ _STATS = ("faces", "least", "most", "points", "flat")
 def surface(block: Block, schema: Schema) -> Columns:
     """What the faces of a mesh are: ``<field>:faces`` and the other numbers of it.
 
-    `faces`: how many; `least`, `most`: smallest and largest index; `points`: how many there are to index; `flat`: faces
-    without an area (of those whose indices exist).
+    `faces`: how many; `least`, `most`: smallest and largest index; `points`: how many there are to
+    index; `flat`: faces without an area (of those whose indices exist).
     """
     columns: dict[str, Measured] = {}
     for name, spec in sorted(schema.fields.items()):
@@ -254,13 +290,18 @@ def surface(block: Block, schema: Schema) -> Columns:
         mine, other = column_of(block, schema, name), column_of(block, schema, spec.indexes)
         if mine is None or other is None or not (is_numeric(mine) and is_numeric(other)):
             continue
-        if mine.lengths is None or other.lengths is None or mine.values.ndim != 2 or mine.values.shape[1] < 3:
+        if (
+            mine.lengths is None
+            or other.lengths is None
+            or mine.values.ndim != 2
+            or mine.values.shape[1] < 3
+        ):
             continue
         if other.values.ndim != 2 or other.values.shape[1] < 3:
             continue
-        found = np.array([_shape(mine[i], other[i]) for i in range(len(block))], dtype=np.int64).reshape(
-            -1, len(_STATS)
-        )
+        found = np.array(
+            [_shape(mine[i], other[i]) for i in range(len(block))], dtype=np.int64
+        ).reshape(-1, len(_STATS))
         for place, stat in enumerate(_STATS):
             columns[f"{name}:{stat}"] = Measured(found[:, place], np.ones(len(block), bool))
     return dict(columns)
@@ -280,40 +321,51 @@ def _shape(faces: Array, points: Array) -> tuple[int, int, int, int, int]:
 
 
 @rule(
-    "DC128", "degenerate-mesh", Severity.ERROR, Level.SAMPLE, measures=(surface,), suppressed_by=("DC109", "DC122", "DC221"),
-    applies=lambda s: of_role("faces")(s) and s.indexes is not None, defaults={"least": 4},
-)  # fmt: skip
+    "DC128",
+    "degenerate-mesh",
+    Severity.ERROR,
+    Level.SAMPLE,
+    measures=(surface,),
+    suppressed_by=("DC109", "DC122", "DC221"),
+    applies=lambda s: of_role("faces")(s) and s.indexes is not None,
+    defaults={"least": 4},
+)
 def degenerate_mesh(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The faces of a mesh make no surface.
 
     What:
-        A mesh has 4 faces or more; every index names one of the points of ``indexes``; not all faces are flat.
+        A mesh has 4 faces or more; every index names one of the points of ``indexes``; not all
+        faces are flat.
     Why it matters:
-        Sampling points from such a mesh fails, and loaders put zeros in place of the object; an index out of range
-        reads other memory on a GPU.
+        Sampling points from such a mesh fails, and loaders put zeros in place of the object; an
+        index out of range reads other memory on a GPU.
     Measure:
         Number of faces, smallest and largest index, faces whose area is 0.
     When it is wrong:
-        Indices count from 1: subtract 1 when the mesh is read. An open sheet of fewer faces: lower ``least``.
+        Indices count from 1: subtract 1 when the mesh is read. An open sheet of fewer faces: lower
+            ``least``.
     Options:
         least: fewest faces (4, a tetrahedron).
     Bad::
 
-        schema: {fields: {verts: {role: points, shape: [V, 3]}, faces: {role: faces, shape: [F, 3], indexes: verts}}}
+        schema: {fields: {verts: {role: points, shape: [V, 3]}, faces: {role: faces, shape: [F, 3],
+            indexes: verts}}}
         samples:
           - {verts: {box: [80, 3]}, faces: [[0, 1, 2], [0, 1, 3], [0, 2, 3], [1, 2, 3]]}
           - {verts: {box: [80, 3]}, faces: [[0, 1, 2], [0, 1, 3], [0, 2, 3], [1, 2, 80]]}
 
     Good::
 
-        schema: {fields: {verts: {role: points, shape: [V, 3]}, faces: {role: faces, shape: [F, 3], indexes: verts}}}
+        schema: {fields: {verts: {role: points, shape: [V, 3]}, faces: {role: faces, shape: [F, 3],
+            indexes: verts}}}
         samples:
           - {n: 2, verts: {box: [80, 3]}, faces: [[0, 1, 2], [0, 1, 3], [0, 2, 3], [1, 2, 3]]}
 
     Fix:
         Export the mesh again; check that points and faces are of the same file.
     Reference:
-        SceneLeap's ``io_utils`` returns an empty mesh after any exception, and zeros are sampled from it.
+        SceneLeap's ``io_utils`` returns an empty mesh after any exception, and zeros are sampled
+        from it.
     """
     column = f":{case.name}:faces"
     if column not in rows:
@@ -335,8 +387,11 @@ def degenerate_mesh(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             one_based = kind == "outside" and bool(((least == 1) & (most == points))[bad].all())
             yield Failure(
                 bad,
-                f"{count_phrase(bad, 'have')} {words}; the first {seen}, {int(points[first]):,} points.",
+                f"{count_phrase(bad, 'have')} {words}; the first {seen}, {int(points[first]):,} "
+                f"points.",
                 measured={"faces": int(faces[first]), "points": int(points[first])},
                 kind="one-based" if one_based else kind,
-                fix="Subtract 1: the indices count from 1." if one_based else "Export the mesh again.",
+                fix="Subtract 1: the indices count from 1."
+                if one_based
+                else "Export the mesh again.",
             )

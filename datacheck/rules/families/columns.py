@@ -13,9 +13,26 @@ import numpy as np
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.sample import Column
 from datacheck.model.table import Measured, Rows
-from datacheck.rules.base import Columns, RuleContext, count_phrase, first_few, format_number, measure, pluralize, rule
+from datacheck.rules.base import (
+    Columns,
+    RuleContext,
+    count_phrase,
+    first_few,
+    format_number,
+    measure,
+    pluralize,
+    rule,
+)
 from datacheck.rules.causes import CandidateCause, explain
-from datacheck.rules.measures import MOST_COMPONENTS, extremes, form, is_numeric, leaf, numbers, unlisted_fields
+from datacheck.rules.measures import (
+    MOST_COMPONENTS,
+    extremes,
+    form,
+    is_numeric,
+    leaf,
+    numbers,
+    unlisted_fields,
+)
 from datacheck.schema.model import ANY, UNLISTED, FieldSpec, Schema
 
 Array = np.ndarray[Any, Any]
@@ -24,13 +41,19 @@ _ROLES = frozenset({"points", "position", "pose", "action", "joint_angle", "valu
 _LEAST_ROWS, _ROWS = 8, 64  # of a sample that is measured; that are looked at
 _NUMBERS = 1 << 18  # that are looked at together
 _PEAK, _LONG = 5.0, 200  # times the root mean square; rows: where rows are looked at one by one
-_VOID, _BETWEEN = 4.0, 0.15  # times what three quarters reach, and twice as much: hardly any number lies between
+_VOID, _BETWEEN = (
+    4.0,
+    0.15,
+)  # times what three quarters reach, and twice as much: hardly any number lies between
 _FEW_ROWS, _FEW_SHARE = 20, 0.2  # of rows that are apart
 _QUATERNION, _NEAR = 4, 0.02  # columns; of their length from 1
 _MOSTLY, _LARGE = 0.8, 0.5  # of samples or quaternions; of the sum of squares, which is 1
 _AWAY = 0.75  # of the mean: the standard deviation of numbers that lie away from 0
 _CLOUD = 100  # rows: below, the spread of an axis is chance
-_SWITCH, _NO_FRACTIONS = 1.0, float(1 << 23)  # up to it off, on and back; from it on a float32 has no fractions
+_SWITCH, _NO_FRACTIONS = (
+    1.0,
+    float(1 << 23),
+)  # up to it off, on and back; from it on a float32 has no fractions
 _FACTORS = (
     ("deg", "degrees where the others hold radians", math.degrees(1)),
     ("1/100", "hundredths of the others' unit (cm, %)", 100.0),
@@ -40,32 +63,46 @@ _GAP, _FAR, _FAR_ALONE, _DECADE = math.log(2), math.log(10), math.log(20), math.
 _SLACK, _SHAPE_SLACK, _NARROW = 0.1, 0.5, math.log(2)  # of logarithms
 
 
-@measure("columns", version=2, uses=("shape",), applies=lambda s: leaf(s) and (s.role is None or s.role in _ROLES))
+@measure(
+    "columns",
+    version=2,
+    uses=("shape",),
+    applies=lambda s: leaf(s) and (s.role is None or s.role in _ROLES),
+)
 def columns(column: Column, spec: FieldSpec) -> Columns:
     """How each of 2 to 64 columns of floating-point numbers goes, from 64 rows of a sample.
 
-    `column_mean`; `column_scatter`, the standard deviation; `column_step`, the root mean square of the differences of
-    rows that follow one another; `column_whole`: all numbers are whole; `column_unit`: this column and the
-    next three make rows of length 1. No row for samples of fewer than 8 rows.
-    Of all rows of a field without a time axis, where few of a column are in another unit than the others:
-    `odd_rows`, how many; `odd_column`, which column; `odd_first`, the first row; `odd_factor`; `odd_low` and
-    `odd_high`, the smallest and the largest of them, without their signs; `odd_usual`, what three quarters of the rows
-    do not exceed.
+    `column_mean`; `column_scatter`, the standard deviation; `column_step`, the root mean square of
+    the differences of rows that follow one another; `column_whole`: all numbers are whole;
+    `column_unit`: this column and the next three make rows of length 1. No row for samples of fewer
+    than 8 rows. Of all rows of a field without a time axis, where few of a column are in another
+    unit than the others: `odd_rows`, how many; `odd_column`, which column; `odd_first`, the first
+    row; `odd_factor`; `odd_low` and `odd_high`, the smallest and the largest of them, without their
+    signs; `odd_usual`, what three quarters of the rows do not exceed.
     """
     size, lengths = prod(column.values.shape[1:]), column.lengths
-    if not is_numeric(column) or column.values.dtype.kind != "f" or lengths is None or not 1 < size <= MOST_COMPONENTS:
+    if (
+        not is_numeric(column)
+        or column.values.dtype.kind != "f"
+        or lengths is None
+        or not 1 < size <= MOST_COMPONENTS
+    ):
         return {}
     known = lengths >= _LEAST_ROWS
     if not known.any():
         return {}
-    found = {name: np.zeros((len(column), size), np.float32) for name in ("mean", "scatter", "step")}
+    found = {
+        name: np.zeros((len(column), size), np.float32) for name in ("mean", "scatter", "step")
+    }
     found |= {name: np.zeros((len(column), size), bool) for name in ("whole", "unit")}
     values = column.values.reshape(-1, size)
     peak = np.maximum(*map(np.abs, extremes(column)[:2]))
     apart: dict[int, _UnitOutliers] = {}
     for some, count in _of_one_count(np.where(known, np.minimum(lengths, _ROWS), 0), size):
         rows = column.starts[some, None] + np.arange(count) * lengths[some, None] // count
-        taken = np.moveaxis(values[rows], 2, 0).astype(np.float64, order="C")  # reductions along the last axis are fast
+        taken = np.moveaxis(values[rows], 2, 0).astype(
+            np.float64, order="C"
+        )  # reductions along the last axis are fast
         mean = taken.mean(axis=2, keepdims=True)
         found["mean"][some] = mean[:, :, 0].T
         found["scatter"][some] = np.sqrt(((taken - mean) ** 2).mean(axis=2)).T
@@ -76,7 +113,9 @@ def columns(column: Column, spec: FieldSpec) -> Columns:
         far = (peak[:, some] > _PEAK * usual) & (lengths[some] >= _LONG) & (not _over_time(spec))
         for place, sample in np.argwhere(far).tolist():
             if some[sample] not in apart:
-                one = _unit_outliers(column[int(some[sample])].reshape(-1, size)[:, place], taken[place, sample])
+                one = _unit_outliers(
+                    column[int(some[sample])].reshape(-1, size)[:, place], taken[place, sample]
+                )
                 apart |= {} if one is None else {int(some[sample]): one._replace(column=place)}
     stats = {f"column_{name}": Measured(numbers_, known) for name, numbers_ in found.items()}
     return stats | (_outlier_columns(apart, len(column)) if apart else {})
@@ -94,10 +133,14 @@ def _unit_rows(taken: Array, peak: Array) -> Array:
     found, last = np.zeros(peak.shape, bool), len(peak) - _QUATERNION + 1
     if len(peak) < 2 * _QUATERNION:
         return found
-    small = np.lib.stride_tricks.sliding_window_view(peak <= 1 + _NEAR, _QUATERNION, axis=0).all(axis=2)
+    small = np.lib.stride_tricks.sliding_window_view(peak <= 1 + _NEAR, _QUATERNION, axis=0).all(
+        axis=2
+    )
     if small.any():
         squares = taken * taken
-        lengths = sum((squares[at : at + last] for at in range(1, _QUATERNION)), squares[:last].copy())
+        lengths = sum(
+            (squares[at : at + last] for at in range(1, _QUATERNION)), squares[:last].copy()
+        )
         found[:last] = small & (np.abs(np.sqrt(lengths) - 1) < _NEAR).all(axis=2)
     return found
 
@@ -121,28 +164,42 @@ def _outlier_columns(apart: Mapping[int, _UnitOutliers], count: int) -> dict[str
     for sample, one in apart.items():
         values[:, sample] = one
     known = np.isin(np.arange(count), list(apart))
-    return {f"odd_{name}": Measured(some, known) for name, some in zip(_UnitOutliers._fields, values, strict=True)}
+    return {
+        f"odd_{name}": Measured(some, known)
+        for name, some in zip(_UnitOutliers._fields, values, strict=True)
+    }
 
 
 def _unit_outliers(values: Array, probed: Array) -> _UnitOutliers | None:
     """Return what few numbers of a column are that are far larger than the others, and these in another unit.
 
     Notes:
-        Forces, prices and rates are far larger in few rows, too: without a void below them, distributed otherwise, or
-        around 0, where noise and motion look alike whatever their sizes. So only columns away from 0 are judged.
+        Forces, prices and rates are far larger in few rows, too: without a void below them,
+        distributed otherwise, or around 0, where noise and motion look alike whatever their sizes.
+        So only columns away from 0 are judged.
     """
     usual = float(np.sort(np.abs(probed))[3 * len(probed) // 4])
     size = np.abs(values.astype(np.float64))
     odd = size > 2 * _VOID * usual
     count, between = int(odd.sum()), int((~odd & (size > _VOID * usual)).sum())
-    if not usual or not _FEW_ROWS <= count <= _FEW_SHARE * len(values) or between > _BETWEEN * count:
+    if (
+        not usual
+        or not _FEW_ROWS <= count <= _FEW_SHARE * len(values)
+        or between > _BETWEEN * count
+    ):
         return None
     large, rest = np.sort(values[odd].astype(np.float64)), values[~odd].astype(np.float64)
     if int((np.diff(large) > 0).sum()) < _FEW_ROWS / 2:  # weights, settings: no measured numbers
         return None
-    if rest.std() > _AWAY * abs(float(rest.mean())) or 20 * int((rest * rest.mean() < 0).sum()) > len(rest):
+    if rest.std() > _AWAY * abs(float(rest.mean())) or 20 * int(
+        (rest * rest.mean() < 0).sum()
+    ) > len(rest):
         return None
-    fits = [factor for *_, factor in _FACTORS if _same_distribution(large / factor, rest, 2 * _VOID * usual / factor)]
+    fits = [
+        factor
+        for *_, factor in _FACTORS
+        if _same_distribution(large / factor, rest, 2 * _VOID * usual / factor)
+    ]
     if len(fits) != 1:
         return None
     ends = float(size[odd].min()), float(size[odd].max()), usual
@@ -155,8 +212,13 @@ def _same_distribution(some: Array, others: Array, least: float) -> bool:
     if len(others) < _FEW_ROWS:
         return False
     every = np.concatenate([some, others])
-    shares = [np.searchsorted(numbers_, every, side="right") / len(numbers_) for numbers_ in (some, others)]
-    return float(np.abs(shares[0] - shares[1]).max()) <= 1.63 * math.sqrt(1 / len(some) + 1 / len(others))
+    shares = [
+        np.searchsorted(numbers_, every, side="right") / len(numbers_)
+        for numbers_ in (some, others)
+    ]
+    return float(np.abs(shares[0] - shares[1]).max()) <= 1.63 * math.sqrt(
+        1 / len(some) + 1 / len(others)
+    )
 
 
 class _Tables(NamedTuple):
@@ -185,30 +247,53 @@ class _Tables(NamedTuple):
 
 
 @rule(
-    "DC230", "odd-columns", Severity.WARNING, Level.SAMPLE, measures=(columns, numbers, form), span="all",
-    suppressed_by=("DC109", "DC122", "DC125", "DC201", "DC202", "DC203", "DC221", "DC222", "DC224", "DC226"),
-    applies=columns.applies, defaults={"least": 8, "share": 0.2},
-)  # fmt: skip
+    "DC230",
+    "odd-columns",
+    Severity.WARNING,
+    Level.SAMPLE,
+    measures=(columns, numbers, form),
+    span="all",
+    suppressed_by=(
+        "DC109",
+        "DC122",
+        "DC125",
+        "DC201",
+        "DC202",
+        "DC203",
+        "DC221",
+        "DC222",
+        "DC224",
+        "DC226",
+    ),
+    applies=columns.applies,
+    defaults={"least": 8, "share": 0.2},
+)
 def odd_columns(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Columns of few samples, or few of their rows, are in another unit, exchanged or rounded, by all the others.
 
     What:
-        Of a table with 2 to 64 columns of floating-point numbers, few samples must not differ from all others like
-        this: columns are 57.3 (degrees), 100 or 1000 times as large and vary along the rows as in the others; columns
-        hold whole numbers only where the others have fractions; a cloud is narrow along another axis than all others
-        and fits these once two axes are exchanged; two or more quaternions of a row have their largest number last
-        where those of the others have it first, or the other way round. Within a sample of 200 rows and more without a
-        time axis, few rows of a column are not the others' numbers times 57.3, 100 or 1000.
+        Of a table with 2 to 64 columns of floating-point numbers, few samples must not differ from
+        all others like this: columns are 57.3 (degrees), 100 or 1000 times as large and vary along
+        the rows as in the others; columns hold whole numbers only where the others have fractions;
+        a cloud is narrow along another axis than all others and fits these once two axes are
+        exchanged; two or more quaternions of a row have their largest number last where those of
+        the others have it first, or the other way round. Within a sample of 200 rows and more
+        without a time axis, few rows of a column are not the others' numbers times 57.3, 100 or
+        1000.
     Why it matters:
-        Two columns in degrees, or y and z exchanged, in one file of ten: the range of the whole table does not show it.
+        Two columns in degrees, or y and z exchanged, in one file of ten: the range of the whole
+        table does not show it.
     Measure:
-        Of each column the smallest and the largest number; of 64 rows mean, standard deviation, step from row to row,
-        and whether they are whole. A column is larger where a gap of a factor 2 at least lies between few samples and
-        all others. The gaps of the columns of one set of samples multiply to 10 at least (20 for one column), one
-        factor brings all of them into the range of the others, and these lie within a decade, or there are 2 columns
-        and 3 samples. Axes: clouds of 100 rows and more, the narrowest axis half as wide as the next one in all. Rows:
-        20 and at most a fifth, 8 times as large as three quarters are, hardly any half as large as that, and divided by
-        the factor distributed as the others (Kolmogorov, Smirnov: 1 %), which lie away from 0, on one side of it.
+        Of each column the smallest and the largest number; of 64 rows mean, standard deviation,
+        step from row to row, and whether they are whole. A column is larger where a gap of a factor
+        2 at least lies between few samples and all others. The gaps of the columns of one set of
+        samples multiply to 10 at least (20 for one column), one factor brings all of them into the
+        range of the others, and these lie within a decade, or there are 2 columns
+        and 3 samples. Axes: clouds of 100 rows and more, the narrowest axis half as wide as the
+            next one in all. Rows:
+        20 and at most a fifth, 8 times as large as three quarters are, hardly any half as large as
+        that, and divided by the factor distributed as the others (Kolmogorov, Smirnov: 1 %), which
+        lie away from 0, on one side of it.
     When it is wrong:
         Such samples are meant: ``DC230: off``.
     Options:
@@ -229,7 +314,8 @@ def odd_columns(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Look at the samples; convert or exchange the columns, or export them again.
     Reference:
-        A file of demonstrations, the pole's angle and its rate in degrees in ten of a hundred: nothing found.
+        A file of demonstrations, the pole's angle and its rate in degrees in ten of a hundred:
+        nothing found.
     """
     yield from _scaled_rows(rows)
     tables = _usual_tables(rows, int(case.options["least"]))
@@ -257,13 +343,25 @@ def _usual_tables(rows: Rows, least: int) -> _Tables | None:
         return None
     found = [
         rows[name][at][:, :width]
-        for name in ("min", "max", *(f"column_{name}" for name in ("mean", "scatter", "step", "whole", "unit")))
+        for name in (
+            "min",
+            "max",
+            *(f"column_{name}" for name in ("mean", "scatter", "step", "whole", "unit")),
+        )
     ]
     finite = np.isfinite(np.concatenate(found[:5], axis=1)).all(axis=1)
     if int(finite.sum()) < least:
         return None
     low, high, mean, scatter, step = (values[finite].astype(np.float64) for values in found[:5])
-    return _Tables(at[finite], low, high, mean, scatter, step, *(values[finite].astype(bool) for values in found[5:]))
+    return _Tables(
+        at[finite],
+        low,
+        high,
+        mean,
+        scatter,
+        step,
+        *(values[finite].astype(bool) for values in found[5:]),
+    )
 
 
 def _mask(rows: Rows, places: Array) -> Array:
@@ -283,7 +381,7 @@ def _named(places: Array | list[int], width: int) -> str:
     return f"columns {', '.join(head)} and {last}" if head else f"column {last}"
 
 
-# ---------------------------------------------------------------------------------------------- few rows
+# ----------------------------------------------------------------------------------------- few rows
 
 
 def _scaled_rows(rows: Rows) -> Iterator[Failure]:
@@ -291,59 +389,82 @@ def _scaled_rows(rows: Rows) -> Iterator[Failure]:
     if "odd_rows" not in rows:
         return
     known = rows.measured("odd_rows")
-    for column, factor in sorted({*zip(rows["odd_column"][known], rows["odd_factor"][known], strict=True)}):
+    for column, factor in sorted(
+        {*zip(rows["odd_column"][known], rows["odd_factor"][known], strict=True)}
+    ):
         odd = known & (rows["odd_column"] == column) & (rows["odd_factor"] == factor)
         of = int(rows["dims"][odd, 0].sum())
-        low, high = format_number(float(rows["odd_low"][odd].min())), format_number(float(rows["odd_high"][odd].max()))
+        low, high = (
+            format_number(float(rows["odd_low"][odd].min())),
+            format_number(float(rows["odd_high"][odd].max())),
+        )
         kind, words = next((kind, words) for kind, words, by in _FACTORS if by == factor)
         words = words if kind == "deg" else "a lost decimal point, or another unit"
         count = int(rows["odd_rows"][odd].sum())
         yield Failure(
             odd,
-            f"column {int(column)} of {pluralize(int(odd.sum()))} reaches {low} to {high} in {pluralize(count, 'row')} of "
-            f"{of:,} (the first: row {int(rows['odd_first'][odd][0]):,}), in about three quarters at most "
+            f"column {int(column)} of {pluralize(int(odd.sum()))} reaches {low} to {high} in "
+            f"{pluralize(count, 'row')} of "
+            f"{of:,} (the first: row {int(rows['odd_first'][odd][0]):,}), in about three quarters "
+            f"at most "
             f"{format_number(float(rows['odd_usual'][odd].max()))}.",
             measured={"column": int(column), "rows": count, "of": of, "factor": float(factor)},
-            cause=Cause(f"probably {words}: divided by {factor:.4g} they are distributed as the others", kind),
+            cause=Cause(
+                f"probably {words}: divided by {factor:.4g} they are distributed as the others",
+                kind,
+            ),
             kind="rows",
             fix="Look at these rows; convert them, or leave them out.",
             order=rows["odd_rows"],
         )
 
 
-# ---------------------------------------------------------------------------------------------- whole numbers
+# ------------------------------------------------------------------------------------ whole numbers
 
 
 def _rounded(rows: Rows, tables: _Tables, most: int, spec: FieldSpec) -> Iterator[Failure]:
     """Yield samples that hold whole numbers only where all others have fractions."""
     ends = np.stack([tables.low, tables.high])
-    whole = tables.whole & (ends == np.rint(ends)).all(axis=0)  # only some rows are looked at one by one
+    whole = tables.whole & (ends == np.rint(ends)).all(
+        axis=0
+    )  # only some rows are looked at one by one
     fractions = whole.sum(axis=0) <= most
     moving = (tables.scatter > 0) & fractions
     odd = whole[:, fractions].all(axis=1) & (moving.sum(axis=1) > 1)
     size = np.where(fractions, tables.peak, 0).max(axis=1)
     odd &= size < _NO_FRACTIONS
-    if spec.role == "points":  # corners of a box that somebody drew are whole, those of a scanned cloud are not
+    if (
+        spec.role == "points"
+    ):  # corners of a box that somebody drew are whole, those of a scanned cloud are not
         odd &= rows["dims"][tables.at, 0] >= _CLOUD
     if not 0 < int(odd.sum()) <= most or int(fractions.sum()) < 2:
         return
     few = _mask(rows, tables.at[odd])
-    low, high = float(tables.low[odd][:, fractions].min()), float(tables.high[odd][:, fractions].max())
+    low, high = (
+        float(tables.low[odd][:, fractions].min()),
+        float(tables.high[odd][:, fractions].max()),
+    )
     switches = bool((size[odd] <= _SWITCH).all())
     yield Failure(
         few,
-        f"{count_phrase(few, 'hold')} whole numbers only ({format_number(low)} to {format_number(high)}) in "
-        f"{_named(np.flatnonzero(fractions), tables.width)}, where the other {int((~odd).sum()):,} have fractions.",
+        f"{count_phrase(few, 'hold')} whole numbers only ({format_number(low)} to "
+        f"{format_number(high)}) in "
+        f"{_named(np.flatnonzero(fractions), tables.width)}, where the other {int((~odd).sum()):,} "
+        f"have fractions.",
         measured={"columns": np.flatnonzero(fractions).tolist(), "low": low, "high": high},
-        cause=None if switches else Cause("probably rounded, or cast to a type of whole numbers", "rounded"),
-        kind="rounded",
-        fix="Look at them: commands of a keyboard are whole. Where numbers were rounded, export them again."
+        cause=None
         if switches
-        else "Look at these samples; where they have lost their fractions, export them again from their source.",
+        else Cause("probably rounded, or cast to a type of whole numbers", "rounded"),
+        kind="rounded",
+        fix="Look at them: commands of a keyboard are whole. Where numbers were rounded, export "
+        "them again."
+        if switches
+        else "Look at these samples; where they have lost their fractions, export them again from "
+        "their source.",
     )
 
 
-# ---------------------------------------------------------------------------------------------- another unit
+# ------------------------------------------------------------------------------------- another unit
 
 
 class _Gap(NamedTuple):
@@ -364,9 +485,13 @@ def _gaps(tables: _Tables, most: int) -> dict[tuple[int, ...], list[_Gap]]:
         size = logs[order, column]
         steps = np.diff(size)[-most:]
         first = len(order) - len(steps) + int(np.argmax(steps))
-        if steps.max() >= _GAP and (tables.low < tables.high)[order[first:], column].all():  # else it is a setting
+        if (
+            steps.max() >= _GAP and (tables.low < tables.high)[order[first:], column].all()
+        ):  # else it is a setting
             few = tuple(sorted(order[first:].tolist()))
-            found.setdefault(few, []).append(_Gap(column, float(steps.max()), float(size[first - 1] - size[0])))
+            found.setdefault(few, []).append(
+                _Gap(column, float(steps.max()), float(size[first - 1] - size[0]))
+            )
     return found
 
 
@@ -418,23 +543,36 @@ def _unit(rows: Rows, tables: _Tables, places: list[int], odd: Array) -> tuple[b
         mended = logs - math.log(factor)
         allowed = ((mended >= low) & (mended <= high)).all(axis=1)
         looks = dict(zip(names, mended.T, strict=True))
-        changes.append(CandidateCause(kind, f"probably {words}", 1 / factor, looks, allowed, common=kind == "deg"))
+        changes.append(
+            CandidateCause(
+                kind, f"probably {words}", 1 / factor, looks, allowed, common=kind == "deg"
+            )
+        )
     inside = any(bool(change.allowed[odd].all()) for change in changes)
-    return inside, explain(changes, dict(zip(names, logs.T, strict=True)), {}, odd, ~odd, groups, share=1.0)
+    return inside, explain(
+        changes, dict(zip(names, logs.T, strict=True)), {}, odd, ~odd, groups, share=1.0
+    )
 
 
-def _in_other_unit(rows: Rows, tables: _Tables, places: list[int], odd: Array, cause: Cause | None) -> Failure:
+def _in_other_unit(
+    rows: Rows, tables: _Tables, places: list[int], odd: Array, cause: Cause | None
+) -> Failure:
     few, peak = _mask(rows, tables.at[odd]), tables.peak[:, places]
     ratio = np.median(peak[odd], axis=0) / np.median(peak[~odd], axis=0)
     size = np.zeros(len(rows))
     size[tables.at] = peak.max(axis=1)
     first = int(np.argmax(ratio))
-    times = format_number(float(ratio.min())) + (f" to {format_number(float(ratio.max()))}" if len(places) > 1 else "")
+    times = format_number(float(ratio.min())) + (
+        f" to {format_number(float(ratio.max()))}" if len(places) > 1 else ""
+    )
     return Failure(
         few,
-        f"{_named(places, tables.width)} of {pluralize(int(odd.sum()))} {'reach' if len(places) > 1 else 'reaches'} "
-        f"{times} times what {'they do' if len(places) > 1 else 'it does'} in the other {int((~odd).sum()):,} (column "
-        f"{places[first]}: {_between(peak[odd, first])}, in the others {_between(peak[~odd, first])}).",
+        f"{_named(places, tables.width)} of {pluralize(int(odd.sum()))} "
+        f"{'reach' if len(places) > 1 else 'reaches'} "
+        f"{times} times what {'they do' if len(places) > 1 else 'it does'} in the other "
+        f"{int((~odd).sum()):,} (column "
+        f"{places[first]}: {_between(peak[odd, first])}, in the others "
+        f"{_between(peak[~odd, first])}).",
         measured={"columns": places, "ratio": [float(one) for one in ratio]},
         cause=cause,
         kind="unit",
@@ -448,13 +586,18 @@ def _between(values: Array) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-# ---------------------------------------------------------------------------------------------- axes
+# --------------------------------------------------------------------------------------------- axes
 
 
 def _is_cloud(rows: Rows, tables: _Tables, spec: FieldSpec) -> bool:
     """Tell whether the first three columns may be the axes of clouds, whose rows have no order in time."""
     long = bool((rows["dims"][tables.at, 0] >= _CLOUD).all())
-    return long and tables.width > 2 and spec.role in {None, "points", "value"} and not _over_time(spec)
+    return (
+        long
+        and tables.width > 2
+        and spec.role in {None, "points", "value"}
+        and not _over_time(spec)
+    )
 
 
 def _exchanged(rows: Rows, tables: _Tables, most: int) -> Iterator[Failure]:
@@ -486,12 +629,14 @@ def _axes(rows: Rows, tables: _Tables, odd: Array, usual: int, other: int) -> Fa
     return Failure(
         few,
         f"the narrow axis of {pluralize(int(odd.sum()))} is column {other} (standard deviation "
-        f"{_between(tables.scatter[odd, other])}, of column {usual} {_between(tables.scatter[odd, usual])}), of the "
+        f"{_between(tables.scatter[odd, other])}, of column {usual} "
+        f"{_between(tables.scatter[odd, usual])}), of the "
         f"other {len(rest):,} it is column {usual} ({_between(rest[:, usual])}, of column {other} "
         f"{_between(rest[:, other])}).",
         measured={"columns": [one, two], "samples": int(odd.sum())},
         cause=Cause(
-            f"probably columns {one} and {two} exchanged, or the clouds turned by 90 degrees: so they lie as in the "
+            f"probably columns {one} and {two} exchanged, or the clouds turned by 90 degrees: so "
+            f"they lie as in the "
             "others",
             "exchanged",
         ),
@@ -500,7 +645,7 @@ def _axes(rows: Rows, tables: _Tables, odd: Array, usual: int, other: int) -> Fa
     )
 
 
-# ---------------------------------------------------------------------------------------------- quaternions
+# -------------------------------------------------------------------------------------- quaternions
 
 
 def _reordered_quaternions(rows: Rows, tables: _Tables, most: int) -> Iterator[Failure]:
@@ -513,9 +658,9 @@ def _reordered_quaternions(rows: Rows, tables: _Tables, most: int) -> Iterator[F
         if len(mine) < 2:
             continue
         unit = tables.unit[:, mine]
-        share = ((squares[:, [at + there for at in mine]] > _LARGE) & unit).sum(axis=1) / np.maximum(
-            unit.sum(axis=1), 1
-        )
+        share = ((squares[:, [at + there for at in mine]] > _LARGE) & unit).sum(
+            axis=1
+        ) / np.maximum(unit.sum(axis=1), 1)
         odd = (share >= _MOSTLY) & (unit.sum(axis=1) > 1)
         if 0 < int(odd.sum()) <= most and float(share[~odd].max()) < 1 - _MOSTLY:
             yield _other_order(rows, tables, odd, mine, first=first)
@@ -530,14 +675,18 @@ def _quaternions(tables: _Tables) -> Iterator[int]:
             yield at
 
 
-def _other_order(rows: Rows, tables: _Tables, odd: Array, starts: list[int], *, first: bool) -> Failure:
+def _other_order(
+    rows: Rows, tables: _Tables, odd: Array, starts: list[int], *, first: bool
+) -> Failure:
     few = _mask(rows, tables.at[odd])
     ends = ("first", "last") if first else ("last", "first")
     orders = ("x y z w", "w x y z") if first else ("w x y z", "x y z w")
     return Failure(
         few,
-        f"in {pluralize(int(odd.sum()))} the largest number of the quaternions (columns {starts[0]}, "
-        f"{first_few(map(str, starts[1:]))} and the three behind each) is the {ends[1]} of four, in the other "
+        f"in {pluralize(int(odd.sum()))} the largest number of the quaternions (columns "
+        f"{starts[0]}, "
+        f"{first_few(map(str, starts[1:]))} and the three behind each) is the {ends[1]} of four, "
+        f"in the other "
         f"{int((~odd).sum()):,} the {ends[0]}.",
         measured={"columns": starts, "samples": int(odd.sum())},
         cause=Cause(f"probably {orders[0]} where the others hold {orders[1]}", "order"),
@@ -547,8 +696,14 @@ def _other_order(rows: Rows, tables: _Tables, odd: Array, starts: list[int], *, 
 
 
 _ALIKE = 10.0  # the others lie within one decade
-_UNIT, _APART = 1.01, 0.5  # of quaternions: their length, and how far another order is from all others
-_STEPS, _COLUMNS = 8, 2  # fewest of a sample that stands still: a single number may well be the same throughout
+_UNIT, _APART = (
+    1.01,
+    0.5,
+)  # of quaternions: their length, and how far another order is from all others
+_STEPS, _COLUMNS = (
+    8,
+    2,
+)  # fewest of a sample that stands still: a single number may well be the same throughout
 
 
 def _no_unlisted(schema: Schema) -> str:
@@ -556,26 +711,36 @@ def _no_unlisted(schema: Schema) -> str:
 
 
 @rule(
-    UNLISTED, "odd-unlisted-field", Severity.WARNING, Level.SAMPLE, per="sample", measures=(numbers, form),
-    suppressed_by=("DC109",), unless=_no_unlisted, defaults={"least": 8, "share": 0.2, "factor": 50.0},
-)  # fmt: skip
+    UNLISTED,
+    "odd-unlisted-field",
+    Severity.WARNING,
+    Level.SAMPLE,
+    per="sample",
+    measures=(numbers, form),
+    suppressed_by=("DC109",),
+    unless=_no_unlisted,
+    defaults={"least": 8, "share": 0.2, "factor": 50.0},
+)
 def odd_unlisted_field(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A field that the schema does not list holds something else in few samples than in all others.
 
     What:
-        Shape and kind of numbers are those of the other samples, no sample of floating-point numbers is 50 times as
-        large while all others lie within a decade (one of zeros lies in none), none stands still throughout while all
-        others move, and no unit quaternion has its columns in another order (w first, w last). NaN and infinity: DC221.
+        Shape and kind of numbers are those of the other samples, no sample of floating-point
+        numbers is 50 times as large while all others lie within a decade (one of zeros lies in
+        none), none stands still throughout while all others move, and no unit quaternion has its
+        columns in another order (w first, w last). NaN and infinity: DC221.
     Why it matters:
-        A loader may read more than the schema says. A schema that lists five fields of twenty passes over the others.
+        A loader may read more than the schema says. A schema that lists five fields of twenty
+        passes over the others.
     Measure:
-        Number of axes and sizes behind the first, the largest absolute number, smallest and largest number of each
-        dimension. A field is read where it holds numbers, no pixels, and the sample's listed fields have more bytes,
-        or it is below 1 MB; at most 64 of a sample.
+        Number of axes and sizes behind the first, the largest absolute number, smallest and largest
+        number of each dimension. A field is read where it holds numbers, no pixels, and the
+        sample's listed fields have more bytes, or it is below 1 MB; at most 64 of a sample.
     When it is wrong:
         No loader reads the field: ``DC130: off``, and it is not read here either.
     Options:
-        least: fewest samples with the field (8). share: at most so many of them are odd (0.2). factor: how much larger
+        least: fewest samples with the field (8). share: at most so many of them are odd (0.2).
+            factor: how much larger
         (50).
     Bad::
 
@@ -593,19 +758,27 @@ def odd_unlisted_field(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         List the field with its role and unit, and more of it is judged; or repair the samples.
     Reference:
-        An HDF5 file of Isaac Lab under the schema of robomimic: ``eef_pos`` of one demo in millimetres, nothing found.
+        An HDF5 file of Isaac Lab under the schema of robomimic: ``eef_pos`` of one demo in
+        millimetres, nothing found.
     """
     for name in unlisted_fields(rows.table, case.schema):
         known = rows.measured(f"{name}:max", f"{name}:ndim")
         if int(known.sum()) < int(case.options["least"]):
             continue
         forms = _forms(rows, name)
-        usual, count = Counter(form for form, there in zip(forms, known, strict=True) if there).most_common(1)[0]
+        usual, count = Counter(
+            form for form, there in zip(forms, known, strict=True) if there
+        ).most_common(1)[0]
         other = known & np.array([form != usual for form in forms])
         if _is_minority(other, known, case):
-            seen = first_few(sorted({_form_text(form) for form, odd in zip(forms, other, strict=True) if odd}))
+            seen = first_few(
+                sorted({_form_text(form) for form, odd in zip(forms, other, strict=True) if odd})
+            )
             yield _odd_failure(
-                name, other, f"{count_phrase(other, 'hold')} {seen} where {count:,} hold {_form_text(usual)}", "form"
+                name,
+                other,
+                f"{count_phrase(other, 'hold')} {seen} where {count:,} hold {_form_text(usual)}",
+                "form",
             )
         alike = known & ~other
         yield from _large(rows, case, name, alike, usual)
@@ -617,18 +790,29 @@ def _is_minority(odd: Array, of: Array, case: RuleContext) -> bool:
     return 0 < int(odd.sum()) <= float(case.options["share"]) * int(of.sum())
 
 
-def _odd_failure(name: str, mask: Array, said: str, kind: str, order: Array | None = None) -> Failure:
+def _odd_failure(
+    name: str, mask: Array, said: str, kind: str, order: Array | None = None
+) -> Failure:
     return Failure(
-        mask, f"{said}.", kind=kind, order=order, extra=(name,),
-        fix="Look at them; list the field in the schema with its role and unit, and more of it is judged.",
-    )  # fmt: skip
+        mask,
+        f"{said}.",
+        kind=kind,
+        order=order,
+        extra=(name,),
+        fix="Look at them; list the field in the schema with its role and unit, and more of it is "
+        "judged.",
+    )
 
 
 def _forms(rows: Rows, name: str) -> list[tuple[str, int, tuple[int, ...]]]:
     """Return kind of numbers, number of axes and sizes behind the first, of each row."""
     ndim = rows[f"{name}:ndim"].astype(np.int64).tolist()
     kinds = [_kind(str(dtype)) for dtype in rows[f"{name}:dtype"]]
-    dims = rows[f"{name}:dims"].astype(np.int64) if f"{name}:dims" in rows else np.zeros((len(rows), 0), np.int64)
+    dims = (
+        rows[f"{name}:dims"].astype(np.int64)
+        if f"{name}:dims" in rows
+        else np.zeros((len(rows), 0), np.int64)
+    )
     sizes = [tuple(row[1:axes]) for row, axes in zip(dims.tolist(), ndim, strict=True)]
     return list(zip(kinds, ndim, sizes, strict=True))
 
@@ -645,8 +829,10 @@ def _form_text(form: tuple[str, int, tuple[int, ...]]) -> str:
 
 def _large(
     rows: Rows, case: RuleContext, name: str, known: Array, usual: tuple[str, int, tuple[int, ...]]
-) -> Iterator[Failure]:  # fmt: skip
-    if usual[0] != "floats":  # whole numbers may be names and counters: of 0 and 1, 150 is no larger measurement
+) -> Iterator[Failure]:
+    if (
+        usual[0] != "floats"
+    ):  # whole numbers may be names and counters: of 0 and 1, 150 is no larger measurement
         return
     size = np.maximum(np.abs(rows[f"{name}:min"]), np.abs(rows[f"{name}:max"])).max(axis=1)
     good = known & np.isfinite(size)
@@ -654,43 +840,67 @@ def _large(
         return
     odd = good & (size >= float(case.options["factor"]) * typical)
     rest = size[good & ~odd]
-    if rest.all() and _is_minority(odd, known, case) and float(rest.max()) <= _ALIKE * float(rest.min()):
-        said = f"{count_phrase(odd, 'hold')} numbers up to {format_number(float(size[odd].max()))}; the others reach "
+    if (
+        rest.all()
+        and _is_minority(odd, known, case)
+        and float(rest.max()) <= _ALIKE * float(rest.min())
+    ):
+        said = (
+            f"{count_phrase(odd, 'hold')} numbers up to "
+            f"{format_number(float(size[odd].max()))}; the others reach "
+        )
         yield _odd_failure(
-            name, odd, f"{said}{format_number(float(rest.min()))} to {format_number(float(rest.max()))}", "large", size
+            name,
+            odd,
+            f"{said}{format_number(float(rest.min()))} to {format_number(float(rest.max()))}",
+            "large",
+            size,
         )
 
 
 def _still(
     rows: Rows, case: RuleContext, name: str, known: Array, usual: tuple[str, int, tuple[int, ...]]
-) -> Iterator[Failure]:  # fmt: skip
+) -> Iterator[Failure]:
     kind, ndim, sizes = usual
     if kind != "floats" or ndim != 2 or sizes[0] < _COLUMNS:
         return
     long = known & (rows[f"{name}:dims"][:, 0] >= _STEPS)
     still = long & (rows[f"{name}:min"] == rows[f"{name}:max"]).all(axis=1)
     if int(long.sum()) >= int(case.options["least"]) and _is_minority(still, long, case):
-        said = f"{count_phrase(still, 'stand')} still in all dimensions; {int((long & ~still).sum()):,} others move"
+        said = (
+            f"{count_phrase(still, 'stand')} still in all dimensions; "
+            f"{int((long & ~still).sum()):,} others move"
+        )
         yield _odd_failure(name, still, said, "still")
 
 
 def _reordered_unlisted(
     rows: Rows, case: RuleContext, name: str, known: Array, usual: tuple[str, int, tuple[int, ...]]
-) -> Iterator[Failure]:  # fmt: skip
+) -> Iterator[Failure]:
     """Yield samples whose four columns are those of the others turned by one: w is first in one, last in the other."""
     if usual[0] != "floats" or usual[2] != (4,):
         return
-    low, high = rows[f"{name}:min"][:, :4], rows[f"{name}:max"][:, :4]  # padded to the widest sample
+    low, high = (
+        rows[f"{name}:min"][:, :4],
+        rows[f"{name}:max"][:, :4],
+    )  # padded to the widest sample
     known = known & (np.abs(low).max(axis=1) <= _UNIT) & (np.abs(high).max(axis=1) <= _UNIT)
-    known &= (np.maximum(low**2, high**2).sum(axis=1) >= 1 / _UNIT) & np.isfinite(low + high).all(axis=1)
+    known &= (np.maximum(low**2, high**2).sum(axis=1) >= 1 / _UNIT) & np.isfinite(low + high).all(
+        axis=1
+    )
     if int(known.sum()) < int(case.options["least"]):
         return
     ends = np.stack([low, high])
     middle = np.median(ends[:, known], axis=1)[:, None]
     away = np.abs(ends - middle).max(axis=(0, 2))
-    turned = np.minimum(*(np.abs(np.roll(ends, by, axis=2) - middle).max(axis=(0, 2)) for by in (1, -1)))
+    turned = np.minimum(
+        *(np.abs(np.roll(ends, by, axis=2) - middle).max(axis=(0, 2)) for by in (1, -1))
+    )
     odd = known & (away > _APART) & (turned < away / 2)
     rest = known & ~odd
     if _is_minority(odd, known, case) and float(away[rest].max()) < _APART:
-        said = f"{count_phrase(odd, 'have')} unit quaternions that fit the others with their columns turned by one"
+        said = (
+            f"{count_phrase(odd, 'have')} unit quaternions that fit the others with their "
+            f"columns turned by one"
+        )
         yield _odd_failure(name, odd, f"{said} (w first, w last)", "order", away)

@@ -15,8 +15,26 @@ from datacheck.model.chats import text_at
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.sample import Block, Column
 from datacheck.model.table import Rows
-from datacheck.rules.base import Columns, RuleContext, count_phrase, first_few, match_texts, measure, pluralize, rule
-from datacheck.rules.chat_turns import CALLER, SPELLED, Chat, Turns, chats_in, order_of, pairs_of, turns_of
+from datacheck.rules.base import (
+    Columns,
+    RuleContext,
+    count_phrase,
+    first_few,
+    match_texts,
+    measure,
+    pluralize,
+    rule,
+)
+from datacheck.rules.chat_turns import (
+    CALLER,
+    SPELLED,
+    Chat,
+    Turns,
+    chats_in,
+    order_of,
+    pairs_of,
+    turns_of,
+)
 from datacheck.rules.measures import form
 from datacheck.rules.text_bytes import blank
 from datacheck.runtime.hashing import shortened
@@ -31,11 +49,14 @@ _SHORT = 5  # characters: "null" has four
 _NAME_BYTES = 200  # of a speaker, as it is shown
 _NAMELESS = frozenset({"none", "nan", "null"})
 _ASKING = frozenset({"user", "human", "tool"})
-_CALLS = frozenset({"tool_call", "tool_use", "function_call", "tool-call"})  # types of parts, as writers call them
+_CALLS = frozenset(
+    {"tool_call", "tool_use", "function_call", "tool-call"}
+)  # types of parts, as writers call them
 _PROMPTING = _ASKING | {"system"}
 _USERS = frozenset({"user", "human"})
 UNKNOWN, NO_USER, LAST, NO_CALL, TOOLS, TWICE, SPANS, SPANNED = 1, 2, 4, 8, 16, 32, 64, 128
-# Shares of the chats: in more of them two questions in a row are how these data are, spans count from another place.
+# Shares of the chats: in more of them two questions in a row are how these data are, spans count
+# from another place.
 _MOST = {TWICE: 0.05, SPANS: 0.5}
 
 
@@ -61,7 +82,9 @@ def _order(roles: tuple[str, ...], speakers: tuple[str, ...], learnt: str) -> tu
     if first < len(roles):
         wrong |= 0 if _asks(learnt) or any(map(_asks, roles[:first])) else NO_USER
         wrong |= LAST if roles[-1] not in {learnt, CALLER} else 0
-    wrong |= TWICE if any(one == two and one.lower() in _USERS for one, two in pairwise(roles)) else 0
+    wrong |= (
+        TWICE if any(one == two and one.lower() in _USERS for one, two in pairwise(roles)) else 0
+    )
     return wrong, strange
 
 
@@ -116,14 +139,17 @@ def _parses(text: str) -> bool:
     return True
 
 
-@measure("speakers", version=7, applies=lambda spec: spec.role == "chat", uses=("speakers", "train_on"))
+@measure(
+    "speakers", version=7, applies=lambda spec: spec.role == "chat", uses=("speakers", "train_on")
+)
 def speakers(column: Column, spec: FieldSpec) -> Columns:
     """Who speaks when: `order`, and what turns say.
 
-    Bits of `order`: 1 unknown, 2 no user before, 4 not last, 8 tool without call, 16 tools no JSON, 32 a user twice,
-    64 spans that end beyond the text of their turn, 128 spans.
-    `strange`: the first unknown speaker; `hollow`: empty turns that are learnt from; `mute`: other empty turns, without
-    those of the system; `unsaid`: turns that say None, nan or null; `turns`: who speaks, as text (`turns.order_of`).
+    Bits of `order`: 1 unknown, 2 no user before, 4 not last, 8 tool without call, 16 tools no JSON,
+    32 a user twice, 64 spans that end beyond the text of their turn, 128 spans.
+    `strange`: the first unknown speaker; `hollow`: empty turns that are learnt from; `mute`: other
+    empty turns, without those of the system; `unsaid`: turns that say None, nan or null; `turns`:
+    who speaks, as text (`turns.order_of`).
     """
     if column.kind != "json":
         return {}
@@ -135,9 +161,13 @@ def speakers(column: Column, spec: FieldSpec) -> Columns:
     heard = [_roles(messages) for messages in chats]
     told = [_order(roles, spec.speakers, learnt) for roles, _ in heard]
     order = np.array([wrong for wrong, _ in told], dtype=np.int64)
-    called = [i for i, m in enumerate(chats) if sum(map(len, m)) > 2 * len(m) or "tool" in heard[i][0]]
+    called = [
+        i for i, m in enumerate(chats) if sum(map(len, m)) > 2 * len(m) or "tool" in heard[i][0]
+    ]
     odd = [i for i, (_, odd) in enumerate(heard) if odd]
-    spoken = _speaker_columns(chats.__getitem__, learnt, order, [strange for _, strange in told], called, odd)
+    spoken = _speaker_columns(
+        chats.__getitem__, learnt, order, [strange for _, strange in told], called, odd
+    )
     return dict(spoken) | {"turns": [order_of(roles[: SPELLED + 1]) for roles, _ in heard]}
 
 
@@ -164,10 +194,14 @@ def _order_columns(turns: Turns, known: tuple[str, ...], learnt: str) -> Columns
     called = np.flatnonzero((turns.wide > 0) | (turns.first(turns.where("tool")) < count))
     odd = blank(turns.said)
     assert turns.said.lengths is not None
-    short = np.flatnonzero(~odd & (turns.said.lengths < 4 * _SHORT))  # bytes: a character has four at most
+    short = np.flatnonzero(
+        ~odd & (turns.said.lengths < 4 * _SHORT)
+    )  # bytes: a character has four at most
     odd[short] = [len(text_at(turns.said, i)) < _SHORT for i in short.tolist()]
     owners = np.searchsorted(np.cumsum(turns.counts), np.flatnonzero(odd), side="right")
-    return _speaker_columns(turns.chat, learnt, order, strange, called.tolist(), np.unique(owners).tolist())
+    return _speaker_columns(
+        turns.chat, learnt, order, strange, called.tolist(), np.unique(owners).tolist()
+    )
 
 
 def _speaker_columns(
@@ -184,7 +218,13 @@ def _speaker_columns(
     counts = np.zeros((3, len(order)), np.int64)
     for i in odd:
         counts[:, i] = _empty_turns(chat(i), learnt)
-    return {"order": order, "strange": strange, "hollow": counts[0], "mute": counts[1], "unsaid": counts[2]}
+    return {
+        "order": order,
+        "strange": strange,
+        "hollow": counts[0],
+        "mute": counts[1],
+        "unsaid": counts[2],
+    }
 
 
 def _empty_turns(messages: Sequence[dict[str, Any]], learnt: str) -> tuple[int, int, int]:
@@ -197,7 +237,10 @@ def _empty_turns(messages: Sequence[dict[str, Any]], learnt: str) -> tuple[int, 
         if not said.strip():
             silent = not (message.get("tool_calls") or message.get("reasoning_content"))
             hollow += silent and role_of(message) == learnt
-            mute += silent and role_of(message) not in {learnt, "system"}  # no instruction is one, too
+            mute += silent and role_of(message) not in {
+                learnt,
+                "system",
+            }  # no instruction is one, too
         else:
             unsaid += said.strip().lower() in _NAMELESS
     return hollow, mute, unsaid
@@ -216,38 +259,50 @@ def words(column: Column, spec: FieldSpec) -> Columns:
 
 
 @rule(
-    "DC705", "empty-text", Severity.WARNING, Level.SAMPLE, measures=(form, speakers, words),
-    suppressed_by=("DC121", "DC122", "DC702"), applies=lambda s: s.role in {"chat", "text"}, defaults={"share": 0.001},
-)  # fmt: skip
+    "DC705",
+    "empty-text",
+    Severity.WARNING,
+    Level.SAMPLE,
+    measures=(form, speakers, words),
+    suppressed_by=("DC121", "DC122", "DC702"),
+    applies=lambda s: s.role in {"chat", "text"},
+    defaults={"share": 0.001},
+)
 def empty_text(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A text or a turn says nothing, or is the word None.
 
     What:
-        Answers that are empty or white space; texts that are; texts that are ``None``, ``nan`` or ``null``, as
-        str() makes of a missing value. A text field that is ``optional`` may be empty in more than a tenth of the
-        samples that have it: that is how its data say "none".
+        Answers that are empty or white space; texts that are; texts that are ``None``, ``nan`` or
+        ``null``, as str() makes of a missing value. A text field that is ``optional`` may be empty
+        in more than a tenth of the samples that have it: that is how its data say "none".
     Why it matters:
         The model learns to answer nothing, or to say None.
     Measure:
-        Turns and texts without a visible character; turns that only call a tool or only think count as said.
+        Turns and texts without a visible character; turns that only call a tool or only think count
+        as said.
     When it is wrong:
-        A text that need not be there is written as "" now and then: raise ``share``. Empty answers are written during
+        A text that need not be there is written as "" now and then: raise ``share``. Empty answers
+        are written during
         training: switch the rule off.
     Options:
-        share: share of plain texts, and of chats with other empty turns, up to which nothing is said (0.001); of a
+        share: share of plain texts, and of chats with other empty turns, up to which nothing is
+            said (0.001); of a
         hundred texts or more in one file ten times as many.
     Bad::
 
         schema: {fields: {c: {role: chat, train_on: assistant}}}
         samples:
-          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}}
-          - {c: {json: [{role: user, content: Tell me of pixels.}, {role: assistant, content: " "}]}}
+          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A
+            small cube.}]}}
+          - {c: {json: [{role: user, content: Tell me of pixels.}, {role: assistant, content: "
+            "}]}}
 
     Good::
 
         schema: {fields: {c: {role: chat, train_on: assistant}}}
         samples:
-          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}}
+          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A
+            small cube.}]}}
 
     Fix:
         Drop them; look for the join or the export that lost the text.
@@ -262,14 +317,23 @@ def empty_text(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     hollow = known & (rows["hollow"] > 0)
     if hollow.any() and (case.spec.role != "text" or _exceptions(rows, hollow, known, case)):
         found = _empty(hollow, f"{count_phrase(hollow, 'have')} an empty {what}.", "empty")
-        yield replace(found, severity=Severity.WARNING) if case.spec.optional and case.spec.role == "text" else found
+        yield (
+            replace(found, severity=Severity.WARNING)
+            if case.spec.optional and case.spec.role == "text"
+            else found
+        )
     unsaid = known & (rows["unsaid"] > 0)
     if unsaid.any():
-        text = f"{count_phrase(unsaid, 'say')} None, nan or null and nothing else in a {what.split()[-1]}."
+        text = (
+            f"{count_phrase(unsaid, 'say')} None, nan or null and nothing else in a "
+            f"{what.split()[-1]}."
+        )
         yield _empty(unsaid, text, "none")
     mute = known & (rows["mute"] > 0) if "mute" in rows else known & False
     if mute.sum() > share * known.sum():
-        yield _empty(mute, f"{count_phrase(mute, 'have')} an empty turn of another speaker.", "mute")
+        yield _empty(
+            mute, f"{count_phrase(mute, 'have')} an empty turn of another speaker.", "mute"
+        )
 
 
 def _exceptions(rows: Rows, hollow: Array, known: Array, case: RuleContext) -> bool:
@@ -280,25 +344,53 @@ def _exceptions(rows: Rows, hollow: Array, known: Array, case: RuleContext) -> b
     of = rows.files.rows
     there, empty = np.bincount(of[known]), np.bincount(of[hollow])
     there = there[: len(empty)]
-    return bool(count > share * known.sum() or ((there >= _MANY) & (empty > _IN_ONE * share * there)).any())
+    return bool(
+        count > share * known.sum() or ((there >= _MANY) & (empty > _IN_ONE * share * there)).any()
+    )
 
 
 def _empty(mask: Array, text: str, kind: str) -> Failure:
-    return Failure(mask, text, fix="Drop them; look for the join or the export that lost the text.", kind=kind)
+    return Failure(
+        mask, text, fix="Drop them; look for the join or the export that lost the text.", kind=kind
+    )
 
 
 _WRONG = {
-    UNKNOWN: ("unknown", "have a speaker that is none of the declared ones", "speakers under other names"),
+    UNKNOWN: (
+        "unknown",
+        "have a speaker that is none of the declared ones",
+        "speakers under other names",
+    ),
     NO_USER: (
         "no-user",
         "have an answer before anyone has asked",
         "the question is lost, turns are out of order, or speakers are exchanged",
     ),
-    NO_CALL: ("no-call", "have the reply of a tool that nobody called", "the turn with the call is lost"),
-    TOOLS: ("tools", "have tools or tool calls that are no JSON", "written as another text than JSON"),
-    LAST: ("last", "do not end with an answer", "the last answer is lost, or turns are out of order"),
-    TWICE: ("twice", "have two turns of the user in a row", "an answer is lost, or a speaker has the wrong name"),
-    SPANS: ("spans", "have spans (start, exclusive_end) that end beyond the text of their turn", ""),
+    NO_CALL: (
+        "no-call",
+        "have the reply of a tool that nobody called",
+        "the turn with the call is lost",
+    ),
+    TOOLS: (
+        "tools",
+        "have tools or tool calls that are no JSON",
+        "written as another text than JSON",
+    ),
+    LAST: (
+        "last",
+        "do not end with an answer",
+        "the last answer is lost, or turns are out of order",
+    ),
+    TWICE: (
+        "twice",
+        "have two turns of the user in a row",
+        "an answer is lost, or a speaker has the wrong name",
+    ),
+    SPANS: (
+        "spans",
+        "have spans (start, exclusive_end) that end beyond the text of their turn",
+        "",
+    ),
 }
 
 
@@ -306,8 +398,8 @@ _WRONG = {
 def preference(block: Block, schema: Schema) -> Columns:
     """What two answers to one prompt have in common.
 
-    ``<field>:equal``: all of it; ``<field>:prompts``: where they part, somebody asks or instructs. Chats that part with
-    an answer may go on as they like.
+    ``<field>:equal``: all of it; ``<field>:prompts``: where they part, somebody asks or instructs.
+    Chats that part with an answer may go on as they like.
     """
     found: dict[str, Array] = {}
     for name, spec in schema.of_role("chat", "text"):
@@ -316,16 +408,22 @@ def preference(block: Block, schema: Schema) -> Columns:
             continue
         pairs = list(zip(mine.objects, other.objects, strict=True))
         if mine.kind == "text":
-            found[f"{name}:equal"] = np.array([a.strip() == b.strip() for a, b in pairs], dtype=bool)
+            found[f"{name}:equal"] = np.array(
+                [a.strip() == b.strip() for a, b in pairs], dtype=bool
+            )
             found[f"{name}:prompts"] = np.zeros(len(block), bool)
             continue
         parting = [_diverging_roles(messages_of(a), messages_of(b)) for a, b in pairs]
         found[f"{name}:equal"] = np.array([roles is None for roles in parting], dtype=bool)
-        found[f"{name}:prompts"] = np.array([bool(_PROMPTING & (roles or set())) for roles in parting], dtype=bool)
+        found[f"{name}:prompts"] = np.array(
+            [bool(_PROMPTING & (roles or set())) for roles in parting], dtype=bool
+        )
     return found
 
 
-def _diverging_roles(one: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]) -> set[str] | None:
+def _diverging_roles(
+    one: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]
+) -> set[str] | None:
     """Return who speaks in the first turns in which two chats differ, None where they do not."""
     for turns in zip_longest(one, other):
         if turns[0] != turns[1]:
@@ -334,38 +432,49 @@ def _diverging_roles(one: Sequence[dict[str, Any]], other: Sequence[dict[str, An
 
 
 @rule(
-    "DC706", "role-order", Severity.ERROR, Level.SAMPLE, measures=(form, speakers, preference),
-    suppressed_by=("DC121", "DC122"), applies=lambda s: s.role == "chat",
-)  # fmt: skip
+    "DC706",
+    "role-order",
+    Severity.ERROR,
+    Level.SAMPLE,
+    measures=(form, speakers, preference),
+    suppressed_by=("DC121", "DC122"),
+    applies=lambda s: s.role == "chat",
+)
 def role_order(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The turns of a chat are not in an order that a template can render and a model can learn from.
 
     What:
-        Speakers are among ``speakers``; someone asks before the first answer; a tool replies only to a call; tools and
-        tool calls that are text are JSON; the last turn is an answer, unless the answers are fields of their own
-        (``preferred_over``); no user speaks twice in a row where this is rare (below 5 % of the chats). Spans in a turn
-        (``start``, ``exclusive_end``) end within its text, where those of half of the chats with spans or more do.
+        Speakers are among ``speakers``; someone asks before the first answer; a tool replies only
+        to a call; tools and tool calls that are text are JSON; the last turn is an answer, unless
+        the answers are fields of their own (``preferred_over``); no user speaks twice in a row
+        where this is rare (below 5 % of the chats). Spans in a turn (``start``, ``exclusive_end``)
+        end within its text, where those of half of the chats with spans or more do.
     Why it matters:
         Templates drop such turns in silence, or raise in the middle of an epoch.
     Measure:
-        The sequence of speakers of each chat; the ends of spans against the bytes of the text in UTF-8, which are as
-        many as its characters or more.
+        The sequence of speakers of each chat; the ends of spans against the bytes of the text in
+        UTF-8, which are as many as its characters or more.
     When it is wrong:
         Another speaker is meant: list it in ``speakers``; answers of another name: ``train_on``.
     Options:
         none
     Bad::
 
-        schema: {fields: {c: {role: chat, speakers: [system, user, assistant], train_on: assistant}}}
+        schema: {fields: {c: {role: chat, speakers: [system, user, assistant], train_on:
+            assistant}}}
         samples:
-          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}}
-          - {c: {json: [{role: usr, content: Hello.}, {role: user, content: Well.}, {role: assistant, content: Dots.}]}}
+          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A
+            small cube.}]}}
+          - {c: {json: [{role: usr, content: Hello.}, {role: user, content: Well.}, {role:
+            assistant, content: Dots.}]}}
 
     Good::
 
-        schema: {fields: {c: {role: chat, speakers: [system, user, assistant], train_on: assistant}}}
+        schema: {fields: {c: {role: chat, speakers: [system, user, assistant], train_on:
+            assistant}}}
         samples:
-          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}}
+          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A
+            small cube.}]}}
 
     Fix:
         Repair the export, or drop the chats.
@@ -384,9 +493,15 @@ def role_order(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         mask &= mask.sum() <= _MOST.get(bit, 1) * of.sum()
         if not mask.any():
             continue
-        strange = f": {first_few(sorted({repr(str(s)) for s in rows['strange'][mask]}))}" if bit == UNKNOWN else ""
+        strange = (
+            f": {first_few(sorted({repr(str(s)) for s in rows['strange'][mask]}))}"
+            if bit == UNKNOWN
+            else ""
+        )
         count = int(mask.sum())
-        verb = what if count > 1 else what.replace("have ", "has ", 1).replace("do not", "does not", 1)
+        verb = (
+            what if count > 1 else what.replace("have ", "has ", 1).replace("do not", "does not", 1)
+        )
         yield Failure(
             mask,
             f"{pluralize(count)} {verb}{strange}.",
@@ -402,13 +517,16 @@ def _judged(rows: Rows, case: RuleContext, bit: int) -> Array:
     """Return bool (rows): chats of which a fault is one, whatever other fields the samples have.
 
     Notes:
-        The answers of a preference pair may stand alone, and the chat beside them ends with the question.
+        The answers of a preference pair may stand alone, and the chat beside them ends with the
+        question.
     """
     pairs = pairs_of(case.schema)
     mine = any(case.name in pair for pair in pairs)
     found = np.ones(len(rows), bool)
     if bit == NO_USER and mine:
-        found = ~match_texts(rows["turns"], lambda turns: turns == (case.spec.train_on or "assistant"))
+        found = ~match_texts(
+            rows["turns"], lambda turns: turns == (case.spec.train_on or "assistant")
+        )
     elif bit == LAST and not mine:
         for name, _ in pairs:
             found &= ~rows.measured(f":{name}:equal")
@@ -416,18 +534,23 @@ def _judged(rows: Rows, case: RuleContext, bit: int) -> Array:
 
 
 @rule(
-    "DC712", "equal-preference", Severity.ERROR, Level.SAMPLE, measures=(form, preference),
+    "DC712",
+    "equal-preference",
+    Severity.ERROR,
+    Level.SAMPLE,
+    measures=(form, preference),
     suppressed_by=("DC121", "DC122", "DC702"),
     applies=lambda s: s.role in {"chat", "text"} and s.preferred_over is not None,
-)  # fmt: skip
+)
 def equal_preference(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A preferred answer is the rejected one, or answers another question.
 
     What:
-        The two chats of a ``preferred_over`` pair differ, and the first turn that differs is an answer: what was asked
-        is the same until then.
+        The two chats of a ``preferred_over`` pair differ, and the first turn that differs is an
+        answer: what was asked is the same until then.
     Why it matters:
-        Equal answers give no gradient and a loss of ln 2; answers to different questions teach the question.
+        Equal answers give no gradient and a loss of ln 2; answers to different questions teach the
+        question.
     Measure:
         The first turn that differs, and who speaks there.
     When it is wrong:
@@ -438,15 +561,19 @@ def equal_preference(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
         schema: {fields: {good: {role: chat, preferred_over: bad}, bad: {role: chat}}}
         samples:
-          - good: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}
-            bad: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}
+          - good: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A
+            small cube.}]}
+            bad: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A
+                small cube.}]}
 
     Good::
 
         schema: {fields: {good: {role: chat, preferred_over: bad}, bad: {role: chat}}}
         samples:
-          - good: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}
-            bad: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: No idea.}]}
+          - good: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A
+            small cube.}]}
+            bad: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: No
+                idea.}]}
 
     Fix:
         Drop the pairs, or join answers and prompts again by their key.
@@ -462,8 +589,24 @@ def equal_preference(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     same = known & rows[f":{name}:equal"].astype(bool) & ~apart
     fix = "Drop the pairs, or join answers and prompts again by their key."
     if same.any():
-        text = f"{name} and {other} are equal in {pluralize(int(same.sum()))}: nothing is preferred."
-        yield Failure(same, text, cause=Cause("both answers are one", "same"), fix=fix, kind="same", extra=pair)
+        text = (
+            f"{name} and {other} are equal in {pluralize(int(same.sum()))}: nothing is preferred."
+        )
+        yield Failure(
+            same,
+            text,
+            cause=Cause("both answers are one", "same"),
+            fix=fix,
+            kind="same",
+            extra=pair,
+        )
     if apart.any():
         text = f"{name} and {other} answer different prompts in {pluralize(int(apart.sum()))}."
-        yield Failure(apart, text, cause=Cause("prompts differ", "prompts"), fix=fix, kind="prompts", extra=pair)
+        yield Failure(
+            apart,
+            text,
+            cause=Cause("prompts differ", "prompts"),
+            fix=fix,
+            kind="prompts",
+            extra=pair,
+        )

@@ -36,27 +36,42 @@ def weight(block: Block, schema: Schema) -> Columns:
     """Size of the file that the sample lies in: `bytes`."""
     del schema
     column = block.facts.get("size")
-    return {} if column is None or column.kind != "array" else {"bytes": column.values.astype(np.int64)}
+    return (
+        {}
+        if column is None or column.kind != "array"
+        else {"bytes": column.values.astype(np.int64)}
+    )
 
 
 @rule(
-    "DC103", "empty-or-tiny", Severity.ERROR, Level.FILE, per="sample", measures=(weight,), sees="all",
+    "DC103",
+    "empty-or-tiny",
+    Severity.ERROR,
+    Level.FILE,
+    per="sample",
+    measures=(weight,),
+    sees="all",
     defaults={"share": 0.1, "scatter": 8.0, "least": 8},
-)  # fmt: skip
+)
 def empty_or_tiny(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A file holds no bytes, or far fewer than the others of its kind.
 
     What:
-        Files of 0 bytes (error; a warning where no sample lies in them). Files below a tenth of the median size of
-        those with the same ending in the same split, where sizes do not scatter that far (warning).
+        Files of 0 bytes (error; a warning where no sample lies in them). Files below a tenth of the
+        median size of those with the same ending in the same split, where sizes do not scatter that
+        far (warning).
     Why it matters:
-        An export that was interrupted, or that failed and wrote a header, leaves a small file that still opens.
+        An export that was interrupted, or that failed and wrote a header, leaves a small file that
+        still opens.
     Measure:
-        Size in bytes; z = |log(size) - median| / (1.4826 MAD of the logarithms), a scatter of at least 5 %.
+        Size in bytes; z = |log(size) - median| / (1.4826 MAD of the logarithms), a scatter of at
+        least 5 %.
     When it is wrong:
-        Samples differ that much in size: lower ``share``, or switch the warning off with a severity of ``info``.
+        Samples differ that much in size: lower ``share``, or switch the warning off with a severity
+            of ``info``.
     Options:
-        share: of the median below which a file is tiny (0.1). scatter: z above which it stands out (8). least: fewest
+        share: of the median below which a file is tiny (0.1). scatter: z above which it stands out
+            (8). least: fewest
         files to judge (8).
     Bad::
 
@@ -81,7 +96,9 @@ def empty_or_tiny(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     empty = unreadable(rows, lambda reason: reason.startswith("DC103"))
     paths = list[str]()
     if empty.any():
-        paths = sorted({_empty_path(rows.table.reasons[int(row)]) for row in rows.index[empty]} - {""})
+        paths = sorted(
+            {_empty_path(rows.table.reasons[int(row)]) for row in rows.index[empty]} - {""}
+        )
         where = f": {first_few(paths)}" if paths else ""
         yield Failure(
             empty,
@@ -104,7 +121,8 @@ def empty_or_tiny(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         sizes = rows[":bytes"][tiny]
         yield Failure(
             tiny,
-            f"{pluralize(files, 'file')} of {format_number(float(np.median(sizes)), 'bytes')} (median) where "
+            f"{pluralize(files, 'file')} of {format_number(float(np.median(sizes)), 'bytes')} "
+            f"(median) where "
             f"{format_number(typical, 'bytes')} are usual.",
             measured={"smallest": int(sizes.min()), "usual": typical},
             severity=Severity.WARNING,
@@ -129,7 +147,9 @@ def _tiny(rows: Rows, case: RuleContext) -> tuple[Array, float, int]:
     """Return which rows lie in files that are far too small, the usual size of the first kind, and how many files."""
     known, found = rows.measured(":bytes"), np.zeros(len(rows), bool)
     files = rows.files
-    numbers, first = np.unique(files.rows[known], return_index=True)  # a file may have many rows: look at it once
+    numbers, first = np.unique(
+        files.rows[known], return_index=True
+    )  # a file may have many rows: look at it once
     first = np.flatnonzero(known)[first]
     typical, small = 0.0, list[int]()
     every = np.maximum(rows[":bytes"][first], 1) if len(first) else first
@@ -161,7 +181,9 @@ def attributes(block: Block, schema: Schema) -> Columns:
         if column is not None:
             numbers = [_whole(column, i) for i in range(len(block))]
             values = np.array([-1 if n is None else n for n in numbers], dtype=np.int64)
-            columns[f"attr/{name}"] = Measured(values, np.array([n is not None for n in numbers], dtype=bool))
+            columns[f"attr/{name}"] = Measured(
+                values, np.array([n is not None for n in numbers], dtype=bool)
+            )
     return columns
 
 
@@ -185,8 +207,15 @@ def stated_sizes(block: Block, schema: Schema) -> Columns:
     columns: dict[str, Measured] = {}
     for name, _ in _stated_sizes(schema):
         column = block.fields.get(name)
-        if column is not None and is_numeric(column) and column.values.ndim == 1 and column.uniform == 2:
-            columns[f"{name}:stated"] = Measured(column.stacked().astype(np.float64), np.ones(len(block), bool))
+        if (
+            column is not None
+            and is_numeric(column)
+            and column.values.ndim == 1
+            and column.uniform == 2
+        ):
+            columns[f"{name}:stated"] = Measured(
+                column.stacked().astype(np.float64), np.ones(len(block), bool)
+            )
     return dict(columns)
 
 
@@ -197,21 +226,29 @@ def _counts_nothing(schema: Schema) -> str:
 
 
 @rule(
-    "DC111", "count-mismatch", Severity.ERROR, Level.SAMPLE, per="sample", measures=(attributes, form, stated_sizes),
-    sees="all", unless=_counts_nothing,
-)  # fmt: skip
+    "DC111",
+    "count-mismatch",
+    Severity.ERROR,
+    Level.SAMPLE,
+    per="sample",
+    measures=(attributes, form, stated_sizes),
+    sees="all",
+    unless=_counts_nothing,
+)
 def count_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """An attribute, an entry in a list or an annotation states another number than there is.
 
     What:
-        Attributes listed in ``attrs``: of a sample (``num_samples: T``), of the file (``num_demos: samples``), added up
-        over the samples of the file (``total: sum T``), or a plain number. A file's own may be missing, and only warn;
-        sums are judged where all samples of the file could be read and their fields agree. Numbers in the entries of
-        a YAML or JSON list by ``samples: {counts: ...}`` in the same way (``file_len: P``). A value [width, height]
-        with ``pixels_of`` is the size of that picture.
+        Attributes listed in ``attrs``: of a sample (``num_samples: T``), of the file (``num_demos:
+        samples``), added up over the samples of the file (``total: sum T``), or a plain number. A
+        file's own may be missing, and only warn; sums are judged where all samples of the file
+        could be read and their fields agree. Numbers in the entries of a YAML or JSON list by
+        ``samples: {counts: ...}`` in the same way (``file_len: P``). A value [width, height] with
+        ``pixels_of`` is the size of that picture.
     Why it matters:
-        Loaders size their index by the attribute: too small, and the last demos are never seen; too large, and an
-        epoch ends in an exception. Boxes are divided by the size that the annotation states.
+        Loaders size their index by the attribute: too small, and the last demos are never seen; too
+        large, and an epoch ends in an exception. Boxes are divided by the size that the annotation
+        states.
     Measure:
         The number against the size of the axis in the sample's fields, or the samples of the file.
     When it is wrong:
@@ -234,17 +271,29 @@ def count_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Count again and write the number; if data are missing, restore them.
     Reference:
-        robomimic, dataset structure: ``num_samples`` of each demo, ``total`` of ``/data``; LIBERO adds ``num_demos``.
+        robomimic, dataset structure: ``num_samples`` of each demo, ``total`` of ``/data``; LIBERO
+            adds ``num_demos``.
         Mask3D's fix_bugs_in_labels shortens three scenes and not their ``file_len``.
     """
     for name, what in sorted(case.schema.attrs.items()):
         if (column := f":attr/{name}") in rows:
             yield from _miscounted(
-                rows, case, "an attribute that states", name, what, rows[column], rows.measured(column)
+                rows,
+                case,
+                "an attribute that states",
+                name,
+                what,
+                rows[column],
+                rows.measured(column),
             )
     for name, what in sorted(case.schema.samples.counts.items()):
         yield from _miscounted(
-            rows, case, "an entry in a list that states", name, what, *_listed_count(rows, case, name)
+            rows,
+            case,
+            "an entry in a list that states",
+            name,
+            what,
+            *_listed_count(rows, case, name),
         )
     for name, picture in _stated_sizes(case.schema):
         yield from _missized(rows, name, picture)
@@ -256,20 +305,36 @@ def _missized(rows: Rows, name: str, picture: str) -> Iterator[Failure]:
         return
     stated, dims = rows[f":{name}:stated"], rows[f"{picture}:dims"]
     known = rows.measured(f":{name}:stated") & (rows[f"{picture}:ndim"] > 1)
-    wrong = known & (stated != dims[:, 1::-1]).any(axis=1) if dims.shape[1] > 1 else np.zeros(len(rows), bool)
+    wrong = (
+        known & (stated != dims[:, 1::-1]).any(axis=1)
+        if dims.shape[1] > 1
+        else np.zeros(len(rows), bool)
+    )
     turned = wrong & (stated == dims[:, :2]).all(axis=1)
     for mask, kind, fix in (
-        (wrong & ~turned, name, "Write the size of the picture, and scale the boxes if it was resized after them."),
-        (turned, f"{name}:turned", "See which way up the boxes lie: programs differ in whether they follow the EXIF "
-         "orientation of a picture. Exchange width and height, or turn the picture."),
-    ):  # fmt: skip
+        (
+            wrong & ~turned,
+            name,
+            "Write the size of the picture, and scale the boxes if it was resized after them.",
+        ),
+        (
+            turned,
+            f"{name}:turned",
+            "See which way up the boxes lie: programs differ in whether they follow the EXIF "
+            "orientation of a picture. Exchange width and height, or turn the picture.",
+        ),
+    ):
         if not mask.any():
             continue
         pairs = np.unique(np.concatenate([stated[mask], dims[mask, 1::-1]], axis=1), axis=0)
-        said = [f"{w:.9g} x {h:.9g} where the picture has {a:.9g} x {b:.9g}" for w, h, a, b in pairs.tolist()]
+        said = [
+            f"{w:.9g} x {h:.9g} where the picture has {a:.9g} x {b:.9g}"
+            for w, h, a, b in pairs.tolist()
+        ]
         yield Failure(
             mask,
-            f"{name} states another size than {picture} has in {pluralize(int(mask.sum()))}: {first_few(said)} pixels.",
+            f"{name} states another size than {picture} has in {pluralize(int(mask.sum()))}: "
+            f"{first_few(said)} pixels.",
             measured={"stated": stated[mask][0].tolist(), "found": dims[mask][0, 1::-1].tolist()},
             kind=kind,
             fix=fix,
@@ -287,17 +352,31 @@ def _listed_count(rows: Rows, case: RuleContext, name: str) -> tuple[Array, Arra
 
 
 def _miscounted(
-    rows: Rows, case: RuleContext, words: str, name: str, what: int | str, stated: Array, known: Array
+    rows: Rows,
+    case: RuleContext,
+    words: str,
+    name: str,
+    what: int | str,
+    stated: Array,
+    known: Array,
 ) -> Iterator[Failure]:
     """Yield what is wrong with one number that attributes or lists state."""
     of_file = what == SAMPLES or str(what).startswith(SUM)
-    there, whole = _in_file(rows, case.schema, str(what)) if of_file else _in_sample(rows, case.schema, what)
+    there, whole = (
+        _in_file(rows, case.schema, str(what)) if of_file else _in_sample(rows, case.schema, what)
+    )
     wrong = known & whole & (stated != there)
     if wrong.any():
         first = int(np.flatnonzero(wrong)[0])
         pairs = sorted({(int(a), int(b)) for a, b in zip(stated[wrong], there[wrong], strict=True)})
         said = [f"{a:,} where there are {b:,}" for a, b in pairs]
-        what_of = " (samples of a file)" if what == SAMPLES else "" if isinstance(what, int) else f" ({what})"
+        what_of = (
+            " (samples of a file)"
+            if what == SAMPLES
+            else ""
+            if isinstance(what, int)
+            else f" ({what})"
+        )
         yield Failure(
             wrong,
             f"{count_phrase(wrong, 'have')} {words} {name}: {first_few(said)}{what_of}.",
@@ -336,7 +415,9 @@ def _in_file(rows: Rows, schema: Schema, what: str) -> tuple[Array, Array]:
     else:
         sizes, sized = _in_sample(rows, schema, what.removeprefix(SUM))
         sized &= rows.table.status[rows.index] == CHECKED
-    _, file = np.unique(np.array([rows.table.files[int(i)] for i in rows.index], dtype=object), return_inverse=True)
+    _, file = np.unique(
+        np.array([rows.table.files[int(i)] for i in rows.index], dtype=object), return_inverse=True
+    )
     total, whole = np.zeros(len(rows), np.int64), np.ones(len(rows), bool)
     np.add.at(total, file, sizes)
     np.logical_and.at(whole, file, sized)

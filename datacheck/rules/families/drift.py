@@ -33,12 +33,16 @@ _MOST_ROWS = 50_000
 _SEED = 20_260_102
 _WIDEST = 16
 _NO_SCALARS = frozenset({"ndim", "bad_row", "classes", "scripts"})
-_NAMES = frozenset({"class", "segment", "instance", "id", "flag", "labels", "tokens"})  # numbers that are no amounts
-_IN_UNIT = frozenset({"min", "max", "box", "middle", "centroid", "first", "norm", "near", "p99", "peak", "bone"})
+_NAMES = frozenset(
+    {"class", "segment", "instance", "id", "flag", "labels", "tokens"}
+)  # numbers that are no amounts
+_IN_UNIT = frozenset(
+    {"min", "max", "box", "middle", "centroid", "first", "norm", "near", "p99", "peak", "bone"}
+)
 _COUNTED = {"unit": "group", "permutations": 199, "false_discoveries": 0.05, "groups": 10}
 
 
-# ------------------------------------------------------------------------------------------------ groups
+# ------------------------------------------------------------------------------------------- groups
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +66,11 @@ def _side(rows: Rows, unit: str) -> _Side:
     if any(names):
         numbers_of: dict[str, int] = {}
         units = np.array(
-            [numbers_of.setdefault(name or f"\0{n}", len(numbers_of)) for n, name in enumerate(names)], dtype=np.int64
+            [
+                numbers_of.setdefault(name or f"\0{n}", len(numbers_of))
+                for n, name in enumerate(names)
+            ],
+            dtype=np.int64,
         )
         total = len(numbers_of)
     else:
@@ -79,12 +87,16 @@ def _side(rows: Rows, unit: str) -> _Side:
         share[kept[rng.choice(len(kept), _MOST_ROWS, replace=False)]] = True
         keep = share
     _, units = np.unique(units[keep], return_inverse=True)
-    return _Side(rows.where(keep), units.reshape(-1), int(units.max()) + 1 if len(units) else 0, total)
+    return _Side(
+        rows.where(keep), units.reshape(-1), int(units.max()) + 1 if len(units) else 0, total
+    )
 
 
 def _too_few(rows: Rows, sides: list[_Side], least: int) -> Skip | None:
     return (
-        Skip(np.ones(len(rows), bool), few) if (few := _shortage("groups", [s.total for s in sides], least)) else None
+        Skip(np.ones(len(rows), bool), few)
+        if (few := _shortage("groups", [s.total for s in sides], least))
+        else None
     )
 
 
@@ -95,8 +107,14 @@ def _shortage(what: str, many: list[int], least: int) -> str:
 
 def _group_counts(sides: list[_Side]) -> str:
     some = any(side.count < side.total for side in sides)
-    said = [f"{side.count:,}{f' of {side.total:,}' if side.count < side.total else ''}" for side in sides]
-    return f"{said[0]} groups here, {said[1]} in the reference{' (drawn once, always the same)' if some else ''}"
+    said = [
+        f"{side.count:,}{f' of {side.total:,}' if side.count < side.total else ''}"
+        for side in sides
+    ]
+    return (
+        f"{said[0]} groups here, {said[1]} in the "
+        f"reference{' (drawn once, always the same)' if some else ''}"
+    )
 
 
 @dataclass(eq=False)
@@ -119,10 +137,18 @@ class _Feature:
         """Return what is told of it, with its two distributions where they are asked for."""
         tested = self.chance is not None
         return DriftResult(
-            self.field, self.name, self.unit, self.effect, drifted, (len(self.now), len(self.then)), groups,
-            self.rate if tested else None, self.chance, (float(np.median(self.now)), float(np.median(self.then))),
+            self.field,
+            self.name,
+            self.unit,
+            self.effect,
+            drifted,
+            (len(self.now), len(self.then)),
+            groups,
+            self.rate if tested else None,
+            self.chance,
+            (float(np.median(self.now)), float(np.median(self.then))),
             cumulative(self.now, self.then) if curve else None,
-        )  # fmt: skip
+        )
 
 
 def _features(sides: list[_Side], case: RuleContext) -> Iterator[_Feature]:
@@ -135,15 +161,27 @@ def _features(sides: list[_Side], case: RuleContext) -> Iterator[_Feature]:
         if stat in {"min", "max"} and case.schema.fields[field].role in _NAMES:
             continue
         values = [side.rows[column] for side in sides]
-        if any(v.dtype.kind not in "biuf" for v in values) or {v.ndim for v in values} not in ({1}, {2}):
+        if any(v.dtype.kind not in "biuf" for v in values) or {v.ndim for v in values} not in (
+            {1},
+            {2},
+        ):
             continue
         width = min(v.shape[1] if v.ndim > 1 else 1 for v in values)
         known = [side.rows.measured(column) for side in sides]
         for part in range(width if width <= _WIDEST else 0):
             if stat == "dims" and part:
                 continue
-            one = [v.astype(np.float64) if v.ndim == 1 else v[:, part].astype(np.float64) for v in values]
-            name = "length" if stat == "dims" else stat if width == 1 else f"{stat} of component {part}"
+            one = [
+                v.astype(np.float64) if v.ndim == 1 else v[:, part].astype(np.float64)
+                for v in values
+            ]
+            name = (
+                "length"
+                if stat == "dims"
+                else stat
+                if width == 1
+                else f"{stat} of component {part}"
+            )
             unit = (case.schema.fields[field].unit or "") if stat in _IN_UNIT else ""
             found = _feature(sides, one, known, int(case.options["groups"]))
             if found is not None:
@@ -153,7 +191,9 @@ def _features(sides: list[_Side], case: RuleContext) -> Iterator[_Feature]:
 def _feature(
     sides: list[_Side], values: list[Array], known: list[Array], least: int
 ) -> tuple[Array, Array, float, Array, Array] | None:
-    with np.errstate(all="ignore"):  # numbers of 1e300 have no standard deviation: nothing is said of them
+    with np.errstate(
+        all="ignore"
+    ):  # numbers of 1e300 have no standard deviation: nothing is said of them
         known = [k & np.isfinite(v) for k, v in zip(known, values, strict=True)]
         if any(len(np.unique(s.units[k])) < least for s, k in zip(sides, known, strict=True)):
             return None
@@ -161,8 +201,12 @@ def _feature(
         scale = pooled_sd(now, then)
         if not (np.isfinite(scale) and scale > 0):
             return None
-        units = np.concatenate([sides[0].units[known[0]], sides[0].count + sides[1].units[known[1]]])
-        counts, positions = histograms(np.concatenate([now, then]) / scale, units, sides[0].count + sides[1].count)
+        units = np.concatenate(
+            [sides[0].units[known[0]], sides[0].count + sides[1].units[known[1]]]
+        )
+        counts, positions = histograms(
+            np.concatenate([now, then]) / scale, units, sides[0].count + sides[1].count
+        )
         halves = counts[: sides[0].count].sum(axis=0), counts[sides[0].count :].sum(axis=0)
         effect = float(wasserstein(positions)(*halves))
         return (now, then, effect, counts, positions) if np.isfinite(effect) else None
@@ -173,23 +217,30 @@ def _permutations(sides: list[_Side]) -> Permutations:
 
 
 @rule(
-    "DC902", "distribution-drift", Severity.WARNING, Level.DATASET, per="sample",
-    measures=(form, numbers, place, turn), suppressed_by=("DC109", "DC201", "DC202", "DC221", "DC222"), needs_reference=True,
+    "DC902",
+    "distribution-drift",
+    Severity.WARNING,
+    Level.DATASET,
+    per="sample",
+    measures=(form, numbers, place, turn),
+    suppressed_by=("DC109", "DC201", "DC202", "DC221", "DC222"),
+    needs_reference=True,
     defaults=_COUNTED | {"effect": 0.2},
-)  # fmt: skip
+)
 def distribution_drift(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip | DriftResult]:
     """A field is distributed otherwise than in the reference run.
 
     What:
-        Lengths, extremes, positions, sizes, angles and whatever else is measured of each sample, field by field,
-        against the same split of the reference.
+        Lengths, extremes, positions, sizes, angles and whatever else is measured of each sample,
+        field by field, against the same split of the reference.
     Why it matters:
-        Another camera, another crop, another robot calibration: each sample is fine, the dataset is another one.
+        Another camera, another crop, another robot calibration: each sample is fine, the dataset is
+        another one.
     Measure:
-        W1 / sd: the area between the two cumulative distributions over the standard deviation within the sides. Groups
-        (episodes, scenes; samples where there are none) are permuted between the sides, at least 199 times; q by
-        Benjamini and Hochberg over all measures. Of more than 1,000 groups or 50,000 samples a side as many are drawn,
-        always the same.
+        W1 / sd: the area between the two cumulative distributions over the standard deviation
+        within the sides. Groups (episodes, scenes; samples where there are none) are permuted
+        between the sides, at least 199 times; q by Benjamini and Hochberg over all measures. Of
+        more than 1,000 groups or 50,000 samples a side as many are drawn, always the same.
     When it is wrong:
         The change is meant: take the new run as reference.
     Options:
@@ -217,8 +268,8 @@ def distribution_drift(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip
     Fix:
         Find out what changed; where it is meant, take this run as the new reference.
     Reference:
-        Tests over frames call 96 % of unchanged episode datasets drifted, over episodes 5 %; the population stability
-        index does so for 54 % of those with 10 episodes.
+        Tests over frames call 96 % of unchanged episode datasets drifted, over episodes 5 %; the
+        population stability index does so for 54 % of those with 10 episodes.
     """
     if case.reference is None:
         return
@@ -230,14 +281,19 @@ def distribution_drift(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip
     features = list(_features(sides, case))
     least, most = float(case.options["effect"]), float(case.options["false_discoveries"])
     _test(features, _permutations(sides), least, most, int(case.options["permutations"]))
-    drifted = sorted((f for f in features if f.effect >= least and f.rate <= most), key=lambda f: (-f.effect, f.name))
+    drifted = sorted(
+        (f for f in features if f.effect >= least and f.rate <= most),
+        key=lambda f: (-f.effect, f.name),
+    )
     groups, told, drawn = (sides[0].count, sides[1].count), {*drifted}, {*top_measures(drifted)}
     yield from (f.compared(groups, drifted=f in told, curve=f in drawn) for f in features)
     for field in sorted({f.field for f in drifted}):
         yield _drifted(rows, [f for f in drifted if f.field == field], sides, least, most)
 
 
-def _test(features: list[_Feature], dealt: Permutations, effect: float, most: float, rounds: int) -> None:
+def _test(
+    features: list[_Feature], dealt: Permutations, effect: float, most: float, rounds: int
+) -> None:
     """Fill in p-values and rates; measures below the effect are not tested and count as chance."""
     far = [f for f in features if f.effect >= effect]
 
@@ -255,44 +311,65 @@ def _test(features: list[_Feature], dealt: Permutations, effect: float, most: fl
         tested(open_, max(rounds, 2 * int(np.ceil(len(features) / most)) - 1))
 
 
-def _drifted(rows: Rows, mine: list[_Feature], sides: list[_Side], least: float, most: float) -> Failure:
+def _drifted(
+    rows: Rows, mine: list[_Feature], sides: list[_Side], least: float, most: float
+) -> Failure:
     worst = mine[0]
     then, now = np.median(worst.then), np.median(worst.now)
-    others = f"; so do {first_few(f'{f.name} ({f.effect:.2g} sd)' for f in mine[1:])}" if len(mine) > 1 else ""
+    others = (
+        f"; so do {first_few(f'{f.name} ({f.effect:.2g} sd)' for f in mine[1:])}"
+        if len(mine) > 1
+        else ""
+    )
     spread = abs(now - then) < 0.5 * worst.effect * pooled_sd(worst.now, worst.then)
     way = "differently spread" if spread else "larger" if now > then else "smaller"
     return Failure(
         np.zeros(len(rows), bool),
-        f"{worst.name} differs by {worst.effect:.2g} sd (q {worst.rate:.2g}): median {format_number(then, worst.unit)} in the "
-        f"reference, {format_number(now, worst.unit)} here{others}; {_group_counts(sides)}; allowed: {least:g} sd, q {most:g}.",
-        measured={"effect": round(worst.effect, 4), "q": round(worst.rate, 4), "measure": worst.name,
-                  "groups": [side.count for side in sides], "median": [float(then), float(now)]},
+        f"{worst.name} differs by {worst.effect:.2g} sd (q {worst.rate:.2g}): median "
+        f"{format_number(then, worst.unit)} in the "
+        f"reference, {format_number(now, worst.unit)} here{others}; {_group_counts(sides)}; "
+        f"allowed: {least:g} sd, q {most:g}.",
+        measured={
+            "effect": round(worst.effect, 4),
+            "q": round(worst.rate, 4),
+            "measure": worst.name,
+            "groups": [side.count for side in sides],
+            "median": [float(then), float(now)],
+        },
         expected={"effect": least, "q": most},
         cause=Cause(f"{worst.name} is {way} than in the reference", way.split()[-1]),
         fix="Find out what changed; where it is meant, take this run as the new reference.",
         extra=(worst.field,),
         kind=worst.field,
-    )  # fmt: skip
+    )
 
 
-# ------------------------------------------------------------------------------------------------ classes
+# ------------------------------------------------------------------------------------------ classes
 
 
 @rule(
-    "DC903", "class-drift", Severity.WARNING, Level.DATASET, per="sample", measures=(shares,),
-    suppressed_by=("DC109", "DC404"), needs_reference=True, defaults=_COUNTED | {"effect": 0.1},
+    "DC903",
+    "class-drift",
+    Severity.WARNING,
+    Level.DATASET,
+    per="sample",
+    measures=(shares,),
+    suppressed_by=("DC109", "DC404"),
+    needs_reference=True,
+    defaults=_COUNTED | {"effect": 0.1},
     unless=lambda schema: "" if any(schema.of_role("class")) else "no field has role class",
-)  # fmt: skip
+)
 def class_drift(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip | Info | DriftResult]:
     """Classes have other shares than in the reference run.
 
     What:
         The shares of all class labels of a split, against the same split of the reference.
     Why it matters:
-        A label map that changed by one, a filter that lost a class: losses and metrics of two versions mean nothing
-        beside one another.
+        A label map that changed by one, a filter that lost a class: losses and metrics of two
+        versions mean nothing beside one another.
     Measure:
-        Total variation: half the sum of the differences of shares, over classes modulo 64; groups permuted as in DC902.
+        Total variation: half the sum of the differences of shares, over classes modulo 64; groups
+            permuted as in DC902.
     When it is wrong:
         The change is meant: take the new run as reference.
     Options:
@@ -318,7 +395,8 @@ def class_drift(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip | Info
           - {n: 12, label: {choice: [50], among: [0, 1, 2, 3]}}
 
     Fix:
-        Compare the label maps of both versions; where the change is meant, take this run as the new reference.
+        Compare the label maps of both versions; where the change is meant, take this run as the new
+        reference.
     Reference:
         TensorFlow Data Validation compares shares without regard to groups.
     """
@@ -337,19 +415,35 @@ def class_drift(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip | Info
     rates = discovery_rates(np.array([chance.p_value for chance in chances]))
     least, most = float(case.options["effect"]), float(case.options["false_discoveries"])
     for name, rate, chance in zip(fields, rates.tolist(), chances, strict=True):
-        halves = counts[name][: sides[0].count].sum(axis=0), counts[name][sides[0].count :].sum(axis=0)
+        halves = (
+            counts[name][: sides[0].count].sum(axis=0),
+            counts[name][sides[0].count :].sum(axis=0),
+        )
         effect = float(total_variation(*halves))
         drifted = rate <= most and effect >= least
-        yield _class_compared(sides, name, case, halves, (effect, rate, chance.usual), drifted=drifted)
+        yield _class_compared(
+            sides, name, case, halves, (effect, rate, chance.usual), drifted=drifted
+        )
         if drifted:
             yield _class_drifted(rows, name, case, halves, (effect, rate), sides)
 
 
-def _labelled(rows: Rows, sides: list[_Side], case: RuleContext) -> tuple[list[str], list[Skip | Info]]:
+def _labelled(
+    rows: Rows, sides: list[_Side], case: RuleContext
+) -> tuple[list[str], list[Skip | Info]]:
     """Return the fields of which both sides have labels in enough groups, and what is said of the others."""
-    names = [name for name, _ in case.schema.of_role("class") if all(f"{name}:classes" in s.rows for s in sides)]
-    many = {n: [len(np.unique(s.units[s.rows.measured(f"{n}:classes")])) for s in sides] for n in names}
-    few = {n: _shortage(f"groups with labels of {n}", many[n], int(case.options["groups"])) for n in names}
+    names = [
+        name
+        for name, _ in case.schema.of_role("class")
+        if all(f"{name}:classes" in s.rows for s in sides)
+    ]
+    many = {
+        n: [len(np.unique(s.units[s.rows.measured(f"{n}:classes")])) for s in sides] for n in names
+    }
+    few = {
+        n: _shortage(f"groups with labels of {n}", many[n], int(case.options["groups"]))
+        for n in names
+    }
     fields, why = [n for n in names if not few[n]], [few[n] for n in names if few[n]]
     skip = Skip(np.ones(len(rows), bool), "; ".join(why))
     return fields, [Info(one) for one in why] if fields else [skip] * bool(why)
@@ -367,23 +461,43 @@ def _class_counts(sides: list[_Side], name: str) -> Array:
 
 
 def _class_compared(
-    sides: list[_Side], name: str, case: RuleContext, halves: tuple[Array, Array], told: tuple[float, float, float],
-    *, drifted: bool,
-) -> DriftResult:  # fmt: skip
+    sides: list[_Side],
+    name: str,
+    case: RuleContext,
+    halves: tuple[Array, Array],
+    told: tuple[float, float, float],
+    *,
+    drifted: bool,
+) -> DriftResult:
     known = tuple(int(np.count_nonzero(side.rows.measured(f"{name}:classes"))) for side in sides)
     effect, rate, usual = told
     now, then = (half / max(half.sum(), 1.0) for half in halves)
     words = class_names(case.schema.fields[name])
     most = np.argsort(-np.abs(now - then), kind="stable")
-    moved = tuple((words[i], float(now[i]), float(then[i])) for i in most.tolist() if now[i] + then[i])
+    moved = tuple(
+        (words[i], float(now[i]), float(then[i])) for i in most.tolist() if now[i] + then[i]
+    )
     return DriftResult(
-        name, "classes", "", effect, drifted, (known[0], known[1]), (sides[0].count, sides[1].count), rate, usual,
+        name,
+        "classes",
+        "",
+        effect,
+        drifted,
+        (known[0], known[1]),
+        (sides[0].count, sides[1].count),
+        rate,
+        usual,
         classes=moved if drifted else (),
-    )  # fmt: skip
+    )
 
 
 def _class_drifted(
-    rows: Rows, name: str, case: RuleContext, halves: tuple[Array, Array], told: tuple[float, float], sides: list[_Side]
+    rows: Rows,
+    name: str,
+    case: RuleContext,
+    halves: tuple[Array, Array],
+    told: tuple[float, float],
+    sides: list[_Side],
 ) -> Failure:
     effect, rate = told
     now, then = (half / half.sum() for half in halves)
@@ -394,32 +508,46 @@ def _class_drifted(
     way = "rarer" if now[first] < then[first] else "commoner"
     return Failure(
         np.zeros(len(rows), bool),
-        f"the class shares differ by {effect:.2g} (total variation, q {rate:.2g}): {shown_}; {_group_counts(sides)}; "
+        f"the class shares differ by {effect:.2g} (total variation, q {rate:.2g}): {shown_}; "
+        f"{_group_counts(sides)}; "
         f"{float(case.options['effect']):g} is allowed.",
-        measured={"effect": round(effect, 4), "q": round(rate, 4), "groups": [side.count for side in sides]},
+        measured={
+            "effect": round(effect, 4),
+            "q": round(rate, 4),
+            "groups": [side.count for side in sides],
+        },
         expected={"effect": float(case.options["effect"])},
         cause=Cause(f"class {words[first]} is {way} than in the reference", way),
-        fix="Compare the label maps of both versions; where the change is meant, take this run as the new reference.",
+        fix="Compare the label maps of both versions; where the change is meant, take this run as "
+        "the new reference.",
         extra=(name,),
         kind=name,
     )
 
 
 @rule(
-    "DC901", "version-change", Severity.INFO, Level.DATASET, per="sample", measures=(form, content), span="all",
-    sees="all", needs_reference=True, defaults={"removed": 0.05},
-)  # fmt: skip
+    "DC901",
+    "version-change",
+    Severity.INFO,
+    Level.DATASET,
+    per="sample",
+    measures=(form, content),
+    span="all",
+    sees="all",
+    needs_reference=True,
+    defaults={"removed": 0.05},
+)
 def version_change(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The dataset is not the one of the reference run.
 
     What:
-        Samples that are new, gone, or hold something else under the same key; fields that appeared, vanished, or have
-        another dtype or item shape.
+        Samples that are new, gone, or hold something else under the same key; fields that appeared,
+        vanished, or have another dtype or item shape.
     Why it matters:
         Results of two versions are not comparable, and nobody remembers which one a model has seen.
     Measure:
-        Keys; the digest of the content (as DC801: points in any order, of episodes the actions); dtypes and axes
-        behind the first.
+        Keys; the digest of the content (as DC801: points in any order, of episodes the actions);
+        dtypes and axes behind the first.
     When it is wrong:
         Never; it tells what changed. Keys hold the path: a moved folder makes every sample new.
     Options:
@@ -453,7 +581,10 @@ def version_change(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     for name in sorted(case.schema.stored):
         told = [_form(side, name) for side in (before, rows)]
         if told[0] != told[1] and len(rows) and len(before):
-            text = f"{name} was {' and '.join(told[0]) or 'absent'}, it is {' and '.join(told[1]) or 'absent'}."
+            text = (
+                f"{name} was {' and '.join(told[0]) or 'absent'}, it is "
+                f"{' and '.join(told[1]) or 'absent'}."
+            )
             yield Failure(
                 np.zeros(len(rows), bool),
                 text,
@@ -475,7 +606,10 @@ def _samples(rows: Rows, before: Rows, most: float) -> Iterator[Failure]:
         yield Failure(added, text, measured={"added": int(added.sum())}, fix=fix, kind="added")
     if gone:
         share = len(gone) / len(before)
-        text = f"{len(gone):,} of {pluralize(len(before))} of the reference {'are' if len(gone) > 1 else 'is'} gone"
+        text = (
+            f"{len(gone):,} of {pluralize(len(before))} of the reference "
+            f"{'are' if len(gone) > 1 else 'is'} gone"
+        )
         yield Failure(
             np.zeros(len(rows), bool),
             f"{text} ({share:.1%}), such as {gone[0]}; {most:.1%} may be.",
@@ -491,8 +625,13 @@ def _samples(rows: Rows, before: Rows, most: float) -> Iterator[Failure]:
     if both.any():
         changed[both] = rows["content"][both] != before["content"][at[both]]
     if changed.any():
-        text = f"{int(changed.sum()):,} of {pluralize(int(both.sum()))} under the same key hold something else."
-        yield Failure(changed, text, measured={"changed": int(changed.sum())}, fix=fix, kind="changed")
+        text = (
+            f"{int(changed.sum()):,} of {pluralize(int(both.sum()))} under the same key hold "
+            f"something else."
+        )
+        yield Failure(
+            changed, text, measured={"changed": int(changed.sum())}, fix=fix, kind="changed"
+        )
 
 
 def _form(rows: Rows, name: str) -> list[str]:
@@ -501,7 +640,11 @@ def _form(rows: Rows, name: str) -> list[str]:
     if not present.any():
         return []
     ndim, dtype = rows[f"{name}:ndim"][present], rows[f"{name}:dtype"][present]
-    dims = rows[f"{name}:dims"][present] if f"{name}:dims" in rows else np.zeros((len(ndim), 0), np.int64)
+    dims = (
+        rows[f"{name}:dims"][present]
+        if f"{name}:dims" in rows
+        else np.zeros((len(ndim), 0), np.int64)
+    )
     dims = np.where(np.arange(dims.shape[1])[None, :] < ndim[:, None], dims, -1)
     words, number = np.unique(dtype.astype(str), return_inverse=True)
     kinds = np.unique(np.column_stack([number.reshape(-1), ndim, dims[:, 1:]]), axis=0)

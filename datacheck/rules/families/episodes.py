@@ -11,9 +11,28 @@ import numpy as np
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.sample import Block, Column
 from datacheck.model.table import Measured, Rows
-from datacheck.rules.base import Columns, RuleContext, count_phrase, first_few, format_number, measure, pluralize, rule
+from datacheck.rules.base import (
+    Columns,
+    RuleContext,
+    count_phrase,
+    first_few,
+    format_number,
+    measure,
+    pluralize,
+    rule,
+)
 from datacheck.rules.measures import form, is_numeric, of_role, reduced
-from datacheck.rules.series import RUNS, ends, least_run, long_runs, moving, runs, series, states, time_field
+from datacheck.rules.series import (
+    RUNS,
+    ends,
+    least_run,
+    long_runs,
+    moving,
+    runs,
+    series,
+    states,
+    time_field,
+)
 from datacheck.schema.grammar import TIME, factor
 from datacheck.schema.model import FieldSpec, Schema
 
@@ -25,21 +44,31 @@ _NOTHING = 1e-4  # what OpenVLA takes for no motion
 def _no_expectation(schema: Schema) -> str:
     if not time_field(schema):
         return "no field with a time axis"
-    told = schema.windows is not None or (schema.episode is not None and schema.episode.length is not None)
+    told = schema.windows is not None or (
+        schema.episode is not None and schema.episode.length is not None
+    )
     return "" if told else "the schema says neither windows nor an episode length"
 
 
 @rule(
-    "DC501", "short-episode", Severity.ERROR, Level.SAMPLE, per="sample", measures=(form,),
-    suppressed_by=("DC109", "DC121", "DC122"), unless=_no_expectation, defaults={"starts": 0.8},
-)  # fmt: skip
+    "DC501",
+    "short-episode",
+    Severity.ERROR,
+    Level.SAMPLE,
+    per="sample",
+    measures=(form,),
+    suppressed_by=("DC109", "DC121", "DC122"),
+    unless=_no_expectation,
+    defaults={"starts": 0.8},
+)
 def short_episode(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """An episode gives no training window, or is not of the declared length.
 
     What:
-        Windows of an episode: ``max(0, T - length + 1)`` under ``pad: none``; with padding every step starts one, and
-        only an episode without steps gives none. Groups (tasks) that give none at all are named. Also the share of all
-        steps that can start a window: the last ``length - 1`` of every episode cannot.
+        Windows of an episode: ``max(0, T - length + 1)`` under ``pad: none``; with padding every
+        step starts one, and only an episode without steps gives none. Groups (tasks) that give none
+        at all are named. Also the share of all steps that can start a window: the last ``length -
+        1`` of every episode cannot.
     Why it matters:
         ``range(0)`` drops the episode without a word; the lost starts are the end of every task.
     Measure:
@@ -78,7 +107,10 @@ def short_episode(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         if short.any():
             yield _windowless(rows, known, short, steps, least)
         starts = np.maximum(0, steps - windows.length + 1)
-        if windows.pad == "none" and 0 < starts[known].sum() < float(case.options["starts"]) * steps[known].sum():
+        if (
+            windows.pad == "none"
+            and 0 < starts[known].sum() < float(case.options["starts"]) * steps[known].sum()
+        ):
             yield _lost_starts(known, steps, starts, windows.length)
     if episode is not None and episode.length is not None:
         low, high = episode.length.low or 0, episode.length.high or np.inf
@@ -86,7 +118,8 @@ def short_episode(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         if odd.any():
             yield Failure(
                 odd,
-                f"{count_phrase(odd, 'have')} {int(np.median(steps[odd])):,} steps (median); {episode.length} is allowed.",
+                f"{count_phrase(odd, 'have')} {int(np.median(steps[odd])):,} steps (median); "
+                f"{episode.length} is allowed.",
                 measured={"steps": int(np.median(steps[odd]))},
                 expected={"length": str(episode.length)},
                 fix="Leave them out, or widen episode: {length: ...}.",
@@ -101,10 +134,13 @@ def _windowless(rows: Rows, known: Array, short: Array, steps: Array, length: in
     text = "shorter than the window: range(0)" if length > 1 else "episodes without a step"
     return Failure(
         short,
-        f"{count_phrase(short, 'give')} no window of {pluralize(length, 'step')}: the shortest has {int(steps[short].min()):,}, "
+        f"{count_phrase(short, 'give')} no window of {pluralize(length, 'step')}: the shortest has "
+        f"{int(steps[short].min()):,}, "
         f"the longest {int(steps[short].max()):,}{whole}.",
         measured={
-            "shortest": int(steps[short].min()), "longest": int(steps[short].max()), "groups": empty[:20],
+            "shortest": int(steps[short].min()),
+            "longest": int(steps[short].max()),
+            "groups": empty[:20],
             "steps": int(steps[short].sum()),
         },
         expected={"steps": f"{length}.."},
@@ -112,7 +148,7 @@ def _windowless(rows: Rows, known: Array, short: Array, steps: Array, length: in
         fix="Pad at the end with a mask (windows: {pad: edge}), or leave them out.",
         kind="short" if length > 1 else "empty",
         order=-steps,
-    )  # fmt: skip
+    )
 
 
 def _lost_starts(known: Array, steps: Array, starts: Array, length: int) -> Failure:
@@ -120,10 +156,13 @@ def _lost_starts(known: Array, steps: Array, starts: Array, length: int) -> Fail
     ends_ = int(np.minimum(steps[known], length - 1).sum())
     return Failure(
         known & False,
-        f"only {usable:,} of {every:,} steps ({100 * usable / max(1, every):.3g} %) can start a window of {length}: "
+        f"only {usable:,} of {every:,} steps ({100 * usable / max(1, every):.3g} %) can start a "
+        f"window of {length}: "
         f"every episode loses its last {length - 1} starts, {ends_:,} in all.",
         measured={"share": usable / max(1, every), "starts": usable, "steps": every, "lost": ends_},
-        cause=Cause("windows end with the episode, so the end of every task is never a start", "tail"),
+        cause=Cause(
+            "windows end with the episode, so the end of every task is never a start", "tail"
+        ),
         severity=Severity.WARNING,
         fix="Pad at the end with a mask: windows: {pad: edge}.",
         kind="lost-starts",
@@ -137,10 +176,10 @@ PAUSES = 8  # of an episode of which it is kept where they are
 def motion(block: Block, schema: Schema) -> Columns:
     """How much an episode moves: joint angles and positions together.
 
-    A step is still where every one of them moves less than 1 % of its own 99th percentile. `still`: still steps in runs
-    of at least each of `series.RUNS`; `head`, `tail`: those before the first and after the last motion; `steps`;
-    `reach`: largest distance of any number from its start; `pauses`: the eight longest runs, in order of time: first
-    step and how many, in turn.
+    A step is still where every one of them moves less than 1 % of its own 99th percentile. `still`:
+    still steps in runs of at least each of `series.RUNS`; `head`, `tail`: those before the first
+    and after the last motion; `steps`; `reach`: largest distance of any number from its start;
+    `pauses`: the eight longest runs, in order of time: first step and how many, in turn.
     """
     columns = series(block, states(schema))
     found = moving(columns)
@@ -177,7 +216,9 @@ def _nth(sample: Array) -> Array:
 def _reach(column: Column, fits: Array) -> Array:
     """Return the largest distance of any number from its start, of the samples that fit."""
     assert column.lengths is not None
-    values = np.ascontiguousarray(column.values[np.repeat(fits, column.lengths)].T, dtype=np.float64)
+    values = np.ascontiguousarray(
+        column.values[np.repeat(fits, column.lengths)].T, dtype=np.float64
+    )
     mine = np.where(fits, column.lengths, 0)
     first = values[:, np.repeat(np.cumsum(mine) - mine, mine)]
     return reduced(np.maximum, np.abs(values - first).max(axis=0, initial=0.0), mine)
@@ -187,8 +228,9 @@ def _reach(column: Column, fits: Array) -> Array:
 def commands(column: Column, spec: FieldSpec) -> Columns:
     """Commands that ask for nothing: `noop` and `same`, shares of steps.
 
-    Of a `noop` every number is 0 (to 1e-4), or one that only switches between two values, and stays; samples with fewer
-    than two numbers that do more than switch have none. `same`: the command is that of the step before.
+    Of a `noop` every number is 0 (to 1e-4), or one that only switches between two values, and
+    stays; samples with fewer than two numbers that do more than switch have none. `same`: the
+    command is that of the step before.
     """
     del spec
     if not is_numeric(column) or column.lengths is None or column.values.ndim != 2:
@@ -196,8 +238,12 @@ def commands(column: Column, spec: FieldSpec) -> Columns:
     lengths = column.lengths
     values = np.ascontiguousarray(column.values.T, dtype=np.float64)
     low, high = reduced(np.minimum, values, lengths), reduced(np.maximum, values, lengths)
-    ends_ = (values == np.repeat(low, lengths, axis=1)) | (values == np.repeat(high, lengths, axis=1))
-    switch = (reduced(np.add, ends_, lengths) == lengths) & (np.maximum(np.abs(low), np.abs(high)) > _NOTHING)
+    ends_ = (values == np.repeat(low, lengths, axis=1)) | (
+        values == np.repeat(high, lengths, axis=1)
+    )
+    switch = (reduced(np.add, ends_, lengths) == lengths) & (
+        np.maximum(np.abs(low), np.abs(high)) > _NOTHING
+    )
     stays: Array = np.zeros(values.shape, bool)
     stays[:, 1:] = values[:, 1:] == values[:, :-1]
     stays[:, column.starts[lengths > 0]] = True
@@ -205,43 +251,63 @@ def commands(column: Column, spec: FieldSpec) -> Columns:
     share = reduced(np.add, idle, lengths) / np.maximum(lengths, 1)
     same = reduced(np.add, np.asarray(stays.all(axis=0)), lengths) / np.maximum(lengths, 1)
     full = lengths > 0
-    return {"noop": Measured(share, full & ((~switch).sum(axis=0) >= 2)), "same": Measured(same, full)}
+    return {
+        "noop": Measured(share, full & ((~switch).sum(axis=0) >= 2)),
+        "same": Measured(same, full),
+    }
 
 
 @rule(
-    "DC504", "idle-episode", Severity.WARNING, Level.SAMPLE, per="sample", measures=(motion, commands),
+    "DC504",
+    "idle-episode",
+    Severity.WARNING,
+    Level.SAMPLE,
+    per="sample",
+    measures=(motion, commands),
     suppressed_by=("DC109", "DC121", "DC122", "DC123", "DC221", "DC222"),
     defaults={"idle": 0.5, "reach": 0.01, "seconds": 0.5, "steps": 10, "leading": 1.0, "noop": 0.2},
-    unless=lambda s: "" if time_field(s) and states(s) else "no joint angles or positions over time", paced=True,
-)  # fmt: skip
+    unless=lambda s: (
+        "" if time_field(s) and states(s) else "no joint angles or positions over time"
+    ),
+    paced=True,
+)
 def idle_episode(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Nothing moves for most of an episode, or its commands ask for nothing.
 
     What:
-        Share of steps in pauses of half a second and more, against ``episode: {max_idle: ...}``: at the start, at the
-        end and inside. Also the share of commands that are no command, and long waits before the first motion (info).
-        ``ranges`` in ``valid.json`` holds the steps of an idle episode that are left without its eight longest pauses.
+        Share of steps in pauses of half a second and more, against ``episode: {max_idle: ...}``: at
+        the start, at the end and inside. Also the share of commands that are no command, and long
+        waits before the first motion (info). ``ranges`` in ``valid.json`` holds the steps of an
+        idle episode that are left without its eight longest pauses.
     Why it matters:
-        The policy learns to wait; and a loader that looks for the first motion raises where there is none.
+        The policy learns to wait; and a loader that looks for the first motion raises where there
+        is none.
     Measure:
-        Runs of steps in which every joint and position moves less than 1 % of its own 99th percentile; an episode that
-        never leaves its start is idle. No command: every number is 0, and those that only switch stay.
+        Runs of steps in which every joint and position moves less than 1 % of its own 99th
+        percentile; an episode that
+        never leaves its start is idle. No command: every number is 0, and those that only switch
+        stay.
     When it is wrong:
         Waiting is the task: raise ``max_idle``.
     Options:
-        idle: share allowed where the schema says none (0.5). reach: an episode that stays within this is idle (0.01).
-        seconds: shortest pause that counts (0.5). steps: the same where the schema says no ``fps`` (10). leading: wait
-        before the first motion, in seconds, that is told (1). noop: share of commands that may be none (0.2).
+        idle: share allowed where the schema says none (0.5). reach: an episode that stays within
+            this is idle (0.01).
+        seconds: shortest pause that counts (0.5). steps: the same where the schema says no ``fps``
+            (10). leading: wait
+        before the first motion, in seconds, that is told (1). noop: share of commands that may be
+        none (0.2).
     Bad::
 
-        schema: {fields: {a: {role: action, shape: [T, 2]}, q: {role: joint_angle, shape: [T, 2], unit: rad}}}
+        schema: {fields: {a: {role: action, shape: [T, 2]}, q: {role: joint_angle, shape: [T, 2],
+            unit: rad}}}
         samples:
           - {n: 2, a: {normal: [40, 2]}, q: {ramp: [40, 2], to: 1.0}}
           - {a: {normal: [40, 2]}, q: {ramp: [40, 2], to: 1.0, moves: 10}}
 
     Good::
 
-        schema: {fields: {a: {role: action, shape: [T, 2]}, q: {role: joint_angle, shape: [T, 2], unit: rad}}}
+        schema: {fields: {a: {role: action, shape: [T, 2]}, q: {role: joint_angle, shape: [T, 2],
+            unit: rad}}}
         samples:
           - {n: 3, a: {normal: [40, 2]}, q: {ramp: [40, 2], to: 1.0}}
 
@@ -255,7 +321,9 @@ def idle_episode(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         return
     episode, options = case.schema.episode, case.options
     fps = episode.fps if episode is not None else None
-    most = float(options["idle"]) if episode is None or episode.max_idle is None else episode.max_idle
+    most = (
+        float(options["idle"]) if episode is None or episode.max_idle is None else episode.max_idle
+    )
     place = least_run(float(options["seconds"]), fps, int(options["steps"]))
     steps = np.maximum(1, rows["steps"])
     frozen = known & (rows["reach"] < float(options["reach"]))
@@ -264,7 +332,9 @@ def idle_episode(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     bad = known & (idle > most)
     if bad.any():
         ranges = np.where(frozen[:, None, None], 0, _moving(rows, RUNS[place]))
-        yield replace(_idle(rows, bad, frozen, idle, np.fmax(noop, same), most, place), ranges=ranges)
+        yield replace(
+            _idle(rows, bad, frozen, idle, np.fmax(noop, same), most, place), ranges=ranges
+        )
     nothing = known & ~bad & (noop > float(options["noop"]))
     if nothing.any():
         yield _noop_failure(nothing, noop, float(options["noop"]))
@@ -284,14 +354,17 @@ def _moving(rows: Rows, least: int) -> Array:
     start, stop = np.where(first > 0, first + 1, 0), first + still
     stop = np.where(stop == every - 1, every, stop)
     start, stop = (np.sort(np.where(still >= least, one, every), axis=1) for one in (start, stop))
-    return np.stack([np.concatenate([0 * every, stop], axis=1), np.concatenate([start, every], axis=1)], axis=2)
+    return np.stack(
+        [np.concatenate([0 * every, stop], axis=1), np.concatenate([start, every], axis=1)], axis=2
+    )
 
 
 def _noop_failure(nothing: Array, noop: Array, most: float) -> Failure:
     typical = float(np.median(noop[nothing]))
     return Failure(
         nothing,
-        f"{100 * typical:.3g} % of the commands of {pluralize(int(nothing.sum()))} (median) ask for nothing, allowed "
+        f"{100 * typical:.3g} % of the commands of {pluralize(int(nothing.sum()))} (median) ask "
+        f"for nothing, allowed "
         f"{100 * most:g} %.",
         measured={"noop": typical},
         expected={"noop": f"..{most:g}"},
@@ -318,16 +391,26 @@ def _share(rows: Rows, column: str) -> Array:
     return np.where(known, rows[column], np.nan) if known.any() else np.full(len(rows), np.nan)
 
 
-def _idle(rows: Rows, bad: Array, frozen: Array, idle: Array, unasked: Array, most: float, place: int) -> Failure:
+def _idle(
+    rows: Rows, bad: Array, frozen: Array, idle: Array, unasked: Array, most: float, place: int
+) -> Failure:
     still = rows["still"][:, place]
     head, tail = (np.where(rows[end] <= still, rows[end], 0) for end in ("head", "tail"))
-    where = {"start": head[bad].sum(), "end": tail[bad].sum(), "inside": np.maximum(0, still - head - tail)[bad].sum()}
+    where = {
+        "start": head[bad].sum(),
+        "end": tail[bad].sum(),
+        "inside": np.maximum(0, still - head - tail)[bad].sum(),
+    }
     every = max(1, sum(int(n) for n in where.values()))
     said = ", ".join(
-        f"{100 * int(n) / every:.0f} % of it {'inside' if w == 'inside' else f'at the {w}'}" for w, n in where.items()
+        f"{100 * int(n) / every:.0f} % of it {'inside' if w == 'inside' else f'at the {w}'}"
+        for w, n in where.items()
     )
     reasons = {
-        "no-op": (bad & (unasked >= 0.5 * idle), "nothing was asked for: the commands stand still as well"),
+        "no-op": (
+            bad & (unasked >= 0.5 * idle),
+            "nothing was asked for: the commands stand still as well",
+        ),
         "stuck": (
             bad & (unasked < 0.5 * idle),
             "commands go on while nothing moves: a robot that is stuck, or old states",
@@ -337,23 +420,29 @@ def _idle(rows: Rows, bad: Array, frozen: Array, idle: Array, unasked: Array, mo
     found = int(reasons[kind][0].sum())
     return Failure(
         bad,
-        f"{count_phrase(bad, 'stand')} still for {100 * float(np.median(idle[bad])):.3g} % of the steps (median; {said}), "
+        f"{count_phrase(bad, 'stand')} still for {100 * float(np.median(idle[bad])):.3g} % of the "
+        f"steps (median; {said}), "
         f"allowed {100 * most:g} %.",
         measured={
-            "idle": float(np.median(idle[bad])), "frozen": int((frozen & bad).sum()),
+            "idle": float(np.median(idle[bad])),
+            "frozen": int((frozen & bad).sum()),
             **{w: int(n) for w, n in where.items()},
         },
         expected={"idle": f"..{most:g}"},
         cause=Cause(reasons[kind][1], kind, explains=found) if found else None,
         fix="Train on the ranges that move (ranges in valid.json), and keep the end pose.",
         order=idle,
-    )  # fmt: skip
+    )
 
 
 def _unfiltered(schema: Schema) -> str:
     if not time_field(schema):
         return "no field with a time axis"
-    drops = schema.windows is not None and schema.windows.pad == "none" and schema.windows.short == "drop"
+    drops = (
+        schema.windows is not None
+        and schema.windows.pad == "none"
+        and schema.windows.short == "drop"
+    )
     limited = schema.episode is not None and schema.episode.length is not None
     return "" if drops or limited else "nothing that is declared leaves episodes out"
 
@@ -361,7 +450,11 @@ def _unfiltered(schema: Schema) -> str:
 def _kept(schema: Schema, steps: Array) -> Array:
     """Tell which episodes windows and the declared length leave in."""
     kept = steps > 0
-    if schema.windows is not None and schema.windows.pad == "none" and schema.windows.short == "drop":
+    if (
+        schema.windows is not None
+        and schema.windows.pad == "none"
+        and schema.windows.short == "drop"
+    ):
         kept &= steps >= schema.windows.length
     if schema.episode is not None and schema.episode.length is not None:
         low, high = schema.episode.length.low, schema.episode.length.high
@@ -370,32 +463,44 @@ def _kept(schema: Schema, steps: Array) -> Array:
 
 
 @rule(
-    "DC509", "filter-collapse", Severity.ERROR, Level.DATASET, per="sample", measures=(form,),
-    suppressed_by=("DC109", "DC121", "DC122"), unless=_unfiltered, defaults={"share": 0.5, "least": 2},
-)  # fmt: skip
+    "DC509",
+    "filter-collapse",
+    Severity.ERROR,
+    Level.DATASET,
+    per="sample",
+    measures=(form,),
+    suppressed_by=("DC109", "DC121", "DC122"),
+    unless=_unfiltered,
+    defaults={"share": 0.5, "least": 2},
+)
 def filter_collapse(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """What training leaves out is most of a task.
 
     What:
         Windows and the declared length leave at least half of the episodes of every group.
     Why it matters:
-        The task is then learnt from a few episodes, or not at all, while the total still looks healthy.
+        The task is then learnt from a few episodes, or not at all, while the total still looks
+        healthy.
     Measure:
-        Share of each group's episodes (``samples: {group: ...}``; all of them where there are none) that are left out.
+        Share of each group's episodes (``samples: {group: ...}``; all of them where there are none)
+        that are left out.
     When it is wrong:
         The group is to be left out: filter it in ``samples``.
     Options:
-        share: share of a group that may be left out (0.5). least: episodes that a group must have to be judged (2).
+        share: share of a group that may be left out (0.5). least: episodes that a group must have
+            to be judged (2).
     Bad::
 
-        schema: {fields: {a: {role: action, shape: [T, 2]}}, windows: {length: 64}, rules: {DC501: off}}
+        schema: {fields: {a: {role: action, shape: [T, 2]}}, windows: {length: 64}, rules: {DC501:
+            off}}
         samples:
           - {n: 2, group: stack, a: {normal: [500, 2]}}
           - {n: 2, group: pour, a: {normal: [50, 2]}}
 
     Good::
 
-        schema: {fields: {a: {role: action, shape: [T, 2]}}, windows: {length: 64}, rules: {DC501: off}}
+        schema: {fields: {a: {role: action, shape: [T, 2]}}, windows: {length: 64}, rules: {DC501:
+            off}}
         samples:
           - {n: 3, group: stack, a: {normal: [500, 2]}}
           - {n: 3, group: pour, a: {normal: [100, 2]}}
@@ -415,7 +520,11 @@ def filter_collapse(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     thinned: list[tuple[str, int, int]] = []
     for name, places in rows.by_group():
         mine, lost = int(known[places].sum()), int(out[places].sum())
-        if mine and mine >= int(case.options["least"]) and lost > float(case.options["share"]) * mine:
+        if (
+            mine
+            and mine >= int(case.options["least"])
+            and lost > float(case.options["share"]) * mine
+        ):
             (emptied if lost == mine else thinned).append((str(name) or "the dataset", lost, mine))
     if emptied:
         yield _collapsed(known, groups, emptied, None)
@@ -423,22 +532,30 @@ def filter_collapse(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         yield _collapsed(known, groups, thinned, Severity.WARNING)
 
 
-def _collapsed(known: Array, groups: Array, lost: list[tuple[str, int, int]], severity: Severity | None) -> Failure:
+def _collapsed(
+    known: Array, groups: Array, lost: list[tuple[str, int, int]], severity: Severity | None
+) -> Failure:
     said = [f"{name} ({out:,} of {of:,})" for name, out, of in lost]
     every = severity is None
     return Failure(
         known & False,
-        f"windows and length leave out {'all' if every else 'most'} episodes of {pluralize(len(lost), 'group')}: "
+        f"windows and length leave out {'all' if every else 'most'} episodes of "
+        f"{pluralize(len(lost), 'group')}: "
         f"{first_few(said)}.",
         measured={"groups": {name: [out, of] for name, out, of in lost[:20]}},
-        cause=Cause("the episodes of these tasks are shorter than the window, or not of the declared length", "length"),
+        cause=Cause(
+            "the episodes of these tasks are shorter than the window, or not of the declared length",
+            "length",
+        ),
         severity=severity,
         fix="Shorter windows, or padding at the end with a mask: windows: {pad: edge}.",
         kind="emptied" if every else "thinned",
     )
 
 
-_IRREGULAR = 0.1  # share of the steps above which long ones are how these data were recorded, not gaps
+_IRREGULAR = (
+    0.1  # share of the steps above which long ones are how these data were recorded, not gaps
+)
 RATIOS = (1.05, 1.1, 1.25, 1.5, 1.75, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
 
 
@@ -446,15 +563,25 @@ RATIOS = (1.05, 1.1, 1.25, 1.5, 1.75, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
 def timing(column: Column, spec: FieldSpec) -> Columns:
     """How time runs, in the field's unit.
 
-    `steps` between time stamps; `back` and `still`: those below and equal to 0; `step`: their median; `longer`: how
-    many are above the median by each of `RATIOS`; `lost`: which share of the time these take beyond the median.
+    `steps` between time stamps; `back` and `still`: those below and equal to 0; `step`: their
+    median; `longer`: how many are above the median by each of `RATIOS`; `lost`: which share of the
+    time these take beyond the median.
     """
     del spec
-    if not is_numeric(column) or column.lengths is None or column.values.shape[1:] not in {(), (1,)}:
+    if (
+        not is_numeric(column)
+        or column.lengths is None
+        or column.values.shape[1:] not in {(), (1,)}
+    ):
         return {}
     values = column.values if column.values.ndim == 1 else column.values[:, 0]
-    exact = values.dtype.kind in "iu" and int(np.abs(values.astype(np.float64)).max(initial=0)) < 1 << 62
-    values = values.astype(np.int64 if exact else np.float64)  # nanoseconds since 1970 are no float64
+    exact = (
+        values.dtype.kind in "iu"
+        and int(np.abs(values.astype(np.float64)).max(initial=0)) < 1 << 62
+    )
+    values = values.astype(
+        np.int64 if exact else np.float64
+    )  # nanoseconds since 1970 are no float64
     count = np.maximum(column.lengths - 1, 0)
     inner = np.ones(len(values), bool)
     inner[column.starts[column.lengths > 0]] = False
@@ -486,9 +613,15 @@ def timing(column: Column, spec: FieldSpec) -> Columns:
 
 
 @rule(
-    "DC502", "bad-timestamps", Severity.ERROR, Level.SAMPLE, measures=(timing,), suppressed_by=("DC109", "DC122", "DC221"),
-    applies=of_role("timestamp"), defaults={"gap": 1.5, "share": 0.001, "lost": 0.1},
-)  # fmt: skip
+    "DC502",
+    "bad-timestamps",
+    Severity.ERROR,
+    Level.SAMPLE,
+    measures=(timing,),
+    suppressed_by=("DC109", "DC122", "DC221"),
+    applies=of_role("timestamp"),
+    defaults={"gap": 1.5, "share": 0.001, "lost": 0.1},
+)
 def bad_timestamps(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Time stands still, runs backwards, or has gaps.
 
@@ -497,12 +630,13 @@ def bad_timestamps(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Why it matters:
         Nearest-in-time pairing takes the wrong image; velocities become infinite.
     Measure:
-        Differences of neighbours, against their median. Where more than a tenth of the steps are long, rows were not
-        recorded at one rate, and there are no gaps.
+        Differences of neighbours, against their median. Where more than a tenth of the steps are
+        long, rows were not recorded at one rate, and there are no gaps.
     When it is wrong:
         The recording pauses on purpose: raise ``share``, or split the episode.
     Options:
-        gap: a step is a gap above so many median steps (1.5; one of 1.05, 1.1, 1.25, 1.5, 1.75, 2, 3, 5, 10, 30, 100).
+        gap: a step is a gap above so many median steps (1.5; one of 1.05, 1.1, 1.25, 1.5, 1.75, 2,
+            3, 5, 10, 30, 100).
         share: share of gaps allowed (0.001).
         lost: share of the time that gaps may take, however few they are (0.1).
     Bad::
@@ -528,7 +662,13 @@ def bad_timestamps(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         return
     back, still = known & (rows["back"] > 0), known & (rows["back"] == 0) & (rows["still"] > 0)
     for mask, words, stat, kind, fix in (
-        (back, "runs backwards", "back", "order", "Sort the rows or split the episodes where the clock was set."),
+        (
+            back,
+            "runs backwards",
+            "back",
+            "order",
+            "Sort the rows or split the episodes where the clock was set.",
+        ),
         (still, "stands still", "still", "still", "Write the time of each row."),
     ):
         if mask.any():
@@ -554,10 +694,15 @@ def _gappy(rows: Rows, case: RuleContext, gappy: Array, place: int) -> Failure:
     gaps, lost = rows["longer"][:, place], float(rows["lost"][gappy, place].max())
     steps = rows["step"][gappy] * factor(case.spec.unit or "s")
     least, most = (format_number(float(end), "s") for end in (steps.min(), steps.max()))
-    usual = f"median steps of {least}" if least == most else f"of their own median steps ({least} to {most})"
+    usual = (
+        f"median steps of {least}"
+        if least == most
+        else f"of their own median steps ({least} to {most})"
+    )
     return Failure(
         gappy,
-        f"{count_phrase(gappy, 'have')} {pluralize(int(gaps[gappy].sum()), 'gap')} above {RATIOS[place]:g} {usual}"
+        f"{count_phrase(gappy, 'have')} {pluralize(int(gaps[gappy].sum()), 'gap')} above "
+        f"{RATIOS[place]:g} {usual}"
         f"{f', which take up to {lost:.0%} of the time' if lost > float(case.options['lost']) else ''}.",
         measured={"gaps": int(gaps[gappy].sum()), "lost": lost},
         severity=Severity.WARNING,
@@ -568,11 +713,21 @@ def _gappy(rows: Rows, case: RuleContext, gappy: Array, place: int) -> Failure:
 
 
 @rule(
-    "DC503", "fps-mismatch", Severity.WARNING, Level.GROUP, measures=(timing,),
-    suppressed_by=("DC109", "DC122", "DC206", "DC221", "DC502"), applies=of_role("timestamp"), defaults={"tolerance": 0.02},
-    unless=lambda s: "" if s.episode is not None and s.episode.fps is not None else "the schema says no episode fps",
+    "DC503",
+    "fps-mismatch",
+    Severity.WARNING,
+    Level.GROUP,
+    measures=(timing,),
+    suppressed_by=("DC109", "DC122", "DC206", "DC221", "DC502"),
+    applies=of_role("timestamp"),
+    defaults={"tolerance": 0.02},
+    unless=lambda s: (
+        ""
+        if s.episode is not None and s.episode.fps is not None
+        else "the schema says no episode fps"
+    ),
     paced=True,
-)  # fmt: skip
+)
 def fps_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Time stamps run at another rate than declared.
 
@@ -604,13 +759,16 @@ def fps_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Correct ``fps``, the unit of the time stamps, or resample.
     Reference:
-        LeRobot looks frames up by ``index / fps``: a wrong rate shows the wrong picture without an error.
+        LeRobot looks frames up by ``index / fps``: a wrong rate shows the wrong picture without an
+        error.
     """
     episode = case.schema.episode
     known = rows.measured("step")
     if not known.any() or episode is None or episode.fps is None:
         return
-    seconds = np.where(known & (rows["step"] > 0), rows["step"], np.nan) * factor(case.spec.unit or "s")
+    seconds = np.where(known & (rows["step"] > 0), rows["step"], np.nan) * factor(
+        case.spec.unit or "s"
+    )
     ratio = 1 / seconds / episode.fps
     off = known & (np.abs(ratio - 1) > float(case.options["tolerance"]))
     if off.any():
@@ -618,7 +776,8 @@ def fps_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         cause = _rate_cause(typical, case.spec.unit or "s")
         yield Failure(
             off,
-            f"{count_phrase(off, 'run')} at {format_number(typical * episode.fps)} rows a second (median); {episode.fps:g} is "
+            f"{count_phrase(off, 'run')} at {format_number(typical * episode.fps)} rows a second "
+            f"(median); {episode.fps:g} is "
             "declared.",
             measured={"fps": typical * episode.fps},
             expected={"fps": episode.fps},
@@ -638,7 +797,9 @@ def _rate_cause(ratio: float, unit: str) -> Cause | None:
     for other, size in TIME.items():
         if other != unit and abs(ratio * factor(unit) / size - 1) < 0.1:
             return (
-                None if not np.isfinite(ratio) else Cause(f"the time stamps are in {other}", other, size / factor(unit))
+                None
+                if not np.isfinite(ratio)
+                else Cause(f"the time stamps are in {other}", other, size / factor(unit))
             )
     for k in range(2, 11):
         if abs(ratio * k - 1) < 0.03:

@@ -32,13 +32,20 @@ from datacheck.schema.model import FieldSpec, Schema
 
 Array = np.ndarray[Any, Any]
 
-_OTHER_CODES = ("DC102", "DC103", "DC105", "DC110", "DC701")  # rules of their own that judge unreadable rows
+_OTHER_CODES = (
+    "DC102",
+    "DC103",
+    "DC105",
+    "DC110",
+    "DC701",
+)  # rules of their own that judge unreadable rows
 _FIXES = {  # of what notes of DC105 tell, by their kind
     "videos": "Restore the videos.",
     "gone": "Restore the files, or take out what speaks of them.",
     "twice": "Take them off one of the lists.",
     "uncompared": "Scan its folders one by one to have them compared.",
-    "unsought": "Correct the indexes that name far more files than are there, or scan their folders one by one.",
+    "unsought": "Correct the indexes that name far more files than are there, or scan their "
+    "folders one by one.",
     "rates": "Scan its folders one by one to have each dataset judged by its rate.",
 }
 _SEVERITIES = {
@@ -47,10 +54,24 @@ _SEVERITIES = {
     "rates": None,
     "uncompared": Severity.INFO,
 }  # None: an error, as a file that is gone
-_LEAST = 8  # numbers that are 0 together by no accident: a force at rest or a single position are fewer
-_NOT_DATA = frozenset({
-    "flag", "mask", "segment", "class", "instance", "reward", "id", "faces", "timestamp", "tokens", "labels",
-})  # fmt: skip
+_LEAST = (
+    8  # numbers that are 0 together by no accident: a force at rest or a single position are fewer
+)
+_NOT_DATA = frozenset(
+    {
+        "flag",
+        "mask",
+        "segment",
+        "class",
+        "instance",
+        "reward",
+        "id",
+        "faces",
+        "timestamp",
+        "tokens",
+        "labels",
+    }
+)
 
 
 @rule("DC101", "unreadable-file", Severity.ERROR, Level.FILE, per="sample", sees="all")
@@ -58,11 +79,12 @@ def unreadable_file(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A file is damaged, or its bytes are refused, or a folder cannot be listed.
 
     What:
-        Every listed file was opened and every declared value of it read, not only the header. Every folder was listed;
-        one that could not be counts as a sample that cannot be read, for it may hold any number of them.
+        Every listed file was opened and every declared value of it read, not only the header. Every
+        folder was listed; one that could not be counts as a sample that cannot be read, for it may
+        hold any number of them.
     Why it matters:
-        Loaders skip such files in silence or die in the middle of an epoch. Truncated downloads look fine until
-        the missing part is read.
+        Loaders skip such files in silence or die in the middle of an epoch. Truncated downloads
+        look fine until the missing part is read.
     Measure:
         The parser's own words for each sample that could not be read.
     When it is wrong:
@@ -96,8 +118,12 @@ def unreadable_file(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         reasons = [rows.table.reasons[int(i)] for i in rows.index[mask]]
         kinds = Counter(r.partition(" ")[2] or r for r in reasons)
         ours = sum(FAULT in kind for kind in kinds)
-        ways = ["Write or download them again, or correct the schema where the files are right."] * (ours < len(kinds))
-        ways += ["Report the fault of datacheck, and leave its samples out until then."] * (ours > 0)
+        ways = [
+            "Write or download them again, or correct the schema where the files are right."
+        ] * (ours < len(kinds))
+        ways += ["Report the fault of datacheck, and leave its samples out until then."] * (
+            ours > 0
+        )
         yield Failure(
             mask,
             f"{pluralize(int(mask.sum()))} cannot be read: {_most_common(kinds)}.",
@@ -112,11 +138,13 @@ def _unlisted(rows: Rows, mask: Array) -> Failure:
     names = collapse_ranges(key for key, found in zip(rows.keys, mask, strict=True) if found)
     return Failure(
         mask,
-        f"{pluralize(int(mask.sum()), 'folder')} cannot be listed, and may hold samples: {first_few(names)}: "
+        f"{pluralize(int(mask.sum()), 'folder')} cannot be listed, and may hold samples: "
+        f"{first_few(names)}: "
         f"{_most_common(whys)}.",
         measured={"folders": names[:20], "reasons": dict(whys.most_common(10))},
         kind="not listed",
-        fix="Give the user who scans the right to read them, or move them out of DATA. For links, follow the message.",
+        fix="Give the user who scans the right to read them, or move them out of DATA. For links, "
+        "follow the message.",
     )
 
 
@@ -141,9 +169,11 @@ def lfs_pointer(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A stand-in lies where the data should be: a Git LFS pointer, or a page that a server sent.
 
     What:
-        Files whose first bytes are those of a Git LFS pointer, or of an HTML or XML page where no format expects one.
+        Files whose first bytes are those of a Git LFS pointer, or of an HTML or XML page where no
+        format expects one.
     Why it matters:
-        A clone without LFS looks complete: every file has its name. Loaders then say "invalid load key, 'v'".
+        A clone without LFS looks complete: every file has its name. Loaders then say "invalid load
+            key, 'v'".
     Measure:
         The first bytes of files below 1 kB, and of every file that its parser refuses.
     When it is wrong:
@@ -164,7 +194,8 @@ def lfs_pointer(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 2, x: {normal: [4]}}
 
     Fix:
-        ``git lfs pull`` in the clone; of a page download the file again and look at the server's answer.
+        ``git lfs pull`` in the clone; of a page download the file again and look at the server's
+        answer.
     Reference:
         Git LFS specification 1.0: pointer files begin with ``version https://git-lfs``.
     """
@@ -177,7 +208,9 @@ def lfs_pointer(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             mask,
             f"{count_phrase(mask, 'hold')} no data: {_most_common(kinds)}.",
             measured={"reasons": dict(kinds.most_common(10))},
-            cause=Cause("cloned without Git LFS", "lfs") if pointers else Cause("a failed download", "page"),
+            cause=Cause("cloned without Git LFS", "lfs")
+            if pointers
+            else Cause("a failed download", "page"),
             fix="git lfs pull" if pointers else "Download them again.",
         )
 
@@ -187,20 +220,22 @@ def list_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The list of a split and the files on disk do not name the same samples.
 
     What:
-        Each line of ``samples: {list: ...}`` has its file (error), no entry of a YAML or JSON list is empty (error);
-        each matching file is in one list, once (warning). Each file that the ``index.json`` of MDS shards or the meta
-        folder of a LeRobot dataset names is there, videos too (error). Files that a JSON document or a table (.csv,
-        .tsv) names are there where most that it names are, and so are files of which two kinds beside them have one of
-        the same name (warning). No name of a file stands in ``train.txt`` and in the ``val.txt`` or ``test.txt`` beside
-        it (warning).
+        Each line of ``samples: {list: ...}`` has its file (error), no entry of a YAML or JSON list
+        is empty (error); each matching file is in one list, once (warning). Each file that the
+        ``index.json`` of MDS shards or the meta folder of a LeRobot dataset names is there, videos
+        too (error). Files that a JSON document or a table (.csv, .tsv) names are there where most
+        that it names are, and so are files of which two kinds beside them have one of the same name
+        (warning). No name of a file stands in ``train.txt`` and in the ``val.txt`` or ``test.txt``
+        beside it (warning).
     Why it matters:
         Loaders pass over a missing file without a word, so an epoch is shorter than the list says.
     Measure:
-        Two set differences, made from the listing and the lists alone; of documents (16 MiB at most) all texts that are
-        names of files, up to 200,000 (of more an info says so).
+        Two set differences, made from the listing and the lists alone; of documents (16 MiB at
+        most) all texts that are names of files, up to 200,000 (of more an info says so).
     When it is wrong:
-        Files are left out of every list on purpose: switch the warning off, or narrow ``samples: {files: ...}``. A
-        picture without objects may have no label file in YOLO's layout: it is told where two other kinds have its name.
+        Files are left out of every list on purpose: switch the warning off, or narrow ``samples:
+        {files: ...}``. A picture without objects may have no label file in YOLO's layout: it is
+        told where two other kinds have its name.
     Options:
         none
     Bad::
@@ -208,7 +243,8 @@ def list_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         schema: {fields: {x: {role: value, shape: [4]}}}
         samples:
           - {n: 2, x: {normal: [4]}}
-          - {key: ABF12/0678, unreadable: "DC105 train.txt names ABF12/0678, but there is no such file"}
+          - {key: ABF12/0678, unreadable: "DC105 train.txt names ABF12/0678, but there is no such
+            file"}
 
     Good::
 
@@ -247,7 +283,9 @@ def list_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             kind=re.sub(
                 r"\d[\d,.]*", "N", re.split(r":|, | in ", reason)[0]
             ),  # without counts and the path that follows
-            fix=_FIXES.get(kind, "Correct the list, or move what it does not name out of the folder."),
+            fix=_FIXES.get(
+                kind, "Correct the list, or move what it does not name out of the folder."
+            ),
         )
 
 
@@ -256,12 +294,14 @@ def _empty(rows: Rows, empty: Array) -> Failure:
     places = collapse_ranges(key for key, lost in zip(rows.keys, empty, strict=True) if lost)
     return Failure(
         empty,
-        f"{pluralize(int(empty.sum()), 'place')} in a list {'holds' if empty.sum() == 1 else 'hold'} None, or no path: "
+        f"{pluralize(int(empty.sum()), 'place')} in a list "
+        f"{'holds' if empty.sum() == 1 else 'hold'} None, or no path: "
         f"{first_few(places)}.",
         measured={"empty": places[:20]},
         cause=Cause("preprocessing failed for them, and wrote None in their place", "none"),
         kind="none",
-        fix="Look up in the log of the preprocessing which these are, run it again for them, or take them out.",
+        fix="Look up in the log of the preprocessing which these are, run it again for them, or "
+        "take them out.",
     )
 
 
@@ -274,7 +314,8 @@ def changed_since_last_listing(rows: Rows, case: RuleContext) -> Iterator[Failur
     Why it matters:
         Two runs "on the same data" are not comparable when one byte of one file differs.
     Measure:
-        xxh3 digests, per file; a file with equal size and times is trusted unless ``--rehash`` is given.
+        xxh3 digests, per file; a file with equal size and times is trusted unless ``--rehash`` is
+        given.
     When it is wrong:
         The file was replaced on purpose; the next scan is silent.
     Options:
@@ -301,10 +342,16 @@ def changed_since_last_listing(rows: Rows, case: RuleContext) -> Iterator[Failur
     changed = {note.key for note in case.notes}
     if changed:
         files = rows.table.files
-        mask = np.array([k in changed or files[int(i)] in changed for k, i in zip(rows.keys, rows.index, strict=True)])
+        mask = np.array(
+            [
+                k in changed or files[int(i)] in changed
+                for k, i in zip(rows.keys, rows.index, strict=True)
+            ]
+        )
         yield Failure(
             mask.astype(bool),
-            f"{pluralize(len(changed), 'file')} changed since the last scan: {first_few(sorted(changed))}.",
+            f"{pluralize(len(changed), 'file')} changed since the last scan: "
+            f"{first_few(sorted(changed))}.",
             measured={"changed": sorted(changed)[:10]},
             fix="Restore the files if nobody meant to change them; otherwise build the cache again.",
         )
@@ -315,14 +362,16 @@ def unsafe_pickle(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A pickle asks for code: something other than NumPy arrays and plain values.
 
     What:
-        Pickles, and ``.npy`` and ``.npz`` files of objects, may name NumPy's own constructors and nothing else.
+        Pickles, and ``.npy`` and ``.npz`` files of objects, may name NumPy's own constructors and
+        nothing else.
     Why it matters:
-        ``pickle.load`` and ``allow_pickle=True`` run what such a file names: whoever wrote it owns the machine.
+        ``pickle.load`` and ``allow_pickle=True`` run what such a file names: whoever wrote it owns
+        the machine.
     Measure:
         The first name that the restricted reader refuses; nothing that a pickle names is ever run.
     When it is wrong:
-        The file holds objects of the project that wrote it (torch tensors, configuration classes): harmless, perhaps,
-        but no other program can read them without running that code.
+        The file holds objects of the project that wrote it (torch tensors, configuration classes):
+        harmless, perhaps, but no other program can read them without running that code.
     Options:
         none
     Bad::
@@ -330,7 +379,8 @@ def unsafe_pickle(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         schema: {fields: {x: {role: value, shape: [4]}}}
         samples:
           - {n: 2, x: {normal: [4]}}
-          - {unreadable: "DC110 the pickle asks for os.system; only NumPy arrays and plain values are read"}
+          - {unreadable: "DC110 the pickle asks for os.system; only NumPy arrays and plain values
+            are read"}
 
     Good::
 
@@ -341,7 +391,8 @@ def unsafe_pickle(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Convert them, where they come from, to ``.npz`` or HDF5.
     Reference:
-        Python documentation of pickle: "never unpickle data that could have come from an untrusted source".
+        Python documentation of pickle: "never unpickle data that could have come from an untrusted
+            source".
     """
     del case
     mask = unreadable(rows, lambda reason: reason.startswith("DC110"))
@@ -359,9 +410,11 @@ def _placeholder_signs(rows: Rows, schema: Schema) -> tuple[Array, Array, list[s
     """Return what tells a sample that nobody recorded.
 
     Shapes:
-        data: int (rows): declared float fields with values; 0 for a sample of fewer than 8 numbers: they may well be 0
+        data: int (rows): declared float fields with values; 0 for a sample of fewer than 8 numbers:
+            they may well be 0
         zero: int (rows): those that are 0 throughout
-        flags: names of the fields that must have one value, and wrong: bool (flags, rows) where they have another
+        flags: names of the fields that must have one value, and wrong: bool (flags, rows) where
+            they have another
     """
     data, zero, size = (np.zeros(len(rows), np.int64) for _ in range(3))
     flags: list[str] = []
@@ -374,12 +427,19 @@ def _placeholder_signs(rows: Rows, schema: Schema) -> tuple[Array, Array, list[s
         if spec.must_be is not None:
             flags.append(name)
             wrong.append(known & ((low != spec.must_be) | (high != spec.must_be)))
-        elif spec.role is not None and spec.role not in _NOT_DATA and spec.file is None:  # a mesh beside it stays good
+        elif (
+            spec.role is not None and spec.role not in _NOT_DATA and spec.file is None
+        ):  # a mesh beside it stays good
             known &= match_texts(rows[f"{name}:dtype"], lambda dtype: dtype.startswith("float"))
             data += known
             zero += known & (low == 0) & (high == 0)
             size += np.where(known, _size(rows, name), 0)
-    return np.where(size < _LEAST, 0, data), zero, flags, np.array(wrong, dtype=bool).reshape(len(flags), len(rows))
+    return (
+        np.where(size < _LEAST, 0, data),
+        zero,
+        flags,
+        np.array(wrong, dtype=bool).reshape(len(flags), len(rows)),
+    )
 
 
 def _size(rows: Rows, name: str) -> Array:
@@ -394,26 +454,34 @@ def _size(rows: Rows, name: str) -> Array:
 
 
 @rule(
-    "DC109", "placeholder-sample", Severity.ERROR, Level.SAMPLE, per="sample", measures=(numbers, form),
+    "DC109",
+    "placeholder-sample",
+    Severity.ERROR,
+    Level.SAMPLE,
+    per="sample",
+    measures=(numbers, form),
     defaults={"fields": 1},
-)  # fmt: skip
+)
 def placeholder_sample(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A sample was written in place of one that failed: all zeros, or with its error flag set.
 
     What:
-        Every declared float field of the file itself is zero throughout (8 numbers or more), or a field with
-        ``must_be`` says otherwise.
+        Every declared float field of the file itself is zero throughout (8 numbers or more), or a
+        field with ``must_be`` says otherwise.
     Why it matters:
-        Training learns from zeros without any message. Everything else that such a sample breaks is hidden here.
+        Training learns from zeros without any message. Everything else that such a sample breaks is
+        hidden here.
     Measure:
         Smallest and largest value of each float field; flags.
     When it is wrong:
-        Zero is a legal value of the only declared float field: declare the others, or its role (``mask``, ``reward``).
+        Zero is a legal value of the only declared float field: declare the others, or its role
+        (``mask``, ``reward``).
     Options:
         fields: a sample needs so many declared float fields to be judged by zeros (1).
     Bad::
 
-        schema: {fields: {xyz: {role: points, shape: [P, 3]}, is_error: {role: flag, must_be: false}}}
+        schema: {fields: {xyz: {role: points, shape: [P, 3]}, is_error: {role: flag, must_be:
+            false}}}
         samples:
           - {n: 3, xyz: {box: [20, 3]}, is_error: {full: [], value: 0, dtype: bool}}
           - {xyz: {full: [20, 3], value: 0}, is_error: {full: [], value: 0, dtype: bool}}
@@ -421,7 +489,8 @@ def placeholder_sample(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
     Good::
 
-        schema: {fields: {xyz: {role: points, shape: [P, 3]}, is_error: {role: flag, must_be: false}}}
+        schema: {fields: {xyz: {role: points, shape: [P, 3]}, is_error: {role: flag, must_be:
+            false}}}
         samples:
           - {n: 3, xyz: {box: [20, 3]}, is_error: {full: [], value: 0, dtype: bool}}
 
@@ -442,46 +511,63 @@ def placeholder_sample(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             mask,
             f"{count_phrase(mask, 'hold')} no data: {', '.join(parts)}.",
             measured={"zero": int(zero.sum()), "flagged": int(flagged.sum())},
-            cause=Cause("written by a loader after an exception; training would learn from zeros", "placeholder"),
+            cause=Cause(
+                "written by a loader after an exception; training would learn from zeros",
+                "placeholder",
+            ),
             fix="Repair the sources and build again; they are left out of valid.json.",
         )
 
 
-_NAMED, _MANY = 3, 10  # kinds of unread files that a message names; fewest files that lie beside samples
+_NAMED, _MANY = (
+    3,
+    10,
+)  # kinds of unread files that a message names; fewest files that lie beside samples
 
 
 @rule(
-    "DC113", "unread-data", Severity.ERROR, Level.DATASET, per="sample", sees="all", span="all",
+    "DC113",
+    "unread-data",
+    Severity.ERROR,
+    Level.DATASET,
+    per="sample",
+    sees="all",
+    span="all",
     defaults={"share": 0.5, "each": 0.5, "not_read": (), "left_out": False},
-)  # fmt: skip
+)
 def unread_data(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Most bytes of the folder are in files that were not opened.
 
     What:
-        At least half of the bytes below DATA are in files that samples were read from. Readmes, licences, code,
-        checksums and logs do not count, nor do files of a format that is read here and that the schema's patterns leave
-        out (the verdict counts them as not read), nor companions in which no field lies, nor what the schema names in
-        ``not_read``. Files that no format reads, one for every second sample or more, are a warning, however small.
+        At least half of the bytes below DATA are in files that samples were read from. Readmes,
+        licences, code, checksums and logs do not count, nor do files of a format that is read here
+        and that the schema's patterns leave out (the verdict counts them as not read), nor
+        companions in which no field lies, nor what the schema names in ``not_read``. Files that no
+        format reads, one for every second sample or more, are a warning, however small.
     Why it matters:
-        A verdict speaks of what was read. In the folder of a ROS bag or of an Arrow dataset that is a configuration of
-        some kB, and "nothing found" says nothing of the data.
+        A verdict speaks of what was read. In the folder of a ROS bag or of an Arrow dataset that is
+        a configuration of some kB, and "nothing found" says nothing of the data.
     Measure:
-        Sizes of the files that no format reads, and of those whose library is not installed, by format. A picture or
-        video counts as opened where the level of the scan reads its header.
+        Sizes of the files that no format reads, and of those whose library is not installed, by
+        format. A picture or video counts as opened where the level of the scan reads its header.
     When it is wrong:
-        The other files are not what is trained on: ``--allow-unread``, or name them in ``not_read``.
+        The other files are not what is trained on: ``--allow-unread``, or name them in
+        ``not_read``.
     Options:
-        share: least share of the bytes (0.5). each: files of one format for each sample that are a warning (0.5), from
+        share: least share of the bytes (0.5). each: files of one format for each sample that are a
+            warning (0.5), from
         ten files on. not_read: patterns of paths (``"*/rgb/*"``, ``*`` also stands for
-        ``/``) that need not be read (none). left_out: files of a format that is read here and that the schema's
-        patterns leave out count, too (false); ``datacheck init`` drafts it where its patterns are a guess.
+        ``/``) that need not be read (none). left_out: files of a format that is read here and that
+        the schema's patterns leave out count, too (false); ``datacheck init`` drafts it where its
+        patterns are a guess.
     Bad::
 
         schema: {fields: {x: {role: value, shape: [4]}}}
         samples:
           - {n: 2, x: {normal: [4]}}
         listing:
-          - {code: DC113, key: run_0.mcap, reason: MCAP, about: {files: 1, bytes: 900, of: 1000, way: ""}}
+          - {code: DC113, key: run_0.mcap, reason: MCAP, about: {files: 1, bytes: 900, of: 1000,
+            way: ""}}
 
     Good::
 
@@ -489,11 +575,12 @@ def unread_data(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         samples:
           - {n: 2, x: {normal: [4]}}
         listing:
-          - {code: DC113, key: run_0.mcap, reason: MCAP, about: {files: 1, bytes: 100, of: 1000, way: ""}}
+          - {code: DC113, key: run_0.mcap, reason: MCAP, about: {files: 1, bytes: 100, of: 1000,
+            way: ""}}
 
     Fix:
-        Convert the files, scan what a loader of your own makes of them (``--loader``), or choose the schema whose
-        samples they are.
+        Convert the files, scan what a loader of your own makes of them (``--loader``), or choose
+        the schema whose samples they are.
     Reference:
         37 folders of strangers: 5 ended with "all samples are fit" and their data unopened.
     """
@@ -504,7 +591,8 @@ def unread_data(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         yield from _one_for_each(kinds, rows, case)
         return
     told = [
-        f"{note.reason} ({pluralize(int(note.about['files']), 'file')}, {_percent(note.about['bytes'] / every)}, such as "
+        f"{note.reason} ({pluralize(int(note.about['files']), 'file')}, "
+        f"{_percent(note.about['bytes'] / every)}, such as "
         f"{note.key})"
         for note in kinds
     ]
@@ -514,7 +602,8 @@ def unread_data(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     ways = [f"{', '.join(reasons)}: {way}" for way, reasons in named.items() if way]
     yield Failure(
         np.zeros(len(rows), bool),
-        f"{_percent(unread / every)} of the bytes are in files that were not opened: {first_few(told, _NAMED)}.",
+        f"{_percent(unread / every)} of the bytes are in files that were not opened: "
+        f"{first_few(told, _NAMED)}.",
         measured={"unread": unread, "bytes": every},
         expected={"share": case.options["share"]},
         fix=f"{'. '.join([*ways, 'If training does not use them'])}: "
@@ -529,12 +618,14 @@ def _one_for_each(kinds: Sequence[Note], rows: Rows, case: RuleContext) -> Itera
         if files >= max(_MANY, case.options["each"] * len(rows)):
             yield Failure(
                 np.zeros(len(rows), bool),
-                f"{pluralize(files, 'file')} that were not read ({note.reason}, such as {note.key}) lie beside "
+                f"{pluralize(files, 'file')} that were not read ({note.reason}, such as "
+                f"{note.key}) lie beside "
                 f"{pluralize(len(rows), 'sample')}: what they say of these was not judged.",
                 measured={"files": files},
                 severity=Severity.WARNING,
                 kind=note.reason,
-                fix=f"{note.about['way'] + '. ' if note.about['way'] else ''}If training does not use them: "
+                fix=f"{note.about['way'] + '. ' if note.about['way'] else ''}If training does not "
+                f"use them: "
                 "--allow-unread, or not_read of DC113 in the schema.",
             )
 
@@ -545,7 +636,11 @@ def _percent(share: float) -> str:
 
 
 def _companions(schema: Schema) -> dict[str, FieldSpec]:
-    wanted = {n: s for n, s in schema.stored.items() if s.file is not None and not s.optional and not s.absent}
+    wanted = {
+        n: s
+        for n, s in schema.stored.items()
+        if s.file is not None and not s.optional and not s.absent
+    }
     return dict(sorted(wanted.items()))
 
 
@@ -553,7 +648,12 @@ def _no_companions(schema: Schema) -> str:
     return "" if _companions(schema) else "no field that must be there lies in a file of its own"
 
 
-@measure("companions", per="sample", uses=("fields.file", "fields.optional", "fields.absent"), depth="structure")
+@measure(
+    "companions",
+    per="sample",
+    uses=("fields.file", "fields.optional", "fields.absent"),
+    depth="structure",
+)
 def companions(block: Block, schema: Schema) -> Columns:
     """Which file of its own a field has not: ``lacks/<field>``, its path (and entry in it), "" where it is there."""
     found: dict[str, Measured] = {}
@@ -565,41 +665,51 @@ def companions(block: Block, schema: Schema) -> Columns:
 
 
 @rule(
-    "DC104", "missing-companion", Severity.ERROR, Level.SAMPLE, per="sample", measures=(companions,),
+    "DC104",
+    "missing-companion",
+    Severity.ERROR,
+    Level.SAMPLE,
+    per="sample",
+    measures=(companions,),
     unless=_no_companions,
-)  # fmt: skip
+)
 def missing_companion(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A file that belongs to a sample is not there.
 
     What:
-        Every field with ``file`` has its file, and where one file serves all samples its entry in it, unless the field
-        is ``optional`` or ``absent`` in this split.
+        Every field with ``file`` has its file, and where one file serves all samples its entry in
+        it, unless the field is ``optional`` or ``absent`` in this split.
     Why it matters:
-        Loaders pass over such samples without a word, or put zeros where the mesh, the depth or the caption should be.
+        Loaders pass over such samples without a word, or put zeros where the mesh, the depth or the
+        caption should be.
     Measure:
         The path that the pattern gives for each sample; runs of numbered samples are told as one.
     When it is wrong:
-        Not every sample has such a file: ``optional: true``. It lies elsewhere: correct ``file``, or name the folder
+        Not every sample has such a file: ``optional: true``. It lies elsewhere: correct ``file``,
+            or name the folder
         with ``--root NAME=DIR``.
     Options:
         none
     Bad::
 
-        schema: {fields: {x: {role: value, shape: [4]}, depth: {role: depth, file: "{seq}/depth/{frame}.png"}}}
+        schema: {fields: {x: {role: value, shape: [4]}, depth: {role: depth, file:
+            "{seq}/depth/{frame}.png"}}}
         samples:
           - {n: 2, x: {normal: [4]}, depth: {full: [3, 4], value: 2}}
           - {key: ABF12/0678, x: {normal: [4]}, facts: {absent/depth: ABF12/depth/0678.png}}
 
     Good::
 
-        schema: {fields: {x: {role: value, shape: [4]}, depth: {role: depth, file: "{seq}/depth/{frame}.png"}}}
+        schema: {fields: {x: {role: value, shape: [4]}, depth: {role: depth, file:
+            "{seq}/depth/{frame}.png"}}}
         samples:
           - {n: 2, x: {normal: [4]}, depth: {full: [3, 4], value: 2}}
 
     Fix:
         Restore the files, or take the samples off the list.
     Reference:
-        UTNet and RDT skip such samples inside their loaders; hold issue 32: HO3D without frames 0678 to 0728 of ABF12.
+        UTNet and RDT skip such samples inside their loaders; hold issue 32: HO3D without frames
+        0678 to 0728 of ABF12.
     """
     for name in _companions(case.schema):
         if f":lacks/{name}" not in rows:
@@ -607,13 +717,17 @@ def missing_companion(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         paths = rows[f":lacks/{name}"]
         missing = rows.measured(f":lacks/{name}") & (paths != "")
         if missing.any():
-            keys = collapse_ranges(key for key, gone in zip(rows.keys, missing, strict=True) if gone)
+            keys = collapse_ranges(
+                key for key, gone in zip(rows.keys, missing, strict=True) if gone
+            )
             yield Failure(
                 missing,
-                f"{count_phrase(missing, 'have')} no {name}: {first_few(sorted(set(paths[missing])))} not found; these are "
+                f"{count_phrase(missing, 'have')} no {name}: "
+                f"{first_few(sorted(set(paths[missing])))} not found; these are "
                 f"{first_few(keys)}.",
                 measured={"files": sorted(set(paths[missing]))[:10], "samples": keys[:20]},
-                fix="Restore the files, take the samples off the list, or declare the field optional: true.",
+                fix="Restore the files, take the samples off the list, or declare the field "
+                "optional: true.",
                 kind=name,
                 extra=(name,),
             )
@@ -634,7 +748,10 @@ def _folded(names: Sequence[str]) -> list[str]:
     text = "\0".join(names)
     if text.isascii() and text.count("\0") == len(names) - 1:
         return text.lower().split("\0")
-    return [unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold()) for name in names]
+    return [
+        unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+        for name in names
+    ]
 
 
 def _duplicates(names: Sequence[str]) -> Array:
@@ -645,20 +762,31 @@ def _duplicates(names: Sequence[str]) -> Array:
     return np.array([count[name] > 1 for name in names])
 
 
-@rule("DC106", "duplicate-id", Severity.ERROR, Level.DATASET, per="sample", measures=(called,), span="all", sees="all")
+@rule(
+    "DC106",
+    "duplicate-id",
+    Severity.ERROR,
+    Level.DATASET,
+    per="sample",
+    measures=(called,),
+    span="all",
+    sees="all",
+)
 def duplicate_id(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Two samples have one name, or would have on another disk.
 
     What:
-        The placeholders of a file pattern tell the samples of a split apart (error). No two files have names that
-        differ in upper and lower case, or in how an accent is written, alone (warning).
+        The placeholders of a file pattern tell the samples of a split apart (error). No two files
+        have names that differ in upper and lower case, or in how an accent is written, alone
+        (warning).
     Why it matters:
-        One of the two replaces the other in every table keyed by name, and on the disk of the next machine that does
-        not tell case apart.
+        One of the two replaces the other in every table keyed by name, and on the disk of the next
+        machine that does not tell case apart.
     Measure:
         Names of samples within a split; paths of files after Unicode NFC and case folding.
     When it is wrong:
-        Two patterns of ``samples: {files: ...}`` claim two forms of one sample on purpose: name one of them.
+        Two patterns of ``samples: {files: ...}`` claim two forms of one sample on purpose: name one
+            of them.
     Options:
         none
     Bad::
@@ -702,7 +830,8 @@ def _same_name(rows: Rows) -> Iterator[Failure]:
         few = sorted(set(rows[":id"][same]))
         yield Failure(
             same,
-            f"{count_phrase(same, 'share')} {pluralize(len(few), 'name')} with another one: {first_few(few)}.",
+            f"{count_phrase(same, 'share')} {pluralize(len(few), 'name')} with another one: "
+            f"{first_few(few)}.",
             measured={"names": few[:10]},
             fix="Narrow samples: {files: ...} to one form of each sample, or rename.",
             kind="same",
@@ -717,7 +846,8 @@ def _collide(rows: Rows) -> Iterator[Failure]:
         few = {name: None for name, alike in zip(every, folded, strict=True) if alike}
         yield Failure(
             np.isin(files.rows, [number for number, name in enumerate(files.words) if name in few]),
-            f"{pluralize(len(few), 'file')} would collide where case or accents do not count: {first_few(list(few))}.",
+            f"{pluralize(len(few), 'file')} would collide where case or accents do not count: "
+            f"{first_few(list(few))}.",
             measured={"files": list(few)[:10]},
             fix="Rename them before the data are copied to another disk.",
             severity=Severity.WARNING,
@@ -725,7 +855,9 @@ def _collide(rows: Rows) -> Iterator[Failure]:
         )
 
 
-_ESCAPED = re.compile(r"\\ud[89a-f][0-9a-f]{2}")  # what `storable` writes in place of half a character
+_ESCAPED = re.compile(
+    r"\\ud[89a-f][0-9a-f]{2}"
+)  # what `storable` writes in place of half a character
 _UNSEEN = {"Cc", "Cf"}
 
 
@@ -733,7 +865,9 @@ def _is_odd_name(name: str) -> bool:
     """Tell whether a name from inside a file holds what is no Unicode, or what nobody sees."""
     if name.isascii() and name.isprintable() and "\\ud" not in name:
         return False
-    return _ESCAPED.search(name) is not None or any(unicodedata.category(c) in _UNSEEN for c in name)
+    return _ESCAPED.search(name) is not None or any(
+        unicodedata.category(c) in _UNSEEN for c in name
+    )
 
 
 _SHOWN = 60  # characters of a name: each sample may have another
@@ -744,30 +878,47 @@ def odd_names(block: Block, schema: Schema) -> Columns:
     """A name inside the file with bytes that are no UTF-8 or a character that nobody sees: `odd_name`."""
     fields = [name for name in block.fields if name not in schema.fields and _is_odd_name(name)]
     inner = (
-        [] if isinstance(block.origins, Origins) else [o.inner if _is_odd_name(o.inner) else "" for o in block.origins]
+        []
+        if isinstance(block.origins, Origins)
+        else [o.inner if _is_odd_name(o.inner) else "" for o in block.origins]
     )
     if not fields and not any(inner):
         return {}
     names = [own or (fields[0] if fields else "") for own in inner or [""] * len(block)]
     names = [name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…" for name in names]
-    return {"odd_name": Measured(np.array(names, dtype=object), np.array([bool(name) for name in names]))}
+    return {
+        "odd_name": Measured(
+            np.array(names, dtype=object), np.array([bool(name) for name in names])
+        )
+    }
 
 
-@rule("DC107", "junk-file", Severity.WARNING, Level.FILE, per="sample", measures=(odd_names,), span="all", sees="all")
+@rule(
+    "DC107",
+    "junk-file",
+    Severity.WARNING,
+    Level.FILE,
+    per="sample",
+    measures=(odd_names,),
+    span="all",
+    sees="all",
+)
 def junk_file(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     r"""A file was left behind by another program, or a name has characters that nobody sees or that are none.
 
     What:
-        ``._*``, ``.DS_Store``, ``Thumbs.db``, ``desktop.ini``, ``*~``, ``*.tmp``, ``*.part``, ``*.crdownload`` and
-        ``*.swp``; names with control, direction or zero-width characters, but for the joiner between two emoji;
-        names that begin or end with a space. Inside files: names of groups, and of fields that the schema does not
-        list, with such characters or with bytes that are no UTF-8, which are shown escaped (``\udc80``).
+        ``._*``, ``.DS_Store``, ``Thumbs.db``, ``desktop.ini``, ``*~``, ``*.tmp``, ``*.part``,
+        ``*.crdownload`` and ``*.swp``; names with control, direction or zero-width characters, but
+        for the joiner between two emoji; names that begin or end with a space. Inside files: names
+        of groups, and of fields that the schema does not list, with such characters or with bytes
+        that are no UTF-8, which are shown escaped (``\udc80``).
     Why it matters:
-        ``Path.glob("*.npy")`` matches ``._scene.npy``, which is no array; a half download has the name of a whole one;
-        a name with an invisible character is not the name in the list; loaders fail at a name that is no text.
+        ``Path.glob("*.npy")`` matches ``._scene.npy``, which is no array; a half download has the
+        name of a whole one; a name with an invisible character is not the name in the list; loaders
+        fail at a name that is no text.
     Measure:
-        Names of the listing. Files of the first kind are never read as samples here. Names inside the files as they
-        are read.
+        Names of the listing. Files of the first kind are never read as samples here. Names inside
+        the files as they are read.
     When it is wrong:
         Such a file is meant to be there: waive it with ``ignore`` and a ``reason``.
     Options:
@@ -789,14 +940,19 @@ def junk_file(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Delete them; rename what has an invisible character.
     Reference:
-        Apple "AppleDouble" (RFC 1740): ``._name`` holds the other half of a file. Unicode TR 36: invisible characters.
+        Apple "AppleDouble" (RFC 1740): ``._name`` holds the other half of a file. Unicode TR 36:
+        invisible characters.
     """
     reasons: dict[str, list[str]] = {}
     for note in case.notes:
         reasons.setdefault(note.reason, []).append(note.key)
     for reason, keys in sorted(reasons.items()):
         shown = [_shown(key) for key in sorted(keys)]
-        said = reason if len(keys) == 1 else reason.replace("has a", "have a").replace("begins or ends", "begin or end")
+        said = (
+            reason
+            if len(keys) == 1
+            else reason.replace("has a", "have a").replace("begins or ends", "begin or end")
+        )
         yield Failure(
             np.zeros(len(rows), bool),
             f"{pluralize(len(keys), 'name')} ({first_few(shown)}): {said}.",
@@ -808,7 +964,8 @@ def junk_file(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         shown = sorted({_shown(name) for name in rows[":odd_name"][odd]})
         yield Failure(
             odd,
-            f"{count_phrase(odd, 'have')} a name inside with bytes that are no UTF-8 or a character that nobody sees: "
+            f"{count_phrase(odd, 'have')} a name inside with bytes that are no UTF-8 or a "
+            f"character that nobody sees: "
             f"{first_few(shown)}.",
             measured={"names": shown[:10]},
             kind="inside",
@@ -827,33 +984,49 @@ _PLACES = 4  # in names, for which lost names are kept by what they are elsewher
 
 
 def _ungrouped(schema: Schema) -> str:
-    return "" if schema.samples.each is None else "samples.each: what lies inside a file has no numbering to lose"
+    return (
+        ""
+        if schema.samples.each is None
+        else "samples.each: what lies inside a file has no numbering to lose"
+    )
 
 
 @rule(
-    "DC112", "sequence-gap", Severity.WARNING, Level.GROUP, per="sample", unless=_ungrouped, sees="all",
+    "DC112",
+    "sequence-gap",
+    Severity.WARNING,
+    Level.GROUP,
+    per="sample",
+    unless=_ungrouped,
+    sees="all",
     defaults={"least": 20, "contiguous": 0.9, "folders": 10, "whole": 0.85},
-)  # fmt: skip
+)
 def sequence_gap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The numbering of a sequence has holes.
 
     What:
-        Where the frames of a group are numbered and most of them follow one another, all of them do. Without
-        ``samples: {group: ...}`` the files of a folder are a group; they are judged where there are many such folders
-        and nearly all of them have no hole.
+        Where the frames of a group are numbered and most of them follow one another, all of them
+        do. Without ``samples: {group: ...}`` the files of a folder are a group; they are judged
+        where there are many such folders and nearly all of them have no hole.
     Why it matters:
-        A clip that is cut across a hole jumps; velocities, optical flow and tracking learn the jump.
+        A clip that is cut across a hole jumps; velocities, optical flow and tracking learn the
+        jump.
     Measure:
-        The one number that tells the names of a group apart; its usual step (the median); where the step is larger.
+        The one number that tells the names of a group apart; its usual step (the median); where the
+        step is larger.
     When it is wrong:
-        Frames were left out on purpose: switch the rule off, or ``ignore`` the frame behind the hole, with a reason.
+        Frames were left out on purpose: switch the rule off, or ``ignore`` the frame behind the
+            hole, with a reason.
     Options:
-        least: fewest frames of a group to judge (20). contiguous: share of steps that must be the usual one for the
-        rest to count as holes (0.9). folders: without a group, fewest folders as deep with files of one ending (10).
+        least: fewest frames of a group to judge (20). contiguous: share of steps that must be the
+            usual one for the
+        rest to count as holes (0.9). folders: without a group, fewest folders as deep with files of
+        one ending (10).
         whole: share of them that must have no hole (0.85).
     Bad::
 
-        schema: {samples: {files: "{seq}/{frame}.pkl", group: "{seq}"}, fields: {x: {role: value, shape: [4]}},
+        schema: {samples: {files: "{seq}/{frame}.pkl", group: "{seq}"}, fields: {x: {role: value,
+            shape: [4]}},
                  rules: {DC112: {least: 4, contiguous: 0.5}}}
         samples:
           - {key: ABF12/0676.pkl, group: ABF12, x: {normal: [4]}}
@@ -863,7 +1036,8 @@ def sequence_gap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
     Good::
 
-        schema: {samples: {files: "{seq}/{frame}.pkl", group: "{seq}"}, fields: {x: {role: value, shape: [4]}},
+        schema: {samples: {files: "{seq}/{frame}.pkl", group: "{seq}"}, fields: {x: {role: value,
+            shape: [4]}},
                  rules: {DC112: {least: 4, contiguous: 0.5}}}
         samples:
           - {key: ABF12/0676.pkl, group: ABF12, x: {normal: [4]}}
@@ -885,7 +1059,11 @@ def sequence_gap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     missing = cut = 0
     for group, places in groups.items():
         numbers = _numbers([keys[i] for i in places.tolist()], lost)
-        ends, usual = (np.zeros((0, 2), np.int64), 1) if numbers is None else _holes(np.concatenate(numbers), case)
+        ends, usual = (
+            (np.zeros((0, 2), np.int64), 1)
+            if numbers is None
+            else _holes(np.concatenate(numbers), case)
+        )
         if numbers is not None and len(ends):
             cut += 1
             missing += int((np.diff(ends, axis=1) // usual - 1).sum())
@@ -894,7 +1072,8 @@ def sequence_gap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     if behind.any():
         yield Failure(
             behind,
-            f"{pluralize(missing, 'frame')} gone in {pluralize(cut, 'group')}: {first_few(holes)}; named are those behind.",
+            f"{pluralize(missing, 'frame')} gone in {pluralize(cut, 'group')}: {first_few(holes)}; "
+            f"named are those behind.",
             measured={"missing": missing, "holes": holes[:20]},
             fix="Restore the frames, or cut the sequence at the hole.",
         )
@@ -906,7 +1085,9 @@ def _in_folders(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     kinds: dict[tuple[int, str], dict[str, list[int]]] = {}
     for place, path in enumerate(files.words):
         folder, _, name = path.rpartition("/")
-        kinds.setdefault((path.count("/"), _ENDING.sub("", name)), {}).setdefault(folder, []).append(place)
+        kinds.setdefault((path.count("/"), _ENDING.sub("", name)), {}).setdefault(
+            folder, []
+        ).append(place)
     for _, folders in sorted(kinds.items()):
         if len(folders) >= int(case.options["folders"]):
             yield from _of_kind(folders, rows, case)
@@ -919,7 +1100,9 @@ def _of_kind(folders: dict[str, list[int]], rows: Rows, case: RuleContext) -> It
     missing = cut = whole = every = 0
     for folder, places in sorted(folders.items(), key=lambda item: natural_key(item[0])):
         names = [words[i] for i in places] if len(places) >= int(case.options["least"]) else []
-        few = {_DIGITS.sub("#", name) for name in names[:: max(1, len(names) // 3)]}  # most folders differ here already
+        few = {
+            _DIGITS.sub("#", name) for name in names[:: max(1, len(names) // 3)]
+        }  # most folders differ here already
         numbers = _numbers(names, lost) if len(few) == 1 else None
         if numbers is None:
             continue
@@ -934,11 +1117,16 @@ def _of_kind(folders: dict[str, list[int]], rows: Rows, case: RuleContext) -> It
             missing += gone
             behind[np.array(places)[np.isin(numbers[0], ends[:, 1])]] = True
             holes += _named(folder, ends, usual)
-    if cut and every >= int(case.options["folders"]) and whole >= float(case.options["whole"]) * every:
+    if (
+        cut
+        and every >= int(case.options["folders"])
+        and whole >= float(case.options["whole"]) * every
+    ):
         mask = behind[rows.files.rows]
         yield Failure(
             mask,
-            f"{pluralize(missing, 'file')} gone in {cut:,} of {pluralize(every, 'folder')}: {first_few(holes, _LISTED)}; "
+            f"{pluralize(missing, 'file')} gone in {cut:,} of {pluralize(every, 'folder')}: "
+            f"{first_few(holes, _LISTED)}; "
             f"named are those behind. {whole:,} folders are numbered without a hole.",
             measured={"missing": missing, "holes": holes[:20]},
             fix="Restore the files, or cut the sequence at the hole.",
@@ -1013,7 +1201,8 @@ def _counter(names: Sequence[str]) -> tuple[Array, int] | None:
     """Return what `_numbers` and `natural` find where all names are as long and differ in the digits of one number.
 
     Returns:
-        the number in each name, int64 (names), and its place among the parts of a name; None where names are otherwise.
+        the number in each name, int64 (names), and its place among the parts of a name; None where
+        names are otherwise.
 
     Notes:
         Frames are mostly named so; as an array of characters they take a third of the time.
@@ -1024,9 +1213,16 @@ def _counter(names: Sequence[str]) -> tuple[Array, int] | None:
     signs = np.frombuffer(text.encode(), np.uint8).reshape(len(names), width)
     varying = np.flatnonzero((signs != signs[0]).any(axis=0))
     for number, run in enumerate(re.finditer(r"\d+", names[0])):
-        if len(varying) and run.start() <= varying[0] and varying[-1] < run.end() and run.end() - run.start() <= DIGITS:
+        if (
+            len(varying)
+            and run.start() <= varying[0]
+            and varying[-1] < run.end()
+            and run.end() - run.start() <= DIGITS
+        ):
             digits = signs[:, run.start() : run.end()] - np.int64(ord("0"))
             values = digits @ 10 ** np.arange(digits.shape[1] - 1, -1, -1, dtype=np.int64)
-            plain = bool(((digits >= 0) & (digits <= 9)).all()) and len(set(values.tolist())) == len(names)
+            plain = bool(((digits >= 0) & (digits <= 9)).all()) and len(
+                set(values.tolist())
+            ) == len(names)
             return (values, 2 * number + 1) if plain else None
     return None

@@ -10,7 +10,15 @@ import numpy as np
 
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.table import Rows
-from datacheck.rules.base import Info, RuleContext, Skip, count_phrase, format_number, pluralize, rule
+from datacheck.rules.base import (
+    Info,
+    RuleContext,
+    Skip,
+    count_phrase,
+    format_number,
+    pluralize,
+    rule,
+)
 from datacheck.rules.measures import leaf, norms, of_role, place
 from datacheck.rules.placement import FRAMES, READINGS, Signs, projection, stored
 from datacheck.schema.model import FieldSpec
@@ -19,47 +27,64 @@ Array = np.ndarray[Any, Any]
 
 _BEFORE = {"camera_opengl": "behind", "camera_opencv": "front"}
 _NEIGHBOURS = 3  # good samples of a group from which it tells where the others belong
-_COMPANIONS, _BESIDE = 8, 0.3  # good samples that tell how near another field lies; over the distance from the camera
-_NEAR, _FAR, _BETTER = 2.0, 6.0, 16.0  # distances over the usual one: that fits; that counts at most; squares, in all
+_COMPANIONS, _BESIDE = (
+    8,
+    0.3,
+)  # good samples that tell how near another field lies; over the distance from the camera
+_NEAR, _FAR, _BETTER = (
+    2.0,
+    6.0,
+    16.0,
+)  # distances over the usual one: that fits; that counts at most; squares, in all
 _OTHER = {"camera_opengl": "camera_opencv", "camera_opencv": "camera_opengl"}
 
 
 @rule(
-    "DC303", "camera-frame", Severity.ERROR, Level.DATASET, measures=(place, projection),
+    "DC303",
+    "camera-frame",
+    Severity.ERROR,
+    Level.DATASET,
+    measures=(place, projection),
     suppressed_by=("DC109", "DC122", "DC221", "DC301", "DC306", "DC602"),
     applies=lambda s: leaf(s) and s.role in {"points", "joints", "position"} and s.frame in _BEFORE,
     defaults={"wrong": 0.5, "sure": 0.999, "better": 0.5, "inside": 0.9},
-)  # fmt: skip
+)
 def camera_frame(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Positions are on the other side of the camera than the declared frame says.
 
     What:
-        In ``camera_opengl`` (x right, y up) everything lies at z < 0, in ``camera_opencv`` (y down) at z > 0. With
-        ``intrinsics`` and ``image_size`` positions also project into the image; the eight ways to reverse axes are
-        tried, and the one that brings them there is named, ties as ties.
+        In ``camera_opengl`` (x right, y up) everything lies at z < 0, in ``camera_opencv`` (y down)
+        at z > 0. With ``intrinsics`` and ``image_size`` positions also project into the image; the
+        eight ways to reverse axes are tried, and the one that brings them there is named, ties as
+        ties.
     Why it matters:
         Projected in the wrong convention, crops are empty and x is mirrored; the loss stays finite.
     Measure:
-        Share of positions with z on either side; share inside the image for every choice of signs. What is behind the
-        camera may also be a root or centroid that was subtracted twice. The good samples of the same group, and a
-        position beside it in the same sample (of HO3D ``handTrans``), tell which: mended by the right way, it lies
-        where they say. Where they do not tell, all ways are listed and none is named.
+        Share of positions with z on either side; share inside the image for every choice of signs.
+        What is behind the camera may also be a root or centroid that was subtracted twice. The good
+        samples of the same group, and a position beside it in the same sample (of HO3D
+        ``handTrans``), tell which: mended by the right way, it lies where they say. Where they do
+        not tell, all ways are listed and none is named.
     When it is wrong:
         Things behind the camera are recorded on purpose: raise ``wrong``.
     Options:
-        wrong: share of a sample's positions on the wrong side from which it fails (0.5). sure: share from which the
-        other convention is named (0.999). better: by how much another choice of signs must bring more positions into
-        the image (0.5). inside: median share inside the image below which a warning is given (0.9).
+        wrong: share of a sample's positions on the wrong side from which it fails (0.5). sure:
+            share from which the
+        other convention is named (0.999). better: by how much another choice of signs must bring
+        more positions into the image (0.5). inside: median share inside the image below which a
+        warning is given (0.9).
     Bad::
 
-        schema: {fields: {j: {role: joints, shape: [21, 3], unit: m, frame: camera_opengl, centered: no}}}
+        schema: {fields: {j: {role: joints, shape: [21, 3], unit: m, frame: camera_opengl, centered:
+            no}}}
         samples:
           - {n: 3, j: {hand: 1, root: [0.1, 0.0, -0.6]}}
           - {j: {hand: 1, root: [0.1, 0.0, -0.6], flip: true}}
 
     Good::
 
-        schema: {fields: {j: {role: joints, shape: [21, 3], unit: m, frame: camera_opengl, centered: no}}}
+        schema: {fields: {j: {role: joints, shape: [21, 3], unit: m, frame: camera_opengl, centered:
+            no}}}
         samples:
           - {n: 4, j: {hand: 1, root: [0.1, 0.0, -0.6]}}
 
@@ -97,17 +122,21 @@ def _steps(inside: Array, frame: str, *, behind: bool) -> list[Signs]:
     """Return by which signs to multiply positions, all that bring equally many into the image.
 
     Notes:
-        The step between the two camera conventions comes first: it is the one that is forgotten. Without a projection
-        it is the only one.
+        The step between the two camera conventions comes first: it is the one that is forgotten.
+        Without a projection it is the only one.
     """
     flip = _signs(FRAMES[frame], FRAMES[_OTHER[frame]])
     if not len(inside):
         return [flip]
     middle = np.median(inside, axis=0)
     steps = [
-        _signs(FRAMES[frame], r) for r, share in zip(READINGS, middle, strict=True) if share >= middle.max() - 0.05
+        _signs(FRAMES[frame], r)
+        for r, share in zip(READINGS, middle, strict=True)
+        if share >= middle.max() - 0.05
     ]
-    return sorted((s for s in steps if s != (1, 1, 1) and (s[2] < 0 or not behind)), key=lambda s: s != flip) or [flip]
+    return sorted(
+        (s for s in steps if s != (1, 1, 1) and (s[2] < 0 or not behind)), key=lambda s: s != flip
+    ) or [flip]
 
 
 def _signs(a: Signs, b: Signs) -> Signs:
@@ -121,22 +150,33 @@ def _diag(signs: Signs) -> str:
 
 def _cause(
     rows: Rows, case: RuleContext, bad: Array, good: Array, steps: list[Signs], count: int
-) -> tuple[Cause, Signs | None]:  # fmt: skip
+) -> tuple[Cause, Signs | None]:
     """Return what was done to the data, and the signs that mend it: one of the steps, or a centre subtracted twice.
 
     Notes:
-        A frame that was forgotten and a centre subtracted twice both put things behind the camera. Once the right one
-        is mended, things lie where those of good samples of the group do, and as near to another position of the sample
-        (of a hand: its translation). Where neither decides between several ways, or none of them fits, all ways are
-        listed and none is the cause.
+        A frame that was forgotten and a centre subtracted twice both put things behind the camera.
+        Once the right one is mended, things lie where those of good samples of the group do, and as
+        near to another position of the sample (of a hand: its translation). Where neither decides
+        between several ways, or none of them fits, all ways are listed and none is the cause.
     """
-    frame, centres = case.spec.frame or "", {"joints": ("root", "centroid"), "points": ("centroid",)}
+    frame, centres = (
+        case.spec.frame or "",
+        {"joints": ("root", "centroid"), "points": ("centroid",)},
+    )
     ways: list[tuple[str, str, Signs | None, Array]] = [
-        (_kind(step, frame), _named(step, frame), step, _corrected(rows, np.array(step))) for step in steps
+        (_kind(step, frame), _named(step, frame), step, _corrected(rows, np.array(step)))
+        for step in steps
     ]
     if all(step[2] < 0 for step in steps):
         for centre in centres.get(case.spec.role or "", ()):
-            ways.append((f"twice-{centre}", f"the {centre} was subtracted twice", None, _corrected(rows, centre)))
+            ways.append(
+                (
+                    f"twice-{centre}",
+                    f"the {centre} was subtracted twice",
+                    None,
+                    _corrected(rows, centre),
+                )
+            )
     evidence, best = _nearest(rows, case, bad, good, [places for *_, places in ways])
     if best is None and (evidence or len(ways) > 1):
         names = tuple(words for _, words, _, _ in ways)
@@ -153,7 +193,11 @@ def _kind(step: Signs, frame: str) -> str:
 
 def _named(step: Signs, frame: str) -> str:
     kind = _kind(step, frame)
-    words = f"probably {kind}" if kind in FRAMES else f"{' and '.join(kind.removeprefix('reversed-'))} reversed"
+    words = (
+        f"probably {kind}"
+        if kind in FRAMES
+        else f"{' and '.join(kind.removeprefix('reversed-'))} reversed"
+    )
     return f"{words}: {_diag(step)}"
 
 
@@ -165,10 +209,15 @@ def _corrected(rows: Rows, way: Array | str) -> Array:
     return np.asarray(places * np.tile(way, 2))
 
 
-def _nearest(rows: Rows, case: RuleContext, bad: Array, good: Array, ways: list[Array]) -> tuple[bool, int | None]:
+def _nearest(
+    rows: Rows, case: RuleContext, bad: Array, good: Array, ways: list[Array]
+) -> tuple[bool, int | None]:
     """Return whether good samples say where offenders belong, and which way of mending puts them there, None: none."""
     total, asked = np.zeros(len(ways)), 0
-    for off in (*_distances_to_group(rows, bad, good, ways), *_distances_to_field(rows, case, bad, good, ways)):
+    for off in (
+        *_distances_to_group(rows, bad, good, ways),
+        *_distances_to_field(rows, case, bad, good, ways),
+    ):
         total, asked = total + (np.minimum(off, _FAR) ** 2).sum(axis=1), asked + off.shape[1]
     best, *rest = np.argsort(total, kind="stable").tolist()
     clear = all(total[other] - total[best] >= _BETTER for other in rest)
@@ -186,32 +235,46 @@ def _distances_to_group(rows: Rows, bad: Array, good: Array, ways: list[Array]) 
             yield np.stack([norms((way[mine] - middle).T) for way in ways]) / usual
 
 
-def _distances_to_field(rows: Rows, case: RuleContext, bad: Array, good: Array, ways: list[Array]) -> Iterator[Array]:
+def _distances_to_field(
+    rows: Rows, case: RuleContext, bad: Array, good: Array, ways: list[Array]
+) -> Iterator[Array]:
     """Yield the same of another field of the sample, where its position keeps near the judged one in good samples."""
     first = _places(rows)[:, :3]
     for name, spec in case.schema.of_role("position"):
         column = f"{name}:first"
-        known = rows.measured(column) if name != case.name and spec.unit == case.spec.unit else bad & False
+        known = (
+            rows.measured(column)
+            if name != case.name and spec.unit == case.spec.unit
+            else bad & False
+        )
         fine, mine = good & known, bad & known
         if int(fine.sum()) < _COMPANIONS or not mine.any():
             continue
         apart = norms((first[fine] - rows[column][fine]).T)
-        middle, usual = float(np.median(apart)), max(float(np.median(np.abs(apart - np.median(apart)))), 1e-9)
+        middle, usual = (
+            float(np.median(apart)),
+            max(float(np.median(np.abs(apart - np.median(apart)))), 1e-9),
+        )
         if middle + _FAR * usual < _BESIDE * float(np.median(norms(first[fine].T))):
             gap = [norms((way[mine][:, :3] - rows[column][mine]).T) for way in ways]
             off = np.maximum(np.stack(gap) - middle, 0) / max(usual, 0.1 * middle)
-            yield off[:, off.min(axis=0) < _FAR]  # else the other field is wrong as well, and says nothing
+            yield off[
+                :, off.min(axis=0) < _FAR
+            ]  # else the other field is wrong as well, and says nothing
 
 
 def _places(rows: Rows) -> Array:
     return np.concatenate([rows["first"], rows["centroid"]], axis=1)
 
 
-def _other_side(bad: Array, wrong_side: Array, frame: str, step: Signs, cause: Cause | None) -> Failure:
+def _other_side(
+    bad: Array, wrong_side: Array, frame: str, step: Signs, cause: Cause | None
+) -> Failure:
     sign = "above" if _BEFORE[frame] == "behind" else "below"
     return Failure(
         bad,
-        f"{count_phrase(bad, 'lie')} at z {sign} 0 ({100 * float(np.median(wrong_side[bad])):.3g} % of their "
+        f"{count_phrase(bad, 'lie')} at z {sign} 0 ({100 * float(np.median(wrong_side[bad])):.3g} "
+        f"% of their "
         f"positions, median); {frame} is declared.",
         measured={"wrong_side": float(np.median(wrong_side[bad]))},
         expected={"frame": frame},
@@ -224,7 +287,10 @@ def _other_side(bad: Array, wrong_side: Array, frame: str, step: Signs, cause: C
 
 def _advice(cause: Cause | None, step: Signs) -> str:
     if cause is not None and not cause.kind:
-        return f"Find out which: compare with the images. {_diag(step)} would put the most likely frame right."
+        return (
+            f"Find out which: compare with the images. {_diag(step)} would put the most likely "
+            f"frame right."
+        )
     if cause is not None and cause.kind.startswith("twice-"):
         return "Subtract it once: in the files or in the loader."
     return f"Multiply by {_diag(step)}{_or_declare(cause)}."
@@ -238,11 +304,13 @@ def _reversed(bad: Array, gain: Array, frame: str, step: Signs, cause: Cause) ->
     return Failure(
         bad,
         f"{count_phrase(bad, 'project')} into the image only if multiplied by {_diag(step)}: "
-        f"{100 * float(np.median(gain[bad])):.3g} % more of their positions do (median); {frame} is declared.",
+        f"{100 * float(np.median(gain[bad])):.3g} % more of their positions do (median); {frame} "
+        f"is declared.",
         measured={"gain": float(np.median(gain[bad]))},
         expected={"frame": frame},
         cause=cause,
-        fix=_advice(cause, step).removesuffix(".") + "; then every image must be mirrored the same way.",
+        fix=_advice(cause, step).removesuffix(".")
+        + "; then every image must be mirrored the same way.",
         kind=cause.kind,
         order=gain,
     )
@@ -252,7 +320,8 @@ def _outside(known: Array, share: Array, least: float) -> Failure:
     middle = float(np.median(share[known]))
     return Failure(
         known & (share < least),
-        f"only {100 * middle:.3g} % of the positions project into the image (median of {pluralize(int(known.sum()))}): "
+        f"only {100 * middle:.3g} % of the positions project into the image (median of "
+        f"{pluralize(int(known.sum()))}): "
         "intrinsics, image size or frame do not belong to them.",
         measured={"inside": middle},
         severity=Severity.WARNING,
@@ -267,16 +336,21 @@ def _has_camera(spec: FieldSpec) -> bool:
 
 
 @rule(
-    "DC606", "out-of-view", Severity.WARNING, Level.SAMPLE, measures=(projection,), applies=_has_camera,
+    "DC606",
+    "out-of-view",
+    Severity.WARNING,
+    Level.SAMPLE,
+    measures=(projection,),
+    applies=_has_camera,
     suppressed_by=("DC109", "DC122", "DC201", "DC221", "DC222", "DC301", "DC303", "DC306", "DC602"),
     defaults={"outside": 0.5, "most": 0.9},
-)  # fmt: skip
+)
 def out_of_view(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Most joints of a sample are outside the image or behind the camera.
 
     What:
-        At least half of a sample's joints project into the image. Only judged where the joints of most samples do: if
-        they do not, it is the camera that is wrong (DC303).
+        At least half of a sample's joints project into the image. Only judged where the joints of
+        most samples do: if they do not, it is the camera that is wrong (DC303).
     Why it matters:
         A crop around such a hand is empty or shows something else; the label then teaches noise.
     Measure:
@@ -284,26 +358,31 @@ def out_of_view(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     When it is wrong:
         Hands that leave the picture are part of the task: raise ``outside``.
     Options:
-        outside: share of joints that may be outside (0.5). most: median share inside, over all samples, from which
+        outside: share of joints that may be outside (0.5). most: median share inside, over all
+            samples, from which
         single samples are judged (0.9).
     Bad::
 
         schema:
           fields:
-            j: {role: joints, shape: [21, 3], unit: m, frame: camera_opengl, intrinsics: k, image_size: [640, 480]}
+            j: {role: joints, shape: [21, 3], unit: m, frame: camera_opengl, intrinsics: k,
+                image_size: [640, 480]}
             k: {role: intrinsics, shape: [3, 3]}
         samples:
-          - {n: 9, j: {hand: 1, root: [0.0, 0.0, -0.6]}, k: [[600.0, 0, 320], [0, 600, 240], [0, 0, 1]]}
+          - {n: 9, j: {hand: 1, root: [0.0, 0.0, -0.6]}, k: [[600.0, 0, 320], [0, 600, 240], [0, 0,
+            1]]}
           - {j: {hand: 1, root: [0.9, 0.0, -0.6]}, k: [[600.0, 0, 320], [0, 600, 240], [0, 0, 1]]}
 
     Good::
 
         schema:
           fields:
-            j: {role: joints, shape: [21, 3], unit: m, frame: camera_opengl, intrinsics: k, image_size: [640, 480]}
+            j: {role: joints, shape: [21, 3], unit: m, frame: camera_opengl, intrinsics: k,
+                image_size: [640, 480]}
             k: {role: intrinsics, shape: [3, 3]}
         samples:
-          - {n: 9, j: {hand: 1, root: [0.0, 0.0, -0.6]}, k: [[600.0, 0, 320], [0, 600, 240], [0, 0, 1]]}
+          - {n: 9, j: {hand: 1, root: [0.0, 0.0, -0.6]}, k: [[600.0, 0, 320], [0, 600, 240], [0, 0,
+            1]]}
 
     Fix:
         Mask these joints in the loss, or leave the samples out.
@@ -322,7 +401,8 @@ def out_of_view(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     if bad.any():
         yield Failure(
             bad,
-            f"{count_phrase(bad, 'have')} most of the joints outside the image or behind the camera "
+            f"{count_phrase(bad, 'have')} most of the joints outside the image or behind the "
+            f"camera "
             f"({100 * float(np.median(1 - inside[bad])):.3g} %, median).",
             measured={"outside": float(np.median(1 - inside[bad]))},
             expected={"outside": float(case.options["outside"])},
@@ -332,9 +412,12 @@ def out_of_view(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
 
 
 _WORDS = {
-    "root": "the root", "centroid": "the centroid", "box": "the box", "xy": "an axis (x and y only)",
+    "root": "the root",
+    "centroid": "the centroid",
+    "box": "the box",
+    "xy": "an axis (x and y only)",
     "z": "a plane (z only)",
-}  # fmt: skip
+}
 _STEPS = {"right": 0.0, "double": -1.0, "never": 1.0}  # what is left of a stored centre
 _SUPPRESSED_BY = ("DC109", "DC122", "DC221", "DC602")
 
@@ -344,7 +427,9 @@ def _centres(rows: Rows, role: str | None) -> dict[str, Array]:
     names = {"root": "first", "centroid": "centroid", "box": "middle"}
     names = names if role == "joints" else {k: v for k, v in names.items() if k != "root"}
     radius = np.where(rows["box"] > 0, rows["box"] / 2, np.inf)
-    far = {name: np.sqrt((rows[column] ** 2).sum(axis=1)) / radius for name, column in names.items()}
+    far = {
+        name: np.sqrt((rows[column] ** 2).sum(axis=1)) / radius for name, column in names.items()
+    }
     both = [rows[column] for column in ("centroid", "middle")]
     flat = [np.sqrt((centre[:, :2] ** 2).sum(axis=1)) / radius for centre in both]
     high = [np.abs(centre[:, 2]) / radius for centre in both]
@@ -352,7 +437,9 @@ def _centres(rows: Rows, role: str | None) -> dict[str, Array]:
     return far | {"xy": np.minimum(*flat), "z": np.where(level, np.inf, np.minimum(*high))}
 
 
-def _labels(rows: Rows, known: Array, role: str | None, at: float) -> tuple[dict[str, Array], Array]:
+def _labels(
+    rows: Rows, known: Array, role: str | None, at: float
+) -> tuple[dict[str, Array], Array]:
     """Return where each centre is at the origin, and the first of them that is, "none" where no whole one is."""
     exact = {name: known & (far <= at) for name, far in _centres(rows, role).items()}
     label = np.full(len(known), "none", dtype=object)
@@ -363,31 +450,39 @@ def _labels(rows: Rows, known: Array, role: str | None, at: float) -> tuple[dict
 
 
 @rule(
-    "DC301", "wrong-centre", Severity.ERROR, Level.SAMPLE, measures=(place, stored),
-    suppressed_by=(*_SUPPRESSED_BY, "DC201", "DC203"), applies=of_role("points", "joints"),
+    "DC301",
+    "wrong-centre",
+    Severity.ERROR,
+    Level.SAMPLE,
+    measures=(place, stored),
+    suppressed_by=(*_SUPPRESSED_BY, "DC201", "DC203"),
+    applies=of_role("points", "joints"),
     defaults={"at": 1e-3, "off": 0.05, "xy": 1.0, "told": 0.99, "sure": 3.0},
-)  # fmt: skip
+)
 def wrong_centre(rows: Rows, case: RuleContext) -> Iterator[Failure | Info]:
     """Positions are centred otherwise than declared.
 
     What:
-        Which of root (first joint), centroid, centre of the bounding box, x and y only, z only lies at the origin,
-        against ``centered``. ``no`` means absolute positions: none of the first three may. What lies there is told in
-        any case. With ``centered_on`` also: what is left of the stored centre. Subtracted once, nothing is; twice,
-        minus the centre; never, the centre.
+        Which of root (first joint), centroid, centre of the bounding box, x and y only, z only lies
+        at the origin, against ``centered``. ``no`` means absolute positions: none of the first
+        three may. What lies there is told in any case. With ``centered_on`` also: what is left of
+        the stored centre. Subtracted once, nothing is; twice, minus the centre; never, the centre.
     Why it matters:
-        Centring twice on the same centre does no harm; data centred on the root and a loader that centres on the
-        mean do, and so does a stored centre that is subtracted twice. "The mean of joints minus root is 0" tests
+        Centring twice on the same centre does no harm; data centred on the root and a loader that
+        centres on the mean do, and so does a stored centre that is subtracted twice. "The mean of
+        joints minus root is 0" tests
         nothing: it is centimetres for every real hand.
     Measure:
-        Distance of each candidate from the origin, over half the diagonal of the bounding box. For a stored centre c
-        and the centre r of the data, which of r, r + c, r - c stays the same from sample to sample; slope and
-        correlation of r on c say it again.
+        Distance of each candidate from the origin, over half the diagonal of the bounding box. For
+        a stored centre c and the centre r of the data, which of r, r + c, r - c stays the same from
+        sample to sample; slope and correlation of r on c say it again.
     When it is wrong:
         A cloud is symmetric about the origin by construction: declare the centre it has.
     Options:
-        at: a centre this near is at the origin (0.001). off: a declared centre may be so far (0.05). xy: the same for
-        ``xy`` (1.0: the origin lies below the body). told: share that must agree for the undeclared case (0.99).
+        at: a centre this near is at the origin (0.001). off: a declared centre may be so far
+            (0.05). xy: the same for
+        ``xy`` (1.0: the origin lies below the body). told: share that must agree for the undeclared
+        case (0.99).
         sure: how much better twice or never must explain a centre than once (3.0).
     Bad::
 
@@ -421,11 +516,15 @@ def wrong_centre(rows: Rows, case: RuleContext) -> Iterator[Failure | Info]:
         yield from _off_declared_centre(rows, case, known, exact)
 
 
-def _off_declared_centre(rows: Rows, case: RuleContext, known: Array, exact: dict[str, Array]) -> Iterator[Failure]:
+def _off_declared_centre(
+    rows: Rows, case: RuleContext, known: Array, exact: dict[str, Array]
+) -> Iterator[Failure]:
     """Hold the centre at the origin against the declared one."""
     centres, declared = _centres(rows, case.spec.role), case.spec.centered or ""
     if declared == "no":
-        bad = known & np.logical_or.reduce([where for name, where in exact.items() if name not in {"xy", "z"}])
+        bad = known & np.logical_or.reduce(
+            [where for name, where in exact.items() if name not in {"xy", "z"}]
+        )
     elif declared in centres:
         bad = known & (centres[declared] > float(case.options["xy" if declared == "xy" else "off"]))
     else:
@@ -440,7 +539,9 @@ def _shares(labels: Array) -> str:
     return ", ".join(f"{name} ({count:,} of {len(labels):,})" for name, count in counts)
 
 
-def _off_centre(bad: Array, declared: str, centres: dict[str, Array], exact: dict[str, Array]) -> Failure:
+def _off_centre(
+    bad: Array, declared: str, centres: dict[str, Array], exact: dict[str, Array]
+) -> Failure:
     kind, words, count = _named_centre(bad, exact)
     said = "absolute positions are declared"
     far = 0.0
@@ -448,12 +549,18 @@ def _off_centre(bad: Array, declared: str, centres: dict[str, Array], exact: dic
         far = float(np.median(centres[declared][bad]))
         said = f"centered: {declared} is declared and {format_number(far)} of the radius away"
     fix = (
-        f"Declare centered: {kind}, or export absolute positions." if kind not in {"none", "z"} else "Centre them once."
+        f"Declare centered: {kind}, or export absolute positions."
+        if kind not in {"none", "z"}
+        else "Centre them once."
     )
     return Failure(
         bad,
         f"{count_phrase(bad, 'are')} centred on {words}; {said}.",
-        measured={"centre": kind, "median": far, "at_origin": {n: int((w & bad).sum()) for n, w in exact.items()}},
+        measured={
+            "centre": kind,
+            "median": far,
+            "at_origin": {n: int((w & bad).sum()) for n, w in exact.items()},
+        },
         expected={"centered": declared},
         cause=Cause(f"centred on {words}", kind, explains=count) if kind != "none" else None,
         fix=fix,
@@ -477,7 +584,8 @@ def _undeclared_centre(known: Array, exact: dict[str, Array], share: float) -> I
         if known.any() and int(where.sum()) >= share * int(known.sum()):
             yield Failure(
                 np.zeros(len(known), bool),
-                f"centred on: {name} ({int(where.sum()):,} of {int(known.sum()):,} samples); the schema does not say.",
+                f"centred on: {name} ({int(where.sum()):,} of {int(known.sum()):,} samples); the "
+                f"schema does not say.",
                 measured={"centre": name},
                 severity=Severity.INFO,
                 fix=f"Declare centered: {name}.",
@@ -493,14 +601,19 @@ def _subtracted(rows: Rows, case: RuleContext, known: Array) -> Iterator[Failure
     if not known.any():
         return
     c = rows[column]
-    names = ("first", "centroid", "middle") if case.spec.role == "joints" else ("centroid", "middle")
+    names = (
+        ("first", "centroid", "middle") if case.spec.role == "joints" else ("centroid", "middle")
+    )
     tried = [(_unexplained(rows[name], c, known), name) for name in names]
-    rest, name = min(tried, key=lambda t: (float(np.median(t[0].min(axis=1)[known])), names.index(t[1])))
+    rest, name = min(
+        tried, key=lambda t: (float(np.median(t[0].min(axis=1)[known])), names.index(t[1]))
+    )
     best, size = np.argmin(rest, axis=1), np.sqrt((c**2).sum(axis=1))
     clear = known & (size > float(case.options["off"]) * rows["box"] / 2)
     clear &= rest[:, 0] > float(case.options["sure"]) * rest.min(axis=1)
     yield Info(
-        f"{int((known & ~clear).sum()):,} of {int(known.sum()):,} samples hold nothing of {case.spec.centered_on}"
+        f"{int((known & ~clear).sum()):,} of {int(known.sum()):,} samples hold nothing of "
+        f"{case.spec.centered_on}"
     )
     for step, kind in enumerate(_STEPS):
         bad = clear & (best == step)
@@ -512,8 +625,9 @@ def _unexplained(r: Array, c: Array, known: Array) -> Array:
     """Return float64 (rows, 3): what each of once, twice, never leaves unexplained of the centres.
 
     Notes:
-        Data need not be centred exactly on the stored centre (an object's pose is not its centroid): where there are
-        enough different centres, what all samples have in common is taken off.
+        Data need not be centred exactly on the stored centre (an object's pose is not its
+        centroid): where there are enough different centres, what all samples have in common is
+        taken off.
     """
     left = np.stack([r - step * c for step in _STEPS.values()], axis=1)
     middle = np.median(c[known], axis=0)
@@ -521,7 +635,10 @@ def _unexplained(r: Array, c: Array, known: Array) -> Array:
     common = np.zeros(3)
     if int(known.sum()) >= 10 and apart > 0.25 * np.sqrt((middle**2).sum()):
         offsets = np.median(left[known], axis=0)
-        loss = [np.median(np.abs(left[known][:, i] - offsets[i]).sum(axis=1)) for i in range(len(_STEPS))]
+        loss = [
+            np.median(np.abs(left[known][:, i] - offsets[i]).sum(axis=1))
+            for i in range(len(_STEPS))
+        ]
         common = offsets[int(np.argmin(loss))]
     out: Array = np.sqrt(((left - common) ** 2).sum(axis=2))
     return out
@@ -529,7 +646,10 @@ def _unexplained(r: Array, c: Array, known: Array) -> Array:
 
 def _left_over(bad: Array, kind: str, r: Array, c: Array, other: str) -> Failure:
     slope, correlation = _line(c[bad], r[bad])
-    words = {"double": ("minus the centre", "subtracted twice"), "never": ("the centre", "never subtracted")}[kind]
+    words = {
+        "double": ("minus the centre", "subtracted twice"),
+        "never": ("the centre", "never subtracted"),
+    }[kind]
     measured = {"slope": slope, "correlation": correlation} if slope is not None else {}
     shape = f" (slope {slope:.3g}, correlation {correlation:.3g})" if slope is not None else ""
     return Failure(
@@ -553,25 +673,36 @@ def _line(c: Array, r: Array) -> tuple[float | None, float | None]:
 
 
 @rule(
-    "DC302", "mixed-centring", Severity.WARNING, Level.DATASET, measures=(place,), suppressed_by=(*_SUPPRESSED_BY, "DC203"),
-    applies=lambda s: of_role("points", "joints")(s) and s.centered is None and s.centered_on is None,
+    "DC302",
+    "mixed-centring",
+    Severity.WARNING,
+    Level.DATASET,
+    measures=(place,),
+    suppressed_by=(*_SUPPRESSED_BY, "DC203"),
+    applies=lambda s: (
+        of_role("points", "joints")(s) and s.centered is None and s.centered_on is None
+    ),
     defaults={"at": 1e-3, "least": 0.01, "samples": 20},
-)  # fmt: skip
+)
 def mixed_centring(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Some samples are centred and others are not, or on another centre.
 
     What:
-        Without a declared centre: all samples have the same one of root, centroid, box or none at the origin.
+        Without a declared centre: all samples have the same one of root, centroid, box or none at
+        the origin.
     Why it matters:
-        Half of the data at the origin and half of it where it was recorded is two distributions; the network learns to
-        tell the exporters apart.
+        Half of the data at the origin and half of it where it was recorded is two distributions;
+        the network learns to tell the exporters apart.
     Measure:
-        Which centre lies at the origin, sample by sample, as in DC301. Samples whose centroid and box both do are
-        symmetric and do not count; nor does a centre that more samples nearly hit, up to 5 % of half the diagonal.
+        Which centre lies at the origin, sample by sample, as in DC301. Samples whose centroid and
+        box both do are symmetric and do not count; nor does a centre that more samples nearly hit,
+        up to 5 % of half the diagonal.
     When it is wrong:
-        Models of things, some of which are symmetric about their origin: declare ``centered``, or switch it off.
+        Models of things, some of which are symmetric about their origin: declare ``centered``, or
+        switch it off.
     Options:
-        at: a centre this near is at the origin, over half the diagonal (0.001). least: share of samples that each kind
+        at: a centre this near is at the origin, over half the diagonal (0.001). least: share of
+            samples that each kind
         needs to be one (0.01). samples: fewest samples to judge (20).
     Bad::
 
@@ -601,9 +732,16 @@ def mixed_centring(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     if count < int(case.options["samples"]):
         return
     least = max(2, float(case.options["least"]) * count)
-    sizes = {name: int((known & (label == name)).sum()) for name in ("none", "root", "centroid", "box")}
-    for name, far in _centres(rows, case.spec.role).items():  # symmetric things come near to it by themselves
-        if name in sizes and 5 * int((known & (label == "none") & (far < 0.05)).sum()) > sizes[name]:
+    sizes = {
+        name: int((known & (label == name)).sum()) for name in ("none", "root", "centroid", "box")
+    }
+    for name, far in _centres(
+        rows, case.spec.role
+    ).items():  # symmetric things come near to it by themselves
+        if (
+            name in sizes
+            and 5 * int((known & (label == "none") & (far < 0.05)).sum()) > sizes[name]
+        ):
             sizes[name] = 0
     kinds = sorted((n for n, size in sizes.items() if size >= least), key=lambda n: -sizes[n])
     if len(kinds) > 1:
@@ -612,8 +750,11 @@ def mixed_centring(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             odd,
             f"{pluralize(count)} are centred in {len(kinds)} ways: on {_shares(label[known])}.",
             measured={"centres": sizes},
-            cause=Cause(f"two exporters, or a loader that writes back: {kinds[0]} and {kinds[1]}", kinds[1],
-                        explains=int((odd & (label == kinds[1])).sum())),
+            cause=Cause(
+                f"two exporters, or a loader that writes back: {kinds[0]} and {kinds[1]}",
+                kinds[1],
+                explains=int((odd & (label == kinds[1])).sum()),
+            ),
             fix="Centre all of them or none, and declare centered.",
             kind=kinds[1],
-        )  # fmt: skip
+        )

@@ -29,7 +29,10 @@ from datacheck.schema.model import FieldSpec, Schema
 
 Array = np.ndarray[Any, Any]
 
-_ORIGINS = {"opengl": "bottom_left", "opencv": "top_left"}  # what robosuite's image convention means
+_ORIGINS = {
+    "opengl": "bottom_left",
+    "opencv": "top_left",
+}  # what robosuite's image convention means
 _BANDS = 32
 _ONE_SCENE = 0.9  # share of a group that must look alike: else it is no camera's
 _FRAMES = 8  # of a film are looked at
@@ -52,7 +55,11 @@ def image_convention(block: Block, schema: Schema) -> Columns:
     """What the file says of the orientation of its images: `image_convention`, in lower case."""
     del schema
     column = block.facts.get("image_convention")
-    return {} if column is None else {"image_convention": [str(text).strip().lower() for text in column.objects]}
+    return (
+        {}
+        if column is None
+        else {"image_convention": [str(text).strip().lower() for text in column.objects]}
+    )
 
 
 @measure("bands", version=2, applies=of_role("image"), uses=("shape",), depth="deep")
@@ -60,7 +67,9 @@ def bands(column: Column, spec: FieldSpec) -> Columns:
     """How bright an image is from its first row to its last: `bands` (32), the mean of 8 frames of a film."""
     if not is_numeric(column) or column.lengths is None or column.values.ndim not in {2, 3, 4}:
         return {}
-    film = column.values.ndim == 4 or (column.values.ndim == 3 and (spec.ragged or "").startswith("T"))
+    film = column.values.ndim == 4 or (
+        column.values.ndim == 3 and (spec.ragged or "").startswith("T")
+    )
     out, known = np.zeros((len(column), _BANDS)), np.zeros(len(column), bool)
     for i in range(len(column)):
         image = column[i]
@@ -76,21 +85,28 @@ def bands(column: Column, spec: FieldSpec) -> Columns:
 
 
 @rule(
-    "DC309", "image-orientation", Severity.WARNING, Level.DATASET, measures=(image_convention,),
+    "DC309",
+    "image-orientation",
+    Severity.WARNING,
+    Level.DATASET,
+    measures=(image_convention,),
     applies=_oriented,
-)  # fmt: skip
+)
 def image_orientation(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The file says that its images begin with the other row than declared.
 
     What:
-        robosuite's attribute ``macros_image_convention`` (of the sample's group or the one above): ``opengl`` writes
-        the bottom row first, ``opencv`` the top row, against ``origin``. No pixel is read.
+        robosuite's attribute ``macros_image_convention`` (of the sample's group or the one above):
+        ``opengl`` writes the bottom row first, ``opencv`` the top row, against ``origin``. No pixel
+        is read.
     Why it matters:
-        A policy trained on images that stand on their head fails on a camera that does not; nothing else tells.
+        A policy trained on images that stand on their head fails on a camera that does not; nothing
+        else tells.
     Measure:
         The attribute.
     When it is wrong:
-        The attribute was copied along after the images had been turned: declare what the images are.
+        The attribute was copied along after the images had been turned: declare what the images
+        are.
     Options:
         none
     Bad::
@@ -115,12 +131,15 @@ def image_orientation(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     bad = np.zeros(len(rows), bool)
     if known.any():
         text = rows[":image_convention"]
-        bad = known & match_texts(text, lambda said: _ORIGINS.get(said, case.spec.origin) != case.spec.origin)
+        bad = known & match_texts(
+            text, lambda said: _ORIGINS.get(said, case.spec.origin) != case.spec.origin
+        )
     if bad.any():
         said = sorted(set(text[bad]))[0]
         yield Failure(
             bad,
-            f"files of {pluralize(int(bad.sum()))} say {said}: the {_ORIGINS[said].replace('_', ' ')} comes first; "
+            f"files of {pluralize(int(bad.sum()))} say {said}: the "
+            f"{_ORIGINS[said].replace('_', ' ')} comes first; "
             f"origin: {case.spec.origin} is declared.",
             measured={"convention": said},
             expected={"origin": case.spec.origin},
@@ -131,26 +150,33 @@ def image_orientation(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 @rule(
-    "DC314", "turned-image", Severity.WARNING, Level.GROUP, measures=(bands,), suppressed_by=("DC109", "DC122"),
-    applies=of_role("image"), defaults={"like": 0.8, "unlike": 0.3, "samples": 5},
-)  # fmt: skip
+    "DC314",
+    "turned-image",
+    Severity.WARNING,
+    Level.GROUP,
+    measures=(bands,),
+    suppressed_by=("DC109", "DC122"),
+    applies=of_role("image"),
+    defaults={"like": 0.8, "unlike": 0.3, "samples": 5},
+)
 def turned_image(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """An image looks like the others of its group upside down.
 
     What:
-        The brightness from the first row to the last follows that of the group, and not that of the group reversed.
-        Groups that look the same either way, and those whose images are of many scenes, are not judged. Needs
-        ``--level deep``: pixels are read.
+        The brightness from the first row to the last follows that of the group, and not that of the
+        group reversed. Groups that look the same either way, and those whose images are of many
+        scenes, are not judged. Needs ``--level deep``: pixels are read.
     Why it matters:
-        Half of the files were turned when they were read or converted; a policy then learns both, and is right about
-        half of the time.
+        Half of the files were turned when they were read or converted; a policy then learns both,
+        and is right about half of the time.
     Measure:
-        Correlation of the mean brightness of 32 bands of rows with the median of the group, and with that reversed. The
-        others must be ``like`` the median, nine of ten at least.
+        Correlation of the mean brightness of 32 bands of rows with the median of the group, and
+        with that reversed. The others must be ``like`` the median, nine of ten at least.
     When it is wrong:
         The camera itself turns over.
     Options:
-        like: correlation with the reversed bands (0.8). unlike: with the bands as they are (0.3). samples: fewest
+        like: correlation with the reversed bands (0.8). unlike: with the bands as they are (0.3).
+            samples: fewest
         images of a group (5).
     Bad::
 
@@ -178,7 +204,8 @@ def turned_image(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         value = float(np.median(mirrored[bad]))
         yield Failure(
             bad,
-            f"{count_phrase(bad, 'look')} like the others of their group upside down (correlation {format_number(value)}, median).",
+            f"{count_phrase(bad, 'look')} like the others of their group upside down (correlation "
+            f"{format_number(value)}, median).",
             measured={"correlation": value},
             cause=Cause("turned upside down against the others", "turned", explains=int(bad.sum())),
             fix="Reverse the rows of these images.",
@@ -216,7 +243,7 @@ def _correlations(profiles: Array, other: Array) -> Array:
     return out
 
 
-# ---------------------------------------------------------------------------------------------- channels
+# ----------------------------------------------------------------------------------------- channels
 
 
 @measure("channels", applies=of_role("image"), depth="deep")
@@ -224,7 +251,12 @@ def channels(column: Column, spec: FieldSpec) -> Columns:
     """Mean of each of three colours of 8 bits: `channels` (3), of some pixels of 8 frames of a film."""
     del spec
     values = column.values
-    if values.dtype != np.uint8 or column.lengths is None or values.ndim not in {3, 4} or values.shape[-1] != 3:
+    if (
+        values.dtype != np.uint8
+        or column.lengths is None
+        or values.ndim not in {3, 4}
+        or values.shape[-1] != 3
+    ):
         return {}
     out, known = np.zeros((len(column), 3)), np.zeros(len(column), bool)
     for i in range(len(column)):
@@ -238,26 +270,33 @@ def channels(column: Column, spec: FieldSpec) -> Columns:
 
 
 @rule(
-    "DC317", "channel-order", Severity.WARNING, Level.GROUP, measures=(channels,), suppressed_by=("DC109", "DC122"),
-    applies=of_role("image"), defaults={"samples": 20, "share": 0.2, "apart": 10.0},
-)  # fmt: skip
+    "DC317",
+    "channel-order",
+    Severity.WARNING,
+    Level.GROUP,
+    measures=(channels,),
+    suppressed_by=("DC109", "DC122"),
+    applies=of_role("image"),
+    defaults={"samples": 20, "share": 0.2, "apart": 10.0},
+)
 def channel_order(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A few images have red and blue exchanged against all others of their group.
 
     What:
-        Where the mean colours of a group's images are nearly equal, no image has the first and the third channel
-        exchanged. Groups of many scenes, and scenes as red as blue, are not judged. Needs ``--level deep``: pixels are
-        read.
+        Where the mean colours of a group's images are nearly equal, no image has the first and the
+        third channel exchanged. Groups of many scenes, and scenes as red as blue, are not judged.
+        Needs ``--level deep``: pixels are read.
     Why it matters:
         OpenCV reads and writes blue first: a policy that saw both learns no colours.
     Measure:
-        Means of the three channels; their median in the group and how far they are from it (median absolute
-        deviation). Both channels must be ``apart`` deviations from their own median, within four of each other's, and
-        all other images within four of the medians.
+        Means of the three channels; their median in the group and how far they are from it (median
+        absolute deviation). Both channels must be ``apart`` deviations from their own median,
+        within four of each other's, and all other images within four of the medians.
     When it is wrong:
         The scene itself changes its colours so.
     Options:
-        samples: fewest images of a group (20). share: largest share that may be exchanged to be told (0.2). apart: how
+        samples: fewest images of a group (20). share: largest share that may be exchanged to be
+            told (0.2). apart: how
         many deviations both channels must be off (10).
     Bad::
 
@@ -282,19 +321,28 @@ def channel_order(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     for _, places in rows.by_group():
         mine = places[known[places]]
         if len(mine) >= int(case.options["samples"]):
-            bad[mine] = _exchanged(rows["channels"][mine], float(case.options["share"]), float(case.options["apart"]))
+            bad[mine] = _exchanged(
+                rows["channels"][mine], float(case.options["share"]), float(case.options["apart"])
+            )
             others[mine] = ~bad[mine] & bad[mine].any()
     if bad.any():
         mean = np.median(rows["channels"][bad], axis=0).round(1).tolist()
         usual = np.median(rows["channels"][others], axis=0).round(1).tolist()
         yield Failure(
             bad,
-            f"{count_phrase(bad, 'have')} the first and the third channel exchanged against the others of their group: means "
-            f"{mean[0]:g}, {mean[1]:g}, {mean[2]:g}; {usual[0]:g}, {usual[1]:g}, {usual[2]:g} are usual.",
+            f"{count_phrase(bad, 'have')} the first and the third channel exchanged against the "
+            f"others of their group: means "
+            f"{mean[0]:g}, {mean[1]:g}, {mean[2]:g}; {usual[0]:g}, {usual[1]:g}, {usual[2]:g} are "
+            f"usual.",
             measured={"means": mean},
             expected={"means": usual},
-            cause=Cause("probably blue and red exchanged (BGR and RGB)", "exchanged", explains=int(bad.sum())),
-            fix="Look at these images; reverse the channels of those in which blue and red are exchanged.",
+            cause=Cause(
+                "probably blue and red exchanged (BGR and RGB)",
+                "exchanged",
+                explains=int(bad.sum()),
+            ),
+            fix="Look at these images; reverse the channels of those in which blue and red are "
+            "exchanged.",
             kind="exchanged",
         )
 
@@ -310,7 +358,7 @@ def _exchanged(means: Array, share: float, apart: float) -> Array:
     return found & few
 
 
-# ---------------------------------------------------------------------------------------------- sizes
+# -------------------------------------------------------------------------------------------- sizes
 
 
 @measure("picture_sizes", per="sample", uses=("fields.role", "fields.shape"), depth="structure")
@@ -319,7 +367,9 @@ def picture_sizes(block: Block, schema: Schema) -> Columns:
     found: dict[str, Array] = {}
     for name, column in block.fields.items():
         spec = schema.fields.get(name)
-        if (name == _PICTURE if spec is None else _is_picture(column, spec)) and (size := _size(column)) is not None:
+        if (name == _PICTURE if spec is None else _is_picture(column, spec)) and (
+            size := _size(column)
+        ) is not None:
             found[f"{name}:size"] = size
     return found
 
@@ -328,7 +378,11 @@ def _is_picture(column: Column, spec: FieldSpec) -> bool:
     """Tell whether a listed field holds pictures: by its role, else by the form that decoded pictures have."""
     if spec.role is not None or spec.is_text or column.kind != "array":
         return spec.role in _SIZED
-    return column.values.dtype == np.uint8 and column.values.ndim == 3 and column.values.shape[-1] in {3, 4}
+    return (
+        column.values.dtype == np.uint8
+        and column.values.ndim == 3
+        and column.values.shape[-1] in {3, 4}
+    )
 
 
 def _size(column: Column) -> Array | None:
@@ -345,26 +399,37 @@ def _size(column: Column) -> Array | None:
 
 
 @rule(
-    "DC315", "picture-size", Severity.WARNING, Level.SAMPLE, per="sample", measures=(picture_sizes,),
-    suppressed_by=("DC109", "DC122"), defaults={"share": 0.9, "samples": 20},
-)  # fmt: skip
+    "DC315",
+    "picture-size",
+    Severity.WARNING,
+    Level.SAMPLE,
+    per="sample",
+    measures=(picture_sizes,),
+    suppressed_by=("DC109", "DC122"),
+    defaults={"share": 0.9, "samples": 20},
+)
 def picture_size(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A few pictures have another size than nearly all others of their field and folder.
 
     What:
-        Where the pictures of a folder have one size, or three at most, no picture has such a size with height and
-        width exchanged, or half of it, or a third, quarter or eighth, or as many times of it. Any other size beside one
-        usual size is told for information. Folders with few pictures are judged together where they are named alike
-        but for numbers. Folders of pictures of many sizes are not judged.
+        Where the pictures of a folder have one size, or three at most, no picture has such a size
+        with height and width exchanged, or half of it, or a third, quarter or eighth, or as many
+        times of it. Any other size beside one usual size is told for information. Folders with few
+        pictures are judged together where they are named alike but for numbers. Folders of pictures
+        of many sizes are not judged.
     Why it matters:
-        Boxes, key points and camera matrices are in pixels: they fit no picture that was turned or scaled.
+        Boxes, key points and camera matrices are in pixels: they fit no picture that was turned or
+        scaled.
     Measure:
-        Height and width as stored; EXIF orientation is not applied. No pixel is read. Sizes of a tenth of the pictures
-        and more are usual. Where a dataset holds pictures alone, turned ones are information: some were taken upright.
+        Height and width as stored; EXIF orientation is not applied. No pixel is read. Sizes of a
+        tenth of the pictures and more are usual. Where a dataset holds pictures alone, turned ones
+        are information: some were taken upright.
     When it is wrong:
-        Some photographs were taken upright, or with another camera: nothing in pixels belongs to them.
+        Some photographs were taken upright, or with another camera: nothing in pixels belongs to
+        them.
     Options:
-        share: share of the pictures that must have a usual size (0.9). samples: fewest pictures to judge (20).
+        share: share of the pictures that must have a usual size (0.9). samples: fewest pictures to
+            judge (20).
     Bad::
 
         schema: {fields: {i: {role: image, shape: [H, W, 3], dtype: uint8}}}
@@ -382,9 +447,12 @@ def picture_size(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Export these pictures again as the others were, or transform what is given in their pixels.
     Reference:
-        NeRF scenes whose camera wrote some photographs turned: one ``w`` and ``h`` is given for all of them.
+        NeRF scenes whose camera wrote some photographs turned: one ``w`` and ``h`` is given for all
+        of them.
     """
-    columns = sorted(name for name in rows.table.columns if name.startswith(":") and name.endswith(":size"))
+    columns = sorted(
+        name for name in rows.table.columns if name.startswith(":") and name.endswith(":size")
+    )
     files, least = rows.files, int(case.options["samples"])
     within = _folders(files) if columns else (files, files)
     for column in columns:
@@ -399,20 +467,26 @@ def picture_size(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             yield _of_size(column[1:].removesuffix(":size"), kind, said, rows, case)
 
 
-def _of_size(name: str, kind: str, said: dict[str, list[int]], rows: Rows, case: RuleContext) -> Failure:
+def _of_size(
+    name: str, kind: str, said: dict[str, list[int]], rows: Rows, case: RuleContext
+) -> Failure:
     """Return the finding of one kind; `said` holds the places of the pictures by the words about their size."""
     mask = np.zeros(len(rows), bool)
     for places in said.values():
         mask[places] = True
-    harmless = kind == "other" or (kind.startswith("turned") and _pictures_alone(name, rows, case.schema))
+    harmless = kind == "other" or (
+        kind.startswith("turned") and _pictures_alone(name, rows, case.schema)
+    )
     cause = Cause(f"probably {kind}", kind.partition(" ")[0], explains=int(mask.sum()))
     return Failure(
         mask,
-        f"{count_phrase(mask, 'have')} pictures of another size than nearly all others (width x height): "
+        f"{count_phrase(mask, 'have')} pictures of another size than nearly all others (width x "
+        f"height): "
         f"{first_few(f'{words} ({len(some):,})' for words, some in said.items())}.",
         measured={"sizes": list(said)[:10]},
         cause=cause if kind != "other" else None,
-        fix="Export these pictures again as the others were, or transform what is given in their pixels.",
+        fix="Export these pictures again as the others were, or transform what is given in their "
+        "pixels.",
         severity=Severity.INFO if harmless else None,
         kind=kind,
         extra=(name,),
@@ -421,7 +495,9 @@ def _of_size(name: str, kind: str, said: dict[str, list[int]], rows: Rows, case:
 
 def _pictures_alone(name: str, rows: Rows, schema: Schema) -> bool:
     """Tell whether samples hold a picture and nothing else that is in its pixels: no boxes, and no file of cameras."""
-    others = [other for other, spec in schema.stored.items() if other != name and spec.role != "class"]
+    others = [
+        other for other, spec in schema.stored.items() if other != name and spec.role != "class"
+    ]
     return not others and bool(rows.measured(f":{name}:size").all())
 
 
@@ -431,7 +507,9 @@ def _folders(files: Texts) -> tuple[Texts, Texts]:
     return folders, Texts.of([_NUMBER.sub("#", path) for path in files.words])
 
 
-def _size_groups(files: Texts, within: tuple[Texts, Texts], known: Array, least: int) -> Iterator[Array]:
+def _size_groups(
+    files: Texts, within: tuple[Texts, Texts], known: Array, least: int
+) -> Iterator[Array]:
     """Yield the positions of the rows of each folder with enough of them; of small folders those named alike.
 
     Notes:
@@ -447,10 +525,14 @@ def _size_groups(files: Texts, within: tuple[Texts, Texts], known: Array, least:
             yield mine[places]
 
 
-def _odd_sizes(sizes: Array, share: float) -> Iterator[tuple[tuple[int, int], tuple[int, int], str]]:
+def _odd_sizes(
+    sizes: Array, share: float
+) -> Iterator[tuple[tuple[int, int], tuple[int, int], str]]:
     """Yield each unusual size, the usual one that it is compared with, and what became of it ("other": unknown)."""
     counts = Counter((height, width) for height, width in sizes.tolist())
-    usual = [size for size, count in counts.most_common(_MOST_SIZES) if count >= (1 - share) * len(sizes)]
+    usual = [
+        size for size, count in counts.most_common(_MOST_SIZES) if count >= (1 - share) * len(sizes)
+    ]
     if len(counts) > 2 * _MOST_SIZES or sum(counts[size] for size in usual) < share * len(sizes):
         return
     for size in sorted(counts.keys() - usual):
@@ -482,7 +564,13 @@ _ROWS = 1 << 14  # of a sample that are looked at: means and spreads need no mor
 _BYTE = 255.5
 _ONE = 1.0 + 1e-6
 _TWICE = _ONE / 255
-_KINDS = {"twice": "0..0.004", "unit": "0..1", "byte": "0..255", "signed": "below 0", "beyond": "above 255"}
+_KINDS = {
+    "twice": "0..0.004",
+    "unit": "0..1",
+    "byte": "0..255",
+    "signed": "below 0",
+    "beyond": "above 255",
+}
 _FULL = {"twice": 1 / 255, "unit": 1.0, "byte": 255.0}
 
 
@@ -490,7 +578,12 @@ _FULL = {"twice": 1 / 255, "unit": 1.0, "byte": 255.0}
 def shade(column: Column, spec: FieldSpec) -> Columns:
     """Mean and spread of each colour channel, of every so many rows: `mean`, `std`; no row for samples without any."""
     del spec
-    if not is_numeric(column) or column.lengths is None or column.values.ndim != 2 or column.values.shape[1] > 4:
+    if (
+        not is_numeric(column)
+        or column.lengths is None
+        or column.values.ndim != 2
+        or column.values.shape[1] > 4
+    ):
         return {}
     width = column.values.shape[1]
     mean, std = np.zeros((len(column), width)), np.zeros((len(column), width))
@@ -507,7 +600,11 @@ def _scales(rows: Rows, known: Array) -> Array:
     low, high = rows["min"].min(axis=1), rows["max"].max(axis=1)
     whole = np.array([name.startswith(("uint8", "bool")) for name in rows["dtype"]], dtype=bool)
     conditions = [low < 0, high > _BYTE, high > _ONE, high > _TWICE]
-    found = np.select(conditions, ["signed", "beyond", "byte", "unit"], np.where(_graded(rows, high), "twice", "unit"))
+    found = np.select(
+        conditions,
+        ["signed", "beyond", "byte", "unit"],
+        np.where(_graded(rows, high), "twice", "unit"),
+    )
     found = np.where(whole, "byte", found).astype(object)
     found[~known | (high == 0) & (low == 0)] = ""  # black is black on every scale
     return found
@@ -517,7 +614,9 @@ def _graded(rows: Rows, high: Array) -> Array:
     """Tell which samples have values between 0 and their largest: of two values only, the smaller step is no scale."""
     if "std" not in rows:
         return np.zeros(len(high), bool)
-    two = rows["mean"] * (high[:, None] - rows["mean"])  # the variance of 0 and the largest value alone
+    two = rows["mean"] * (
+        high[:, None] - rows["mean"]
+    )  # the variance of 0 and the largest value alone
     found: Array = (rows["std"] ** 2 < 0.9 * two).any(axis=1)
     return found
 
@@ -526,31 +625,54 @@ def _declared(spec: FieldSpec) -> str:
     ends = spec.range
     if ends is None or ends.high is None or ends.low is None:
         return ""
-    return "signed" if ends.low < 0 else "unit" if ends.high <= _ONE else "byte" if ends.high <= _BYTE else ""
+    return (
+        "signed"
+        if ends.low < 0
+        else "unit"
+        if ends.high <= _ONE
+        else "byte"
+        if ends.high <= _BYTE
+        else ""
+    )
 
 
 @rule(
-    "DC205", "color-range", Severity.ERROR, Level.SAMPLE, measures=(numbers, form, shade),
-    suppressed_by=("DC109", "DC122", "DC221"), applies=of_role("color"),
-    defaults={"mean": (0.03, 0.97), "std": 0.03, "all_mean": (0.3, 0.65), "all_std": (0.15, 0.4), "least": 8},
-)  # fmt: skip
+    "DC205",
+    "color-range",
+    Severity.ERROR,
+    Level.SAMPLE,
+    measures=(numbers, form, shade),
+    suppressed_by=("DC109", "DC122", "DC221"),
+    applies=of_role("color"),
+    defaults={
+        "mean": (0.03, 0.97),
+        "std": 0.03,
+        "all_mean": (0.3, 0.65),
+        "all_std": (0.15, 0.4),
+        "least": 8,
+    },
+)
 def color_range(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Colours are on another scale than declared or than those of the other samples, or there are none.
 
     What:
-        Error: colours of 0..1 where ``range: 0..255`` is declared, the other way round, divided by 255 twice, or below
-        0 (normalised before); without ``range`` samples on different scales. Warning, where ``range`` is declared: a
-        sample that is black, white or of one colour; a dataset whose mean colour or spread is far from that of real
-        scenes.
+        Error: colours of 0..1 where ``range: 0..255`` is declared, the other way round, divided by
+        255 twice, or below 0 (normalised before); without ``range`` samples on different scales.
+        Warning, where ``range`` is declared: a sample that is black, white or of one colour; a
+        dataset whose mean colour or spread is far from that of real scenes.
     Why it matters:
-        A loader divides by 255 a second time: every colour is then 0.002, and the network learns from shape alone.
+        A loader divides by 255 a second time: every colour is then 0.002, and the network learns
+            from shape alone.
     Measure:
-        Smallest and largest value; mean and standard deviation of each channel, as shares of the full scale.
+        Smallest and largest value; mean and standard deviation of each channel, as shares of the
+        full scale.
     When it is wrong:
         Night, snow or one-coloured objects: widen the bands below.
     Options:
-        mean: allowed mean of a sample, as share of full scale (0.03..0.97). std: least spread of some channel (0.03).
-        all_mean: allowed mean over the dataset (0.30..0.65). all_std: allowed mean spread (0.15..0.40). least: fewest
+        mean: allowed mean of a sample, as share of full scale (0.03..0.97). std: least spread of
+            some channel (0.03).
+        all_mean: allowed mean over the dataset (0.30..0.65). all_std: allowed mean spread
+            (0.15..0.40). least: fewest
         samples to judge the dataset (8).
     Bad::
 
@@ -568,7 +690,8 @@ def color_range(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     Fix:
         Normalise in one place; declare ``range`` for what the files hold.
     Reference:
-        1,513 ScanNet scenes: means 0.055 to 0.914, spreads 0.063 to 0.361 of full scale; over all 0.42 and 0.28.
+        1,513 ScanNet scenes: means 0.055 to 0.914, spreads 0.063 to 0.361 of full scale; over all
+            0.42 and 0.28.
     """
     known = rows.measured("min", "dtype")
     if not known.any():
@@ -596,7 +719,8 @@ def _other_scale(bad: Array, name: str, wanted: str, *, declared: bool) -> Failu
         cause = Cause("normalised before (a mean was subtracted)", name, None, int(bad.sum()))
     return Failure(
         bad,
-        f"{count_phrase(bad, 'hold')} colours of {_KINDS[name]}; {_KINDS[wanted]} is {'declared' if declared else 'usual'}.",
+        f"{count_phrase(bad, 'hold')} colours of {_KINDS[name]}; {_KINDS[wanted]} is "
+        f"{'declared' if declared else 'usual'}.",
         measured={"scale": _KINDS[name]},
         expected={"scale": _KINDS[wanted]},
         cause=cause,
@@ -612,8 +736,10 @@ def _shades(rows: Rows, case: RuleContext, known: Array, full: float) -> Iterato
     if flat.any():
         yield Failure(
             flat,
-            f"{count_phrase(flat, 'are')} black, white or of one colour: mean {format_number(float(np.median(mean[flat])))} of full "
-            f"scale (allowed {low:g}..{high:g}), spread {format_number(float(np.median(std[flat])))} (at least "
+            f"{count_phrase(flat, 'are')} black, white or of one colour: mean "
+            f"{format_number(float(np.median(mean[flat])))} of full "
+            f"scale (allowed {low:g}..{high:g}), spread "
+            f"{format_number(float(np.median(std[flat])))} (at least "
             f"{case.options['std']:g}).",
             measured={"mean": float(np.median(mean[flat])), "std": float(np.median(std[flat]))},
             severity=Severity.WARNING,
@@ -624,7 +750,10 @@ def _shades(rows: Rows, case: RuleContext, known: Array, full: float) -> Iterato
     if int(known.sum()) < int(case.options["least"]):
         return
     odd = []
-    for label, values, band in (("mean", mean, case.options["all_mean"]), ("spread", std, case.options["all_std"])):
+    for label, values, band in (
+        ("mean", mean, case.options["all_mean"]),
+        ("spread", std, case.options["all_std"]),
+    ):
         value = float(values[known].mean())
         if not float(band[0]) <= value <= float(band[1]):
             odd.append(f"{label} {format_number(value)} (usual {band[0]:g}..{band[1]:g})")
@@ -635,5 +764,6 @@ def _shades(rows: Rows, case: RuleContext, known: Array, full: float) -> Iterato
             measured={"mean": float(mean[known].mean()), "std": float(std[known].mean())},
             severity=Severity.WARNING,
             kind="dataset",
-            fix="Compare some samples with their images; a gamma or a normaliser may have been applied.",
+            fix="Compare some samples with their images; a gamma or a normaliser may have been "
+            "applied.",
         )

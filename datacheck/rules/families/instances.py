@@ -10,7 +10,15 @@ import numpy as np
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.sample import Block, Column
 from datacheck.model.table import Measured, Rows
-from datacheck.rules.base import Columns, RuleContext, count_phrase, first_few, measure, pluralize, rule
+from datacheck.rules.base import (
+    Columns,
+    RuleContext,
+    count_phrase,
+    first_few,
+    measure,
+    pluralize,
+    rule,
+)
 from datacheck.rules.label_counts import funnel, loader_steps
 from datacheck.rules.measures import flat, is_numeric, of_role, one_of, reduced
 from datacheck.schema.model import FieldSpec, Schema
@@ -26,16 +34,23 @@ _SUPPRESSED_BY = ("DC109", "DC121", "DC122", "DC123", "DC221", "DC405")
 
 
 @rule(
-    "DC401", "no-instances", Severity.ERROR, Level.SAMPLE, per="sample", measures=(funnel,), suppressed_by=_SUPPRESSED_BY,
+    "DC401",
+    "no-instances",
+    Severity.ERROR,
+    Level.SAMPLE,
+    per="sample",
+    measures=(funnel,),
+    suppressed_by=_SUPPRESSED_BY,
     unless=_no_instance_field,
-)  # fmt: skip
+)
 def no_instances(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A scene has no instance at all.
 
     What:
         Some point of every scene has an instance id of 0 or more that is not in ``ignore``.
     Why it matters:
-        The scene gives an empty target: the whole batch is dropped, or the ranks wait for one another.
+        The scene gives an empty target: the whole batch is dropped, or the ranks wait for one
+            another.
     Measure:
         Number of distinct instance ids in the file, before any step of the loader.
     When it is wrong:
@@ -66,7 +81,8 @@ def no_instances(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         names = [name for name, _ in case.schema.of_role("instance")]
         yield Failure(
             none,
-            f"{count_phrase(none, 'have')} no point with an instance id in {names[0]}: none is 0 or more and not ignored.",
+            f"{count_phrase(none, 'have')} no point with an instance id in {names[0]}: none is 0 "
+            f"or more and not ignored.",
             measured={"instances": 0},
             expected={"instances": "1.."},
             fix="Annotate them, or leave them out by valid.json, on all ranks alike.",
@@ -79,7 +95,8 @@ _CAUSES = {
     "stored": "the files hold fewer instances than min_instances",
     "labelled": "no instance has a class that is declared",
     "clip": "the clip leaves no point of any instance",
-    "keep_classes": "every instance is of a class that the label table lacks, or has with validation: false",
+    "keep_classes": "every instance is of a class that the label table lacks, or has with "
+    "validation: false",
     "drop_classes": "every instance is of a class that the loader drops",
     "min_points": "every instance is smaller than min_points",
     "captions": "no caption has the id of an instance: captions of another scene, or other ids",
@@ -87,35 +104,48 @@ _CAUSES = {
 
 
 @rule(
-    "DC402", "no-effective-instances", Severity.ERROR, Level.SAMPLE, per="sample", measures=(funnel,),
-    suppressed_by=(*_SUPPRESSED_BY, "DC104", "DC201", "DC222", "DC401", "DC404"), defaults={"margin": 0.25}, unless=_no_instance_field,
-)  # fmt: skip
+    "DC402",
+    "no-effective-instances",
+    Severity.ERROR,
+    Level.SAMPLE,
+    per="sample",
+    measures=(funnel,),
+    suppressed_by=(*_SUPPRESSED_BY, "DC104", "DC201", "DC222", "DC401", "DC404"),
+    defaults={"margin": 0.25},
+    unless=_no_instance_field,
+)
 def no_effective_instances(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """No instance is left of a scene after the loader's own steps.
 
     What:
-        Instances are counted as training sees them: with a class, then after each step of ``loader`` in its order. The
-        step that takes the last one of a scene is named. Scenes that hold none at all are DC401's.
+        Instances are counted as training sees them: with a class, then after each step of
+        ``loader`` in its order. The step that takes the last one of a scene is named. Scenes that
+        hold none at all are DC401's.
     Why it matters:
-        One rank without a target stops all ranks: training hangs. Drawing another sample instead recurses.
+        One rank without a target stops all ranks: training hangs. Drawing another sample instead
+        recurses.
     Measure:
-        A funnel per scene. Voxels keep their lowest row, an instance has its first point's class, clip gives the
-        expected count. Within 25 % of ``min_points`` the loader's own voxels may decide otherwise: a warning.
+        A funnel per scene. Voxels keep their lowest row, an instance has its first point's class,
+        clip gives the expected count. Within 25 % of ``min_points`` the loader's own voxels may
+        decide otherwise: a warning.
     When it is wrong:
         The loader does something else: write its steps in its order.
     Options:
         margin: how near to ``min_points`` a finding is a warning (0.25).
     Bad::
 
-        schema: {fields: {xyz: {role: points, shape: [P, 3]}, id: {role: instance, shape: [P], ignore: [-1]}},
+        schema: {fields: {xyz: {role: points, shape: [P, 3]}, id: {role: instance, shape: [P],
+            ignore: [-1]}},
                  loader: {voxel: 0.02, min_points: 10}}
         samples:
           - {n: 2, xyz: {box: [60, 3]}, id: {choice: [60], among: [0, 1]}}
-          - {xyz: {box: [60, 3]}, id: {choice: [60], among: [-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 1]}}
+          - {xyz: {box: [60, 3]}, id: {choice: [60], among: [-1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
+            -1, -1, -1, 1]}}
 
     Good::
 
-        schema: {fields: {xyz: {role: points, shape: [P, 3]}, id: {role: instance, shape: [P], ignore: [-1]}},
+        schema: {fields: {xyz: {role: points, shape: [P, 3]}, id: {role: instance, shape: [P],
+            ignore: [-1]}},
                  loader: {voxel: 0.02, min_points: 10}}
         samples:
           - {n: 3, xyz: {box: [60, 3]}, id: {choice: [60], among: [0, 1]}}
@@ -139,7 +169,8 @@ def no_effective_instances(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         yield _emptied(rows, few & ~near, least, steps)
     if near.any():
         text = (
-            f"the largest instance of {pluralize(int(near.sum()))} is within {100 * margin:g} % of min_points {limit}."
+            f"the largest instance of {pluralize(int(near.sum()))} is within {100 * margin:g} % "
+            f"of min_points {limit}."
         )
         fix = "Lower min_points, or leave these scenes out."
         yield Failure(near, text, severity=Severity.WARNING, kind="near", fix=fix)
@@ -149,7 +180,9 @@ def _emptied(rows: Rows, few: Array, least: int, steps: tuple[tuple[str, Any], .
     stages = ("stored", "labelled", *(name for name, _ in steps))
     lost = np.argmax(rows["funnel"][few] < least, axis=1)
     reasons = {stages[int(i)]: int((lost == i).sum()) for i in np.unique(lost)}
-    said = [f"{n:,} {_REASONS.get(stage, f'lost the last at {stage}')}" for stage, n in reasons.items()]
+    said = [
+        f"{n:,} {_REASONS.get(stage, f'lost the last at {stage}')}" for stage, n in reasons.items()
+    ]
     most = max(reasons, key=lambda stage: reasons[stage])
     cause = Cause(_CAUSES.get(most, f"the step {most} takes them"), most, explains=reasons[most])
     what = "no instance" if least == 1 else f"fewer than {least} instances"
@@ -159,37 +192,50 @@ def _emptied(rows: Rows, few: Array, least: int, steps: tuple[tuple[str, Any], .
         measured={"lost_at": reasons},
         expected={"instances": f"{least}.."},
         cause=cause,
-        fix="Leave them out by valid.json, on all ranks alike; never draw another sample in __getitem__.",
+        fix="Leave them out by valid.json, on all ranks alike; never draw another sample in "
+        "__getitem__.",
     )
 
 
 @rule(
-    "DC403", "tiny-instances", Severity.WARNING, Level.SAMPLE, per="sample", measures=(funnel,),
-    suppressed_by=(*_SUPPRESSED_BY, "DC201", "DC222", "DC401", "DC402", "DC404"), defaults={"share": 0.1, "vanish": 0.5},
-    unless=lambda s: _no_instance_field(s) or ("" if loader_steps(s) else "neither loader nor min_points is declared"),
-)  # fmt: skip
+    "DC403",
+    "tiny-instances",
+    Severity.WARNING,
+    Level.SAMPLE,
+    per="sample",
+    measures=(funnel,),
+    suppressed_by=(*_SUPPRESSED_BY, "DC201", "DC222", "DC401", "DC402", "DC404"),
+    defaults={"share": 0.1, "vanish": 0.5},
+    unless=lambda s: (
+        _no_instance_field(s)
+        or ("" if loader_steps(s) else "neither loader nor min_points is declared")
+    ),
+)
 def tiny_instances(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Many instances of a scene are too small to reach training.
 
     What:
-        Instances that ``min_points`` drops after the steps before it (voxels among them), and those of which ``clip``
-        leaves no point by chance.
+        Instances that ``min_points`` drops after the steps before it (voxels among them), and those
+        of which ``clip`` leaves no point by chance.
     Why it matters:
         The loss never sees them, the metric does: small classes stay at zero.
     Measure:
-        Share of the scene's instances that the step takes. An instance of n points vanishes from a clip of N to c
-        points with probability (1 - c/N)^n; the sum over instances is the number that is lost each epoch.
+        Share of the scene's instances that the step takes. An instance of n points vanishes from a
+        clip of N to c points with probability (1 - c/N)^n; the sum over instances is the number
+        that is lost each epoch.
     When it is wrong:
         Fragments are expected: raise ``share``. Fewer than that are told as info.
     Options:
-        share: share of a scene's instances that may be too small (0.1). vanish: instances per epoch that a clip may
+        share: share of a scene's instances that may be too small (0.1). vanish: instances per epoch
+            that a clip may
         take from a scene (0.5).
     Bad::
 
         schema: {fields: {id: {role: instance, shape: [P], ignore: [-1]}}, loader: {min_points: 10}}
         samples:
           - {n: 2, id: {choice: [120], among: [0, 1, 2]}}
-          - {id: {choice: [120], among: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3]}}
+          - {id: {choice: [120], among: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2,
+            3]}}
 
     Good::
 
@@ -198,7 +244,8 @@ def tiny_instances(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 3, id: {choice: [120], among: [0, 1, 2]}}
 
     Fix:
-        Smaller voxels, a larger clip, or merge the fragments; otherwise leave their classes out of the metric.
+        Smaller voxels, a larger clip, or merge the fragments; otherwise leave their classes out of
+        the metric.
     Reference:
         ExCap3D drops instances below 100 points; at a clip to 30 % 30 points are enough to survive.
     """
@@ -225,7 +272,8 @@ def tiny_instances(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 def _clipped(rare: Array, vanish: Array, clip: int) -> Failure:
     return Failure(
         rare,
-        f"a clip to {clip:,} points takes {float(np.median(vanish[rare])):.2g} instances (median) from "
+        f"a clip to {clip:,} points takes {float(np.median(vanish[rare])):.2g} instances (median) "
+        f"from "
         f"{pluralize(int(rare.sum()))} in every epoch.",
         measured={"vanish": float(np.median(vanish[rare]))},
         cause=Cause("instances of few points, of which a random clip often leaves none", "clip"),
@@ -235,10 +283,13 @@ def _clipped(rare: Array, vanish: Array, clip: int) -> Failure:
     )
 
 
-def _tiny(where: Array, lost: Array, before: Array, limit: int, severity: Severity | None) -> Failure:
+def _tiny(
+    where: Array, lost: Array, before: Array, limit: int, severity: Severity | None
+) -> Failure:
     return Failure(
         where,
-        f"{int(lost[where].sum()):,} of {int(before[where].sum()):,} instances in {pluralize(int(where.sum()))} have "
+        f"{int(lost[where].sum()):,} of {int(before[where].sum()):,} instances in "
+        f"{pluralize(int(where.sum()))} have "
         f"fewer than {limit:,} points when the loader counts them.",
         measured={"tiny": int(lost[where].sum()), "instances": int(before[where].sum())},
         expected={"points": f"{limit}.."},
@@ -259,35 +310,53 @@ def _encoded(schema: Schema) -> list[tuple[str, str, str]]:
     """Return (ground truth, class field, instance field) of each field that encodes two others."""
     pairs = [(name, spec.encodes) for name, spec in schema.of_role("ground_truth") if spec.encodes]
     return [
-        (name, *pair) for name, pair in pairs if all(p in schema.fields and not schema.fields[p].absent for p in pair)
+        (name, *pair)
+        for name, pair in pairs
+        if all(p in schema.fields and not schema.fields[p].absent for p in pair)
     ]
 
 
-@measure("truth", version=2, per="sample", uses=("fields.role", "fields.encodes", "fields.ignore", "fields.absent"))
+@measure(
+    "truth",
+    version=2,
+    per="sample",
+    uses=("fields.role", "fields.encodes", "fields.ignore", "fields.absent"),
+)
 def truth(block: Block, schema: Schema) -> Columns:
     """How a ground truth agrees with ``class * 1000 + instance + 1``, for each field that encodes two others.
 
-    Counts of rows: `<field>:rows`; `:wrong` ones; `:plain` ones that lack the 1; `:class` and `:instance`: wrong in
-    this part. `:shuffled`: whether it holds the right numbers in another order; `:high`: the largest instance id.
+    Counts of rows: `<field>:rows`; `:wrong` ones; `:plain` ones that lack the 1; `:class` and
+    `:instance`: wrong in this part. `:shuffled`: whether it holds the right numbers in another
+    order; `:high`: the largest instance id.
     """
     columns: dict[str, Measured] = {}
     for name, class_name, instance_name in _encoded(schema):
         fields = [block.fields.get(n) for n in (name, class_name, instance_name)]
         if any(c is None or c.lengths is None or not is_numeric(c) for c in fields):
             continue
-        found = [_agreement([c[i].reshape(-1) for c in fields if c is not None]) for i in range(len(block))]
+        found = [
+            _agreement([c[i].reshape(-1) for c in fields if c is not None])
+            for i in range(len(block))
+        ]
         present = np.array([bool(row) for row in found])
         for stat in ("rows", "wrong", "plain", "class", "instance", "shuffled"):
-            columns[f"{name}:{stat}"] = Measured(np.array([row.get(stat, 0) for row in found]), present)
+            columns[f"{name}:{stat}"] = Measured(
+                np.array([row.get(stat, 0) for row in found]), present
+            )
         ignored = schema.spec(instance_name).ignore
-        high = [_highest(fields[2][i].reshape(-1), ignored) if fields[2] is not None else -1 for i in range(len(block))]
+        high = [
+            _highest(fields[2][i].reshape(-1), ignored) if fields[2] is not None else -1
+            for i in range(len(block))
+        ]
         columns[f"{name}:high"] = Measured(np.array(high, dtype=np.int64), present)
     return dict(columns)
 
 
 def _highest(ids: Array, ignored: tuple[int, ...]) -> int:
     top = _largest(ids)
-    return _largest(ids[~one_of(ids, ignored)]) if top in ignored else top  # rare: 255 may stand for none
+    return (
+        _largest(ids[~one_of(ids, ignored)]) if top in ignored else top
+    )  # rare: 255 may stand for none
 
 
 def _largest(ids: Array) -> int:
@@ -310,7 +379,9 @@ def _agreement(values: list[Array]) -> dict[str, int]:
         return {}
     if any(v.dtype.kind == "f" and not np.isfinite(v.sum()) for v in values):
         return {}
-    parts = [[v[start : start + _STRIP] for v in values] for start in range(0, len(values[0]), _STRIP)]
+    parts = [
+        [v[start : start + _STRIP] for v in values] for start in range(0, len(values[0]), _STRIP)
+    ]
     wrong = sum(int(np.count_nonzero(np.not_equal(*_encoded_pair(*part)))) for part in parts)
     if not wrong:
         return {"rows": len(values[0]), "wrong": 0}
@@ -326,17 +397,24 @@ def _agreement(values: list[Array]) -> dict[str, int]:
 
 
 @rule(
-    "DC410", "instance-overflow", Severity.ERROR, Level.SAMPLE, per="sample", measures=(truth,), suppressed_by=_ENCODING_SUPPRESSED_BY,
+    "DC410",
+    "instance-overflow",
+    Severity.ERROR,
+    Level.SAMPLE,
+    per="sample",
+    measures=(truth,),
+    suppressed_by=_ENCODING_SUPPRESSED_BY,
     defaults={"most": 998},
     unless=lambda s: "" if _encoded(s) else "no ground truth encodes class and instance",
-)  # fmt: skip
+)
 def instance_overflow(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """An instance id is too large for the ground truth that encodes it.
 
     What:
         Ids stay below 999 where the ground truth is ``class * 1000 + instance + 1``.
     Why it matters:
-        A larger id spills into the class: the evaluation scores against another class, without a word.
+        A larger id spills into the class: the evaluation scores against another class, without a
+            word.
     Measure:
         The largest instance id of each scene.
     When it is wrong:
@@ -363,7 +441,8 @@ def instance_overflow(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Number the instances of each scene from 0 and write the ground truth again.
     Reference:
-        Mask3D and ExCap3D store ``semantic * 1000 + instance + 1``; ScanNet++ object ids are not dense.
+        Mask3D and ExCap3D store ``semantic * 1000 + instance + 1``; ScanNet++ object ids are not
+        dense.
     """
     most = int(case.options["most"])
     for truth, _, name in _encoded(case.schema):
@@ -373,7 +452,8 @@ def instance_overflow(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         if bad.any():
             yield Failure(
                 bad,
-                f"{count_phrase(bad, 'have')} instance ids up to {int(rows[column][bad].max()):,} in {name}; {truth} has room "
+                f"{count_phrase(bad, 'have')} instance ids up to {int(rows[column][bad].max()):,} "
+                f"in {name}; {truth} has room "
                 f"for {most}.",
                 measured={"high": int(rows[column][bad].max())},
                 expected={"high": f"..{most}"},
@@ -397,11 +477,14 @@ def ground_truth_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The ground truth of the evaluation is not that of the labels that are trained on.
 
     What:
-        Every row of the ground truth is ``class * 1000 + instance + 1`` of the same row, also where both are ignored.
+        Every row of the ground truth is ``class * 1000 + instance + 1`` of the same row, also where
+        both are ignored.
     Why it matters:
-        A model that is right is scored as wrong: training and evaluation disagree about what is there.
+        A model that is right is scored as wrong: training and evaluation disagree about what is
+            there.
     Measure:
-        Rows that differ, in class or in instance; whether the same numbers stand there in another order.
+        Rows that differ, in class or in instance; whether the same numbers stand there in another
+        order.
     When it is wrong:
         The encoding is another one: drop ``encodes``.
     Options:
@@ -426,21 +509,27 @@ def ground_truth_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Write the ground truth again from the labels.
     Reference:
-        Mask3D's fix_bugs_in_labels rewrites the labels of three ScanNet scenes, but not their ground truth.
+        Mask3D's fix_bugs_in_labels rewrites the labels of three ScanNet scenes, but not their
+        ground truth.
     """
     for name, class_name, instance_name in _encoded(case.schema):
         known = rows.measured(f":{name}:wrong")
         if not known.any():
             continue
-        stats = {s: rows[f":{name}:{s}"] for s in ("rows", "wrong", "plain", "class", "instance", "shuffled")}
+        stats = {
+            s: rows[f":{name}:{s}"]
+            for s in ("rows", "wrong", "plain", "class", "instance", "shuffled")
+        }
         bad = known & (stats["wrong"] > 0)
         if bad.any():
             total = {s: int(values[bad].sum()) for s, values in stats.items()}
             cause = _encoding_cause(stats, bad)
             yield Failure(
                 bad,
-                f"{name} differs from {class_name} * 1000 + {instance_name} + 1 in {total['wrong']:,} of "
-                f"{total['rows']:,} rows of {pluralize(int(bad.sum()))}: {total['class']:,} in the class, "
+                f"{name} differs from {class_name} * 1000 + {instance_name} + 1 in "
+                f"{total['wrong']:,} of "
+                f"{total['rows']:,} rows of {pluralize(int(bad.sum()))}: {total['class']:,} in the "
+                f"class, "
                 f"{total['instance']:,} in the instance.",
                 measured=total,
                 expected={"wrong": 0},
@@ -454,7 +543,10 @@ def ground_truth_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 def _encoding_cause(stats: dict[str, Array], bad: Array) -> Cause | None:
     reasons = {
-        "offset": ("the instance is stored without the 1 that is added", stats["plain"] == stats["wrong"]),
+        "offset": (
+            "the instance is stored without the 1 that is added",
+            stats["plain"] == stats["wrong"],
+        ),
         "order": ("the same numbers stand in another order of rows", stats["shuffled"] > 0),
         "class": ("the classes were changed on one side only", (stats["instance"] == 0)),
         "instance": ("the instances were numbered again on one side only", (stats["class"] == 0)),
@@ -486,14 +578,21 @@ def coverage(column: Column, spec: FieldSpec) -> Columns:
 
 
 @rule(
-    "DC407", "degenerate-mask", Severity.WARNING, Level.SAMPLE, measures=(coverage,),
-    suppressed_by=("DC109", "DC122", "DC221"), applies=of_role("mask"), defaults={"most": 0.5},
-)  # fmt: skip
+    "DC407",
+    "degenerate-mask",
+    Severity.WARNING,
+    Level.SAMPLE,
+    measures=(coverage,),
+    suppressed_by=("DC109", "DC122", "DC221"),
+    applies=of_role("mask"),
+    defaults={"most": 0.5},
+)
 def degenerate_mask(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A mask is empty or full, or covers another share than declared.
 
     What:
-        The share of values that are set lies in ``share``; where none is declared, a mask is neither empty nor full.
+        The share of values that are set lies in ``share``; where none is declared, a mask is
+        neither empty nor full.
     Why it matters:
         A loss over an empty mask is 0 / 0; a full one selects what it should leave out.
     Measure:
@@ -501,7 +600,8 @@ def degenerate_mask(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     When it is wrong:
         Empty masks have a meaning (no object in view): declare ``share: 0..1``.
     Options:
-        most: where more than this share of all masks is empty, or full, that is how the data are (0.5).
+        most: where more than this share of all masks is empty, or full, that is how the data are
+            (0.5).
     Bad::
 
         schema: {fields: {m: {role: mask, shape: [P]}}}
@@ -518,25 +618,39 @@ def degenerate_mask(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Render the masks again, or leave the samples out.
     Reference:
-        SceneLeapUltra puts zeros where the mesh of an object is empty: its mask then selects points that are none.
+        SceneLeapUltra puts zeros where the mesh of an object is empty: its mask then selects points
+        that are none.
     """
     known = rows.measured("set")
     if not known.any():
         return
     share, allowed = rows["set"], case.spec.share
     if allowed is not None:
-        low, high = allowed.low if allowed.low is not None else 0.0, allowed.high if allowed.high is not None else 1.0
+        low, high = (
+            allowed.low if allowed.low is not None else 0.0,
+            allowed.high if allowed.high is not None else 1.0,
+        )
         odd = known & ((share < low) | (share > high))
         if odd.any():
-            yield _odd_coverage(odd, share, f"; {allowed} is allowed", {"share": str(allowed)}, "share")
+            yield _odd_coverage(
+                odd, share, f"; {allowed} is allowed", {"share": str(allowed)}, "share"
+            )
         return
     for kind, value in (("empty", 0.0), ("full", 1.0)):
         odd = known & (share == value)
         if 0 < odd.sum() <= float(case.options["most"]) * known.sum():
-            yield _odd_coverage(odd, share, f", {pluralize(int(odd.sum()), 'mask')} of {int(known.sum()):,}", {}, kind)
+            yield _odd_coverage(
+                odd,
+                share,
+                f", {pluralize(int(odd.sum()), 'mask')} of {int(known.sum()):,}",
+                {},
+                kind,
+            )
 
 
-def _odd_coverage(odd: Array, share: Array, rest: str, expected: dict[str, Any], kind: str) -> Failure:
+def _odd_coverage(
+    odd: Array, share: Array, rest: str, expected: dict[str, Any], kind: str
+) -> Failure:
     low, high = 100 * float(share[odd].min()), 100 * float(share[odd].max())
     span = f"{low:.3g} %" if low == high else f"{low:.3g} to {high:.3g} %"
     return Failure(

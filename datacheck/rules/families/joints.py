@@ -73,22 +73,30 @@ def _twins(column: Column) -> Array:
 
 
 @rule(
-    "DC602", "collapsed-joints", Severity.ERROR, Level.SAMPLE, measures=(place, twins), suppressed_by=_SUPPRESSED_BY, applies=_many,
+    "DC602",
+    "collapsed-joints",
+    Severity.ERROR,
+    Level.SAMPLE,
+    measures=(place, twins),
+    suppressed_by=_SUPPRESSED_BY,
+    applies=_many,
     defaults={"size": 1e-6, "twins": 2},
-)  # fmt: skip
+)
 def collapsed_joints(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Joints lie in one point: copies of the root in place of labels.
 
     What:
         The joints of a sample span more than nothing, and at most 2 of them coincide with another.
     Why it matters:
-        Copies of the root as ground truth make an error metric of the prediction's own spread: a constant, or infinite.
+        Copies of the root as ground truth make an error metric of the prediction's own spread: a
+        constant, or infinite.
     Measure:
         Diagonal of the bounding box; joints that lie exactly where an earlier one does.
     When it is wrong:
         Only the root is annotated: declare that split's shape as ``[3]``.
     Options:
-        size: diagonal that counts as nothing, in metres (0.000001). twins: joints that may coincide (2).
+        size: diagonal that counts as nothing, in metres (0.000001). twins: joints that may coincide
+            (2).
     Bad::
 
         schema: {fields: {j: {role: joints, shape: [21, 3], unit: m}}}
@@ -116,10 +124,13 @@ def collapsed_joints(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         middle = int(np.median(rows["twins"][bad])) + 1
         yield Failure(
             bad,
-            f"{middle} joints coincide (median) in {pluralize(int(bad.sum()))}; {int(point.sum()):,} of them are one "
+            f"{middle} joints coincide (median) in {pluralize(int(bad.sum()))}; "
+            f"{int(point.sum()):,} of them are one "
             f"single point.",
             measured={"coincide": middle, "points": int(point.sum())},
-            cause=Cause("copies of one joint in place of labels", "copies", explains=int(point.sum())),
+            cause=Cause(
+                "copies of one joint in place of labels", "copies", explains=int(point.sum())
+            ),
             fix="Leave them out of training and evaluation.",
             order=rows["twins"],
         )
@@ -138,35 +149,46 @@ def _groups(rows: Rows, known: Array) -> Iterator[tuple[str, Array]]:
 
 
 @rule(
-    "DC601", "bone-length", Severity.ERROR, Level.GROUP, measures=(bones,), suppressed_by=(*_SUPPRESSED_BY, "DC201", "DC602", "DC605"),
-    applies=_boned, defaults={"band": 2.5, "off": 0.003, "share": 0.05, "spread": 0.001, "frames": 10},
-)  # fmt: skip
+    "DC601",
+    "bone-length",
+    Severity.ERROR,
+    Level.GROUP,
+    measures=(bones,),
+    suppressed_by=(*_SUPPRESSED_BY, "DC201", "DC602", "DC605"),
+    applies=_boned,
+    defaults={"band": 2.5, "off": 0.003, "share": 0.05, "spread": 0.001, "frames": 10},
+)
 def bone_length(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """A bone is not of a possible length, or changes it within a sequence.
 
     What:
-        Each bone within a factor of the skeleton's table; within a group (one subject) and within the steps of a
-        sequence each bone as long as the median says, and hardly any spread.
+        Each bone within a factor of the skeleton's table; within a group (one subject) and within
+        the steps of a sequence each bone as long as the median says, and hardly any spread.
     Why it matters:
         Bones are rigid: what stretches is a bad fit, a swapped joint or another subject.
     Measure:
-        Bone lengths; their median and standard deviation over all samples of a group, across files, and over the steps
-        of a sample that is a sequence.
+        Bone lengths; their median and standard deviation over all samples of a group, across files,
+        and over the steps of a sample that is a sequence.
     When it is wrong:
-        Groups mix subjects: correct ``samples: {group: ...}``. Joints are detections, not fits: raise ``spread``.
+        Groups mix subjects: correct ``samples: {group: ...}``. Joints are detections, not fits:
+            raise ``spread``.
     Options:
-        band: factor around the table (2.5). off:, share: a bone may differ from its group's median by the larger of
-        3 mm and 5 % (0.003, 0.05). spread: standard deviation for a warning, in metres (0.001). frames: fewest (10).
+        band: factor around the table (2.5). off:, share: a bone may differ from its group's median
+            by the larger of
+        3 mm and 5 % (0.003, 0.05). spread: standard deviation for a warning, in metres (0.001).
+        frames: fewest (10).
     Bad::
 
-        schema: {samples: {files: "*", group: "{seq}"}, fields: {j: {role: joints, unit: m, skeleton: mano21_ho3d}}}
+        schema: {samples: {files: "*", group: "{seq}"}, fields: {j: {role: joints, unit: m,
+            skeleton: mano21_ho3d}}}
         samples:
           - {n: 60, group: a, j: {hand: 1}}
           - {n: 2, group: a, j: {hand: 1, scale: 1.3}}
 
     Good::
 
-        schema: {samples: {files: "*", group: "{seq}"}, fields: {j: {role: joints, unit: m, skeleton: mano21_ho3d}}}
+        schema: {samples: {files: "*", group: "{seq}"}, fields: {j: {role: joints, unit: m,
+            skeleton: mano21_ho3d}}}
         samples:
           - {n: 60, group: a, j: {hand: 1}}
           - {n: 60, group: b, j: {hand: 1, scale: 1.1}}
@@ -192,7 +214,13 @@ def bone_length(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     if long.any():
         torn = long & (apart.strain > _limits(lengths, options)).any(axis=1)
         if torn.any():
-            yield _stretched(torn, "have", "steps that differ from the others in the length of a bone", None, "step")
+            yield _stretched(
+                torn,
+                "have",
+                "steps that differ from the others in the length of a bone",
+                None,
+                "step",
+            )
         sway = np.where((long & ~torn)[:, None], apart.sway[:, : len(skeleton.bones)], 0.0)
         loose |= (sway > float(options["spread"])).any(axis=1)
         share = np.maximum(share, (sway / np.maximum(lengths, 1e-9)).max(axis=1))
@@ -204,9 +232,15 @@ def _limits(lengths: Array, options: Mapping[str, Any]) -> Array:
     return np.maximum(float(options["off"]), float(options["share"]) * lengths)
 
 
-def _varying(groups: list[tuple[str, Array]], lengths: Array, options: Mapping[str, Any]) -> tuple[Array, Array, Array]:
+def _varying(
+    groups: list[tuple[str, Array]], lengths: Array, options: Mapping[str, Any]
+) -> tuple[Array, Array, Array]:
     """Return which samples differ from their group, which lie in groups whose bones are not rigid, and how far."""
-    far, loose, share = np.zeros(len(lengths), bool), np.zeros(len(lengths), bool), np.zeros(len(lengths))
+    far, loose, share = (
+        np.zeros(len(lengths), bool),
+        np.zeros(len(lengths), bool),
+        np.zeros(len(lengths)),
+    )
     for _, places in groups:
         if len(places) >= int(options["frames"]):
             middle = np.median(lengths[places], axis=0)
@@ -223,7 +257,9 @@ def _varying(groups: list[tuple[str, Array]], lengths: Array, options: Mapping[s
 def _bone_failures(far: Array, loose: Array, share: Array, spread: float) -> Iterator[Failure]:
     """Name frames that differ from their sequence, and sequences whose bones are not rigid."""
     if far.any():
-        yield _stretched(far, "differ", "from their sequence in the length of a bone", None, "frame")
+        yield _stretched(
+            far, "differ", "from their sequence in the length of a bone", None, "frame"
+        )
     if loose.any():
         words = f"in sequences whose bones vary by more than {format_number(1000 * spread, 'mm')}"
         words += f" (up to {100 * float(share[loose].max()):.3g} % of their length)"
@@ -235,7 +271,8 @@ def _impossible(odd: Array, ratio: Array, skeleton: Skeleton, band: float) -> Fa
     bone = skeleton.bone_names[int(np.argmax(np.median(worst[odd], axis=0)))]
     return Failure(
         odd,
-        f"{count_phrase(odd, 'have')} a bone more than {band:g} times longer or shorter than a hand's (worst: {bone}).",
+        f"{count_phrase(odd, 'have')} a bone more than {band:g} times longer or shorter than a "
+        f"hand's (worst: {bone}).",
         measured={"bone": bone},
         expected={"factor": band},
         fix="Check joint order and fit; leave the samples out.",
@@ -255,37 +292,48 @@ def _stretched(mask: Array, verb: str, words: str, severity: Severity | None, ki
 
 
 @rule(
-    "DC605", "joint-order", Severity.ERROR, Level.GROUP, measures=(bones,), suppressed_by=(*_SUPPRESSED_BY, "DC201", "DC602"),
-    applies=_boned, defaults={"spread": 0.003, "moving": 0.001, "frames": 50, "better": 3.0, "longer": 1.1},
-)  # fmt: skip
+    "DC605",
+    "joint-order",
+    Severity.ERROR,
+    Level.GROUP,
+    measures=(bones,),
+    suppressed_by=(*_SUPPRESSED_BY, "DC201", "DC602"),
+    applies=_boned,
+    defaults={"spread": 0.003, "moving": 0.001, "frames": 50, "better": 3.0, "longer": 1.1},
+)
 def joint_order(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Joints are in another order than declared.
 
     What:
-        Bones of the declared order are rigid over a sequence, or those of another order are and say which: a known one,
-        or tips at other fingers. Ring and pinky swapped as a whole stay rigid: then the pinky's bones are the longer
-        ones. The permutation that puts the joints right is printed.
+        Bones of the declared order are rigid over a sequence, or those of another order are and say
+        which: a known one, or tips at other fingers. Ring and pinky swapped as a whole stay rigid:
+        then the pinky's bones are the longer ones. The permutation that puts the joints right is
+        printed.
     Why it matters:
         Metrics after alignment look fine while four of five fingers are wrong.
     Measure:
-        Standard deviation of each distance over a group, or over the steps of a sample: declared bones, all pairs of
-        last joint and tip, and the bones of other known orders; mean lengths of ring and pinky.
+        Standard deviation of each distance over a group, or over the steps of a sample: declared
+        bones, all pairs of last joint and tip, and the bones of other known orders; mean lengths of
+        ring and pinky.
     When it is wrong:
         A hand that does not move in the sequence cannot be judged and passes.
     Options:
-        spread: standard deviation of a rigid bone, in metres (0.003). moving: that of a bone from which another order
-        is looked for (0.001). frames: fewest of a sequence (50). better: how much more rigid the other order must be
-        (3.0). longer: pinky over ring for a swap (1.1).
+        spread: standard deviation of a rigid bone, in metres (0.003). moving: that of a bone from
+            which another order
+        is looked for (0.001). frames: fewest of a sequence (50). better: how much more rigid the
+        other order must be (3.0). longer: pinky over ring for a swap (1.1).
     Bad::
 
-        schema: {samples: {files: "*", group: "{seq}"}, fields: {j: {role: joints, unit: m, skeleton: mano21_ho3d}}}
+        schema: {samples: {files: "*", group: "{seq}"}, fields: {j: {role: joints, unit: m,
+            skeleton: mano21_ho3d}}}
         samples:
           - {n: 60, group: a, j: {hand: 1}}
           - {n: 60, group: b, j: {hand: 1, order: tips}}
 
     Good::
 
-        schema: {samples: {files: "*", group: "{seq}"}, fields: {j: {role: joints, unit: m, skeleton: mano21_ho3d}}}
+        schema: {samples: {files: "*", group: "{seq}"}, fields: {j: {role: joints, unit: m,
+            skeleton: mano21_ho3d}}}
         samples:
           - {n: 60, group: a, j: {hand: 1}}
           - {n: 60, group: b, j: {hand: 1}}
@@ -329,7 +377,8 @@ class _JointOrder:
 
     Args:
         words: what is wrong.
-        taken: where each joint of the declared order stands in the data: ``joints[taken]`` puts them right.
+        taken: where each joint of the declared order stands in the data: ``joints[taken]`` puts
+            them right.
     """
 
     words: str
@@ -339,16 +388,20 @@ class _JointOrder:
 def _disordered(mask: Array, order: _JointOrder, case: RuleContext) -> Failure:
     return Failure(
         mask,
-        f"joints of {pluralize(int(mask.sum()))} are not in the order {case.spec.skeleton}: {order.words}.",
+        f"joints of {pluralize(int(mask.sum()))} are not in the order {case.spec.skeleton}: "
+        f"{order.words}.",
         measured={"taken": list(order.taken)},
         expected={"skeleton": case.spec.skeleton},
         cause=Cause(order.words, "order", explains=int(mask.sum())),
-        fix=f"Reorder them, joints[[{', '.join(map(str, order.taken))}]], or declare the skeleton that they have.",
+        fix=f"Reorder them, joints[[{', '.join(map(str, order.taken))}]], or declare the skeleton "
+        f"that they have.",
         kind=order.words,
     )
 
 
-def _order(apart: JointDistances, skeleton: Skeleton, case: RuleContext, *, rigid: bool) -> _JointOrder | None:
+def _order(
+    apart: JointDistances, skeleton: Skeleton, case: RuleContext, *, rigid: bool
+) -> _JointOrder | None:
     """Return the order that joints are in, None where they are as declared or nothing tells."""
     known, tips = _rigid(apart.spread, skeleton, case) if rigid else (None, None)
     if known is not None:
@@ -368,12 +421,18 @@ def _order(apart: JointDistances, skeleton: Skeleton, case: RuleContext, *, rigi
 
 def _longer(lengths: Array, skeleton: Skeleton, limit: float) -> bool:
     """Tell whether the two middle bones of the pinky are longer than those of the ring finger."""
-    middle = dict(zip(skeleton.bones, np.median(lengths[:, : len(skeleton.bones)], axis=0), strict=True))
-    pinky, ring = (sum(middle[b] for b in list(pairwise(skeleton.chains[f]))[1:3]) for f in ("pinky", "ring"))
+    middle = dict(
+        zip(skeleton.bones, np.median(lengths[:, : len(skeleton.bones)], axis=0), strict=True)
+    )
+    pinky, ring = (
+        sum(middle[b] for b in list(pairwise(skeleton.chains[f]))[1:3]) for f in ("pinky", "ring")
+    )
     return bool(pinky > limit * ring)
 
 
-def _rigid(spreads: Array, skeleton: Skeleton, case: RuleContext) -> tuple[Skeleton | None, tuple[int, ...] | None]:
+def _rigid(
+    spreads: Array, skeleton: Skeleton, case: RuleContext
+) -> tuple[Skeleton | None, tuple[int, ...] | None]:
     """Return the known order under which bones are rigid, or where the tips stand; none where the declared ones are."""
     spread = dict(zip(skeleton.pairs, spreads, strict=True))
     worst = max(spread[b] for b in skeleton.bones)

@@ -14,9 +14,25 @@ from datacheck.model.chats import text_bytes
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.sample import Column
 from datacheck.model.table import Measured, Rows, Texts
-from datacheck.rules.base import Columns, RuleContext, count_phrase, first_few, measure, pluralize, rule
+from datacheck.rules.base import (
+    Columns,
+    RuleContext,
+    count_phrase,
+    first_few,
+    measure,
+    pluralize,
+    rule,
+)
 from datacheck.rules.label_counts import distinct
-from datacheck.rules.measures import extremes, finite, in_classes, is_numeric, of_role, one_of, reduced
+from datacheck.rules.measures import (
+    extremes,
+    finite,
+    in_classes,
+    is_numeric,
+    of_role,
+    one_of,
+    reduced,
+)
 from datacheck.schema.model import FieldSpec
 
 Array = np.ndarray[Any, Any]
@@ -29,7 +45,8 @@ def labels(column: Column, spec: FieldSpec) -> Columns:
     """What label values there are, by kind.
 
     Counts: `ignored` ones, declared as such; `negative` and `mark` (255, 65535) ones, undeclared;
-    `outside` the classes otherwise. `least` negative, `marked` value, `low` and `high` of those outside, `top` class.
+    `outside` the classes otherwise. `least` negative, `marked` value, `low` and `high` of those
+    outside, `top` class.
     """
     if not is_numeric(column):
         return {}
@@ -57,15 +74,21 @@ def labels(column: Column, spec: FieldSpec) -> Columns:
 
 
 @rule(
-    "DC404", "class-out-of-range", Severity.ERROR, Level.SAMPLE, measures=(labels,),
-    suppressed_by=("DC109", "DC122", "DC221"), applies=lambda s: of_role("class")(s) and s.classes is not None,
-)  # fmt: skip
+    "DC404",
+    "class-out-of-range",
+    Severity.ERROR,
+    Level.SAMPLE,
+    measures=(labels,),
+    suppressed_by=("DC109", "DC122", "DC221"),
+    applies=lambda s: of_role("class")(s) and s.classes is not None,
+)
 def class_out_of_range(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A label is none of the declared classes.
 
     What:
-        Every value of a class field is in ``classes`` or in ``ignore``. Values below 0, and 255 or 65535, are DC405's.
-        The table that ``loader: {keep_classes: FILE}`` names can be read, and none of its entries is null.
+        Every value of a class field is in ``classes`` or in ``ignore``. Values below 0, and 255 or
+        65535, are DC405's. The table that ``loader: {keep_classes: FILE}`` names can be read, and
+        none of its entries is null.
     Why it matters:
         On a GPU it is an assertion that names another line, in the middle of an epoch.
     Measure:
@@ -96,7 +119,8 @@ def class_out_of_range(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         yield Failure(
             np.zeros(len(rows), bool),
             f"{note.key} {note.reason}.",
-            fix="Write the table again: of each class a mapping with its name and validation: true or false.",
+            fix="Write the table again: of each class a mapping with its name and validation: true "
+            "or false.",
             kind="table",
         )
     known = rows.measured("outside")
@@ -118,15 +142,20 @@ def class_out_of_range(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 @rule(
-    "DC405", "ignore-label", Severity.ERROR, Level.DATASET, measures=(labels, finite),
-    suppressed_by=("DC109", "DC122", "DC221"), applies=of_role("class", "instance"),
-)  # fmt: skip
+    "DC405",
+    "ignore-label",
+    Severity.ERROR,
+    Level.DATASET,
+    measures=(labels, finite),
+    suppressed_by=("DC109", "DC122", "DC221"),
+    applies=of_role("class", "instance"),
+)
 def ignore_label(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Labels that mean "no label" are not the declared ones, or a sample holds nothing else.
 
     What:
-        No undeclared value below 0, no undeclared 255 or 65535 among several classes (0 and 255 alone are a mask); no
-        sample whose classes are all ignored.
+        No undeclared value below 0, no undeclared 255 or 65535 among several classes (0 and 255
+        alone are a mask); no sample whose classes are all ignored.
     Why it matters:
         A loss with ``ignore_index: 255`` learns -100 as a class, or indexes with it.
     Measure:
@@ -160,7 +189,9 @@ def ignore_label(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         yield _mark(rows, case, negative, "least", "negative")
     mark = known & (rows["mark"] > 0) & (case.spec.role == "class")
     top = float(np.max(rows["top"][known]))
-    mark &= (top > 0) & (rows["marked"] > top + 1)  # with classes all around it is one of them; 0 and 255 are a mask
+    mark &= (top > 0) & (
+        rows["marked"] > top + 1
+    )  # with classes all around it is one of them; 0 and 255 are a mask
     if mark.any():
         yield _mark(rows, case, mark, "marked", "mark")
     used = rows["ignored"] + rows["negative"] + np.where(mark, rows["mark"], 0)
@@ -168,18 +199,33 @@ def ignore_label(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     nothing &= ~negative & ~mark
     if nothing.any():
         fix = "Annotate these samples, or leave them out: nothing can be learnt from them."
-        yield Failure(nothing, f"every label of {pluralize(int(nothing.sum()))} is ignored.", kind="all", fix=fix)
+        yield Failure(
+            nothing,
+            f"every label of {pluralize(int(nothing.sum()))} is ignored.",
+            kind="all",
+            fix=fix,
+        )
 
 
 def _mark(rows: Rows, case: RuleContext, where: Array, stat: str, kind: str) -> Failure:
     values = [f"{v:g}" for v in sorted(set(rows[stat][where]))]
-    declared = f"ignore: [{', '.join(map(str, case.spec.ignore))}]" if case.spec.ignore else "nothing to ignore"
+    declared = (
+        f"ignore: [{', '.join(map(str, case.spec.ignore))}]"
+        if case.spec.ignore
+        else "nothing to ignore"
+    )
     unused = case.spec.ignore and not (rows["ignored"][where] > 0).any()
-    text = f"these samples use {first_few(values)} where the schema says {first_few(map(str, case.spec.ignore))}"
+    text = (
+        f"these samples use {first_few(values)} where the schema says "
+        f"{first_few(map(str, case.spec.ignore))}"
+    )
     return Failure(
         where,
         f"{count_phrase(where, 'hold')} {first_few(values)}; the schema declares {declared}.",
-        measured={"values": values, "count": int(rows["negative" if kind == "negative" else "mark"][where].sum())},
+        measured={
+            "values": values,
+            "count": int(rows["negative" if kind == "negative" else "mark"][where].sum()),
+        },
         expected={"ignore": list(case.spec.ignore)},
         cause=Cause(text, "ignore") if unused else None,
         fix="Declare ignore: [...] as the data have it, or map the labels.",
@@ -187,7 +233,11 @@ def _mark(rows: Rows, case: RuleContext, where: Array, stat: str, kind: str) -> 
     )
 
 
-_WHOLE = {"float16": 1 << 11, "float32": 1 << 24, "float64": 1 << 53}  # up to here every integer has its own number
+_WHOLE = {
+    "float16": 1 << 11,
+    "float32": 1 << 24,
+    "float64": 1 << 53,
+}  # up to here every integer has its own number
 
 
 @measure("segments", version=2, applies=of_role("segment"), uses=("ignore",))
@@ -200,10 +250,15 @@ def segments(column: Column, spec: FieldSpec) -> Columns:
     for i in np.flatnonzero(column.lengths > 0).tolist() if column.values.size else ():
         ends = float(low[:, i].min()), float(high[:, i].max())
         top[i] = ends[1] if np.isfinite(ends).all() else np.nan
-        distinct[i] = _distinct(column[i].reshape(-1), *ends, spec.ignore) if np.isfinite(top[i]) else 0
+        distinct[i] = (
+            _distinct(column[i].reshape(-1), *ends, spec.ignore) if np.isfinite(top[i]) else 0
+        )
     exact = np.full(len(column), _WHOLE.get(column.values.dtype.name, 1 << 62))
     present = np.isfinite(top) & (top >= 0)
-    return {name: Measured(v, present) for name, v in (("distinct", distinct), ("top", top), ("exact", exact))}
+    return {
+        name: Measured(v, present)
+        for name, v in (("distinct", distinct), ("top", top), ("exact", exact))
+    }
 
 
 def _distinct(values: Array, low: float, high: float, ignored: tuple[int, ...]) -> int:
@@ -218,18 +273,26 @@ def _distinct(values: Array, low: float, high: float, ignored: tuple[int, ...]) 
 
 
 @rule(
-    "DC412", "segment-ids", Severity.WARNING, Level.SAMPLE, measures=(segments,), suppressed_by=("DC109", "DC122", "DC221"),
+    "DC412",
+    "segment-ids",
+    Severity.WARNING,
+    Level.SAMPLE,
+    measures=(segments,),
+    suppressed_by=("DC109", "DC122", "DC221"),
     applies=of_role("segment"),
-)  # fmt: skip
+)
 def segment_ids(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Segment ids are not 0 to S - 1, or too large for their dtype.
 
     What:
-        The S segments of a sample are numbered from 0 without gaps, and no id is above what the dtype counts exactly.
+        The S segments of a sample are numbered from 0 without gaps, and no id is above what the
+        dtype counts exactly.
     Why it matters:
-        Pooling over segments allocates as many rows as the largest id says; ids that a float rounds fall together.
+        Pooling over segments allocates as many rows as the largest id says; ids that a float rounds
+        fall together.
     Measure:
-        Distinct ids of 0 or more, and the largest; 2^24 is the last integer that float32 holds exactly.
+        Distinct ids of 0 or more, and the largest; 2^24 is the last integer that float32 holds
+        exactly.
     When it is wrong:
         The loader numbers them again: ``DC412: off``.
     Options:
@@ -260,7 +323,8 @@ def segment_ids(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     if coarse.any():
         yield Failure(
             coarse,
-            f"{count_phrase(coarse, 'hold')} segment ids up to {float(rows['top'][coarse].max()):,.0f}; their dtype counts "
+            f"{count_phrase(coarse, 'hold')} segment ids up to "
+            f"{float(rows['top'][coarse].max()):,.0f}; their dtype counts "
             f"exactly up to {int(rows['exact'][coarse].min()):,}.",
             measured={"top": float(rows["top"][coarse].max())},
             expected={"top": f"..{int(rows['exact'][coarse].min())}"},
@@ -271,10 +335,14 @@ def segment_ids(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         )
     gaps = known & ~coarse & (rows["top"] + 1 != rows["distinct"])
     if gaps.any():
-        top, distinct = float(np.median(rows["top"][gaps])), float(np.median(rows["distinct"][gaps]))
+        top, distinct = (
+            float(np.median(rows["top"][gaps])),
+            float(np.median(rows["distinct"][gaps])),
+        )
         yield Failure(
             gaps,
-            f"{count_phrase(gaps, 'have')} {distinct:,.0f} segments (median) numbered up to {top:,.0f}, not 0 to one "
+            f"{count_phrase(gaps, 'have')} {distinct:,.0f} segments (median) numbered up to "
+            f"{top:,.0f}, not 0 to one "
             "less than their number.",
             measured={"top": top, "distinct": distinct},
             fix="Number them again: np.unique(segment, return_inverse=True)[1].",
@@ -283,19 +351,31 @@ def segment_ids(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         )
 
 
-# ------------------------------------------------------------------------------------------- classes that are words
+# --------------------------------------------------------------------------- classes that are words
 
 _BYTES = 64  # of the classes of one text
-_CLASSES, _MANY, _NAMES = 200, 20, 0.1  # most classes: more are names; fewest samples, share of long texts among them
-_LETTERS, _LATIN = 4, "\u0250"  # shorter words have a meaning of their own in each case ("AA", "Aa")
-_LESS, _RARE = 3, 100  # times as often as a word in another form of it, or with a letter in which they differ
+_CLASSES, _MANY, _NAMES = (
+    200,
+    20,
+    0.1,
+)  # most classes: more are names; fewest samples, share of long texts among them
+_LETTERS, _LATIN = (
+    4,
+    "\u0250",
+)  # shorter words have a meaning of their own in each case ("AA", "Aa")
+_LESS, _RARE = (
+    3,
+    100,
+)  # times as often as a word in another form of it, or with a letter in which they differ
 _LABELS, _LINE = 1 << 14, 1 << 9  # bytes of a list of labelled objects, and of its first line
 _COLUMNS, _WIDE = 4, 32  # fewest and most of such a list
 _ENDS = " \t\r\n.,;:'\""  # and no "?": it is how annotators mark a class as unsure
 _BETWEEN = re.compile(
     r"(?<=[^\W_])[\s_-]+(?=[^\W\d_])|(?<=[^\W\d_])(?:[\s_]+|-)(?=\d)"
 )  # in front of a number a second sign is a minus
-_NOTATION = re.compile(r"[^\W\d_]\d+[^\W\d_]")  # capitals have a meaning there: "C1CCCCC1" and "c1ccccc1" (SMILES)
+_NOTATION = re.compile(
+    r"[^\W\d_]\d+[^\W\d_]"
+)  # capitals have a meaning there: "C1CCCCC1" and "c1ccccc1" (SMILES)
 _NUMBER = re.compile(rb"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
 
 
@@ -335,22 +415,31 @@ def _classes_of_lines(text: bytes) -> bytes:
 
 
 @rule(
-    "DC413", "class-spelling", Severity.WARNING, Level.SAMPLE, measures=(class_words,), span="all",
-    suppressed_by=("DC121", "DC122"), applies=_is_words,
-)  # fmt: skip
+    "DC413",
+    "class-spelling",
+    Severity.WARNING,
+    Level.SAMPLE,
+    measures=(class_words,),
+    span="all",
+    suppressed_by=("DC121", "DC122"),
+    applies=_is_words,
+)
 def class_spelling(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A class is written in two ways.
 
     What:
-        Of a text field with few different values, none is a much more frequent one with other capitals, blanks, ``_``
-        or ``-``, and none is so but for one letter while all other values are frequent. Nor are the classes of lists
-        of objects (.txt), which stand beside numbers in the same column of each line.
+        Of a text field with few different values, none is a much more frequent one with other
+        capitals, blanks, ``_`` or ``-``, and none is so but for one letter while all other values
+        are frequent. Nor are the classes of lists of objects (.txt), which stand beside numbers in
+        the same column of each line.
     Why it matters:
-        A loader gives each spelling a class of its own, or drops the samples of the one that it does not know.
+        A loader gives each spelling a class of its own, or drops the samples of the one that it
+        does not know.
     Measure:
-        Up to 200 different values in 20 samples or more. A value of four letters or more counts as another form of one
-        that three times as many samples hold, and so does one in which two letters behind the first have changed
-        places; as one with another letter of a value that 100 times as many hold.
+        Up to 200 different values in 20 samples or more. A value of four letters or more counts as
+        another form of one that three times as many samples hold, and so does one in which two
+        letters behind the first have changed places; as one with another letter of a value that 100
+        times as many hold.
     When it is wrong:
         Both are classes: ``DC413: off``.
     Options:
@@ -374,7 +463,8 @@ def class_spelling(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Write each class in one way.
     Reference:
-        pandas' astype("category") and the ClassLabel of Hugging Face datasets compare names letter by letter.
+        pandas' astype("category") and the ClassLabel of Hugging Face datasets compare names letter
+        by letter.
     """
     del case
     known = rows.measured("spelled")
@@ -382,7 +472,9 @@ def class_spelling(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         return
     texts = Texts.of(rows["spelled"][known].tolist())
     often = Counter[str]()
-    for text, count in zip(texts.words, np.bincount(texts.rows, minlength=len(texts.words)).tolist(), strict=True):
+    for text, count in zip(
+        texts.words, np.bincount(texts.rows, minlength=len(texts.words)).tolist(), strict=True
+    ):
         often.update(dict.fromkeys(text.split("\n"), count))
     if often.pop("", 0) > _NAMES * known.sum() or len(often) > _CLASSES:
         return
@@ -390,11 +482,18 @@ def class_spelling(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         if not pairs:
             continue
         mask = np.zeros(len(rows), bool)
-        mask[known] = np.array([not pairs.keys().isdisjoint(text.split("\n")) for text in texts.words], bool)[
-            texts.rows
+        mask[known] = np.array(
+            [not pairs.keys().isdisjoint(text.split("\n")) for text in texts.words], bool
+        )[texts.rows]
+        said = [
+            f"{word!r} ({often[word]:,}; {usual!r} {often[usual]:,})"
+            for word, usual in pairs.items()
         ]
-        said = [f"{word!r} ({often[word]:,}; {usual!r} {often[usual]:,})" for word, usual in pairs.items()]
-        how = "but for capitals, blanks and separators" if kind == "form" else "but for one letter or the order of two"
+        how = (
+            "but for capitals, blanks and separators"
+            if kind == "form"
+            else "but for one letter or the order of two"
+        )
         yield Failure(
             mask,
             f"{count_phrase(mask, 'hold')} a class that is a frequent one {how}: {first_few(said)}.",
@@ -417,8 +516,16 @@ def _forms(often: Mapping[str, int]) -> dict[str, str]:
     usual: dict[str, str] = {}
     for word in sorted(often, key=lambda one: -often[one]):
         usual.setdefault(_folded(word), word)
-    pairs = {word: usual[_folded(word)] for word in often if sum(map(str.isalpha, _folded(word))) >= _LETTERS}
-    return {word: other for word, other in pairs.items() if word != other and _LESS * often[word] <= often[other]}
+    pairs = {
+        word: usual[_folded(word)]
+        for word in often
+        if sum(map(str.isalpha, _folded(word))) >= _LETTERS
+    }
+    return {
+        word: other
+        for word, other in pairs.items()
+        if word != other and _LESS * often[word] <= often[other]
+    }
 
 
 def _typed(often: Mapping[str, int]) -> dict[str, str]:
@@ -426,7 +533,9 @@ def _typed(often: Mapping[str, int]) -> dict[str, str]:
     usual = sorted((word for word in often if _is_word(word)), key=lambda one: -often[one])
     pairs = {}
     for word in usual:
-        near = (one for one in usual if often[one] >= _times(_folded(word), _folded(one)) * often[word])
+        near = (
+            one for one in usual if often[one] >= _times(_folded(word), _folded(one)) * often[word]
+        )
         if other := next(near, ""):
             pairs[word] = other
     most = max((often[word] for word in pairs), default=0)
@@ -441,13 +550,20 @@ def _is_word(word: str) -> bool:
 def _times(one: str, two: str) -> float:
     """Return how many times as frequent the right one of two words is, infinity where they differ in more.
 
-    They differ in one letter, in one that only one of them has, or in two that have changed places: hardly ever are
-    both of these classes.
+    They differ in one letter, in one that only one of them has, or in two that have changed places:
+    hardly ever are both of these classes.
     """
     if one == two or abs(len(one) - len(two)) > 1:
         return np.inf
-    at = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
+    at = next(
+        (i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b),
+        min(len(one), len(two)),
+    )
     rest, other = one[at:], two[at:]
     if at and rest[:2] == other[1::-1] and rest[2:] == other[2:]:
         return _LESS
-    return _RARE if at and (rest[1:] == other[1:] or rest[1:] == other or rest == other[1:]) else np.inf
+    return (
+        _RARE
+        if at and (rest[1:] == other[1:] or rest[1:] == other or rest == other[1:])
+        else np.inf
+    )

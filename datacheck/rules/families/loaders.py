@@ -9,7 +9,14 @@ import numpy as np
 
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.table import Rows
-from datacheck.rules.base import RuleContext, count_phrase, first_few, format_number, pluralize, rule
+from datacheck.rules.base import (
+    RuleContext,
+    count_phrase,
+    first_few,
+    format_number,
+    pluralize,
+    rule,
+)
 
 Array = np.ndarray[Any, Any]
 NoteFields = Mapping[str, Any]
@@ -17,67 +24,99 @@ NoteFields = Mapping[str, Any]
 # kind: what decides besides the index; what to do; whether it may be meant (augmentation)
 _DECIDES: dict[str, tuple[str, str, bool]] = {
     "seed": (
-        "drawn from the global random numbers{drew} while a sample is made, so the order of asking decides",
-        "Draw from a generator of the sample's own: default_rng([seed, epoch, index]).", True,
+        "drawn from the global random numbers{drew} while a sample is made, so the order of asking "
+        "decides",
+        "Draw from a generator of the sample's own: default_rng([seed, epoch, index]).",
+        True,
     ),
     "build": (
         "drawn from the global random numbers{drew} when the dataset is built",
-        "Give the constructor a seed of its own.", True,
+        "Give the constructor a seed of its own.",
+        True,
     ),
     "repeat": (
-        "it differs each time: a generator without a seed (default_rng()), the clock, or memory nobody has written",
-        "Seed the generator with (seed, epoch, index).", True,
+        "it differs each time: a generator without a seed (default_rng()), the clock, or memory "
+        "nobody has written",
+        "Seed the generator with (seed, epoch, index).",
+        True,
     ),
     "order": (
         "what was asked before decides: the dataset has a generator, a cursor or a cache of its own",
-        "Make a sample from its index alone.", True,
+        "Make a sample from its index alone.",
+        True,
     ),
     "again": (
         "reading a sample changes it: an array that the dataset keeps is changed in place",
-        "Work on a copy: xyz = xyz - xyz.mean(0), not xyz -= xyz.mean(0).", False,
+        "Work on a copy: xyz = xyz - xyz.mean(0), not xyz -= xyz.mean(0).",
+        False,
     ),
     "directory": (
         "the order in which the file system lists names decides (os.listdir, os.scandir, glob)",
-        "Sort every listing: sorted(os.listdir(...)).", False,
+        "Sort every listing: sorted(os.listdir(...)).",
+        False,
     ),
     "hash": (
-        "the order of a set, or hash(), decides; it is another one in every process (PYTHONHASHSEED)",
-        "Sort before numbering: {name: i for i, name in enumerate(sorted(names))}.", False,
+        "the order of a set, or hash(), decides; it is another one in every process "
+        "(PYTHONHASHSEED)",
+        "Sort before numbering: {name: i for i, name in enumerate(sorted(names))}.",
+        False,
     ),
     "workers": ("asking in worker processes decides", "Make a sample from its index alone.", False),
     "fork": (
         "forked workers share what the dataset has open (an HDF5 file)",
-        "Open files when a sample is first asked for, in each process.", False,
+        "Open files when a sample is first asked for, in each process.",
+        False,
     ),
-    "spawn": ("workers that start anew build another dataset", "Pass on what was decided at the start.", False),
-    "died": ("a second pass with 2 workers did not come to its end: {error}", "Read the dataset with workers.", False),
-    "unknown": ("no factor alone explains it: order, workers, seed, directory order, hash seed", "", True),
-}  # fmt: skip
+    "spawn": (
+        "workers that start anew build another dataset",
+        "Pass on what was decided at the start.",
+        False,
+    ),
+    "died": (
+        "a second pass with 2 workers did not come to its end: {error}",
+        "Read the dataset with workers.",
+        False,
+    ),
+    "unknown": (
+        "no factor alone explains it: order, workers, seed, directory order, hash seed",
+        "",
+        True,
+    ),
+}
 _SHOWN = 5
 _RANDOM = frozenset({"seed", "build", "repeat", "order"})
 
 
 @rule(
-    "DC904", "loader-nondeterminism", Severity.WARNING, Level.DATASET, per="sample", span="all",
+    "DC904",
+    "loader-nondeterminism",
+    Severity.WARNING,
+    Level.DATASET,
+    per="sample",
+    span="all",
     defaults={"augmented": ()},
-)  # fmt: skip
+)
 def loader_nondeterminism(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A loader gives other bytes for the same index.
 
     What:
-        ``scan --loader`` reads the samples twice in fresh processes, the second time with two workers, backwards, with
-        another seed, another hash seed and directories listed the other way round; and some of them several times in
-        one process. Each index gives the same bytes every time.
+        ``scan --loader`` reads the samples twice in fresh processes, the second time with two
+        workers, backwards, with another seed, another hash seed and directories listed the other
+        way round; and some of them several times in one process. Each index gives the same bytes
+        every time.
     Why it matters:
-        Two runs with the same code and files train on different data: their losses cannot be compared. A random number
-        that does not depend on the index cannot be drawn again either when a run is resumed.
+        Two runs with the same code and files train on different data: their losses cannot be
+        compared. A random number that does not depend on the index cannot be drawn again either
+        when a run is resumed.
     Measure:
-        xxh3 digest of each field. Where two differ, up to 48 such samples are asked for again, one factor at a time,
-        with the global generators seeded before each; every factor that changes them alone is named.
+        xxh3 digest of each field. Where two differ, up to 48 such samples are asked for again, one
+        factor at a time, with the global generators seeded before each; every factor that changes
+        them alone is named.
     When it is wrong:
         Augmentation is meant: name its fields in ``augmented``. Validation should not be augmented.
     Options:
-        augmented: fields that random numbers may change (none). Directory order, hash order, workers and samples that
+        augmented: fields that random numbers may change (none). Directory order, hash order,
+            workers and samples that
         reading changes are errors all the same.
     Bad::
 
@@ -85,7 +124,8 @@ def loader_nondeterminism(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         samples:
           - {n: 3, x: {normal: [4]}}
         listing:
-          - {code: DC904, key: s000001, reason: directory, about: {kind: directory, fields: [x], samples: 3,
+          - {code: DC904, key: s000001, reason: directory, about: {kind: directory, fields: [x],
+            samples: 3,
              compared: 3, tried: 3, indices: [0, 1, 2], difference: 0.5}}
 
     Good::
@@ -94,26 +134,32 @@ def loader_nondeterminism(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         samples:
           - {n: 3, x: {normal: [4]}}
         listing:
-          - {code: DC904, key: s000001, reason: seed, about: {kind: seed, fields: [x], samples: 3, compared: 3}}
+          - {code: DC904, key: s000001, reason: seed, about: {kind: seed, fields: [x], samples: 3,
+            compared: 3}}
 
     Fix:
-        Sort every listing; seed a generator of the sample's own with (seed, epoch, index); work on copies.
+        Sort every listing; seed a generator of the sample's own with (seed, epoch, index); work on
+        copies.
     Reference:
-        SceneLeap lists objects with an unsorted os.listdir: the first batch of two copies of a folder has 2 of 64
-        samples in common.
+        SceneLeap lists objects with an unsorted os.listdir: the first batch of two copies of a
+        folder has 2 of 64 samples in common.
     """
     meant = set(case.options["augmented"])
     for note in case.notes:
         about = note.about
         kind = str(about.get("kind", "unknown"))
         text, fix, random = _DECIDES.get(kind, _DECIDES["unknown"])
-        fields = [name for name in about.get("fields", ()) if kind not in _RANDOM or name not in meant]
+        fields = [
+            name for name in about.get("fields", ()) if kind not in _RANDOM or name not in meant
+        ]
         if not fields and kind != "died":
             continue
         drew = f" ({', '.join(about['drew'])})" if about.get("drew") else ""
         yield Failure(
             np.zeros(len(rows), bool),
-            _difference_text(fields, about) if kind != "died" else "The loader cannot be read with two workers.",
+            _difference_text(fields, about)
+            if kind != "died"
+            else "The loader cannot be read with two workers.",
             measured=dict(about),
             cause=Cause(text.format(drew=drew, error=about.get("error", "")), kind),
             fix=fix or "Make a sample from its index alone.",
@@ -136,22 +182,29 @@ def _difference_text(fields: list[str], about: NoteFields) -> str:
 
 
 @rule(
-    "DC905", "loader-contract", Severity.ERROR, Level.DATASET, per="sample", span="all",
+    "DC905",
+    "loader-contract",
+    Severity.ERROR,
+    Level.DATASET,
+    per="sample",
+    span="all",
     defaults={"dropped": 0.0},
-)  # fmt: skip
+)
 def loader_contract(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A loader serves something else than what was asked for, or than what the files hold.
 
     What:
-        The index that is asked for is the one that is served; no sample stands in for another one; there is an end
-        (IndexError). With DATA: no sample fails a rule that the files pass; no sample of the files is left out.
+        The index that is asked for is the one that is served; no sample stands in for another one;
+        there is an end (IndexError). With DATA: no sample fails a rule that the files pass; no
+        sample of the files is left out.
     Why it matters:
-        A loader that hides broken files behind zeros, other samples or a shorter epoch trains on data that nobody has
-        checked, without a word.
+        A loader that hides broken files behind zeros, other samples or a shorter epoch trains on
+        data that nobody has checked, without a word.
     Measure:
-        Digests of samples asked for again and again; which index the dataset asks itself for inside ``__getitem__``;
-        the share of failing samples of each rule, the loader's against the files' (clearly larger: three times, and
-        by three standard errors); ``len()`` against samples and windows of the files.
+        Digests of samples asked for again and again; which index the dataset asks itself for inside
+        ``__getitem__``; the share of failing samples of each rule, the loader's against the files'
+        (clearly larger: three times, and by three standard errors); ``len()`` against samples and
+        windows of the files.
     When it is wrong:
         Samples are left out on purpose (valid.json): allow their share with ``dropped``.
     Options:
@@ -170,17 +223,25 @@ def loader_contract(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         samples:
           - {n: 3, x: {normal: [4]}}
         listing:
-          - {code: DC905, key: "", reason: "", about: {kind: dropped, length: 19, count: 20, unit: samples}}
+          - {code: DC905, key: "", reason: "", about: {kind: dropped, length: 19, count: 20, unit:
+            samples}}
 
     Fix:
-        Raise, or leave broken samples out before training (valid.json), never inside ``__getitem__``.
+        Raise, or leave broken samples out before training (valid.json), never inside
+        ``__getitem__``.
     Reference:
-        RDT draws a random item whatever the index; ExCap3D returns item 0 for two scenes; SceneLeap returns zeros.
+        RDT draws a random item whatever the index; ExCap3D returns item 0 for two scenes; SceneLeap
+        returns zeros.
     """
     of_kind: dict[str, list[tuple[str, NoteFields]]] = {}
     for note in case.notes:
         of_kind.setdefault(str(note.about.get("kind", "")), []).append((note.key, note.about))
-    of_dataset = {"constant": _constant, "index-ignored": _ignored, "dropped": _dropped, "beyond": _beyond}
+    of_dataset = {
+        "constant": _constant,
+        "index-ignored": _ignored,
+        "dropped": _dropped,
+        "beyond": _beyond,
+    }
     for kind, say in of_dataset.items():
         for _, about in of_kind.get(kind, ()):
             yield from say(np.zeros(len(rows), bool), about, case)
@@ -205,11 +266,15 @@ def _ignored(nothing: Array, about: NoteFields, case: RuleContext) -> Iterator[F
     asked, moved = int(about.get("asked", 0)), int(about.get("moved", 0))
     yield Failure(
         nothing,
-        f"Of {asked:,} answers to indices that were asked for again, {moved:,} are the sample of another index "
-        f"({about.get('key', '')} gave {about.get('other', '')}); an epoch of {int(about.get('samples', 0)):,} has "
+        f"Of {asked:,} answers to indices that were asked for again, {moved:,} are the sample of "
+        f"another index "
+        f"({about.get('key', '')} gave {about.get('other', '')}); an epoch of "
+        f"{int(about.get('samples', 0)):,} has "
         f"{int(about.get('distinct', 0)):,} different samples.",
         measured=dict(about),
-        cause=Cause("the index is not used: a random item, or the next one, is served", "index-ignored"),
+        cause=Cause(
+            "the index is not used: a random item, or the next one, is served", "index-ignored"
+        ),
         fix="Use the index that __getitem__ is given.",
         kind="index-ignored",
     )
@@ -230,7 +295,9 @@ def _substituted(rows: Rows, notes: list[tuple[str, NoteFields]]) -> Iterator[Fa
         mask,
         f"{count_phrase(mask, 'are')} another one: {pairs}.",
         measured={"instead": {key: others[key] for key in places[:10]}},
-        cause=Cause("__getitem__ asks itself for another index and returns that sample", "substituted"),
+        cause=Cause(
+            "__getitem__ asks itself for another index and returns that sample", "substituted"
+        ),
         fix="Raise, or leave these samples out before training; a substitute counts twice.",
         kind="substituted",
     )
@@ -244,11 +311,13 @@ def _made(rows: Rows, notes: list[tuple[str, NoteFields]]) -> Iterator[Failure]:
         mask = _where(rows, keys)
         yield Failure(
             mask,
-            f"{count_phrase(mask, 'fail')} {code} {about['name']} as the loader returns them, in the files "
+            f"{count_phrase(mask, 'fail')} {code} {about['name']} as the loader returns them, in "
+            f"the files "
             f"{int(about['failed']):,} of {int(about['of']):,} do. {about['says']}",
             measured=dict(about),
             cause=Cause(f"made by the loader: {code}", f"made:{code}", explains=int(mask.sum())),
-            fix="Find where __getitem__ writes these values (an exception, a default, a conversion) and remove it.",
+            fix="Find where __getitem__ writes these values (an exception, a default, a "
+            "conversion) and remove it.",
             severity=Severity(str(about["severity"])),
             kind=code,
             extra=tuple(about.get("fields", ())),
@@ -263,7 +332,8 @@ def _dropped(nothing: Array, about: NoteFields, case: RuleContext) -> Iterator[F
     unit = about.get("unit", "samples")
     yield Failure(
         nothing,
-        f"The files hold {count:,} {unit}{about.get('where', '')}, the loader serves {length:,}: {count - length:,} "
+        f"The files hold {count:,} {unit}{about.get('where', '')}, the loader serves {length:,}: "
+        f"{count - length:,} "
         f"({100 * (count - length) / count:.2g} %) are left out without a word.",
         measured=dict(about),
         cause=Cause(why[0], "dropped", alternatives=tuple(why[1:])) if why else None,
@@ -279,10 +349,12 @@ def _beyond(nothing: Array, about: NoteFields, case: RuleContext) -> Iterator[Fa
     served = f"is answered with {about['key']}" if about.get("key") else "is answered with a sample"
     yield Failure(
         nothing,
-        f"Index {length:,} of a dataset of {length:,} {f'ends in {how}' if how else served}; it must raise IndexError.",
+        f"Index {length:,} of a dataset of {length:,} {f'ends in {how}' if how else served}; it "
+        f"must raise IndexError.",
         measured=dict(about),
         cause=Cause("__getitem__ falls back to another index instead of raising", "beyond"),
-        fix="Raise IndexError for an index that does not exist; a for loop over the dataset never ends otherwise.",
+        fix="Raise IndexError for an index that does not exist; a for loop over the dataset never "
+        "ends otherwise.",
         severity=Severity.WARNING,
         kind="beyond",
     )

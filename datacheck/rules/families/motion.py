@@ -11,7 +11,15 @@ import numpy as np
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.sample import Block, Column
 from datacheck.model.table import Measured, Rows
-from datacheck.rules.base import Columns, RuleContext, count_phrase, format_number, measure, pluralize, rule
+from datacheck.rules.base import (
+    Columns,
+    RuleContext,
+    count_phrase,
+    format_number,
+    measure,
+    pluralize,
+    rule,
+)
 from datacheck.rules.measures import (
     MOST_COMPONENTS,
     column_of,
@@ -52,14 +60,18 @@ def _timed(spec: FieldSpec) -> bool:
 def beyond(column: Column, spec: FieldSpec) -> Columns:
     """How far joints are outside the robot's limits, in degrees, for every order of its columns.
 
-    `poses`: rows of joints; `outside`: those in which some joint is further outside than each of `MARGINS`, order by
-    order; `excess`: how far each joint is at most, order by order (not above 0 where it stays inside).
+    `poses`: rows of joints; `outside`: those in which some joint is further outside than each of
+    `MARGINS`, order by order; `excess`: how far each joint is at most, order by order (not above 0
+    where it stays inside).
     """
     robot = _robot_of(spec)
     found = None if robot is None else rows_of(column, robot.joints)
     if found is None or robot is None:
         return {}
-    angles, counts = np.ascontiguousarray(found[0].T, dtype=np.float64) * factor(spec.unit or "rad"), found[1]
+    angles, counts = (
+        np.ascontiguousarray(found[0].T, dtype=np.float64) * factor(spec.unit or "rad"),
+        found[1],
+    )
     outside, excess = [], []
     for order in robot.orders.values():
         low, high = np.array([robot.limits[joint] for joint in order]).T[:, :, None]
@@ -67,29 +79,40 @@ def beyond(column: Column, spec: FieldSpec) -> Columns:
         worst = far.max(axis=0, initial=-np.inf)
         outside += [reduced(np.add, worst > margin, counts) for margin in MARGINS]
         excess.append(reduced(np.maximum, far, counts))
-    columns = {"poses": counts, "outside": np.stack(outside, axis=1), "excess": np.concatenate(excess).T}
+    columns = {
+        "poses": counts,
+        "outside": np.stack(outside, axis=1),
+        "excess": np.concatenate(excess).T,
+    }
     return {name: Measured(values, counts > 0) for name, values in columns.items()}
 
 
 @rule(
-    "DC603", "joint-limit", Severity.ERROR, Level.SAMPLE, measures=(beyond,), suppressed_by=_SUPPRESSED_BY, applies=_driven,
+    "DC603",
+    "joint-limit",
+    Severity.ERROR,
+    Level.SAMPLE,
+    measures=(beyond,),
+    suppressed_by=_SUPPRESSED_BY,
+    applies=_driven,
     defaults={"margin": 1.0, "share": 0.001},
-)  # fmt: skip
+)
 def joint_limit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A joint is where the robot cannot bring it.
 
     What:
-        Every joint of the declared ``robot`` is within its limits, but for a degree. Where several orders of the
-        columns are in use, the one that fits most samples is taken.
+        Every joint of the declared ``robot`` is within its limits, but for a degree. Where several
+        orders of the columns are in use, the one that fits most samples is taken.
     Why it matters:
-        Angles that cannot be are in another unit, of another robot, in another order or relative to another zero;
-        replayed on the robot they stop it.
+        Angles that cannot be are in another unit, of another robot, in another order or relative to
+        another zero; replayed on the robot they stop it.
     Measure:
         Degrees outside ``low..high`` of the joint; share of the steps.
     When it is wrong:
         A robot with other limits: leave ``robot`` out and declare ``range``.
     Options:
-        margin: degrees outside that are allowed (1; one of 0, 0.2, 0.5, 1, 2, 5, 10, 20). share: share of steps that
+        margin: degrees outside that are allowed (1; one of 0, 0.2, 0.5, 1, 2, 5, 10, 20). share:
+            share of steps that
         may be further out (0.001).
     Bad::
 
@@ -107,7 +130,8 @@ def joint_limit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Check unit, order and zero of the joints; leave out what the robot cannot do.
     Reference:
-        Limits of the Panda as Franka publishes them, of the LEAP hand from its URDF; SceneLeap reads that URDF.
+        Limits of the Panda as Franka publishes them, of the LEAP hand from its URDF; SceneLeap
+        reads that URDF.
     """
     robot, known = _robot_of(case.spec), rows.measured("outside")
     if robot is None or not known.any():
@@ -126,7 +150,8 @@ def joint_limit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     steps = int(counts[failing, order].sum())
     yield Failure(
         failing,
-        f"{count_phrase(failing, 'lie')} beyond the limits of the {case.spec.robot} in {pluralize(steps, 'step')}: "
+        f"{count_phrase(failing, 'lie')} beyond the limits of the {case.spec.robot} in "
+        f"{pluralize(steps, 'step')}: "
         f"joint {joint + 1} by up to {format_number(far, 'deg')}; {low:g}..{high:g} rad is allowed.",
         measured={"joint": joint + 1, "degrees": far, "steps": steps},
         expected={"range": [low, high], "order": list(robot.orders)[order]},
@@ -140,13 +165,21 @@ def joint_limit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 def pace(column: Column, spec: FieldSpec) -> Columns:
     """How far joints move in a step, over what they can move in a second, in seconds.
 
-    `peak_pace`: the largest of any joint; `usual_pace`: 99th percentile over the steps; `fast_joint`: which it is.
+    `peak_pace`: the largest of any joint; `usual_pace`: 99th percentile over the steps;
+    `fast_joint`: which it is.
     """
     robot = _robot_of(spec)
     found = None if robot is None else rows_of(column, robot.joints)
-    if found is None or robot is None or column.lengths is None or column.values.shape[1:] != (robot.joints,):
+    if (
+        found is None
+        or robot is None
+        or column.lengths is None
+        or column.values.shape[1:] != (robot.joints,)
+    ):
         return {}
-    step = differences(np.ascontiguousarray(found[0].T, dtype=np.float64) * factor(spec.unit or "rad"), found[1])
+    step = differences(
+        np.ascontiguousarray(found[0].T, dtype=np.float64) * factor(spec.unit or "rad"), found[1]
+    )
     step = np.abs(step - 2 * math.pi * np.round(step / (2 * math.pi)))  # a wrap is no motion
     ratio = step / np.array(robot.speeds)[:, None]
     fastest, counts = ratio.max(axis=0, initial=0.0), np.maximum(found[1] - 1, 0)
@@ -160,21 +193,34 @@ def pace(column: Column, spec: FieldSpec) -> Columns:
 
 
 def _no_rate(schema: Schema) -> str:
-    return "" if schema.episode and schema.episode.fps else "the schema does not say how many steps a second has"
+    return (
+        ""
+        if schema.episode and schema.episode.fps
+        else "the schema does not say how many steps a second has"
+    )
 
 
 @rule(
-    "DC604", "joint-speed", Severity.WARNING, Level.SAMPLE, measures=(pace,), suppressed_by=(*_SUPPRESSED_BY, "DC603"), unless=_no_rate,
-    applies=lambda s: _driven(s) and _timed(s), defaults={"factor": 1.2}, paced=True,
-)  # fmt: skip
+    "DC604",
+    "joint-speed",
+    Severity.WARNING,
+    Level.SAMPLE,
+    measures=(pace,),
+    suppressed_by=(*_SUPPRESSED_BY, "DC603"),
+    unless=_no_rate,
+    applies=lambda s: _driven(s) and _timed(s),
+    defaults={"factor": 1.2},
+    paced=True,
+)
 def joint_speed(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A joint moves faster than the robot can.
 
     What:
-        No step, times ``episode: {fps: ...}``, is more than 1.2 times the highest speed of its joint. Jumps by a full
-        turn are no motion; DC607 tells them.
+        No step, times ``episode: {fps: ...}``, is more than 1.2 times the highest speed of its
+        joint. Jumps by a full turn are no motion; DC607 tells them.
     Why it matters:
-        A dropped or repeated frame becomes a jerk that a policy imitates; a wrong rate makes every motion too fast.
+        A dropped or repeated frame becomes a jerk that a policy imitates; a wrong rate makes every
+        motion too fast.
     Measure:
         ``|q[t+1] - q[t]| * fps`` over the joint's highest speed.
     When it is wrong:
@@ -183,14 +229,16 @@ def joint_speed(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         factor: times the highest speed that is allowed (1.2).
     Bad::
 
-        schema: {fields: {q: {role: joint_angle, shape: [T, 7], unit: rad, robot: panda}}, episode: {fps: 20}}
+        schema: {fields: {q: {role: joint_angle, shape: [T, 7], unit: rad, robot: panda}}, episode:
+            {fps: 20}}
         samples:
           - {n: 3, q: {arm: 60}}
           - {q: {arm: 60, jump: 0.5}}
 
     Good::
 
-        schema: {fields: {q: {role: joint_angle, shape: [T, 7], unit: rad, robot: panda}}, episode: {fps: 20}}
+        schema: {fields: {q: {role: joint_angle, shape: [T, 7], unit: rad, robot: panda}}, episode:
+            {fps: 20}}
         samples:
           - {n: 4, q: {arm: 60}}
 
@@ -210,15 +258,23 @@ def joint_speed(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     throughout = int((bad & (usual > most)).sum())
     steady = throughout >= 0.9 * int(bad.sum())
     joint = int(rows["fast_joint"][int(np.argmax(np.where(bad, peak, -1.0)))])
-    words = "too fast throughout: fps or unit is wrong" if steady else "single jumps: frames were dropped or repeated"
+    words = (
+        "too fast throughout: fps or unit is wrong"
+        if steady
+        else "single jumps: frames were dropped or repeated"
+    )
     yield Failure(
         bad,
-        f"{count_phrase(bad, 'move')} joints at up to {format_number(float(peak[bad].max()))} times their highest speed "
-        f"(joint {joint} of the {case.spec.robot}, {episode.fps:g} steps a second), allowed {most:g}.",
+        f"{count_phrase(bad, 'move')} joints at up to {format_number(float(peak[bad].max()))} "
+        f"times their highest speed "
+        f"(joint {joint} of the {case.spec.robot}, {episode.fps:g} steps a second), allowed "
+        f"{most:g}.",
         measured={"factor": float(peak[bad].max()), "joint": joint},
         expected={"factor": most},
         cause=Cause(
-            words, "rate" if steady else "jump", explains=throughout if steady else int(bad.sum()) - throughout
+            words,
+            "rate" if steady else "jump",
+            explains=throughout if steady else int(bad.sum()) - throughout,
         ),
         fix="Correct episode: {fps: ...}." if steady else "Cut the episodes at the jumps.",
         kind="rate" if steady else "jump",
@@ -235,8 +291,9 @@ def _angular(spec: FieldSpec) -> bool:
 def wraps(column: Column, spec: FieldSpec) -> Columns:
     """Jumps by a full turn between steps.
 
-    `moves`: steps; `wrapped`: those in which an angle, or a rotation vector as a whole, jumps by 2 pi; `at_plus` and
-    `at_minus`: rows in which each component (up to 64) is within 0.05 of pi and of -pi.
+    `moves`: steps; `wrapped`: those in which an angle, or a rotation vector as a whole, jumps by 2
+    pi; `at_plus` and `at_minus`: rows in which each component (up to 64) is within 0.05 of pi and
+    of -pi.
     """
     if not is_numeric(column) or column.values.ndim != 2 or column.lengths is None:
         return {}
@@ -257,25 +314,33 @@ def wraps(column: Column, spec: FieldSpec) -> Columns:
 
 
 @rule(
-    "DC607", "angle-wrap", Severity.WARNING, Level.SAMPLE, measures=(wraps,), suppressed_by=_SUPPRESSED_BY, applies=_angular,
+    "DC607",
+    "angle-wrap",
+    Severity.WARNING,
+    Level.SAMPLE,
+    measures=(wraps,),
+    suppressed_by=_SUPPRESSED_BY,
+    applies=_angular,
     defaults={"share": 0.001, "mass": 0.01},
-)  # fmt: skip
+)
 def angle_wrap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Angles jump by a full turn, or lie on both sides of the cut at pi.
 
     What:
-        No jump by about 2 pi between neighbouring steps; and not more than 1 % of all values near pi and near -pi
-        both, which are the same angle.
+        No jump by about 2 pi between neighbouring steps; and not more than 1 % of all values near
+        pi and near -pi both, which are the same angle.
     Why it matters:
-        A mean of pi and -pi is 0, the opposite; a standard deviation of 3 hides all real motion; a policy that
-        averages over the cut turns the wrong way round.
+        A mean of pi and -pi is 0, the opposite; a standard deviation of 3 hides all real motion; a
+        policy that averages over the cut turns the wrong way round.
     Measure:
-        Differences within 0.5 of 2 pi: of each joint angle, of a rotation vector as a whole; values within 0.05 of the
+        Differences within 0.5 of 2 pi: of each joint angle, of a rotation vector as a whole; values
+            within 0.05 of the
         cut.
     When it is wrong:
         The training code unwraps angles or uses sine and cosine.
     Options:
-        share: share of steps that may jump (0.001). mass: share of values on each side of the cut (0.01).
+        share: share of steps that may jump (0.001). mass: share of values on each side of the cut
+            (0.01).
     Bad::
 
         schema: {fields: {q: {role: joint_angle, shape: [T, 2], unit: rad}}}
@@ -292,7 +357,8 @@ def angle_wrap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Unwrap within episodes; train on sine and cosine, or on 6 numbers of the rotation matrix.
     Reference:
-        openpi issues 637 and 814: LIBERO's roll lies at both 3.14 and -3.14, standard deviation 3.05.
+        openpi issues 637 and 814: LIBERO's roll lies at both 3.14 and -3.14, standard deviation
+            3.05.
     """
     known = rows.measured("wrapped")
     if not known.any():
@@ -302,7 +368,8 @@ def angle_wrap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         steps = int(rows["wrapped"][bad].sum())
         yield Failure(
             bad,
-            f"{count_phrase(bad, 'jump')} by a full turn between two steps ({pluralize(steps, 'step')}).",
+            f"{count_phrase(bad, 'jump')} by a full turn between two steps "
+            f"({pluralize(steps, 'step')}).",
             measured={"steps": steps},
             cause=Cause("angles were wrapped into -pi..pi", "wrap", explains=int(bad.sum())),
             fix="Unwrap them within the episode, or train on sine and cosine.",
@@ -324,7 +391,8 @@ def _both_sides(rows: Rows, known: Array, most: float) -> Iterator[Failure]:
         place = int(np.argmax(both))
         yield Failure(
             known & ((rows["at_plus"][:, place] > 0) | (rows["at_minus"][:, place] > 0)),
-            f"number {place + 1} is near pi in {100 * float(plus[place]):.3g} % of the steps and near -pi in "
+            f"number {place + 1} is near pi in {100 * float(plus[place]):.3g} % of the steps and "
+            f"near -pi in "
             f"{100 * float(minus[place]):.3g} %: the same angle, as far apart as can be.",
             measured={"plus": float(plus[place]), "minus": float(minus[place])},
             cause=Cause("the cut of the angle lies where the data are", "cut"),
@@ -334,27 +402,35 @@ def _both_sides(rows: Rows, known: Array, most: float) -> Iterator[Failure]:
 
 
 @rule(
-    "DC608", "shape-changes", Severity.WARNING, Level.GROUP, measures=(numbers,), suppressed_by=("DC109", "DC122", "DC221"),
-    applies=of_role("shape"), unless=lambda s: "" if s.samples.group else "the schema names no group of samples",
+    "DC608",
+    "shape-changes",
+    Severity.WARNING,
+    Level.GROUP,
+    measures=(numbers,),
+    suppressed_by=("DC109", "DC122", "DC221"),
+    applies=of_role("shape"),
+    unless=lambda s: "" if s.samples.group else "the schema names no group of samples",
     defaults={"off": 1e-3},
-)  # fmt: skip
+)
 def shape_changes(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The shape of a body changes within a sequence of one subject.
 
     What:
         Shape parameters (MANO's beta) are the same in all samples of a group.
     Why it matters:
-        Bones that grow and shrink explain errors of the pose away; a dataset that promises one shape per subject was
-        then fitted frame by frame, or its files come from several fits.
+        Bones that grow and shrink explain errors of the pose away; a dataset that promises one
+        shape per subject was then fitted frame by frame, or its files come from several fits.
     Measure:
         Distance of each number from its median over the group.
     When it is wrong:
-        Groups hold several subjects: correct ``samples: {group: ...}``. Shapes are fitted per frame: raise ``off``.
+        Groups hold several subjects: correct ``samples: {group: ...}``. Shapes are fitted per
+            frame: raise ``off``.
     Options:
         off: how far a number may be from its median (0.001).
     Bad::
 
-        schema: {samples: {files: "*", group: "{seq}"}, fields: {b: {role: shape, shape: [3]}, x: {}}}
+        schema: {samples: {files: "*", group: "{seq}"}, fields: {b: {role: shape, shape: [3]}, x:
+            {}}}
         samples:
           - {n: 5, group: x, b: [0.5, -1.0, 0.2], x: {normal: [9]}}
           - {n: 1, group: x, b: [0.5, -1.3, 0.2], x: {normal: [9]}}
@@ -362,7 +438,8 @@ def shape_changes(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
     Good::
 
-        schema: {samples: {files: "*", group: "{seq}"}, fields: {b: {role: shape, shape: [3]}, x: {}}}
+        schema: {samples: {files: "*", group: "{seq}"}, fields: {b: {role: shape, shape: [3]}, x:
+            {}}}
         samples:
           - {n: 5, group: x, b: [0.5, -1.0, 0.2], x: {normal: [9]}}
           - {n: 5, group: y, b: [1.5, 0.3, 0.1], x: {normal: [9]}}
@@ -381,7 +458,10 @@ def shape_changes(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     for _, places in rows.by_group():
         mine = places[known[places]]
         if len(mine) >= 2:
-            low, high = (np.abs(rows[name][mine] - np.median(rows[name][mine], axis=0)) for name in ("min", "max"))
+            low, high = (
+                np.abs(rows[name][mine] - np.median(rows[name][mine], axis=0))
+                for name in ("min", "max")
+            )
             far[mine] = np.maximum(low, high).max(axis=1)
             off = far[mine] > limit
             (drifting if 2 * int(off.sum()) > len(mine) else frames)[mine] = off
@@ -394,11 +474,14 @@ def shape_changes(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 def _reshaped(mask: Array, far: Array, limit: float, kind: str, verb: str) -> Failure:
     return Failure(
         mask,
-        f"shapes of {pluralize(int(mask.sum()))} {verb} by up to {format_number(float(far[mask].max()))}, allowed "
+        f"shapes of {pluralize(int(mask.sum()))} {verb} by up to "
+        f"{format_number(float(far[mask].max()))}, allowed "
         f"{format_number(limit)} within a sequence.",
         measured={"off": float(far[mask].max())},
         expected={"off": limit},
-        cause=Cause("single frames from another fit" if kind == "frames" else "fitted frame by frame", kind),
+        cause=Cause(
+            "single frames from another fit" if kind == "frames" else "fitted frame by frame", kind
+        ),
         fix="Fit again with one shape per subject, or leave the odd frames out.",
         kind=kind,
         order=far,
@@ -411,7 +494,11 @@ LAGS = tuple(range(-5, 6))
 
 def _moved(spec: FieldSpec) -> bool:
     timed = spec.shape is None or spec.ragged is not None
-    return leaf(spec) and timed and (spec.role in _MOVED or (spec.role == "action" and spec.max_speed is not None))
+    return (
+        leaf(spec)
+        and timed
+        and (spec.role in _MOVED or (spec.role == "action" and spec.max_speed is not None))
+    )
 
 
 def _sizes(column: Column, fits: Array, spec: FieldSpec) -> tuple[Array, Array]:
@@ -419,7 +506,9 @@ def _sizes(column: Column, fits: Array, spec: FieldSpec) -> tuple[Array, Array]:
     if spec.role == "rotvec" and column.values.shape[1] == 3:
         return _turns(column, fits, spec)
     change, count = steps(column, fits)
-    return norms(change) if spec.role == "position" else np.abs(change).max(axis=0, initial=0.0), count
+    return norms(change) if spec.role == "position" else np.abs(change).max(
+        axis=0, initial=0.0
+    ), count
 
 
 def _turns(column: Column, fits: Array, spec: FieldSpec) -> tuple[Array, Array]:
@@ -431,14 +520,17 @@ def _turns(column: Column, fits: Array, spec: FieldSpec) -> tuple[Array, Array]:
     whole = np.concatenate([np.cos(angle / 2)[None], vectors * scale])
     change, count = steps(Column(np.ascontiguousarray(whole.T), column.lengths), fits)
     near = norms(change)  # of unit quaternions: 2 sin(angle / 4), the shorter way round
-    return 4 * np.arcsin(np.minimum(1.0, np.minimum(near, np.sqrt(np.maximum(0.0, 4 - near**2))) / 2)) / unit, count
+    return 4 * np.arcsin(
+        np.minimum(1.0, np.minimum(near, np.sqrt(np.maximum(0.0, 4 - near**2))) / 2)
+    ) / unit, count
 
 
 @measure("speed", applies=_moved, uses=("role", "unit"))
 def speed(column: Column, spec: FieldSpec) -> Columns:
     """How far a field goes in one step, in its unit.
 
-    `leap`, the farthest; `leap_at`, which step; `lone`, by how much the most isolated step exceeds both neighbours.
+    `leap`, the farthest; `leap_at`, which step; `lone`, by how much the most isolated step exceeds
+    both neighbours.
     """
     if not is_numeric(column) or column.lengths is None or column.values.ndim > 2:
         return {}
@@ -452,44 +544,66 @@ def speed(column: Column, spec: FieldSpec) -> Columns:
     starts = np.cumsum(count) - count
     peak = reduced(np.maximum, far, count)
     before, after = np.roll(far, 1), np.roll(far, -1)
-    before[starts[fits]], after[(starts + count - 1)[fits]] = np.inf, np.inf  # the first and last have one neighbour
+    before[starts[fits]], after[(starts + count - 1)[fits]] = (
+        np.inf,
+        np.inf,
+    )  # the first and last have one neighbour
     lone = reduced(np.maximum, far - np.maximum(before, after), count)
-    at = reduced(np.minimum, np.where(far == np.repeat(peak, count), np.arange(len(far)), len(far)), count) - starts
+    at = (
+        reduced(
+            np.minimum,
+            np.where(far == np.repeat(peak, count), np.arange(len(far)), len(far)),
+            count,
+        )
+        - starts
+    )
     columns = {"leap": peak, "lone": np.maximum(lone, 0.0), "leap_at": at}
     return {name: Measured(values, fits & np.isfinite(peak)) for name, values in columns.items()}
 
 
 @rule(
-    "DC505", "action-jump", Severity.WARNING, Level.GROUP, measures=(speed,),
-    suppressed_by=("DC109", "DC122", "DC125", "DC201", "DC202", "DC221", "DC222"), applies=_moved,
-    defaults={"z": 12.0, "logs": 8.0, "least": 10}, paced=True,
-)  # fmt: skip
+    "DC505",
+    "action-jump",
+    Severity.WARNING,
+    Level.GROUP,
+    measures=(speed,),
+    suppressed_by=("DC109", "DC122", "DC125", "DC201", "DC202", "DC221", "DC222"),
+    applies=_moved,
+    defaults={"z": 12.0, "logs": 8.0, "least": 10},
+    paced=True,
+)
 def action_jump(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Something moves faster than it can, or jumps as it does in no other episode.
 
     What:
-        With ``max_speed`` and ``episode: {fps: ...}`` no step is faster. Otherwise no episode has a single step that
-        stands out from its neighbours far more than the most isolated steps of the other episodes do.
+        With ``max_speed`` and ``episode: {fps: ...}`` no step is faster. Otherwise no episode has a
+        single step that stands out from its neighbours far more than the most isolated steps of the
+        other episodes do.
     Why it matters:
-        A controller that follows it hits its limits; velocities that are taken from it poison the statistics.
+        A controller that follows it hits its limits; velocities that are taken from it poison the
+        statistics.
     Measure:
-        Distance, largest change of an angle, or angle of rotation per step. Of each episode the step that exceeds both
+        Distance, largest change of an angle, or angle of rotation per step. Of each episode the
+        step that exceeds both
         neighbours most, against median and MAD of all episodes: itself, and its logarithm.
     When it is wrong:
         Commands may jump: declare no ``max_speed`` for them.
     Options:
-        z: robust deviation that is a jump (12). logs: that of the logarithm (8). least: episodes that must be there to
+        z: robust deviation that is a jump (12). logs: that of the logarithm (8). least: episodes
+            that must be there to
         compare with (10).
     Bad::
 
-        schema: {episode: {fps: 10}, fields: {q: {role: joint_angle, shape: [T, 1], unit: rad, max_speed: 2.6}}}
+        schema: {episode: {fps: 10}, fields: {q: {role: joint_angle, shape: [T, 1], unit: rad,
+            max_speed: 2.6}}}
         samples:
           - {q: [[0.0], [0.1], [0.2], [0.3], [0.4]]}
           - {q: [[0.0], [0.1], [1.2], [1.3], [1.4]]}
 
     Good::
 
-        schema: {episode: {fps: 10}, fields: {q: {role: joint_angle, shape: [T, 1], unit: rad, max_speed: 2.6}}}
+        schema: {episode: {fps: 10}, fields: {q: {role: joint_angle, shape: [T, 1], unit: rad,
+            max_speed: 2.6}}}
         samples:
           - {q: [[0.0], [0.1], [0.2], [0.3], [0.4]]}
           - {q: [[0.0], [0.1], [0.3], [0.5], [0.6]]}
@@ -521,7 +635,8 @@ def _jumping(rows: Rows, case: RuleContext, odd: Array, score: Array, usual: flo
     jump = float(np.median(rows["lone"][odd]))
     return Failure(
         odd,
-        f"{count_phrase(odd, 'have')} a single step of {format_number(jump, case.spec.unit)} (median) more than the steps beside it; "
+        f"{count_phrase(odd, 'have')} a single step of {format_number(jump, case.spec.unit)} "
+        f"(median) more than the steps beside it; "
         f"{format_number(usual, case.spec.unit)} is usual.",
         measured={"jump": jump, "usual": usual},
         cause=_jump_cause(rows, case, odd),
@@ -536,7 +651,10 @@ def _outlying(values: Array) -> tuple[Array, Array]:
     known = np.isfinite(values)
     floor = max(1e-12, 1e-3 * float(np.median(values[known])))
     found = []
-    for scaled, least in ((np.where(known, values, 0.0), floor), (np.log(np.where(known, values, 0.0) + floor), 0.15)):
+    for scaled, least in (
+        (np.where(known, values, 0.0), floor),
+        (np.log(np.where(known, values, 0.0) + floor), 0.15),
+    ):
         middle = np.median(scaled[known])
         spread = max(least, 1.4826 * float(np.median(np.abs(scaled[known] - middle))))
         found.append(np.where(known, (scaled - middle) / spread, 0.0))
@@ -548,7 +666,8 @@ def _fast(rows: Rows, case: RuleContext, fast: Array, fps: float) -> Failure:
     top = float(rows["leap"][fast].max()) * fps
     return Failure(
         fast,
-        f"{count_phrase(fast, 'move')} at up to {format_number(top, unit)}, at step {int(np.median(rows['leap_at'][fast])):,} "
+        f"{count_phrase(fast, 'move')} at up to {format_number(top, unit)}, at step "
+        f"{int(np.median(rows['leap_at'][fast])):,} "
         f"(median); {format_number(case.spec.max_speed or 0.0, unit)} is allowed.",
         measured={"speed": top},
         expected={"speed": f"..{case.spec.max_speed:g}"},
@@ -562,7 +681,11 @@ def _fast(rows: Rows, case: RuleContext, fast: Array, fps: float) -> Failure:
 def _jump_cause(rows: Rows, case: RuleContext, bad: Array) -> Cause | None:
     peak, lone = rows["leap"][bad], rows["lone"][bad]
     turn = 2 * np.pi / ANGLE.get(case.spec.unit or "rad", 1.0)
-    wraps = np.abs(peak - turn) < 0.05 * turn if case.spec.role == "joint_angle" else np.zeros(len(peak), bool)
+    wraps = (
+        np.abs(peak - turn) < 0.05 * turn
+        if case.spec.role == "joint_angle"
+        else np.zeros(len(peak), bool)
+    )
     single = (lone > 0.5 * peak) & ~wraps
     reasons = {
         "wrap": (wraps, "the angle wraps round by a full turn"),
@@ -584,12 +707,14 @@ def _rows_of(block: Block, schema: Schema, name: str) -> Column | None:
     return column if column.values.ndim == 2 else Column(column.values[:, None], column.lengths)
 
 
-@measure("lags", per="sample", uses=("fields.drives", "fields.columns", "fields.role", "fields.absent"))
+@measure(
+    "lags", per="sample", uses=("fields.drives", "fields.columns", "fields.role", "fields.absent")
+)
 def lags(block: Block, schema: Schema) -> Columns:
     """How a command goes with the change of what it drives, at each of `LAGS` steps, mean over their columns.
 
-    `<field>:delta`: correlation of the command; `<field>:absolute`: of the change of the command. Lag 1 is the change
-    from the command's own row to the next, lag 0 the one before.
+    `<field>:delta`: correlation of the command; `<field>:absolute`: of the change of the command.
+    Lag 1 is the change from the command's own row to the next, lag 0 the one before.
     """
     found: dict[str, Measured] = {}
     for name, spec in _driven_fields(schema):
@@ -602,7 +727,9 @@ def lags(block: Block, schema: Schema) -> Columns:
         width = min(command.values.shape[1], state.values.shape[1])
         change, count = steps(state, fits)
         asked, _ = steps(command, fits)
-        rows = np.ascontiguousarray(command.values[np.repeat(fits, command.lengths)].T, dtype=np.float64)
+        rows = np.ascontiguousarray(
+            command.values[np.repeat(fits, command.lengths)].T, dtype=np.float64
+        )
         later = np.ones(rows.shape[1], bool)
         later[(np.cumsum(count + fits) - count - fits)[fits]] = False
         for kind, values in (("delta", rows[:width, later]), ("absolute", asked[:width])):
@@ -622,64 +749,90 @@ def _unit(values: Array, count: Array) -> Array:
 def _correlations(command: Array, change: Array, count: Array) -> Array:
     """Return float64 (samples, lags), the mean over columns that change; `change[t]` leads to row t of `command`."""
     a, b = _unit(command, count), _unit(change, count)
-    alive = ((reduced(np.add, np.abs(a), count) > 0) & (reduced(np.add, np.abs(b), count) > 0)).sum(axis=0)
+    alive = ((reduced(np.add, np.abs(a), count) > 0) & (reduced(np.add, np.abs(b), count) > 0)).sum(
+        axis=0
+    )
     sample = np.repeat(np.arange(len(count)), count)
     out = np.zeros((len(count), len(LAGS)))
     for place, lag in enumerate(LAGS):
-        first, second = slice(max(0, -lag), len(sample) - max(0, lag)), slice(max(0, lag), len(sample) - max(0, -lag))
+        first, second = (
+            slice(max(0, -lag), len(sample) - max(0, lag)),
+            slice(max(0, lag), len(sample) - max(0, -lag)),
+        )
         product = (a[:, first] * b[:, second]).sum(axis=0) * (sample[first] == sample[second])
         out[:, place] = np.bincount(sample[first], product, len(count)) / np.maximum(alive, 1)
     return out
 
 
 @rule(
-    "DC507", "action-state-lag", Severity.INFO, Level.DATASET, per="sample", measures=(lags,),
-    suppressed_by=("DC109", "DC121", "DC122", "DC123", "DC221"), defaults={"r": 0.5, "agree": 0.6},
+    "DC507",
+    "action-state-lag",
+    Severity.INFO,
+    Level.DATASET,
+    per="sample",
+    measures=(lags,),
+    suppressed_by=("DC109", "DC121", "DC122", "DC123", "DC221"),
+    defaults={"r": 0.5, "agree": 0.6},
     unless=lambda s: "" if _driven_fields(s) else "no action says what it drives",
-)  # fmt: skip
+)
 def action_state_lag(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """States follow the actions at another distance than declared.
 
     What:
-        The change of what an action ``drives`` goes with the action best at the declared ``lag``, else at 0 or 1.
+        The change of what an action ``drives`` goes with the action best at the declared ``lag``,
+        else at 0 or 1.
     Why it matters:
-        A policy that is trained on pairs that are one step apart learns to act on the result of its action.
+        A policy that is trained on pairs that are one step apart learns to act on the result of its
+        action.
     Measure:
-        Correlation of action (or its change) and change of state at -5 to 5 steps, the median over episodes.
+        Correlation of action (or its change) and change of state at -5 to 5 steps, the median over
+        episodes.
     When it is wrong:
         The controller is slow: declare the ``lag`` that it has.
     Options:
-        r: correlation that must be reached (0.5). agree: share of episodes that must agree on the lag (0.6).
+        r: correlation that must be reached (0.5). agree: share of episodes that must agree on the
+            lag (0.6).
     Bad::
 
-        schema: {fields: {a: {role: action, shape: [T, 1], drives: q, lag: 1}, q: {role: position, shape: [T, 1]}}}
+        schema: {fields: {a: {role: action, shape: [T, 1], drives: q, lag: 1}, q: {role: position,
+            shape: [T, 1]}}}
         samples:
           - {n: 3, a: {normal: [80, 1]}, q: {walk: [80, 1], lag: 3}}
 
     Good::
 
-        schema: {fields: {a: {role: action, shape: [T, 1], drives: q, lag: 1}, q: {role: position, shape: [T, 1]}}}
+        schema: {fields: {a: {role: action, shape: [T, 1], drives: q, lag: 1}, q: {role: position,
+            shape: [T, 1]}}}
         samples:
           - {n: 3, a: {normal: [80, 1]}, q: {walk: [80, 1], lag: 1}}
 
     Fix:
         Shift one of the two by the difference, or declare ``lag``.
     Reference:
-        LIBERO's create_dataset.py stores the observation after the step: obs[t] is the result of action[t].
+        LIBERO's create_dataset.py stores the observation after the step: obs[t] is the result of
+        action[t].
     """
     for name, spec in _driven_fields(case.schema):
         kinds = [k for k in ("delta", "absolute") if rows.measured(f":{name}:{k}").any()]
         if not kinds:
             continue
-        by_kind = {k: np.median(rows[f":{name}:{k}"][rows.measured(f":{name}:{k}")], axis=0) for k in kinds}
+        by_kind = {
+            k: np.median(rows[f":{name}:{k}"][rows.measured(f":{name}:{k}")], axis=0) for k in kinds
+        }
         kind = max(kinds, key=lambda k: float(np.max(_size(by_kind[k], spec))))
         known = rows.measured(f":{name}:{kind}")
         each, r = _size(rows[f":{name}:{kind}"], spec), _size(by_kind[kind], spec)
         best = int(np.argmax(r))
         agree = known & (np.argmax(each, axis=1) == best)
         allowed = {0, 1} if spec.lag is None else {spec.lag}
-        wanted = max((LAGS.index(lag) for lag in allowed if lag in LAGS), key=lambda i: float(r[i]), default=None)
-        clear = wanted is None or 1 - r[best] < 0.5 * (1 - r[wanted])  # of the rest, the better lag explains half
+        wanted = max(
+            (LAGS.index(lag) for lag in allowed if lag in LAGS),
+            key=lambda i: float(r[i]),
+            default=None,
+        )
+        clear = wanted is None or 1 - r[best] < 0.5 * (
+            1 - r[wanted]
+        )  # of the rest, the better lag explains half
         if LAGS[best] in allowed or r[best] < float(case.options["r"]) or not clear:
             continue
         if agree.sum() < float(case.options["agree"]) * known.sum():
@@ -688,27 +841,36 @@ def action_state_lag(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _size(r: Array, spec: FieldSpec) -> Array:
-    return np.abs(r) if spec.role == "gripper" else r  # which way a gripper counts is another question
+    return (
+        np.abs(r) if spec.role == "gripper" else r
+    )  # which way a gripper counts is another question
 
 
-def _lagging(name: str, spec: FieldSpec, agree: Array, r: float, lag: int, allowed: set[int]) -> Failure:
+def _lagging(
+    name: str, spec: FieldSpec, agree: Array, r: float, lag: int, allowed: set[int]
+) -> Failure:
     said = str(spec.lag) if spec.lag is not None else "0 or 1"
     return Failure(
         agree,
-        f"{spec.drives} follows {name} best after {lag} steps (correlation {r:.2f}); {said} is expected.",
+        f"{spec.drives} follows {name} best after {lag} steps (correlation {r:.2f}); {said} is "
+        f"expected.",
         measured={"lag": lag, "r": r},
         expected={"lag": sorted(allowed)},
         cause=Cause(
-            f"one of the two is shifted by {lag - (spec.lag if spec.lag is not None else 1)} steps", f"lag{lag}",
-            float(lag), explains=int(agree.sum()),
+            f"one of the two is shifted by {lag - (spec.lag if spec.lag is not None else 1)} steps",
+            f"lag{lag}",
+            float(lag),
+            explains=int(agree.sum()),
         ),
         fix="Shift one of the two by the difference, or declare lag.",
         kind=f"lag{lag}",
         extra=(name,),
-    )  # fmt: skip
+    )
 
 
-_CLOSE = 1e-4  # stored as float32 or after a round trip, a value is still the one it was meant to be
+_CLOSE = (
+    1e-4  # stored as float32 or after a round trip, a value is still the one it was meant to be
+)
 _AHEAD = 3  # steps within which fingers show what they were told
 _CONVENTIONS = ((-1.0, 1.0), (0.0, 1.0), (0.0, 255.0))
 
@@ -727,18 +889,24 @@ def commanded(column: Column, spec: FieldSpec) -> Columns:
         own = values[starts[i] : starts[i] + lengths[i]]
         low, high = own.min(), own.max()
         ends = (np.abs(own - low) <= _CLOSE) | (np.abs(own - high) <= _CLOSE)
-        allowed = np.logical_or.reduce([np.abs(own - v) <= _CLOSE for v in spec.values]) if spec.values else ends
+        allowed = (
+            np.logical_or.reduce([np.abs(own - v) <= _CLOSE for v in spec.values])
+            if spec.values
+            else ends
+        )
         out[:, i] = low, high, 1 - np.mean(ends), 1 - np.mean(allowed)
     names = ("told_low", "told_high", "between", "strays")
     return {name: Measured(row, known) for name, row in zip(names, out, strict=True)}
 
 
-@measure("grasping", per="sample", uses=("fields.drives", "fields.columns", "fields.lag", "fields.role"))
+@measure(
+    "grasping", per="sample", uses=("fields.drives", "fields.columns", "fields.lag", "fields.role")
+)
 def grasping(block: Block, schema: Schema) -> Columns:
     """How fingers follow a gripper: ``<field>:follows``, correlation of the command with their opening.
 
-    The opening is the sum of the absolute values of what the command `drives`, 3 steps ahead (and `lag`). No row where
-    either never changes.
+    The opening is the sum of the absolute values of what the command `drives`, 3 steps ahead (and
+    `lag`). No row where either never changes.
     """
     found: dict[str, Measured] = {}
     for name, spec in sorted(schema.fields.items()):
@@ -760,9 +928,15 @@ def _command_correlation(told: Array, seen: Array, lag: int) -> tuple[float, boo
     if not told.size or not seen.size:
         return 0.0, False
     command = told.reshape(len(told), -1).astype(np.float64)[:, 0]
-    opening = np.abs(seen.reshape(len(seen), -1).astype(np.float64)).sum(axis=1)[max(lag, 0) + _AHEAD :]
+    opening = np.abs(seen.reshape(len(seen), -1).astype(np.float64)).sum(axis=1)[
+        max(lag, 0) + _AHEAD :
+    ]
     command = command[: len(opening)]
-    if len(opening) < 2 * _AHEAD or not np.isfinite(opening).all() or not np.isfinite(command).all():
+    if (
+        len(opening) < 2 * _AHEAD
+        or not np.isfinite(opening).all()
+        or not np.isfinite(command).all()
+    ):
         return 0.0, False
     command, opening = command - command.mean(), opening - opening.mean()
     size = float(np.sqrt((command**2).sum() * (opening**2).sum()))
@@ -770,23 +944,34 @@ def _command_correlation(told: Array, seen: Array, lag: int) -> tuple[float, boo
 
 
 @rule(
-    "DC207", "gripper-convention", Severity.WARNING, Level.SAMPLE, measures=(commanded, grasping),
-    suppressed_by=("DC109", "DC122", "DC221", "DC224"), applies=of_role("gripper"), defaults={"strays": 0.01, "sure": 0.3},
-)  # fmt: skip
+    "DC207",
+    "gripper-convention",
+    Severity.WARNING,
+    Level.SAMPLE,
+    measures=(commanded, grasping),
+    suppressed_by=("DC109", "DC122", "DC221", "DC224"),
+    applies=of_role("gripper"),
+    defaults={"strays": 0.01, "sure": 0.3},
+)
 def gripper_convention(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A gripper command means something else than declared, or than in the other samples.
 
     What:
-        Only declared ``values`` occur; without them all samples use one pair (-1 and 1, 0 and 1, 0 and 255). Where
-        ``values: [open, closed]`` and ``drives`` are declared, fingers close when they are told to.
+        Only declared ``values`` occur; without them all samples use one pair (-1 and 1, 0 and 1, 0
+        and 255). Where ``values: [open, closed]`` and ``drives`` are declared, fingers close when
+        they are told to.
     Why it matters:
-        A policy that learnt the other sign opens its hand where it should grasp; success is 0 and the loss is fine.
+        A policy that learnt the other sign opens its hand where it should grasp; success is 0 and
+        the loss is fine.
     Measure:
-        Values of each sample; correlation of the command with the opening of the fingers 3 steps later.
+        Values of each sample; correlation of the command with the opening of the fingers 3 steps
+        later.
     When it is wrong:
-        A continuous gripper: declare its ``range`` and no ``values``. Fingers that answer late: declare ``lag``.
+        A continuous gripper: declare its ``range`` and no ``values``. Fingers that answer late:
+            declare ``lag``.
     Options:
-        strays: share of other values that is let pass (0.01). sure: correlation of the wrong sign that counts (0.3).
+        strays: share of other values that is let pass (0.01). sure: correlation of the wrong sign
+            that counts (0.3).
     Bad::
 
         schema: {fields: {grip: {role: gripper, shape: [T], values: [-1, 1]}}}
@@ -805,7 +990,8 @@ def gripper_convention(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Rescale or flip the command in the samples that are named.
     Reference:
-        LIBERO: -1 opens, +1 closes; RLDS versions turn it into 1 open, 0 closed; LeRobot issue 1316.
+        LIBERO: -1 opens, +1 closes; RLDS versions turn it into 1 open, 0 closed; LeRobot issue
+            1316.
     """
     known = rows.measured("told_low")
     if not known.any():
@@ -831,12 +1017,15 @@ def _against_command(rows: Rows, case: RuleContext, column: str) -> Iterator[Fai
         middle = float(np.median(rows[column][wrong]))
         yield Failure(
             wrong,
-            f"{case.spec.drives} moves against the command in {int(wrong.sum()):,} of {pluralize(int(told.sum()))} "
-            f"(correlation {format_number(middle)}, median); {format_number(opened)} is declared to open.",
+            f"{case.spec.drives} moves against the command in {int(wrong.sum()):,} of "
+            f"{pluralize(int(told.sum()))} "
+            f"(correlation {format_number(middle)}, median); {format_number(opened)} is declared "
+            f"to open.",
             measured={"correlation": middle},
             cause=Cause("open and closed are swapped", "inverted", -1.0, int(wrong.sum())),
             kind="inverted",
-            fix="Swap values: [open, closed] where all samples are so, else flip the command in these.",
+            fix="Swap values: [open, closed] where all samples are so, else flip the command in "
+            "these.",
             order=-along,
         )
 
@@ -845,9 +1034,15 @@ def _pair(rows: Rows) -> Array:
     """Return int (rows): which pair of values a sample uses, -1 where it cannot be told (one value, continuous)."""
     found = np.full(len(rows), -1)
     for number, (low, high) in enumerate(_CONVENTIONS):
-        ends = [np.abs(rows[name] - end) <= _CLOSE for name in ("told_low", "told_high") for end in (low, high)]
+        ends = [
+            np.abs(rows[name] - end) <= _CLOSE
+            for name in ("told_low", "told_high")
+            for end in (low, high)
+        ]
         inside = (ends[0] | ends[1]) & (ends[2] | ends[3]) & (rows["between"] <= _CLOSE)
-        only = (ends[0], ends[0] & ends[3], ends[3])[number]  # what no other pair has: -1; 0 and 1; 255
+        only = (ends[0], ends[0] & ends[3], ends[3])[
+            number
+        ]  # what no other pair has: -1; 0 and 1; 255
         found[inside & only] = number
     return found
 
@@ -858,13 +1053,19 @@ def _strays(rows: Rows, strays: Array, spec: FieldSpec) -> Failure:
     cause = None
     if kinds and (pairs[strays] >= 0).all():
         text = " and ".join(f"{low:g} and {high:g}" for low, high in kinds)
-        cause = Cause(f"the command is {text}", f"{kinds[0][0]:g}/{kinds[0][1]:g}", None, int(strays.sum()))
+        cause = Cause(
+            f"the command is {text}", f"{kinds[0][0]:g}/{kinds[0][1]:g}", None, int(strays.sum())
+        )
     declared = " and ".join(f"{value:g}" for value in spec.values)
     return Failure(
         strays,
-        f"{count_phrase(strays, 'have')} commands of {format_number(float(rows['told_low'][strays].min()))} to "
+        f"{count_phrase(strays, 'have')} commands of "
+        f"{format_number(float(rows['told_low'][strays].min()))} to "
         f"{format_number(float(rows['told_high'][strays].max()))}; only {declared} are declared.",
-        measured={"low": float(rows["told_low"][strays].min()), "high": float(rows["told_high"][strays].max())},
+        measured={
+            "low": float(rows["told_low"][strays].min()),
+            "high": float(rows["told_high"][strays].max()),
+        },
         expected={"values": list(spec.values)},
         cause=cause,
         kind="values",
@@ -879,7 +1080,9 @@ def _mixture(rows: Rows, known: Array) -> Iterator[Failure]:
     if np.count_nonzero(counts) > 1:
         usual = int(np.argmax(counts))
         few = (pairs >= 0) & (pairs != usual)
-        said = " and ".join(f"{low:g}, {high:g}" for (low, high), n in zip(_CONVENTIONS, counts, strict=True) if n)
+        said = " and ".join(
+            f"{low:g}, {high:g}" for (low, high), n in zip(_CONVENTIONS, counts, strict=True) if n
+        )
         yield Failure(
             few,
             f"samples use different commands: {said}; {count_phrase(few, 'have')} the rarer one.",

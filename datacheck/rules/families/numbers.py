@@ -38,23 +38,33 @@ from datacheck.schema.model import ANY, FieldSpec
 
 Array = np.ndarray[Any, Any]
 
-# Roles in which a row of equal values can be no data; of points and colours only large or negative ones.
-_MARKED = frozenset({"joints", "position", "pose", "quaternion", "rotvec", "joint_angle", "transform"})
+# Roles in which a row of equal values can be no data; of points and colours only large or negative
+# ones.
+_MARKED = frozenset(
+    {"joints", "position", "pose", "quaternion", "rotvec", "joint_angle", "transform"}
+)
 _NEVER_ZERO = frozenset({"points", "quaternion", "transform"})  # of normals DC311 says it
 _STEERED = frozenset({"action", "joint_angle", "position", "value"})
 
 
 @rule(
-    "DC221", "non-finite", Severity.ERROR, Level.SAMPLE, measures=(finite,), suppressed_by=("DC109", "DC122"),
+    "DC221",
+    "non-finite",
+    Severity.ERROR,
+    Level.SAMPLE,
+    measures=(finite,),
+    suppressed_by=("DC109", "DC122"),
     applies=lambda spec: not spec.is_text and spec.finite,
-)  # fmt: skip
+)
 def non_finite(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A field holds NaN or infinity.
 
     What:
-        Every number of every declared field is finite. Fields that the schema does not list give a warning.
+        Every number of every declared field is finite. Fields that the schema does not list give a
+        warning.
     Why it matters:
-        One NaN in a batch makes the loss NaN; one NaN row makes farthest-point sampling pick the first rows of a file.
+        One NaN in a batch makes the loss NaN; one NaN row makes farthest-point sampling pick the
+        first rows of a file.
     Measure:
         Count of values that are not finite, and the first row with one.
     When it is wrong:
@@ -126,15 +136,24 @@ def _constant_rows(column: Column) -> tuple[Array, Array, Array]:
     else:
         hits = np.flatnonzero(values[:, 0] == values[:, 1])
         hits = hits[(values[hits] == values[hits, :1]).all(axis=1)]
-    return count, np.searchsorted(np.cumsum(count), hits, side="right"), values[hits, 0].astype(np.float64)
+    return (
+        count,
+        np.searchsorted(np.cumsum(count), hits, side="right"),
+        values[hits, 0].astype(np.float64),
+    )
 
 
-@measure("marks", uses=("sentinels",), applies=lambda s: not s.is_text and s.role in _MARKED | _NEVER_ZERO)
+@measure(
+    "marks",
+    uses=("sentinels",),
+    applies=lambda s: not s.is_text and s.role in _MARKED | _NEVER_ZERO,
+)
 def marks(column: Column, spec: FieldSpec) -> Columns:
     """Rows that look like a mark for missing, of fields with 2 or more numbers per row.
 
-    `rows`; `zeros`: rows of zeros; `alike`: rows whose numbers are all one value other than 0, the most frequent one
-    (ties: the lowest); `alike_value`; `declared`: rows that are one of the declared sentinels.
+    `rows`; `zeros`: rows of zeros; `alike`: rows whose numbers are all one value other than 0, the
+    most frequent one (ties: the lowest); `alike_value`; `declared`: rows that are one of the
+    declared sentinels.
     """
     if not is_numeric(column):
         return {}
@@ -149,7 +168,9 @@ def marks(column: Column, spec: FieldSpec) -> Columns:
     }
     other = value != 0
     if other.any():
-        pairs, often = np.unique(np.stack([sample[other], value[other]]), axis=1, return_counts=True)
+        pairs, often = np.unique(
+            np.stack([sample[other], value[other]]), axis=1, return_counts=True
+        )
         order = np.lexsort((-pairs[1], often))  # the most frequent last, of those the lowest value
         which = pairs[0, order].astype(np.int64)
         columns["alike"][which], columns["alike_value"][which] = often[order], pairs[1, order]
@@ -157,28 +178,36 @@ def marks(column: Column, spec: FieldSpec) -> Columns:
 
 
 @rule(
-    "DC222", "sentinel-values", Severity.ERROR, Level.SAMPLE, measures=(marks,),
+    "DC222",
+    "sentinel-values",
+    Severity.ERROR,
+    Level.SAMPLE,
+    measures=(marks,),
     suppressed_by=("DC109", "DC122", "DC221"),
     applies=marks.applies,
     defaults={
         "values": (-1.0, -100.0, -999.0, -1000.0, -9999.0, 999.0, 1000.0, 9999.0, 65535.0, 1e10),
-        "zeros": 0.01, "few": 0.01,
+        "zeros": 0.01,
+        "few": 0.01,
     },
-)  # fmt: skip
+)
 def sentinel_values(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Rows hold a mark for "missing" in place of data.
 
     What:
-        Rows of a position, pose, joint, rotation or quaternion whose numbers are all -1, 999, ...; rows of zeros where
-        zero cannot be data (points, quaternions, transforms); samples that hold declared sentinels only.
+        Rows of a position, pose, joint, rotation or quaternion whose numbers are all -1, 999, ...;
+        rows of zeros where zero cannot be data (points, quaternions, transforms); samples that hold
+        declared sentinels only.
     Why it matters:
         The mark is learnt as a place; one row at -1 -1 -1 moves every mean.
     Measure:
         Rows of one repeated value, and which value.
     When it is wrong:
-        The value is data: list the others in ``values``. It is a known mark: declare ``sentinels: [-1]``.
+        The value is data: list the others in ``values``. It is a known mark: declare ``sentinels:
+            [-1]``.
     Options:
-        values: marks looked for. zeros: share of zero rows allowed (0.01). few: share of other marks below which the
+        values: marks looked for. zeros: share of zero rows allowed (0.01). few: share of other
+            marks below which the
         finding is a warning (0.01).
     Bad::
 
@@ -202,7 +231,9 @@ def sentinel_values(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     if not known.any():
         return
     parent = f"{(case.schema.part_of(case.name) or ('',))[0]}:alike"
-    known &= (rows[parent] == 0) if parent in rows else True  # what the whole field says is not said of its parts
+    known &= (
+        (rows[parent] == 0) if parent in rows else True
+    )  # what the whole field says is not said of its parts
     total = np.maximum(rows["rows"], 1)
     empty = known & (rows["declared"] >= rows["rows"])
     if empty.any():
@@ -215,7 +246,11 @@ def sentinel_values(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         if mask.any():
             values = [format_number(v) for v in sorted(set(rows["alike_value"][mask]))]
             yield _marked(rows, mask, "alike", f"rows of {first_few(values)} throughout", severity)
-    zeros = known & (rows["zeros"] > float(case.options["zeros"]) * total) & (case.spec.role in _NEVER_ZERO)
+    zeros = (
+        known
+        & (rows["zeros"] > float(case.options["zeros"]) * total)
+        & (case.spec.role in _NEVER_ZERO)
+    )
     zeros &= ~empty & (0.0 not in case.spec.sentinels)
     if case.spec.role == "points":
         zeros &= rows["zeros"] > 1  # one point of a small cloud may well be the origin
@@ -225,11 +260,14 @@ def sentinel_values(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             yield _marked(rows, mask, "zeros", "rows of zeros", severity)
 
 
-def _marked(rows: Rows, mask: Array, stat: str, words: str, severity: Severity | None = None) -> Failure:
+def _marked(
+    rows: Rows, mask: Array, stat: str, words: str, severity: Severity | None = None
+) -> Failure:
     share = rows[stat][mask] / np.maximum(rows["rows"][mask], 1)
     return Failure(
         mask,
-        f"{count_phrase(mask, 'hold')} {words} ({100 * float(np.median(share)):.3g} % of the rows, median).",
+        f"{count_phrase(mask, 'hold')} {words} ({100 * float(np.median(share)):.3g} % of the rows, "
+        f"median).",
         measured={"share": float(np.median(share)), "rows": int(rows[stat][mask].sum())},
         cause=Cause('a mark for "missing" that was stored as data', "sentinel"),
         severity=severity,
@@ -243,7 +281,8 @@ _MOST_BYTES = 512 << 20  # of the ends of one block's samples
 _MOST_SHARE = 0.95  # of the samples have the ends of each dimension where it is judged
 _LONG = 16  # rows of a sample whose ends are kept per dimension: they are an eighth of its float32 numbers at most
 _TOO_WIDE = (
-    f"more than {MOST_COMPONENTS} dimensions are judged one by one up to {WIDEST:,}, in samples of {_LONG} rows and "
+    f"more than {MOST_COMPONENTS} dimensions are judged one by one up to {WIDEST:,}, in samples of "
+    f"{_LONG} rows and "
     "more, and as far as memory allows"
 )
 
@@ -259,40 +298,63 @@ def dimensions(column: Column, spec: FieldSpec) -> Columns:
     if not known.any():
         return {}
     taken = 2 * size * WIDE_NUMBER
-    if taken * len(column) > _MOST_BYTES:  # a scan keeps less, and samples without rows would take as much as others
+    if (
+        taken * len(column) > _MOST_BYTES
+    ):  # a scan keeps less, and samples without rows would take as much as others
         return {LEFT_OUT: Measured(np.full(len(column), taken, np.int32), known)}
     kind = column.values.dtype
-    planes = column.planes.astype({"b1": np.uint8, "f2": np.float32}.get(kind.str[1:], kind), copy=False)
+    planes = column.planes.astype(
+        {"b1": np.uint8, "f2": np.float32}.get(kind.str[1:], kind), copy=False
+    )
     ends = {"lows": np.minimum, "highs": np.maximum}
-    return {name: Measured(reduced(ufunc, planes, lengths).T, known) for name, ufunc in ends.items()}
+    return {
+        name: Measured(reduced(ufunc, planes, lengths).T, known) for name, ufunc in ends.items()
+    }
 
 
 @rule(
-    "DC223", "constant-dimension", Severity.WARNING, Level.DATASET, measures=(numbers, dimensions, form),
-    suppressed_by=("DC109", "DC122", "DC221"), applies=lambda s: s.role in _STEERED and s.columns is None and not s.pixels_of,
-    defaults={"spread": 1e-8, "samples": 2, "splits": ("", "train", "training"), "few": 0.25, "by": "task_index"},
-)  # fmt: skip
+    "DC223",
+    "constant-dimension",
+    Severity.WARNING,
+    Level.DATASET,
+    measures=(numbers, dimensions, form),
+    suppressed_by=("DC109", "DC122", "DC221"),
+    applies=lambda s: s.role in _STEERED and s.columns is None and not s.pixels_of,
+    defaults={
+        "spread": 1e-8,
+        "samples": 2,
+        "splits": ("", "train", "training"),
+        "few": 0.25,
+        "by": "task_index",
+    },
+)
 def constant_dimension(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """A dimension never changes, in no sample, or in none of one file or task.
 
     What:
-        Every dimension of actions, joint angles, positions and values varies over the training split, and one that
-        moves in the samples of the other files or tasks moves in each of them.
+        Every dimension of actions, joint angles, positions and values varies over the training
+        split, and one that moves in the samples of the other files or tasks moves in each of them.
     Why it matters:
-        A normaliser divides by its spread: NaN, or numbers of 1e8, in that dimension. Where one task alone was
+        A normaliser divides by its spread: NaN, or numbers of 1e8, in that dimension. Where one
+            task alone was
         recorded without an axis, the spread of the whole hides it.
     Measure:
-        Smallest and largest value per dimension, over all samples of the split. Of fields with 65 to 4,096 dimensions
-        they are kept of samples with 16 rows and more, as far as memory allows. Of groups (else tasks, else files) of 3
-        samples and more: dimensions that have one value in all samples of a group and move within nine tenths of the
-        samples of the others, of which there are 3 at least. A dimension that knows two values only is a switch, which
-        a task may well leave alone.
+        Smallest and largest value per dimension, over all samples of the split. Of fields with 65
+        to 4,096 dimensions they are kept of samples with 16 rows and more, as far as memory allows.
+        Of groups (else tasks, else files) of 3
+        samples and more: dimensions that have one value in all samples of a group and move within
+            nine tenths of the
+        samples of the others, of which there are 3 at least. A dimension that knows two values only
+        is a switch, which a task may well leave alone.
     When it is wrong:
-        The robot has a locked joint, or a task needs no such motion: switch the rule off, or drop the dimension.
+        The robot has a locked joint, or a task needs no such motion: switch the rule off, or drop
+        the dimension.
     Options:
-        spread: largest range that counts as none, relative to the value where that is above 1 (1e-8). samples: fewest
-        samples to judge (2). splits: where to look. few: share of the groups up to which a dimension is dead in them
-        rather than alive in the others (0.25). by: the field whose value tells tasks apart.
+        spread: largest range that counts as none, relative to the value where that is above 1
+            (1e-8). samples: fewest
+        samples to judge (2). splits: where to look. few: share of the groups up to which a
+        dimension is dead in them rather than alive in the others (0.25). by: the field whose value
+        tells tasks apart.
     Bad::
 
         schema: {fields: {q: {role: action, shape: [T, 2]}}}
@@ -320,13 +382,16 @@ def constant_dimension(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip
         return
     if not set(rows.splits) & set(splits):
         if not Texts.of(rows.table.splits).holds(splits):
-            yield Skip(known, f"no split is called {' or '.join(filter(None, splits))} (option splits)")
+            yield Skip(
+                known, f"no split is called {' or '.join(filter(None, splits))} (option splits)"
+            )
         return
     if int(known.sum()) < least:
         yield Skip(known, f"fewer than {pluralize(least)}")
         return
     low, high = (
-        end.astype(np.float64) for end in (rows[stats[0]][known].min(axis=0), rows[stats[1]][known].max(axis=0))
+        end.astype(np.float64)
+        for end in (rows[stats[0]][known].min(axis=0), rows[stats[1]][known].max(axis=0))
     )
     flat = high - low <= float(case.options["spread"]) * np.maximum(1, np.abs(low))
     if flat.any():
@@ -334,7 +399,8 @@ def constant_dimension(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip
         word = "dimension" if len(which) == 1 else "dimensions"
         yield Failure(
             np.zeros(len(rows), bool),
-            f"{word} {first_few(which)} of {len(flat)} in {pluralize(int(known.sum()))}: no change at all.",
+            f"{word} {first_few(which)} of {len(flat)} in {pluralize(int(known.sum()))}: no change "
+            f"at all.",
             measured={"dimensions": [int(i) for i in np.flatnonzero(flat)]},
             fix="Drop it, or give it a spread of 1 in the normaliser.",
         )
@@ -355,7 +421,9 @@ _ALIVE = 0.9  # of the samples of other groups: a dimension that rests in more o
 _GROUP = 3  # fewest samples of a group, and fewest other groups
 
 
-def _dead_in_few(rows: Rows, case: RuleContext, known: Array, stats: tuple[str, str], flat: Array) -> Iterator[Failure]:
+def _dead_in_few(
+    rows: Rows, case: RuleContext, known: Array, stats: tuple[str, str], flat: Array
+) -> Iterator[Failure]:
     """Yield the dimensions that stand still in few groups and move in all others.
 
     Args:
@@ -375,26 +443,37 @@ def _dead_in_few(rows: Rows, case: RuleContext, known: Array, stats: tuple[str, 
     low, high = (rows[stat][places].astype(np.float64) for stat in stats)
     spread = float(case.options["spread"])
     moves = high - low > spread * np.maximum(1, np.abs(low))
-    lowest, highest = np.minimum.reduceat(low[order], starts), np.maximum.reduceat(high[order], starts)
+    lowest, highest = (
+        np.minimum.reduceat(low[order], starts),
+        np.maximum.reduceat(high[order], starts),
+    )
     dead = (highest - lowest <= spread * np.maximum(1, np.abs(lowest))) & large[:, None] & ~flat
     for dimension in np.flatnonzero(dead.any(axis=0)).tolist():
         still = dead[:, dimension]
         others = ~still[groups] & large[groups]
         ends = np.unique([low[others, dimension], high[others, dimension]])
         few = int(still.sum()) <= float(case.options["few"]) * int(large.sum())
-        if not few or int((large & ~still).sum()) < _GROUP or moves[others, dimension].mean() < _ALIVE or len(ends) < 3:
+        if (
+            not few
+            or int((large & ~still).sum()) < _GROUP
+            or moves[others, dimension].mean() < _ALIVE
+            or len(ends) < 3
+        ):
             continue
         mask = np.zeros(len(rows), bool)
         mask[places[still[groups]]] = True
         said = [
-            f"{names[i]} (always {format_number(float(lowest[i, dimension]))})" for i in np.flatnonzero(still).tolist()
+            f"{names[i]} (always {format_number(float(lowest[i, dimension]))})"
+            for i in np.flatnonzero(still).tolist()
         ]
         yield Failure(
             mask,
-            f"dimension {dimension} of {len(flat)} never changes in {pluralize(len(said), what)}: {first_few(said)}; it "
+            f"dimension {dimension} of {len(flat)} never changes in {pluralize(len(said), what)}: "
+            f"{first_few(said)}; it "
             f"moves in the other {int((large & ~still).sum()):,}.",
             measured={"dimension": dimension, "groups": said[:10]},
-            fix="Look whether it was recorded there; if not, record again or leave these samples out.",
+            fix="Look whether it was recorded there; if not, record again or leave these samples "
+            "out.",
             kind=f"dead in {what}",
         )
 
@@ -405,7 +484,9 @@ def _groups(rows: Rows, case: RuleContext, known: Array) -> tuple[str, list[str]
     if any(rows.groups.present()):
         what, texts = "group", rows.groups
     elif by in rows and rows.measured(by)[known].all():
-        labels, numbers = np.unique(rows[by][known].reshape(int(known.sum()), -1)[:, 0], return_inverse=True)
+        labels, numbers = np.unique(
+            rows[by][known].reshape(int(known.sum()), -1)[:, 0], return_inverse=True
+        )
         return "task", [format_number(float(label)) for label in labels], numbers
     else:
         what, texts = "file", rows.files
@@ -413,7 +494,11 @@ def _groups(rows: Rows, case: RuleContext, known: Array) -> tuple[str, list[str]
     return what, [texts.words[i] for i in words.tolist()], numbers
 
 
-@measure("extent", applies=lambda s: not s.is_text and s.range is not None, uses=("sentinels", "ignore", "finite"))
+@measure(
+    "extent",
+    applies=lambda s: not s.is_text and s.range is not None,
+    uses=("sentinels", "ignore", "finite"),
+)
 def extent(column: Column, spec: FieldSpec) -> Columns:
     """Smallest and largest value of a sample, declared marks and (where allowed) NaN and infinity left out.
 
@@ -427,7 +512,9 @@ def extent(column: Column, spec: FieldSpec) -> Columns:
     marks = (*spec.sentinels, *spec.ignore)
     low, high, _ = extremes(column)
     if marks or not spec.finite or np.isnan(low).any():
-        values, rows = (column.planes, column.lengths) if few else (column.values.reshape(1, -1), lengths)
+        values, rows = (
+            (column.planes, column.lengths) if few else (column.values.reshape(1, -1), lengths)
+        )
         values = values.astype(np.float64)
         if marks or not spec.finite:
             values[~np.isfinite(values) | np.isin(values, marks)] = np.nan
@@ -451,25 +538,39 @@ def _ends(case: RuleContext, dtypes: Array) -> tuple[Array, Array]:
     least = {name: min(low, float(kind(low))) for name, kind in near.items()}
     most = {name: max(high, float(kind(high))) for name, kind in near.items()}
     if len(names) == 1:
-        return np.full(len(dtypes), least.get(names[0], low)), np.full(len(dtypes), most.get(names[0], high))
-    return np.array([least.get(d, low) for d in dtypes]), np.array([most.get(d, high) for d in dtypes])
+        return np.full(len(dtypes), least.get(names[0], low)), np.full(
+            len(dtypes), most.get(names[0], high)
+        )
+    return np.array([least.get(d, low) for d in dtypes]), np.array(
+        [most.get(d, high) for d in dtypes]
+    )
 
 
 _FIX = "Clip or rescale at the source, or widen the range in the schema."
-_OTHER_FIX = "Correct the values (unit, scale, order, encoding), or widen the range in the schema where they are right."
+_OTHER_FIX = (
+    "Correct the values (unit, scale, order, encoding), or widen the range in the schema "
+    "where they are right."
+)
 
 
 @rule(
-    "DC224", "out-of-range", Severity.ERROR, Level.SAMPLE, measures=(extent, form),
-    suppressed_by=("DC109", "DC122", "DC125", "DC201", "DC202", "DC205", "DC221", "DC222"), applies=extent.applies,
-)  # fmt: skip
+    "DC224",
+    "out-of-range",
+    Severity.ERROR,
+    Level.SAMPLE,
+    measures=(extent, form),
+    suppressed_by=("DC109", "DC122", "DC125", "DC201", "DC202", "DC205", "DC221", "DC222"),
+    applies=extent.applies,
+)
 def out_of_range(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A value lies outside the declared range.
 
     What:
-        Every value of a field with ``range`` lies in it, both ends included; ``sentinels`` and ``ignore`` do not count.
+        Every value of a field with ``range`` lies in it, both ends included; ``sentinels`` and
+        ``ignore`` do not count.
     Why it matters:
-        Actions beyond -1..1 are clipped by the controller: the policy learns moves that nobody made.
+        Actions beyond -1..1 are clipped by the controller: the policy learns moves that nobody
+        made.
     Measure:
         Smallest and largest value per sample. An end counts as its field's dtype rounds it.
     When it is wrong:
@@ -507,8 +608,12 @@ def out_of_range(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         value = float(rows["lowest" if below[worst] > above[worst] else "highest"][worst])
         yield Failure(
             bad,
-            f"{count_phrase(bad, 'hold')} values outside {case.spec.range}; the farthest is {format_number(value, case.spec.unit)}.",
-            measured={"lowest": float(rows["lowest"][bad].min()), "highest": float(rows["highest"][bad].max())},
+            f"{count_phrase(bad, 'hold')} values outside {case.spec.range}; the farthest is "
+            f"{format_number(value, case.spec.unit)}.",
+            measured={
+                "lowest": float(rows["lowest"][bad].min()),
+                "highest": float(rows["highest"][bad].max()),
+            },
             expected={"range": str(case.spec.range)},
             fix=_FIX if case.spec.role == "action" else _OTHER_FIX,
             order=beyond,

@@ -25,7 +25,17 @@ from datacheck.rules.base import (
     rule,
     unique_texts,
 )
-from datacheck.rules.measures import column_of, is_numeric, leaf, norms, numbers, of_role, place, positions, reduced
+from datacheck.rules.measures import (
+    column_of,
+    is_numeric,
+    leaf,
+    norms,
+    numbers,
+    of_role,
+    place,
+    positions,
+    reduced,
+)
 from datacheck.rules.placement import quaternion_columns, rows_of, transforms_of
 from datacheck.schema.grammar import factor
 from datacheck.schema.model import FieldSpec, Schema
@@ -54,7 +64,8 @@ def _grain(column: Column) -> Array:
 def unit(column: Column, spec: FieldSpec) -> Columns:
     """Lengths of quaternions.
 
-    `shortest` and `longest` of those that are not zero; `lengthless`: how many are; `quaternions`; `grain`: rounding.
+    `shortest` and `longest` of those that are not zero; `lengthless`: how many are; `quaternions`;
+    `grain`: rounding.
     """
     place = quaternion_columns(spec) if spec.role == "pose" else None
     found = rows_of(column if place is None else column.slice_items(*place), 4)
@@ -78,8 +89,9 @@ def unit(column: Column, spec: FieldSpec) -> Columns:
 def rigid(column: Column, spec: FieldSpec) -> Columns:
     """How far matrices are from rigid motions.
 
-    `skew`: largest number in ``R^T R - I``; `det`: lowest and highest determinant; `last_row`: how far it is from
-    ``0 0 0 1``, `last_column`: the same; `turnless`: matrices of zeros; `grain` of the dtype.
+    `skew`: largest number in ``R^T R - I``; `det`: lowest and highest determinant; `last_row`: how
+    far it is from ``0 0 0 1``, `last_column`: the same; `turnless`: matrices of zeros; `grain` of
+    the dtype.
     """
     del spec
     found = transforms_of(column)
@@ -89,11 +101,17 @@ def rigid(column: Column, spec: FieldSpec) -> Columns:
     turn = matrix[:, :3, :3]
     det = np.einsum("ni,ni->n", turn[:, 0], np.cross(turn[:, 1], turn[:, 2]))
     aside = np.abs(matrix[:, :, 3] - _END).max(axis=1, initial=0.0)
-    off = np.abs(np.einsum("nji,njk->nik", turn, turn) - np.eye(3)).reshape(-1, 9).max(axis=1, initial=0.0)
+    off = (
+        np.abs(np.einsum("nji,njk->nik", turn, turn) - np.eye(3))
+        .reshape(-1, 9)
+        .max(axis=1, initial=0.0)
+    )
     columns = {
         "skew": reduced(np.maximum, off, counts),
         "det": np.stack([reduced(u, det, counts) for u in (np.minimum, np.maximum)], axis=1),
-        "last_row": reduced(np.maximum, np.abs(matrix[:, 3] - _END).max(axis=1, initial=0.0), counts),
+        "last_row": reduced(
+            np.maximum, np.abs(matrix[:, 3] - _END).max(axis=1, initial=0.0), counts
+        ),
         "last_column": reduced(np.maximum, np.where(whole, aside, 1.0), counts),
         "turnless": reduced(np.add, (turn == 0).all(axis=(1, 2)), counts),
         "grain": _grain(column),
@@ -102,21 +120,29 @@ def rigid(column: Column, spec: FieldSpec) -> Columns:
 
 
 @rule(
-    "DC304", "bad-rotation", Severity.ERROR, Level.SAMPLE, measures=(unit, rigid), suppressed_by=(*_SUPPRESSED_BY, "DC125"),
-    applies=_turns, defaults={"off": 1e-3},
-)  # fmt: skip
+    "DC304",
+    "bad-rotation",
+    Severity.ERROR,
+    Level.SAMPLE,
+    measures=(unit, rigid),
+    suppressed_by=(*_SUPPRESSED_BY, "DC125"),
+    applies=_turns,
+    defaults={"off": 1e-3},
+)
 def bad_rotation(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A quaternion or a matrix is no rotation.
 
     What:
-        Quaternions have length 1; rotation matrices are orthonormal with determinant +1; the last row of a 4 x 4
-        transform is ``0 0 0 1``. A zero quaternion is wrong whatever is allowed. Also poses with a column ``quat``.
+        Quaternions have length 1; rotation matrices are orthonormal with determinant +1; the last
+        row of a 4 x 4 transform is ``0 0 0 1``. A zero quaternion is wrong whatever is allowed.
+        Also poses with a column ``quat``.
     Why it matters:
-        Conversion code never complains: from a zero quaternion it makes a wrong rotation or NaN, from a scaled matrix a
+        Conversion code never complains: from a zero quaternion it makes a wrong rotation or NaN,
+            from a scaled matrix a
         larger object, from a transposed transform one that stays at the origin.
     Measure:
-        ``| |q| - 1 |``; the largest number of ``|R^T R - I|``; the determinant; the last row. For half precision what
-        its rounding does is allowed in any case.
+        ``| |q| - 1 |``; the largest number of ``|R^T R - I|``; the determinant; the last row. For
+        half precision what its rounding does is allowed in any case.
     When it is wrong:
         Transforms scale on purpose: raise ``off``.
     Options:
@@ -135,9 +161,11 @@ def bad_rotation(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 4, q: {turns: 5}}
 
     Fix:
-        Divide quaternions by their length, transpose or orthonormalise matrices, leave zeros out; better: export again.
+        Divide quaternions by their length, transpose or orthonormalise matrices, leave zeros out;
+        better: export again.
     Reference:
-        SceneLeap reads grasps without any check of the quaternion; BOP's scene_gt.json holds rounded matrices.
+        SceneLeap reads grasps without any check of the quaternion; BOP's scene_gt.json holds
+        rounded matrices.
     """
     part = f"{case.name}.quat"
     if case.spec.role == "pose" and case.schema.part_of(part) and part in case.schema.fields:
@@ -173,12 +201,21 @@ def _zero(zero: Array, count: Array, rows: Array) -> Failure:
 def _not_unit(bent: Array, low: Array, high: Array, limit: Array) -> Failure:
     alike = bent & (high - low <= np.maximum(limit, 1e-3 * high))
     scaled = int(alike.sum()) >= 0.9 * int(bent.sum())
-    cause = Cause("all quaternions of a sample have the same length: they were scaled", "scaled",
-                  explains=int(alike.sum())) if scaled else None  # fmt: skip
+    cause = (
+        Cause(
+            "all quaternions of a sample have the same length: they were scaled",
+            "scaled",
+            explains=int(alike.sum()),
+        )
+        if scaled
+        else None
+    )
     return Failure(
         bent,
-        f"{count_phrase(bent, 'hold')} quaternions of length {format_number(float(low[bent].min()))} to "
-        f"{format_number(float(high[bent].max()))}, allowed 1 +- {format_number(float(limit[bent].min()))}.",
+        f"{count_phrase(bent, 'hold')} quaternions of length "
+        f"{format_number(float(low[bent].min()))} to "
+        f"{format_number(float(high[bent].max()))}, allowed 1 +- "
+        f"{format_number(float(limit[bent].min()))}.",
         measured={"low": float(low[bent].min()), "high": float(high[bent].max())},
         expected={"length": 1.0},
         cause=cause,
@@ -189,14 +226,28 @@ def _not_unit(bent: Array, low: Array, high: Array, limit: Array) -> Failure:
 
 
 _FIXES = {
-    "zero": ("matrices without rotation", "Leave them out; zeros mark a pose that was never written."),
-    "transposed": ("transforms that are transposed: the last column is 0 0 0 1, the last row is not",
-                   "Transpose them: translation belongs into the last column."),
-    "last-row": ("transforms whose last row is not 0 0 0 1", "Set the last row, or find out what was stored."),
-    "mirror": ("matrices of determinant -1: they mirror", "Flip one axis of the frame in the exporter."),
+    "zero": (
+        "matrices without rotation",
+        "Leave them out; zeros mark a pose that was never written.",
+    ),
+    "transposed": (
+        "transforms that are transposed: the last column is 0 0 0 1, the last row is not",
+        "Transpose them: translation belongs into the last column.",
+    ),
+    "last-row": (
+        "transforms whose last row is not 0 0 0 1",
+        "Set the last row, or find out what was stored.",
+    ),
+    "mirror": (
+        "matrices of determinant -1: they mirror",
+        "Flip one axis of the frame in the exporter.",
+    ),
     "scaled": ("matrices that scale alike in all directions", "Divide the rotation by its scale."),
-    "skew": ("matrices that are not orthonormal", "Orthonormalise them (SVD), or export again with more digits."),
-}  # fmt: skip
+    "skew": (
+        "matrices that are not orthonormal",
+        "Orthonormalise them (SVD), or export again with more digits.",
+    ),
+}
 
 
 def _no_motion(rows: Rows, off: float) -> Iterator[Failure]:
@@ -213,7 +264,9 @@ def _no_motion(rows: Rows, off: float) -> Iterator[Failure]:
         "transposed": last & (rows["last_column"] <= limit),
         "last-row": last,
         "mirror": (rows["det"] < 0).any(axis=1) & (rows["skew"] <= limit),
-        "scaled": (rows["skew"] > limit) & (np.ptp(scale, axis=1) <= limit) & (np.abs(square - rows["skew"]) <= limit),
+        "scaled": (rows["skew"] > limit)
+        & (np.ptp(scale, axis=1) <= limit)
+        & (np.abs(square - rows["skew"]) <= limit),
         "skew": rows["skew"] > limit,
     }
     left = known
@@ -241,25 +294,29 @@ def _no_rotation(bad: Array, kind: str, skew: Array, scale: float) -> Failure:
     )
 
 
-# ---------------------------------------------------------------------------------------------- matrices in JSON
+# --------------------------------------------------------------------------------- matrices in JSON
 
 
 @measure("record_matrices", per="sample")
 def record_matrices(block: Block, schema: Schema) -> Columns:
     """4 x 4 matrices in the records of a JSON list: `matrices`, how many; `upright` ones with a last row 0 0 0 1 alone.
 
-    `transposed`: those with a last column 0 0 0 1 alone; `transposed_at`: the list, the key and these records. Of
-    several keys the one with most transposed ones.
+    `transposed`: those with a last column 0 0 0 1 alone; `transposed_at`: the list, the key and
+    these records. Of several keys the one with most transposed ones.
     """
     del schema
     names = [
-        name for name, column in sorted(block.fields.items())
-        if column.kind == "json" and not isinstance(column, Messages) and b"[[" in column.values.tobytes()
-    ]  # fmt: skip
+        name
+        for name, column in sorted(block.fields.items())
+        if column.kind == "json"
+        and not isinstance(column, Messages)
+        and b"[[" in column.values.tobytes()
+    ]
     if not names:
         return {}
     found = [
-        max((_best(name, block.fields[name].objects[i]) for name in names), default=_NO) for i in range(len(block))
+        max((_best(name, block.fields[name].objects[i]) for name in names), default=_NO)
+        for i in range(len(block))
     ]
     known = np.array([one[1] > 0 for one in found], dtype=bool)
     if not known.any():
@@ -281,9 +338,13 @@ def _best(name: str, records: Any) -> _Found:
     if not isinstance(records, list):
         return _NO
     first = (record for record in records[:_RECORDS] if isinstance(record, dict))
-    keys = {key for record in first for key, value in islice(record.items(), _KEYS) if _is_matrix(value)}
+    keys = {
+        key for record in first for key, value in islice(record.items(), _KEYS) if _is_matrix(value)
+    }
     held: dict[str, list[tuple[int, Any]]] = {key: [] for key in sorted(keys)[:_KEYS]}
-    for i, record in enumerate(records if held else ()):  # once: there may be millions of other records
+    for i, record in enumerate(
+        records if held else ()
+    ):  # once: there may be millions of other records
         for key in held.keys() & record.keys() if isinstance(record, dict) else ():
             if _is_matrix(record[key]):
                 held[key].append((i, record[key]))
@@ -292,15 +353,24 @@ def _best(name: str, records: Any) -> _Found:
 
 def _under(name: str, key: str, held: list[tuple[int, Any]]) -> _Found:
     matrices = np.array([value for _, value in held], dtype=np.float64)
-    row, column = (np.abs(m - _END).max(axis=1) <= 1e-6 for m in (matrices[:, 3], matrices[:, :, 3]))
+    row, column = (
+        np.abs(m - _END).max(axis=1) <= 1e-6 for m in (matrices[:, 3], matrices[:, :, 3])
+    )
     places = np.array([i for i, _ in held])[column & ~row].tolist()
-    return len(places), len(held), int((row & ~column).sum()), f"{key} of {name} {first_few(_runs(places), _PLACES)}"
+    return (
+        len(places),
+        len(held),
+        int((row & ~column).sum()),
+        f"{key} of {name} {first_few(_runs(places), _PLACES)}",
+    )
 
 
 def _is_matrix(value: Any) -> bool:
     rows = value if isinstance(value, list) and len(value) == 4 else []
     four = bool(rows) and all(isinstance(row, list) and len(row) == 4 for row in rows)
-    return four and all(type(x) is float or (type(x) is int and abs(x) < 1 << 53) for row in rows for x in row)
+    return four and all(
+        type(x) is float or (type(x) is int and abs(x) < 1 << 53) for row in rows for x in row
+    )
 
 
 def _runs(places: list[int]) -> Iterator[str]:
@@ -311,45 +381,57 @@ def _runs(places: list[int]) -> Iterator[str]:
 
 
 @rule(
-    "DC316", "transposed-matrix", Severity.ERROR, Level.SAMPLE, per="sample", measures=(record_matrices,),
+    "DC316",
+    "transposed-matrix",
+    Severity.ERROR,
+    Level.SAMPLE,
+    per="sample",
+    measures=(record_matrices,),
     defaults={"matrices": 8, "share": 0.5},
-)  # fmt: skip
+)
 def transposed_matrix(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Some 4 x 4 matrices in the records of a JSON list are transposed.
 
     What:
-        Where most matrices under one key of the records have the last row ``0 0 0 1``, no other has it as its last
-        column in place of its last row. Fields of matrices are judged by DC304.
+        Where most matrices under one key of the records have the last row ``0 0 0 1``, no other has
+        it as its last column in place of its last row. Fields of matrices are judged by DC304.
     Why it matters:
-        The translation stands in the last row: a loader that takes the last column puts these cameras at the origin.
+        The translation stands in the last row: a loader that takes the last column puts these
+            cameras at the origin.
     Measure:
-        The last row and the last column of each matrix, in JSON lists of mappings such as ``frames`` of a
-        ``transforms.json``. Records count from 0.
+        The last row and the last column of each matrix, in JSON lists of mappings such as
+        ``frames`` of a ``transforms.json``. Records count from 0.
     When it is wrong:
         Never known: a rigid motion has its last row so.
     Options:
-        matrices: fewest matrices of a list to judge (8). share: share that must have the last row ``0 0 0 1`` and
+        matrices: fewest matrices of a list to judge (8). share: share that must have the last row
+            ``0 0 0 1`` and
         another last column (0.5).
     Bad::
 
         schema: {fields: {frames: {dtype: json}}}
         samples:
           - frames:
-              json: [{m: &m [[1, 0, 0, 0.5], [0, 1, 0, 2], [0, 0, 1, 3], [0, 0, 0, 1]]}, {m: *m}, {m: *m}, {m: *m},
-                     {m: *m}, {m: *m}, {m: *m}, {m: [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0.5, 2, 3, 1]]}]
+              json: [{m: &m [[1, 0, 0, 0.5], [0, 1, 0, 2], [0, 0, 1, 3], [0, 0, 0, 1]]}, {m: *m},
+                  {m: *m}, {m: *m},
+                     {m: *m}, {m: *m}, {m: *m}, {m: [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0.5,
+                     2, 3, 1]]}]
 
     Good::
 
         schema: {fields: {frames: {dtype: json}}}
         samples:
           - frames:
-              json: [{m: &m [[1, 0, 0, 0.5], [0, 1, 0, 2], [0, 0, 1, 3], [0, 0, 0, 1]]}, {m: *m}, {m: *m}, {m: *m},
-                     {m: *m}, {m: *m}, {m: *m}, {m: [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]}]
+              json: [{m: &m [[1, 0, 0, 0.5], [0, 1, 0, 2], [0, 0, 1, 3], [0, 0, 0, 1]]}, {m: *m},
+                  {m: *m}, {m: *m},
+                     {m: *m}, {m: *m}, {m: *m}, {m: [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0,
+                     0, 0, 1]]}]
 
     Fix:
         Transpose these matrices: translation belongs into the last column.
     Reference:
-        ``transforms.json`` of instant-ngp and nerfstudio: OpenGL and Blender exporters write columns or rows first.
+        ``transforms.json`` of instant-ngp and nerfstudio: OpenGL and Blender exporters write
+        columns or rows first.
     """
     known = rows.measured(":matrices")
     if not known.any():
@@ -361,10 +443,15 @@ def transposed_matrix(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         where = unique_texts(rows[":transposed_at"][mask])
         yield Failure(
             mask,
-            f"{int(bad[mask].sum()):,} of {int(every[mask].sum()):,} matrices in records are transposed "
+            f"{int(bad[mask].sum()):,} of {int(every[mask].sum()):,} matrices in records are "
+            f"transposed "
             f"({first_few(where)}): their last column is 0 0 0 1, in place of the last row.",
             measured={"transposed": int(bad[mask].sum()), "matrices": int(every[mask].sum())},
-            cause=Cause("written column by column, the others row by row", "transposed", explains=int(mask.sum())),
+            cause=Cause(
+                "written column by column, the others row by row",
+                "transposed",
+                explains=int(mask.sum()),
+            ),
             fix="Transpose them: translation belongs into the last column.",
             kind="transposed",
             order=bad,
@@ -381,7 +468,12 @@ _ORIENTATION_SUPPRESSED_BY = ("DC109", "DC122", "DC221")
 def normals(column: Column, spec: FieldSpec) -> Columns:
     """Lengths of normals: `normals`, how many; `off`: those further from 1 than each of `OFF`; `none`: those of 0."""
     del spec
-    if not is_numeric(column) or column.lengths is None or column.values.ndim != 2 or column.values.shape[1] != 3:
+    if (
+        not is_numeric(column)
+        or column.lengths is None
+        or column.values.ndim != 2
+        or column.values.shape[1] != 3
+    ):
         return {}
     exact = column.values.dtype.kind == "f" and column.values.dtype.itemsize >= 4
     xyz = column.planes if exact else column.planes.astype(np.float32)
@@ -404,15 +496,21 @@ def normals(column: Column, spec: FieldSpec) -> Columns:
 
 
 @rule(
-    "DC311", "bad-normals", Severity.WARNING, Level.SAMPLE, measures=(normals,), suppressed_by=_ORIENTATION_SUPPRESSED_BY,
-    applies=of_role("normal"), defaults={"off": 0.05, "share": 0.01},
-)  # fmt: skip
+    "DC311",
+    "bad-normals",
+    Severity.WARNING,
+    Level.SAMPLE,
+    measures=(normals,),
+    suppressed_by=_ORIENTATION_SUPPRESSED_BY,
+    applies=of_role("normal"),
+    defaults={"off": 0.05, "share": 0.01},
+)
 def bad_normals(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Normals are absent, or are no unit vectors.
 
     What:
-        At most 1 % of a sample's normals is further than 5 % from length 1; samples whose normals are all zero are told
-        apart: they were written without normals.
+        At most 1 % of a sample's normals is further than 5 % from length 1; samples whose normals
+        are all zero are told apart: they were written without normals.
     Why it matters:
         A network that was trained with normals gets zeros for some scenes, and nothing says so.
     Measure:
@@ -420,7 +518,8 @@ def bad_normals(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     When it is wrong:
         Lengths carry something, for example an area: give the field another role.
     Options:
-        off: how far from 1 (0.05; one of 0.01, 0.02, 0.05, 0.1, 0.2, 0.5). share: share of normals allowed (0.01).
+        off: how far from 1 (0.05; one of 0.01, 0.02, 0.05, 0.1, 0.2, 0.5). share: share of normals
+            allowed (0.01).
     Bad::
 
         schema: {fields: {normal: {role: normal, shape: [P, 3]}}}
@@ -492,26 +591,32 @@ def flatness(column: Column, spec: FieldSpec) -> Columns:
 
 
 @rule(
-    "DC308", "up-axis", Severity.INFO, Level.DATASET, measures=(flatness,), suppressed_by=(*_ORIENTATION_SUPPRESSED_BY, "DC201"),
+    "DC308",
+    "up-axis",
+    Severity.INFO,
+    Level.DATASET,
+    measures=(flatness,),
+    suppressed_by=(*_ORIENTATION_SUPPRESSED_BY, "DC201"),
     applies=lambda s: leaf(s) and s.role == "points" and s.up is not None,
     defaults={"angle": 20.0, "flat": 1.3, "share": 0.5},
-)  # fmt: skip
+)
 def up_axis(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Most clouds are flattest along another axis than the one that is declared to point up.
 
     What:
-        Rooms, streets and tables are wider than high: the direction in which a cloud varies least is near the declared
-        ``up``, in most samples.
+        Rooms, streets and tables are wider than high: the direction in which a cloud varies least
+        is near the declared ``up``, in most samples.
     Why it matters:
-        Augmentation turns about the vertical and cuts at the floor: about another axis it makes rooms that lie on
-        their side.
+        Augmentation turns about the vertical and cuts at the floor: about another axis it makes
+        rooms that lie on their side.
     Measure:
-        Eigenvector of the smallest second moment, where it is clearly the smallest; its angle to ``up``. Which end is
-        up it does not tell.
+        Eigenvector of the smallest second moment, where it is clearly the smallest; its angle to
+        ``up``. Which end is up it does not tell.
     When it is wrong:
         Towers, corridors, single objects.
     Options:
-        angle: degrees between both (20). flat: how much flatter than the next direction a cloud must be to be judged
+        angle: degrees between both (20). flat: how much flatter than the next direction a cloud
+            must be to be judged
         (1.3). share: share of these that may point elsewhere (0.5).
     Bad::
 
@@ -542,11 +647,17 @@ def up_axis(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         often = int(np.argmax(np.bincount(names, minlength=3)))
         yield Failure(
             off,
-            f"{int(off.sum()):,} of {int(clear.sum()):,} flat clouds are flattest along {'xyz'[often]}, "
-            f"{float(np.median(angle[off])):.3g} degrees from {case.spec.up} (median), which is declared to point up.",
+            f"{int(off.sum()):,} of {int(clear.sum()):,} flat clouds are flattest along "
+            f"{'xyz'[often]}, "
+            f"{float(np.median(angle[off])):.3g} degrees from {case.spec.up} (median), which is "
+            f"declared to point up.",
             measured={"angle": float(np.median(angle[off])), "axis": "xyz"[often]},
             expected={"up": case.spec.up},
-            cause=Cause(f"probably {'xyz'[often]} points up", "xyz"[often], explains=int((names == often).sum())),
+            cause=Cause(
+                f"probably {'xyz'[often]} points up",
+                "xyz"[often],
+                explains=int((names == often).sum()),
+            ),
             fix=f"Turn the clouds, or declare up: {'xyz'[often]}.",
             kind="xyz"[often],
             order=angle,
@@ -561,17 +672,26 @@ _CONVENTION_SUPPRESSED_BY = ("DC109", "DC122", "DC125", "DC221", "DC222")
 def facing(block: Block, schema: Schema) -> Columns:
     """How well each axis of a gripper points at what it is near to, with its quaternion read in either order.
 
-    ``<field>:wxyz``, ``<field>:xyzw``: mean cosine (3) over the sample's rows, for a quaternion whose position is
-    another part of the same field and says what it is ``near``.
+    ``<field>:wxyz``, ``<field>:xyzw``: mean cosine (3) over the sample's rows, for a quaternion
+    whose position is another part of the same field and says what it is ``near``.
     """
     found: dict[str, Measured] = {}
     for name, _ in schema.of_role("quaternion"):
         whole = schema.part_of(name)
-        beside = [n for n, s in schema.of_role("position") if whole and s.near and _parent(schema, n) == whole[0]]
-        column, here = column_of(block, schema, name), column_of(block, schema, beside[0]) if beside else None
+        beside = [
+            n
+            for n, s in schema.of_role("position")
+            if whole and s.near and _parent(schema, n) == whole[0]
+        ]
+        column, here = (
+            column_of(block, schema, name),
+            column_of(block, schema, beside[0]) if beside else None,
+        )
         other = schema.spec(beside[0]).near or "" if beside else ""
         there = column_of(block, schema, other) if other else None
-        aim = None if here is None or there is None else _directions(here, there, schema.spec(other))
+        aim = (
+            None if here is None or there is None else _directions(here, there, schema.spec(other))
+        )
         quaternions = None if column is None or aim is None else rows_of(column, 4)
         if quaternions is None or aim is None or aim[0].shape[1] != len(quaternions[0]):
             continue
@@ -614,18 +734,22 @@ def quaternion_order(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Quaternions make sense in the other order, and not in the declared one.
 
     What:
-        Whether the scalar stands first or last, where something tells: a gripper whose position is ``near`` an object
-        has an axis that points at it; things that stand on a table turn about z only.
+        Whether the scalar stands first or last, where something tells: a gripper whose position is
+        ``near`` an object has an axis that points at it; things that stand on a table turn about z
+        only.
     Why it matters:
-        Both orders have length 1 and turn equally fast: permuting the four numbers keeps every angle between two
-        quaternions, so neither norms nor smoothness can tell, and no library complains.
+        Both orders have length 1 and turn equally fast: permuting the four numbers keeps every
+        angle between two quaternions, so neither norms nor smoothness can tell, and no library
+        complains.
     Measure:
-        Mean cosine between each axis and the direction to the object, under both orders; whether the two components
-        are 0 that are in a rotation about z, under both orders.
+        Mean cosine between each axis and the direction to the object, under both orders; whether
+        the two components are 0 that are in a rotation about z, under both orders.
     When it is wrong:
-        The gripper holds things beside itself, or everything really is turned upside down about a horizontal axis.
+        The gripper holds things beside itself, or everything really is turned upside down about a
+        horizontal axis.
     Options:
-        clear: mean cosine of the other order (0.7). better: how much nearer to 1 it must be (a factor, 3.0).
+        clear: mean cosine of the other order (0.7). better: how much nearer to 1 it must be (a
+            factor, 3.0).
         samples: fewest samples with rotations about z (20).
     Bad::
 
@@ -655,7 +779,9 @@ def quaternion_order(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         SceneLeap stores w x y z, SciPy, ROS and robosuite x y z w.
     """
-    columns = [f":{case.name}:{order}" for order in (case.spec.order, _OTHER[case.spec.order or "wxyz"])]
+    columns = [
+        f":{case.name}:{order}" for order in (case.spec.order, _OTHER[case.spec.order or "wxyz"])
+    ]
     if rows.measured(*columns).any():
         yield from _pointing(rows, case, columns)
     else:
@@ -669,7 +795,10 @@ def _pointing(rows: Rows, case: RuleContext, columns: list[str]) -> Iterator[Fai
     bad = known & (theirs >= float(case.options["clear"]))
     bad &= 1 - mine >= float(case.options["better"]) * (1 - theirs)
     if bad.any():
-        values = format_number(float(np.median(theirs[bad]))), format_number(float(np.median(mine[bad])))
+        values = (
+            format_number(float(np.median(theirs[bad]))),
+            format_number(float(np.median(mine[bad]))),
+        )
         sign = f"an axis points at the object (mean cosine {values[0]}, not {values[1]})"
         yield _misread(bad, case.spec.order or "wxyz", sign, known)
 
@@ -683,7 +812,12 @@ def _standing(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     standing = int((about | swapped).sum())
     enough = standing >= max(int(case.options["samples"]), int(0.9 * len(rows)))
     doubtful = own == "xyzw" and not sound  # rotations about x read as well
-    if enough and (bad & ~about).any() and not doubtful and (int(bad.sum()) == standing or 2 * bad.sum() <= standing):
+    if (
+        enough
+        and (bad & ~about).any()
+        and not doubtful
+        and (int(bad.sum()) == standing or 2 * bad.sum() <= standing)
+    ):
         sign = f"all of them turn about z (as {own} about a horizontal axis)"
         yield _misread(bad, own, sign, about | swapped)
 
@@ -703,7 +837,8 @@ def _misread(bad: Array, own: str, sign: str, known: Array) -> Failure:
     other = _OTHER[own]
     return Failure(
         bad,
-        f"{pluralize(int(bad.sum()))} of {int(known.sum()):,}: read as {other}, {sign}; {own} is declared.",
+        f"{pluralize(int(bad.sum()))} of {int(known.sum()):,}: read as {other}, {sign}; {own} is "
+        f"declared.",
         expected={"order": own},
         cause=Cause(f"probably {other}", other, explains=int(bad.sum())),
         fix=f"Roll the four numbers by one, or declare order: {other}.",
@@ -742,7 +877,11 @@ def _wraps_alone(vectors: Array, counts: Array) -> Array:
     jump[:, starts] = 0.0
     leaps = np.abs(jump - 2 * math.pi) < 0.5
     rest = norms(np.where(leaps, 0.0, vectors))
-    found: Array = (leaps.sum(axis=0) == 1) & (np.where(leaps, 0.0, jump).max(axis=0, initial=0.0) < 0.3) & (rest > 1.5)
+    found: Array = (
+        (leaps.sum(axis=0) == 1)
+        & (np.where(leaps, 0.0, jump).max(axis=0, initial=0.0) < 0.3)
+        & (rest > 1.5)
+    )
     return found
 
 
@@ -760,17 +899,19 @@ def rotation_convention(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Rotation vectors are longer than a rotation vector can be, or jump as only Euler angles do.
 
     What:
-        The length of a rotation vector is its angle: up to pi, or up to 2 pi where the writer does not take the shorter
-        way round (told as info: such vectors cannot be Euler angles). More than ``most`` is something else.
+        The length of a rotation vector is its angle: up to pi, or up to 2 pi where the writer does
+        not take the shorter way round (told as info: such vectors cannot be Euler angles). More
+        than ``most`` is something else.
     Why it matters:
-        Three angles look alike whatever they mean: axis-angle read as Euler angles is a wrong rotation, without any
-        error. A policy that learns it still reaches 80 % of what it could.
+        Three angles look alike whatever they mean: axis-angle read as Euler angles is a wrong
+        rotation, without any error. A policy that learns it still reaches 80 % of what it could.
     Measure:
         Lengths; steps in which one component alone jumps by 2 pi while the others are large.
     When it is wrong:
         Several turns are meant: raise ``most``.
     Options:
-        most: longest allowed, in radians (2 pi). share: share of rows longer than pi from which that is told (0.01).
+        most: longest allowed, in radians (2 pi). share: share of rows longer than pi from which
+            that is told (0.01).
     Bad::
 
         schema: {fields: {r: {role: rotvec, shape: [T, 3], unit: rad}}}
@@ -785,9 +926,11 @@ def rotation_convention(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 4, r: {normal: [40, 3], scale: 0.5}}
 
     Fix:
-        Convert with the convention that the writer used; store 6 numbers of the matrix for training.
+        Convert with the convention that the writer used; store 6 numbers of the matrix for
+        training.
     Reference:
-        LIBERO's ee_ori is quat2axisangle with angles up to 2 pi (issues 40, 69, 129); a fork of RDT reads Euler angles.
+        LIBERO's ee_ori is quat2axisangle with angles up to 2 pi (issues 40, 69, 129); a fork of RDT
+        reads Euler angles.
     """
     known = rows.measured("angle")
     if not known.any():
@@ -818,7 +961,8 @@ def _angles(bad: Array, steps: Array) -> Failure:
 def _too_long(bad: Array, angle: Array, most: float) -> Failure:
     return Failure(
         bad,
-        f"{count_phrase(bad, 'hold')} rotation vectors of up to {format_number(float(angle[bad].max()), 'rad')}, "
+        f"{count_phrase(bad, 'hold')} rotation vectors of up to "
+        f"{format_number(float(angle[bad].max()), 'rad')}, "
         f"allowed {format_number(most, 'rad')}: they are no axis times angle.",
         measured={"angle": float(angle[bad].max())},
         expected={"angle": most},
@@ -833,7 +977,8 @@ def _unwrapped(rows: Rows, known: Array, share: float) -> Iterator[Failure]:
     if total and over >= share * total:
         yield Failure(
             known & False,
-            f"{over:,} of {total:,} vectors are longer than pi: axis-angle the long way round, no Euler angles.",
+            f"{over:,} of {total:,} vectors are longer than pi: axis-angle the long way round, no "
+            f"Euler angles.",
             measured={"share": over / total},
             severity=Severity.INFO,
             fix="Nothing; read them as axis times angle.",

@@ -11,7 +11,17 @@ import numpy as np
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.sample import Block, Column, Sample
 from datacheck.model.table import CHECKED, Measured, Rows, Texts
-from datacheck.rules.base import Columns, Pairs, RuleContext, Skip, count_phrase, first_few, measure, pluralize, rule
+from datacheck.rules.base import (
+    Columns,
+    Pairs,
+    RuleContext,
+    Skip,
+    count_phrase,
+    first_few,
+    measure,
+    pluralize,
+    rule,
+)
 from datacheck.rules.label_counts import class_names, shares
 from datacheck.rules.similarity import (
     HASHES,
@@ -43,7 +53,11 @@ def identity(block: Block, schema: Schema) -> Columns:
     column = block.facts.get("split_key")
     if column is None:
         return {"split_key": [""] * len(block)}
-    return {"split_key": [str(v) for v in column.objects] if column.kind != "array" else list(map(str, column.values))}
+    return {
+        "split_key": [str(v) for v in column.objects]
+        if column.kind != "array"
+        else list(map(str, column.values))
+    }
 
 
 def _repeats(values: Array, known: Array, rank: Array) -> Array:
@@ -89,8 +103,11 @@ def _crossings(
             mask,
             f"{split} {words} {others}: {'; '.join([f'{int(mask.sum()):,} of its {of}', *pairs])}.",
             measured={"shared": int(mask.sum()), "of": total, "split": split},
-            cause=Cause(f"{split} is {others} again", "same-split", explains=int(mask.sum())) if whole else None,
-            fix=f"Take them out of {split} or of {others}, or split again by what they share (datacheck split --help).",
+            cause=Cause(f"{split} is {others} again", "same-split", explains=int(mask.sum()))
+            if whole
+            else None,
+            fix=f"Take them out of {split} or of {others}, or split again by what they share "
+            f"(datacheck split --help).",
             kind=split,
         )
     if rest := places[_TOLD:]:
@@ -100,11 +117,14 @@ def _crossings(
             mask,
             f"{pluralize(len(rest), 'more split')} {words} earlier ones: {pluralize(shared)}.",
             measured={"shared": shared, "splits": len(rest)},
-            fix="Take them out of these splits, or split again by what they share (datacheck split --help).",
+            fix="Take them out of these splits, or split again by what they share (datacheck split "
+            "--help).",
         )
 
 
-def _shared(rows: Rows, values: Array, here: Array, there: Array, names: Sequence[str]) -> list[str]:
+def _shared(
+    rows: Rows, values: Array, here: Array, there: Array, names: Sequence[str]
+) -> list[str]:
     """Return what two sides share, and where it first stands on each: ``SiBF1: evaluation/SiBF10 and train/SiBF11``."""
     said = []
     for key in np.unique(values[here])[:_SHOWN].tolist():
@@ -119,29 +139,35 @@ def _where(rows: Rows, place: int) -> str:
 
 
 @rule(
-    "DC801", "split-overlap", Severity.ERROR, Level.DATASET, per="sample", measures=(content,),
+    "DC801",
+    "split-overlap",
+    Severity.ERROR,
+    Level.DATASET,
+    per="sample",
+    measures=(content,),
     suppressed_by=("DC109", "DC602"),
     span="all",
-)  # fmt: skip
+)
 def split_overlap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The same sample stands in two splits.
 
     What:
-        No content of one split occurs in another, under whatever name. The copy in the later split is named: splits in
-        the order of ``splits: {disjoint: ...}``, else train first.
+        No content of one split occurs in another, under whatever name. The copy in the later split
+        is named: splits in the order of ``splits: {disjoint: ...}``, else train first.
     Why it matters:
         Validation measures memory, and every choice made by it is wrong.
     Measure:
-        Digest of the content, of episodes that of the actions; points in any order, coordinates as float32
-        (of clouds far from the origin rounded to 1e-5 of their size); text without white space. Samples of less than
-        24 bytes are not compared.
+        Digest of the content, of episodes that of the actions; points in any order, coordinates as
+        float32 (of clouds far from the origin rounded to 1e-5 of their size); text without white
+        space. Samples of less than 24 bytes are not compared.
     When it is wrong:
         Two splits are meant to overlap: leave one out of ``disjoint``.
     Options:
         none
     Bad::
 
-        schema: {fields: {xyz: {role: points, shape: [P, 3]}}, splits: {key: file, disjoint: [train, val]}}
+        schema: {fields: {xyz: {role: points, shape: [P, 3]}}, splits: {key: file, disjoint: [train,
+            val]}}
         samples:
           - {n: 3, split: train, xyz: {box: [50, 3]}}
           - {split: train, xyz: [[0, 0, 0.5], [1, 2, 3.0], [4, 5, 6.5]]}
@@ -150,7 +176,8 @@ def split_overlap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
     Good::
 
-        schema: {fields: {xyz: {role: points, shape: [P, 3]}}, splits: {key: file, disjoint: [train, val]}}
+        schema: {fields: {xyz: {role: points, shape: [P, 3]}}, splits: {key: file, disjoint: [train,
+            val]}}
         samples:
           - {n: 3, split: train, xyz: {box: [50, 3]}}
           - {n: 3, split: val, xyz: {box: [50, 3]}}
@@ -166,9 +193,18 @@ def split_overlap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 @rule(
-    "DC802", "group-leak", Severity.ERROR, Level.DATASET, per="sample", measures=(identity,), suppressed_by=("DC801",),
-    span="all", unless=lambda schema: "" if schema.splits is not None else "the schema names no splits: {key: ...}",
-)  # fmt: skip
+    "DC802",
+    "group-leak",
+    Severity.ERROR,
+    Level.DATASET,
+    per="sample",
+    measures=(identity,),
+    suppressed_by=("DC801",),
+    span="all",
+    unless=lambda schema: (
+        "" if schema.splits is not None else "the schema names no splits: {key: ...}"
+    ),
+)
 def group_leak(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Samples that belong together are on both sides of a split.
 
@@ -200,7 +236,8 @@ def group_leak(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Split by the key, not by sample.
     Reference:
-        UTNet splits the frames of HO3D at random; in HULKs 98 % of the test frames share a recording with train.
+        UTNet splits the frames of HO3D at random; in HULKs 98 % of the test frames share a
+        recording with train.
     """
     known = rows.measured("split_key")
     if known.any():
@@ -213,20 +250,29 @@ def group_leak(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 @rule(
-    "DC803", "exact-duplicate", Severity.WARNING, Level.PAIR, per="sample", measures=(content,),
-    suppressed_by=("DC109", "DC221", "DC602", "DC702", "DC801"), span="all", defaults={"share": 0.001},
-)  # fmt: skip
+    "DC803",
+    "exact-duplicate",
+    Severity.WARNING,
+    Level.PAIR,
+    per="sample",
+    measures=(content,),
+    suppressed_by=("DC109", "DC221", "DC602", "DC702", "DC801"),
+    span="all",
+    defaults={"share": 0.001},
+)
 def exact_duplicate(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A sample stands more than once.
 
     What:
-        Samples of equal content; the first in key order stays, later ones are named. Copies across splits are DC801.
+        Samples of equal content; the first in key order stays, later ones are named. Copies across
+        splits are DC801.
     Why it matters:
         Copies count twice in training and hide behind different names.
     Measure:
         As DC801.
     When it is wrong:
-        Repetition is meant: ``duplicates: {exact: off}``. The schema also says how bad it is (error, warning, info).
+        Repetition is meant: ``duplicates: {exact: off}``. The schema also says how bad it is
+            (error, warning, info).
     Options:
         share: share of copies up to which nothing is said (0.001).
     Bad::
@@ -248,7 +294,8 @@ def exact_duplicate(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Drop the later copies.
     Reference:
-        Chinese web corpora lose 0.3 % to near-copies; the small lora_identity.jsonl repeats its prompts.
+        Chinese web corpora lose 0.3 % to near-copies; the small lora_identity.jsonl repeats its
+        prompts.
     """
     severity, known = case.schema.duplicates.exact, rows.measured("content")
     if severity == "off" or not known.any():
@@ -261,7 +308,9 @@ def exact_duplicate(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         one = int(np.flatnonzero(copy)[0])
         original = rows.keys[int(first[one] % len(rows))]
         again = (
-            f"an earlier one, {original}" if copy.sum() == 1 else f"earlier ones, {rows.keys[one]} that of {original}"
+            f"an earlier one, {original}"
+            if copy.sum() == 1
+            else f"earlier ones, {rows.keys[one]} that of {original}"
         )
         yield Failure(
             copy,
@@ -273,21 +322,30 @@ def exact_duplicate(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 @rule(
-    "DC805", "lopsided-split", Severity.WARNING, Level.DATASET, per="sample", measures=(shares,), span="all",
-    sees="all", defaults={"share": 0.01, "expected": 5.0},
-)  # fmt: skip
+    "DC805",
+    "lopsided-split",
+    Severity.WARNING,
+    Level.DATASET,
+    per="sample",
+    measures=(shares,),
+    span="all",
+    sees="all",
+    defaults={"share": 0.01, "expected": 5.0},
+)
 def lopsided_split(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A split is empty, tiny, or lacks a class that the others have.
 
     What:
-        Splits of which no sample can be read. Of others, where files of several samples can all be read: those with
-        less than 1 % of all samples; classes that a split lacks though at the rate of the other splits several of its
-        samples would have them, and a random split would lack them less than once in 100 times.
+        Splits of which no sample can be read. Of others, where files of several samples can all be
+        read: those with less than 1 % of all samples; classes that a split lacks though at the rate
+        of the other splits several of its samples would have them, and a random split would lack
+        them less than once in 100 times.
     Why it matters:
-        An empty validation split gives a metric of 0 or NaN, a tiny one noise; a class that is never validated may be
-        lost unseen.
+        An empty validation split gives a metric of 0 or NaN, a tiny one noise; a class that is
+        never validated may be lost unseen.
     Measure:
-        Samples per split. Of a class: the share of the other splits' samples that have it, times the split's samples.
+        Samples per split. Of a class: the share of the other splits' samples that have it, times
+            the split's samples.
     When it is wrong:
         A split is meant to be small or to lack a class: raise ``expected`` or lower ``share``.
     Options:
@@ -295,14 +353,16 @@ def lopsided_split(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         expected: samples with a class that a split should have before its absence counts (5).
     Bad::
 
-        schema: {fields: {x: {role: value, shape: [8]}}, splits: {key: file, disjoint: [train, val]}}
+        schema: {fields: {x: {role: value, shape: [8]}}, splits: {key: file, disjoint: [train,
+            val]}}
         samples:
           - {n: 120, split: train, x: {normal: [8]}}
           - {n: 1, split: val, x: {normal: [8]}}
 
     Good::
 
-        schema: {fields: {x: {role: value, shape: [8]}}, splits: {key: file, disjoint: [train, val]}}
+        schema: {fields: {x: {role: value, shape: [8]}}, splits: {key: file, disjoint: [train,
+            val]}}
         samples:
           - {n: 120, split: train, x: {normal: [8]}}
           - {n: 12, split: val, x: {normal: [8]}}
@@ -322,7 +382,9 @@ def lopsided_split(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         if not (mine & readable).any() and readable.any():
             text = f"{split} is empty: none of its {pluralize(int(mine.sum()))} can be read."
             files = len(np.unique(rows.files.rows[mine]))
-            if several and files == int(mine.sum()):  # each file may hold many samples, of which some may be whole
+            if several and files == int(
+                mine.sum()
+            ):  # each file may hold many samples, of which some may be whole
                 cannot = f"{pluralize(files, 'file')} of samples cannot be read as a whole"
                 text = f"no sample of {split} was judged: {cannot}."
             yield Failure(
@@ -330,28 +392,38 @@ def lopsided_split(rows: Rows, case: RuleContext) -> Iterator[Failure]:
                 text,
                 measured={"split": split},
                 severity=Severity.ERROR,
-                fix="Mend these files or download them again; the errors of their own say what is wrong.",
+                fix="Mend these files or download them again; the errors of their own say what is "
+                "wrong.",
                 kind=f"empty:{split}",
             )
         lost = bool((mine & ~readable).any())
-        if lost and (several or not (mine & readable).any()):  # such a file may hold any number of samples
+        if lost and (
+            several or not (mine & readable).any()
+        ):  # such a file may hold any number of samples
             continue
         if sizes[place] < least * sizes.sum():
             share = sizes[place] / sizes.sum()
-            text = f"{split} has {sizes[place]:,} of {sizes.sum():,} samples ({share:.2%}), {least:.1%} expected."
+            text = (
+                f"{split} has {sizes[place]:,} of {sizes.sum():,} samples ({share:.2%}), "
+                f"{least:.1%} expected."
+            )
             yield _lopsided(mine & False, text, split, "small")
         for name, spec in case.schema.of_role("class"):
             lacking = _lacking(rows, rank, place, name, float(case.options["expected"]))
             if lacking:
                 words = class_names(spec)
-                text = f"{split} lacks class {first_few(words[i] for i in lacking)} of {name}, which other splits have."
+                text = (
+                    f"{split} lacks class {first_few(words[i] for i in lacking)} of {name}, "
+                    f"which other splits have."
+                )
                 yield _lopsided(mine & False, text, split, "class", name)
 
 
 def _lacking(rows: Rows, rank: Array, place: int, name: str, expected: float) -> list[int]:
     """Return the classes that a split has nowhere, though `expected` or more of its samples should have them.
 
-    Chance must not explain it: two samples of validation share some of 100 classes that eight others lack.
+    Chance must not explain it: two samples of validation share some of 100 classes that eight
+    others lack.
     """
     known = rows.measured(f"{name}:classes") & (rank >= 0)
     mine, others = known & (rank == place), known & (rank != place)
@@ -384,17 +456,28 @@ def _lopsided(mask: Array, text: str, split: str, kind: str, *extra: str) -> Fai
 
 _LEAST = 32  # elements: smaller sets are alike by chance
 _SHOWN_COPIES = 3
-_TOO_LITTLE = "a text of under 36 characters, a cloud of under 1,024 points, an episode of under 16 steps"
+_TOO_LITTLE = (
+    "a text of under 36 characters, a cloud of under 1,024 points, an episode of under 16 steps"
+)
 
 
-@measure("sketch", per="sample", depth="deep", uses=(
-    "fields.role", "fields.shape", "fields.dtype", "fields.absent", "fields.columns",
-))  # fmt: skip
+@measure(
+    "sketch",
+    per="sample",
+    depth="deep",
+    uses=(
+        "fields.role",
+        "fields.shape",
+        "fields.dtype",
+        "fields.absent",
+        "fields.columns",
+    ),
+)
 def sketch(block: Block, schema: Schema) -> Columns:
     """What makes a sample like another one, in 64 numbers.
 
-    `minhash`: MinHash of texts (runs of five characters) or clouds (cells); or of episodes `course`: means over equal
-    stretches, and `course_range`: that of each column.
+    `minhash`: MinHash of texts (runs of five characters) or clouds (cells); or of episodes
+    `course`: means over equal stretches, and `course_range`: that of each column.
     """
     kind, names = alike_by(schema)
     if kind == "course":
@@ -421,13 +504,17 @@ def _likely(rows: Rows, case: RuleContext) -> Array:
     same = rows.measured("content")[known]
     if same.any():
         once = ~same
-        once[np.flatnonzero(same)[np.unique(rows["content"][known[same]], return_index=True)[1]]] = True
+        once[
+            np.flatnonzero(same)[np.unique(rows["content"][known[same]], return_index=True)[1]]
+        ] = True
         known = known[once]
     if near is None or len(known) < 2:
         return np.zeros((0, 2), np.int64)
     if alike_by(case.schema)[0] == "course":
         apart = float(case.options["apart"])
-        return np.asarray(known[near_courses(rows["course"][known], rows["course_range"][known], apart)])
+        return np.asarray(
+            known[near_courses(rows["course"][known], rows["course_range"][known], apart)]
+        )
     return np.asarray(known[near_sets(rows["minhash"][known], near)])
 
 
@@ -452,54 +539,79 @@ def _block(sample: Sample, names: list[str]) -> Block:
 def _no_similarity(schema: Schema) -> str:
     if schema.duplicates.near is None:
         return "the schema names no duplicates: {near: ...}"
-    return "" if alike_by(schema)[0] else "no field holds texts, points, or states or actions over time"
+    return (
+        ""
+        if alike_by(schema)[0]
+        else "no field holds texts, points, or states or actions over time"
+    )
 
 
 @rule(
-    "DC804", "near-duplicate", Severity.INFO, Level.PAIR, per="sample", measures=(sketch, content),
-    suppressed_by=("DC109", "DC122", "DC221", "DC602"), span="all", unless=_no_similarity, defaults={"apart": 0.05},
-    pairs=_likely, compare=_similarity,
-)  # fmt: skip
+    "DC804",
+    "near-duplicate",
+    Severity.INFO,
+    Level.PAIR,
+    per="sample",
+    measures=(sketch, content),
+    suppressed_by=("DC109", "DC122", "DC221", "DC602"),
+    span="all",
+    unless=_no_similarity,
+    defaults={"apart": 0.05},
+    pairs=_likely,
+    compare=_similarity,
+)
 def near_duplicate(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """A sample is nearly another one.
 
     What:
-        No two samples are as alike as ``duplicates: {near: 0.8}`` says. The later one is named; one in another split
-        than its original is a warning. Equal samples are DC801 and DC803.
+        No two samples are as alike as ``duplicates: {near: 0.8}`` says. The later one is named; one
+        in another split than its original is a warning. Equal samples are DC801 and DC803.
     Why it matters:
-        Edited copies escape every exact test, count twice in training, and in a validation split measure memory.
+        Edited copies escape every exact test, count twice in training, and in a validation split
+        measure memory.
     Measure:
-        Texts: J = shared / all of all runs of five characters, in lower case, white space as one space. Clouds: J
-        of the filled cells of the bounding box, 24 along its longest side (16 below 20,000 points, 10 below 8,192, 8
-        below 2,048).
-        Episodes: 64 steps, interpolated; largest difference in parts of each column's range. Candidates come from 64
-        numbers per sample (MinHash, means), and at most 10,000 pairs are read again and compared exactly.
+        Texts: J = shared / all of all runs of five characters, in lower case, white space as one
+            space. Clouds: J
+        of the filled cells of the bounding box, 24 along its longest side (16 below 20,000 points,
+        10 below 8,192, 8 below 2,048).
+        Episodes: 64 steps, interpolated; largest difference in parts of each column's range.
+            Candidates come from 64
+        numbers per sample (MinHash, means), and at most 10,000 pairs are read again and compared
+        exactly.
     When it is wrong:
-        Samples share a form and differ in little: raise ``near``. Clouds that fill the same simple body are
-        alike. A rotated cloud or one cut differently is not found.
+        Samples share a form and differ in little: raise ``near``. Clouds that fill the same simple
+        body are alike. A rotated cloud or one cut differently is not found.
     Options:
         apart: of episodes: largest difference, in parts of the range (0.05).
     Bad::
 
         schema: {fields: {t: {role: text}}, duplicates: {near: 0.8}}
         samples:
-          - {t: "The robot picks up the red cup from the table and puts it slowly into the upper drawer."}
-          - {t: "A quite different sentence tells how rooms are scanned with a camera that is held by hand."}
-          - {t: "The robot picks up the red cup from the table and puts it slowly into the upper shelf."}
+          - {t: "The robot picks up the red cup from the table and puts it slowly into the upper
+            drawer."}
+          - {t: "A quite different sentence tells how rooms are scanned with a camera that is held
+            by hand."}
+          - {t: "The robot picks up the red cup from the table and puts it slowly into the upper
+            shelf."}
 
     Good::
 
         schema: {fields: {t: {role: text}}, duplicates: {near: 0.8}}
         samples:
-          - {t: "The robot picks up the red cup from the table and puts it slowly into the upper drawer."}
-          - {t: "A quite different sentence tells how rooms are scanned with a camera that is held by hand."}
-          - {t: "The third sentence speaks of neither of these two, but of tokens that nobody trains on."}
+          - {t: "The robot picks up the red cup from the table and puts it slowly into the upper
+            drawer."}
+          - {t: "A quite different sentence tells how rooms are scanned with a camera that is held
+            by hand."}
+          - {t: "The third sentence speaks of neither of these two, but of tokens that nobody trains
+            on."}
 
     Fix:
-        Look at the pairs and keep one sample of each cluster, or split again so that a cluster stays on one side.
+        Look at the pairs and keep one sample of each cluster, or split again so that a cluster
+        stays on one side.
     Reference:
-        Broder, On the resemblance and containment of documents, 1997. Lee et al., Deduplicating Training Data Makes
-        Language Models Better, ACL 2022. Chinese web corpora lose 0.3 % to near-copies.
+        Broder, On the resemblance and containment of documents, 1997. Lee et al., Deduplicating
+        Training Data Makes Language Models Better, ACL 2022. Chinese web corpora lose 0.3 % to
+        near-copies.
     """
     small = ~_sketched(rows)
     if small.any():
@@ -533,15 +645,23 @@ def _by_side(rows: Rows, case: RuleContext, found: Pairs) -> Iterator[Failure]:
         yield _copies(rows, pairs[~across], alike[~across], "an earlier one", "", full=full)
 
 
-def _copies(rows: Rows, pairs: Array, alike: Array, like: str, split: str, *, full: bool) -> Failure:
+def _copies(
+    rows: Rows, pairs: Array, alike: Array, like: str, split: str, *, full: bool
+) -> Failure:
     mask, most = np.zeros(len(rows), bool), np.zeros(len(rows))
     mask[pairs[:, 1]] = True
     np.maximum.at(most, pairs[:, 1], alike)
     clusters = _clusters(rows, pairs, alike)
-    said = [f"{a} and {b} ({value:.1%} alike)" for one in clusters for a, b, value in one["pairs"]][:_SHOWN_COPIES]
+    said = [f"{a} and {b} ({value:.1%} alike)" for one in clusters for a, b, value in one["pairs"]][
+        :_SHOWN_COPIES
+    ]
     clustered = f"{pluralize(len(clusters), 'cluster')} of up to {clusters[0]['size']:,}"
     head = f"In {split} {count_phrase(mask, 'are')}" if split else count_phrase(mask, "are")
-    more = f" Only the {MOST_PAIRS:,} likeliest pairs were compared; there may be more." if full else ""
+    more = (
+        f" Only the {MOST_PAIRS:,} likeliest pairs were compared; there may be more."
+        if full
+        else ""
+    )
     return Failure(
         mask,
         f"{head} nearly the same as {like}, in {clustered}: {'; '.join(said)}.{more}",
@@ -552,7 +672,8 @@ def _copies(rows: Rows, pairs: Array, alike: Array, like: str, split: str, *, fu
             "largest": clusters[:_SHOWN_COPIES],
         },
         severity=Severity.WARNING if split else None,
-        fix="Look at the pairs; keep one sample of each cluster, or keep a cluster within one split.",
+        fix="Look at the pairs; keep one sample of each cluster, or keep a cluster within one "
+        "split.",
         kind=split,
         order=most,
     )
@@ -577,9 +698,14 @@ def _clusters(rows: Rows, pairs: Array, alike: Array) -> list[dict[str, Any]]:
         mine = np.flatnonzero(of == which) if len(told) < _SHOWN_COPIES else np.zeros(0, np.int64)
         best = mine[np.argsort(-alike[mine], kind="stable")][:_SHOWN_COPIES]
         keys = [[rows.table.keys[int(rows.index[j])] for j in pairs[i]] for i in best.tolist()]
-        told.append({
-            "size": int(sizes[which]),
-            "similarity": float(alike[mine].min()) if len(mine) else None,
-            "pairs": [[*both, round(float(alike[i]), 4)] for both, i in zip(keys, best.tolist(), strict=True)],
-        })  # fmt: skip
+        told.append(
+            {
+                "size": int(sizes[which]),
+                "similarity": float(alike[mine].min()) if len(mine) else None,
+                "pairs": [
+                    [*both, round(float(alike[i]), 4)]
+                    for both, i in zip(keys, best.tolist(), strict=True)
+                ],
+            }
+        )
     return told

@@ -60,13 +60,25 @@ _ALIKE = 10.0  # the others lie within one decade
 _FULL = 255.0
 _SAME_PACE = 2e-4  # of a rate: less is how many digits were written, and 30 is not 29.97
 _NEARLY_ALL = 0.9  # of the samples: the others are exceptions
-_ALL_BUT_FEW, _NO_LABEL, _SETTINGS = 0.95, 100, 4  # the same of other numbers, their size, and how many there are
-_FEWEST, _KINDS = 3, 8  # samples of one number far beyond all others, and different numbers of these
+_ALL_BUT_FEW, _NO_LABEL, _SETTINGS = (
+    0.95,
+    100,
+    4,
+)  # the same of other numbers, their size, and how many there are
+_FEWEST, _KINDS = (
+    3,
+    8,
+)  # samples of one number far beyond all others, and different numbers of these
 _SEVERAL = 16  # numbers that are all the same by no accident
 _STEADY = 0.05  # of the logarithm: what differs by less than half is no outlier, however alike the others are
 
 
-@measure("piles", version=3, applies=lambda s: leaf(s) and s.role == "action" and not s.values, uses=("shape",))
+@measure(
+    "piles",
+    version=3,
+    applies=lambda s: leaf(s) and s.role == "action" and not s.values,
+    uses=("shape",),
+)
 def piles(column: Column, spec: FieldSpec) -> Columns:
     """How often a sample's extremes occur, per component: `piled` rows, `at_low`, `at_high`; of floats only.
 
@@ -97,26 +109,34 @@ def piles(column: Column, spec: FieldSpec) -> Columns:
 
 
 @rule(
-    "DC225", "saturated", Severity.WARNING, Level.DATASET, measures=(piles, numbers, form), applies=piles.applies,
+    "DC225",
+    "saturated",
+    Severity.WARNING,
+    Level.DATASET,
+    measures=(piles, numbers, form),
+    applies=piles.applies,
     suppressed_by=("DC109", "DC122", "DC202", "DC221", "DC222", "DC224"),
     defaults={"share": 0.01, "binary": 0.5, "least": 1000},
-)  # fmt: skip
+)
 def saturated(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Many values are exactly the smallest or the largest one, and nobody declared that as an end.
 
     What:
-        At most 1 % of the values of an action's dimension are exactly its smallest or its largest one, unless that is
-        an end of the declared ``range``.
+        At most 1 % of the values of an action's dimension are exactly its smallest or its largest
+        one, unless that is an end of the declared ``range``.
     Why it matters:
-        Values were clipped, by a sensor or by a converter: what was beyond is lost, and the policy learns the wall.
+        Values were clipped, by a sensor or by a converter: what was beyond is lost, and the policy
+        learns the wall.
     Measure:
-        Count of values equal to the extreme of the split, per dimension, over all samples in which it changes (fields
-        of at most 64 dimensions).
+        Count of values equal to the extreme of the split, per dimension, over all samples in which
+        it changes (fields of at most 64 dimensions).
     When it is wrong:
-        The end is real: declare it as ``range``. A dimension with more than half of its values at its ends is a switch,
+        The end is real: declare it as ``range``. A dimension with more than half of its values at
+            its ends is a switch,
         and only told as information.
     Options:
-        share: of the values that may be at an end (0.01). binary: share at both ends above which it is a switch (0.5).
+        share: of the values that may be at an end (0.01). binary: share at both ends above which it
+            is a switch (0.5).
         least: fewest rows to judge (1000).
     Bad::
 
@@ -134,7 +154,8 @@ def saturated(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     Fix:
         Find who clipped the values and record them again, or declare the end with ``range``.
     Reference:
-        Wikipedia, "Clipping (signal processing)"; robosuite clips actions to -1..1 before they are stored.
+        Wikipedia, "Clipping (signal processing)"; robosuite clips actions to -1..1 before they are
+        stored.
     """
     known = rows.measured("piled", "whole", "min")
     wide = known & too_wide(rows, case.spec)
@@ -151,7 +172,8 @@ def saturated(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
         if found:
             yield Failure(
                 np.zeros(len(rows), bool),
-                f"{first_few(text for _, text in sorted(found))} exactly ({pluralize(total, 'row')}).",
+                f"{first_few(text for _, text in sorted(found))} exactly "
+                f"({pluralize(total, 'row')}).",
                 measured={"share": -min(found)[0]},
                 severity=severity,
                 kind="switch" if severity is Severity.INFO else "clipped",
@@ -168,7 +190,9 @@ def _few_whole(rows: Rows, known: Array) -> Array:
 def _piled(rows: Rows, case: RuleContext, total: int) -> dict[Severity, list[tuple[float, str]]]:
     """Return (share, negative, and words) of each end with too many values: of switches, and of other dimensions."""
     least, most = rows["min"].min(axis=0), rows["max"].max(axis=0)
-    moves = (rows["min"] < rows["max"]) | (rows["piled"] == 1)[:, None]  # a goal that stands still was not clipped
+    moves = (rows["min"] < rows["max"]) | (rows["piled"] == 1)[
+        :, None
+    ]  # a goal that stands still was not clipped
     at_low = np.where(moves & (rows["min"] == least), rows["at_low"], 0).sum(axis=0) / total
     at_high = np.where(moves & (rows["max"] == most), rows["at_high"], 0).sum(axis=0) / total
     ends = case.spec.range or Range()
@@ -177,8 +201,13 @@ def _piled(rows: Rows, case: RuleContext, total: int) -> dict[Severity, list[tup
         switch = at_low[i] + at_high[i] > float(case.options["binary"])
         near = 1e-3 * float(most[i] - least[i])
         for value, part, end in ((least[i], at_low[i], ends.low), (most[i], at_high[i], ends.high)):
-            if part > float(case.options["share"]) and (end is None or abs(float(value) - end) > near):
-                told = f"{100 * part:.3g} % of dimension {int(i)} at {format_number(float(value), case.spec.unit)}"
+            if part > float(case.options["share"]) and (
+                end is None or abs(float(value) - end) > near
+            ):
+                told = (
+                    f"{100 * part:.3g} % of dimension {int(i)} at "
+                    f"{format_number(float(value), case.spec.unit)}"
+                )
                 said[Severity.INFO if switch else Severity.WARNING].append((-float(part), told))
     return said
 
@@ -193,56 +222,84 @@ def _scalars(rows: Rows, case: RuleContext) -> Iterator[tuple[str, Array, Array]
         peak = np.maximum(np.abs(rows["min"]), np.abs(rows["max"])).max(axis=1)
         yield "largest value", peak, rows.measured("min")
     if spec.ragged and "dims" in rows:
-        yield "number of rows", rows["dims"][:, 0].astype(np.float64), rows.measured("dims") & (rows["ndim"] > 0)
+        yield (
+            "number of rows",
+            rows["dims"][:, 0].astype(np.float64),
+            rows.measured("dims") & (rows["ndim"] > 0),
+        )
 
 
 @rule(
-    "DC226", "outlier-sample", Severity.INFO, Level.SAMPLE, measures=(place, numbers, form),
-    suppressed_by=("DC109", "DC122", "DC125", "DC201", "DC202", "DC203", "DC221", "DC222", "DC224", "DC602"),
+    "DC226",
+    "outlier-sample",
+    Severity.INFO,
+    Level.SAMPLE,
+    measures=(place, numbers, form),
+    suppressed_by=(
+        "DC109",
+        "DC122",
+        "DC125",
+        "DC201",
+        "DC202",
+        "DC203",
+        "DC221",
+        "DC222",
+        "DC224",
+        "DC602",
+    ),
     applies=lambda s: leaf(s) and (s.role is None or s.role in _STRAYS) and not s.pixels_of,
     defaults={"z": 8.0, "far": 20.0, "least": 30, "distinct": 10},
-)  # fmt: skip
+)
 def outlier_sample(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A sample is far from all others in size, place, values or length.
 
     What:
-        Size of clouds and skeletons, distance of positions, largest value of actions and joints, number of rows. Of
-        floating-point numbers without a role the largest value, where all others lie within a decade. Of numbers
-        without a role: samples that hold one value throughout where nine tenths vary; another rate (``rate``,
-        ``sampling_rate``, ``fps``, ``dt``, ``frame_time``) than nine tenths have; another number than 19 of 20
-        have; one whole number in three samples or more that is three times all others, which count from 0 or 1.
+        Size of clouds and skeletons, distance of positions, largest value of actions and joints,
+        number of rows. Of floating-point numbers without a role the largest value, where all others
+        lie within a decade. Of numbers without a role: samples that hold one value throughout where
+        nine tenths vary; another rate (``rate``, ``sampling_rate``, ``fps``, ``dt``,
+        ``frame_time``) than nine tenths have; another number than 19 of 20 have; one whole number
+        in three samples or more that is three times all others, which count from 0 or 1.
     Why it matters:
         It may be the one that nobody meant to keep; a look costs a minute.
     Measure:
-        Robust z = (x - median) / (1.4826 MAD), of the logarithm where all values are above 0 (scatter at least 0.05),
-        within the group where groups are large enough, else over the split. Of size, distance and values what is beyond
-        ``far`` is a warning, and an error where a unit explains it. Without a role: ``far`` times the median. A sample
-        of one value has 16 numbers or more, and the others go beyond that value on both sides: counts and switches may
-        well be 0 throughout, and so may speeds, forces and differences, by their names. It is a warning, as are another
-        rate and a number far beyond all others. Of other single numbers whole ones below 100 are labels or counts, and
+        Robust z = (x - median) / (1.4826 MAD), of the logarithm where all values are above 0
+        (scatter at least 0.05), within the group where groups are large enough, else over the
+        split. Of size, distance and values what is beyond ``far`` is a warning, and an error where
+        a unit explains it. Without a role: ``far`` times the median. A sample of one value has 16
+            numbers or more, and the others go beyond that value on both sides: counts and switches
+            may
+        well be 0 throughout, and so may speeds, forces and differences, by their names. It is a
+        warning, as are another rate and a number far beyond all others. Of other single numbers
+        whole ones below 100 are labels or counts, and
         of more than four different values none is a setting: they are passed over.
     When it is wrong:
         Rare things are rare: declare what they may be, or raise ``far``.
     Options:
-        z: above which it is named (8). far: above which it is more than information (20). least: fewest samples to
+        z: above which it is named (8). far: above which it is more than information (20). least:
+            fewest samples to
         judge (30), without a role a quarter of them. distinct: fewest different values (10).
     Bad::
 
-        schema: {fields: {a: {role: action, shape: [T, 2]}}, rules: {DC226: {least: 12, distinct: 5}}}
+        schema: {fields: {a: {role: action, shape: [T, 2]}}, rules: {DC226: {least: 12, distinct:
+            5}}}
         samples:
           - {n: 14, a: {normal: [30, 2]}}
           - {a: {normal: [30, 2], scale: 10000}}
 
     Good::
 
-        schema: {fields: {a: {role: action, shape: [T, 2]}}, rules: {DC226: {least: 12, distinct: 5}}}
+        schema: {fields: {a: {role: action, shape: [T, 2]}}, rules: {DC226: {least: 12, distinct:
+            5}}}
         samples:
           - {n: 15, a: {normal: [30, 2]}}
 
     Fix:
-        Look at it. If such samples are wrong, declare ``range``, ``size`` or ``episode: {length: ...}``.
+        Look at it. If such samples are wrong, declare ``range``, ``size`` or ``episode: {length:
+        ...}``.
     Reference:
-        Iglewicz and Hoaglin, 1993; their 3.5 would name 3.3 % of clean log-normal sizes, 8 names none.
+        Iglewicz and Hoaglin, 1993; their 3.5 would name 3.3 % of clean log-normal sizes, 8 names
+        none.
     """
     if case.spec.role in {None, "value"}:
         yield from _constant(rows, case)
@@ -277,7 +334,8 @@ def _much_larger(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     if odd.any() and float(rest.max()) <= _ALIKE * float(rest.min()):
         yield Failure(
             odd,
-            f"{count_phrase(odd, 'hold')} numbers up to {format_number(float(peak[odd].max()))}; the others reach "
+            f"{count_phrase(odd, 'hold')} numbers up to {format_number(float(peak[odd].max()))}; "
+            f"the others reach "
             f"{format_number(float(rest.min()))} to {format_number(float(rest.max()))}.",
             measured={"ratio": float(ratio.max()), "median": float(np.median(rest))},
             severity=Severity.WARNING,
@@ -299,24 +357,30 @@ def _constant(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         return
     varies, resting = known & ~still, re.search(_AT_REST, case.name.lower())
     values, of = np.unique(low[still], return_inverse=True)
-    # counts begin at 0, and some are 0 only; each value is judged by itself, so that one at an end hides no other
-    around = np.searchsorted(np.sort(low[varies]), values) - np.searchsorted(np.sort(high[varies]), values, "right")
+    # counts begin at 0, and some are 0 only; each value is judged by itself, so that one at an end
+    # hides no other
+    around = np.searchsorted(np.sort(low[varies]), values) - np.searchsorted(
+        np.sort(high[varies]), values, "right"
+    )
     fits = (around >= _NEARLY_ALL * int(known.sum())) & ((values != 0) | (resting is None))
     still[still] = fits[of]
     values = values[fits]
     if (
         not still.any()
-        or _kinds(low, high, varies & (low < values[0]) & (high > values[-1])) < case.options["distinct"]
+        or _kinds(low, high, varies & (low < values[0]) & (high > values[-1]))
+        < case.options["distinct"]
     ):
         return
     yield Failure(
         still,
-        f"{count_phrase(still, 'hold')} one value throughout ({first_few(map(format_number, values.tolist()))}); the other "
+        f"{count_phrase(still, 'hold')} one value throughout "
+        f"({first_few(map(format_number, values.tolist()))}); the other "
         f"{int(varies.sum()):,} vary.",
         measured={"values": values[:10].tolist()},
         severity=Severity.WARNING,
         kind="constant",
-        fix="Look at them: a sensor may have been dead, or the file never filled. Leave out those that hold nothing.",
+        fix="Look at them: a sensor may have been dead, or the file never filled. Leave out those "
+        "that hold nothing.",
     )
 
 
@@ -351,11 +415,13 @@ def _other_setting(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         others, most = [f"{value:.9g}" for value in found.tolist()], f"{usual:.9g}"
     yield Failure(
         odd,
-        f"{count_phrase(odd, 'have')} {case.name} {first_few(others)}; the other {count:,} have {most}.",
+        f"{count_phrase(odd, 'have')} {case.name} {first_few(others)}; the other {count:,} have "
+        f"{most}.",
         measured={"usual": usual},
         severity=Severity.WARNING if pace else None,
         kind="pace" if pace else "setting",
-        fix="Look at how they were made: correct the number where it alone is wrong, or resample their data."
+        fix="Look at how they were made: correct the number where it alone is wrong, or resample "
+        "their data."
         if pace
         else "Look at how they were made: another setting may have been in force.",
     )
@@ -385,29 +451,45 @@ def _far_number(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     others = np.unique(values[known & ~odd])
     high = float(others[-1])
     dense = (others == np.floor(others)).all() and others[0] in {0, 1} and 2 * len(others) > high
-    if not dense or len(others) < _KINDS or not 3 * (high + 1) <= last <= _LAST_LABEL or last in _IGNORED:
+    if (
+        not dense
+        or len(others) < _KINDS
+        or not 3 * (high + 1) <= last <= _LAST_LABEL
+        or last in _IGNORED
+    ):
         return
     yield Failure(
         odd,
-        f"{count_phrase(odd, 'have')} {case.name} {format_number(last)}; the other {int((known & ~odd).sum()):,} have "
+        f"{count_phrase(odd, 'have')} {case.name} {format_number(last)}; the other "
+        f"{int((known & ~odd).sum()):,} have "
         f"{format_number(float(others[0]))} to {format_number(high)}.",
         measured={"value": last, "rest": high},
         severity=Severity.WARNING,
         kind="far number",
-        fix="Look at them: as a label it is one that no class has. Where it is meant, declare role: class and classes.",
+        fix="Look at them: as a label it is one that no class has. Where it is meant, declare "
+        "role: class and classes.",
     )
 
 
 def _standing_out(
-    rows: Rows, case: RuleContext, label: str, values: Array, bad: Array, good: Array, z: Array, *, grave: bool
-) -> Failure:  # fmt: skip
+    rows: Rows,
+    case: RuleContext,
+    label: str,
+    values: Array,
+    bad: Array,
+    good: Array,
+    z: Array,
+    *,
+    grave: bool,
+) -> Failure:
     cause = _unit_of(rows, case, values, bad, good) if grave else None
     typical = float(np.median(values[good])) if good.any() else float(np.median(values[bad]))
     worst = float(values[int(np.argmax(np.where(bad, np.abs(z), 0)))])
     clear = cause is not None and cause.factor is not None
     return Failure(
         bad,
-        f"{count_phrase(bad, 'stand')} out by {label}: up to |z| = {format_number(float(np.abs(z[bad]).max()))} at "
+        f"{count_phrase(bad, 'stand')} out by {label}: up to |z| = "
+        f"{format_number(float(np.abs(z[bad]).max()))} at "
         f"{format_number(worst)}; usual is {format_number(typical)}.",
         measured={"z": float(np.abs(z[bad]).max()), "median": typical},
         cause=cause,
@@ -434,9 +516,14 @@ def _unit_of(rows: Rows, case: RuleContext, values: Array, bad: Array, good: Arr
             (size / own, unit, unit),
             (own / size, f"twice-{unit}", f"converted from {unit} twice"),
         ):
-            looks, common = {name: logarithms(some * by) for name, some in sizes.items()}, unit in {"mm", "cm", "deg"}
+            looks, common = (
+                {name: logarithms(some * by) for name, some in sizes.items()},
+                unit in {"mm", "cm", "deg"},
+            )
             if size != own:
-                changes.append(CandidateCause(kind, f"probably {words}", by, looks, values > 0, common=common))
+                changes.append(
+                    CandidateCause(kind, f"probably {words}", by, looks, values > 0, common=common)
+                )
     looks = {name: logarithms(some) for name, some in sizes.items()}
     return explain(changes, looks, {}, bad, good, rows.groups)
 
@@ -469,7 +556,7 @@ def _robust(values: Array, case: RuleContext) -> Array:
     return found
 
 
-# ---------------------------------------------------------------------------------------------- normalisers
+# -------------------------------------------------------------------------------------- normalisers
 
 
 _RECOMPUTE = "Compute the statistics again from the training split."
@@ -487,8 +574,17 @@ def moments(column: Column, spec: FieldSpec) -> Columns:
     values, lengths = column.values, column.lengths
     flat = values.ndim == 1
     width = 1 if flat else int(values.shape[-1])
-    if flat and lengths is not None and column.uniform is not None and 0 < column.uniform <= _WIDEST:
-        values, lengths, width = values.reshape(len(column), -1), None, column.uniform  # each sample is one vector
+    if (
+        flat
+        and lengths is not None
+        and column.uniform is not None
+        and 0 < column.uniform <= _WIDEST
+    ):
+        values, lengths, width = (
+            values.reshape(len(column), -1),
+            None,
+            column.uniform,
+        )  # each sample is one vector
     inner = 1 if values.ndim < 3 else prod(values.shape[1:-1])
     if not 0 < width <= _WIDEST:
         return {}
@@ -500,30 +596,41 @@ def moments(column: Column, spec: FieldSpec) -> Columns:
     spread = reduced(np.add, (table - np.repeat(mean, count, axis=1)) ** 2, count) / size
     low, high = reduced(np.minimum, table, count), reduced(np.maximum, table, count)
     columns = {"average": mean.T, "variance": spread.T, "lower": low.T, "upper": high.T}
-    return {"n": Measured(count, known)} | {name: Measured(value, known) for name, value in columns.items()}
+    return {"n": Measured(count, known)} | {
+        name: Measured(value, known) for name, value in columns.items()
+    }
 
 
 @rule(
-    "DC228", "stale-stats", Severity.ERROR, Level.DATASET, measures=(moments,), suppressed_by=("DC109", "DC122", "DC221"),
+    "DC228",
+    "stale-stats",
+    Severity.ERROR,
+    Level.DATASET,
+    measures=(moments,),
+    suppressed_by=("DC109", "DC122", "DC221"),
     applies=moments.applies,
     defaults={"mean": 0.1, "std": (0.8, 1.25), "beyond": 0.01, "splits": ("", "train", "training")},
-)  # fmt: skip
+)
 def stale_stats(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """The normaliser's statistics are not those of the training data.
 
     What:
-        ``stats`` of a field, said in the schema or read from a file, against mean, standard deviation, smallest and
-        largest value of the training split (of all samples where there are no splits).
+        ``stats`` of a field, said in the schema or read from a file, against mean, standard
+        deviation, smallest and largest value of the training split (of all samples where there are
+        no splits).
     Why it matters:
-        Inputs of mean 3 and spread 100 train, badly; a policy that was trained with other numbers moves elsewhere.
+        Inputs of mean 3 and spread 100 train, badly; a policy that was trained with other numbers
+        moves elsewhere.
     Measure:
         |mean - stored| in standard deviations; stored / recomputed standard deviation; how far data go beyond the
-        stored smallest and largest value, as share of the stored range. Colours of 0..255 may have statistics of 0..1,
-        over all points or over scenes that count alike, as Mask3D's preprocessing computes them.
+        stored smallest and largest value, as share of the stored range. Colours of 0..255 may have
+        statistics of 0..1, over all points or over scenes that count alike, as Mask3D's
+        preprocessing computes them.
     When it is wrong:
         The statistics are of several datasets on purpose: leave ``stats`` out here.
     Options:
-        mean: allowed difference in standard deviations (0.1). std: allowed ratio (0.8..1.25). beyond: allowed share of
+        mean: allowed difference in standard deviations (0.1). std: allowed ratio (0.8..1.25).
+            beyond: allowed share of
         the range (0.01). splits: which are training data.
     Bad::
 
@@ -533,14 +640,16 @@ def stale_stats(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
 
     Good::
 
-        schema: {fields: {a: {role: action, shape: [T, 2], stats: {mean: [0, 0], std: [1, 1], min: [-6], max: [6]}}}}
+        schema: {fields: {a: {role: action, shape: [T, 2], stats: {mean: [0, 0], std: [1, 1], min:
+            [-6], max: [6]}}}}
         samples:
           - {n: 20, a: {normal: [200, 2]}}
 
     Fix:
         Compute the statistics again from these data.
     Reference:
-        LIBERO with RDT: 0.003 in ``dataset_stat.json`` where a single task has 0.33; OpenVLA keeps one set per dataset.
+        LIBERO with RDT: 0.003 in ``dataset_stat.json`` where a single task has 0.33; OpenVLA keeps
+            one set per dataset.
     """
     yield from _unreadable_stats(rows, case)
     known, stats, splits = rows.measured("n"), case.spec.stats, case.options["splits"]
@@ -548,11 +657,16 @@ def stale_stats(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
         return
     if not set(rows.splits) & set(splits):
         if not set(rows.table.splits) & set(splits):
-            yield Skip(known, f"no split is called {' or '.join(filter(None, splits))} (option splits)")
+            yield Skip(
+                known, f"no split is called {' or '.join(filter(None, splits))} (option splits)"
+            )
         return
     found = _pooled(rows, known)
     width = len(found["mean"])
-    stored = {name: np.array(getattr(stats, name), dtype=np.float64) for name in ("mean", "std", "min", "max")}
+    stored = {
+        name: np.array(getattr(stats, name), dtype=np.float64)
+        for name in ("mean", "std", "min", "max")
+    }
     stored = {name: values for name, values in stored.items() if len(values)}
     odd = {name: len(values) for name, values in stored.items() if len(values) not in {1, width}}
     if odd:
@@ -560,7 +674,10 @@ def stale_stats(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
         words = f"the statistics have {first_few(said)}, the field has {pluralize(width, 'column')}"
         yield _stale(rows, case, words, None, "width", stored, found)
         return
-    as_stored, stored = stored, {name: np.broadcast_to(values, (width,)) for name, values in stored.items()}
+    as_stored, stored = (
+        stored,
+        {name: np.broadcast_to(values, (width,)) for name, values in stored.items()},
+    )
     problems = _problems(stored, found, case)
     if problems and case.spec.role == "color":
         alike = _pooled(rows, known, alike=True)
@@ -581,7 +698,9 @@ def stale_stats(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
         return
     if problems:
         words = f"of {int(known.sum()):,} samples: {first_few(problems)}"
-        yield _stale(rows, case, words, _mismatch_cause(stored, found, case), "values", as_stored, found)
+        yield _stale(
+            rows, case, words, _mismatch_cause(stored, found, case), "values", as_stored, found
+        )
 
 
 def _unreadable_stats(rows: Rows, case: RuleContext) -> Iterator[Failure]:
@@ -601,7 +720,9 @@ def _stale(
     found: dict[str, Array],
 ) -> Failure:
     file = case.spec.stats.file if case.spec.stats is not None else None
-    repairable = file is not None and file.lower().endswith(".json")  # as datacheck/fix/edits.py writes it
+    repairable = file is not None and file.lower().endswith(
+        ".json"
+    )  # as datacheck/fix/edits.py writes it
     return Failure(
         np.zeros(len(rows), bool),
         f"{words}.",
@@ -609,7 +730,9 @@ def _stale(
         kind=cause.kind if cause else kind,
         measured={name: values.tolist() for name, values in found.items()},
         expected={name: values.tolist() for name, values in stored.items()},
-        fix=f"{_RECOMPUTE[:-1]}: datacheck fix DC228 writes such a copy." if repairable else _RECOMPUTE,
+        fix=f"{_RECOMPUTE[:-1]}: datacheck fix DC228 writes such a copy."
+        if repairable
+        else _RECOMPUTE,
     )
 
 
@@ -619,13 +742,20 @@ def _pooled(rows: Rows, known: Array, *, alike: bool = False) -> dict[str, Array
     average, variance = rows["average"][known], rows["variance"][known]
     mean = (n * average).sum(axis=0) / n.sum()
     std = np.sqrt((n * (variance + (average - mean) ** 2)).sum(axis=0) / n.sum())
-    return {"mean": mean, "std": std, "min": rows["lower"][known].min(axis=0), "max": rows["upper"][known].max(axis=0)}
+    return {
+        "mean": mean,
+        "std": std,
+        "min": rows["lower"][known].min(axis=0),
+        "max": rows["upper"][known].max(axis=0),
+    }
 
 
 def _in_unit_range(stored: dict[str, Array], found: dict[str, Array]) -> bool:
     """Tell whether the statistics are of colours of 0..1 where the data have 0..255."""
     ends = [float(stored[name].max()) for name in ("mean", "std", "min", "max") if name in stored]
-    return bool(ends) and max(ends) <= 1 and float(found["max"].max()) > 2  # colours of 0..1 may end at 1.01
+    return (
+        bool(ends) and max(ends) <= 1 and float(found["max"].max()) > 2
+    )  # colours of 0..1 may end at 1.01
 
 
 def _scaled(stored: dict[str, Array], by: float) -> dict[str, Array]:
@@ -639,9 +769,13 @@ def _problems(stored: dict[str, Array], found: dict[str, Array], case: RuleConte
     if "mean" in stored:
         off = np.abs(stored["mean"] - found["mean"]) / spread
         i = int(np.argmax(off))
-        if off[i] > float(case.options["mean"]) and abs(stored["mean"][i] - found["mean"][i]) > 1e-9:
+        if (
+            off[i] > float(case.options["mean"])
+            and abs(stored["mean"][i] - found["mean"][i]) > 1e-9
+        ):
             said.append(
-                f"mean {format_number(stored['mean'][i])} stored, {format_number(found['mean'][i])} found (dimension {i})"
+                f"mean {format_number(stored['mean'][i])} stored, "
+                f"{format_number(found['mean'][i])} found (dimension {i})"
             )
     if "std" in stored:
         low, high = map(float, case.options["std"])
@@ -651,7 +785,8 @@ def _problems(stored: dict[str, Array], found: dict[str, Array], case: RuleConte
         i = int(np.argmax(off))
         if not low <= ratio[i] <= high:
             said.append(
-                f"std {format_number(stored['std'][i])} stored, {format_number(found['std'][i])} found (dimension {i})"
+                f"std {format_number(stored['std'][i])} stored, {format_number(found['std'][i])} "
+                f"found (dimension {i})"
             )
     if "min" in stored and "max" in stored:
         span = np.maximum(stored["max"] - stored["min"], 1e-12)
@@ -660,39 +795,58 @@ def _problems(stored: dict[str, Array], found: dict[str, Array], case: RuleConte
         if off[i] > float(case.options["beyond"]):
             said.append(
                 f"{format_number(stored['min'][i])}..{format_number(stored['max'][i])} stored, "
-                f"{format_number(found['min'][i])}..{format_number(found['max'][i])} found (dimension {i})"
+                f"{format_number(found['min'][i])}..{format_number(found['max'][i])} found "
+                f"(dimension {i})"
             )
     return said
 
 
-def _mismatch_cause(stored: dict[str, Array], found: dict[str, Array], case: RuleContext) -> Cause | None:
+def _mismatch_cause(
+    stored: dict[str, Array], found: dict[str, Array], case: RuleContext
+) -> Cause | None:
     """Return what explains the difference in every dimension: squares in place of spreads, or one factor."""
     if "std" in stored:
         squares = found["std"] ** 2 + found["mean"] ** 2
         for by in (1.0, _FULL**2):
             if np.allclose(stored["std"] * by, squares, rtol=0.02):
-                text = "std holds the mean of squares, as Mask3D's databases do: std = sqrt(it - mean^2)"
+                text = (
+                    "std holds the mean of squares, as Mask3D's databases do: std = sqrt(it - "
+                    "mean^2)"
+                )
                 return Cause(text, "squares")
         ratio = found["std"] / np.maximum(stored["std"], 1e-300)
         by = float(np.median(ratio))
         if by > 0 and not _problems(_scaled(stored, by), found, case):
-            return Cause(f"all of them are off by one factor: x{by:.4g} makes them fit", "scaled", by)
+            return Cause(
+                f"all of them are off by one factor: x{by:.4g} makes them fit", "scaled", by
+            )
     return None
 
 
 _FAR, _FAR_FEW = 30.0, 300.0  # times as large as all others: many rows, few
-_MANY, _LEAST = 50, 4  # rows that say what is usual; that are looked at at all, where each is an array
+_MANY, _LEAST = (
+    50,
+    4,
+)  # rows that say what is usual; that are looked at at all, where each is an array
 _SHARE = 0.2  # of the rows: more are no exception
 _PROBED = 64  # rows that are looked at first
-_LABELS, _LABEL_VALUES, _PIXELS = 64, 100, 1 << 20  # different labels; values that make them; that are looked at
+_LABELS, _LABEL_VALUES, _PIXELS = (
+    64,
+    100,
+    1 << 20,
+)  # different labels; values that make them; that are looked at
 _USUAL_LABEL, _FAR_LABEL, _LAST_LABEL, _LABEL_FACTOR = 30, 50, 1000, 5
 _IGNORED = frozenset({250, 253, 254, 255})  # what labels that do not count are often called
 
 
 _LABELLED = frozenset({"class", "segment"})
 _PLACES = SPATIAL_ROLES | {"pose", "transform"}
-_AT_REST = RATE_NAMES + r"|veloc|speed|force|delta|displ|motion|diff|error|resid|reward|contact"  # 0 of what rests
-_NO_PLACES = RATE_NAMES + r"|normal|rgb|colou?r|flow|delta|offset|displ|motion|diff|grad|noise|error|resid"
+_AT_REST = (
+    RATE_NAMES + r"|veloc|speed|force|delta|displ|motion|diff|error|resid|reward|contact"
+)  # 0 of what rests
+_NO_PLACES = (
+    RATE_NAMES + r"|normal|rgb|colou?r|flow|delta|offset|displ|motion|diff|grad|noise|error|resid"
+)
 
 
 @measure(
@@ -703,12 +857,17 @@ _NO_PLACES = RATE_NAMES + r"|normal|rgb|colou?r|flow|delta|offset|displ|motion|d
 def far_rows(block: Block, schema: Schema) -> Columns:
     """Of the field in which few rows are far larger than all others: `far_field` (its name), `far_rows`, `far_low`.
 
-    `far_rows` counts them, of `far_of`; `far_low` is the smallest and `far_high` the largest of them, `far_rest` the
-    largest of the others; `far_label` is 1 where these are labels.
+    `far_rows` counts them, of `far_of`; `far_low` is the smallest and `far_high` the largest of
+    them, `far_rest` the largest of the others; `far_label` is 1 where these are labels.
     """
     found: dict[int, tuple[str, _OutlierRows]] = {}
     for name, column in block.fields.items():
-        if not is_numeric(column) or column.peeked or column.lengths is None or column.values.dtype.kind not in "fiu":
+        if (
+            not is_numeric(column)
+            or column.peeked
+            or column.lengths is None
+            or column.values.dtype.kind not in "fiu"
+        ):
             continue
         spec, labels = schema.spec(name), column.values.dtype.kind != "f"
         if not (_holds_labels(spec) if labels else _holds_places(name, column, spec)):
@@ -718,11 +877,16 @@ def far_rows(block: Block, schema: Schema) -> Columns:
     if not found:
         return {}
     known = np.isin(np.arange(len(block)), list(found))
-    names = np.array([found[sample][0] if sample in found else "" for sample in range(len(block))], dtype=object)
+    names = np.array(
+        [found[sample][0] if sample in found else "" for sample in range(len(block))], dtype=object
+    )
     values = np.zeros((len(block), len(_OutlierRows._fields)))
     for sample, (_, apart) in found.items():
         values[sample] = apart
-    columns = {f"far_{part}": Measured(values[:, at], known) for at, part in enumerate(_OutlierRows._fields)}
+    columns = {
+        f"far_{part}": Measured(values[:, at], known)
+        for at, part in enumerate(_OutlierRows._fields)
+    }
     return {"far_field": Measured(names, known), **columns}
 
 
@@ -745,9 +909,9 @@ def _holds_places(name: str, column: Column, spec: FieldSpec) -> bool:
     """Tell whether a field holds coordinates, by its role, or without one as a draft would tell.
 
     Notes:
-        Forces, velocities, deltas and hidden states are near zero in most rows and large in few: only coordinates are
-        all of one size. What has a time axis may be any of those; of what says nothing of its axes only a few rows of
-        as many joints as skeletons have are judged.
+        Forces, velocities, deltas and hidden states are near zero in most rows and large in few:
+        only coordinates are all of one size. What has a time axis may be any of those; of what says
+        nothing of its axes only a few rows of as many joints as skeletons have are judged.
     """
     if spec.role not in {None, "value"}:
         return spec.role in _PLACES
@@ -758,7 +922,9 @@ def _holds_places(name: str, column: Column, spec: FieldSpec) -> bool:
         return len(item) == 2 and item[0] in JOINT_COUNTS and item[1] in {3, 4}
     if item[-1:] != (3,):
         return False
-    return bool(re.search(POINT_NAMES, said) or (item[0] in JOINT_COUNTS and re.search(JOINT_NAMES, said)))
+    return bool(
+        re.search(POINT_NAMES, said) or (item[0] in JOINT_COUNTS and re.search(JOINT_NAMES, said))
+    )
 
 
 def _says_no_axes(spec: FieldSpec) -> bool:
@@ -801,7 +967,9 @@ def _row_outliers(values: Array, *, wide: bool) -> _OutlierRows | None:
         return None
     large = np.abs(flat[np.isfinite(every) & (every >= peaks[at])])
     large = large[large > peaks[at - 1]]
-    if large.min() == large.max() == np.round(large[0]):  # one whole number again and again marks what is missing
+    if (
+        large.min() == large.max() == np.round(large[0])
+    ):  # one whole number again and again marks what is missing
         return None
     return _OutlierRows(len(peaks) - at, len(peaks), peaks[at], peaks[-1], peaks[at - 1], 0)
 
@@ -828,20 +996,23 @@ def outlier_rows(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Few rows of an array are far larger than all its others, or one label is far beyond all others.
 
     What:
-        Within a sample: rows of coordinates (points, joints, positions, poses) whose largest number is 30 times that of
-        all other rows, a fifth of the rows at most; of an array of 4 to 49 rows of tables one row, 300 times as large.
-        Of labels of few kinds the largest one, where it is at least 50 and five times all others, unless ``classes`` or
-        ``ignore`` declares it.
+        Within a sample: rows of coordinates (points, joints, positions, poses) whose largest number
+        is 30 times that of all other rows, a fifth of the rows at most; of an array of 4 to 49 rows
+        of tables one row, 300 times as large. Of labels of few kinds the largest one, where it is
+        at least 50 and five times all others, unless ``classes`` or ``ignore`` declares it.
     Why it matters:
-        A part of the rows is in millimetres, or in pixels; a label that no class has ends the training, or is trained.
+        A part of the rows is in millimetres, or in pixels; a label that no class has ends the
+        training, or is trained.
     Measure:
-        The largest absolute number of each row, sorted: the largest step between two. Numbers without a role are
-        coordinates where their name says points or joints, a row has three, and their ``shape`` has no time axis; of
-        fields without a ``shape``, 4 to 49 rows of 14 to 70 joints of three or four numbers are.
+        The largest absolute number of each row, sorted: the largest step between two. Numbers
+        without a role are coordinates where their name says points or joints, a row has three, and
+        their ``shape`` has no time axis; of fields without a ``shape``, 4 to 49 rows of 14 to 70
+        joints of three or four numbers are.
     When it is wrong:
-        Such rows are meant: switch the rule off. Rows that repeat one whole number (-9999) count as marks of what is
-        missing and are not reported. A label that repeats is reported; only 250, 253, 254 and 255 are taken for labels
-        that training ignores.
+        Such rows are meant: switch the rule off. Rows that repeat one whole number (-9999) count as
+            marks of what is
+        missing and are not reported. A label that repeats is reported; only 250, 253, 254 and 255
+        are taken for labels that training ignores.
     Options:
         none
     Bad::
@@ -858,10 +1029,12 @@ def outlier_rows(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 3, x: {normal: [100, 3]}}
 
     Fix:
-        Look at these rows: the numbers do not say why they differ. Declare a label that is meant in ``classes``, and
+        Look at these rows: the numbers do not say why they differ. Declare a label that is meant in
+            ``classes``, and
         one that training ignores in ``ignore``.
     Reference:
-        A twentieth of the rows of a table of key points in pixels, the others relative to the wrist: nothing found.
+        A twentieth of the rows of a table of key points in pixels, the others relative to the
+        wrist: nothing found.
     """
     del case
     if ":far_field" not in rows:
@@ -879,17 +1052,22 @@ def _outlier_failure(rows: Rows, name: str, odd: Array, *, labels: bool) -> Fail
     count, of = int(rows[":far_rows"][odd].sum()), int(rows[":far_of"][odd].sum())
     low, high = float(rows[":far_low"][odd].min()), float(rows[":far_high"][odd].max())
     rest = float(rows[":far_rest"][odd].max())
-    between = format_number(low) if low == high else f"{format_number(low)} to {format_number(high)}"
+    between = (
+        format_number(low) if low == high else f"{format_number(low)} to {format_number(high)}"
+    )
     what = (
-        f"{pluralize(count, 'label')} of {of:,} {'is' if count == 1 else 'are'} {between}; the others reach {format_number(rest)}"
+        f"{pluralize(count, 'label')} of {of:,} {'is' if count == 1 else 'are'} {between}; the "
+        f"others reach {format_number(rest)}"
         if labels
-        else f"the largest number of {pluralize(count, 'row')} of {of:,} is {between}, of the others {format_number(rest)}"
+        else f"the largest number of {pluralize(count, 'row')} of {of:,} is {between}, of the "
+        f"others {format_number(rest)}"
     )
     return Failure(
         odd,
         f"{name}, {pluralize(int(odd.sum()), 'sample')}: {what}.",
         measured={"rows": count, "of": of, "low": low, "high": high, "rest": rest},
-        fix="Look at them. Declare the label in classes where it is meant, in ignore where training ignores it."
+        fix="Look at them. Declare the label in classes where it is meant, in ignore where "
+        "training ignores it."
         if labels
         else "Look at these rows: the numbers do not say why they differ.",
         kind=f"{name}, {'label' if labels else 'rows'}",
@@ -911,7 +1089,8 @@ def _trajectory_fields(schema: Schema) -> list[str]:
 def course(block: Block, schema: Schema) -> Columns:
     """How an episode goes as a whole, by its first position, else joint angles.
 
-    `rows`; `path`, how far it goes in all; `jerk`, root mean square of the third differences; `end`, its last row.
+    `rows`; `path`, how far it goes in all; `jerk`, root mean square of the third differences;
+    `end`, its last row.
     """
     columns = series(block, _trajectory_fields(schema))
     if not columns or columns[0].values.shape[1] > _MOST_COLUMNS or columns[0].lengths is None:
@@ -938,41 +1117,52 @@ def course(block: Block, schema: Schema) -> Columns:
 
 
 @rule(
-    "DC510", "episode-outlier", Severity.INFO, Level.GROUP, per="sample", measures=(course,),
+    "DC510",
+    "episode-outlier",
+    Severity.INFO,
+    Level.GROUP,
+    per="sample",
+    measures=(course,),
     suppressed_by=("DC109", "DC121", "DC122", "DC123", "DC201", "DC202", "DC221", "DC222", "DC501"),
-    defaults={"z": 5.0, "least": 20}, unless=lambda s: "" if _trajectory_fields(s) else "no joint angles or positions over time",
-)  # fmt: skip
+    defaults={"z": 5.0, "least": 20},
+    unless=lambda s: "" if _trajectory_fields(s) else "no joint angles or positions over time",
+)
 def episode_outlier(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """An episode is unlike the others of its group.
 
     What:
         Length, path length, jerk and the place of the end are near those of the other episodes.
     Why it matters:
-        The odd ones are worth a look: failed demonstrations, recordings of another task, a robot that was pushed.
+        The odd ones are worth a look: failed demonstrations, recordings of another task, a robot
+            that was pushed.
     Measure:
-        Logarithms against median and MAD, in each group of 20 episodes or more, else over all; of the end its distance
-        from the median end. A MAD of 0 gives no score.
+        Logarithms against median and MAD, in each group of 20 episodes or more, else over all; of
+        the end its distance from the median end. A MAD of 0 gives no score.
     When it is wrong:
         The task is free play: ``DC510: off``.
     Options:
-        z: robust deviation that is told (5). least: episodes that must be there to compare with (20).
+        z: robust deviation that is told (5). least: episodes that must be there to compare with
+            (20).
     Bad::
 
-        schema: {fields: {x: {role: position, shape: [T, 3], unit: m}, a: {role: action, shape: [T, 1]}}}
+        schema: {fields: {x: {role: position, shape: [T, 3], unit: m}, a: {role: action, shape: [T,
+            1]}}}
         samples:
           - {n: 25, x: {walk: [40, 3], scale: 0.01}, a: {normal: [40, 1]}}
           - {x: {walk: [40, 3], scale: 0.01, at: 3.0}, a: {normal: [40, 1]}}
 
     Good::
 
-        schema: {fields: {x: {role: position, shape: [T, 3], unit: m}, a: {role: action, shape: [T, 1]}}}
+        schema: {fields: {x: {role: position, shape: [T, 3], unit: m}, a: {role: action, shape: [T,
+            1]}}}
         samples:
           - {n: 25, x: {walk: [40, 3], scale: 0.01}, a: {normal: [40, 1]}}
 
     Fix:
         Watch them; leave out those that failed.
     Reference:
-        Outliers of demonstrations are found on logarithms: 3.3 % of clean log-normal data exceed a plain score of 3.5.
+        Outliers of demonstrations are found on logarithms: 3.3 % of clean log-normal data exceed a
+        plain score of 3.5.
     """
     known = rows.measured("path")
     if known.sum() < int(case.options["least"]):
@@ -987,7 +1177,8 @@ def episode_outlier(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             most = float(found[odd][np.argmax(np.abs(found[odd]))])
             yield Failure(
                 odd,
-                f"{name} of {pluralize(int(odd.sum()), 'episode')} is unlike that of the others (deviation {most:.3g}).",
+                f"{name} of {pluralize(int(odd.sum()), 'episode')} is unlike that of the others "
+                f"(deviation {most:.3g}).",
                 measured={"z": most},
                 expected={"z": f"..{float(case.options['z']):g}"},
                 fix="Watch them; leave out those that failed.",
@@ -1013,7 +1204,12 @@ def _groups(rows: Rows, known: Array, least: int) -> Iterator[Array]:
 def _values(rows: Rows, where: Array) -> dict[str, Array]:
     end = rows["end"][where]
     away = norms((end - np.median(end, axis=0)).T)
-    return {"length": rows["rows"][where], "path": rows["path"][where], "jerk": rows["jerk"][where], "end": away}
+    return {
+        "length": rows["rows"][where],
+        "path": rows["path"][where],
+        "jerk": rows["jerk"][where],
+        "end": away,
+    }
 
 
 def _scores(values: Array) -> Array:

@@ -12,22 +12,45 @@ import numpy as np
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.sample import Block, Column
 from datacheck.model.table import Measured, Rows
-from datacheck.rules.base import Columns, RuleContext, count_phrase, format_number, measure, pluralize, rule
+from datacheck.rules.base import (
+    Columns,
+    RuleContext,
+    count_phrase,
+    format_number,
+    measure,
+    pluralize,
+    rule,
+)
 from datacheck.rules.measures import form, is_numeric, of_role, reduced
-from datacheck.rules.series import RUNS, least_run, long_runs, moving, runs, series, states, time_field
+from datacheck.rules.series import (
+    RUNS,
+    least_run,
+    long_runs,
+    moving,
+    runs,
+    series,
+    states,
+    time_field,
+)
 from datacheck.schema.model import FieldSpec, Schema
 
 Array = np.ndarray[Any, Any]
 
 _PIXELS = frozenset({"image", "depth"})
-_OTHER = frozenset({None, "value", "joint_angle", "color", "rotvec", "quaternion"})  # objects may rest where they are
+_OTHER = frozenset(
+    {None, "value", "joint_angle", "color", "rotvec", "quaternion"}
+)  # objects may rest where they are
 _MOVING = frozenset(
     {None, "value", "joint_angle", "position"}
 )  # may show that a robot moves where no state is declared
 _LEAST = 6  # numbers per row: fewer are often equal for good reasons (a gripper at rest)
-_UNSURE = 0.2  # share of episodes in which a camera stands still beside a stream that may be no robot's
+_UNSURE = (
+    0.2  # share of episodes in which a camera stands still beside a stream that may be no robot's
+)
 _RESTS = 0.02  # share of moving steps of the other episodes that repeat a row: simulated objects rest, sensors do not
-_MUCH = 0.5  # share of one episode that counts: one at half rate, however long, decides for no other
+_MUCH = (
+    0.5  # share of one episode that counts: one at half rate, however long, decides for no other
+)
 _STREAMS, _WITNESSES = 64, 9  # that are looked at: a file may have thousands
 _FEW, _EPISODES = 0.05, 20  # share of episodes whose stream stops for good; of how many at least
 
@@ -41,21 +64,34 @@ def _over_time(schema: Schema) -> dict[str, FieldSpec]:
     """Return the fields whose first axis is time.
 
     Notes:
-        Where all episodes are of one length, that of the actions is time, and one step more or less: of observations.
+        Where all episodes are of one length, that of the actions is time, and one step more or
+        less: of observations.
     """
-    axis: str | int | None = schema.fields[time_field(schema)].ragged if time_field(schema) else None
+    axis: str | int | None = (
+        schema.fields[time_field(schema)].ragged if time_field(schema) else None
+    )
     if axis is None:
-        axis = next((_axis(spec) for name, spec in schema.of_role("action") if schema.part_of(name) is None), None)
+        axis = next(
+            (
+                _axis(spec)
+                for name, spec in schema.of_role("action")
+                if schema.part_of(name) is None
+            ),
+            None,
+        )
     axes = {axis, axis - 1, axis + 1} if isinstance(axis, int) else {axis}
     stored = sorted(schema.stored.items())
-    return {name: s for name, s in stored if not s.is_text and _axis(s) is not None and _axis(s) in axes}
+    return {
+        name: s for name, s in stored if not s.is_text and _axis(s) is not None and _axis(s) in axes
+    }
 
 
 def _streams_and_witnesses(schema: Schema, roles: frozenset[str | None]) -> dict[str, list[str]]:
     """Return the fields that may stand still, each with those that show whether the robot moves meanwhile.
 
     Notes:
-        The declared states, else any other rows of numbers. Commands say nothing of pictures: a robot may not follow.
+        The declared states, else any other rows of numbers. Commands say nothing of pictures: a
+        robot may not follow.
     """
     known, every = states(schema)[:_WITNESSES], _over_time(schema)
     moving = _MOVING if roles == _PIXELS else _MOVING | {"action"}
@@ -75,7 +111,8 @@ def _repeats_previous(column: Column, fits: Array) -> Array:
     """Tell of each step whether the row equals the one before, of the samples that fit.
 
     Notes:
-        Rows of one number do not count: black pictures are DC511's, and the velocity of an object at rest is 0.
+        Rows of one number do not count: black pictures are DC511's, and the velocity of an object
+            at rest is 0.
     """
     lengths = column.lengths
     assert lengths is not None
@@ -86,9 +123,13 @@ def _repeats_previous(column: Column, fits: Array) -> Array:
     few = rows[:, :: max(1, rows.shape[1] // 8)]
     same: Array = (few[later] == few[later - 1]).all(axis=1)
     hits = later[same]
-    for start in range(0, len(hits), 256):  # pixels are compared in full only where a few of them are equal
+    for start in range(
+        0, len(hits), 256
+    ):  # pixels are compared in full only where a few of them are equal
         part = hits[start : start + 256]
-        alike = (rows[part] == rows[part - 1]).all(axis=1) & (rows[part] != rows[part, :1]).any(axis=1)
+        alike = (rows[part] == rows[part - 1]).all(axis=1) & (rows[part] != rows[part, :1]).any(
+            axis=1
+        )
         same[np.searchsorted(later, part)] = alike
     return same
 
@@ -99,12 +140,19 @@ def _frozen(block: Block, schema: Schema, watched: Mapping[str, Sequence[str]]) 
     motions: dict[tuple[tuple[str, ...], bytes], tuple[Array, Array, Array] | None] = {}
     for name, witnesses in watched.items():
         column = block.fields.get(name)
-        if column is None or column.lengths is None or not is_numeric(column) or column.values.ndim < 2:
+        if (
+            column is None
+            or column.lengths is None
+            or not is_numeric(column)
+            or column.values.ndim < 2
+        ):
             continue
         kind = tuple(witnesses), column.lengths.tobytes()
         if kind not in motions:  # of most fields the witnesses are the same
             rows = series(block, witnesses)
-            motions[kind] = moving([c for c in rows if declared or c.values.dtype.kind == "f"], [column])  # no counters
+            motions[kind] = moving(
+                [c for c in rows if declared or c.values.dtype.kind == "f"], [column]
+            )  # no counters
         told = motions[kind]
         if told is None:
             continue
@@ -116,8 +164,12 @@ def _frozen(block: Block, schema: Schema, watched: Mapping[str, Sequence[str]]) 
         stats = {
             "frozen": long_runs(sample[while_moving], length[while_moving], len(block)),
             "alike": long_runs(sample, length, len(block)),
-            "repeats": np.bincount(np.repeat(np.arange(len(block)), count)[same & moves], minlength=len(block)),
-            "moves": np.bincount(np.repeat(np.arange(len(block)), count)[moves], minlength=len(block)),
+            "repeats": np.bincount(
+                np.repeat(np.arange(len(block)), count)[same & moves], minlength=len(block)
+            ),
+            "moves": np.bincount(
+                np.repeat(np.arange(len(block)), count)[moves], minlength=len(block)
+            ),
             "steps": count,
         }
         found |= {f"{name}:{stat}": Measured(values, fits) for stat, values in stats.items()}
@@ -131,11 +183,16 @@ _USES = ("fields.role", "fields.shape", "fields.absent")
 def frozen(block: Block, schema: Schema) -> Columns:
     """Rows of a stream that equal the row before, for each field of numbers over time with 6 or more per row.
 
-    `<field>:frozen`: steps in runs of at least each of `series.RUNS` during half of which another field moves;
-    `:alike`: in any such run; `:repeats`: such steps while another field moves, of `:moves`; `:steps`.
+    `<field>:frozen`: steps in runs of at least each of `series.RUNS` during half of which another
+    field moves; `:alike`: in any such run; `:repeats`: such steps while another field moves, of
+    `:moves`; `:steps`.
     """
     watched = _streams_and_witnesses(schema, _OTHER)
-    wide = {n: others for n, others in watched.items() if n in block.fields and _width(block.fields[n]) >= _LEAST}
+    wide = {
+        n: others
+        for n, others in watched.items()
+        if n in block.fields and _width(block.fields[n]) >= _LEAST
+    }
     return _frozen(block, schema, wide)
 
 
@@ -154,34 +211,50 @@ def _no_streams(schema: Schema) -> str:
 
 
 def _no_pictures(schema: Schema) -> str:
-    return "" if _streams_and_witnesses(schema, _PIXELS) else "no pictures over time beside fields of numbers"
+    return (
+        ""
+        if _streams_and_witnesses(schema, _PIXELS)
+        else "no pictures over time beside fields of numbers"
+    )
 
 
 _SUPPRESSED_BY = ("DC109", "DC121", "DC122", "DC123", "DC221")
 
 
 @rule(
-    "DC506", "frozen-stream", Severity.WARNING, Level.GROUP, per="sample", measures=(frozen,), suppressed_by=_SUPPRESSED_BY,
-    unless=_no_streams, defaults={"seconds": 1.0, "steps": 20, "often": 0.5}, paced=True,
-)  # fmt: skip
+    "DC506",
+    "frozen-stream",
+    Severity.WARNING,
+    Level.GROUP,
+    per="sample",
+    measures=(frozen,),
+    suppressed_by=_SUPPRESSED_BY,
+    unless=_no_streams,
+    defaults={"seconds": 1.0, "steps": 20, "often": 0.5},
+    paced=True,
+)
 def frozen_stream(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A sensor repeats one row while the robot moves.
 
     What:
-        No row of 6 and more numbers that otherwise change is repeated for a second while a joint or a position moves;
-        where no field has these roles, while another stream or the action moves. Pictures are DC513's.
+        No row of 6 and more numbers that otherwise change is repeated for a second while a joint or
+        a position moves; where no field has these roles, while another stream or the action moves.
+        Pictures are DC513's.
     Why it matters:
         The policy learns to act on what was seconds ago.
     Measure:
-        Runs of rows that equal the one before; at least half of a run's steps move by more than 1 % of the 99th
-        percentile of speed. A field counts where it changes at 90 % of the other steps, and in half of all, or, of 20
-        episodes and more, in all but a twentieth of them, and where in the other episodes at most 2 % of the moving
-        steps repeat a row: the mean of their shares, of each half at most. Positions do not count, because objects may
+        Runs of rows that equal the one before; at least half of a run's steps move by more than 1 %
+        of the 99th percentile of speed. A field counts where it changes at 90 % of the other steps,
+        and in half of all, or, of 20 episodes and more, in all but a twentieth of them, and where
+        in the other episodes at most 2 % of the moving
+        steps repeat a row: the mean of their shares, of each half at most. Positions do not count,
+            because objects may
         rest; nor do rows of one number.
     When it is wrong:
         The stream is slower than the rows on purpose: raise ``seconds``.
     Options:
-        seconds: how long a stream may stand still (1). steps: the same where the schema says no ``fps`` (20). often:
+        seconds: how long a stream may stand still (1). steps: the same where the schema says no
+            ``fps`` (20). often:
         where more than this share of the episodes has such runs, the stream is of that kind (0.5).
     Bad::
 
@@ -218,7 +291,11 @@ def frozen_stream(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         others = known & ~bad
         repeats, moves = (rows[f":{name}:{stat}"][others] for stat in ("repeats", "moves"))
         rests = _holds_still(repeats, moves)
-        if bad.any() and not rests and (bad.sum() == 1 or bad.sum() <= float(case.options["often"]) * known.sum()):
+        if (
+            bad.any()
+            and not rests
+            and (bad.sum() == 1 or bad.sum() <= float(case.options["often"]) * known.sum())
+        ):
             why = "the sensor or its driver stopped, or what it sees came to rest"
             yield _stalled(name, beside, why, bad, still, steps, case)
 
@@ -231,25 +308,35 @@ def _holds_still(repeats: Array, moves: Array) -> bool:
 
 
 @rule(
-    "DC513", "frozen-pictures", Severity.WARNING, Level.GROUP, per="sample", measures=(frozen_pixels,), suppressed_by=_SUPPRESSED_BY,
-    unless=_no_pictures, defaults={"seconds": 1.0, "steps": 20, "repeats": 0.5}, depth="deep", paced=True,
-)  # fmt: skip
+    "DC513",
+    "frozen-pictures",
+    Severity.WARNING,
+    Level.GROUP,
+    per="sample",
+    measures=(frozen_pixels,),
+    suppressed_by=_SUPPRESSED_BY,
+    unless=_no_pictures,
+    defaults={"seconds": 1.0, "steps": 20, "repeats": 0.5},
+    depth="deep",
+    paced=True,
+)
 def frozen_pictures(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A camera repeats one picture while the robot moves.
 
     What:
-        No picture or depth map is repeated for a second while a joint or a position moves, and not half of them are.
-        Where no field has these roles, another stream of numbers beside the pictures shows what moves, and a fifth of
-        the episodes at most may have such a camera.
+        No picture or depth map is repeated for a second while a joint or a position moves, and not
+        half of them are. Where no field has these roles, another stream of numbers beside the
+        pictures shows what moves, and a fifth of the episodes at most may have such a camera.
     Why it matters:
         The policy learns to act on a picture that is seconds old.
     Measure:
-        Pictures that equal the one before, pixel by pixel, and runs of them as in DC506. Those of one value are
-        DC511's.
+        Pictures that equal the one before, pixel by pixel, and runs of them as in DC506. Those of
+        one value are DC511's.
     When it is wrong:
         The camera is slower than the rows on purpose: raise ``seconds`` and ``repeats``.
     Options:
-        seconds: how long a camera may stand still (1). steps: the same where the schema says no ``fps`` (20). repeats:
+        seconds: how long a camera may stand still (1). steps: the same where the schema says no
+            ``fps`` (20). repeats:
         share of repeated pictures while the robot moves (0.5).
     Bad::
 
@@ -280,11 +367,15 @@ def frozen_pictures(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         sure = bool(states(case.schema))
         if (still > 0).any() and (sure or (still > 0).sum() <= _UNSURE * known.sum()):
             steps = rows[f":{name}:steps"]
-            yield _stalled(name, beside, "the camera or its driver stopped", still > 0, still, steps, case)
+            yield _stalled(
+                name, beside, "the camera or its driver stopped", still > 0, still, steps, case
+            )
         repeats, moves = rows[f":{name}:repeats"], rows[f":{name}:moves"]
         many = known & sure & (still == 0) & (repeats > float(case.options["repeats"]) * moves)
         if many.any():
-            yield _repeating(name, many, repeats / np.maximum(1, moves), float(case.options["repeats"]))
+            yield _repeating(
+                name, many, repeats / np.maximum(1, moves), float(case.options["repeats"])
+            )
 
 
 def _place(case: RuleContext) -> int:
@@ -297,7 +388,8 @@ def _repeating(name: str, many: Array, share: Array, most: float) -> Failure:
     rows = format_number(1 / max(1e-9, 1 - typical))
     return Failure(
         many,
-        f"{name}: {100 * typical:.3g} % of the pictures taken in motion repeat the one before (median), in "
+        f"{name}: {100 * typical:.3g} % of the pictures taken in motion repeat the one before "
+        f"(median), in "
         f"{pluralize(int(many.sum()))}.",
         measured={"repeats": typical},
         expected={"repeats": f"..{most:g}"},
@@ -310,7 +402,13 @@ def _repeating(name: str, many: Array, share: Array, most: float) -> Failure:
 
 
 def _stalled(
-    name: str, beside: Sequence[str], what: str, bad: Array, still: Array, steps: Array, case: RuleContext
+    name: str,
+    beside: Sequence[str],
+    what: str,
+    bad: Array,
+    still: Array,
+    steps: Array,
+    case: RuleContext,
 ) -> Failure:
     fps = case.schema.episode.fps if case.schema.episode is not None else None
     typical = float(np.median(still[bad]))
@@ -358,16 +456,24 @@ def _white(low: Array, high: Array, dtype: np.dtype[Any]) -> Array:
 def frames(column: Column, spec: FieldSpec) -> Columns:
     """How bright the frames of a sample are.
 
-    `frames`; `dark`: how many have a mean below each of `DARK`, of 255, or are of one value; `flat`: the latter;
-    `first_dark`: the first below the last of `DARK`, -1 for none.
+    `frames`; `dark`: how many have a mean below each of `DARK`, of 255, or are of one value;
+    `flat`: the latter; `first_dark`: the first below the last of `DARK`, -1 for none.
     """
-    found = _frames(column, spec) if is_numeric(column) and column.values.dtype.kind != "b" else None
+    found = (
+        _frames(column, spec) if is_numeric(column) and column.values.dtype.kind != "b" else None
+    )
     if found is None:
         return {}
     (size, count), pixels = found, column.values.reshape(-1)
-    low, high = (reduced(ufunc, pixels, size).astype(np.float64) for ufunc in (np.minimum, np.maximum))
+    low, high = (
+        reduced(ufunc, pixels, size).astype(np.float64) for ufunc in (np.minimum, np.maximum)
+    )
     white = _white(reduced(np.minimum, low, count), reduced(np.maximum, high, count), pixels.dtype)
-    mean = reduced(np.add, pixels, size) / np.maximum(size, 1) * np.repeat(255 / np.maximum(white, 1), count)
+    mean = (
+        reduced(np.add, pixels, size)
+        / np.maximum(size, 1)
+        * np.repeat(255 / np.maximum(white, 1), count)
+    )
     flat = low == high
     dark = (mean[:, None] < DARK) | flat[:, None]
     at = np.arange(len(mean)) - np.repeat(np.cumsum(count) - count, count)
@@ -383,9 +489,16 @@ def frames(column: Column, spec: FieldSpec) -> Columns:
 
 
 @rule(
-    "DC511", "dark-frames", Severity.WARNING, Level.SAMPLE, measures=(frames,), suppressed_by=("DC109", "DC122", "DC221"),
-    applies=of_role("image"), defaults={"dark": 2.0, "share": 0.01}, depth="deep",
-)  # fmt: skip
+    "DC511",
+    "dark-frames",
+    Severity.WARNING,
+    Level.SAMPLE,
+    measures=(frames,),
+    suppressed_by=("DC109", "DC122", "DC221"),
+    applies=of_role("image"),
+    defaults={"dark": 2.0, "share": 0.01},
+    depth="deep",
+)
 def dark_frames(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Frames are black, or of one colour.
 
@@ -398,7 +511,8 @@ def dark_frames(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     When it is wrong:
         The scene is dark on purpose: lower ``dark``, or raise ``share``.
     Options:
-        dark: mean brightness, of 255, below which a frame is black (2; one of 0.5, 1, 2, 4, 8). share: share of a
+        dark: mean brightness, of 255, below which a frame is black (2; one of 0.5, 1, 2, 4, 8).
+            share: share of a
         sample's frames that may be (0.01).
     Bad::
 
@@ -416,7 +530,8 @@ def dark_frames(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Cut these steps off, or leave the samples out.
     Reference:
-        A renderer without a context, or a camera that is not open yet, gives frames of zeros without an error.
+        A renderer without a context, or a camera that is not open yet, gives frames of zeros
+        without an error.
     """
     known = rows.measured("frames")
     if not known.any():
@@ -429,7 +544,9 @@ def dark_frames(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     flat, whole = int(rows["flat"][bad].sum()), bad & (dark == rows["frames"])
     start = bad & ~whole & (rows["first_dark"] == 0)
     cause = Cause(
-        "the camera was not running yet: the dark frames begin with the first", "start", explains=int(start.sum())
+        "the camera was not running yet: the dark frames begin with the first",
+        "start",
+        explains=int(start.sum()),
     )
     if whole.sum() >= max(1, start.sum()):
         cause = Cause(
@@ -439,12 +556,18 @@ def dark_frames(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         )
     yield Failure(
         bad,
-        f"{int(dark[bad].sum()):,} of {int(rows['frames'][bad].sum()):,} frames of {pluralize(int(bad.sum()))} are "
+        f"{int(dark[bad].sum()):,} of {int(rows['frames'][bad].sum()):,} frames of "
+        f"{pluralize(int(bad.sum()))} are "
         f"darker than {DARK[place]:g} of 255 or of one value ({flat:,}).",
-        measured={"dark": int(dark[bad].sum()), "frames": int(rows["frames"][bad].sum()), "flat": flat},
+        measured={
+            "dark": int(dark[bad].sum()),
+            "frames": int(rows["frames"][bad].sum()),
+            "flat": flat,
+        },
         expected={"share": f"..{float(case.options['share']):g}"},
         cause=cause if whole.any() or start.any() else None,
-        fix="Write them again where their source shows something; else cut these steps off, or leave the samples out.",
+        fix="Write them again where their source shows something; else cut these steps off, or "
+        "leave the samples out.",
         order=dark / np.maximum(1, rows["frames"]),
     )
 
@@ -453,7 +576,11 @@ def dark_frames(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 def ending(column: Column, spec: FieldSpec) -> Columns:
     """Where a mark over time is set (not 0): `set` steps; `tail` of them at the end without a gap; `first` one (-1)."""
     del spec
-    if not is_numeric(column) or column.lengths is None or column.values.shape[1:] not in {(), (1,)}:
+    if (
+        not is_numeric(column)
+        or column.lengths is None
+        or column.values.shape[1:] not in {(), (1,)}
+    ):
         return {}
     lengths = column.lengths
     on = column.values.reshape(-1) != 0
@@ -469,20 +596,30 @@ def ending(column: Column, spec: FieldSpec) -> Columns:
 
 
 def _judged(spec: FieldSpec) -> bool:
-    return of_role("done")(spec) or (of_role("reward")(spec) and bool(spec.values) and set(spec.values) <= {0.0, 1.0})
+    return of_role("done")(spec) or (
+        of_role("reward")(spec) and bool(spec.values) and set(spec.values) <= {0.0, 1.0}
+    )
 
 
 @rule(
-    "DC512", "episode-end", Severity.WARNING, Level.SAMPLE, measures=(ending,), suppressed_by=("DC109", "DC122", "DC221"),
-    applies=_judged, defaults={"tail": 1},
-)  # fmt: skip
+    "DC512",
+    "episode-end",
+    Severity.WARNING,
+    Level.SAMPLE,
+    measures=(ending,),
+    suppressed_by=("DC109", "DC122", "DC221"),
+    applies=_judged,
+    defaults={"tail": 1},
+)
 def episode_end(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The mark of the end is not at the end of the episode.
 
     What:
-        ``done`` is set at the last step and at no other; a reward whose ``values`` are 0 and 1 likewise, or never.
+        ``done`` is set at the last step and at no other; a reward whose ``values`` are 0 and 1
+        likewise, or never.
     Why it matters:
-        A mark in the middle means two episodes in one: windows across it jump from one scene to another.
+        A mark in the middle means two episodes in one: windows across it jump from one scene to
+        another.
     Measure:
         Number of set steps, and how many of them stand at the end without a gap.
     When it is wrong:
@@ -514,7 +651,10 @@ def episode_end(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     never = known & (marked == 0) & (case.spec.role == "done")
     if never.any():
         fix = "Write the mark at the last step, or leave out episodes that were cut off."
-        text = f"{count_phrase(never, 'have')} no step at which {case.name} is set: the episode was cut off, or the mark lost."
+        text = (
+            f"{count_phrase(never, 'have')} no step at which {case.name} is set: the episode "
+            f"was cut off, or the mark lost."
+        )
         yield Failure(never, text, measured={"set": 0}, fix=fix, kind="never")
     early = known & (marked > 0) & (marked > tail)
     if early.any():
@@ -523,7 +663,8 @@ def episode_end(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     if long.any():
         yield Failure(
             long,
-            f"{count_phrase(long, 'have')} {case.name} set for {int(np.median(tail[long])):,} steps at the end (median), "
+            f"{count_phrase(long, 'have')} {case.name} set for {int(np.median(tail[long])):,} "
+            f"steps at the end (median), "
             f"allowed {int(case.options['tail'])}.",
             measured={"tail": int(np.median(tail[long]))},
             expected={"tail": f"..{int(case.options['tail'])}"},
@@ -538,10 +679,13 @@ def _merged_episodes(rows: Rows, case: RuleContext, early: Array) -> Failure:
     both = int((early & (rows["tail"] > 0)).sum())
     return Failure(
         early,
-        f"{count_phrase(early, 'have')} {pluralize(int(more[early].sum()), 'step')} before the end at which {case.name} is set; "
+        f"{count_phrase(early, 'have')} {pluralize(int(more[early].sum()), 'step')} before the end "
+        f"at which {case.name} is set; "
         f"the first is step {first:,} (median).",
         measured={"inside": int(more[early].sum()), "first": first},
-        cause=Cause("more than one episode in one, not cut at the mark", "joined", explains=both) if both else None,
+        cause=Cause("more than one episode in one, not cut at the mark", "joined", explains=both)
+        if both
+        else None,
         fix="Split the episodes behind each mark.",
         kind="early",
         order=more,
@@ -563,15 +707,23 @@ def video(column: Column, spec: FieldSpec) -> Columns:
 
 
 @rule(
-    "DC508", "video-mismatch", Severity.ERROR, Level.GROUP, measures=(video, form),
-    suppressed_by=("DC109", "DC121", "DC122", "DC123"), applies=of_role("video"), defaults={"drift": 1.0},
-    unless=lambda s: "" if time_field(s) else "no field with a time axis", paced=True,
-)  # fmt: skip
+    "DC508",
+    "video-mismatch",
+    Severity.ERROR,
+    Level.GROUP,
+    measures=(video, form),
+    suppressed_by=("DC109", "DC121", "DC122", "DC123"),
+    applies=of_role("video"),
+    defaults={"drift": 1.0},
+    unless=lambda s: "" if time_field(s) else "no field with a time axis",
+    paced=True,
+)
 def video_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A video has another number of frames than its episode has rows, or lasts another time.
 
     What:
-        As many frames as rows on the time axis; with ``episode: {fps: ...}`` also the same time from first to last.
+        As many frames as rows on the time axis; with ``episode: {fps: ...}`` also the same time
+        from first to last.
     Why it matters:
         Rows are paired with frames by number: one lost frame shifts every picture behind it.
     Measure:
@@ -596,7 +748,8 @@ def video_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Encode the video again from the frames of the episode, at its rate.
     Reference:
-        LeRobot: frames are looked up by ``index / fps``; encoders drop and repeat frames to keep a rate.
+        LeRobot: frames are looked up by ``index / fps``; encoders drop and repeat frames to keep a
+            rate.
     """
     column = f"{time_field(case.schema)}:dims"
     known = rows.measured("frames") & rows.measured(column)
@@ -616,7 +769,8 @@ def video_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         rate = float(np.median((frames[off] - 1) / np.maximum(rows["span"][off], 1e-9)))
         yield Failure(
             off,
-            f"{count_phrase(off, 'last')} another time than their rows at {fps:g} a second: by {format_number(np.median(drift[off]))} "
+            f"{count_phrase(off, 'last')} another time than their rows at {fps:g} a second: by "
+            f"{format_number(np.median(drift[off]))} "
             "frames (median).",
             measured={"drift": float(np.median(drift[off])), "rate": rate},
             expected={"drift": f"..{float(case.options['drift']):g}"},
@@ -631,16 +785,21 @@ def _counts(wrong: Array, frames: Array, steps: Array) -> Failure:
     more = (frames - steps)[wrong]
     ratio = frames[wrong] / np.maximum(1, steps[wrong])
     typical = float(np.median(ratio))
-    near = [k for k in (2, 3, 4, 5, 6) if abs(typical / k - 1) < 0.05 or abs(typical * k - 1) < 0.05]
+    near = [
+        k for k in (2, 3, 4, 5, 6) if abs(typical / k - 1) < 0.05 or abs(typical * k - 1) < 0.05
+    ]
     cause = None
     if near:
         every = f"{near[0]} frames a row" if typical > 1 else f"a frame for every {near[0]} rows"
         cause = Cause(f"another rate: {every}", "rate", typical)
     elif (np.abs(more) == 1).all():
-        cause = Cause("one frame is lost or added, as encoders do at the ends", "one", explains=len(more))
+        cause = Cause(
+            "one frame is lost or added, as encoders do at the ends", "one", explains=len(more)
+        )
     return Failure(
         wrong,
-        f"{count_phrase(wrong, 'have')} {int(np.median(frames[wrong])):,} frames for {int(np.median(steps[wrong])):,} rows "
+        f"{count_phrase(wrong, 'have')} {int(np.median(frames[wrong])):,} frames for "
+        f"{int(np.median(steps[wrong])):,} rows "
         f"(median); {pluralize(int(np.abs(more).sum()), 'frame')} too many or too few.",
         measured={"frames": int(np.median(frames[wrong])), "rows": int(np.median(steps[wrong]))},
         cause=cause,

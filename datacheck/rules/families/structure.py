@@ -34,17 +34,36 @@ _ATTRIBUTE = "attribute "
 _TOLD = 200  # sets of missing names one by one
 
 
-@measure("missing", version=3, per="sample", uses=("fields.optional", "fields.absent", "attrs"), depth="structure")
+@measure(
+    "missing",
+    version=3,
+    per="sample",
+    uses=("fields.optional", "fields.absent", "attrs"),
+    depth="structure",
+)
 def missing(block: Block, schema: Schema) -> Columns:
     """Names of the declared fields and attributes that the samples lack: `missing`, joined by ", ".
 
-    Fields whose own file is not there are left out. `taken`: ``field=name`` of those found under a near name.
+    Fields whose own file is not there are left out. `taken`: ``field=name`` of those found under a
+    near name.
     """
     wanted = [name for name, spec in schema.stored.items() if not spec.optional and not spec.absent]
-    names = [name for name in sorted(wanted) if name not in block.fields and f"absent/{name}" not in block.facts]
-    names += [f"attribute {name}" for name in schema.needed_attrs if f"attrs/{name}" not in block.facts]
-    near = [(name, block.facts[f"near/{name}"]) for name in sorted(wanted) if f"near/{name}" in block.facts]
-    taken = [", ".join(f"{name}={column.objects[i]}" for name, column in near) for i in range(len(block))]
+    names = [
+        name
+        for name in sorted(wanted)
+        if name not in block.fields and f"absent/{name}" not in block.facts
+    ]
+    names += [
+        f"attribute {name}" for name in schema.needed_attrs if f"attrs/{name}" not in block.facts
+    ]
+    near = [
+        (name, block.facts[f"near/{name}"])
+        for name in sorted(wanted)
+        if f"near/{name}" in block.facts
+    ]
+    taken = [
+        ", ".join(f"{name}={column.objects[i]}" for name, column in near) for i in range(len(block))
+    ]
     return {"missing": [", ".join(names)] * len(block), "taken": taken}
 
 
@@ -53,16 +72,18 @@ def missing_field(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A declared field is not in the sample.
 
     What:
-        Every field and attribute of the schema is there, unless it is ``optional`` or ``absent`` in this split. Where a
-        schema says ``near_names`` and all samples hold a field under one near name (``action`` for ``actions``), that
-        one is taken, for information. An attribute that no sample has is a warning.
+        Every field and attribute of the schema is there, unless it is ``optional`` or ``absent`` in
+        this split. Where a schema says ``near_names`` and all samples hold a field under one near
+        name (``action`` for ``actions``), that one is taken, for information. An attribute that no
+        sample has is a warning.
     Why it matters:
         Loaders put zeros, or the last good sample, in place of what is missing.
     Measure:
-        Names that were not found; ``None`` counts as missing. Near names differ in case, plural, ``-`` and ``_``, or a
-        group of observations, and are of the declared kind and sizes.
+        Names that were not found; ``None`` counts as missing. Near names differ in case, plural,
+        ``-`` and ``_``, or a group of observations, and are of the declared kind and sizes.
     When it is wrong:
-        The field is called otherwise in the file: say so with ``at``. Not every sample has it: ``optional: true``.
+        The field is called otherwise in the file: say so with ``at``. Not every sample has it:
+        ``optional: true``.
     Options:
         none
     Bad::
@@ -74,7 +95,8 @@ def missing_field(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
     Good::
 
-        schema: {fields: {a: {role: value, shape: [4]}, b: {role: value, shape: [2], optional: true}}}
+        schema: {fields: {a: {role: value, shape: [4]}, b: {role: value, shape: [2], optional:
+            true}}}
         samples:
           - {a: {normal: [4]}, b: {normal: [2]}}
           - {n: 2, a: {normal: [4]}}
@@ -101,7 +123,9 @@ def missing_field(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         lacks = np.array([rest[text] for text in lacks], object)
     if "taken" in rows:
         yield from _renamed_fields(rows["taken"])
-    yield from _missing_sets(lacks, sum(not spec.optional and not spec.absent for spec in case.schema.stored.values()))
+    yield from _missing_sets(
+        lacks, sum(not spec.optional and not spec.absent for spec in case.schema.stored.values())
+    )
 
 
 def _missing_sets(lacks: Array, promised: int) -> Iterator[Failure]:
@@ -121,7 +145,9 @@ def _missing_sets(lacks: Array, promised: int) -> Iterator[Failure]:
         names, mask = sets.words[number], sets.rows == number
         fields = [name for name in names.split(", ") if not name.startswith("attribute ")]
         foreign = bool(mask.all()) and 2 <= promised <= 2 * len(fields)
-        why = f"{len(fields)} of {promised} fields are in no sample: probably data of another layout"
+        why = (
+            f"{len(fields)} of {promised} fields are in no sample: probably data of another layout"
+        )
         yield Failure(
             mask,
             f"{count_phrase(mask, 'lack')} {names}.",
@@ -135,7 +161,8 @@ def _missing_sets(lacks: Array, promised: int) -> Iterator[Failure]:
         every = sorted({name for number in more for name in sets.words[number].split(", ")})
         yield Failure(
             mask,
-            f"{count_phrase(mask, 'lack')} fields in {pluralize(len(more), 'further combination')}: {first_few(every)}.",
+            f"{count_phrase(mask, 'lack')} fields in "
+            f"{pluralize(len(more), 'further combination')}: {first_few(every)}.",
             fix=again,
             kind="more sets",
             extra=tuple(name for name in every if not name.startswith("attribute ")),
@@ -145,7 +172,11 @@ def _missing_sets(lacks: Array, promised: int) -> Iterator[Failure]:
 def _attributes_of_none(lacks: list[str]) -> list[str]:
     """Return the attributes that are in each of some lists of names: that no sample has."""
     lists = [text.split(", ") for text in lacks]
-    return [name for name in lists[0] if name.startswith(_ATTRIBUTE) and all(name in one for one in lists)]
+    return [
+        name
+        for name in lists[0]
+        if name.startswith(_ATTRIBUTE) and all(name in one for one in lists)
+    ]
 
 
 def _without(text: str, names: list[str]) -> str:
@@ -163,7 +194,13 @@ def _renamed_fields(taken: Array) -> Iterator[Failure]:
         texts = {text for some in names.values() for text in some}
         mask = match_texts(taken, texts.__contains__)
         called, agreed = " or ".join(sorted(names)), bool(mask.all()) and len(names) == 1
-        others = "taken for it" if agreed else f"the others call it {field}" if len(names) == 1 else "they do not agree"
+        others = (
+            "taken for it"
+            if agreed
+            else f"the others call it {field}"
+            if len(names) == 1
+            else "they do not agree"
+        )
         yield Failure(
             mask,
             f"{count_phrase(mask, 'have')} {called} where the schema names {field}: {others}.",
@@ -177,46 +214,65 @@ def _renamed_fields(taken: Array) -> Iterator[Failure]:
 
 
 def _optional(schema: Schema) -> dict[str, FieldSpec]:
-    return {name: spec for name, spec in sorted(schema.stored.items()) if spec.optional and not spec.absent}
+    return {
+        name: spec
+        for name, spec in sorted(schema.stored.items())
+        if spec.optional and not spec.absent
+    }
 
 
 @measure("lacking", per="sample", uses=("fields.optional", "fields.absent"), depth="structure")
 def lacking(block: Block, schema: Schema) -> Columns:
     """Names of the optional fields that the samples lack: `lacking`, joined by ", "."""
-    return {"lacking": [", ".join(name for name in _optional(schema) if name not in block.fields)] * len(block)}
+    return {
+        "lacking": [", ".join(name for name in _optional(schema) if name not in block.fields)]
+        * len(block)
+    }
 
 
 @rule(
-    "DC129", "partly-missing", Severity.WARNING, Level.SAMPLE, per="sample", measures=(lacking,),
-    unless=lambda s: "" if _optional(s) or s.samples.companions else "no field is optional, no companion is declared",
+    "DC129",
+    "partly-missing",
+    Severity.WARNING,
+    Level.SAMPLE,
+    per="sample",
+    measures=(lacking,),
+    unless=lambda s: (
+        ""
+        if _optional(s) or s.samples.companions
+        else "no field is optional, no companion is declared"
+    ),
     defaults={"most": 0.5},
-)  # fmt: skip
+)
 def partly_missing(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """An optional field or file is there in most samples and missing in some.
 
     What:
-        A field that is ``optional``, or a file of ``samples: {companions: ...}``, is there for all samples of a split,
-        or for few of them. ``rules: {DC129: error}`` makes each sample that lacks it unfit.
+        A field that is ``optional``, or a file of ``samples: {companions: ...}``, is there for all
+        samples of a split, or for few of them. ``rules: {DC129: error}`` makes each sample that
+        lacks it unfit.
     Why it matters:
-        One mesh of forty is gone, the wrist camera is missing in a tenth of the demos: a loader passes over them, or
-        puts zeros there.
+        One mesh of forty is gone, the wrist camera is missing in a tenth of the demos: a loader
+        passes over them, or puts zeros there.
     Measure:
-        Share of the samples that lack the field, or the file that it lies in. Companions count by the listing alone:
-        they are not opened, and one of 0 bytes is none.
+        Share of the samples that lack the field, or the file that it lies in. Companions count by
+        the listing alone: they are not opened, and one of 0 bytes is none.
     When it is wrong:
         Some samples rightly have none: lower ``most``, or switch the rule off.
     Options:
         most: share of the samples from which on it is no exception to lack the field (0.5).
     Bad::
 
-        schema: {fields: {a: {role: value, shape: [4]}, b: {role: value, shape: [2], optional: true}}}
+        schema: {fields: {a: {role: value, shape: [4]}, b: {role: value, shape: [2], optional:
+            true}}}
         samples:
           - {n: 9, a: {normal: [4]}, b: {normal: [2]}}
           - {a: {normal: [4]}}
 
     Good::
 
-        schema: {fields: {a: {role: value, shape: [4]}, b: {role: value, shape: [2], optional: true}}}
+        schema: {fields: {a: {role: value, shape: [4]}, b: {role: value, shape: [2], optional:
+            true}}}
         samples:
           - {n: 4, a: {normal: [4]}, b: {normal: [2]}}
           - {n: 6, a: {normal: [4]}}
@@ -224,7 +280,8 @@ def partly_missing(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Restore what is missing, or leave these samples out.
     Reference:
-        HO3D without some of its images; LIBERO demos without the wrist camera: a loader that asks for it fails late.
+        HO3D without some of its images; LIBERO demos without the wrist camera: a loader that asks
+        for it fails late.
     """
     for note in case.notes:
         lack, empty = (_in_files(rows, note.about[key]) for key in ("lack", "empty"))
@@ -235,7 +292,8 @@ def partly_missing(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             without = f" ({pluralize(int(empty.sum()), 'file')} of 0 bytes)" if empty.any() else ""
             yield Failure(
                 gone,
-                f"{count_phrase(gone, 'have')} no {name} beside {'it' if count == 1 else 'them'} ({note.key}){without}; "
+                f"{count_phrase(gone, 'have')} no {name} beside {'it' if count == 1 else 'them'} "
+                f"({note.key}){without}; "
                 f"{pluralize(have, 'other')} of the split {'does' if have == 1 else 'do'}.",
                 measured={"lack": count, "of": len(rows)},
                 fix="Copy the missing files again, or leave these samples out.",
@@ -259,16 +317,23 @@ def _lacked(rows: Rows, case: RuleContext, fields: Sequence[str], gone: Array) -
     places = [(name, case.schema.stored[name].file) for name in fields]
     said = first_few([f"{name} ({file})" if file is not None else name for name, file in places])
     count = int(gone.sum())
-    message = f"{count_phrase(gone, 'have')} no {said}; {pluralize(len(rows) - count, 'other')} of the split do"
+    message = (
+        f"{count_phrase(gone, 'have')} no {said}; {pluralize(len(rows) - count, 'other')} of "
+        f"the split do"
+    )
     files = _whole_files(rows, gone)
     if files:
-        message += f". In {pluralize(len(files), 'file')} no sample has {'it' if len(fields) == 1 else 'them'}: "
+        message += (
+            f". In {pluralize(len(files), 'file')} no sample has "
+            f"{'it' if len(fields) == 1 else 'them'}: "
+        )
         message += first_few(files, _FILES_NAMED)
     return Failure(
         gone,
         f"{message}.",
         measured={"lack": count, "of": len(rows)},
-        fix="Scan files of another table separately, or give all the same fields: loaders of tables refuse a mixture."
+        fix="Scan files of another table separately, or give all the same fields: loaders of "
+        "tables refuse a mixture."
         if files
         else "Restore what is missing, or leave these samples out.",
         kind=", ".join(fields[:3]),
@@ -291,7 +356,11 @@ _FILES_NAMED = 3
 def _is_minority(gone: Array, rows: Rows, case: RuleContext) -> bool:
     """Tell whether few samples lack something, even if those that could not be read lack it, too."""
     unread = int((rows.table.status == UNREADABLE).sum())
-    return bool(0 < int(gone.sum()) + unread * bool(gone.any()) < float(case.options["most"]) * (len(gone) + unread))
+    return bool(
+        0
+        < int(gone.sum()) + unread * bool(gone.any())
+        < float(case.options["most"]) * (len(gone) + unread)
+    )
 
 
 def _in_files(rows: Rows, paths: Sequence[str]) -> Array:
@@ -300,12 +369,20 @@ def _in_files(rows: Rows, paths: Sequence[str]) -> Array:
     return np.array([word in found for word in rows.files.words], dtype=bool)[rows.files.rows]
 
 
-@rule("DC122", "shape-or-dtype", Severity.ERROR, Level.SAMPLE, measures=(form,), applies=lambda spec: True)
+@rule(
+    "DC122",
+    "shape-or-dtype",
+    Severity.ERROR,
+    Level.SAMPLE,
+    measures=(form,),
+    applies=lambda spec: True,
+)
 def shape_or_dtype(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A field has another shape or another kind of values than declared.
 
     What:
-        Number of axes and fixed sizes as in ``shape``; kind of values as in ``dtype``. Named axes may have any size.
+        Number of axes and fixed sizes as in ``shape``; kind of values as in ``dtype``. Named axes
+        may have any size.
     Why it matters:
         Broadcasting hides a wrong shape until the loss is wrong; integers cut what floats keep.
     Measure:
@@ -361,7 +438,8 @@ def _of_kind(wrong: Array, found: Array, declared: str) -> Failure:
     kinds = sorted(set(found[wrong]))
     return Failure(
         wrong,
-        f"{count_phrase(wrong, 'hold')} {first_few(kinds)} where {declared} {'is' if declared == 'text' else 'are'} declared.",
+        f"{count_phrase(wrong, 'hold')} {first_few(kinds)} where {declared} "
+        f"{'is' if declared == 'text' else 'are'} declared.",
         measured={"dtype": kinds},
         kind="kind",
         fix="Correct the role or dtype in the schema, or export the field again.",
@@ -382,10 +460,14 @@ def _of_shape(rows: Rows, case: RuleContext, text: Array) -> Iterator[Failure]:
         shapes = Counter[str]()
         for (rank, sizes), count in pairs.items():
             shapes[format_shape(sizes[:rank]) if rank > 0 and sizes else "[]"] += count
-        most = [f"{shape} ({count:,})" if len(shapes) > 1 else shape for shape, count in shapes.most_common()]
+        most = [
+            f"{shape} ({count:,})" if len(shapes) > 1 else shape
+            for shape, count in shapes.most_common()
+        ]
         yield Failure(
             wrong,
-            f"{count_phrase(wrong, 'have')} shape {first_few(most)}; {format_shape(wanted)} is declared.",
+            f"{count_phrase(wrong, 'have')} shape {first_few(most)}; {format_shape(wanted)} is "
+            f"declared.",
             measured={"shapes": dict(shapes.most_common(10))},
             expected={"shape": list(wanted)},
             kind="shape",
@@ -427,9 +509,15 @@ def _nothing_shared(schema: Schema) -> str:
 
 
 @rule(
-    "DC123", "length-mismatch", Severity.ERROR, Level.SAMPLE, per="sample", measures=(form,),
-    suppressed_by=("DC122",), unless=_nothing_shared,
-)  # fmt: skip
+    "DC123",
+    "length-mismatch",
+    Severity.ERROR,
+    Level.SAMPLE,
+    per="sample",
+    measures=(form,),
+    suppressed_by=("DC122",),
+    unless=_nothing_shared,
+)
 def length_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Fields that belong together row by row differ in length.
 
@@ -508,7 +596,12 @@ _SAME = "Export them again with the same settings, or declare the fields optiona
 _EXACT = {"float16": 2**11, "float32": 2**24}
 
 
-@measure("windows", version=2, applies=lambda s: s.columns is not None and not s.is_text, uses=("columns",))
+@measure(
+    "windows",
+    version=2,
+    applies=lambda s: s.columns is not None and not s.is_text,
+    uses=("columns",),
+)
 def windows(column: Column, spec: FieldSpec) -> Columns:
     """Where quaternions may lie: `unit`, share of the rows in which columns i to i + 3 have length 1, for every i."""
     values, lengths = column.values, column.lengths
@@ -517,7 +610,10 @@ def windows(column: Column, spec: FieldSpec) -> Columns:
     if values.ndim == 1 and lengths is not None:
         width = max(stop for _, stop in parse_columns(spec.columns or "").values())
         whole = lengths == width
-        values, lengths = values[np.repeat(whole, lengths)].reshape(-1, width), whole.astype(np.int64)
+        values, lengths = (
+            values[np.repeat(whole, lengths)].reshape(-1, width),
+            whole.astype(np.int64),
+        )
     width = int(values.shape[-1])
     if values.ndim != 2 or not _FOUR <= width <= _WIDEST:
         return {}
@@ -533,48 +629,62 @@ def windows(column: Column, spec: FieldSpec) -> Columns:
 def _quaternions(schema: Schema, name: str) -> list[tuple[str, int]]:
     parts = schema.parts(name)
     found = [(part, start) for part, (start, stop) in parts.items() if stop - start == _FOUR]
-    return [(part, start) for part, start in found if schema.spec(f"{name}.{part}").role == "quaternion"]
+    return [
+        (part, start) for part, start in found if schema.spec(f"{name}.{part}").role == "quaternion"
+    ]
 
 
 @rule(
-    "DC125", "layout-mismatch", Severity.ERROR, Level.SAMPLE, measures=(windows,), applies=windows.applies,
-    suppressed_by=("DC109", "DC122", "DC221"), defaults={"share": 0.95, "few": 0.5},
-)  # fmt: skip
+    "DC125",
+    "layout-mismatch",
+    Severity.ERROR,
+    Level.SAMPLE,
+    measures=(windows,),
+    applies=windows.applies,
+    suppressed_by=("DC109", "DC122", "DC221"),
+    defaults={"share": 0.95, "few": 0.5},
+)
 def layout_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The columns of a field are in another order than declared.
 
     What:
-        Where ``columns`` names four of them as a quaternion, these have length 1. If they have not, and four other
-        columns have in 95 % of the rows, the parts are in another order.
+        Where ``columns`` names four of them as a quaternion, these have length 1. If they have not,
+        and four other columns have in 95 % of the rows, the parts are in another order.
     Why it matters:
-        Two files of one project store position, quaternion, joints and position, joints, quaternion: read with the
-        other's order, every number is finite, and every grasp is wrong.
+        Two files of one project store position, quaternion, joints and position, joints,
+        quaternion: read with the other's order, every number is finite, and every grasp is wrong.
     Measure:
         Share of rows in which four neighbouring columns have length 1 within 1 %, for each place.
     When it is wrong:
         Never known: four columns of other numbers have length 1 in 95 % of the rows by no accident.
     Options:
-        share: of the rows that must fit the other order (0.95). few: share that may fit the declared one (0.5).
+        share: of the rows that must fit the other order (0.95). few: share that may fit the
+            declared one (0.5).
     Bad::
 
         schema: {fields: {q: {role: pose, shape: [G, 9], columns: "pos:3 quat:4 more:2"},
                           q.quat: {role: quaternion}}}
         samples:
-          - {q: [[0.1, 0.2, 0.3, 0.6, 0.8, 0.0, 0.0, 0.1, 0.2], [0.4, 0.2, 0.3, 0.0, 0.0, 0.6, 0.8, 0.3, 0.2]]}
-          - {q: [[0.1, 0.2, 0.3, 0.1, 0.2, 0.6, 0.8, 0.0, 0.0], [0.4, 0.2, 0.3, 0.3, 0.2, 0.0, 0.0, 0.6, 0.8]]}
+          - {q: [[0.1, 0.2, 0.3, 0.6, 0.8, 0.0, 0.0, 0.1, 0.2], [0.4, 0.2, 0.3, 0.0, 0.0, 0.6, 0.8,
+            0.3, 0.2]]}
+          - {q: [[0.1, 0.2, 0.3, 0.1, 0.2, 0.6, 0.8, 0.0, 0.0], [0.4, 0.2, 0.3, 0.3, 0.2, 0.0, 0.0,
+            0.6, 0.8]]}
 
     Good::
 
         schema: {fields: {q: {role: pose, shape: [G, 9], columns: "pos:3 quat:4 more:2"},
                           q.quat: {role: quaternion}}}
         samples:
-          - {q: [[0.1, 0.2, 0.3, 0.6, 0.8, 0.0, 0.0, 0.1, 0.2], [0.4, 0.2, 0.3, 0.0, 0.0, 0.6, 0.8, 0.3, 0.2]]}
-          - {q: [[0.2, 0.2, 0.3, 0.8, 0.6, 0.0, 0.0, 0.1, 0.2], [0.5, 0.2, 0.3, 0.0, 0.0, 0.8, 0.6, 0.3, 0.2]]}
+          - {q: [[0.1, 0.2, 0.3, 0.6, 0.8, 0.0, 0.0, 0.1, 0.2], [0.4, 0.2, 0.3, 0.0, 0.0, 0.6, 0.8,
+            0.3, 0.2]]}
+          - {q: [[0.2, 0.2, 0.3, 0.8, 0.6, 0.0, 0.0, 0.1, 0.2], [0.5, 0.2, 0.3, 0.0, 0.0, 0.8, 0.6,
+            0.3, 0.2]]}
 
     Fix:
         Correct ``columns``, or write the samples again in the declared order.
     Reference:
-        SceneLeapUltra: position, quaternion, 16 joints in its ``.npy``; position, 16 joints, quaternion in its cache.
+        SceneLeapUltra: position, quaternion, 16 joints in its ``.npy``; position, 16 joints,
+            quaternion in its cache.
     """
     if "unit" not in rows:
         return
@@ -590,13 +700,22 @@ def layout_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             order = _order(case.spec, part, int(place))
             yield Failure(
                 mask,
-                f"{part} of {pluralize(int(mask.sum()))} has length 1 in {_percent(shares[mask, start])} of the rows; "
-                f"columns {int(place)} to {int(place) + 3} have it in {_percent(shares[mask, place])}.",
+                f"{part} of {pluralize(int(mask.sum()))} has length 1 in "
+                f"{_percent(shares[mask, start])} of the rows; "
+                f"columns {int(place)} to {int(place) + 3} have it in "
+                f"{_percent(shares[mask, place])}.",
                 measured={"declared": start, "found": int(place)},
-                cause=Cause(f"the columns are {order}" if order else f"the quaternion is at column {place}", "order"),
+                cause=Cause(
+                    f"the columns are {order}" if order else f"the quaternion is at column {place}",
+                    "order",
+                ),
                 kind=f"{part}-at-{int(place)}",
-                fix=f"Declare columns: {order!r}, or write the samples again." if order else "Correct columns.",
-                extra=tuple(f"{case.name}.{name}" for name in parse_columns(case.spec.columns or "")),
+                fix=f"Declare columns: {order!r}, or write the samples again."
+                if order
+                else "Correct columns.",
+                extra=tuple(
+                    f"{case.name}.{name}" for name in parse_columns(case.spec.columns or "")
+                ),
             )
 
 
@@ -606,7 +725,9 @@ def _percent(shares: Array) -> str:
 
 def _order(spec: FieldSpec, part: str, place: int) -> str:
     """Return the parts in the order that puts `part` at a place, "" where no exchange of whole parts does."""
-    parts = {name: stop - start for name, (start, stop) in parse_columns(spec.columns or "").items()}
+    parts = {
+        name: stop - start for name, (start, stop) in parse_columns(spec.columns or "").items()
+    }
     rest = [name for name in parts if name != part]
     for at in range(len(rest) + 1):
         if sum(parts[name] for name in rest[:at]) == place:
@@ -615,19 +736,31 @@ def _order(spec: FieldSpec, part: str, place: int) -> str:
     return ""
 
 
-# ---------------------------------------------------------------------------------------------- make-up
+# ------------------------------------------------------------------------------------------ make-up
 
 
-@measure("makeup", per="sample", uses=("fields.role", "fields.optional", "fields.file"), depth="structure")
+@measure(
+    "makeup",
+    per="sample",
+    uses=("fields.role", "fields.optional", "fields.file"),
+    depth="structure",
+)
 def makeup(block: Block, schema: Schema) -> Columns:
     """What a sample is made of: `makeup`, its fields with their kind and sizes behind the first axis, as text.
 
-    Left out: fields that are optional, text, masks, lie in a file of their own or are not listed, and sizes of images.
+    Left out: fields that are optional, text, masks, lie in a file of their own or are not listed,
+    and sizes of images.
     """
     said = []
     for name, column in sorted(block.fields.items()):
         spec = schema.fields.get(name)
-        if spec is None or spec.optional or spec.is_text or spec.file is not None or spec.role == "mask":
+        if (
+            spec is None
+            or spec.optional
+            or spec.is_text
+            or spec.file is not None
+            or spec.role == "mask"
+        ):
             continue
         sizes = "" if column.kind != "array" or spec.role in _SIZED else _shape_text(column)
         said.append(
@@ -650,20 +783,28 @@ def _nothing_listed(schema: Schema) -> str:
 
 
 @rule(
-    "DC126", "mixed-schema", Severity.WARNING, Level.DATASET, per="sample", measures=(makeup,),
-    suppressed_by=("DC109", "DC121", "DC122"), unless=_nothing_listed,
-)  # fmt: skip
+    "DC126",
+    "mixed-schema",
+    Severity.WARNING,
+    Level.DATASET,
+    per="sample",
+    measures=(makeup,),
+    suppressed_by=("DC109", "DC121", "DC122"),
+    unless=_nothing_listed,
+)
 def mixed_schema(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Some samples have other fields, kinds of numbers or widths than most.
 
     What:
-        In the fields that the schema lists all samples of a split have one kind of numbers (float, whole, bool) and
-        the same sizes behind the first axis, also where the schema leaves them open. Images may have any size.
+        In the fields that the schema lists all samples of a split have one kind of numbers (float,
+        whole, bool) and the same sizes behind the first axis, also where the schema leaves them
+        open. Images may have any size.
     Why it matters:
-        Batches cannot be stacked, or are stacked after a silent cast; two exports with different settings were joined.
+        Batches cannot be stacked, or are stacked after a silent cast; two exports with different
+        settings were joined.
     Measure:
-        Kinds and sizes by field; what most samples have counts as right. Of texts (.csv, .txt, .json) whole numbers
-        count as floats.
+        Kinds and sizes by field; what most samples have counts as right. Of texts (.csv, .txt,
+        .json) whole numbers count as floats.
     When it is wrong:
         Robots or cameras were mixed on purpose: declare such fields ``optional: true``.
     Options:
@@ -685,7 +826,8 @@ def mixed_schema(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Export them again with the same settings, or split the dataset in two.
     Reference:
-        robocasa issue 124: observations of 267 numbers in some demos and 217 in others; leisaac issue 142: 8 and 6.
+        robocasa issue 124: observations of 267 numbers in some demos and 217 in others; leisaac
+            issue 142: 8 and 6.
     """
     del case
     known = rows.measured(":makeup")
@@ -701,12 +843,17 @@ def mixed_schema(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     others = sorted(counts.keys() - {usual}, key=lambda text: (-counts[text], text))
     for text in sorted(others[:_TOLD]):
         mask = known & (sets.rows == number[text])
-        mine, most = (dict(part.split(" ", 1) for part in t.split("; ") if " " in part) for t in (text, usual))
+        mine, most = (
+            dict(part.split(" ", 1) for part in t.split("; ") if " " in part) for t in (text, usual)
+        )
         odd = [name for name in sorted({*mine, *most}) if mine.get(name) != most.get(name)]
-        said = [f"{n}: {mine.get(n, 'missing')} ({most.get(n, 'missing')} in the others)" for n in odd]
+        said = [
+            f"{n}: {mine.get(n, 'missing')} ({most.get(n, 'missing')} in the others)" for n in odd
+        ]
         yield Failure(
             mask,
-            f"{count_phrase(mask, 'have')} another make-up than the other {counts[usual]:,}: {first_few(said)}.",
+            f"{count_phrase(mask, 'have')} another make-up than the other {counts[usual]:,}: "
+            f"{first_few(said)}.",
             measured={"fields": odd[:10]},
             kind=", ".join(odd[:3]),
             fix=_SAME,
@@ -715,7 +862,8 @@ def mixed_schema(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         mask = known & np.isin(sets.rows, [number[text] for text in more])
         yield Failure(
             mask,
-            f"{count_phrase(mask, 'differ')} from the other {counts[usual]:,} in {pluralize(len(more), 'further way')}.",
+            f"{count_phrase(mask, 'differ')} from the other {counts[usual]:,} in "
+            f"{pluralize(len(more), 'further way')}.",
             kind="more make-ups",
             fix=_SAME,
         )
@@ -725,11 +873,26 @@ def _untyped(rows: Rows) -> Array:
     """Return the make-up of each row, whole numbers of texts as floats: whether one has a point is chance there."""
     files, makeups = rows.files, Texts.of(rows[":makeup"].tolist())
     texts = np.array([word.lower().endswith(_TEXTS) for word in files.words], bool)[files.rows]
-    other = np.array([re.sub(r" whole(?= x |;|$)", " float", word) for word in makeups.words], dtype=object)
+    other = np.array(
+        [re.sub(r" whole(?= x |;|$)", " float", word) for word in makeups.words], dtype=object
+    )
     return np.where(texts, other[makeups.rows], rows[":makeup"])
 
 
-_TEXTS = (".csv", ".tsv", ".txt", ".xyz", ".pts", ".json", ".jsonl", ".jsonl.gz", ".ndjson", ".xml", ".yaml", ".yml")
+_TEXTS = (
+    ".csv",
+    ".tsv",
+    ".txt",
+    ".xyz",
+    ".pts",
+    ".json",
+    ".jsonl",
+    ".jsonl.gz",
+    ".ndjson",
+    ".xml",
+    ".yaml",
+    ".yml",
+)
 
 
 # ---------------------------------------------------------------------------------------------- ids
@@ -743,22 +906,33 @@ def ids(column: Column, spec: FieldSpec) -> Columns:
     if not is_numeric(column) or dtype.kind not in "iu" or dtype.itemsize > 2:
         return {}
     low = int(np.iinfo(dtype).min)
-    found = [len(np.flatnonzero(np.bincount(column[i].reshape(-1).astype(np.int64) - low))) for i in range(len(column))]
+    found = [
+        len(np.flatnonzero(np.bincount(column[i].reshape(-1).astype(np.int64) - low)))
+        for i in range(len(column))
+    ]
     return {"ids": np.array(found, dtype=np.int64)}
 
 
 @rule(
-    "DC127", "id-overflow", Severity.ERROR, Level.SAMPLE, measures=(ids, numbers, form),
-    suppressed_by=("DC109", "DC122", "DC221"), applies=lambda s: leaf(s) and s.role in _IDS, defaults={"distinct": _MANY},
-)  # fmt: skip
+    "DC127",
+    "id-overflow",
+    Severity.ERROR,
+    Level.SAMPLE,
+    measures=(ids, numbers, form),
+    suppressed_by=("DC109", "DC122", "DC221"),
+    applies=lambda s: leaf(s) and s.role in _IDS,
+    defaults={"distinct": _MANY},
+)
 def id_overflow(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Ids do not fit the dtype in which they are stored.
 
     What:
-        Integers of 8 or 16 bits that reach the end of their dtype while there are more than 200 different ids, or that
-        begin again at its negative end; float32 above 16,777,216 and float16 above 2,048, which skip whole numbers.
+        Integers of 8 or 16 bits that reach the end of their dtype while there are more than 200
+        different ids, or that begin again at its negative end; float32 above 16,777,216 and float16
+        above 2,048, which skip whole numbers.
     Why it matters:
-        Ids 256 and 0 become one object, or two objects one: nothing crashes, and the label is wrong for good.
+        Ids 256 and 0 become one object, or two objects one: nothing crashes, and the label is wrong
+        for good.
     Measure:
         Smallest and largest value, number of different ids.
     When it is wrong:
@@ -792,19 +966,36 @@ def id_overflow(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         mine = known & (rows["dtype"] == dtype)
         if dtype in _EXACT and case.spec.role != "segment":  # of segments DC412 says it
             bad = mine & (np.maximum(np.abs(low), np.abs(high)) > _EXACT[dtype])
-            yield from _does_not_fit(bad, dtype, high, f"whole numbers are exact up to {_EXACT[dtype]:,}", "float")
+            yield from _does_not_fit(
+                bad, dtype, high, f"whole numbers are exact up to {_EXACT[dtype]:,}", "float"
+            )
         elif dtype in {"int8", "uint8", "int16", "uint16"} and "ids" in rows:
             ends = np.iinfo(dtype)
             many = mine & (rows["ids"] > int(case.options["distinct"]))
             full = many & (high == ends.max) & (ends.max not in marks)
-            yield from _does_not_fit(full, dtype, high, f"its largest value is {ends.max:,}", "full")
-            wrapped = mine & ~full & (low < -1) & ~np.isin(low, marks) & (high > 0.9 * ends.max) & (ends.min < 0)
             yield from _does_not_fit(
-                wrapped, dtype, low, f"ids above {ends.max:,} begin again at {ends.min:,}", "wrapped"
+                full, dtype, high, f"its largest value is {ends.max:,}", "full"
+            )
+            wrapped = (
+                mine
+                & ~full
+                & (low < -1)
+                & ~np.isin(low, marks)
+                & (high > 0.9 * ends.max)
+                & (ends.min < 0)
+            )
+            yield from _does_not_fit(
+                wrapped,
+                dtype,
+                low,
+                f"ids above {ends.max:,} begin again at {ends.min:,}",
+                "wrapped",
             )
 
 
-def _does_not_fit(bad: Array, dtype: str, values: Array, words: str, kind: str) -> Iterator[Failure]:
+def _does_not_fit(
+    bad: Array, dtype: str, values: Array, words: str, kind: str
+) -> Iterator[Failure]:
     if bad.any():
         worst = float(values[bad][np.argmax(np.abs(values[bad]))])
         yield Failure(

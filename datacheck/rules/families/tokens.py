@@ -23,7 +23,16 @@ from datacheck.rules.base import (
     rule,
     unreadable,
 )
-from datacheck.rules.chat_turns import CALLER, Turns, chats_in, chats_of, pairs_of, trained, turns_of, vocabulary
+from datacheck.rules.chat_turns import (
+    CALLER,
+    Turns,
+    chats_in,
+    chats_of,
+    pairs_of,
+    trained,
+    turns_of,
+    vocabulary,
+)
 from datacheck.rules.measures import flat, form, is_numeric, numbers, of_role, reduced
 from datacheck.rules.text_bytes import LEADS, blank
 from datacheck.schema.model import FieldSpec, Schema, TokenizerSpec
@@ -42,23 +51,33 @@ def byte_order(block: Block, schema: Schema) -> Columns:
     return {} if column is None or column.kind != "array" else {"bom": column.values.astype(bool)}
 
 
-@rule("DC701", "bad-line", Severity.ERROR, Level.FILE, per="sample", measures=(byte_order,), sees="all")
+@rule(
+    "DC701",
+    "bad-line",
+    Severity.ERROR,
+    Level.FILE,
+    per="sample",
+    measures=(byte_order,),
+    sees="all",
+)
 def bad_line(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A line is not what the file's other lines are: broken JSON, bytes that are no UTF-8, an empty line.
 
     What:
-        Each line of a JSON Lines file parses to an object (error). Each sentence of a CoNLL-U file has ten columns, ids
-        from 1 on, HEADs among its words and a root, and its XPOS are not the universal tags that its UPOS should be
-        (error). No file begins with a byte order mark (warning) or
-        has empty lines between others (information).
+        Each line of a JSON Lines file parses to an object (error). Each sentence of a CoNLL-U file
+        has ten columns, ids from 1 on, HEADs among its words and a root, and its XPOS are not the
+        universal tags that its UPOS should be (error). No file begins with a byte order mark
+        (warning) or has empty lines between others (information).
     Why it matters:
-        One such line ends the run that parses it, hours later; a tolerant loader drops it in silence. ``json.loads``
-        refuses a line behind a byte order mark, so the first sample of the file is lost, or the run is.
+        One such line ends the run that parses it, hours later; a tolerant loader drops it in
+        silence. ``json.loads`` refuses a line behind a byte order mark, so the first sample of the
+        file is lost, or the run is.
     Measure:
-        The parser's words, with line number and byte offset or the number of the sentence; the first three bytes of a
-        file; gaps in the numbers of its lines.
+        The parser's words, with line number and byte offset or the number of the sentence; the
+        first three bytes of a file; gaps in the numbers of its lines.
     When it is wrong:
-        The file is another format with this suffix: correct ``samples: {files: ...}``. The loader opens files as
+        The file is another format with this suffix: correct ``samples: {files: ...}``. The loader
+        opens files as
         ``utf-8-sig`` and skips empty lines: the warning may be set to ``info``.
     Options:
         none
@@ -67,7 +86,8 @@ def bad_line(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         schema: {fields: {text: {role: text}}}
         samples:
           - {text: "a line that parses and is long enough", facts: {bom: 1}}
-          - {key: "sft.jsonl:000000000001", unreadable: "DC701 line 2, byte 61: not JSON: unexpected end of data"}
+          - {key: "sft.jsonl:000000000001", unreadable: "DC701 line 2, byte 61: not JSON: unexpected
+            end of data"}
 
     Good::
 
@@ -76,11 +96,11 @@ def bad_line(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {text: "a line that parses and is long enough", facts: {bom: 0}}
 
     Fix:
-        Repair or remove the lines (``datacheck fix DC701`` writes such a copy of JSON Lines); write files with a
-        temporary name and rename them, as ``utf-8``, not ``utf-8-sig``.
+        Repair or remove the lines (``datacheck fix DC701`` writes such a copy of JSON Lines); write
+        files with a temporary name and rename them, as ``utf-8``, not ``utf-8-sig``.
     Reference:
-        minimind issues 350 and 715; RFC 8259, section 8.1: a byte order mark must not be added. CoNLL-U:
-        universaldependencies.org/format.html.
+        minimind issues 350 and 715; RFC 8259, section 8.1: a byte order mark must not be added.
+        CoNLL-U: universaldependencies.org/format.html.
     """
     mask = unreadable(rows, lambda reason: reason.startswith("DC701"))
     if mask.any():
@@ -88,7 +108,8 @@ def bad_line(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         sentences = first.startswith("sentence ")
         yield Failure(
             mask,
-            f"{pluralize(int(mask.sum()), 'sentence' if sentences else 'line')} cannot be read; the first: {first}.",
+            f"{pluralize(int(mask.sum()), 'sentence' if sentences else 'line')} cannot be read; "
+            f"the first: {first}.",
             measured={"first": first},
             fix="Repair or remove the sentences."
             if sentences
@@ -99,10 +120,12 @@ def bad_line(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         verb = "begins" if marked.sum() == 1 else "begin"
         yield Failure(
             marked,
-            f"{pluralize(int(marked.sum()), 'file')} {verb} with a byte order mark, which json.loads refuses.",
+            f"{pluralize(int(marked.sum()), 'file')} {verb} with a byte order mark, which "
+            f"json.loads refuses.",
             severity=Severity.WARNING,
             kind="bom",
-            fix="Open the files as utf-8-sig, or remove the mark: datacheck fix DC701 writes such a copy.",
+            fix="Open the files as utf-8-sig, or remove the mark: datacheck fix DC701 writes such "
+            "a copy.",
         )
     yield from _empty_lines(rows, case)
 
@@ -124,7 +147,8 @@ def _empty_lines(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         name, count = min(holes.items())
         yield Failure(
             np.zeros(len(rows), bool),
-            f"{pluralize(sum(holes.values()), 'empty line')} between others in {pluralize(len(holes), 'file')}, such as "
+            f"{pluralize(sum(holes.values()), 'empty line')} between others in "
+            f"{pluralize(len(holes), 'file')}, such as "
             f"{name} ({count:,}).",
             measured={"lines": sum(holes.values()), "files": len(holes)},
             severity=Severity.INFO,
@@ -133,14 +157,22 @@ def _empty_lines(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         )
 
 
-@measure("turns", version=2, per="sample", uses=(
-    "tokenizer", "fields.role", "fields.train_on", "fields.preferred_over",
-))  # fmt: skip
+@measure(
+    "turns",
+    version=2,
+    per="sample",
+    uses=(
+        "tokenizer",
+        "fields.role",
+        "fields.train_on",
+        "fields.preferred_over",
+    ),
+)
 def turns(block: Block, schema: Schema) -> Columns:
     """What bytes tell of a text: ``<field>:answers``, turns to learn from; ``<field>:prompt_bytes`` before the first.
 
-    An answer that begins with white space does not count for the bytes: tokenizers may join it with the marker. Of a
-    chat beside a preference pair, which holds its answers, there are none.
+    An answer that begins with white space does not count for the bytes: tokenizers may join it with
+    the marker. Of a chat beside a preference pair, which holds its answers, there are none.
     """
     spec = schema.tokenizer or TokenizerSpec()
     preferred = [pair for pair in pairs_of(schema) if block.fields.keys() >= set(pair)]
@@ -150,7 +182,11 @@ def turns(block: Block, schema: Schema) -> Columns:
         if preferred and not any(name in pair for pair in preferred):
             continue
         if column is not None and column.kind != "array":
-            speaker, start, around = field.train_on or "assistant", len(spec.start.encode()), len(_markers(spec))
+            speaker, start, around = (
+                field.train_on or "assistant",
+                len(spec.start.encode()),
+                len(_markers(spec)),
+            )
             plain = turns_of(column) if column.kind == "json" else None
             if plain is not None:
                 answers, before = _all_before(plain, speaker, start, around)
@@ -175,13 +211,17 @@ def _all_before(turns: Turns, speaker: str, total: int, around: int) -> tuple[Ar
     """Return what `_before` says of each of many plain chats: int64 (chats), twice."""
     mine = turns.where(speaker, CALLER)
     stops = np.cumsum(turns.counts)
-    answers = np.bincount(np.searchsorted(stops, np.flatnonzero(mine), side="right"), minlength=len(stops))
+    answers = np.bincount(
+        np.searchsorted(stops, np.flatnonzero(mine), side="right"), minlength=len(stops)
+    )
     first = np.minimum(turns.first(mine), stops)
     size = np.concatenate([[0], np.cumsum(turns.sizes)])
     before = total + size[first] - size[turns.starts] + (first - turns.starts) * around
     before[answers == 0] = UNKNOWN_LENGTH
     unclear = np.flatnonzero((answers > 0) & (turns.wide > 0))
-    unclear = np.union1d(unclear, np.flatnonzero(answers)[_begin_blank(turns.said, first[answers > 0])])
+    unclear = np.union1d(
+        unclear, np.flatnonzero(answers)[_begin_blank(turns.said, first[answers > 0])]
+    )
     for i in unclear.tolist():
         before[i] = _before(turns.chat(i), speaker, total, around)[1]
     return answers.astype(np.int64), before
@@ -196,7 +236,9 @@ def _begin_blank(texts: Column, places: Array) -> Array:
     return (firsts <= ord(" ")) | np.isin(firsts, LEADS)
 
 
-def _before(messages: list[dict[str, Any]], speaker: str, total: int, around: int) -> tuple[int, int]:
+def _before(
+    messages: list[dict[str, Any]], speaker: str, total: int, around: int
+) -> tuple[int, int]:
     """Return the turns of a speaker, and the bytes of a chat before the first of them that bytes can tell.
 
     Args:
@@ -217,19 +259,26 @@ def _before(messages: list[dict[str, Any]], speaker: str, total: int, around: in
 
 
 @rule(
-    "DC702", "no-trained-tokens", Severity.ERROR, Level.SAMPLE, measures=(form, turns, trained),
-    suppressed_by=("DC121", "DC122", "DC706"), defaults={"slack": 256},
+    "DC702",
+    "no-trained-tokens",
+    Severity.ERROR,
+    Level.SAMPLE,
+    measures=(form, turns, trained),
+    suppressed_by=("DC121", "DC122", "DC706"),
+    defaults={"slack": 256},
     applies=lambda s: s.role == "chat" or (s.role == "text" and s.min_trained_tokens is not None),
-)  # fmt: skip
+)
 def no_trained_tokens(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Nothing of the sample is supervised after template and truncation.
 
     What:
-        Tokens between ``tokenizer: {start, end}`` within ``max_length``; of a plain text whether there is any.
+        Tokens between ``tokenizer: {start, end}`` within ``max_length``; of a plain text whether
+        there is any.
     Why it matters:
         A batch of such samples has a mean over nothing: the loss is NaN, or reported as 0.
     Measure:
-        The chat template and tokenizer of ``tokenizer: {path: ...}``. Without them (extra ``text``) bytes decide where
+        The chat template and tokenizer of ``tokenizer: {path: ...}``. Without them (extra ``text``)
+        bytes decide where
         they can: no text has more tokens than bytes; the other samples are skipped.
     When it is wrong:
         The trainer marks answers otherwise: set ``start`` and ``end``.
@@ -239,14 +288,16 @@ def no_trained_tokens(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]
 
         schema: {fields: {c: {role: chat, train_on: assistant}}, tokenizer: {max_length: 768}}
         samples:
-          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}}
+          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A
+            small cube.}]}}
           - {c: {json: [{role: user, content: Tell me of pixels.}]}}
 
     Good::
 
         schema: {fields: {c: {role: chat, train_on: assistant}}, tokenizer: {max_length: 768}}
         samples:
-          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}}
+          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A
+            small cube.}]}}
 
     Fix:
         Raise max_length, shorten the prompts, or drop the samples.
@@ -254,7 +305,8 @@ def no_trained_tokens(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]
         trl issue 6668: a loss of 0.0 is reported while the forward pass gives NaN.
     """
     column = {
-        stat: f":{case.name}:{stat}" for stat in ("answers", "prompt_bytes", "trained", "marker", "refused", "why")
+        stat: f":{case.name}:{stat}"
+        for stat in ("answers", "prompt_bytes", "trained", "marker", "refused", "why")
     }
     known = rows.measured(column["answers"])
     if not known.any():
@@ -268,14 +320,22 @@ def no_trained_tokens(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]
     few = counted_ & (rows[column["trained"]] < least) if counted_.any() else counted_
     if few.any():
         yield from _causes(rows, few, column, spec)
-    fits = rows[column["prompt_bytes"]] + int(case.options["slack"]) < (spec.max_length or UNKNOWN_LENGTH)
+    fits = rows[column["prompt_bytes"]] + int(case.options["slack"]) < (
+        spec.max_length or UNKNOWN_LENGTH
+    )
     open_ = known & ~mute & ~counted_ & ~(fits | (case.spec.role == "text"))
     if open_.any():
-        why = sorted(set(rows[column["why"]][open_])) if column["why"] in rows else ["the chats are no JSON"]
+        why = (
+            sorted(set(rows[column["why"]][open_]))
+            if column["why"] in rows
+            else ["the chats are no JSON"]
+        )
         yield Skip(open_, first_few(why))
 
 
-def _causes(rows: Rows, few: Array, column: dict[str, str], spec: TokenizerSpec) -> Iterator[Failure]:
+def _causes(
+    rows: Rows, few: Array, column: dict[str, str], spec: TokenizerSpec
+) -> Iterator[Failure]:
     """Yield the failing samples by reason: refused by the template, no marker found, prompt too long."""
     refused = few & match_texts(rows[column["refused"]], bool)
     lost = few & ~refused & (rows[column["marker"]] < 0)
@@ -283,11 +343,14 @@ def _causes(rows: Rows, few: Array, column: dict[str, str], spec: TokenizerSpec)
     if refused.any():
         yield _untrained(refused, _refusal(rows[column["refused"]][refused]), "refused", spec)
     if lost.any():
-        yield _untrained(lost, f"{count_phrase(lost, 'have')} no {spec.start!r} in their tokens", "marker", spec)
+        yield _untrained(
+            lost, f"{count_phrase(lost, 'have')} no {spec.start!r} in their tokens", "marker", spec
+        )
     if long.any():
         tokens = int(np.median(rows[column["marker"]][long]))
         text = (
-            f"the first answer of {pluralize(int(long.sum()))} begins at token {tokens:,} (median) of {spec.max_length}"
+            f"the first answer of {pluralize(int(long.sum()))} begins at token {tokens:,} "
+            f"(median) of {spec.max_length}"
         )
         yield _untrained(long, text, "long", spec)
 
@@ -319,26 +382,39 @@ def _untrained(mask: Array, text: str, kind: str, spec: TokenizerSpec) -> Failur
 
 
 @rule(
-    "DC703", "truncated", Severity.WARNING, Level.DATASET, measures=(form, trained), suppressed_by=("DC121", "DC122", "DC702"),
-    applies=lambda s: s.role in {"chat", "tokens"}, defaults={"samples": 0.05, "tokens": 0.05, "open": 0.01},
-    unless=lambda s: "" if s.tokenizer and s.tokenizer.max_length else "the schema names no tokenizer: max_length",
-)  # fmt: skip
+    "DC703",
+    "truncated",
+    Severity.WARNING,
+    Level.DATASET,
+    measures=(form, trained),
+    suppressed_by=("DC121", "DC122", "DC702"),
+    applies=lambda s: s.role in {"chat", "tokens"},
+    defaults={"samples": 0.05, "tokens": 0.05, "open": 0.01},
+    unless=lambda s: (
+        ""
+        if s.tokenizer and s.tokenizer.max_length
+        else "the schema names no tokenizer: max_length"
+    ),
+)
 def truncated(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Much of the data is cut off at the longest length that is trained on.
 
     What:
-        Samples longer than ``tokenizer: {max_length}``; of chats also the supervised tokens behind it, and answers
-        whose end marker is gone.
+        Samples longer than ``tokenizer: {max_length}``; of chats also the supervised tokens behind
+        it, and answers whose end marker is gone.
     Why it matters:
-        Answers that stop in the middle teach the model to stop in the middle; without an end marker it never stops.
+        Answers that stop in the middle teach the model to stop in the middle; without an end marker
+        it never stops.
     Measure:
         Tokens after the chat template, as in DC702; of token arrays their length.
     When it is wrong:
-        The trainer packs or splits long samples instead of cutting them: remove max_length, or raise the options.
+        The trainer packs or splits long samples instead of cutting them: remove max_length, or
+        raise the options.
     Options:
         samples: share of samples that may be cut (0.05).
         tokens: share of supervised tokens that may be lost (0.05).
-        open: share of chats whose last supervised token may be another than the end marker's (0.01).
+        open: share of chats whose last supervised token may be another than the end marker's
+            (0.01).
     Bad::
 
         schema: {fields: {ids: {role: tokens, shape: [L]}}, tokenizer: {max_length: 8}}
@@ -361,7 +437,9 @@ def truncated(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     most = case.schema.tokenizer.max_length if case.schema.tokenizer is not None else None
     column = {stat: f":{case.name}:{stat}" for stat in ("tokens", "why")}
     if case.spec.role == "chat" and not rows.measured(column["tokens"]).any():
-        why = sorted(set(rows[column["why"]])) if column["why"] in rows else ["the chats are no JSON"]
+        why = (
+            sorted(set(rows[column["why"]])) if column["why"] in rows else ["the chats are no JSON"]
+        )
         yield Skip(np.ones(len(rows), bool), first_few(why))
         return
     known = rows.measured(column["tokens"]) if case.spec.role == "chat" else rows.measured("dims")
@@ -371,7 +449,9 @@ def truncated(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     long = known & (length > most)
     if long.sum() > float(case.options["samples"]) * known.sum():
         text = f"{count_phrase(long, 'are')} longer than {most:,} tokens, of {int(known.sum()):,}"
-        yield _cut(long, f"{text}; the longest has {int(length[long].max()):,}.", "samples", most, length)
+        yield _cut(
+            long, f"{text}; the longest has {int(length[long].max()):,}.", "samples", most, length
+        )
     if case.spec.role == "chat":
         yield from _lost(rows, known, case, most)
 
@@ -382,12 +462,16 @@ def _lost(rows: Rows, known: Array, case: RuleContext, most: int) -> Iterator[Fa
     lost = int(cut[known].sum())
     every = lost + int(trained_[known].sum())
     if lost > float(case.options["tokens"]) * every:
-        text = f"{lost:,} of {every:,} supervised tokens ({lost / every:.1%}) lie behind token {most:,}."
+        text = (
+            f"{lost:,} of {every:,} supervised tokens ({lost / every:.1%}) lie behind token "
+            f"{most:,}."
+        )
         yield _cut(known & (cut > 0), text, "tokens", most, cut)
     open_ = known & ~closed.astype(bool)
     if open_.sum() > float(case.options["open"]) * known.sum():
         text = (
-            f"{pluralize(int(open_.sum()))} of {int(known.sum()):,} end without the end marker: it is not supervised."
+            f"{pluralize(int(open_.sum()))} of {int(known.sum()):,} end without the end marker: "
+            f"it is not supervised."
         )
         yield _cut(open_, text, "open", most, cut)
 
@@ -400,26 +484,41 @@ def _cut(mask: Array, text: str, kind: str, most: int, order: Array) -> Failure:
 _LAGS = 3
 _IGNORED = (-100,)
 _FEW = 8  # supervised tokens that agree by chance at any lag
-_WORDS = {0: "labels stand at their tokens", 1: "labels are shifted by one", 2: "labels are shifted twice"}
+_WORDS = {
+    0: "labels stand at their tokens",
+    1: "labels are shifted by one",
+    2: "labels are shifted twice",
+}
 
 
 @rule(
-    "DC704", "token-out-of-vocab", Severity.ERROR, Level.SAMPLE, per="sample", measures=(form, numbers, vocabulary),
+    "DC704",
+    "token-out-of-vocab",
+    Severity.ERROR,
+    Level.SAMPLE,
+    per="sample",
+    measures=(form, numbers, vocabulary),
     suppressed_by=("DC109", "DC122"),
-    unless=lambda s: "" if s.tokenizer is not None and s.tokenizer.vocab else "the schema names no tokenizer: vocab",
-)  # fmt: skip
+    unless=lambda s: (
+        ""
+        if s.tokenizer is not None and s.tokenizer.vocab
+        else "the schema names no tokenizer: vocab"
+    ),
+)
 def token_out_of_vocab(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A token id is none that the model knows.
 
     What:
-        Every id of a token field is at least 0 and below ``tokenizer: {vocab}``; its dtype can hold them all; the
-        tokenizer named by ``path`` has no more ids than that.
+        Every id of a token field is at least 0 and below ``tokenizer: {vocab}``; its dtype can hold
+        them all; the tokenizer named by ``path`` has no more ids than that.
     Why it matters:
-        On a GPU an id too large is an assertion in another line; ids that wrapped around are other words.
+        On a GPU an id too large is an assertion in another line; ids that wrapped around are other
+        words.
     Measure:
         Smallest and largest id, dtype, size of the tokenizer with its added tokens.
     When it is wrong:
-        The embedding is padded to a larger size: declare that size as ``vocab``. Ids below 0 are marks: ``ignore``.
+        The embedding is padded to a larger size: declare that size as ``vocab``. Ids below 0 are
+            marks: ``ignore``.
     Options:
         none
     Bad::
@@ -450,7 +549,8 @@ def token_out_of_vocab(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     if len(sizes) and sizes.max() > vocab:
         yield Failure(
             np.zeros(len(rows), bool),
-            f"the tokenizer has {int(sizes.max()):,} ids, the schema's vocab is {vocab:,}: the last have no place.",
+            f"the tokenizer has {int(sizes.max()):,} ids, the schema's vocab is {vocab:,}: the "
+            f"last have no place.",
             measured={"ids": int(sizes.max())},
             expected={"vocab": vocab},
             fix="Name the model's own tokenizer, or correct vocab.",
@@ -467,10 +567,18 @@ def _ids(rows: Rows, name: str, spec: FieldSpec, vocab: int) -> Iterator[Failure
     below = known & (low < 0) & ~np.isin(low, spec.ignore)
     above = known & (high >= vocab)
     if above.any():
-        text = f"{count_phrase(above, 'hold')} ids up to {int(high[above].max()):,}; allowed are 0 to {vocab - 1:,}."
-        yield Failure(above, text, expected={"vocab": vocab}, fix=fix, kind="above", order=high, extra=(name,))
+        text = (
+            f"{count_phrase(above, 'hold')} ids up to {int(high[above].max()):,}; allowed are 0 "
+            f"to {vocab - 1:,}."
+        )
+        yield Failure(
+            above, text, expected={"vocab": vocab}, fix=fix, kind="above", order=high, extra=(name,)
+        )
     if below.any():
-        text = f"{count_phrase(below, 'hold')} ids down to {int(low[below].min()):,}; allowed are 0 to {vocab - 1:,}."
+        text = (
+            f"{count_phrase(below, 'hold')} ids down to {int(low[below].min()):,}; allowed are "
+            f"0 to {vocab - 1:,}."
+        )
         yield Failure(below, text, expected={"vocab": vocab}, fix=fix, kind="below", extra=(name,))
     words = rows[f"{name}:dtype"]
     for word in sorted(set(words[known])):
@@ -479,7 +587,8 @@ def _ids(rows: Rows, name: str, spec: FieldSpec, vocab: int) -> Iterator[Failure
             most = f"{np.iinfo(dtype).max:,}"
             yield Failure(
                 known & (words == word),
-                f"{word} holds ids up to {most}, the vocabulary has {vocab:,}: larger ones wrapped around.",
+                f"{word} holds ids up to {most}, the vocabulary has {vocab:,}: larger ones wrapped "
+                f"around.",
                 expected={"vocab": vocab},
                 cause=Cause(f"ids were cast to {word}", "wrapped"),
                 fix=f"Tokenise again and store {'uint16' if vocab <= 1 << 16 else 'int32'}.",
@@ -488,7 +597,7 @@ def _ids(rows: Rows, name: str, spec: FieldSpec, vocab: int) -> Iterator[Failure
             )
 
 
-# ------------------------------------------------------------------------------------------------- labels
+# ------------------------------------------------------------------------------------------- labels
 
 
 def _labelled(block: Block, schema: Schema) -> Iterator[tuple[str, Array, Array, Array]]:
@@ -512,15 +621,18 @@ def _supervised(labels: Array, spec: FieldSpec) -> Array:
 def agreement(block: Block, schema: Schema) -> Columns:
     """At which lag labels are their tokens: ``<field>:agree`` (3), ``<field>:compared`` (3), for lags 0, 1 and 2.
 
-    ``<field>:tail``: the id that the tokens end in at least twice (-1: none); ``<field>:tail_trained``: how many of
-    that last run are supervised.
+    ``<field>:tail``: the id that the tokens end in at least twice (-1: none);
+    ``<field>:tail_trained``: how many of that last run are supervised.
     """
     found: dict[str, Array] = {}
     for name, ids, labels, lengths in _labelled(block, schema):
         taught = _supervised(labels, schema.fields[name])
         within = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         left = np.repeat(lengths, lengths) - within
-        agree, compared = np.zeros((_LAGS, len(lengths)), np.int64), np.zeros((_LAGS, len(lengths)), np.int64)
+        agree, compared = (
+            np.zeros((_LAGS, len(lengths)), np.int64),
+            np.zeros((_LAGS, len(lengths)), np.int64),
+        )
         for lag in range(_LAGS):
             here = taught & (left > lag)
             ahead = np.concatenate([ids[lag:], ids[:lag]]) if len(ids) > lag else ids
@@ -548,17 +660,24 @@ def _tails(ids: Array, taught: Array, lengths: Array) -> dict[str, Array]:
 
 
 @rule(
-    "DC710", "label-shift", Severity.ERROR, Level.SAMPLE, measures=(form, agreement), suppressed_by=("DC109", "DC122", "DC123"),
+    "DC710",
+    "label-shift",
+    Severity.ERROR,
+    Level.SAMPLE,
+    measures=(form, agreement),
+    suppressed_by=("DC109", "DC122", "DC123"),
     applies=lambda s: of_role("labels")(s) and s.label_of is not None,
     defaults={"agreement": 0.999, "other": 0.99},
-)  # fmt: skip
+)
 def label_shift(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Labels do not stand where the schema says: they are shifted too often, or not at all.
 
     What:
-        Labels are the tokens they belong to (``shift: 0``, the model shifts), or the tokens behind them (``shift: 1``).
+        Labels are the tokens they belong to (``shift: 0``, the model shifts), or the tokens behind
+        them (``shift: 1``).
     Why it matters:
-        Shifted twice, a model learns to skip a word; not at all, to repeat its input. The loss looks well both times.
+        Shifted twice, a model learns to skip a word; not at all, to repeat its input. The loss
+        looks well both times.
     Measure:
         Share of the supervised labels that equal the token 0, 1 and 2 places ahead.
     When it is wrong:
@@ -568,13 +687,15 @@ def label_shift(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         other: share that must agree at another lag for it to be named (0.99).
     Bad::
 
-        schema: {fields: {ids: {role: tokens, shape: [L]}, y: {role: labels, shape: [L], label_of: ids, shift: 0}}}
+        schema: {fields: {ids: {role: tokens, shape: [L]}, y: {role: labels, shape: [L], label_of:
+            ids, shift: 0}}}
         samples:
           - {ids: [1, 5, 9, 4, 7, 3, 8, 6, 2, 11], y: [5, 9, 4, 7, 3, 8, 6, 2, 11, -100]}
 
     Good::
 
-        schema: {fields: {ids: {role: tokens, shape: [L]}, y: {role: labels, shape: [L], label_of: ids, shift: 0}}}
+        schema: {fields: {ids: {role: tokens, shape: [L]}, y: {role: labels, shape: [L], label_of:
+            ids, shift: 0}}}
         samples:
           - {ids: [1, 5, 9, 4, 7, 3, 8, 6, 2, 11], y: [-100, -100, -100, 4, 7, 3, 8, 6, 2, 11]}
 
@@ -605,10 +726,19 @@ def label_shift(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 def _shifted(mask: Array, share: Array, lag: int | None, declared: int) -> Failure:
     at = float(np.median(share[mask, declared]))
-    other = "nor at another lag" if lag is None else f"and {np.median(share[mask, lag]):.1%} at lag {lag}"
-    cause = Cause("labels are other tokens", "none") if lag is None else Cause(_WORDS[lag], f"lag {lag}")
+    other = (
+        "nor at another lag"
+        if lag is None
+        else f"and {np.median(share[mask, lag]):.1%} at lag {lag}"
+    )
+    cause = (
+        Cause("labels are other tokens", "none")
+        if lag is None
+        else Cause(_WORDS[lag], f"lag {lag}")
+    )
     text = (
-        f"the labels of {pluralize(int(mask.sum()))} agree with their tokens to {at:.1%} at the declared lag {declared}"
+        f"the labels of {pluralize(int(mask.sum()))} agree with their tokens to {at:.1%} at the "
+        f"declared lag {declared}"
     )
     return Failure(
         mask,
@@ -624,21 +754,28 @@ def _shifted(mask: Array, share: Array, lag: int | None, declared: int) -> Failu
 
 
 @rule(
-    "DC711", "trained-padding", Severity.ERROR, Level.SAMPLE, measures=(form, agreement, trained, vocabulary),
-    suppressed_by=("DC109", "DC122", "DC702", "DC710"), defaults={"pad": -1},
+    "DC711",
+    "trained-padding",
+    Severity.ERROR,
+    Level.SAMPLE,
+    measures=(form, agreement, trained, vocabulary),
+    suppressed_by=("DC109", "DC122", "DC702", "DC710"),
+    defaults={"pad": -1},
     applies=lambda s: s.role == "chat" or (of_role("labels")(s) and s.label_of is not None),
-)  # fmt: skip
+)
 def trained_padding(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Padding is learnt from.
 
     What:
-        The padding behind a sample's tokens is not supervised; of a chat whose last answer lacks the end marker the
-        loader supervises all padding up to ``max_length``.
+        The padding behind a sample's tokens is not supervised; of a chat whose last answer lacks
+        the end marker the loader supervises all padding up to ``max_length``.
     Why it matters:
         A batch of short samples teaches mostly padding: the model learns to say nothing.
     Measure:
-        Supervised labels in the last run of one id, where that id is the tokenizer's padding; one is allowed, where the
-        padding is also the end of a text. Of chats: no end marker behind the last answer, and room to pad.
+        Supervised labels in the last run of one id, where that id is the tokenizer's padding; one
+        is allowed, where the
+        padding is also the end of a text. Of chats: no end marker behind the last answer, and room
+        to pad.
     When it is wrong:
         The padding id is a word: set ``pad``.
     Options:
@@ -657,7 +794,8 @@ def trained_padding(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
           fields: {ids: {role: tokens, shape: [L]}, y: {role: labels, shape: [L], label_of: ids}}
           rules: {DC711: {pad: 0}}
         samples:
-          - {ids: [1, 5, 9, 4, 7, 3, 8, 2, 0, 0, 0], y: [-100, 5, 9, 4, 7, 3, 8, 2, -100, -100, -100]}
+          - {ids: [1, 5, 9, 4, 7, 3, 8, 2, 0, 0, 0], y: [-100, 5, 9, 4, 7, 3, 8, 2, -100, -100,
+            -100]}
 
     Fix:
         Label padding with the ignored mark; end every answer with the end marker.
@@ -703,7 +841,12 @@ def _unclosed(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     bad = known & ~rows[column["closed"]].astype(bool) & (room > 0)
     if bad.any():
         text = f"the last answer of {pluralize(int(bad.sum()))} lacks the end marker: "
-        yield _padded(bad, f"{text}up to {int(room[bad].max()):,} paddings are supervised.", room, guessed=False)
+        yield _padded(
+            bad,
+            f"{text}up to {int(room[bad].max()):,} paddings are supervised.",
+            room,
+            guessed=False,
+        )
 
 
 def _padded(mask: Array, text: str, order: Array, *, guessed: bool) -> Failure:

@@ -12,8 +12,23 @@ import numpy as np
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.sample import Column
 from datacheck.model.table import Measured, Rows
-from datacheck.rules.base import Columns, RuleContext, Skip, first_few, format_number, measure, pluralize, rule
-from datacheck.rules.causes import CandidateCause, NormalRange, explain, logarithms, range_from_limits
+from datacheck.rules.base import (
+    Columns,
+    RuleContext,
+    Skip,
+    first_few,
+    format_number,
+    measure,
+    pluralize,
+    rule,
+)
+from datacheck.rules.causes import (
+    CandidateCause,
+    NormalRange,
+    explain,
+    logarithms,
+    range_from_limits,
+)
 from datacheck.rules.measures import PLACED, TURNING, is_numeric, leaf, of_role, place, turn, turns
 from datacheck.rules.placement import Placement, near, stored
 from datacheck.rules.skeletons import bones, skeleton_of
@@ -47,7 +62,9 @@ class _Check:
         fine = good & self.known
         if fine.any():
             return float(np.median(self.values[fine]))
-        low, high = (max(0.0, end or 0.0) for end in (self.range.low, self.range.high))  # no length is below 0
+        low, high = (
+            max(0.0, end or 0.0) for end in (self.range.low, self.range.high)
+        )  # no length is below 0
         return math.sqrt(low * high) or low or high or 1.0
 
 
@@ -57,13 +74,19 @@ def _checks(rows: Rows, case: RuleContext) -> list[_Check]:
     if skeleton is not None and "bone" in rows:
         typical = skeleton.median / factor(spec.unit or "m")
         allowed = spec.size or Range(low=typical / 2, high=typical * 2)
-        found.append(_Check("median bone", rows["bone"], rows.measured("bone") & (rows["bone"] > 0), allowed))
+        found.append(
+            _Check("median bone", rows["bone"], rows.measured("bone") & (rows["bone"] > 0), allowed)
+        )
     if "box" not in rows:
         return found
     known, box = rows.measured("box"), rows["box"]
     if spec.size is not None and skeleton is None:
-        label, size = ("distance from the origin", rows["norm"]) if "norm" in rows else ("size", box)
-        found.append(_Check(label, size, known & (size > 0), spec.size, "zero" if "norm" in rows else ""))
+        label, size = (
+            ("distance from the origin", rows["norm"]) if "norm" in rows else ("size", box)
+        )
+        found.append(
+            _Check(label, size, known & (size > 0), spec.size, "zero" if "norm" in rows else "")
+        )
     if spec.distance is not None and spec.near:
         column = f":{case.name}:near"
         if column in rows:
@@ -77,7 +100,9 @@ def _checks(rows: Rows, case: RuleContext) -> list[_Check]:
                 )
             )
     elif spec.distance is not None:
-        away, label = (rows["norm"], "distance from the origin") if "norm" in rows else _centre(rows, spec)
+        away, label = (
+            (rows["norm"], "distance from the origin") if "norm" in rows else _centre(rows, spec)
+        )
         found.append(_Check(label, away, known & ~_centred(rows, box), spec.distance, "zero"))
     return found
 
@@ -106,7 +131,9 @@ def _factors(unit: str) -> list[tuple[float, str, str]]:
     return known
 
 
-def _changes(rows: Rows, case: RuleContext, placed: Placement, checks: list[_Check]) -> Iterator[CandidateCause]:
+def _changes(
+    rows: Rows, case: RuleContext, placed: Placement, checks: list[_Check]
+) -> Iterator[CandidateCause]:
     """Yield what may have been done to positions: other units, and centres that were subtracted or added."""
     spec = case.spec
 
@@ -116,15 +143,26 @@ def _changes(rows: Rows, case: RuleContext, placed: Placement, checks: list[_Che
         allowed = [~replace(c, values=_corrected(c, placed, by, moved)).outside() for c in checks]
         factor = by if moved is None else None
         return CandidateCause(
-            kind, words, factor, placed.looks(by, moved), np.logical_and.reduce(allowed), certain, kind in _COMMON
+            kind,
+            words,
+            factor,
+            placed.looks(by, moved),
+            np.logical_and.reduce(allowed),
+            certain,
+            kind in _COMMON,
         )
 
     for by, kind, words in _factors(spec.unit or ""):
         yield change(kind, words, by)
     if placed.near:
         yield change("relative", f"probably relative to {spec.near}", moved=placed.origin)
-        for kind, words, times in (("subtracted-twice", "subtracted twice", 2), ("added", "added to them", -1)):
-            moved = times * placed.origin  # or signs are reversed, or a single position is scaled by 2
+        for kind, words, times in (
+            ("subtracted-twice", "subtracted twice", 2),
+            ("added", "added to them", -1),
+        ):
+            moved = (
+                times * placed.origin
+            )  # or signs are reversed, or a single position is scaled by 2
             yield change(kind, f"{spec.near} was {words}", moved=moved, certain=False)
     if f":{case.name}:stored" in rows and _same_unit(case, spec.centered_on):
         centre = rows[f":{case.name}:stored"]
@@ -146,7 +184,8 @@ def _same_unit(case: RuleContext, other: str | None) -> bool:
 
 
 _ADVICE = {
-    "relative": "Add the position that they are relative to; turn them first where they follow its axes.",
+    "relative": "Add the position that they are relative to; turn them first where they follow its "
+    "axes.",
     "double": "Subtract the stored centre once, in the files or in the loader.",
     "never": "Subtract the stored centre once, in the files or in the loader.",
 }
@@ -158,7 +197,9 @@ def _advice(cause: Cause | None) -> str:
     return _ADVICE.get(cause.kind if cause else "", "Convert the values, or correct unit or range.")
 
 
-def _explained(rows: Rows, case: RuleContext, checks: list[_Check], bad: Array, share: float) -> Cause | None:
+def _explained(
+    rows: Rows, case: RuleContext, checks: list[_Check], bad: Array, share: float
+) -> Cause | None:
     if case.spec.near and not _same_unit(case, case.spec.near):
         return None
     placed = Placement.of(rows, case)
@@ -169,32 +210,47 @@ def _explained(rows: Rows, case: RuleContext, checks: list[_Check], bad: Array, 
         if not c.origin or (c.origin == "near") == placed.near
     }
     known = np.logical_or.reduce([c.known for c in checks])
-    return explain(_changes(rows, case, placed, checks), placed.looks(), ranges, bad, ~bad & known, rows.groups, share)
+    return explain(
+        _changes(rows, case, placed, checks),
+        placed.looks(),
+        ranges,
+        bad,
+        ~bad & known,
+        rows.groups,
+        share,
+    )
 
 
 @rule(
-    "DC201", "length-unit", Severity.ERROR, Level.SAMPLE, measures=(place, bones, near, stored),
-    suppressed_by=("DC109", "DC122", "DC125", "DC221", "DC222"), defaults={"rescue": 0.9},
+    "DC201",
+    "length-unit",
+    Severity.ERROR,
+    Level.SAMPLE,
+    measures=(place, bones, near, stored),
+    suppressed_by=("DC109", "DC122", "DC125", "DC221", "DC222"),
+    defaults={"rescue": 0.9},
     applies=lambda s: leaf(s) and s.role in PLACED and bool(s.size or s.distance or skeleton_of(s)),
-)  # fmt: skip
+)
 def length_unit(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Lengths are not in the declared unit.
 
     What:
-        ``size``: diagonal of the bounding box of points; median bone of joints with a skeleton (without ``size`` a
-        factor 2 around its table). ``distance``: how far points, root or positions may be from the origin, or from
-        the field they are ``near``.
+        ``size``: diagonal of the bounding box of points; median bone of joints with a skeleton
+        (without ``size`` a factor 2 around its table). ``distance``: how far points, root or
+        positions may be from the origin, or from the field they are ``near``.
     Why it matters:
         A factor 1000 survives normalisation, crops everything away, or makes a loss of 1e6.
     Measure:
-        The range decides, no statistics. Then units, double conversions, and a position (``near``, ``centered_on``)
-        that was subtracted, subtracted twice or added are tried on the offenders, each against all others. A cause is
-        named where it brings 90 % of them into range, makes size, bones and distance alike to those of the good
-        samples, and no other does; without good samples the median must lie in the middle half of the range. Where
-        several fit, or the samples are too few to tell a known factor from any other, they are listed and none is
+        The range decides, no statistics. Then units, double conversions, and a position (``near``,
+        ``centered_on``) that was subtracted, subtracted twice or added are tried on the offenders,
+        each against all others. A cause is named where it brings 90 % of them into range, makes
+        size, bones and distance alike to those of the good samples, and no other does; without good
+        samples the median must lie in the middle half of the range. Where several fit, or the
+        samples are too few to tell a known factor from any other, they are listed and none is
         named.
     When it is wrong:
-        The range is too narrow for a new kind of object: widen it. Ranges wider than 10x cannot tell cm from inch.
+        The range is too narrow for a new kind of object: widen it. Ranges wider than 10x cannot
+        tell cm from inch.
     Options:
         rescue: share of the offenders that a factor must bring into range to be named (0.9).
     Bad::
@@ -228,7 +284,11 @@ def length_unit(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     main = max(checks, key=lambda c: int(c.outside().sum()))
     off = bad & main.outside()
     middle, good = float(np.median(main.values[off])), ~bad & main.known
-    others = f"; the others: {format_number(float(np.median(main.values[good])), unit)}" if good.any() else ""
+    others = (
+        f"; the others: {format_number(float(np.median(main.values[good])), unit)}"
+        if good.any()
+        else ""
+    )
     cause = _explained(rows, case, checks, bad, float(case.options["rescue"]))
     yield Failure(
         bad,
@@ -239,27 +299,37 @@ def length_unit(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
         cause=cause,
         fix=_advice(cause),
         kind=cause.kind if cause else "",
-        order=np.where(off, np.abs(np.log(np.maximum(main.values, 1e-300) / main.middle(good))), 0.0),
+        order=np.where(
+            off, np.abs(np.log(np.maximum(main.values, 1e-300) / main.middle(good))), 0.0
+        ),
     )
 
 
 @rule(
-    "DC202", "angle-unit", Severity.ERROR, Level.SAMPLE, measures=(turn,),
-    suppressed_by=("DC109", "DC122", "DC125", "DC221", "DC222"), defaults={"turn": 2 * math.pi + 0.1},
-    applies=lambda s: of_role(*TURNING)(s) and (s.unit in ANGLE or (s.role == "rotvec" and s.unit is None)),
-)  # fmt: skip
+    "DC202",
+    "angle-unit",
+    Severity.ERROR,
+    Level.SAMPLE,
+    measures=(turn,),
+    suppressed_by=("DC109", "DC122", "DC125", "DC221", "DC222"),
+    defaults={"turn": 2 * math.pi + 0.1},
+    applies=lambda s: (
+        of_role(*TURNING)(s) and (s.unit in ANGLE or (s.role == "rotvec" and s.unit is None))
+    ),
+)
 def angle_unit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Angles are in degrees where radians are declared, or the other way round.
 
     What:
-        Declared radians: the 99th percentile of each sample is at most a full turn. Declared degrees: some sample is
-        above a full turn in radians.
+        Declared radians: the 99th percentile of each sample is at most a full turn. Declared
+        degrees: some sample is above a full turn in radians.
     Why it matters:
         One episode in degrees among radians dominates every statistic, and no loader complains.
     Measure:
         99th percentile of the absolute values, per sample.
     When it is wrong:
-        Joints that turn round and round: raise ``turn``. Small motions in degrees are not seen: they look like radians.
+        Joints that turn round and round: raise ``turn``. Small motions in degrees are not seen:
+            they look like radians.
     Options:
         turn: largest angle that counts as radians (2 pi + 0.1).
     Bad::
@@ -291,23 +361,32 @@ def angle_unit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     if bad.any():
         mended = p99 * ANGLE["deg"]
         change = CandidateCause(
-            "deg", "probably degrees", ANGLE["deg"], {"p99": logarithms(mended)}, known & (mended <= most), common=True
+            "deg",
+            "probably degrees",
+            ANGLE["deg"],
+            {"p99": logarithms(mended)},
+            known & (mended <= most),
+            common=True,
         )
         usual = NormalRange(
             math.log(most) / 2, math.log(most) / 2, 0.0
         )  # from one radian to a turn; angles have no third unit
-        cause = explain([change], {"p99": logarithms(p99)}, {"p99": usual}, bad, known & ~bad, rows.groups)
+        cause = explain(
+            [change], {"p99": logarithms(p99)}, {"p99": usual}, bad, known & ~bad, rows.groups
+        )
         middle = float(np.median(p99[bad]))
         yield Failure(
             bad,
-            f"angles reach {format_number(middle, 'rad')} (99th percentile, median of {pluralize(int(bad.sum()))}), "
+            f"angles reach {format_number(middle, 'rad')} (99th percentile, median of "
+            f"{pluralize(int(bad.sum()))}), "
             f"allowed {format_number(most, 'rad')}.",
             measured={"stat": "p99", "median": middle, "unit": "rad"},
             expected={"range": [-most, most], "unit": "rad"},
             cause=cause,
             fix="Convert to radians (x 0.017453), or declare unit: deg."
             if cause is not None and cause.kind
-            else "Look at them: no known unit explains these angles. Raise turn where joints turn round and round.",
+            else "Look at them: no known unit explains these angles. Raise turn where joints turn "
+            "round and round.",
             kind=cause.kind if cause else "",
             order=p99,
         )
@@ -316,7 +395,8 @@ def angle_unit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 def _small_degrees(known: Array, most: float) -> Failure:
     return Failure(
         known & True,
-        f"no angle is above {format_number(most, 'deg')} in {pluralize(int(known.sum()))}: probably radians where degrees are "
+        f"no angle is above {format_number(most, 'deg')} in {pluralize(int(known.sum()))}: "
+        f"probably radians where degrees are "
         "declared.",
         severity=Severity.WARNING,
         kind="rad",
@@ -326,7 +406,12 @@ def _small_degrees(known: Array, most: float) -> Failure:
 
 def _sizes(rows: Rows, spec: FieldSpec) -> list[tuple[str, Array, Array]]:
     """Return what is known of the size of samples (what, values, where), the most telling first."""
-    stats = (("bone", "median bone"), ("peak", "largest angle"), ("norm", "distance"), ("box", "size"))
+    stats = (
+        ("bone", "median bone"),
+        ("peak", "largest angle"),
+        ("norm", "distance"),
+        ("box", "size"),
+    )
     return [
         (label, rows[stat], rows.measured(stat) & (rows[stat] > 0))
         for stat, label in stats
@@ -335,29 +420,44 @@ def _sizes(rows: Rows, spec: FieldSpec) -> list[tuple[str, Array, Array]]:
 
 
 @rule(
-    "DC203", "mixed-units", Severity.ERROR, Level.DATASET, measures=(place, bones, turn),
+    "DC203",
+    "mixed-units",
+    Severity.ERROR,
+    Level.DATASET,
+    measures=(place, bones, turn),
     suppressed_by=("DC109", "DC122", "DC125", "DC201", "DC202", "DC221", "DC222", "DC602"),
     defaults={
-        "gap": 3.0, "share": 0.002, "near": 0.2, "widest": 0.5, "factors": (1000.0, 100.0, 39.37, 25.4), "turn": 57.3,
+        "gap": 3.0,
+        "share": 0.002,
+        "near": 0.2,
+        "widest": 0.5,
+        "factors": (1000.0, 100.0, 39.37, 25.4),
+        "turn": 57.3,
     },
     applies=lambda s: of_role(*PLACED)(s) or turns(s),
-)  # fmt: skip
+)
 def mixed_units(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Some samples are in another unit than the others.
 
     What:
-        Sizes fall into two heaps with a wide gap between them, and the heaps are a known factor apart.
+        Sizes fall into two heaps with a wide gap between them, and the heaps are a known factor
+        apart.
     Why it matters:
-        Without a declared range nothing else sees it; statistics over all samples describe neither heap.
+        Without a declared range nothing else sees it; statistics over all samples describe neither
+        heap.
     Measure:
-        Gap test on the logarithm of size, bone or angle: more than a factor 3 with at least 3 samples and 0.2 % on each
-        side, whose medians are 1000, 100, 39.37 or 25.4 apart: within 20 %, or within three standard errors of the
-        medians where few samples leave more room, at most 50 %; in all of distance, size and bones that are known.
-        Angles (57.3; also fields without a role whose unit is one of angles) are only a warning.
+        Gap test on the logarithm of size, bone or angle: more than a factor 3 with at least 3
+        samples and 0.2 % on each
+        side, whose medians are 1000, 100, 39.37 or 25.4 apart: within 20 %, or within three
+        standard errors of the medians where few samples leave more room, at most 50 %; in all of
+        distance, size and bones that are known. Angles (57.3; also fields without a role whose unit
+        is one of angles) are only a warning.
     When it is wrong:
-        Two kinds of things in one field, by chance a known factor apart: split the dataset, or declare ``size``.
+        Two kinds of things in one field, by chance a known factor apart: split the dataset, or
+        declare ``size``.
     Options:
-        gap: width of the gap (3.0). share: least part on each side (0.002). near: tolerance of the factor (0.2).
+        gap: width of the gap (3.0). share: least part on each side (0.002). near: tolerance of the
+            factor (0.2).
         widest: most that standard errors may widen it to (0.5). factors: lengths. turn: angles.
     Bad::
 
@@ -395,14 +495,20 @@ def mixed_units(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     if fitting:
         few = low if low.sum() < high.sum() else high
         heaps = [
-            f"{pluralize(int(m.sum()))} at {format_number(float(np.median(sizes[m])), case.spec.unit)}"
+            f"{pluralize(int(m.sum()))} at "
+            f"{format_number(float(np.median(sizes[m])), case.spec.unit)}"
             for m in (low, high)
         ]
         cause = _mix_of(fitting, few)
         yield Failure(
             few,
             f"{label} falls into two heaps, {first_few(heaps)}: a factor {format_number(apart)}.",
-            measured={"stat": label, "ratio": apart, "low": int(low.sum()), "high": int(high.sum())},
+            measured={
+                "stat": label,
+                "ratio": apart,
+                "low": int(low.sum()),
+                "high": int(high.sum()),
+            },
             cause=cause,
             fix="Convert the smaller heap, and declare a range.",
             severity=Severity.WARNING if turns(case.spec) else None,
@@ -412,7 +518,9 @@ def mixed_units(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 def _mix_of(fitting: list[float], few: Array) -> Cause:
     """Return the cause of two heaps: the only factor that fits; several, or one that only roughly does, are listed."""
     if len(fitting) == 1 and fitting[0] > 0:
-        return Cause(f"two units: x{fitting[0]:g} lies between them", "mixed", fitting[0], int(few.sum()))
+        return Cause(
+            f"two units: x{fitting[0]:g} lies between them", "mixed", fitting[0], int(few.sum())
+        )
     ways = tuple(f"mixed units: x{abs(factor):g}" for factor in fitting)
     return Cause(f"not clear: {' or '.join(ways)}, or two kinds of things", alternatives=ways)
 
@@ -441,23 +549,46 @@ def _widest_gap(ordered: Array, case: RuleContext) -> float | None:
         return None
     gaps = np.diff(np.log(ordered))[least - 1 : len(ordered) - least]
     place = int(np.argmax(gaps))
-    return float(ordered[least - 1 + place]) if gaps[place] > math.log(float(case.options["gap"])) else None
+    return (
+        float(ordered[least - 1 + place])
+        if gaps[place] > math.log(float(case.options["gap"]))
+        else None
+    )
 
 
 _PIXELS = 1 << 16  # of a depth map that are looked at: its median does not need all
-_STORED = (1000.0, 256.0, 4000.0, 5000.0, 10000.0, 1 / 0.00012498664727900177, 100.0, 1.0)  # stored units per metre
+_STORED = (
+    1000.0,
+    256.0,
+    4000.0,
+    5000.0,
+    10000.0,
+    1 / 0.00012498664727900177,
+    100.0,
+    1.0,
+)  # stored units per metre
 
 
-@measure("depths", version=2, applies=of_role("depth"), uses=("ignore", "sentinels", "channels"), depth="deep")
+@measure(
+    "depths",
+    version=2,
+    applies=of_role("depth"),
+    uses=("ignore", "sentinels", "channels"),
+    depth="deep",
+)
 def depths(column: Column, spec: FieldSpec) -> Columns:
     """How far a depth map sees, as stored, from every so many of its pixels.
 
-    `depth`, the median of the values above 0, and `seen`, their share. Marks for "no depth" are left out; samples
-    without a depth have no `depth`.
+    `depth`, the median of the values above 0, and `seen`, their share. Marks for "no depth" are
+    left out; samples without a depth have no `depth`.
     """
     if not is_numeric(column):
         return {}
-    found, seen, known = np.zeros(len(column)), np.zeros(len(column)), np.zeros((2, len(column)), bool)
+    found, seen, known = (
+        np.zeros(len(column)),
+        np.zeros(len(column)),
+        np.zeros((2, len(column)), bool),
+    )
     marks = (*spec.ignore, *spec.sentinels)
     for i in range(len(column)):
         values = _stored(column[i], spec)
@@ -474,35 +605,48 @@ def _stored(image: Array, spec: FieldSpec) -> Array:
     if count and (image.ndim < 2 or image.shape[-1] < count):
         return np.zeros(0)
     values = image.reshape(-1, image.shape[-1]) if count else image.reshape(-1, 1)
-    values = values[:: max(1, len(values) // _PIXELS)].astype(np.float64)  # first: 256 does not fit into a byte
+    values = values[:: max(1, len(values) // _PIXELS)].astype(
+        np.float64
+    )  # first: 256 does not fit into a byte
     return values[:, :count] @ np.array(spec.channels) if count else values[:, 0]
 
 
 @rule(
-    "DC204", "depth-scale", Severity.ERROR, Level.SAMPLE, measures=(depths, place),
+    "DC204",
+    "depth-scale",
+    Severity.ERROR,
+    Level.SAMPLE,
+    measures=(depths, place),
     suppressed_by=("DC109", "DC122", "DC221"),
-    applies=lambda s: of_role("depth")(s) and (s.unit in LENGTH or s.scale is not None or s.share is not None),
+    applies=lambda s: (
+        of_role("depth")(s) and (s.unit in LENGTH or s.scale is not None or s.share is not None)
+    ),
     defaults={"near": 0.1, "far": 20.0, "rescue": 0.9},
-)  # fmt: skip
+)
 def depth_scale(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Depth is not in the declared unit once it is multiplied by the declared scale, or not where it should be.
 
     What:
-        The typical depth of each map lies between ``near`` and ``far`` metres. Judged where ``unit`` or ``scale`` is
-        declared. Where the schema says what the map is ``near``, its typical depth is that of this field up to
-        ``distance`` (a warning); ``share`` is the share of pixels that have a depth (a warning).
+        The typical depth of each map lies between ``near`` and ``far`` metres. Judged where
+        ``unit`` or ``scale`` is declared. Where the schema says what the map is ``near``, its
+        typical depth is that of this field up to ``distance`` (a warning); ``share`` is the share
+        of pixels that have a depth (a warning).
     Why it matters:
-        A depth map that is five or a thousand times too deep still looks like the scene; only the points are wrong.
+        A depth map that is five or a thousand times too deep still looks like the scene; only the
+        points are wrong.
     Measure:
-        Median of the valid depths x ``scale``, in metres, ``channels`` put together; then each scale that is in use is
-        tried on the offenders: 1000, 256, 4000, 5000, 10000, 8001, 100 or 1 stored units per metre, and a factor 100
-        (BOP's ``depth_scale`` of 0.1 divided by where it should be multiplied). The depth of another field is |z| of
-        its first position, of points of their centroid.
+        Median of the valid depths x ``scale``, in metres, ``channels`` put together; then each
+        scale that is in use is
+        tried on the offenders: 1000, 256, 4000, 5000, 10000, 8001, 100 or 1 stored units per metre,
+            and a factor 100
+        (BOP's ``depth_scale`` of 0.1 divided by where it should be multiplied). The depth of
+        another field is |z| of its first position, of points of their centroid.
     When it is wrong:
-        The camera sees closer or farther than a room: set ``near`` and ``far``, or ``distance``. A scale that is off by
-        less than 10 may not be seen where nothing is ``near``.
+        The camera sees closer or farther than a room: set ``near`` and ``far``, or ``distance``. A
+        scale that is off by less than 10 may not be seen where nothing is ``near``.
     Options:
-        near: least typical depth in metres (0.1). far: largest (20). rescue: share of the offenders that a scale must
+        near: least typical depth in metres (0.1). far: largest (20). rescue: share of the offenders
+            that a scale must
         bring into range to be named (0.9).
     Bad::
 
@@ -520,13 +664,17 @@ def depth_scale(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Declare the scale of the files (``scale: 0.0002``), or convert them.
     Reference:
-        BOP: metres = raw x depth_scale / 1000; TUM 5000, VOID 256, YCB 10000; HO3D 0.000125 m per unit.
+        BOP: metres = raw x depth_scale / 1000; TUM 5000, VOID 256, YCB 10000; HO3D 0.000125 m per
+            unit.
     """
     spec = case.spec
     if "depth" not in rows:
         return
     scale = (1.0 if spec.scale is None else spec.scale) * factor(spec.unit or "m")
-    metres, known = rows["depth"] * scale, rows.measured("depth") & (spec.unit in LENGTH or spec.scale is not None)
+    metres, known = (
+        rows["depth"] * scale,
+        rows.measured("depth") & (spec.unit in LENGTH or spec.scale is not None),
+    )
     low, high = float(case.options["near"]), float(case.options["far"])
     bad = known & ((metres < low) | (metres > high))
     if bad.any():
@@ -543,7 +691,8 @@ def _beyond(rows: Rows, scale: float, good: Array, bad: Array, case: RuleContext
     cause = _scale_of(rows, case, scale, bad, good, (low, high))
     return Failure(
         bad,
-        f"typical depth {format_number(float(np.median(metres[bad])), 'm')} (median of {pluralize(int(bad.sum()))}), allowed "
+        f"typical depth {format_number(float(np.median(metres[bad])), 'm')} (median of "
+        f"{pluralize(int(bad.sum()))}), allowed "
         f"{low:g}..{high:g} m{f'; the others: {format_number(usual)} m' if good.any() else ''}.",
         measured={"depth": float(np.median(metres[bad])), "stored": float(np.median(stored[bad]))},
         expected={"range": [low, high]},
@@ -570,15 +719,21 @@ def _depth_mismatch(rows: Rows, case: RuleContext, scale: float, known: Array) -
         cause = _scale_of(rows, case, scale, bad, known & ~bad, (there - high, there + high))
         yield Failure(
             bad,
-            f"typical depth {format_number(float(np.median(stored[bad] * scale)), 'm')} (median of {pluralize(int(bad.sum()))}), "
-            f"{spec.near} {format_number(usual)} m away; {format_number(float(np.median(gap[bad])))} m apart (median), allowed "
+            f"typical depth {format_number(float(np.median(stored[bad] * scale)), 'm')} (median of "
+            f"{pluralize(int(bad.sum()))}), "
+            f"{spec.near} {format_number(usual)} m away; "
+            f"{format_number(float(np.median(gap[bad])))} m apart (median), allowed "
             f"{spec.distance} {spec.unit or 'm'}.",
-            measured={"depth": float(np.median(stored[bad] * scale)), "apart": float(np.median(gap[bad]))},
+            measured={
+                "depth": float(np.median(stored[bad] * scale)),
+                "apart": float(np.median(gap[bad])),
+            },
             expected={"distance": str(spec.distance)},
             cause=cause,
             kind="apart",
             severity=Severity.WARNING,
-            fix="Look at them: a depth map of another frame or camera, another scale, or a wider distance.",
+            fix="Look at them: a depth map of another frame or camera, another scale, or a wider "
+            "distance.",
             order=gap,
         )
 
@@ -588,7 +743,11 @@ def _holes(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     allowed = case.spec.share
     if allowed is None or "seen" not in rows:
         return
-    seen, low, high = rows["seen"], allowed.low or 0.0, 1.0 if allowed.high is None else allowed.high
+    seen, low, high = (
+        rows["seen"],
+        allowed.low or 0.0,
+        1.0 if allowed.high is None else allowed.high,
+    )
     bad = rows.measured("seen") & ((seen < low) | (seen > high))
     if bad.any():
         yield Failure(
@@ -605,13 +764,21 @@ def _holes(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _scale_of(
-    rows: Rows, case: RuleContext, scale: float, bad: Array, good: Array, allowed: tuple[Array | float, Array | float]
+    rows: Rows,
+    case: RuleContext,
+    scale: float,
+    bad: Array,
+    good: Array,
+    allowed: tuple[Array | float, Array | float],
 ) -> Cause | None:
     """Return which scale in use explains the offenders."""
     stored = rows["depth"]
-    known = [(1 / count, f"1/{count:.5g}", f"probably {count:,.5g} units per metre") for count in _STORED]
+    known = [
+        (1 / count, f"1/{count:.5g}", f"probably {count:,.5g} units per metre") for count in _STORED
+    ]
     known += [
-        (scale * by, "reciprocal", "probably a depth_scale of 0.1 that was taken upside down") for by in (0.01, 100.0)
+        (scale * by, "reciprocal", "probably a depth_scale of 0.1 that was taken upside down")
+        for by in (0.01, 100.0)
     ]
     changes: list[CandidateCause] = []
     for one, kind, words in known:
@@ -622,7 +789,12 @@ def _scale_of(
         inside = (metres >= allowed[0]) & (metres <= allowed[1])
         changes.append(
             CandidateCause(
-                kind, words, one / scale, {"depth": logarithms(metres)}, inside, common=kind in {"1/1000", "1/1"}
+                kind,
+                words,
+                one / scale,
+                {"depth": logarithms(metres)},
+                inside,
+                common=kind in {"1/1000", "1/1"},
             )
         )
     low, high = (float(np.median(np.broadcast_to(ends, len(bad))[bad])) for ends in allowed)
@@ -637,7 +809,7 @@ def _scale_of(
     )
 
 
-# ---------------------------------------------------------------------------------------------- time
+# --------------------------------------------------------------------------------------------- time
 
 
 @measure("tick", applies=of_role("timestamp"))
@@ -653,25 +825,37 @@ def tick(column: Column, spec: FieldSpec) -> Columns:
 
 
 def _no_rate(schema: Schema) -> str:
-    return "" if schema.episode is not None and schema.episode.fps else "episode.fps is not declared"
+    return (
+        "" if schema.episode is not None and schema.episode.fps else "episode.fps is not declared"
+    )
 
 
 @rule(
-    "DC206", "time-unit", Severity.ERROR, Level.SAMPLE, measures=(tick,), suppressed_by=("DC109", "DC122", "DC221"),
-    applies=lambda s: of_role("timestamp")(s) and s.unit in TIME, unless=_no_rate, defaults={"near": 0.05},
+    "DC206",
+    "time-unit",
+    Severity.ERROR,
+    Level.SAMPLE,
+    measures=(tick,),
+    suppressed_by=("DC109", "DC122", "DC221"),
+    applies=lambda s: of_role("timestamp")(s) and s.unit in TIME,
+    unless=_no_rate,
+    defaults={"near": 0.05},
     paced=True,
-)  # fmt: skip
+)
 def time_unit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Timestamps are in another unit than declared, or are no times at all but numbers of frames.
 
     What:
-        The usual step between timestamps, in the declared ``unit``, is one frame of ``episode: {fps: ...}``.
+        The usual step between timestamps, in the declared ``unit``, is one frame of ``episode:
+        {fps: ...}``.
     Why it matters:
         Velocities are off by a million, and tolerances in seconds accept or refuse every frame.
     Measure:
-        Median step x fps; near 1000, 1e6, 1e9 or their reciprocals it is a unit, near fps it is a frame number.
+        Median step x fps; near 1000, 1e6, 1e9 or their reciprocals it is a unit, near fps it is a
+        frame number.
     When it is wrong:
-        A rate that is really a thousand times another one: declare its own ``fps``. Other ratios are for other rules.
+        A rate that is really a thousand times another one: declare its own ``fps``. Other ratios
+        are for other rules.
     Options:
         near: tolerance of the ratio (0.05).
     Bad::
@@ -690,7 +874,8 @@ def time_unit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Convert the timestamps, or declare the unit that they have.
     Reference:
-        ROS 2 stamps are nanoseconds, LeRobot's seconds: a converted dataset holds whichever its author took.
+        ROS 2 stamps are nanoseconds, LeRobot's seconds: a converted dataset holds whichever its
+        author took.
     """
     if "tick" not in rows or case.schema.episode is None or not case.schema.episode.fps:
         return
@@ -710,19 +895,23 @@ def time_unit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             typical = float(np.median(step[bad]))
             yield Failure(
                 bad,
-                f"timestamps of {pluralize(int(bad.sum()))} step by {format_number(typical, case.spec.unit)}; at {format_number(fps)} "
+                f"timestamps of {pluralize(int(bad.sum()))} step by "
+                f"{format_number(typical, case.spec.unit)}; at {format_number(fps)} "
                 f"frames per second it would be {format_number(1 / (own * fps), case.spec.unit)}.",
                 measured={"step": typical, "ratio": float(np.median(ratio[bad]))},
                 expected={"step": 1 / (own * fps), "unit": case.spec.unit},
                 cause=Cause(
-                    f"{words}: x{by:.4g} gives {format_number(fps)} frames per second", kind, by, int(bad.sum())
+                    f"{words}: x{by:.4g} gives {format_number(fps)} frames per second",
+                    kind,
+                    by,
+                    int(bad.sum()),
                 ),
                 kind=kind,
                 fix="Convert the timestamps, or declare the unit that they have.",
             )
 
 
-# ---------------------------------------------------------------------------------------------- between fields
+# ----------------------------------------------------------------------------------- between fields
 
 
 def _related(schema: Schema) -> list[tuple[str, str]]:
@@ -740,19 +929,30 @@ def _related(schema: Schema) -> list[tuple[str, str]]:
 
 
 @rule(
-    "DC208", "cross-field-scale", Severity.ERROR, Level.SAMPLE, per="sample", measures=(near, place),
-    suppressed_by=("DC109", "DC122", "DC201", "DC203", "DC221", "DC222"), defaults={"most": 3.0, "least": 0.001},
-    unless=lambda schema: "" if _related(schema) else "no field is near points, or near the pose of points",
-)  # fmt: skip
+    "DC208",
+    "cross-field-scale",
+    Severity.ERROR,
+    Level.SAMPLE,
+    per="sample",
+    measures=(near, place),
+    suppressed_by=("DC109", "DC122", "DC201", "DC203", "DC221", "DC222"),
+    defaults={"most": 3.0, "least": 0.001},
+    unless=lambda schema: (
+        "" if _related(schema) else "no field is near points, or near the pose of points"
+    ),
+)
 def cross_field_scale(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Two fields that belong together are in different units.
 
     What:
-        What is ``near`` points, or near a pose by which points are ``posed_by``, lies within three times their size.
+        What is ``near`` points, or near a pose by which points are ``posed_by``, lies within three
+        times their size.
     Why it matters:
-        A hand in metres beside a mesh in millimetres: each is plausible alone, and no grasp touches anything.
+        A hand in metres beside a mesh in millimetres: each is plausible alone, and no grasp touches
+        anything.
     Measure:
-        Median distance / diagonal of the points, both in metres; then the factor of each unit is tried.
+        Median distance / diagonal of the points, both in metres; then the factor of each unit is
+        tried.
     When it is wrong:
         The two are that far apart: raise ``most``.
     Options:
@@ -762,27 +962,37 @@ def cross_field_scale(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         schema: {fields: {hand: {role: position, shape: [T, 3], unit: m, near: verts},
                           verts: {role: points, shape: [V, 3], unit: m}}}
         samples:
-          - {n: 2, hand: {box: [9, 3], size: 0.2, at: [0.5, 0.5, 0.5]}, verts: {box: [30, 3], size: 0.2}}
-          - {hand: {box: [9, 3], size: 0.2, at: [0.5, 0.5, 0.5]}, verts: {box: [30, 3], size: 0.002}}
+          - {n: 2, hand: {box: [9, 3], size: 0.2, at: [0.5, 0.5, 0.5]}, verts: {box: [30, 3], size:
+            0.2}}
+          - {hand: {box: [9, 3], size: 0.2, at: [0.5, 0.5, 0.5]}, verts: {box: [30, 3], size:
+            0.002}}
 
     Good::
 
         schema: {fields: {hand: {role: position, shape: [T, 3], unit: m, near: verts},
                           verts: {role: points, shape: [V, 3], unit: m}}}
         samples:
-          - {n: 3, hand: {box: [9, 3], size: 0.2, at: [0.5, 0.5, 0.5]}, verts: {box: [30, 3], size: 0.2}}
+          - {n: 3, hand: {box: [9, 3], size: 0.2, at: [0.5, 0.5, 0.5]}, verts: {box: [30, 3], size:
+            0.2}}
 
     Fix:
-        Convert the one that is wrong: declare ``size`` or ``distance``, and the next scan says which.
+        Convert the one that is wrong: declare ``size`` or ``distance``, and the next scan says
+            which.
     Reference:
         SceneLeap and BOP: meshes and ``scene_gt`` in millimetres, grasps in metres.
     """
     for name, points in _related(case.schema):
         if f":{name}:near" not in rows or f"{points}:box" not in rows:
             continue
-        own, other = (factor(s.unit or "m") * (s.scale or 1.0) for s in map(case.schema.spec, (name, points)))
+        own, other = (
+            factor(s.unit or "m") * (s.scale or 1.0) for s in map(case.schema.spec, (name, points))
+        )
         size = rows[f"{points}:box"] * other
-        known = rows.measured(f":{name}:near", f"{points}:box") & (size > 0) & (rows[f":{name}:near"] > 0)
+        known = (
+            rows.measured(f":{name}:near", f"{points}:box")
+            & (size > 0)
+            & (rows[f":{name}:near"] > 0)
+        )
         ratio = rows[f":{name}:near"] * own / np.where(known, size, 1.0)
         least, most = float(case.options["least"]), float(case.options["most"])
         bad = known & ((ratio > most) | (ratio < least))
@@ -790,7 +1000,8 @@ def cross_field_scale(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             typical = float(np.median(ratio[bad]))
             yield Failure(
                 bad,
-                f"{name} lies {format_number(typical)} times the size of {points} away (median of {pluralize(int(bad.sum()))}), "
+                f"{name} lies {format_number(typical)} times the size of {points} away (median of "
+                f"{pluralize(int(bad.sum()))}), "
                 f"allowed {least:g}..{most:g}.",
                 measured={"ratio": typical},
                 expected={"range": [least, most]},
@@ -803,14 +1014,22 @@ def cross_field_scale(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _unit_between(
-    rows: Rows, ratio: Array, bad: Array, good: Array, allowed: tuple[float, float], both: tuple[str, str]
+    rows: Rows,
+    ratio: Array,
+    bad: Array,
+    good: Array,
+    allowed: tuple[float, float],
+    both: tuple[str, str],
 ) -> Cause | None:
     """Return the unit of which of the two fields explains that one lies too far from the other, or too near."""
     name = both[0]
     sizes = {field: rows[f"{field}:box"] for field in both if f"{field}:box" in rows}
 
     def looks(by: float, of: str) -> dict[str, Array]:
-        found = {f"size of {field}": logarithms(box * (by if field == of else 1.0)) for field, box in sizes.items()}
+        found = {
+            f"size of {field}": logarithms(box * (by if field == of else 1.0))
+            for field, box in sizes.items()
+        }
         return found | {"ratio": logarithms(ratio * (by if of == name else 1 / by))}
 
     changes = []
@@ -822,6 +1041,14 @@ def _unit_between(
             ):
                 mended = ratio * (by if of == name else 1 / by)
                 changes.append(
-                    CandidateCause(kind, words, None, looks(by, of), (mended >= allowed[0]) & (mended <= allowed[1]))
+                    CandidateCause(
+                        kind,
+                        words,
+                        None,
+                        looks(by, of),
+                        (mended >= allowed[0]) & (mended <= allowed[1]),
+                    )
                 )
-    return explain(changes, looks(1.0, name), {"ratio": range_from_limits(*allowed)}, bad, good, rows.groups)
+    return explain(
+        changes, looks(1.0, name), {"ratio": range_from_limits(*allowed)}, bad, good, rows.groups
+    )

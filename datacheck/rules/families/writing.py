@@ -13,7 +13,15 @@ from datacheck.model.chats import Messages, joined_bytes
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.sample import Column
 from datacheck.model.table import Measured, Rows
-from datacheck.rules.base import Columns, RuleContext, count_phrase, first_few, measure, pluralize, rule
+from datacheck.rules.base import (
+    Columns,
+    RuleContext,
+    count_phrase,
+    first_few,
+    measure,
+    pluralize,
+    rule,
+)
 from datacheck.rules.measures import form
 from datacheck.rules.text_bytes import BITS, LETTERS, beginning, needle_counts, places, scripts
 from datacheck.schema.model import FieldSpec
@@ -22,18 +30,46 @@ from datacheck.tokenization import content_of, messages_of
 Array = np.ndarray[Any, Any]
 
 MARKERS = (
-    "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>",
-    "<|end_header_id|>", "<|eot_id|>", "<|user|>", "<|assistant|>", "<|system|>", "<think>", "</think>", "[INST]",
-    "[/INST]", "<<SYS>>", "<start_of_turn>", "<end_of_turn>", "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>",
-)  # fmt: skip
-_ENDS = frozenset({"<|endoftext|>", "<|begin_of_text|>", "<|end_of_text|>"})  # written around any text, chat or not
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|begin_of_text|>",
+    "<|end_of_text|>",
+    "<|start_header_id|>",
+    "<|end_header_id|>",
+    "<|eot_id|>",
+    "<|user|>",
+    "<|assistant|>",
+    "<|system|>",
+    "<think>",
+    "</think>",
+    "[INST]",
+    "[/INST]",
+    "<<SYS>>",
+    "<start_of_turn>",
+    "<end_of_turn>",
+    "<|fim_prefix|>",
+    "<|fim_suffix|>",
+    "<|fim_middle|>",
+)
+_ENDS = frozenset(
+    {"<|endoftext|>", "<|begin_of_text|>", "<|end_of_text|>"}
+)  # written around any text, chat or not
 _OF_TURNS = np.array([marker not in _ENDS for marker in MARKERS])
 _ENCODED = tuple(marker.encode() for marker in MARKERS)
 _BITS = 1 << np.arange(len(MARKERS), dtype=np.int64)
 _REPLACED = ("\ufffd".encode(),)
-_MOJIBAKE = ("\u00e2\u20ac".encode(), "\u00ef\u00bf\u00bd".encode(), b"\xc3\x83\xc2")  # UTF-8 read as Windows-1252
-_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f\x7f]|(?<!\\)(?:\\\\)*\\(?:b|u00(?:0[0-7be-f]|1[0-9a-f]))")
-_RAW = np.isin(np.arange(256), [*range(9), 0x0B, *range(0x0E, 0x20), 0x7F])  # not tab, line feed, form feed, return
+_MOJIBAKE = (
+    "\u00e2\u20ac".encode(),
+    "\u00ef\u00bf\u00bd".encode(),
+    b"\xc3\x83\xc2",
+)  # UTF-8 read as Windows-1252
+_CONTROL = re.compile(
+    rb"[\x00-\x08\x0b\x0e-\x1f\x7f]|(?<!\\)(?:\\\\)*\\(?:b|u00(?:0[0-7be-f]|1[0-9a-f]))"
+)
+_RAW = np.isin(
+    np.arange(256), [*range(9), 0x0B, *range(0x0E, 0x20), 0x7F]
+)  # not tab, line feed, form feed, return
 _MARKS = re.compile("[\u0300-\u036f]")
 _KINDS = ("replacement", "mojibake", "control", "decomposed")
 
@@ -51,7 +87,9 @@ def spelling(column: Column, spec: FieldSpec) -> Columns:
     del spec
     if column.kind == "array" or column.lengths is None:
         return {}
-    broken = _of_chats(_broken(column.said), column) if isinstance(column, Messages) else _broken(column)
+    broken = (
+        _of_chats(_broken(column.said), column) if isinstance(column, Messages) else _broken(column)
+    )
     signs = np.zeros(len(column), np.int64)
     for i in np.flatnonzero(broken.sum(axis=1)).tolist():
         signs[i] = len(column[i].tobytes().decode("utf-8", "replace"))
@@ -88,7 +126,9 @@ def _controls(octets: Array, data: bytes, kind: str) -> Array:
     """Return where characters below 32 stand, and 127, but for tab, line feed, form feed and carriage return."""
     if kind == "json":
         some = b"\x7f" in data or b"\\b" in data or len(beginning(octets, data, (b"\\u0",))) > 0
-        return np.array([m.start() for m in _CONTROL.finditer(data)] if some else [], dtype=np.int64)
+        return np.array(
+            [m.start() for m in _CONTROL.finditer(data)] if some else [], dtype=np.int64
+        )
     places = np.flatnonzero(octets < 32) if octets.min(initial=32) < 32 else np.zeros(0, np.int64)
     if b"\x7f" in data:
         places = np.concatenate([places, np.flatnonzero(octets == 0x7F)])
@@ -124,17 +164,24 @@ def _per_text(begins: Array, stops: Array) -> Array:
 
 
 @rule(
-    "DC708", "bad-encoding", Severity.WARNING, Level.SAMPLE, measures=(form, spelling, scripts),
-    suppressed_by=("DC121", "DC122"), applies=_is_words, defaults={"share": 0.001},
-)  # fmt: skip
+    "DC708",
+    "bad-encoding",
+    Severity.WARNING,
+    Level.SAMPLE,
+    measures=(form, spelling, scripts),
+    suppressed_by=("DC121", "DC122"),
+    applies=_is_words,
+    defaults={"share": 0.001},
+)
 def bad_encoding(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     r"""A text was read in another encoding than it was written in.
 
     What:
-        The replacement character, UTF-8 that was read as Latin-1 or Windows-1252, control characters, accents that
-        are characters of their own (NFD).
+        The replacement character, UTF-8 that was read as Latin-1 or Windows-1252, control
+        characters, accents that are characters of their own (NFD).
     Why it matters:
-        Each such character costs several tokens that mean nothing, and the model learns to write them.
+        Each such character costs several tokens that mean nothing, and the model learns to write
+        them.
     Measure:
         Count of such characters over all characters of the text.
     When it is wrong:
@@ -169,7 +216,8 @@ def bad_encoding(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             most = float((broken[:, number] / signs)[mask].max())
             yield Failure(
                 mask,
-                f"{count_phrase(mask, 'hold')} {_NAMES[kind]}, up to {most:.2%} of a text.{_other_script(rows, mask)}",
+                f"{count_phrase(mask, 'hold')} {_NAMES[kind]}, up to {most:.2%} of a "
+                f"text.{_other_script(rows, mask)}",
                 measured={"characters": int(broken[mask, number].sum())},
                 expected={"share": float(case.options["share"])},
                 cause=Cause(_CAUSES[kind], kind, explains=int(mask.sum())),
@@ -184,20 +232,29 @@ def _other_script(rows: Rows, mask: Array) -> str:
     known = rows.measured("scripts") & (rows["scripts"] >> BITS > 0)
     if not (known & mask).any() or not (known & ~mask).any():
         return ""
-    here, others = (int(np.bincount(rows["scripts"][known & some] >> BITS).argmax()) for some in (mask, ~mask))
+    here, others = (
+        int(np.bincount(rows["scripts"][known & some] >> BITS).argmax()) for some in (mask, ~mask)
+    )
     names = ["", *LETTERS.values()]
-    return "" if here == others else f" Most of their letters are {names[here]}, those of the others {names[others]}."
+    return (
+        ""
+        if here == others
+        else f" Most of their letters are {names[here]}, those of the others {names[others]}."
+    )
 
 
 _NAMES = {
-    "replacement": "replacement characters (U+FFFD)", "mojibake": "characters that a wrong encoding made",
-    "control": "control characters", "decomposed": "accents that are characters of their own",
-}  # fmt: skip
+    "replacement": "replacement characters (U+FFFD)",
+    "mojibake": "characters that a wrong encoding made",
+    "control": "control characters",
+    "decomposed": "accents that are characters of their own",
+}
 _CAUSES = {
     "replacement": "bytes that are no UTF-8 were decoded with errors='replace'",
     "mojibake": "UTF-8 or Windows-1252 was decoded as Latin-1, or UTF-8 as Windows-1252",
-    "control": "binary data, or a terminal's log", "decomposed": "Unicode normal form NFD",
-}  # fmt: skip
+    "control": "binary data, or a terminal's log",
+    "decomposed": "Unicode normal form NFD",
+}
 
 
 @measure("markers", version=2, applies=_is_words)
@@ -210,24 +267,34 @@ def markers(column: Column, spec: FieldSpec) -> Columns:
     assert texts.lengths is not None
     found = needle_counts(texts.values, joined_bytes(texts), np.cumsum(texts.lengths), _ENCODED)
     found = _of_chats(found, column) if isinstance(column, Messages) else found
-    return {"markers": (found > 0) @ _BITS}  # one number: vectors of 21 took a third of the time of writing rows
+    return {
+        "markers": (found > 0) @ _BITS
+    }  # one number: vectors of 21 took a third of the time of writing rows
 
 
 @rule(
-    "DC709", "special-token-leak", Severity.WARNING, Level.SAMPLE, measures=(form, markers), suppressed_by=("DC121", "DC122"),
-    applies=_is_words, defaults={"allowed": ()},
-)  # fmt: skip
+    "DC709",
+    "special-token-leak",
+    Severity.WARNING,
+    Level.SAMPLE,
+    measures=(form, markers),
+    suppressed_by=("DC121", "DC122"),
+    applies=_is_words,
+    defaults={"allowed": ()},
+)
 def special_token_leak(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A text holds the markers that a chat template writes around it.
 
     What:
         ``<|im_start|>``, ``<|endoftext|>``, ``<think>``, ``[INST]`` and the like as plain text.
     Why it matters:
-        The tokenizer makes special tokens of them: a text ends in the middle, or speaks for somebody else.
+        The tokenizer makes special tokens of them: a text ends in the middle, or speaks for
+        somebody else.
     Measure:
         Markers in the text as it is stored; how many texts hold each.
     When it is wrong:
-        The markers are meant (stored reasoning, an end of text that is to be learned): list them in ``allowed``.
+        The markers are meant (stored reasoning, an end of text that is to be learned): list them in
+        ``allowed``.
     Options:
         allowed: markers that may stand in a text (none).
     Bad::
@@ -245,7 +312,8 @@ def special_token_leak(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Remove or escape them, or split the text into turns.
     Reference:
-        Prompt injection by special tokens: transformers encodes them in content unless told otherwise.
+        Prompt injection by special tokens: transformers encodes them in content unless told
+            otherwise.
     """
     known = rows.measured("markers")
     if not known.any():
@@ -261,29 +329,37 @@ def special_token_leak(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             mask,
             f"{count_phrase(mask, 'hold')} {first_few(names)} as plain text.",
             measured={name: int(often[MARKERS.index(name)]) for name in names},
-            cause=Cause("texts were made from rendered chats", turns[0], explains=int(turned.sum())) if turns else None,
+            cause=Cause("texts were made from rendered chats", turns[0], explains=int(turned.sum()))
+            if turns
+            else None,
             fix="Remove or escape them, or list them in the option allowed where they are meant.",
         )
 
 
-# ------------------------------------------------------------------------------------------- repetition
+# --------------------------------------------------------------------------------------- repetition
 
 _OF_LETTERS = re.compile(r"(?:[^\W\d_]|\s)+")
 _LEAST = 200  # characters: a short text repeats itself without harm
 _MOST = 1_000_000  # characters that are looked at: each takes a hundred bytes
 _NO_LETTERS = re.compile(r"[\W_]+")
-_COUNTERS = re.compile(r"(?<!\S)[(\[]?\d{1,6}[:.)\]\uff1a\u3001\uff09](?!\d)")  # "3." and "(3)" before a sentence
+_COUNTERS = re.compile(
+    r"(?<!\S)[(\[]?\d{1,6}[:.)\]\uff1a\u3001\uff09](?!\d)"
+)  # "3." and "(3)" before a sentence
 _OFTEN = 3  # times a gram stands in a text without harm: a question quoted, options of which one word differs
-_WORDS, _SIGNS = 10, 20  # a gram of so many words, or of so many characters where words have no spaces
+_WORDS, _SIGNS = (
+    10,
+    20,
+)  # a gram of so many words, or of so many characters where words have no spaces
 
 
 @measure("repetition", version=4, applies=_is_words, depth="deep")
 def repetition(column: Column, spec: FieldSpec) -> Columns:
     """How much of a text repeats itself: `again`, the share of its grams that stood in it three times before.
 
-    A gram has 10 words or 20 characters, of letters and digits, without counters ("3.") before a sentence: frames of
-    tables and drawings are no words. `most`: the share of its most frequent gram of a fifth of that length, counters
-    among them. Texts below 200 characters have no row, and of numbers (calibration, tables) both are 0.
+    A gram has 10 words or 20 characters, of letters and digits, without counters ("3.") before a
+    sentence: frames of tables and drawings are no words. `most`: the share of its most frequent
+    gram of a fifth of that length, counters among them. Texts below 200 characters have no row, and
+    of numbers (calibration, tables) both are 0.
     """
     if column.kind == "array" or column.lengths is None:
         return {}
@@ -321,7 +397,9 @@ def _parts(text: str) -> tuple[Array, int]:
         letters = _NO_LETTERS.sub("", text)
         return np.frombuffer(letters.encode("utf-32-le", "surrogatepass"), np.uint32), _SIGNS
     known: dict[str, int] = {}
-    numbers = [known.setdefault(word, len(known)) for word in words if not _NO_LETTERS.fullmatch(word)]
+    numbers = [
+        known.setdefault(word, len(known)) for word in words if not _NO_LETTERS.fullmatch(word)
+    ]
     return np.array(numbers, np.uint32), _WORDS
 
 
@@ -329,30 +407,41 @@ def _grams(parts: Array, size: int) -> Array:
     """Return one number for each run of `size` parts; equal runs have equal numbers, others hardly ever."""
     code = np.zeros(len(parts) - size + 1, np.uint64)
     for offset in range(size):
-        code = code * np.uint64(0x9E3779B97F4A7C15) + parts[offset : offset + len(code)] + np.uint64(1)
+        code = (
+            code * np.uint64(0x9E3779B97F4A7C15) + parts[offset : offset + len(code)] + np.uint64(1)
+        )
     return code
 
 
 @rule(
-    "DC707", "repetition", Severity.WARNING, Level.SAMPLE, measures=(form, repetition), suppressed_by=("DC121", "DC122"),
-    applies=_is_words, defaults={"again": 0.3, "most": 0.3},
-)  # fmt: skip
+    "DC707",
+    "repetition",
+    Severity.WARNING,
+    Level.SAMPLE,
+    measures=(form, repetition),
+    suppressed_by=("DC121", "DC122"),
+    applies=_is_words,
+    defaults={"again": 0.3, "most": 0.3},
+)
 def repeats_itself(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A text says the same again and again.
 
     What:
-        Passages that stood in the same text before, and phrases of which most of the text is made. Judged by
-        ``--level deep``.
+        Passages that stood in the same text before, and phrases of which most of the text is made.
+        Judged by ``--level deep``.
     Why it matters:
         Loops in the data are loops in what the model writes.
     Measure:
-        again: the share of all grams of 10 words that occur three times or more earlier in the text: who quotes a
-        question, or lists options of which one word differs, repeats less. most: commonest gram of 2 words, times its
-        words, over all words. Words have a letter or digit: frames of tables and drawings are none. Where words have no
-        spaces between them (Chinese) 20 and 4 characters. Texts of 200 characters and more, of longer ones than a
-        million the first million.
+        again: the share of all grams of 10 words that occur three times or more earlier in the
+            text: who quotes a
+        question, or lists options of which one word differs, repeats less. most: commonest gram of
+        2 words, times its
+        words, over all words. Words have a letter or digit: frames of tables and drawings are none.
+        Where words have no spaces between them (Chinese) 20 and 4 characters. Texts of 200
+        characters and more, of longer ones than a million the first million.
     When it is wrong:
-        Code and song lyrics repeat themselves: raise the options. The other statistics of Gopher (stop words, mean word
+        Code and song lyrics repeat themselves: raise the options. The other statistics of Gopher
+            (stop words, mean word
         length) hold for English only and are not judged.
     Options:
         again: share of grams that may have occurred three times before (0.3).
@@ -361,20 +450,25 @@ def repeats_itself(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
         schema: {fields: {t: {role: text}}}
         samples:
-          - t: "I do not know why. I do not know why. I do not know why. I do not know why. I do not know why. I do not
-              know why. I do not know why. I do not know why. I do not know why. I do not know why. I do not know why."
+          - t: "I do not know why. I do not know why. I do not know why. I do not know why. I do not
+            know why. I do not
+              know why. I do not know why. I do not know why. I do not know why. I do not know why.
+              I do not know why."
 
     Good::
 
         schema: {fields: {t: {role: text}}}
         samples:
-          - t: "A voxel is a small cube of space, and a grid of them holds what a camera with depth has seen. Their edge
-              decides what is kept: too long and fingers melt into the cup they hold, too short and memory runs out."
+          - t: "A voxel is a small cube of space, and a grid of them holds what a camera with depth
+            has seen. Their edge
+              decides what is kept: too long and fingers melt into the cup they hold, too short and
+                  memory runs out."
 
     Fix:
         Drop the texts, or keep one copy of what is repeated.
     Reference:
-        Rae et al. 2021 (Gopher): duplicate 10-grams above 10 %, a commonest 2-gram above 20 % of the characters.
+        Rae et al. 2021 (Gopher): duplicate 10-grams above 10 %, a commonest 2-gram above 20 % of
+        the characters.
     """
     known = rows.measured("again", "most")
     if not known.any():
@@ -387,8 +481,10 @@ def repeats_itself(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         verb = "repeats itself" if mask.sum() == 1 else "repeat themselves"
         yield Failure(
             mask,
-            f"{pluralize(int(mask.sum()))} {verb}: up to {shares[0]} of a text stood in it three times before, its "
-            f"commonest phrase takes up to {shares[1]}; {case.options['again']:.0%} and {case.options['most']:.0%} are "
+            f"{pluralize(int(mask.sum()))} {verb}: up to {shares[0]} of a text stood in it three "
+            f"times before, its "
+            f"commonest phrase takes up to {shares[1]}; {case.options['again']:.0%} and "
+            f"{case.options['most']:.0%} are "
             "allowed.",
             measured={"again": round(said, 4), "most": round(taken, 4)},
             expected={"again": float(case.options["again"]), "most": float(case.options["most"])},

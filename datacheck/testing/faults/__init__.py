@@ -1,7 +1,7 @@
 """Named corruptions of clean datasets, each with the code that must report it.
 
-The codes come from the published catalogue of rules, never from a rule's implementation: what is planted here and not
-found by a scan is a defect of the scan.
+The codes come from the published catalogue of rules, never from a rule's implementation: what is
+planted here and not found by a scan is a defect of the scan.
 """
 
 from __future__ import annotations
@@ -17,8 +17,12 @@ from datacheck.testing.synth.draw import generator
 __all__ = ["FAULTS", "Fault", "Planted", "faults_of", "plant"]
 
 FAULTS: tuple[Fault, ...] = (
-    *sceneleap.FAULTS, *ho3d.FAULTS, *scannet.FAULTS, *libero.FAULTS, *minimind.FAULTS,
-)  # fmt: skip
+    *sceneleap.FAULTS,
+    *ho3d.FAULTS,
+    *scannet.FAULTS,
+    *libero.FAULTS,
+    *minimind.FAULTS,
+)
 
 
 def faults_of(system: str, *, later: bool = False) -> list[Fault]:
@@ -27,7 +31,12 @@ def faults_of(system: str, *, later: bool = False) -> list[Fault]:
 
 
 def plant(
-    system: str, folder: Path, names: Sequence[str] | None = None, *, seed: int = 0, spare: Iterable[str] = ()
+    system: str,
+    folder: Path,
+    names: Sequence[str] | None = None,
+    *,
+    seed: int = 0,
+    spare: Iterable[str] = (),
 ) -> list[Planted]:
     """Break a clean dataset in named ways, no sample twice.
 

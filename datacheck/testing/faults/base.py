@@ -50,7 +50,10 @@ class Site:
         """
         free = [c for c in candidates if c not in self.taken]
         if len(free) < count:
-            msg = f"{self.folder}: {count} untouched samples are needed for a fault, {len(free)} are left; write more"
+            msg = (
+                f"{self.folder}: {count} untouched samples are needed for a fault, {len(free)} "
+                f"are left; write more"
+            )
             raise UsageError(msg)
         chosen = [free[int(i)] for i in sorted(self.rng.choice(len(free), count, replace=False))]
         self.taken.update(chosen)
@@ -78,7 +81,9 @@ class Fault:
 
 def names(site: Site, pattern: str) -> list[str]:
     """Return the files below the folder that match a glob pattern, as sorted relative POSIX paths."""
-    found = (p for p in site.folder.glob(pattern) if not p.name.startswith("."))  # what macOS leaves matches, too
+    found = (
+        p for p in site.folder.glob(pattern) if not p.name.startswith(".")
+    )  # what macOS leaves matches, too
     return sorted(p.relative_to(site.folder).as_posix() for p in found)
 
 

@@ -42,7 +42,9 @@ def _whole(site: Site, *, cameras: bool = False) -> list[str]:
 
 def _one(site: Site) -> str:
     """Return a training frame of a sequence that no other fault has as a whole, marked."""
-    return site.pick([k for k in names(site, "train/*/meta/*.pkl") if k.split("/meta")[0] not in site.taken])[0]
+    return site.pick(
+        [k for k in names(site, "train/*/meta/*.pkl") if k.split("/meta")[0] not in site.taken]
+    )[0]
 
 
 def _rewrite(site: Site, keys: list[str], change: Callable[[Array], Array | None]) -> None:
@@ -127,7 +129,9 @@ def _hole(site: Site) -> list[Planted]:
     path = site.folder / "train.txt"
     kept = [line for line in path.read_text(encoding="utf-8").splitlines() if line not in lines]
     path.write_text("\n".join(kept) + "\n", encoding="utf-8")
-    return [Planted((keys[start + 5],), "DC112", "five frames gone, from the list too", tuple(gone))]
+    return [
+        Planted((keys[start + 5],), "DC112", "five frames gone, from the list too", tuple(gone))
+    ]
 
 
 def _leaked_camera(site: Site) -> list[Planted]:
@@ -135,7 +139,9 @@ def _leaked_camera(site: Site) -> list[Planted]:
     train = _whole(site, cameras=True)
     stem = train[0].split("/")[1]
     used = {Path(s).name for s in names(site, "train/*")}
-    other = next(f"{stem[:-1]}{camera}" for camera in range(10) if f"{stem[:-1]}{camera}" not in used)
+    other = next(
+        f"{stem[:-1]}{camera}" for camera in range(10) if f"{stem[:-1]}{camera}" not in used
+    )
     keys = [key.replace(f"train/{stem}", f"evaluation/{other}") for key in train]
     for source, key in zip(train, keys, strict=True):
         record = _read(site.folder / source)
@@ -144,7 +150,9 @@ def _leaked_camera(site: Site) -> list[Planted]:
         (site.folder / key).write_bytes(dumps(evaluation(record)))
     site.taken.update(keys)
     add_lines(site.folder / "evaluation.txt", [f"{other}/{Path(key).stem}" for key in keys])
-    return [Planted(tuple(keys), "DC802", f"{other} is another camera of train's {stem}", tuple(train))]
+    return [
+        Planted(tuple(keys), "DC802", f"{other} is another camera of train's {stem}", tuple(train))
+    ]
 
 
 FAULTS = (

@@ -26,7 +26,11 @@ def _demos(site: Site) -> list[str]:
 
 def _read(group: h5py.Group) -> Demo:
     arrays: Demo = {}
-    group.visititems(lambda name, item: arrays.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None)
+    group.visititems(
+        lambda name, item: (
+            arrays.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None
+        )
+    )
     return arrays
 
 
@@ -37,7 +41,9 @@ def _replace(group: h5py.Group, demo: Demo) -> None:
         group.create_dataset(name, data=value)
 
 
-def _edit(name: str, code: str, what: str, change: Callable[[Demo], None], *, keep_count: bool = False) -> Fault:
+def _edit(
+    name: str, code: str, what: str, change: Callable[[Demo], None], *, keep_count: bool = False
+) -> Fault:
     def plant(site: Site) -> list[Planted]:
         key = site.pick(_demos(site))[0]
         path, _, inner = key.partition(":")
@@ -53,7 +59,9 @@ def _edit(name: str, code: str, what: str, change: Callable[[Demo], None], *, ke
 
 
 def _recount(file: h5py.File, inner: str, steps: int) -> None:
-    file["data"].attrs["total"] = int(file["data"].attrs["total"]) + steps - int(file[inner].attrs["num_samples"])
+    file["data"].attrs["total"] = (
+        int(file["data"].attrs["total"]) + steps - int(file[inner].attrs["num_samples"])
+    )
     file[inner].attrs["num_samples"] = steps
 
 
@@ -144,13 +152,17 @@ def _other_convention(site: Site) -> list[Planted]:
 
 
 def _truncated(site: Site) -> list[Planted]:
-    path = site.pick([p for p in names(site, "*/*.hdf5") if not any(k.startswith(f"{p}:") for k in site.taken)])[0]
+    path = site.pick(
+        [p for p in names(site, "*/*.hdf5") if not any(k.startswith(f"{p}:") for k in site.taken)]
+    )[0]
     truncate(site.folder / path)
     return [Planted((path,), "DC101", "half of a task's file is missing")]
 
 
 def _wrong_total(site: Site) -> list[Planted]:
-    path = site.pick([p for p in names(site, "*/*.hdf5") if not any(k.startswith(f"{p}:") for k in site.taken)])[0]
+    path = site.pick(
+        [p for p in names(site, "*/*.hdf5") if not any(k.startswith(f"{p}:") for k in site.taken)]
+    )[0]
     with h5py.File(site.folder / path, "r+") as file:
         file["data"].attrs["num_demos"] = len(file["data"]) + 1
         keys = sorted(f"{path}:/data/{name}" for name in file["data"])
@@ -159,7 +171,9 @@ def _wrong_total(site: Site) -> list[Planted]:
 
 
 def _no_words(site: Site) -> list[Planted]:
-    path = site.pick([p for p in names(site, "*/*.hdf5") if not any(k.startswith(f"{p}:") for k in site.taken)])[0]
+    path = site.pick(
+        [p for p in names(site, "*/*.hdf5") if not any(k.startswith(f"{p}:") for k in site.taken)]
+    )[0]
     with h5py.File(site.folder / path, "r+") as file:
         problem = json.loads(file["data"].attrs["problem_info"])
         del problem["language_instruction"]
@@ -176,7 +190,9 @@ def _duplicate(site: Site) -> list[Planted]:
         copy = f"/data/demo_{len(file['data'])}"
         file.copy(inner, copy)
         file["data"].attrs["num_demos"] = len(file["data"])
-        file["data"].attrs["total"] = int(file["data"].attrs["total"]) + int(file[copy].attrs["num_samples"])
+        file["data"].attrs["total"] = int(file["data"].attrs["total"]) + int(
+            file[copy].attrs["num_samples"]
+        )
     first, second = sorted((key, f"{path}:{copy}"))
     site.taken.add(f"{path}:{copy}")
     return [Planted((second,), "DC803", "one demo stands in a file twice", (first,))]

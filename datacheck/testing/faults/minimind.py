@@ -34,7 +34,9 @@ def _bytes(file: str, name: str, code: str, what: str, change: Callable[[bytes],
     return Fault(name, "minimind", code, plant)
 
 
-def _record(file: str, name: str, code: str, what: str, change: Callable[[dict[str, Any]], None]) -> Fault:
+def _record(
+    file: str, name: str, code: str, what: str, change: Callable[[dict[str, Any]], None]
+) -> Fault:
     def rewrite(line: bytes) -> bytes:
         record = json.loads(line)
         change(record)
@@ -73,7 +75,9 @@ def _strange_speaker(record: dict[str, Any]) -> None:
 
 
 def _tools_no_json(record: dict[str, Any]) -> None:
-    record["conversations"].insert(0, {"role": "system", "content": "Use tools.", "tools": "[{'name': 'weather'}]"})
+    record["conversations"].insert(
+        0, {"role": "system", "content": "Use tools.", "tools": "[{'name': 'weather'}]"}
+    )
 
 
 def _no_call(record: dict[str, Any]) -> None:
@@ -82,7 +86,9 @@ def _no_call(record: dict[str, Any]) -> None:
 
 
 def _replaced(record: dict[str, Any]) -> None:
-    record["text"] = record["text"][:20] + "\ufffd" * (1 + len(record["text"]) // 400) + record["text"][20:]
+    record["text"] = (
+        record["text"][:20] + "\ufffd" * (1 + len(record["text"]) // 400) + record["text"][20:]
+    )
 
 
 def _marker(record: dict[str, Any]) -> None:
@@ -94,7 +100,10 @@ def _equal(record: dict[str, Any]) -> None:
 
 
 def _other_prompt(record: dict[str, Any]) -> None:
-    record["rejected"] = [{"role": "user", "content": "Which river is the longest?"}, *record["rejected"][1:]]
+    record["rejected"] = [
+        {"role": "user", "content": "Which river is the longest?"},
+        *record["rejected"][1:],
+    ]
 
 
 def _duplicate(name: str) -> Callable[[Site], list[Planted]]:
@@ -109,22 +118,30 @@ def _duplicate(name: str) -> Callable[[Site], list[Planted]]:
 
 
 FAULTS = (
-    _bytes(SFT, "bad-json", "DC701", "half of a line is missing", lambda b: b[: len(b) // 2] + b"\n"),
+    _bytes(
+        SFT, "bad-json", "DC701", "half of a line is missing", lambda b: b[: len(b) // 2] + b"\n"
+    ),
     _bytes(SFT, "not-utf8", "DC701", "a line that is not UTF-8", _not_utf8),
     _record(SFT, "no-answer", "DC702", "a conversation without an answer", _no_answer),
     _record(SFT, "long-prompt", "DC702", "a prompt longer than the context", _long_prompt),
     _record(SFT, "no-conversation", "DC121", "conversations is null", _null_chat),
     Fault("duplicate-chat", "minimind", "DC803", _duplicate(SFT)),
-    _bytes(PRETRAIN, "bad-json-pretrain", "DC701", "a line without its end", lambda b: b[:-3] + b"\n"),
+    _bytes(
+        PRETRAIN, "bad-json-pretrain", "DC701", "a line without its end", lambda b: b[:-3] + b"\n"
+    ),
     _record(PRETRAIN, "null-text", "DC121", "text is null", _null_text),
     Fault("duplicate-text", "minimind", "DC803", _duplicate(PRETRAIN)),
     _record(SFT, "empty-answer", "DC705", "an answer of white space", _empty_answer),
     _record(SFT, "strange-speaker", "DC706", "a speaker called human", _strange_speaker),
     _record(SFT, "tools-no-json", "DC706", "tools in single quotes", _tools_no_json),
     _record(SFT, "tool-without-call", "DC706", "the reply of a tool that nobody called", _no_call),
-    _record(PRETRAIN, "replacement-characters", "DC708", "bytes decoded with errors=replace", _replaced),
+    _record(
+        PRETRAIN, "replacement-characters", "DC708", "bytes decoded with errors=replace", _replaced
+    ),
     _record(PRETRAIN, "marker-in-text", "DC709", "a chat marker within a text", _marker),
     _record(DPO, "nothing-preferred", "DC712", "chosen is rejected", _equal),
-    _record(DPO, "other-prompt", "DC712", "chosen and rejected answer two questions", _other_prompt),
+    _record(
+        DPO, "other-prompt", "DC712", "chosen and rejected answer two questions", _other_prompt
+    ),
     _bytes(DPO, "bad-json-dpo", "DC701", "an empty object cut open", lambda b: b"{\n"),
 )

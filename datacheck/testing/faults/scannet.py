@@ -29,11 +29,17 @@ def _truth(site: Site, key: str) -> Path:
 def save(site: Site, key: str, cloud: Array) -> None:
     """Write a scene and the labels that belong to it."""
     np.save(site.folder / key, cloud)
-    labels = np.nan_to_num(cloud[:, SEMANTIC]).astype(np.int64) * 1000 + cloud[:, INSTANCE].astype(np.int64) + 1
+    labels = (
+        np.nan_to_num(cloud[:, SEMANTIC]).astype(np.int64) * 1000
+        + cloud[:, INSTANCE].astype(np.int64)
+        + 1
+    )
     _truth(site, key).write_text("\n".join(map(str, labels.tolist())) + "\n", encoding="utf-8")
 
 
-def _edit(name: str, code: str, what: str, change: Callable[[Array, np.random.Generator], None]) -> Fault:
+def _edit(
+    name: str, code: str, what: str, change: Callable[[Array, np.random.Generator], None]
+) -> Fault:
     def plant(site: Site) -> list[Planted]:
         key = _victim(site)
         cloud = np.load(site.folder / key)
@@ -173,7 +179,9 @@ def _copied_to_validation(site: Site) -> list[Planted]:
     return [Planted((copy,), "DC801", "a scene of train, copied to validation", (key,))]
 
 
-def _raw(name: str, code: str, what: str, file: str, change: Callable[[dict[str, Any], Site], None]) -> Fault:
+def _raw(
+    name: str, code: str, what: str, file: str, change: Callable[[dict[str, Any], Site], None]
+) -> Fault:
     """Return a fault of one JSON file of a scene in ScanNet's own files."""
 
     def plant(site: Site) -> list[Planted]:
@@ -203,7 +211,10 @@ def _absent_segment(told: dict[str, Any], site: Site) -> None:
 
 def _groups_twice(told: dict[str, Any], site: Site) -> None:
     count = len(told["segGroups"])
-    again = [group | {"id": count + i, "objectId": count + i} for i, group in enumerate(told["segGroups"])]
+    again = [
+        group | {"id": count + i, "objectId": count + i}
+        for i, group in enumerate(told["segGroups"])
+    ]
     told["segGroups"] += again
 
 
@@ -254,7 +265,19 @@ FAULTS = (
     Fault("none-in-the-database", "scannet", "DC105", _failed_preprocessing),
     Fault("old-file-len", "scannet", "DC111", _old_length),
     _raw("other-segments", "DC408", "segments of another run", _SEGS, _renumbered),
-    _raw("segments-of-fewer-vertices", "DC123", "segs.json lacks 100 vertices", _SEGS, _fewer_vertices),
-    _raw("absent-segment", "DC408", "a group names a segment that is not there", ".aggregation.json", _absent_segment),
+    _raw(
+        "segments-of-fewer-vertices",
+        "DC123",
+        "segs.json lacks 100 vertices",
+        _SEGS,
+        _fewer_vertices,
+    ),
+    _raw(
+        "absent-segment",
+        "DC408",
+        "a group names a segment that is not there",
+        ".aggregation.json",
+        _absent_segment,
+    ),
     _raw("groups-twice", "DC408", "every group stands twice", ".aggregation.json", _groups_twice),
 )

@@ -31,7 +31,9 @@ def _victim(site: Site, split: str = "train") -> str:
     return site.pick(names(site, f"{split}/*.npy"))[0]
 
 
-def _edit(name: str, code: str, what: str, change: Callable[[Record, np.random.Generator], None]) -> Fault:
+def _edit(
+    name: str, code: str, what: str, change: Callable[[Record, np.random.Generator], None]
+) -> Fault:
     def plant(site: Site) -> list[Planted]:
         key = _victim(site)
         record = _read(site.folder / key)
@@ -156,7 +158,10 @@ def _changed_byte(site: Site) -> list[Planted]:
 def _pointer(site: Site) -> list[Planted]:
     key = _victim(site)
     size = (site.folder / key).stat().st_size
-    text = f"version https://git-lfs.github.com/spec/v1\noid sha256:{site.rng.bytes(32).hex()}\nsize {size}\n"
+    text = (
+        f"version https://git-lfs.github.com/spec/v1\noid "
+        f"sha256:{site.rng.bytes(32).hex()}\nsize {size}\n"
+    )
     (site.folder / key).write_text(text, encoding="ascii")
     return [Planted((key,), "DC102", "a Git LFS pointer in place of a grasp file")]
 
@@ -186,7 +191,9 @@ def _two_faces(site: Site) -> list[Planted]:
     path = site.folder / "objects" / Path(key).stem / "mesh" / "simplified.obj"
     lines = path.read_text(encoding="ascii").splitlines(keepends=True)
     faces = [line for line in lines if line.startswith("f ")]
-    path.write_text("".join([line for line in lines if not line.startswith("f ")] + faces[:2]), encoding="ascii")
+    path.write_text(
+        "".join([line for line in lines if not line.startswith("f ")] + faces[:2]), encoding="ascii"
+    )
     return [Planted((key,), "DC128", "a mesh of two faces")]
 
 

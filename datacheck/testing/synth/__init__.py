@@ -1,7 +1,8 @@
 """Clean datasets of the supported systems, in their real on-disk layouts, of any size.
 
-`write` makes them from nothing but a seed: the same bytes every time, a sample the same however many others there
-are. `size="demo"` is a few dozen samples, `size="real"` the published size of the dataset.
+`write` makes them from nothing but a seed: the same bytes every time, a sample the same however
+many others there are. `size="demo"` is a few dozen samples, `size="real"` the published size of the
+dataset.
 """
 
 from __future__ import annotations
@@ -31,7 +32,12 @@ SYSTEMS = ("sceneleap", "ho3d", "scannetpp", "libero", "minimind")
 
 
 def write(
-    system: str, folder: Path, *, seed: int = 0, size: Literal["demo", "real"] = "demo", **parameters: Any
+    system: str,
+    folder: Path,
+    *,
+    seed: int = 0,
+    size: Literal["demo", "real"] = "demo",
+    **parameters: Any,
 ) -> None:
     """Write a clean dataset of one system.
 
@@ -40,7 +46,8 @@ def write(
         folder: made where absent.
         seed: 0 or more.
         size: where the parameters start from.
-        parameters: what differs from that, by the names of the system's `Size` (``objects``, ``frames``, ...).
+        parameters: what differs from that, by the names of the system's `Size` (``objects``,
+            ``frames``, ...).
 
     Raises:
         UsageError: no such system or parameter.

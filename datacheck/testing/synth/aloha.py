@@ -39,8 +39,14 @@ def write(folder: Path, seed: int, size: AlohaSize) -> None:
         place = folder / task
         place.mkdir(parents=True, exist_ok=True)
         words = task.replace("_", " ")
-        told = {"instruction": words, "simplified_instruction": words, "expanded_instruction": [words]}
-        (place / "expanded_instruction_gpt-4-turbo.json").write_text(json.dumps(told), encoding="utf-8")
+        told = {
+            "instruction": words,
+            "simplified_instruction": words,
+            "expanded_instruction": [words],
+        }
+        (place / "expanded_instruction_gpt-4-turbo.json").write_text(
+            json.dumps(told), encoding="utf-8"
+        )
         for number in range(size.episodes):
             rng = generator(seed, "aloha", task, number)
             steps = lognormal(rng, size.steps, 0.2, 140, 2000)

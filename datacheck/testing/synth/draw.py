@@ -20,7 +20,9 @@ def generator(seed: int, *path: int | str) -> np.random.Generator:
         seed: 0 or more.
         path: what is drawn ("ho3d", "ABF10"): words and numbers.
     """
-    words = [part if isinstance(part, int) else int(digest_bytes(part.encode())[:8], 16) for part in path]
+    words = [
+        part if isinstance(part, int) else int(digest_bytes(part.encode())[:8], 16) for part in path
+    ]
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, *words])))
 
 
@@ -64,7 +66,18 @@ def rotation(rotvec: Array) -> Array:
     axis = rotvec / np.maximum(angle, 1e-12)[:, None]
     zero = np.zeros(len(rotvec))
     cross = np.stack(
-        [zero, -axis[:, 2], axis[:, 1], axis[:, 2], zero, -axis[:, 0], -axis[:, 1], axis[:, 0], zero], axis=1
+        [
+            zero,
+            -axis[:, 2],
+            axis[:, 1],
+            axis[:, 2],
+            zero,
+            -axis[:, 0],
+            -axis[:, 1],
+            axis[:, 0],
+            zero,
+        ],
+        axis=1,
     ).reshape(-1, 3, 3)
     square = np.einsum("nij,njk->nik", cross, cross)
     sine, cosine = np.sin(angle)[:, None, None], np.cos(angle)[:, None, None]
@@ -95,7 +108,9 @@ def dumps(record: Mapping[str, Any]) -> bytes:
 
 def _text(text: str) -> bytes:
     data = text.encode("latin1")
-    return (b"U" + bytes([len(data)]) if len(data) < 256 else b"T" + struct.pack("<i", len(data))) + data
+    return (
+        b"U" + bytes([len(data)]) if len(data) < 256 else b"T" + struct.pack("<i", len(data))
+    ) + data
 
 
 def _value(value: Any) -> bytes:
@@ -116,7 +131,11 @@ def _integer(value: int) -> bytes:
 
 def _tuple(values: tuple[int, ...]) -> bytes:
     parts = b"".join(map(_integer, values))
-    return b"(" + parts + b"t" if not 1 <= len(values) <= 3 else parts + (b"\x85", b"\x86", b"\x87")[len(values) - 1]
+    return (
+        b"(" + parts + b"t"
+        if not 1 <= len(values) <= 3
+        else parts + (b"\x85", b"\x86", b"\x87")[len(values) - 1]
+    )
 
 
 def _array(array: np.ndarray[Any, Any]) -> bytes:
@@ -126,4 +145,13 @@ def _array(array: np.ndarray[Any, Any]) -> bytes:
     dtype += b"(K\x03" + order + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
     data = np.ascontiguousarray(array).tobytes()
     made = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
-    return made + b"(K\x01" + _tuple(array.shape) + dtype + b"\x89T" + struct.pack("<i", len(data)) + data + b"tb"
+    return (
+        made
+        + b"(K\x01"
+        + _tuple(array.shape)
+        + dtype
+        + b"\x89T"
+        + struct.pack("<i", len(data))
+        + data
+        + b"tb"
+    )

@@ -1,7 +1,7 @@
 """A hand that moves: 21 joints with the bone lengths of the MANO mean shape, rigid while the fingers bend.
 
-HO3D order: 0 wrist; 1-3 index; 4-6 middle; 7-9 pinky; 10-12 ring; 13-15 thumb; tips 16 thumb, 17 index, 18 middle,
-19 ring, 20 pinky.
+HO3D order: 0 wrist; 1-3 index; 4-6 middle; 7-9 pinky; 10-12 ring; 13-15 thumb; tips 16 thumb, 17
+index, 18 middle, 19 ring, 20 pinky.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy as np
 
 from datacheck.testing.synth.draw import Array, curves, dumps, generator, rotation, unit_vectors
 
-# (first joint, tip, bone lengths [m], direction of the knuckle in the palm [deg], of the finger [deg])
+# (first joint, tip, bone lengths [m], direction of the knuckle in the palm [deg], of the finger
+# [deg])
 FINGERS = {
     "index": (1, 17, (0.0906, 0.0330, 0.0222, 0.0255), 14.0, 6.0),
     "middle": (4, 18, (0.0947, 0.0317, 0.0233, 0.0263), 2.0, 1.0),
@@ -40,7 +41,9 @@ def articulated(rng: np.random.Generator, frames: int, scale: float = 1.0) -> Ar
         u = np.stack([np.cos(spread), np.sin(spread), np.zeros(frames)], axis=1)
         down = np.broadcast_to([0.0, 0.0, -1.0], (frames, 3))
         if first == 13:  # the thumb closes across the palm
-            down = 0.6 * down + 0.8 * np.stack([np.sin(spread), -np.cos(spread), np.zeros(frames)], axis=1)
+            down = 0.6 * down + 0.8 * np.stack(
+                [np.sin(spread), -np.cos(spread), np.zeros(frames)], axis=1
+            )
         at = np.broadcast_to(bones[0] * _planar(knuckle), (frames, 3))
         joints[:, first] = at
         angle = np.zeros(frames)
@@ -77,15 +80,36 @@ VERTICES = 778
 WIDTH, HEIGHT = 640, 480
 
 _CAMERAS = ("ABF", "GPMF", "BB", "GSF", "MDF", "ShSu", "SiBF")
-_SINGLE = ("MC1", "MC2", "MC4", "MC5", "MC6", "ND2", "SM2", "SM3", "SM4", "SM5", "SS1", "SS2", "SS3", "SMu1", "SiS1")
+_SINGLE = (
+    "MC1",
+    "MC2",
+    "MC4",
+    "MC5",
+    "MC6",
+    "ND2",
+    "SM2",
+    "SM3",
+    "SM4",
+    "SM5",
+    "SS1",
+    "SS2",
+    "SS3",
+    "SMu1",
+    "SiS1",
+)
 TRAIN = tuple(f"{name}1{camera}" for name in _CAMERAS for camera in range(5)) + _SINGLE
 EVALUATION = tuple(f"{name}1{camera}" for name in ("AP", "MPM") for camera in range(5))
 _YCB = (
-    ("003_cracker_box", (0.16, 0.21, 0.07)), ("004_sugar_box", (0.09, 0.18, 0.04)),
-    ("006_mustard_bottle", (0.10, 0.19, 0.07)), ("010_potted_meat_can", (0.10, 0.08, 0.06)),
-    ("021_bleach_cleanser", (0.10, 0.25, 0.07)), ("037_scissors", (0.20, 0.09, 0.02)),
-)  # fmt: skip
-_WRIST = np.array([0.0957, 0.0064, 0.0062])  # of the mean hand: what the root joint is away from handTrans
+    ("003_cracker_box", (0.16, 0.21, 0.07)),
+    ("004_sugar_box", (0.09, 0.18, 0.04)),
+    ("006_mustard_bottle", (0.10, 0.19, 0.07)),
+    ("010_potted_meat_can", (0.10, 0.08, 0.06)),
+    ("021_bleach_cleanser", (0.10, 0.25, 0.07)),
+    ("037_scissors", (0.20, 0.09, 0.02)),
+)
+_WRIST = np.array(
+    [0.0957, 0.0064, 0.0062]
+)  # of the mean hand: what the root joint is away from handTrans
 
 
 @dataclass(frozen=True)
@@ -109,13 +133,22 @@ REAL = Ho3dSize(train=55, evaluation=13, frames=(764, 2509))
 
 def write(folder: Path, seed: int, size: Ho3dSize) -> None:
     """Write a clean dataset."""
-    for split, count, known in (("train", size.train, TRAIN), ("evaluation", size.evaluation, EVALUATION)):
+    for split, count, known in (
+        ("train", size.train, TRAIN),
+        ("evaluation", size.evaluation, EVALUATION),
+    ):
         lines: list[str] = []
         for number in range(count):
-            name = known[_place(number, count, len(known))] if count <= len(known) else f"X{split[0].upper()}{number}"
+            name = (
+                known[_place(number, count, len(known))]
+                if count <= len(known)
+                else f"X{split[0].upper()}{number}"
+            )
             place = folder / split / name / "meta"
             place.mkdir(parents=True, exist_ok=True)
-            for frame, data in enumerate(_sequence(generator(seed, "ho3d", split, name), size, split)):
+            for frame, data in enumerate(
+                _sequence(generator(seed, "ho3d", split, name), size, split)
+            ):
                 (place / f"{frame:04d}.pkl").write_bytes(data)
                 lines.append(f"{name}/{frame:04d}")
         folder.mkdir(parents=True, exist_ok=True)
@@ -142,7 +175,11 @@ def sequence(rng: np.random.Generator, frames: int) -> list[dict[str, Any]]:
     turn = first + 0.5 * curves(rng, frames, 3)
     joints = placed(rng, articulated(rng, frames, scale), turn)
     pose = np.concatenate([turn, 0.45 * curves(rng, frames, 45)], axis=1)
-    focal, cx, cy = 617.34 + 3 * rng.standard_normal(), 312.42 + rng.standard_normal(), 241.42 + rng.standard_normal()
+    focal, cx, cy = (
+        617.34 + 3 * rng.standard_normal(),
+        312.42 + rng.standard_normal(),
+        241.42 + rng.standard_normal(),
+    )
     camera = np.array([[focal, 0.0, cx], [0.0, focal, cy], [0.0, 0.0, 1.0]])
     label = int(rng.integers(len(_YCB)))
     name, extent = _YCB[label]
@@ -152,23 +189,37 @@ def sequence(rng: np.random.Generator, frames: int) -> list[dict[str, Any]]:
     corners = np.einsum("tij,kj->tki", rotation(object_turn), box) + object_place[:, None]
     return [
         {
-            "camIDList": [str(camera_number) for camera_number in range(5)], "camMat": camera, "handBeta": beta,
-            "handJoints3D": joints[t], "handPose": pose[t], "handTrans": joints[t, 0] - scale * _WRIST,
-            "objCorners3D": corners[t], "objCorners3DRest": box, "objLabel": label + 1, "objName": name,
-            "objRot": object_turn[t].reshape(3, 1), "objTrans": object_place[t],
+            "camIDList": [str(camera_number) for camera_number in range(5)],
+            "camMat": camera,
+            "handBeta": beta,
+            "handJoints3D": joints[t],
+            "handPose": pose[t],
+            "handTrans": joints[t, 0] - scale * _WRIST,
+            "objCorners3D": corners[t],
+            "objCorners3DRest": box,
+            "objLabel": label + 1,
+            "objName": name,
+            "objRot": object_turn[t].reshape(3, 1),
+            "objTrans": object_place[t],
         }
         for t in range(frames)
-    ]  # fmt: skip
+    ]
 
 
 def _corners() -> Array:
     return np.array([[x, y, z] for x in (-1.0, 1.0) for y in (-1.0, 1.0) for z in (-1.0, 1.0)])
 
 
-def _annotation(record: dict[str, Any], rng: np.random.Generator, *, vertices: bool) -> dict[str, Any]:
+def _annotation(
+    record: dict[str, Any], rng: np.random.Generator, *, vertices: bool
+) -> dict[str, Any]:
     count = VERTICES if vertices else 1
-    distance = np.abs(rng.standard_normal(count, dtype=np.float32)) * np.float32(0.03) + np.float32(1e-4)
-    nearest = (record["handJoints3D"][0] + 0.05 * rng.standard_normal((count, 3), dtype=np.float32)).astype(np.float32)
+    distance = np.abs(rng.standard_normal(count, dtype=np.float32)) * np.float32(0.03) + np.float32(
+        1e-4
+    )
+    nearest = (
+        record["handJoints3D"][0] + 0.05 * rng.standard_normal((count, 3), dtype=np.float32)
+    ).astype(np.float32)
     touching = {
         "handVertContact": (distance < 0.004).astype(np.uint8),
         "handVertDist": distance,

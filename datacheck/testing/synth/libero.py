@@ -4,7 +4,8 @@ Layout::
 
     {suite}/{task}_demo.hdf5
         /data                         attrs env_name, problem_info, num_demos, total, tag, ...
-        /data/demo_0/{actions, states, robot_states, rewards, dones, obs/...}   attrs num_samples, init_state, ...
+        /data/demo_0/{actions, states, robot_states, rewards, dones, obs/...}   attrs num_samples,
+        init_state, ...
 
 As in the released files, obs[t] is what action[t] led to, while states[t] is what it started from.
 """
@@ -20,19 +21,45 @@ import numpy as np
 
 from datacheck.testing.synth.draw import Array, curves, generator, lognormal
 
-_THINGS = ("bowl", "cream_cheese", "wine_bottle", "plate", "ketchup", "moka_pot", "mug", "butter", "salad_dressing")
-_PLACES = ("on_the_plate", "in_the_basket", "on_the_stove", "in_the_drawer", "on_the_cabinet", "on_the_rack")
+_THINGS = (
+    "bowl",
+    "cream_cheese",
+    "wine_bottle",
+    "plate",
+    "ketchup",
+    "moka_pot",
+    "mug",
+    "butter",
+    "salad_dressing",
+)
+_PLACES = (
+    "on_the_plate",
+    "in_the_basket",
+    "on_the_stove",
+    "in_the_drawer",
+    "on_the_cabinet",
+    "on_the_rack",
+)
 TASKS = tuple(f"pick_up_the_{a}_and_place_it_{b}" for a in _THINGS for b in _PLACES)
 SUITES = {  # mean steps, longest, width of the flattened simulator state
-    "libero_spatial": (122, 193, 92), "libero_object": (147, 254, 110),
-    "libero_goal": (121, 270, 79), "libero_10": (276, 517, 77),
-}  # fmt: skip
+    "libero_spatial": (122, 193, 92),
+    "libero_object": (147, 254, 110),
+    "libero_goal": (121, 270, 79),
+    "libero_10": (276, 517, 77),
+}
 _HOME = np.array([0.0, -0.161, 0.0, -2.4446, 0.0, 2.2268, 0.7854])  # Panda
 # how the seven joints follow the hand's three directions near the home pose, rad per metre
 _FOLLOW = np.array(
-    [[0.1, 1.7, 0.2], [1.1, 0.2, -1.0], [0.2, 0.6, 0.1], [1.5, -0.1, 0.6],
-     [-0.2, 0.4, 0.1], [0.6, -0.2, 1.5], [0.1, 1.2, -0.2]]
-)  # fmt: skip
+    [
+        [0.1, 1.7, 0.2],
+        [1.1, 0.2, -1.0],
+        [0.2, 0.6, 0.1],
+        [1.5, -0.1, 0.6],
+        [-0.2, 0.4, 0.1],
+        [0.6, -0.2, 1.5],
+        [0.1, 1.2, -0.2],
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -81,11 +108,16 @@ def _write_task(file: h5py.File, suite: str, task: str, seed: int, size: LiberoS
         "language_instruction": words,
     }
     data.attrs.update(
-        env_name="Libero_Tabletop_Manipulation", problem_info=json.dumps(problem), macros_image_convention="opengl",
-        bddl_file_name=f"bddl_files/{suite}/{task}.bddl", bddl_file_content=f"(define (problem {task}))",
+        env_name="Libero_Tabletop_Manipulation",
+        problem_info=json.dumps(problem),
+        macros_image_convention="opengl",
+        bddl_file_name=f"bddl_files/{suite}/{task}.bddl",
+        bddl_file_content=f"(define (problem {task}))",
         env_args=json.dumps({"type": 1, "env_kwargs": {"control_freq": 20}}),
-        num_demos=size.demos, total=total, tag="libero-v1",
-    )  # fmt: skip
+        num_demos=size.demos,
+        total=total,
+        tag="libero-v1",
+    )
 
 
 def write_demo(data: h5py.Group, name: str, record: dict[str, Array]) -> None:
@@ -102,9 +134,12 @@ def demo(rng: np.random.Generator, steps: int, width: int, image: int) -> dict[s
     """Return one pick-and-place at 20 steps a second.
 
     Shapes:
-        actions: float64 (steps, 7): position delta / 0.05 m, rotation delta / 0.5 rad, gripper -1 open, +1 close
-        obs/ee_pos: float64 (steps, 3) [m], robot base; obs/ee_ori: float64 (steps, 3) axis-angle [rad]
-        obs/joint_states: float64 (steps, 7) [rad]; obs/gripper_states: float64 (steps, 2) [m], opposite signs
+        actions: float64 (steps, 7): position delta / 0.05 m, rotation delta / 0.5 rad, gripper -1
+            open, +1 close
+        obs/ee_pos: float64 (steps, 3) [m], robot base; obs/ee_ori: float64 (steps, 3) axis-angle
+        [rad]
+        obs/joint_states: float64 (steps, 7) [rad]; obs/gripper_states: float64 (steps, 2) [m],
+        opposite signs
         states: float64 (steps, width): time, joints, fingers, objects
         obs/*_rgb: uint8 (steps, image, image, 3)
     """
@@ -131,10 +166,14 @@ def demo(rng: np.random.Generator, steps: int, width: int, image: int) -> dict[s
         "actions": np.concatenate([move, twist, grip[:, None]], axis=1),
         "states": state[:-1],
         "robot_states": np.concatenate([fingers, place, quaternion], axis=1)[:-1],
-        "rewards": last, "dones": last.copy(),
-        "obs/ee_pos": place[1:], "obs/ee_ori": ori[1:], "obs/ee_states": np.concatenate([place, ori], axis=1)[1:],
-        "obs/gripper_states": fingers[1:], "obs/joint_states": joints[1:],
-    }  # fmt: skip
+        "rewards": last,
+        "dones": last.copy(),
+        "obs/ee_pos": place[1:],
+        "obs/ee_ori": ori[1:],
+        "obs/ee_states": np.concatenate([place, ori], axis=1)[1:],
+        "obs/gripper_states": fingers[1:],
+        "obs/joint_states": joints[1:],
+    }
     if image:
         for name in ("agentview_rgb", "eye_in_hand_rgb"):
             record[f"obs/{name}"] = _film(rng, place[1:], image)
@@ -154,9 +193,11 @@ def _film(rng: np.random.Generator, place: Array, side: int) -> Array:
     """Return uint8 (steps, side, side, 3): a bright spot that moves with the hand over a still background."""
     ground = rng.integers(40, 140, (side, side, 3))
     axis = np.linspace(-0.6, 0.6, side)
-    near = (axis[None, :, None] - place[:, 0, None, None]) ** 2 + (axis[None, None, :] - place[:, 1, None, None]) ** 2
+    near = (axis[None, :, None] - place[:, 0, None, None]) ** 2 + (
+        axis[None, None, :] - place[:, 1, None, None]
+    ) ** 2
     spot = 110 * np.exp(-near / 0.02)
-    film: Array = np.clip(ground[None] + spot[..., None] + rng.integers(0, 6, (len(place), 1, 1, 1)), 0, 255).astype(
-        np.uint8
-    )
+    film: Array = np.clip(
+        ground[None] + spot[..., None] + rng.integers(0, 6, (len(place), 1, 1, 1)), 0, 255
+    ).astype(np.uint8)
     return film

@@ -12,16 +12,61 @@ import numpy as np
 from datacheck.testing.synth.draw import generator, lognormal
 
 _ENGLISH = (
-    ("the old robot", "a small cup", "the camera", "every student", "our model", "the north river", "a quiet engineer"),
-    ("moves", "measures", "describes", "learns from", "compares", "returns to", "explains", "counts"),
-    ("the red box", "many short examples", "three careful plans", "the table", "a long report", "the next valley"),
-    ("before noon", "with great care", "in the second room", "without any help", "again and again", "every winter"),
+    (
+        "the old robot",
+        "a small cup",
+        "the camera",
+        "every student",
+        "our model",
+        "the north river",
+        "a quiet engineer",
+    ),
+    (
+        "moves",
+        "measures",
+        "describes",
+        "learns from",
+        "compares",
+        "returns to",
+        "explains",
+        "counts",
+    ),
+    (
+        "the red box",
+        "many short examples",
+        "three careful plans",
+        "the table",
+        "a long report",
+        "the next valley",
+    ),
+    (
+        "before noon",
+        "with great care",
+        "in the second room",
+        "without any help",
+        "again and again",
+        "every winter",
+    ),
 )
 _CHINESE = (
     ("这位老师", "小机器人", "我们的模型", "图书馆里的学生", "北方的河流", "一只白猫", "这台相机"),
     ("仔细地观察", "慢慢地学习", "清楚地说明", "反复地比较", "认真地记录", "安静地等待"),
-    ("桌上的红色盒子", "许多简短的例子", "窗外的雨声", "新的数据集", "远处的山谷", "昨天的实验结果"),
-    ("在午饭之前", "在第二个房间里", "没有任何帮助", "每个冬天", "为了下一次旅行", "用很简单的方法"),
+    (
+        "桌上的红色盒子",
+        "许多简短的例子",
+        "窗外的雨声",
+        "新的数据集",
+        "远处的山谷",
+        "昨天的实验结果",
+    ),
+    (
+        "在午饭之前",
+        "在第二个房间里",
+        "没有任何帮助",
+        "每个冬天",
+        "为了下一次旅行",
+        "用很简单的方法",
+    ),
 )
 _SPANISH = (
     ("el niño", "la cámara", "nuestro modelo", "una vieja máquina", "el río"),
@@ -36,14 +81,17 @@ _JAPANESE = (
     ("測ります", "比べます", "説明します", "覚えます"),
 )
 LANGUAGES = {  # parts of a sentence, what joins them, what ends it, share of the texts
-    "zh": (_CHINESE, "", "。", 0.55), "en": (_ENGLISH, " ", ". ", 0.30),
-    "es": (_SPANISH, " ", ". ", 0.08), "ja": (_JAPANESE, "", "。", 0.07),
-}  # fmt: skip
+    "zh": (_CHINESE, "", "。", 0.55),
+    "en": (_ENGLISH, " ", ". ", 0.30),
+    "es": (_SPANISH, " ", ". ", 0.08),
+    "ja": (_JAPANESE, "", "。", 0.07),
+}
 _ASK = {
     "zh": ("请解释", "为什么", "请总结", "怎样理解"),
     "en": ("Explain why", "Summarise how", "Tell me when", "Why is it that"),
-    "es": ("Explica por qué", "Resume cómo"), "ja": ("説明してください:", "まとめてください:"),
-}  # fmt: skip
+    "es": ("Explica por qué", "Resume cómo"),
+    "ja": ("説明してください:", "まとめてください:"),
+}
 
 
 def language(rng: np.random.Generator) -> str:
@@ -84,23 +132,37 @@ def phrases() -> list[str]:
     for name, (parts, joint, _, _) in LANGUAGES.items():
         for phrase in [p for part in parts for p in part] + list(_ASK[name]):
             found += (
-                [" " + w for w in phrase.split()] if joint else [phrase[i : i + 2] for i in range(0, len(phrase), 2)]
+                [" " + w for w in phrase.split()]
+                if joint
+                else [phrase[i : i + 2] for i in range(0, len(phrase), 2)]
             )
     return list(dict.fromkeys(found))
 
 
 PRETRAIN, SFT, DPO, MODEL = "pretrain_t2t_mini.jsonl", "sft_t2t_mini.jsonl", "dpo.jsonl", "model"
 SPECIAL = (
-    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>",
-    "<think>", "</think>", *(f"<|buffer{i}|>" for i in range(1, 28)),
-)  # fmt: skip
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<tool_call>",
+    "</tool_call>",
+    "<tool_response>",
+    "</tool_response>",
+    "<think>",
+    "</think>",
+    *(f"<|buffer{i}|>" for i in range(1, 28)),
+)
 TEMPLATE = (
     "{% for message in messages %}"
     "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
-_SYSTEM = ("You are a helpful assistant.", "你是一个知识渊博的助手。", "Answer briefly and politely.")
+_SYSTEM = (
+    "You are a helpful assistant.",
+    "你是一个知识渊博的助手。",
+    "Answer briefly and politely.",
+)
 
 
 @dataclass(frozen=True)
@@ -121,7 +183,9 @@ class MinimindSize:
     turns: float = 1.1
 
 
-REAL = MinimindSize(pretrain=1_374_285, sft=1_149_770, dpo=17_000, characters=400.0, answer=119.0, turns=1.1)
+REAL = MinimindSize(
+    pretrain=1_374_285, sft=1_149_770, dpo=17_000, characters=400.0, answer=119.0, turns=1.1
+)
 
 
 def write(folder: Path, seed: int, size: MinimindSize) -> None:
@@ -149,10 +213,17 @@ def pretrain(rng: np.random.Generator, size: MinimindSize) -> dict[str, Any]:
 def chat(rng: np.random.Generator, size: MinimindSize) -> list[dict[str, str]]:
     """Return one conversation: perhaps a system prompt, then user and assistant in turn."""
     name = language(rng)
-    messages = [{"role": "system", "content": _SYSTEM[int(rng.integers(3))]}] if rng.uniform() < 0.3 else []
+    messages = (
+        [{"role": "system", "content": _SYSTEM[int(rng.integers(3))]}]
+        if rng.uniform() < 0.3
+        else []
+    )
     for _ in range(1 + min(3, int(rng.poisson(size.turns)))):
         answer = text(rng, name, lognormal(rng, size.answer, 0.4, 25, 260))
-        messages += [{"role": "user", "content": question(rng, name)}, {"role": "assistant", "content": answer}]
+        messages += [
+            {"role": "user", "content": question(rng, name)},
+            {"role": "assistant", "content": answer},
+        ]
     return messages
 
 
@@ -161,7 +232,13 @@ def preference(rng: np.random.Generator, size: MinimindSize) -> dict[str, Any]:
     name = language(rng)
     ask = {"role": "user", "content": question(rng, name)}
     return {
-        kind: [ask, {"role": "assistant", "content": text(rng, name, lognormal(rng, size.answer, 0.4, 25, 260))}]
+        kind: [
+            ask,
+            {
+                "role": "assistant",
+                "content": text(rng, name, lognormal(rng, size.answer, 0.4, 25, 260)),
+            },
+        ]
         for kind in ("chosen", "rejected")
     }
 
@@ -177,28 +254,52 @@ def write_tokenizer(folder: Path) -> None:
         for symbols in characters:
             _merge(symbols, vocabulary, merges)
         _merge(["".join(symbols) for symbols in characters], vocabulary, merges)
-    plain = {"add_prefix_space": False, "trim_offsets": True, "use_regex": True, "type": "ByteLevel"}
+    plain = {
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": True,
+        "type": "ByteLevel",
+    }
     added = [
         {"id": i, "content": token, "special": True}
         | dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
         for i, token in enumerate(SPECIAL)
     ]
     document = {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
-        "pre_tokenizer": plain, "post_processor": None, "decoder": plain,
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "normalizer": None,
+        "pre_tokenizer": plain,
+        "post_processor": None,
+        "decoder": plain,
         "model": {
-            "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-            "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
-            "vocab": vocabulary, "merges": [list(pair) for pair in merges],
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": vocabulary,
+            "merges": [list(pair) for pair in merges],
         },
-    }  # fmt: skip
+    }
     config = {
-        "bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>",
-        "unk_token": "<|endoftext|>", "model_max_length": 32768, "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": "<|im_start|>",
+        "eos_token": "<|im_end|>",
+        "pad_token": "<|endoftext|>",
+        "unk_token": "<|endoftext|>",
+        "model_max_length": 32768,
+        "tokenizer_class": "PreTrainedTokenizerFast",
         "chat_template": TEMPLATE,
-    }  # fmt: skip
+    }
     for name, value in (("tokenizer.json", document), ("tokenizer_config.json", config)):
-        (folder / name).write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        (folder / name).write_text(
+            json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8"
+        )
 
 
 def _merge(symbols: list[str], vocabulary: dict[str, int], merges: list[tuple[str, str]]) -> None:

@@ -54,7 +54,9 @@ def _write_task(file: h5py.File, task: str, seed: int, size: RobomimicSize) -> N
         write_demo(data, f"demo_{number}", record)
         total += len(record["actions"])
     data.attrs["total"] = total
-    data.attrs["env_args"] = json.dumps({"env_name": task, "type": 1, "env_kwargs": {"control_freq": 20}})
+    data.attrs["env_args"] = json.dumps(
+        {"env_name": task, "type": 1, "env_kwargs": {"control_freq": 20}}
+    )
     names = [f"demo_{i}" for i in range(size.demos)]
     cut = max(1, size.demos * 9 // 10)
     file["mask/train"], file["mask/valid"] = np.array(names[:cut], "S"), np.array(names[cut:], "S")
@@ -64,9 +66,12 @@ def _record(like: dict[str, Array]) -> dict[str, Array]:
     """Return a LIBERO demonstration under robomimic's names: an observation is what its action started from."""
     states, robot = like["states"], like["robot_states"]
     now = {
-        "robot0_joint_pos": states[:, 1:8], "robot0_gripper_qpos": robot[:, :2], "robot0_eef_pos": robot[:, 2:5],
-        "robot0_eef_quat": robot[:, 5:9], "object": states[:, 10:24],
-    }  # fmt: skip
+        "robot0_joint_pos": states[:, 1:8],
+        "robot0_gripper_qpos": robot[:, :2],
+        "robot0_eef_pos": robot[:, 2:5],
+        "robot0_eef_quat": robot[:, 5:9],
+        "object": states[:, 10:24],
+    }
     after = {name: np.concatenate([value[1:], value[-1:]]) for name, value in now.items()}
     kept = {name: like[name] for name in ("actions", "states", "rewards", "dones")}
     observed = {f"obs/{name}": value for name, value in now.items()}

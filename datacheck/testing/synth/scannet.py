@@ -9,13 +9,14 @@ Layout ("scannetpp")::
     captions/{scene}.json                 {"objects": {"<instance>": {...}}}
     train_list.txt, val_list.txt
 
-"scannet" differs in names (scene0000_00), labels (nyu40) and what stands for none (instance -1), and has no captions.
-"scannet_raw" is what ScanNet itself publishes of each scene of "scannet"::
+"scannet" differs in names (scene0000_00), labels (nyu40) and what stands for none (instance -1),
+and has no captions. "scannet_raw" is what ScanNet itself publishes of each scene of "scannet"::
 
     {scene}/{scene}_vh_clean_2.ply                  vertices, colours, faces
     {scene}/{scene}_vh_clean_2.labels.ply           the same with the label of each vertex
     {scene}/{scene}_vh_clean_2.0.010000.segs.json   {"segIndices": [segment of each vertex]}
-    {scene}/{scene}.aggregation.json                {"segGroups": [{"id", "objectId", "segments", "label"}]}
+    {scene}/{scene}.aggregation.json                {"segGroups": [{"id", "objectId", "segments",
+    "label"}]}
 """
 
 from __future__ import annotations
@@ -31,22 +32,113 @@ import yaml
 from datacheck.testing.synth.draw import Array, generator, lognormal
 
 NAMES = (
-    "wall", "ceiling", "floor", "table", "door", "ceiling_lamp", "cabinet", "blinds", "curtain", "chair",
-    "storage_cabinet", "office_chair", "bookshelf", "whiteboard", "window", "box", "window_frame", "monitor",
-    "shelf", "doorframe", "pipe", "heater", "kitchen_cabinet", "sofa", "windowsill", "bed", "shower_wall",
-    "trash_can", "book", "plant", "blanket", "tv", "computer_tower", "kitchen_counter", "refrigerator", "jacket",
-    "electrical_duct", "sink", "bag", "picture", "pillow", "towel", "suitcase", "backpack", "crate", "keyboard",
-    "rack", "toilet", "paper", "printer", "poster", "painting", "microwave", "board", "shoes", "socket", "bottle",
-    "bucket", "cushion", "basket", "shoe_rack", "telephone", "file_folder", "cloth", "blind_rail", "laptop",
-    "plant_pot", "exhaust_fan", "cup", "coat_hanger", "light_switch", "speaker", "table_lamp", "air_vent",
-    "clothes_hanger", "kettle", "smoke_detector", "container", "power_strip", "slippers", "paper_bag", "mouse",
-    "cutting_board", "toilet_paper", "paper_towel", "pot", "clock", "pan", "tap", "jar", "soap_dispenser", "binder",
-    "bowl", "tissue_box", "whiteboard_eraser", "toilet_brush", "spray_bottle", "headphones", "stapler", "marker",
-)  # fmt: skip
+    "wall",
+    "ceiling",
+    "floor",
+    "table",
+    "door",
+    "ceiling_lamp",
+    "cabinet",
+    "blinds",
+    "curtain",
+    "chair",
+    "storage_cabinet",
+    "office_chair",
+    "bookshelf",
+    "whiteboard",
+    "window",
+    "box",
+    "window_frame",
+    "monitor",
+    "shelf",
+    "doorframe",
+    "pipe",
+    "heater",
+    "kitchen_cabinet",
+    "sofa",
+    "windowsill",
+    "bed",
+    "shower_wall",
+    "trash_can",
+    "book",
+    "plant",
+    "blanket",
+    "tv",
+    "computer_tower",
+    "kitchen_counter",
+    "refrigerator",
+    "jacket",
+    "electrical_duct",
+    "sink",
+    "bag",
+    "picture",
+    "pillow",
+    "towel",
+    "suitcase",
+    "backpack",
+    "crate",
+    "keyboard",
+    "rack",
+    "toilet",
+    "paper",
+    "printer",
+    "poster",
+    "painting",
+    "microwave",
+    "board",
+    "shoes",
+    "socket",
+    "bottle",
+    "bucket",
+    "cushion",
+    "basket",
+    "shoe_rack",
+    "telephone",
+    "file_folder",
+    "cloth",
+    "blind_rail",
+    "laptop",
+    "plant_pot",
+    "exhaust_fan",
+    "cup",
+    "coat_hanger",
+    "light_switch",
+    "speaker",
+    "table_lamp",
+    "air_vent",
+    "clothes_hanger",
+    "kettle",
+    "smoke_detector",
+    "container",
+    "power_strip",
+    "slippers",
+    "paper_bag",
+    "mouse",
+    "cutting_board",
+    "toilet_paper",
+    "paper_towel",
+    "pot",
+    "clock",
+    "pan",
+    "tap",
+    "jar",
+    "soap_dispenser",
+    "binder",
+    "bowl",
+    "tissue_box",
+    "whiteboard_eraser",
+    "toilet_brush",
+    "spray_bottle",
+    "headphones",
+    "stapler",
+    "marker",
+)
 CEILING, FLOOR, WALL = 1, 2, 0
 IGNORE = -100
 _TINT = np.array([0.476, 0.428, 0.373])  # mean colour of ScanNet
-_FACES = np.array([[1, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0], [0, 0, 1], [0, 0, -1]], dtype=np.float64)
+_FACES = np.array(
+    [[1, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0], [0, 0, 1], [0, 0, -1]], dtype=np.float64
+)
 
 
 @dataclass(frozen=True)
@@ -55,7 +147,8 @@ class ScannetSize:
 
     Args:
         train, validation: scenes per split.
-        points: median points of a scene; `spread` is the log-normal sigma, `low` and `high` clip it.
+        points: median points of a scene; `spread` is the log-normal sigma, `low` and `high` clip
+            it.
         instances: fewest and most objects of a scene.
     """
 
@@ -69,8 +162,14 @@ class ScannetSize:
 
 
 REAL = ScannetSize(
-    train=1201, validation=312, points=131_730, spread=0.567, low=9_237, high=537_406, instances=(20, 60)
-)  # fmt: skip
+    train=1201,
+    validation=312,
+    points=131_730,
+    spread=0.567,
+    low=9_237,
+    high=537_406,
+    instances=(20, 60),
+)
 
 
 @dataclass(frozen=True)
@@ -86,13 +185,25 @@ class _Variant:
 
 
 _SCANNETPP = _Variant(
-    "scannetpp", tuple(range(3, len(NAMES))), WALL, FLOOR, CEILING, (IGNORE, IGNORE),
-    {"train": "train_list.txt", "validation": "val_list.txt"}, captions=True,
-)  # fmt: skip
+    "scannetpp",
+    tuple(range(3, len(NAMES))),
+    WALL,
+    FLOOR,
+    CEILING,
+    (IGNORE, IGNORE),
+    {"train": "train_list.txt", "validation": "val_list.txt"},
+    captions=True,
+)
 _SCANNET = _Variant(
-    "scannet", tuple(range(3, 40)), 1, 2, 22, (0, -1), {"train": "train_list.txt", "validation": "val_list.txt"},
+    "scannet",
+    tuple(range(3, 40)),
+    1,
+    2,
+    22,
+    (0, -1),
+    {"train": "train_list.txt", "validation": "val_list.txt"},
     captions=False,
-)  # fmt: skip
+)
 
 
 def write(folder: Path, seed: int, size: ScannetSize, *, variant: str = "scannetpp") -> None:
@@ -104,19 +215,27 @@ def write(folder: Path, seed: int, size: ScannetSize, *, variant: str = "scannet
             (folder / place).mkdir(parents=True, exist_ok=True)
         for number in range(count):
             rng = generator(seed, like.name, split, number)
-            entries.setdefault(split, []).append(_write_scene(folder, split, number, rng, size, like))
+            entries.setdefault(split, []).append(
+                _write_scene(folder, split, number, rng, size, like)
+            )
         names = [Path(entry["filepath"]).stem for entry in entries.get(split, [])]
-        (folder / like.lists[split]).write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+        (folder / like.lists[split]).write_text(
+            "".join(f"{name}\n" for name in names), encoding="utf-8"
+        )
         _dump(folder / f"{split}_database.yaml", entries.get(split, []))
     known = range(len(NAMES)) if like.captions else range(41)
     _dump(
-        folder / "label_database.yaml", {i: {"color": _color(i), "name": NAMES[i], "validation": True} for i in known}
+        folder / "label_database.yaml",
+        {i: {"color": _color(i), "name": NAMES[i], "validation": True} for i in known},
     )
     means = np.array([e["color_mean"] for e in entries.get("train", [])])
     squares = np.array([e["color_std"] for e in entries.get("train", [])])
     if len(means):
         std = np.sqrt(squares.mean(axis=0) - means.mean(axis=0) ** 2)
-        _dump(folder / "color_mean_std.yaml", {"mean": means.mean(axis=0).tolist(), "std": std.tolist()})
+        _dump(
+            folder / "color_mean_std.yaml",
+            {"mean": means.mean(axis=0).tolist(), "std": std.tolist()},
+        )
 
 
 def write_raw(folder: Path, seed: int, size: ScannetSize) -> None:
@@ -124,23 +243,48 @@ def write_raw(folder: Path, seed: int, size: ScannetSize) -> None:
     for number in range(size.train):
         rng, name = generator(seed, "scannet_raw", number), f"scene{number:04d}_00"
         points = lognormal(rng, size.points, size.spread, size.low, size.high)
-        cloud = scene(rng, points, int(rng.integers(size.instances[0], size.instances[1] + 1)), _SCANNET)
-        cloud = cloud[np.lexsort((cloud[:, 0], cloud[:, 9]))]  # three that follow one another make a face
+        cloud = scene(
+            rng, points, int(rng.integers(size.instances[0], size.instances[1] + 1)), _SCANNET
+        )
+        cloud = cloud[
+            np.lexsort((cloud[:, 0], cloud[:, 9]))
+        ]  # three that follow one another make a face
         (folder / name).mkdir(parents=True)
         for end, labelled in (("", False), (".labels", True)):
-            (folder / name / f"{name}_vh_clean_2{end}.ply").write_bytes(_mesh(cloud, labelled=labelled))
-        segments = np.unique(cloud[:, 9], return_index=True)[1][cloud[:, 9].astype(np.int64)]  # named by a vertex
-        told = {"params": {"kThresh": "0.0100", "segMinVerts": "20"}, "sceneId": name, "segIndices": segments.tolist()}
-        (folder / name / f"{name}_vh_clean_2.0.010000.segs.json").write_text(json.dumps(told), encoding="utf-8")
+            (folder / name / f"{name}_vh_clean_2{end}.ply").write_bytes(
+                _mesh(cloud, labelled=labelled)
+            )
+        segments = np.unique(cloud[:, 9], return_index=True)[1][
+            cloud[:, 9].astype(np.int64)
+        ]  # named by a vertex
+        told = {
+            "params": {"kThresh": "0.0100", "segMinVerts": "20"},
+            "sceneId": name,
+            "segIndices": segments.tolist(),
+        }
+        (folder / name / f"{name}_vh_clean_2.0.010000.segs.json").write_text(
+            json.dumps(told), encoding="utf-8"
+        )
         (folder / name / f"{name}.aggregation.json").write_text(
-            json.dumps({"sceneId": f"scannet.{name}", "appId": "Aggregator.v2", "segGroups": _groups(cloud, segments)}),
+            json.dumps(
+                {
+                    "sceneId": f"scannet.{name}",
+                    "appId": "Aggregator.v2",
+                    "segGroups": _groups(cloud, segments),
+                }
+            ),
             encoding="utf-8",
         )
 
 
 def _mesh(cloud: Array, *, labelled: bool) -> bytes:
     """Return a binary PLY file of a scene."""
-    kinds = [("x", "<f4"), ("y", "<f4"), ("z", "<f4"), *((c, "u1") for c in ("red", "green", "blue", "alpha"))]
+    kinds = [
+        ("x", "<f4"),
+        ("y", "<f4"),
+        ("z", "<f4"),
+        *((c, "u1") for c in ("red", "green", "blue", "alpha")),
+    ]
     vertices = np.zeros(len(cloud), dtype=[*kinds, *([("label", "<u2")] if labelled else [])])
     for place, (name, _) in enumerate(kinds[:6]):
         vertices[name] = cloud[:, place]
@@ -150,9 +294,17 @@ def _mesh(cloud: Array, *, labelled: bool) -> bytes:
     faces = np.zeros(len(cloud) - 2, dtype=[("count", "u1"), ("corners", "<i4", 3)])
     faces["count"], faces["corners"] = 3, np.arange(len(faces))[:, None] + [0, 1, 2]
     words = {"<f4": "float", "u1": "uchar", "<u2": "ushort"}
-    lines = [f"property {words[str(vertices.dtype[n].str).replace('|', '')]} {n}" for n in vertices.dtype.names or ()]
+    lines = [
+        f"property {words[str(vertices.dtype[n].str).replace('|', '')]} {n}"
+        for n in vertices.dtype.names or ()
+    ]
     head = ["ply", "format binary_little_endian 1.0", f"element vertex {len(vertices)}", *lines]
-    head += [f"element face {len(faces)}", "property list uchar int vertex_indices", "end_header", ""]
+    head += [
+        f"element face {len(faces)}",
+        "property list uchar int vertex_indices",
+        "end_header",
+        "",
+    ]
     return "\n".join(head).encode() + vertices.tobytes() + faces.tobytes()
 
 
@@ -171,13 +323,24 @@ def _color(i: int) -> list[int]:
 
 
 def _dump(path: Path, value: Any) -> None:
-    path.write_text(yaml.safe_dump(value, sort_keys=False, default_flow_style=None), encoding="utf-8")
+    path.write_text(
+        yaml.safe_dump(value, sort_keys=False, default_flow_style=None), encoding="utf-8"
+    )
 
 
 def _write_scene(
-    folder: Path, split: str, number: int, rng: np.random.Generator, size: ScannetSize, like: _Variant
+    folder: Path,
+    split: str,
+    number: int,
+    rng: np.random.Generator,
+    size: ScannetSize,
+    like: _Variant,
 ) -> dict[str, Any]:
-    name = rng.bytes(5).hex() if like.captions else f"scene{number + (0 if split == 'train' else 2000):04d}_00"
+    name = (
+        rng.bytes(5).hex()
+        if like.captions
+        else f"scene{number + (0 if split == 'train' else 2000):04d}_00"
+    )
     points = lognormal(rng, size.points, size.spread, size.low, size.high)
     cloud = scene(rng, points, int(rng.integers(size.instances[0], size.instances[1] + 1)), like)
     np.save(folder / split / f"{name}.npy", cloud)
@@ -185,20 +348,29 @@ def _write_scene(
     truth = f"instance_gt/{split}/{name}.txt"
     (folder / truth).write_text("\n".join(map(str, labels.tolist())) + "\n", encoding="utf-8")
     if like.captions:
-        (folder / "captions" / f"{name}.json").write_text(json.dumps(_captions(rng, cloud)), encoding="utf-8")
+        (folder / "captions" / f"{name}.json").write_text(
+            json.dumps(_captions(rng, cloud)), encoding="utf-8"
+        )
     color = cloud[:, 3:6].astype(np.float64) / 255
     return {
-        "filepath": f"{split}/{name}.npy", "raw_filepath": f"raw/{name}.pth", "scene": name, "file_len": len(cloud),
-        "instance_gt_filepath": truth, "color_mean": color.mean(axis=0).tolist(),
+        "filepath": f"{split}/{name}.npy",
+        "raw_filepath": f"raw/{name}.pth",
+        "scene": name,
+        "file_len": len(cloud),
+        "instance_gt_filepath": truth,
+        "color_mean": color.mean(axis=0).tolist(),
         "color_std": (color**2).mean(axis=0).tolist(),
-    }  # fmt: skip
+    }
 
 
-def scene(rng: np.random.Generator, points: int, instances: int, like: _Variant = _SCANNETPP) -> Array:
+def scene(
+    rng: np.random.Generator, points: int, instances: int, like: _Variant = _SCANNETPP
+) -> Array:
     """Return a furnished room.
 
     Shapes:
-        returns: float32 (points, 12): xyz [m] with z up, rgb 0..255, unit normal, segment 0..S-1, semantic, instance
+        returns: float32 (points, 12): xyz [m] with z up, rgb 0..255, unit normal, segment 0..S-1,
+            semantic, instance
     """
     room = np.array([rng.uniform(4.0, 7.5), rng.uniform(3.5, 6.0), rng.uniform(2.4, 3.0)])
     boxes = _furniture(rng, room, instances)
@@ -226,12 +398,17 @@ def _furniture(rng: np.random.Generator, room: Array, count: int) -> Array:
     spot = rng.permutation(columns * rows)[:count]
     width = cell * rng.uniform(0.55, 0.9, (count, 2))
     extent = np.concatenate([width, rng.uniform(0.4, 1.6, (count, 1))], axis=1)
-    corner = np.stack([(spot % columns) * cell[0], (spot // columns) * cell[1], rng.uniform(0, 0.3, count)], axis=1)
+    corner = np.stack(
+        [(spot % columns) * cell[0], (spot // columns) * cell[1], rng.uniform(0, 0.3, count)],
+        axis=1,
+    )
     corner[:, :2] += (cell - extent[:, :2]) * rng.uniform(0.1, 0.9, (count, 2))
     return np.concatenate([corner, extent], axis=1)
 
 
-def _surface(rng: np.random.Generator, corner: Array, extent: Array, count: int, semantic: int, instance: int) -> Array:
+def _surface(
+    rng: np.random.Generator, corner: Array, extent: Array, count: int, semantic: int, instance: int
+) -> Array:
     """Return float64 (count, 12): points on a box, a segment per face."""
     area = np.repeat([extent[1] * extent[2], extent[0] * extent[2], extent[0] * extent[1]], 2)
     face = rng.choice(6, size=count, p=area / area.sum())
@@ -251,7 +428,9 @@ def _shell(rng: np.random.Generator, room: Array, count: int, like: _Variant) ->
     return cloud
 
 
-def _dressed(rng: np.random.Generator, xyz: Array, normal: Array, face: Array, semantic: int, instance: int) -> Array:
+def _dressed(
+    rng: np.random.Generator, xyz: Array, normal: Array, face: Array, semantic: int, instance: int
+) -> Array:
     count = len(xyz)
     base = np.clip(_TINT + 0.22 * rng.standard_normal() + 0.06 * rng.standard_normal(3), 0.06, 0.92)
     rgb = np.round(255 * np.clip(base + 0.07 * rng.standard_normal((count, 3)), 0.0, 1.0))

@@ -14,10 +14,28 @@ from pathlib import Path
 
 import numpy as np
 
-from datacheck.testing.synth.draw import Array, generator, lognormal, quaternion_product, unit_vectors
+from datacheck.testing.synth.draw import (
+    Array,
+    generator,
+    lognormal,
+    quaternion_product,
+    unit_vectors,
+)
 
 MESH_SCALE = 0.1
-OBJECTS = ("mug", "bowl", "bottle", "hammer", "stapler", "camera", "kettle", "shoe", "lamp", "toy_car", "wrench")
+OBJECTS = (
+    "mug",
+    "bowl",
+    "bottle",
+    "hammer",
+    "stapler",
+    "camera",
+    "kettle",
+    "shoe",
+    "lamp",
+    "toy_car",
+    "wrench",
+)
 
 # limits of the LEAP hand, rad: four joints of each of three fingers, then the thumb's
 _FINGER = ((-1.047, 1.047), (-0.314, 2.23), (-0.506, 1.885), (-0.366, 2.042))
@@ -32,7 +50,8 @@ class SceneleapSize:
 
     Args:
         train, test: objects per split.
-        grasps: median number of grasps of an object; `spread` is the log-normal sigma, `low` and `high` clip it.
+        grasps: median number of grasps of an object; `spread` is the log-normal sigma, `low` and
+            `high` clip it.
         rings: rings of a mesh; it has about 3/2 rings squared vertices.
     """
 
@@ -74,9 +93,13 @@ def mesh(rng: np.random.Generator, rings: int) -> tuple[Array, Array]:
     polar = np.pi * np.arange(1, rings) / rings
     azimuth = 2 * np.pi * np.arange(around) / around
     body = np.stack(
-        [np.outer(np.sin(polar), np.cos(azimuth)), np.outer(np.sin(polar), np.sin(azimuth)),
-         np.outer(np.cos(polar), np.ones(around))], axis=-1,
-    ).reshape(-1, 3)  # fmt: skip
+        [
+            np.outer(np.sin(polar), np.cos(azimuth)),
+            np.outer(np.sin(polar), np.sin(azimuth)),
+            np.outer(np.cos(polar), np.ones(around)),
+        ],
+        axis=-1,
+    ).reshape(-1, 3)
     sphere = np.concatenate([[[0.0, 0.0, 1.0]], body, [[0.0, 0.0, -1.0]]])
     bumps = 1 + 0.12 * np.sin(sphere @ rng.uniform(1, 4, (3, 2)) + rng.uniform(0, 6, 2)).sum(axis=1)
     vertices = sphere * bumps[:, None] * rng.uniform(0.25, 0.7, 3)
@@ -100,8 +123,9 @@ def grasps(rng: np.random.Generator, rows: int, vertices: Array) -> dict[str, Ar
 
     Shapes:
         vertices: float (V, 3) [m], in the object's own frame
-        returns: grasp_qpos float64 (rows, 23): palm position [m], quaternion w x y z, 16 joints [rad]; grasp-world
-            frame, table at z = 0; obj_pose float64 (7): translation [m], quaternion w x y z
+        returns: grasp_qpos float64 (rows, 23): palm position [m], quaternion w x y z, 16 joints
+            [rad]; grasp-world frame, table at z = 0; obj_pose float64 (7): translation [m],
+            quaternion w x y z
     """
     yaw = rng.uniform(-np.pi, np.pi)
     place = np.array([*rng.uniform(-0.15, 0.15, 2), -vertices[:, 2].min()])
@@ -111,12 +135,18 @@ def grasps(rng: np.random.Generator, rows: int, vertices: Array) -> dict[str, Ar
     away /= np.sqrt(np.einsum("ij,ij->i", away, away))[:, None]
     palm = centre + away * rng.uniform(0.14, 0.26, rows)[:, None]
     toward = -away
-    turn = np.stack([1 + toward[:, 2], -toward[:, 1], toward[:, 0], np.zeros(rows)], axis=1)  # takes +z to `toward`
+    turn = np.stack(
+        [1 + toward[:, 2], -toward[:, 1], toward[:, 0], np.zeros(rows)], axis=1
+    )  # takes +z to `toward`
     roll = rng.uniform(-np.pi, np.pi, rows) / 2
-    quaternion = quaternion_product(turn, np.stack([np.cos(roll), 0 * roll, 0 * roll, np.sin(roll)], axis=1))
+    quaternion = quaternion_product(
+        turn, np.stack([np.cos(roll), 0 * roll, 0 * roll, np.sin(roll)], axis=1)
+    )
     quaternion /= np.sqrt(np.einsum("ij,ij->i", quaternion, quaternion))[:, None]
     closing = rng.uniform(0.5, 1.15, (rows, 1))
-    joints = np.clip(_CLOSED * closing + 0.18 * rng.standard_normal((rows, 16)), _LIMITS[:, 0], _LIMITS[:, 1])
+    joints = np.clip(
+        _CLOSED * closing + 0.18 * rng.standard_normal((rows, 16)), _LIMITS[:, 0], _LIMITS[:, 1]
+    )
     pose = np.concatenate([place, [np.cos(yaw / 2), 0.0, 0.0, np.sin(yaw / 2)]])
     return {"grasp_qpos": np.concatenate([palm, quaternion, joints], axis=1), "obj_pose": pose}
 

@@ -1,14 +1,16 @@
 """Folders of slow or large attacks mixed into good files: what each kind costs a scan, and whether all is told.
 
-    python scripts/bench/faults/attacks.py [KIND ...] [--count 50] [--good 1000] [--workers 2] [--together]
+    python scripts/bench/faults/attacks.py [KIND ...] [--count 50] [--good 1000] [--workers 2]
+    [--together]
                                            [--folder DIR]
 
-A folder holds `--count` attacks of one kind and `--good` small files of the kinds that are attacked; with `--together`
-one folder holds all of them. For each folder it prints the seconds by the clock, those of all processors, the most
-memory of the coordinator and of all processes together, how many good files were judged and how many attacks were
-named, and the reasons. The last line says whether everything holds: all good files judged, all attacks named, at most
-180 s, 500 MB of the coordinator, 3 GB of all. "read" counts attacks that are read as samples after all: of a picture
-bomb, say, a scan looks at the header only.
+A folder holds `--count` attacks of one kind and `--good` small files of the kinds that are
+attacked; with `--together` one folder holds all of them. For each folder it prints the seconds by
+the clock, those of all processors, the most memory of the coordinator and of all processes
+together, how many good files were judged and how many attacks were named, and the reasons. The last
+line says whether everything holds: all good files judged, all attacks named, at most 180 s, 500 MB
+of the coordinator, 3 GB of all. "read" counts attacks that are read as samples after all: of a
+picture bomb, say, a scan looks at the header only.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ fields:
 LIMITS = {"seconds": 180.0, "coordinator": 500e6, "tree": 3e9}
 
 
-# ---------------------------------------------------------------------------------------------------- good files
+# --------------------------------------------------------------------------------------- good files
 
 
 def npy(array: Any) -> bytes:
@@ -104,12 +106,20 @@ def _good_tar(path: Path, points: Any) -> None:
 GOOD: dict[str, Callable[[Path, Any], Any]] = {
     "npy": np.save,
     "npz": lambda path, points: np.savez_compressed(path, points=points),
-    "json": lambda path, points: path.write_text(json.dumps({"name": path.stem, "pose": points[:4].tolist()})),
-    "yaml": lambda path, points: path.write_text(json.dumps({"name": path.stem, "pose": points[:4].tolist()})),
-    "pkl": lambda path, points: path.write_bytes(pickle.dumps({"points": points, "name": path.stem})),
+    "json": lambda path, points: path.write_text(
+        json.dumps({"name": path.stem, "pose": points[:4].tolist()})
+    ),
+    "yaml": lambda path, points: path.write_text(
+        json.dumps({"name": path.stem, "pose": points[:4].tolist()})
+    ),
+    "pkl": lambda path, points: path.write_bytes(
+        pickle.dumps({"points": points, "name": path.stem})
+    ),
     "txt": lambda path, points: np.savetxt(path, points, fmt="%.5f"),
     "ply": _good_ply,
-    "jsonl": lambda path, _: path.write_text("".join(json.dumps({"text": f"{path} {i}"}) + "\n" for i in range(20))),
+    "jsonl": lambda path, _: path.write_text(
+        "".join(json.dumps({"text": f"{path} {i}"}) + "\n" for i in range(20))
+    ),
     "h5": _good_h5,
     "png": _good_png,
     "parquet": _good_parquet,
@@ -125,7 +135,7 @@ def good(folder: Path, number: int) -> Path:
     return path
 
 
-# ---------------------------------------------------------------------------------------------------- attacks
+# ------------------------------------------------------------------------------------------ attacks
 
 Write = Callable[[Path], None]
 KINDS: dict[str, tuple[str, Write]] = {}  # name: (ending, how one file is written)
@@ -178,17 +188,33 @@ def sparse(head: bytes, tail: bytes = b"") -> Write:
 
 
 def _npy_head(count: int) -> bytes:
-    return npy(np.zeros(0, np.float32)).replace(b"(0,), }" + b" " * (len(str(count)) - 1), f"({count},), }}".encode())
+    return npy(np.zeros(0, np.float32)).replace(
+        b"(0,), }" + b" " * (len(str(count)) - 1), f"({count},), }}".encode()
+    )
 
 
 _LINES = b'{"text": "a"}\n'
 _SPARSE = {
-    "npy": _npy_head((TERABYTE - 128) // 4), "pkl": b"\x80\x04]\x94.", "hdf5": b"\x89HDF\r\n\x1a\n", "json": b'{"a": 1',
-    "jsonl": _LINES, "txt": b"1 2 3\n", "yaml": b"a: 1\n", "png": b"\x89PNG\r\n\x1a\n", "obj": b"v 1 2 3\n",
-    "ply": b"ply\nformat binary_little_endian 1.0\nelement vertex 91625968981\nproperty float x\nproperty float y\n"
-    b"property float z\nend_header\n", "tar": b"a" * 100, "mds": struct.pack("<3I", 1, 100, 200), "las": b"LASF",
-    "pcd": b"# .PCD v0.7\nVERSION 0.7\n", "bin": b"\0" * 16, "npz": b"PK\x03\x04", "mp4": b"\0\0\0\x18ftypmp42",
-}  # fmt: skip
+    "npy": _npy_head((TERABYTE - 128) // 4),
+    "pkl": b"\x80\x04]\x94.",
+    "hdf5": b"\x89HDF\r\n\x1a\n",
+    "json": b'{"a": 1',
+    "jsonl": _LINES,
+    "txt": b"1 2 3\n",
+    "yaml": b"a: 1\n",
+    "png": b"\x89PNG\r\n\x1a\n",
+    "obj": b"v 1 2 3\n",
+    "ply": b"ply\nformat binary_little_endian 1.0\nelement vertex 91625968981\nproperty float "
+    b"x\nproperty float y\n"
+    b"property float z\nend_header\n",
+    "tar": b"a" * 100,
+    "mds": struct.pack("<3I", 1, 100, 200),
+    "las": b"LASF",
+    "pcd": b"# .PCD v0.7\nVERSION 0.7\n",
+    "bin": b"\0" * 16,
+    "npz": b"PK\x03\x04",
+    "mp4": b"\0\0\0\x18ftypmp42",
+}
 for _ending, _head in _SPARSE.items():
     KINDS[f"sparse {_ending}"] = f".{_ending}", sparse(_head)
 KINDS["sparse parquet"] = ".parquet", sparse(b"PAR1", struct.pack("<I", 64) + b"PAR1")
@@ -213,7 +239,11 @@ def _zeros(path: Path, nbytes: int) -> None:
         zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
         archive.open("a.npy", "w", force_zip64=True) as out,
     ):
-        out.write(npy(np.zeros(0, np.uint8)).replace(b"(0,), }" + b" " * 9, b"(%010d,), }" % (nbytes - 128)))
+        out.write(
+            npy(np.zeros(0, np.uint8)).replace(
+                b"(0,), }" + b" " * 9, b"(%010d,), }" % (nbytes - 128)
+            )
+        )
         for _ in range((nbytes - 128) >> 20):
             out.write(bytes(1 << 20))
         out.write(bytes((nbytes - 128) % (1 << 20)))
@@ -276,10 +306,20 @@ def _(path):
     path.write_bytes(struct.pack("<I", count) + stops.tobytes() + config + bytes(count))
 
 
-def _zarr(path: Path, shape: list[int], chunks: list[int], compressor: Any, dtype: str = "|u1") -> None:
+def _zarr(
+    path: Path, shape: list[int], chunks: list[int], compressor: Any, dtype: str = "|u1"
+) -> None:
     path.mkdir()
-    said = {"zarr_format": 2, "shape": shape, "chunks": chunks, "dtype": dtype, "compressor": compressor,
-            "fill_value": 0, "order": "C", "filters": None}  # fmt: skip
+    said = {
+        "zarr_format": 2,
+        "shape": shape,
+        "chunks": chunks,
+        "dtype": dtype,
+        "compressor": compressor,
+        "fill_value": 0,
+        "order": "C",
+        "filters": None,
+    }
     (path / ".zarray").write_text(json.dumps(said))
 
 
@@ -342,7 +382,9 @@ def _(path):
 
 @kind("YAML aliases to 19 million", ".yaml")
 def _(path):
-    path.write_text("a: &a [" + ",".join(["1"] * 4000) + "]\nb: [" + ",".join(["*a"] * 4700) + "]\n")
+    path.write_text(
+        "a: &a [" + ",".join(["1"] * 4000) + "]\nb: [" + ",".join(["*a"] * 4700) + "]\n"
+    )
 
 
 @kind("YAML of 800,000 keys", ".yaml")
@@ -365,7 +407,9 @@ def _(path):
 @kind("HDF5, 4 GB of zeros in gzip", ".h5")
 def _(path):
     def fill(file):
-        made = file.create_dataset("a", (4000 << 20,), np.uint8, chunks=(500 << 20,), compression="gzip")
+        made = file.create_dataset(
+            "a", (4000 << 20,), np.uint8, chunks=(500 << 20,), compression="gzip"
+        )
         block = zlib.compress(bytes(500 << 20), 9)
         for place in range(8):
             made.id.write_direct_chunk((place * (500 << 20),), block)
@@ -442,15 +486,27 @@ def _(path):
     side = 13_000
     pixels = zlib.compressobj(9)
     body = b"".join([*(pixels.compress(bytes(1 + 4 * side)) for _ in range(side)), pixels.flush()])
-    parts = [(b"IHDR", struct.pack(">2I5B", side, side, 8, 6, 0, 0, 0)), (b"IDAT", body), (b"IEND", b"")]
-    chunks = (struct.pack(">I", len(d)) + t + d + struct.pack(">I", zlib.crc32(t + d)) for t, d in parts)
+    parts = [
+        (b"IHDR", struct.pack(">2I5B", side, side, 8, 6, 0, 0, 0)),
+        (b"IDAT", body),
+        (b"IEND", b""),
+    ]
+    chunks = (
+        struct.pack(">I", len(d)) + t + d + struct.pack(">I", zlib.crc32(t + d)) for t, d in parts
+    )
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunks))
 
 
 @kind("PNG of 100,000 x 100,000", ".png")
 def _(path):
-    parts = [(b"IHDR", struct.pack(">2I5B", 100_000, 100_000, 8, 6, 0, 0, 0)), (b"IDAT", b"x"), (b"IEND", b"")]
-    chunks = (struct.pack(">I", len(d)) + t + d + struct.pack(">I", zlib.crc32(t + d)) for t, d in parts)
+    parts = [
+        (b"IHDR", struct.pack(">2I5B", 100_000, 100_000, 8, 6, 0, 0, 0)),
+        (b"IDAT", b"x"),
+        (b"IEND", b""),
+    ]
+    chunks = (
+        struct.pack(">I", len(d)) + t + d + struct.pack(">I", zlib.crc32(t + d)) for t, d in parts
+    )
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunks))
 
 
@@ -463,19 +519,25 @@ def _(path):
 
 @kind("PLY of 9 * 10^18 vertices", ".ply")
 def _(path):
-    path.write_bytes(b"ply\nformat ascii 1.0\nelement vertex 9000000000000000000\nproperty float x\nend_header\n1\n")
+    path.write_bytes(
+        b"ply\nformat ascii 1.0\nelement vertex 9000000000000000000\nproperty float "
+        b"x\nend_header\n1\n"
+    )
 
 
 @kind("PLY of vertices without properties", ".ply")
 def _(path):
-    path.write_bytes(b"ply\nformat binary_little_endian 1.0\nelement vertex 9000000000000000000\nend_header\n")
+    path.write_bytes(
+        b"ply\nformat binary_little_endian 1.0\nelement vertex 9000000000000000000\nend_header\n"
+    )
 
 
 @kind("PLY of 3,000 properties", ".ply")
 def _(path):
     names = "".join(f"property uchar p{number}\n" for number in range(3_000))
     path.write_bytes(
-        f"ply\nformat binary_little_endian 1.0\nelement vertex 1000\n{names}end_header\n".encode() + bytes(3_000_000)
+        f"ply\nformat binary_little_endian 1.0\nelement vertex 1000\n{names}end_header\n".encode()
+        + bytes(3_000_000)
     )
 
 
@@ -483,14 +545,18 @@ def _(path):
 def _(path):
     head = b"ply\nformat binary_little_endian 1.0\nelement face 2000001\n"
     path.write_bytes(
-        head + b"property list uchar int vertex_indices\nend_header\n" + b"\x01\0\0\0\0" + bytes(2_000_000)
+        head
+        + b"property list uchar int vertex_indices\nend_header\n"
+        + b"\x01\0\0\0\0"
+        + bytes(2_000_000)
     )
 
 
 @kind("PCD of 10^18 points", ".pcd")
 def _(path):
     path.write_text(
-        "VERSION 0.7\nFIELDS x\nSIZE 4\nTYPE F\nCOUNT 1\nWIDTH 1000000000000000000\nHEIGHT 1\nDATA binary\n1234"
+        "VERSION 0.7\nFIELDS x\nSIZE 4\nTYPE F\nCOUNT 1\nWIDTH 1000000000000000000\nHEIGHT 1\nDATA "
+        "binary\n1234"
     )
 
 
@@ -504,7 +570,10 @@ def _(path):
         step = step if step >= 9 else left
         body += bytes([(7 << 5), step - 9, 0]) if step >= 9 else bytes([step - 1]) + bytes(step)
         left -= step
-    head = f"VERSION 0.7\nFIELDS x\nSIZE 4\nTYPE F\nCOUNT 1\nWIDTH {count}\nHEIGHT 1\nDATA binary_compressed\n"
+    head = (
+        f"VERSION 0.7\nFIELDS x\nSIZE 4\nTYPE F\nCOUNT 1\nWIDTH {count}\nHEIGHT 1\nDATA "
+        f"binary_compressed\n"
+    )
     path.write_bytes(head.encode() + struct.pack("<2I", len(body), 4 * count) + bytes(body))
 
 
@@ -533,7 +602,11 @@ def _(path):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    pq.write_table(pa.table({"a": pa.array(["a" * 100] * 20_000_000).dictionary_encode()}), path, compression="zstd")
+    pq.write_table(
+        pa.table({"a": pa.array(["a" * 100] * 20_000_000).dictionary_encode()}),
+        path,
+        compression="zstd",
+    )
 
 
 @kind("Parquet of 10,000 columns", ".parquet")
@@ -571,7 +644,7 @@ def _(path):
     path.write_bytes(b"v 0 0 0\nv 1 0 0\nv 0 1 0\nf" + b" 1 2 3" * 1_700_000 + b"\n")
 
 
-# ---------------------------------------------------------------------------------------------------- measuring
+# ---------------------------------------------------------------------------------------- measuring
 
 
 def fill(folder: Path, kinds: list[str], count: int, goods: int) -> None:
@@ -586,7 +659,9 @@ def fill(folder: Path, kinds: list[str], count: int, goods: int) -> None:
             if linked:
                 os.link(first, path)
             else:
-                write(path) if not first.is_dir() else shutil.copytree(first, path, copy_function=os.link)
+                write(path) if not first.is_dir() else shutil.copytree(
+                    first, path, copy_function=os.link
+                )
     for number in range(goods):
         good(folder, number)
 
@@ -606,7 +681,11 @@ def family(pid: int) -> list[int]:
     with contextlib.suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
             with contextlib.suppress(OSError):
-                found += [p for child in (thread / "children").read_text().split() for p in family(int(child))]
+                found += [
+                    p
+                    for child in (thread / "children").read_text().split()
+                    for p in family(int(child))
+                ]
     return found
 
 
@@ -614,11 +693,22 @@ def scan(folder: Path, schema: Path, workers: int, level: str, limit_s: float) -
     """Run a scan and watch it."""
     with tempfile.TemporaryDirectory() as here:
         command = "import sys; from datacheck.cli.main import main; sys.exit(main())"
-        arguments = ["scan", str(folder), "--schema", str(schema), "--level", level, "--format", "json"]
+        arguments = [
+            "scan",
+            str(folder),
+            "--schema",
+            str(schema),
+            "--level",
+            level,
+            "--format",
+            "json",
+        ]
         arguments += ["--output", f"{here}/run"] + (["--workers", str(workers)] if workers else [])
         began = time.perf_counter()
         with Path(f"{here}/said").open("w") as said, Path(f"{here}/noise").open("w") as noise:
-            process = subprocess.Popen([sys.executable, "-c", command, *arguments], stdout=said, stderr=noise, cwd=here)
+            process = subprocess.Popen(
+                [sys.executable, "-c", command, *arguments], stdout=said, stderr=noise, cwd=here
+            )
             coordinator = tree = 0
             while (ended := os.wait4(process.pid, os.WNOHANG))[0] == 0:
                 parts = [memory(pid) for pid in family(process.pid)]
@@ -628,23 +718,38 @@ def scan(folder: Path, schema: Path, workers: int, level: str, limit_s: float) -
                     os.kill(process.pid, signal.SIGKILL)
         code = process.returncode = os.waitstatus_to_exitcode(ended[1])
         found: dict[str, Any] = {
-            "code": code, "wall": time.perf_counter() - began, "cpu": ended[2].ru_utime + ended[2].ru_stime,
-            "coordinator": coordinator, "tree": tree, "noise": Path(f"{here}/noise").read_text()[-2000:], "rows": [],
-        }  # fmt: skip
+            "code": code,
+            "wall": time.perf_counter() - began,
+            "cpu": ended[2].ru_utime + ended[2].ru_stime,
+            "coordinator": coordinator,
+            "tree": tree,
+            "noise": Path(f"{here}/noise").read_text()[-2000:],
+            "rows": [],
+        }
         if code in {0, 1}:
             from datacheck.scan.samples import read_table
 
             table = read_table(Path(f"{here}/run/samples.parquet"))
-            found["rows"] = list(zip(table.files, table.status.tolist(), table.reasons, strict=True))
+            found["rows"] = list(
+                zip(table.files, table.status.tolist(), table.reasons, strict=True)
+            )
             found["said"] = Path(f"{here}/run/result.json").read_text()
         return found
 
 
-def judge(found: dict[str, Any], names: list[str]) -> tuple[int, int, int, collections.Counter[str]]:
+def judge(
+    found: dict[str, Any], names: list[str]
+) -> tuple[int, int, int, collections.Counter[str]]:
     """Return (good files judged, attacks named, attacks read as samples, reasons)."""
     judged = {file for file, status, _ in found["rows"] if file.startswith("good_") and status == 0}
-    bad = {file: reason for file, status, reason in found["rows"] if not file.startswith("good_") and status != 0}
-    read = {file for file, status, _ in found["rows"] if not file.startswith("good_") and status == 0} - set(bad)
+    bad = {
+        file: reason
+        for file, status, reason in found["rows"]
+        if not file.startswith("good_") and status != 0
+    }
+    read = {
+        file for file, status, _ in found["rows"] if not file.startswith("good_") and status == 0
+    } - set(bad)
     told = found.get("said", "")
     named = {name for name in names if name in bad or (name not in read and name in told)}
     reasons = collections.Counter(reason.replace(file, "FILE") for file, reason in bad.items())
@@ -672,13 +777,18 @@ def trial(kinds: list[str], options: argparse.Namespace) -> bool:
         found = scan(folder, schema, options.workers, options.level, options.limit)
     judged, named, read, reasons = judge(found, names)
     holds = (
-        found["wall"] <= LIMITS["seconds"] and found["coordinator"] <= LIMITS["coordinator"]
-        and found["tree"] <= LIMITS["tree"] and judged == options.good and named + read == len(names)
-    )  # fmt: skip
+        found["wall"] <= LIMITS["seconds"]
+        and found["coordinator"] <= LIMITS["coordinator"]
+        and found["tree"] <= LIMITS["tree"]
+        and judged == options.good
+        and named + read == len(names)
+    )
     what = kinds[0] if len(kinds) == 1 else f"{len(kinds)} kinds together"
     print(
-        f"{'holds' if holds else 'FAILS':6}{what:40} {found['wall']:6.1f} s  {found['cpu']:6.1f} s of processors  "
-        f"{found['coordinator'] / 1e6:5.0f} MB, {found['tree'] / 1e6:6.0f} MB of all  exit {found['code']}  "
+        f"{'holds' if holds else 'FAILS':6}{what:40} {found['wall']:6.1f} s  {found['cpu']:6.1f} s "
+        f"of processors  "
+        f"{found['coordinator'] / 1e6:5.0f} MB, {found['tree'] / 1e6:6.0f} MB of all  exit "
+        f"{found['code']}  "
         f"good {judged:,} of {options.good:,}, named {named}, read {read} of {len(names)}"
     )
     for reason, many in reasons.most_common(options.reasons):
@@ -690,21 +800,37 @@ def trial(kinds: list[str], options: argparse.Namespace) -> bool:
 
 def main() -> int:
     """Print what each folder costs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kinds", nargs="*", metavar="KIND", help="names, or their first words; default: all")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "kinds", nargs="*", metavar="KIND", help="names, or their first words; default: all"
+    )
     parser.add_argument("--count", type=int, default=50, help="attacks of each kind")
     parser.add_argument("--good", type=int, default=1000, help="good files in each folder")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--level", default="numeric")
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds after which a scan is ended")
+    parser.add_argument(
+        "--limit", type=float, default=600.0, help="seconds after which a scan is ended"
+    )
     parser.add_argument("--reasons", type=int, default=3, help="how many reasons are shown")
     parser.add_argument("--together", action="store_true", help="all kinds in one folder")
-    parser.add_argument("--folder", default=None, help="where to write the data; removed afterwards")
+    parser.add_argument(
+        "--folder", default=None, help="where to write the data; removed afterwards"
+    )
     options = parser.parse_args()
-    kinds = [name for name in KINDS if not options.kinds or any(name.startswith(k) for k in options.kinds)]
+    kinds = [
+        name
+        for name in KINDS
+        if not options.kinds or any(name.startswith(k) for k in options.kinds)
+    ]
     folders = [[name] for name in kinds]
     if options.together:
-        folders = [part for flag in (True, False) if (part := [n for n in kinds if n.startswith("companion") == flag])]
+        folders = [
+            part
+            for flag in (True, False)
+            if (part := [n for n in kinds if n.startswith("companion") == flag])
+        ]
     held = [trial(part, options) for part in folders]
     print(f"{sum(held)} of {len(held)} hold")
     return 0 if all(held) else 1

@@ -4,19 +4,23 @@
 
 The real command builds a small dataset to a real S3 server (SeaweedFS) through a proxy. Rows:
 
-killed             SIGKILL of its process group, one to three times for each build: when one of its requests arrives at
-                   the store (what becomes of that one is random), or at a moment drawn over the time that it takes
-cut off            from a random PUT on no request arrives any more, or no answer, until the command ends
-server killed      SIGKILL of the server at a random PUT; it is started again when the command has ended
-lost responses     one of ten requests is lost on its way, or its answer is, or the answer is 503
-two at once        two commands of one key, with staging folders of their own or one; half of them meet at the commit
+killed             SIGKILL of its process group, one to three times for each build: when one of its
+requests arrives at
+                   the store (what becomes of that one is random), or at a moment drawn over the
+                   time that it takes
+cut off            from a random PUT on no request arrives any more, or no answer, until the command
+ends server killed      SIGKILL of the server at a random PUT; it is started again when the command
+has ended lost responses     one of ten requests is lost on its way, or its answer is, or the answer
+is 503 two at once        two commands of one key, with staging folders of their own or one; half of
+them meet at the commit
 
-After each the bucket must show nothing, or under a commit the golden cache byte for byte; a command must have ended
-with 0 or 3, without a traceback. A plain run must then complete with the golden bytes, and nothing may lie beside them,
-be it in the bucket or in a staging folder; only the empty object by which a killed command tried whether it may write.
+After each the bucket must show nothing, or under a commit the golden cache byte for byte; a command
+must have ended with 0 or 3, without a traceback. A plain run must then complete with the golden
+bytes, and nothing may lie beside them, be it in the bucket or in a staging folder; only the empty
+object by which a killed command tried whether it may write.
 
-Two broken commands must be told: one that commits before it uploads, and one whose commit overwrites another. Ends with
-1 where anything was wrong, or a control was not.
+Two broken commands must be told: one that commits before it uploads, and one whose commit
+overwrites another. Ends with 1 where anything was wrong, or a control was not.
 """
 
 from __future__ import annotations
@@ -119,7 +123,11 @@ class World:
             return f"wrong: {commits}"
         found = everything(f"{url}/{base}")
         attempt = json.loads(found["commit.json"])["attempt"] + "/"
-        files = {path.removeprefix(attempt): raw for path, raw in found.items() if path.startswith(attempt)}
+        files = {
+            path.removeprefix(attempt): raw
+            for path, raw in found.items()
+            if path.startswith(attempt)
+        }
         golden = {path: raw for path, raw in self.one.golden.items() if raw is not None}
         if build_json_left_out(dict(files)) == golden:
             return "right"
@@ -127,7 +135,9 @@ class World:
 
     def beside(self, url: str, *stagings: Path) -> list[str]:
         """Return what lies beside the committed cache, there and in staging folders."""
-        attempts = {"/".join(path.split("/")[:4]) for path in listed(url) if not PROBE.fullmatch(path)}
+        attempts = {
+            "/".join(path.split("/")[:4]) for path in listed(url) if not PROBE.fullmatch(path)
+        }
         files = [path.name for folder in stagings for path in folder.rglob("*") if path.is_file()]
         return ([f"{len(attempts) - 1} attempts"] if len(attempts) > 2 else []) + files
 
@@ -140,7 +150,9 @@ class World:
         tally.right += shown == "right"
         codes = [one.code for one in commands]
         wrong = "" if shown in {"nothing", "right"} else f"shows {shown}"
-        if not set(codes) <= {0, 3, -signal.SIGKILL} or any("Traceback" in one.said for one in commands):
+        if not set(codes) <= {0, 3, -signal.SIGKILL} or any(
+            "Traceback" in one.said for one in commands
+        ):
             wrong = wrong or f"exit {codes}: {[one.said for one in commands]}"
         if 0 in codes and shown != "right":
             wrong = wrong or f"exit {codes}, and shows {shown}"
@@ -154,25 +166,35 @@ class World:
             tally.reruns += 1
             tally.went_on += "there from a run before" in last.said
             if last.code:
-                tally.wrong.append(f"trial {tally.trials}: the re-run ended with {last.code}: {last.said}")
+                tally.wrong.append(
+                    f"trial {tally.trials}: the re-run ended with {last.code}: {last.said}"
+                )
         shown, beside = self.shown(url), self.beside(url, *stagings)
         if shown != "right" or beside:
-            tally.wrong.append(f"trial {tally.trials}: after the re-run it shows {shown}, beside it {beside}")
+            tally.wrong.append(
+                f"trial {tally.trials}: after the re-run it shows {shown}, beside it {beside}"
+            )
 
 
 class Command:
     """The real command, at work on a build to the bucket."""
 
     def __init__(self, world: World, url: str, staging: Path, more: str) -> None:
-        call = command(world.place, Path(), "--out", url, "--staging", str(staging), "--workers", "1")
+        call = command(
+            world.place, Path(), "--out", url, "--staging", str(staging), "--workers", "1"
+        )
         call[2] = more + call[2]
         staging.parent.mkdir(exist_ok=True)
         self._file = staging.with_name(f"said.{uuid.uuid4().hex}")
         with self._file.open("wb") as file:  # a pipe would be held open by who lives on
             self.process = subprocess.Popen(
-                call, cwd=world.place, env=os.environ | environment(world.proxy.port), stdout=file,
-                stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
+                call,
+                cwd=world.place,
+                env=os.environ | environment(world.proxy.port),
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         self.began = time.monotonic()
 
     def end(self) -> None:
@@ -213,7 +235,7 @@ def at_put(number: int, then: Callable[[], str]) -> Callable[[bytes], str]:
     return lose
 
 
-# ------------------------------------------------------------------------------------------------ kinds
+# -------------------------------------------------------------------------------------------- kinds
 
 
 def killed(world: World, place: Path, tally: Tally, more: str = "", number: int = 0) -> None:
@@ -228,10 +250,14 @@ def killed(world: World, place: Path, tally: Tally, more: str = "", number: int 
             return what
 
         at_request = number or rng.random() < 0.7
-        world.proxy.note_lost = at_put(number or rng.randint(1, world.puts), then) if at_request else lambda _: ""
+        world.proxy.note_lost = (
+            at_put(number or rng.randint(1, world.puts), then) if at_request else lambda _: ""
+        )
         one = world.start(url, place / "staging", more)
         until = time.monotonic() + rng.uniform(0.3, 1) * world.usual
-        while one.process.poll() is None and not (reached.is_set() if at_request else time.monotonic() > until):
+        while one.process.poll() is None and not (
+            reached.is_set() if at_request else time.monotonic() > until
+        ):
             time.sleep(0.002)
         tally.late += one.kill()
         world.judge(url, tally, [one])
@@ -285,7 +311,11 @@ def lost(world: World, place: Path, tally: Tally) -> None:
 def two(world: World, place: Path, tally: Tally, more: str = "") -> None:
     """Start two commands of one key."""
     url, rng = world.fresh(), world.rng
-    stagings = [place / "staging", place / "staging"] if rng.random() < 0.3 and not more else [place / "a", place / "b"]
+    stagings = (
+        [place / "staging", place / "staging"]
+        if rng.random() < 0.3 and not more
+        else [place / "a", place / "b"]
+    )
     meeting, meet = threading.Barrier(2), bool(more) or rng.random() < 0.5
 
     def lose(data: bytes) -> str:
@@ -302,12 +332,14 @@ def two(world: World, place: Path, tally: Tally, more: str = "") -> None:
     for one in running:
         one.end()
     world.judge(url, tally, running)
-    refused = [one.said for one in running if one.code and not (one.code == 3 and TAKEN in one.said)]
+    refused = [
+        one.said for one in running if one.code and not (one.code == 3 and TAKEN in one.said)
+    ]
     tally.wrong += [f"trial {tally.trials}: {said}" for said in refused]
     world.rerun(url, tally, *([] if more else dict.fromkeys(stagings)))
 
 
-# ------------------------------------------------------------------------------------------------ the table
+# ---------------------------------------------------------------------------------------- the table
 
 
 HEAD = ("trials", "late", "nothing", "right", "reruns", "went_on", "wrong")
@@ -319,10 +351,15 @@ def line(name: str, tally: Tally) -> None:
     print(f"{name:36}" + "".join(f"{cell:>10,}" for cell in cells), flush=True)
 
 
-KINDS: dict[str, tuple[Callable[[World, Path, Tally], None], int]] = {  # and of how many trials each is one
-    "killed": (killed, 1), "cut off": (cut_off, 2), "server killed": (server_killed, 10), "lost responses": (lost, 4),
+KINDS: dict[
+    str, tuple[Callable[[World, Path, Tally], None], int]
+] = {  # and of how many trials each is one
+    "killed": (killed, 1),
+    "cut off": (cut_off, 2),
+    "server killed": (server_killed, 10),
+    "lost responses": (lost, 4),
     "two at once": (two, 2),
-}  # fmt: skip
+}
 
 
 @contextlib.contextmanager
@@ -359,14 +396,20 @@ def controls(world: World) -> dict[str, Tally]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run all trials; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=100, help="of kills; of the others a part of it")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--count", type=int, default=100, help="of kills; of the others a part of it"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", default=MEMORY, help="where to write; removed afterwards")
     asked = parser.parse_args(arguments)
     start, bad, believed = time.perf_counter(), 0, []
-    with tempfile.TemporaryDirectory(dir=asked.folder) as name, \
-         world_at(Path(name), random.Random(asked.seed)) as world:  # fmt: skip
+    with (
+        tempfile.TemporaryDirectory(dir=asked.folder) as name,
+        world_at(Path(name), random.Random(asked.seed)) as world,
+    ):
         print(f"{'':36}" + "".join(f"{what.replace('_', ' '):>10}" for what in HEAD))
         for what, (kind, part) in KINDS.items():
             tally = Tally()

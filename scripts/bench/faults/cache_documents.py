@@ -1,18 +1,21 @@
 """Damaged and hostile documents of caches: does every command that reads one end as promised, soon, in little memory?
 
-    python scripts/bench/faults/cache_documents.py [--count 1000] [--seed 0] [--only KIND] [--actions NAME,...]
+    python scripts/bench/faults/cache_documents.py [--count 1000] [--seed 0] [--only KIND]
+    [--actions NAME,...]
                                                    [--seconds 30] [--folder DIR]
 
-A real build of clouds, images, episodes and texts is made twice (plain and compressed, with an older cache beside it).
-Each mutation changes one file of a copy: bits, bytes, its length, a value of its JSON, or what lies in its place (a
-pipe, a folder, a device, a link, a sparse file of 1 TB). Half of those that change bytes are sealed: digests and
-manifest fit, as those of an attacker would. Then every reading command and CachedDataset run on it, each in a process
-of its own that may take 30 s and 500 MB more than it began with; on every tenth also those that need the data.
+A real build of clouds, images, episodes and texts is made twice (plain and compressed, with an
+older cache beside it). Each mutation changes one file of a copy: bits, bytes, its length, a value
+of its JSON, or what lies in its place (a pipe, a folder, a device, a link, a sparse file of 1 TB).
+Half of those that change bytes are sealed: digests and manifest fit, as those of an attacker would.
+Then every reading command and CachedDataset run on it, each in a process of its own that may take
+30 s and 500 MB more than it began with; on every tenth also those that need the data.
 
-Allowed are the exit codes 0, 1, 2, 3 and 7 (of `repair` also 6), and exceptions of datacheck.errors; `ls`, `gc` and
-`verify` must also name the cache beside it. What lies in a file's place is refused by all that read the file. Controls
-(an error of Python's, a process that hangs, one that takes too much, one that dies) must be told. Ends with 1 where
-anything was not as it must be. The seed of a mutation is printed with it: `--seed N --count 1` makes it again.
+Allowed are the exit codes 0, 1, 2, 3 and 7 (of `repair` also 6), and exceptions of
+datacheck.errors; `ls`, `gc` and `verify` must also name the cache beside it. What lies in a file's
+place is refused by all that read the file. Controls (an error of Python's, a process that hangs,
+one that takes too much, one that dies) must be told. Ends with 1 where anything was not as it must
+be. The seed of a mutation is printed with it: `--seed N --count 1` makes it again.
 """
 
 from __future__ import annotations
@@ -80,7 +83,9 @@ def make(place: Path) -> list[Path]:
             build(schema, data, place / compress, workers=1, compress=compress)
         write_sample(data, 9, rng)
         (data / "010.npz").write_bytes(b"PK\x03\x04 no archive")
-        made = [build(schema, data, place / c, workers=1, compress=c)[0].path for c in ("none", "zstd")]
+        made = [
+            build(schema, data, place / c, workers=1, compress=c)[0].path for c in ("none", "zstd")
+        ]
     finally:
         layout.SHARD_BYTES = usual
     for path in place.rglob("*"):
@@ -101,7 +106,7 @@ def write_sample(data: Path, i: int, rng: np.random.Generator) -> None:
     np.savez(data / f"{i:03d}.npz", **sample)
 
 
-# ------------------------------------------------------------------------------------------------- mutations
+# ---------------------------------------------------------------------------------------- mutations
 
 
 @dataclass
@@ -111,7 +116,8 @@ class Mutation:
     Args:
         kind: a word for it.
         file: the file of the cache.
-        replaced: whether something else than a file of that size lies there now: all who read it must refuse it.
+        replaced: whether something else than a file of that size lies there now: all who read it
+            must refuse it.
     """
 
     kind: str
@@ -126,19 +132,59 @@ DEEP: Any = 1
 for _ in range(500):
     DEEP = [DEEP]
 VALUES: list[Any] = [
-    None, True, False, 0, -1, 1, 3, 2**31, 2**40, 2**62, 2**63, 2**64, 10**400, 0.5, 5.0, 1e300, -1e-300, "", "5",
-    "\ud800", "../../etc/passwd", "/etc/passwd", "a\0b", "x" * 1_000_000, "\x1b[2J", [], {}, [[]], [1, 2], {"a": {}},
-    DEEP, [0] * 100_000, [{}] * 100_000, {str(i): 0 for i in range(50_000)},
-]  # fmt: skip
+    None,
+    True,
+    False,
+    0,
+    -1,
+    1,
+    3,
+    2**31,
+    2**40,
+    2**62,
+    2**63,
+    2**64,
+    10**400,
+    0.5,
+    5.0,
+    1e300,
+    -1e-300,
+    "",
+    "5",
+    "\ud800",
+    "../../etc/passwd",
+    "/etc/passwd",
+    "a\0b",
+    "x" * 1_000_000,
+    "\x1b[2J",
+    [],
+    {},
+    [[]],
+    [1, 2],
+    {"a": {}},
+    DEEP,
+    [0] * 100_000,
+    [{}] * 100_000,
+    {str(i): 0 for i in range(50_000)},
+]
 CODECS: list[Any] = [
-    [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": name, "configuration": configuration}]
-    for name, configuration in [
-        ("gzip", {"level": 5}), ("blosc", {"cname": "lz4", "clevel": 5, "shuffle": "noshuffle", "blocksize": 0}),
-        ("numcodecs.bz2", {"level": 1}), ("numcodecs.lzma", {"preset": 1}), ("numcodecs.pickle", {}),
-        ("zstd", {"level": 3, "checksum": False}), ("zstd", {"level": 3, "checksum": True}), ("crc32c", {}),
-        ("transpose", {"order": [0]}), ("sharding_indexed", {"chunk_shape": [1], "codecs": [], "index_codecs": []}),
+    [
+        {"name": "bytes", "configuration": {"endian": "little"}},
+        {"name": name, "configuration": configuration},
     ]
-]  # fmt: skip
+    for name, configuration in [
+        ("gzip", {"level": 5}),
+        ("blosc", {"cname": "lz4", "clevel": 5, "shuffle": "noshuffle", "blocksize": 0}),
+        ("numcodecs.bz2", {"level": 1}),
+        ("numcodecs.lzma", {"preset": 1}),
+        ("numcodecs.pickle", {}),
+        ("zstd", {"level": 3, "checksum": False}),
+        ("zstd", {"level": 3, "checksum": True}),
+        ("crc32c", {}),
+        ("transpose", {"order": [0]}),
+        ("sharding_indexed", {"chunk_shape": [1], "codecs": [], "index_codecs": []}),
+    ]
+]
 
 
 def mutated(cache: Path, rng: random.Random, only: str | None) -> Mutation:
@@ -147,12 +193,24 @@ def mutated(cache: Path, rng: random.Random, only: str | None) -> Mutation:
     documents = [path for path in files if path.endswith(".json")]
     top = [path for path in documents if "/" not in path]
     file = rng.choice(rng.choice([files, documents, top, ["manifest.json"]]))
-    kinds = [name for name in KINDS if only in {None, name} and (file in documents or name not in {"value", "key"})]
+    kinds = [
+        name
+        for name in KINDS
+        if only in {None, name} and (file in documents or name not in {"value", "key"})
+    ]
     kind = rng.choice(kinds or ["bits"])
     replaced = KINDS[kind](cache / file, rng)
     sealed = not replaced and rng.random() < 0.5
     if sealed:
-        with suppress(DatacheckError, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        with suppress(
+            DatacheckError,
+            OSError,
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ):
             seal(cache, file)  # as far as it goes
     return Mutation(kind + (", sealed" if sealed else ""), file, replaced)
 
@@ -168,10 +226,20 @@ def seal(cache: Path, file: str) -> None:
         return
     array, _, name = file.rpartition("/")
     if name == "c.0" and (cache / "digests" / file).exists():  # a table: one shard of plain chunks
-        grid, _ = layout.grid_of(json.loads((cache / array / layout.ZARR).read_bytes())) or (None, None)
+        grid, _ = layout.grid_of(json.loads((cache / array / layout.ZARR).read_bytes())) or (
+            None,
+            None,
+        )
         if grid is not None:
-            raw, other, size = (cache / file).read_bytes(), cache / "digests" / file, grid.chunk_bytes
-            found = [digest64(raw[at : at + size]) for at in range(0, grid.shape[0] * grid.row_bytes, size)]
+            raw, other, size = (
+                (cache / file).read_bytes(),
+                cache / "digests" / file,
+                grid.chunk_bytes,
+            )
+            found = [
+                digest64(raw[at : at + size])
+                for at in range(0, grid.shape[0] * grid.row_bytes, size)
+            ]
             whole = bytearray(other.read_bytes())
             whole[: 8 * len(found)] = np.array(found, "<u8").tobytes()
             other.write_bytes(whole)
@@ -196,7 +264,9 @@ def numbers(path: Path, rng: random.Random) -> bool:
     """Put a hostile number of eight bytes somewhere, as tables and indices hold them."""
     raw = bytearray(path.read_bytes().ljust(8, b"\0"))
     at = rng.randrange(max(1, len(raw) // 8)) * 8
-    raw[at : at + 8] = (rng.choice([2**64 - 1, 2**63, 2**62, 2**40, 2**31, 1, 0]) % 2**64).to_bytes(8, "little")
+    raw[at : at + 8] = (rng.choice([2**64 - 1, 2**63, 2**62, 2**40, 2**31, 1, 0]) % 2**64).to_bytes(
+        8, "little"
+    )
     path.write_bytes(raw)
     return False
 
@@ -216,7 +286,17 @@ def longer(path: Path, rng: random.Random) -> bool:
 
 def noise(path: Path, rng: random.Random) -> bool:
     """Replace all of it."""
-    texts = [b"", b"[" * 100_000, b'{"a":' * 50_000, b"{}", b"[]", b"null", b"\xff\xfe", b"9" * 100_000, b"[{}" * 9]
+    texts = [
+        b"",
+        b"[" * 100_000,
+        b'{"a":' * 50_000,
+        b"{}",
+        b"[]",
+        b"null",
+        b"\xff\xfe",
+        b"9" * 100_000,
+        b"[{}" * 9,
+    ]
     path.write_bytes(rng.choice([*texts, rng.randbytes(500)]))
     return False
 
@@ -235,19 +315,26 @@ def value(path: Path, rng: random.Random) -> bool:
 def key(path: Path, rng: random.Random) -> bool:
     """Rename, remove or add a member of a JSON object."""
     said = json.loads(path.read_bytes())
-    objects = [said, *(outer[name] for outer, name in places(said) if isinstance(outer[name], dict))]
+    objects = [
+        said,
+        *(outer[name] for outer, name in places(said) if isinstance(outer[name], dict)),
+    ]
     chosen = rng.choice([one for one in objects if isinstance(one, dict)] or [{}])
     name = rng.choice([*chosen, "new"])
     taken = chosen.pop(name, 1)
     if rng.random() < 0.6:
-        chosen[rng.choice(["", "../x", "\ud800", "a\0b", "new", "x" * 5000, "fields/x/c.99999999"])] = taken
+        chosen[
+            rng.choice(["", "../x", "\ud800", "a\0b", "new", "x" * 5000, "fields/x/c.99999999"])
+        ] = taken
     path.write_bytes(json.dumps(said, **COMPACT).encode("utf-8", "surrogatepass"))
     return False
 
 
 def places(said: Any) -> Iterator[tuple[Any, Any]]:
     """Yield every container of a JSON document with each of its keys."""
-    names = list(said) if isinstance(said, dict) else range(len(said)) if isinstance(said, list) else ()
+    names = (
+        list(said) if isinstance(said, dict) else range(len(said)) if isinstance(said, list) else ()
+    )
     for name in names:
         yield said, name
         yield from places(said[name])
@@ -299,15 +386,28 @@ def missing(path: Path, rng: random.Random) -> bool:
 
 OUTSIDE: list[Path] = []
 KINDS: dict[str, Callable[[Path, random.Random], bool]] = {
-    "bits": bits, "numbers": numbers, "cut": cut, "longer": longer, "noise": noise, "value": value, "key": key,
-    "pipe": pipe, "folder": folder, "link": link, "linked folder": linked_folder, "sparse": sparse, "missing": missing,
-}  # fmt: skip
+    "bits": bits,
+    "numbers": numbers,
+    "cut": cut,
+    "longer": longer,
+    "noise": noise,
+    "value": value,
+    "key": key,
+    "pipe": pipe,
+    "folder": folder,
+    "link": link,
+    "linked folder": linked_folder,
+    "sparse": sparse,
+    "missing": missing,
+}
 
 
-# ------------------------------------------------------------------------------------------------- what reads
+# --------------------------------------------------------------------------------------- what reads
 
 
-def actions(root: Path, cache: Path, whole: Path, away: Path, place: Path | None) -> dict[str, Callable[[], int]]:
+def actions(
+    root: Path, cache: Path, whole: Path, away: Path, place: Path | None
+) -> dict[str, Callable[[], int]]:
     """Return what is done with a damaged cache: by name, a call that returns an exit code.
 
     Args:
@@ -331,7 +431,16 @@ def actions(root: Path, cache: Path, whole: Path, away: Path, place: Path | None
         "diff back": ["cache", "diff", whole, cache],
         "datasets": ["diff", cache, whole],
         "npz": ["cache", "export", cache, "--as", "npz", "--to", away / "npz"],
-        "webdataset": ["cache", "export", cache, "--as", "webdataset", "--to", away / "web", "--invalid"],
+        "webdataset": [
+            "cache",
+            "export",
+            cache,
+            "--as",
+            "webdataset",
+            "--to",
+            away / "web",
+            "--invalid",
+        ],
     }
     if place is not None:
         compress = ["--compress", open_cache(whole).compression, "--workers", "1"]
@@ -348,7 +457,9 @@ def actions(root: Path, cache: Path, whole: Path, away: Path, place: Path | None
 
 def beside(cache: Path) -> Path:
     """Return the other cache in the folder of one."""
-    return next(path for path in cache.parent.iterdir() if path != cache and not path.name.startswith("."))
+    return next(
+        path for path in cache.parent.iterdir() if path != cache and not path.name.startswith(".")
+    )
 
 
 def trained(cache: Path, **options: Any) -> int:
@@ -363,7 +474,13 @@ def served(cache: Path) -> int:
     """Ask for everything that a cache holds."""
     opened = open_cache(cache)
     whole = np.arange(len(opened))
-    opened.keys(whole), opened.origins(whole), opened.findings(), opened.digests(whole), repr(opened)
+    (
+        opened.keys(whole),
+        opened.origins(whole),
+        opened.findings(),
+        opened.digests(whole),
+        repr(opened),
+    )
     for name, spec in opened.fields.items():
         opened.present(name, whole)
         opened.gather(name, whole) if spec.dim is None else opened.gather_ragged(name, whole)
@@ -384,7 +501,10 @@ class Outcome:
 
 
 def contained(
-    action: Callable[[], int], log: Path, seconds: float = SECONDS, allowed: frozenset[int] = ALLOWED
+    action: Callable[[], int],
+    log: Path,
+    seconds: float = SECONDS,
+    allowed: frozenset[int] = ALLOWED,
 ) -> Outcome:
     """Run an action in a fork of this process, under limits of time and memory."""
     began = time.monotonic()
@@ -439,7 +559,7 @@ def within(action: Callable[[], int], log: Path) -> None:
         os._exit(code)
 
 
-# ------------------------------------------------------------------------------------------------- trials
+# ------------------------------------------------------------------------------------------- trials
 
 
 def trial(
@@ -457,7 +577,9 @@ def trial(
     cache = root / source.relative_to(source.parents[2])
     mutation = mutated(cache, rng, asked.only)
     away = work / "away"
-    for name, action in actions(root, cache, source, away, place if seed % WITH_DATA == 0 else None).items():
+    for name, action in actions(
+        root, cache, source, away, place if seed % WITH_DATA == 0 else None
+    ).items():
         if asked.actions and name not in asked.actions.split(","):
             continue
         shutil.rmtree(away, ignore_errors=True)
@@ -475,7 +597,12 @@ def expected(action: str, mutation: Mutation, outcome: Outcome, cache: Path) -> 
         other = beside(cache).name
         wrong += [] if other in outcome.text else [f"does not name {other}"]
     refusing = {"verify", "verify values", "everything", "dataset", "npz"}
-    if mutation.replaced and action in refusing and outcome.code in {0, 1} and mutation.file != layout.BUILD:
+    if (
+        mutation.replaced
+        and action in refusing
+        and outcome.code in {0, 1}
+        and mutation.file != layout.BUILD
+    ):
         wrong.append("took what lies in the place of a file")
     return wrong
 
@@ -499,7 +626,9 @@ def controls(work: Path) -> list[str]:
 
 def main(asked: list[str] | None = None) -> int:
     """Run all trials and print what was found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=sorted(KINDS))
@@ -517,18 +646,31 @@ def main(asked: list[str] | None = None) -> int:
             print(f"control not told: {name}")
         made = make(place / "made")
         for seed in range(options.seed, options.seed + options.count):
-            for mutation, action, outcome in trial(seed, made, place / "made", place / "work", options):
+            for mutation, action, outcome in trial(
+                seed, made, place / "made", place / "work", options
+            ):
                 codes[action, outcome.code] += 1
                 worst = [max(worst[0], outcome.seconds), max(worst[1], outcome.peak)]
                 if outcome.wrong:
                     wrong += 1
                     last = outcome.text.strip().splitlines()[-1:] or [""]
-                    print(f"seed {seed}: {mutation}: {action}: {', '.join(outcome.wrong)}: {last[0][:300]}", flush=True)
+                    print(
+                        f"seed {seed}: {mutation}: {action}: {', '.join(outcome.wrong)}: "
+                        f"{last[0][:300]}",
+                        flush=True,
+                    )
     for action in dict.fromkeys(name for name, _ in codes):
-        ended = ", ".join(f"{count} with {code}" for (name, code), count in sorted(codes.items()) if name == action)
+        ended = ", ".join(
+            f"{count} with {code}"
+            for (name, code), count in sorted(codes.items())
+            if name == action
+        )
         print(f"{action:18} {ended}")
-    print(f"{options.count} mutations, seeds {options.seed} to {options.seed + options.count - 1}; {wrong} wrong; "
-          f"longest {worst[0]:.1f} s, most {worst[1] >> 20} MB")  # fmt: skip
+    print(
+        f"{options.count} mutations, seeds {options.seed} to {options.seed + options.count - 1}; "
+        f"{wrong} wrong; "
+        f"longest {worst[0]:.1f} s, most {worst[1] >> 20} MB"
+    )
     return int(bool(wrong or silent))
 
 

@@ -1,20 +1,25 @@
 """Every call by which a build changes files, failed: is anything published that is not whole, does the next run go on?
 
-    python scripts/bench/faults/calls.py [--only NAME] [--stride 1] [--others 5] [--real 40] [--folder DIR]
+    python scripts/bench/faults/calls.py [--only NAME] [--stride 1] [--others 5] [--real 40]
+    [--folder DIR]
 
-A small build (ragged, fixed, optional and text fields, an unreadable and a refused sample, two shards) runs through a
-`System` that counts its calls. For each call and each fault the build is run anew: the call kills it (before it, or in
-the middle of a write), fails once, fails as all after it do, or takes a part of the bytes. Afterwards the folder must
-show nothing or the golden cache byte for byte, the error must be of the right kind and say what to do, and a plain
-re-run must complete with the golden bytes and leave nothing beside them. So at every call of a plain build (at every
-fifth for faults that are much like another), and at every fifth, for each fault another, of one with zstd, of one from
-what a build left that was killed between shards, and of one from what was left while it wrote its tables.
+A small build (ragged, fixed, optional and text fields, an unreadable and a refused sample, two
+shards) runs through a `System` that counts its calls. For each call and each fault the build is run
+anew: the call kills it (before it, or in the middle of a write), fails once, fails as all after it
+do, or takes a part of the bytes. Afterwards the folder must show nothing or the golden cache byte
+for byte, the error must be of the right kind and say what to do, and a plain re-run must complete
+with the golden bytes and leave nothing beside them. So at every call of a plain build (at every
+fifth for faults that are much like another), and at every fifth, for each fault another, of one
+with zstd, of one from what a build left that was killed between shards, and of one from what was
+left while it wrote its tables.
 
-Then the real command, whose coordinator and children count together: at `--real` calls spread over all of them, those
-of the scan included, its process group is killed, the one process is killed, or the call fails.
+Then the real command, whose coordinator and children count together: at `--real` calls spread over
+all of them, those of the scan included, its process group is killed, the one process is killed, or
+the call fails.
 
-Four broken builds must be told: one whose writes lose bytes, one that publishes file by file, one that lets errors
-through as they are, and one that leaves its work behind. Ends with 1 where anything was wrong, or a control was not.
+Four broken builds must be told: one whose writes lose bytes, one that publishes file by file, one
+that lets errors through as they are, and one that leaves its work behind. Ends with 1 where
+anything was wrong, or a control was not.
 """
 
 from __future__ import annotations
@@ -69,14 +74,18 @@ class Fault:
 
 
 FAULTS = [
-    Fault("kill", kills=True), Fault("kill in a write", kills=True, half=True, calls=WRITES),
-    Fault("ENOSPC once", errno.ENOSPC), Fault("ENOSPC from then on", errno.ENOSPC, lasting=True),
+    Fault("kill", kills=True),
+    Fault("kill in a write", kills=True, half=True, calls=WRITES),
+    Fault("ENOSPC once", errno.ENOSPC),
+    Fault("ENOSPC from then on", errno.ENOSPC, lasting=True),
     Fault("ENOSPC in a write", errno.ENOSPC, half=True, calls=WRITES),
-    Fault("EIO once", errno.EIO), Fault("EIO from then on", errno.EIO, lasting=True),
+    Fault("EIO once", errno.EIO),
+    Fault("EIO from then on", errno.EIO, lasting=True),
     Fault("EIO at open or close", errno.EIO, calls=NO_CHANGE, rare=True),
-    Fault("EDQUOT once", errno.EDQUOT, rare=True), Fault("EROFS from then on", errno.EROFS, lasting=True, rare=True),
+    Fault("EDQUOT once", errno.EDQUOT, rare=True),
+    Fault("EROFS from then on", errno.EROFS, lasting=True, rare=True),
     Fault("short write", half=True, calls=WRITES),
-]  # fmt: skip
+]
 
 
 class Faulty(System):
@@ -127,7 +136,7 @@ for _name in CHANGES:
     setattr(Faulty, _name, _counted(_name))
 
 
-# ------------------------------------------------------------------------------------------------ one trial
+# ---------------------------------------------------------------------------------------- one trial
 
 
 def expected(fault: Fault, call: str) -> tuple[type[BaseException], ...]:
@@ -151,7 +160,11 @@ def run(one: Subject, out: Path, fault: Fault, at: int) -> tuple[str, str]:
     shown, wrong = one.shown(out), ""
     if error is None:
         came = "went on"
-        wrong = "" if shown == "right" and not fault.kills else f"returned, and the folder shows {shown}"
+        wrong = (
+            ""
+            if shown == "right" and not fault.kills
+            else f"returned, and the folder shows {shown}"
+        )
     else:
         came = "stopped"
         wrong = judged(error, expected(fault, call), str(out))
@@ -218,7 +231,7 @@ def killed(one: Subject, out: Path, share: float) -> Path:
     return out
 
 
-# ------------------------------------------------------------------------------------------------ controls
+# ----------------------------------------------------------------------------------------- controls
 
 
 class Losing(Faulty):
@@ -237,7 +250,10 @@ def controls(one: Subject, place: Path, stride: int) -> list[str]:
     tried = {
         "one whose writes lose bytes": (short, [patch(f"{__name__}.Faulty", Losing)]),
         "one that publishes file by file": (kill, [patch.object(publish, "publish", by_file)]),
-        "one that lets errors through": (full, [patch.object(fsops, "guarded", lambda _: contextlib.nullcontext())]),
+        "one that lets errors through": (
+            full,
+            [patch.object(fsops, "guarded", lambda _: contextlib.nullcontext())],
+        ),
         "one that leaves its work": (full, [patch.object(staging, "discard", lambda _: None)]),
     }
     believed = []
@@ -250,12 +266,16 @@ def controls(one: Subject, place: Path, stride: int) -> list[str]:
     return believed
 
 
-# ------------------------------------------------------------------------------------------------ the table
+# ---------------------------------------------------------------------------------------- the table
 
 
 def line(name: str, tally: Tally) -> None:
     """Print what came of one fault."""
-    came = [tally.came[f"{how}, shows {what}"] for how in ("stopped", "went on") for what in ("nothing", "right")]
+    came = [
+        tally.came[f"{how}, shows {what}"]
+        for how in ("stopped", "went on")
+        for what in ("nothing", "right")
+    ]
     cells = [tally.trials, *came, len(tally.wrong)]
     print(f"{name:36}" + "".join(f"{cell:>10,}" for cell in cells), flush=True)
     for wrong in tally.wrong[:12]:
@@ -264,11 +284,17 @@ def line(name: str, tally: Tally) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run all trials; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", default="", help="part of the name of a row")
     parser.add_argument("--stride", type=int, default=1, help="try every so many calls only")
-    parser.add_argument("--others", type=int, default=5, help="so many times fewer in builds that are not plain")
-    parser.add_argument("--real", type=int, default=40, help="calls at which the real command is tried")
+    parser.add_argument(
+        "--others", type=int, default=5, help="so many times fewer in builds that are not plain"
+    )
+    parser.add_argument(
+        "--real", type=int, default=40, help="calls at which the real command is tried"
+    )
     parser.add_argument("--folder", default=MEMORY, help="where to write; removed afterwards")
     asked = parser.parse_args(arguments)
     start, bad = time.perf_counter(), 0
@@ -278,15 +304,20 @@ def main(arguments: list[str] | None = None) -> int:
         plain = subject(place)
         packed = subject(place, "zstd")
         starts = {
-            "plain": (plain, None), "zstd": (packed, None),
+            "plain": (plain, None),
+            "zstd": (packed, None),
             "from shards": (plain, killed(plain, place / "at shards", 0.14)),
             "from tables": (plain, killed(plain, place / "at tables", 0.4)),
-        }  # fmt: skip
+        }
         with started(place / "out", None):
             names = counted(plain, place / "out")
-        print(f"{len(names):,} calls, {sum(n not in NO_CHANGE for n in names):,} of them change files")
+        print(
+            f"{len(names):,} calls, {sum(n not in NO_CHANGE for n in names):,} of them change files"
+        )
         print(f"{'':36}{'':>10}{'stopped: shows':>20}{'went on: shows':>20}")
-        print(f"{'':36}{'trials':>10}{'nothing':>10}{'right':>10}{'nothing':>10}{'right':>10}{'wrong':>10}")
+        print(
+            f"{'':36}{'trials':>10}{'nothing':>10}{'right':>10}{'nothing':>10}{'right':>10}{'wrong':>10}"
+        )
         for what, (one, base) in starts.items():
             for fault in FAULTS:
                 if asked.only in f"{what}: {fault.name}":
@@ -304,7 +335,10 @@ def main(arguments: list[str] | None = None) -> int:
                 line(what, tally)
                 bad += len(tally.wrong)
         believed = controls(plain, place, min(max(asked.stride, 7), CONTROLS))
-    print("controls: " + ("; ".join(f"{one} was believed" for one in believed) or "four broken builds were told"))
+    print(
+        "controls: "
+        + ("; ".join(f"{one} was believed" for one in believed) or "four broken builds were told")
+    )
     print(machine(time.perf_counter() - start))
     return int(bool(bad or believed))
 

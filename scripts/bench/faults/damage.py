@@ -21,9 +21,37 @@ import pyarrow.parquet as pq
 Damage = Callable[[Path, Random], str]  # returns what was done
 
 ODD: list[Any] = [
-    None, True, False, -1, 0, 1, 4, 300, 0.5, -1e308, 1e308, 2**31, 2**63, 2**64, -(2**63), 10**40, "", "x", "x" * 5000,
-    "\x1b[31m\u202e", "a\0b", "../../etc/passwd", "/etc/passwd", [], {}, [[]], [None], [1, "a", {}], {"a": 1}, {"": []},
-]  # fmt: skip
+    None,
+    True,
+    False,
+    -1,
+    0,
+    1,
+    4,
+    300,
+    0.5,
+    -1e308,
+    1e308,
+    2**31,
+    2**63,
+    2**64,
+    -(2**63),
+    10**40,
+    "",
+    "x",
+    "x" * 5000,
+    "\x1b[31m\u202e",
+    "a\0b",
+    "../../etc/passwd",
+    "/etc/passwd",
+    [],
+    {},
+    [[]],
+    [None],
+    [1, "a", {}],
+    {"a": 1},
+    {"": []},
+]
 DTYPES = ["i1", "<i4", "<i8", ">i8", "u8", "f2", "f8", "c16", "S1", "S32", "U4", "?"]
 ROWS = 30_000_000
 
@@ -34,10 +62,12 @@ _DEEP = "nested, "
 def dumped(value: Any) -> bytes:
     """Return JSON in which texts like "nested, 300" are lists that deep."""
     text = json.dumps(value)
-    return re.sub(f'"{_DEEP}(\\d+)"', lambda found: "[" * int(found[1]) + "]" * int(found[1]), text).encode()
+    return re.sub(
+        f'"{_DEEP}(\\d+)"', lambda found: "[" * int(found[1]) + "]" * int(found[1]), text
+    ).encode()
 
 
-# ------------------------------------------------------------------------------------------------ bytes
+# -------------------------------------------------------------------------------------------- bytes
 
 
 def flip(path: Path, rng: Random) -> str:
@@ -59,7 +89,9 @@ def cut(path: Path, rng: Random) -> str:
 def overwritten(path: Path, rng: Random) -> str:
     data = bytearray(path.read_bytes())
     start, size = rng.randrange(len(data)), rng.choice([1, 4, 8, 64, 512])
-    data[start : start + size] = rng.choice([b"\0", b"\xff", b"[", b'"', b"9"]) * min(size, len(data) - start)
+    data[start : start + size] = rng.choice([b"\0", b"\xff", b"[", b'"', b"9"]) * min(
+        size, len(data) - start
+    )
     path.write_bytes(data)
     return f"{size} bytes overwritten at {start}"
 
@@ -74,11 +106,17 @@ def longer(path: Path, rng: Random) -> str:
 BYTES = [flip, cut, overwritten, longer]
 
 
-# ------------------------------------------------------------------------------------------------- JSON
+# --------------------------------------------------------------------------------------------- JSON
 
 
 def paths_in(value: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inner = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     return [here, *(path for key, one in inner for path in paths_in(one, (*here, key)))]
 
 
@@ -104,7 +142,9 @@ def changed(value: Any, rng: Random) -> tuple[Any, str]:
             found = found[key]
         place[where[-1]] = json.loads(json.dumps(found))
         return value, f"{where} is {other}"
-    place[where[-1]] = f"{_DEEP}{rng.choice([70, 300, 1000, 100_000])}" if how == 3 else rng.choice(ODD)
+    place[where[-1]] = (
+        f"{_DEEP}{rng.choice([70, 300, 1000, 100_000])}" if how == 3 else rng.choice(ODD)
+    )
     return value, f"{where} is {str(place[where[-1]])[:40]!r}"
 
 
@@ -137,15 +177,30 @@ JSON = [*BYTES, json_changed, json_changed, json_changed, json_changed, json_lar
 LINES = [*BYTES, line_changed, line_changed, line_changed, json_large]
 
 
-# ------------------------------------------------------------------------------------------------- YAML
+# --------------------------------------------------------------------------------------------- YAML
 
 SAID = [
-    "checks: [canary:touch]", "extends: /etc/passwd", "extends: ../other.yaml", "extends: files",
-    "tokenizer: {path: /etc/passwd}", "tokenizer: {path: ../../..}", "roots: {more: /etc}", "roots: {more: }",
-    "episode: {fps: 1e308}", "splits: {key: '(x+x+)+y'}", "samples: {files: '{a:(x+x+)+y}.npy'}", "rules: {DC201: off}",
-    "fields: {x: {role: points}}", "fields: {x: {role: joints, shape: [99999999, 3]}}", "name: ../../x", "datacheck: 2",
-    "when: {split=a: {x: absent}}", "loader: {voxel: 1e-300}", "duplicates: {near: 0.5}", "columns: a:9999999",
-]  # fmt: skip
+    "checks: [canary:touch]",
+    "extends: /etc/passwd",
+    "extends: ../other.yaml",
+    "extends: files",
+    "tokenizer: {path: /etc/passwd}",
+    "tokenizer: {path: ../../..}",
+    "roots: {more: /etc}",
+    "roots: {more: }",
+    "episode: {fps: 1e308}",
+    "splits: {key: '(x+x+)+y'}",
+    "samples: {files: '{a:(x+x+)+y}.npy'}",
+    "rules: {DC201: off}",
+    "fields: {x: {role: points}}",
+    "fields: {x: {role: joints, shape: [99999999, 3]}}",
+    "name: ../../x",
+    "datacheck: 2",
+    "when: {split=a: {x: absent}}",
+    "loader: {voxel: 1e-300}",
+    "duplicates: {near: 0.5}",
+    "columns: a:9999999",
+]
 
 
 def yaml_changed(path: Path, rng: Random) -> str:
@@ -168,7 +223,7 @@ def yaml_changed(path: Path, rng: Random) -> str:
 YAML = [*BYTES, yaml_changed, yaml_changed, yaml_changed]
 
 
-# -------------------------------------------------------------------------------------------------- npz
+# ---------------------------------------------------------------------------------------------- npz
 
 
 def npz_changed(path: Path, rng: Random) -> str:
@@ -221,7 +276,7 @@ def npz_bomb(path: Path, rng: Random) -> str:
 NPZ = [*BYTES, npz_changed, npz_changed, npz_changed, npz_bomb]
 
 
-# ---------------------------------------------------------------------------------------------- Parquet
+# ------------------------------------------------------------------------------------------ Parquet
 
 
 def parquet_changed(path: Path, rng: Random) -> str:
@@ -229,19 +284,35 @@ def parquet_changed(path: Path, rng: Random) -> str:
     names, how = table.column_names, rng.randrange(8)
     place = rng.randrange(len(names))
     name, rows = names[place], len(table)
-    other: Any = rng.choice([
-        pa.array(["a"] * rows), pa.nulls(rows, pa.int64()), pa.nulls(rows, pa.string()), pa.array([1.5] * rows),
-        pa.array([2**63 - 1] * rows), pa.array([[1, 2]] * rows), pa.array([b"\xff"] * rows), pa.array([True] * rows),
-        pa.array([[1.0] * 3] * rows, pa.list_(pa.float64(), 3)), pa.array([{"a": 1}] * rows), pa.nulls(rows),
-    ])  # fmt: skip
+    other: Any = rng.choice(
+        [
+            pa.array(["a"] * rows),
+            pa.nulls(rows, pa.int64()),
+            pa.nulls(rows, pa.string()),
+            pa.array([1.5] * rows),
+            pa.array([2**63 - 1] * rows),
+            pa.array([[1, 2]] * rows),
+            pa.array([b"\xff"] * rows),
+            pa.array([True] * rows),
+            pa.array([[1.0] * 3] * rows, pa.list_(pa.float64(), 3)),
+            pa.array([{"a": 1}] * rows),
+            pa.nulls(rows),
+        ]
+    )
     if how == 0:
         table = table.drop_columns([name])
     elif how <= 3:
         table = table.set_column(place, name, other)
     elif how == 4:
-        table = table.rename_columns([*names[:place], rng.choice(["", "key", "x:y:z", ":"]), *names[place + 1 :]])
+        table = table.rename_columns(
+            [*names[:place], rng.choice(["", "key", "x:y:z", ":"]), *names[place + 1 :]]
+        )
     elif how == 5:
-        table = pa.concat_tables([table] * rng.choice([2, 5])) if rng.randrange(2) else table.slice(0, rows // 2)
+        table = (
+            pa.concat_tables([table] * rng.choice([2, 5]))
+            if rng.randrange(2)
+            else table.slice(0, rows // 2)
+        )
     elif how == 6:
         said = rng.choice([b"", b"{}", b"[]", b'{"files_are_keys": 3, "codes": []}'])
         table = table.replace_schema_metadata({b"datacheck": said})
@@ -256,10 +327,14 @@ def parquet_bomb(path: Path, rng: Random) -> str:
     empty = table.slice(0, 0)
     how = rng.choice(["lz4", "zstd"])
     with pq.ParquetWriter(path, table.schema, compression=how, use_dictionary=True) as writer:
-        piece = pa.table({
-            column.name: pa.nulls(65_536, column.type) if column.name != "key" else pa.array(["k"] * 65_536)
-            for column in empty.schema
-        })  # fmt: skip
+        piece = pa.table(
+            {
+                column.name: pa.nulls(65_536, column.type)
+                if column.name != "key"
+                else pa.array(["k"] * 65_536)
+                for column in empty.schema
+            }
+        )
         for _ in range(count // 65_536):
             writer.write_table(piece.cast(table.schema))
     return f"{count:,} rows of nothing ({how})"
@@ -268,7 +343,7 @@ def parquet_bomb(path: Path, rng: Random) -> str:
 PARQUET = [*BYTES, parquet_changed, parquet_changed, parquet_changed, parquet_bomb]
 
 
-# ------------------------------------------------------------------------------------------- in its place
+# ------------------------------------------------------------------------------------- in its place
 
 
 def folder(path: Path, rng: Random) -> str:
@@ -315,7 +390,9 @@ def listening(path: Path, rng: Random) -> str:
 
 
 def swapped(path: Path, rng: Random) -> str:
-    other = rng.choice(sorted(one for one in path.parent.iterdir() if one.is_file() and one != path) or [path])
+    other = rng.choice(
+        sorted(one for one in path.parent.iterdir() if one.is_file() and one != path) or [path]
+    )
     data = other.read_bytes()
     path.unlink()
     path.write_bytes(data)

@@ -20,7 +20,7 @@ from datacheck.runtime.fsops import System
 
 Names = dict[int, dict[str, int]]  # folder: name: inode
 
-# ------------------------------------------------------------------------------------------------ what a build did
+# --------------------------------------------------------------------------------- what a build did
 
 
 @dataclass
@@ -29,8 +29,8 @@ class Log:
 
     Args:
         names, content, modes: what there was before, all of it on the disk.
-        steps: ("names", [(folder, name, inode or None), ...]), ("write", inode, offset, bytes), ("size", inode, bytes),
-            ("mode", inode, mode), ("sync", inode), ("returned",).
+        steps: ("names", [(folder, name, inode or None), ...]), ("write", inode, offset, bytes),
+            ("size", inode, bytes), ("mode", inode, mode), ("sync", inode), ("returned",).
     """
 
     names: Names = field(default_factory=lambda: {0: {}})
@@ -106,7 +106,9 @@ class Recorder(System):
     def write(self, descriptor: int, data: memoryview) -> int:
         return self.write_at(descriptor, data, os.lseek(descriptor, 0, os.SEEK_CUR), super().write)
 
-    def write_at(self, descriptor: int, data: memoryview, offset: int, how: Callable[..., int] | None = None) -> int:
+    def write_at(
+        self, descriptor: int, data: memoryview, offset: int, how: Callable[..., int] | None = None
+    ) -> int:
         self._change()
         taken = how(descriptor, data) if how else super().write_at(descriptor, data, offset)
         self.log.steps.append(("write", self._of(descriptor), offset, bytes(data[:taken])))
@@ -124,13 +126,17 @@ class Recorder(System):
         if said != self.without and os.fstat(descriptor).st_ino in self._ids:  # not above the top
             self.log.steps.append(("sync", self._of(descriptor)))
 
-    def rename(self, source: Path, target: Path, folder: int | None = None, to: int | None = None) -> None:
+    def rename(
+        self, source: Path, target: Path, folder: int | None = None, to: int | None = None
+    ) -> None:
         self._change()
         number = self._ids[source.lstat().st_ino]
         super().rename(source, target, folder, to)
         self._named((source, None), (target, number))
 
-    def exchange(self, one: Path, other: Path, folder: int | None = None, to: int | None = None) -> None:
+    def exchange(
+        self, one: Path, other: Path, folder: int | None = None, to: int | None = None
+    ) -> None:
         self._change()
         numbers = [self._ids[path.lstat().st_ino] for path in (one, other)]
         super().exchange(one, other, folder, to)
@@ -163,10 +169,15 @@ class Recorder(System):
 
 
 KINDS = {  # what must be missed where the sync is taken out; of the last one nothing is lost where a rename is one step
-    "bytes of shards": True, "bytes of tables and indices": True, "names in the cache": True,
-    "bytes of the manifest": True, "name of the manifest": True, "name of the cache": True,
-    "names of folders above": True, "names where it came from": False,
-}  # fmt: skip
+    "bytes of shards": True,
+    "bytes of tables and indices": True,
+    "names in the cache": True,
+    "bytes of the manifest": True,
+    "name of the manifest": True,
+    "name of the cache": True,
+    "names of folders above": True,
+    "names where it came from": False,
+}
 
 
 def kind(path: Path, place: Path) -> str:
@@ -189,7 +200,7 @@ def kind(path: Path, place: Path) -> str:
     return "bytes of shards" if path.name.startswith(".c.") else "bytes of tables and indices"
 
 
-# ------------------------------------------------------------------------------------------------ what a disk may hold
+# ----------------------------------------------------------------------------- what a disk may hold
 
 
 class Disk:
@@ -262,7 +273,9 @@ def filled(content: bytes, writes: Sequence[tuple[Any, ...]]) -> bytes:
     return bytes(made)
 
 
-def some_of(writes: Sequence[tuple[Any, ...]], share: float, rng: random.Random) -> list[tuple[Any, ...]]:
+def some_of(
+    writes: Sequence[tuple[Any, ...]], share: float, rng: random.Random
+) -> list[tuple[Any, ...]]:
     """Return what of writes came to the disk: each whole, cut off, as zeros, or not at all."""
     came = []
     for write_ in writes:
@@ -302,7 +315,10 @@ class Tree:
 
     def contents(self, number: int) -> dict[str, bytes | None]:
         """Return what `subject.contents` would."""
-        return {path: None if one in self.names else self.content.get(one, b"") for path, one in self.below(number)}
+        return {
+            path: None if one in self.names else self.content.get(one, b"")
+            for path, one in self.below(number)
+        }
 
     def digest(self) -> bytes:
         """Return what tells two trees apart."""

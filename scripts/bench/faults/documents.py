@@ -1,16 +1,19 @@
 """Damaged documents, read by every command: none ends in an internal error, hangs, or takes much memory.
 
-    python scripts/bench/faults/documents.py [--number 2000] [--seed 0] [--rare 10] [--only NAME] [--folder DIR]
+    python scripts/bench/faults/documents.py [--number 2000] [--seed 0] [--rare 10] [--only NAME]
+    [--folder DIR]
 
-A small scan, its baseline, a manifest and two recorded runs are made. Then, `--number` times, one of their documents
-is damaged (bits, values, types, shapes, a pipe or a sparse file in its place ..., see damage.py) and read by every
-command that reads such a document, each in a process of its own that shares what this one has imported. `view` and
-`scan`, which start children, are tried after each `--rare`-th damage.
+A small scan, its baseline, a manifest and two recorded runs are made. Then, `--number` times, one
+of their documents is damaged (bits, values, types, shapes, a pipe or a sparse file in its place
+..., see damage.py) and read by every command that reads such a document, each in a process of its
+own that shares what this one has imported. `view` and `scan`, which start children, are tried after
+each `--rare`-th damage.
 
-Each must end with 0, 1, 2, 3 or 7, without a traceback, in less than 30 s and with less than 500 MB, and must not have
-imported the module that some of the damaged schemas name. Three controls must be told: a command that ends with 4, one
-that takes 600 MB, and one that waits for a pipe. A seed repeats its damage: --seed S --number 1. Ends with 1 where
-anything was wrong, or a control was not told.
+Each must end with 0, 1, 2, 3 or 7, without a traceback, in less than 30 s and with less than 500
+MB, and must not have imported the module that some of the damaged schemas name. Three controls must
+be told: a command that ends with 4, one that takes 600 MB, and one that waits for a pipe. A seed
+repeats its damage: --seed S --number 1. Ends with 1 where anything was wrong, or a control was not
+told.
 """
 
 from __future__ import annotations
@@ -58,23 +61,43 @@ fields: {x: {role: joints, shape: [21, 3], unit: m, range: -1..1}}
 """
 
 RUN = {  # documents of a run, and how they are damaged
-    "result.json": JSON, "valid.json": JSON, "previews.json": JSON, "listing.npz": NPZ,
-    "samples.parquet": PARQUET, "schema.yaml": YAML,
-}  # fmt: skip
+    "result.json": JSON,
+    "valid.json": JSON,
+    "previews.json": JSON,
+    "listing.npz": NPZ,
+    "samples.parquet": PARQUET,
+    "schema.yaml": YAML,
+}
 NEEDED = [
-    "pyarrow.parquet", "datacheck.cli.main", "datacheck.cli.rescore", "datacheck.cli.card", "datacheck.preview.single",
+    "pyarrow.parquet",
+    "datacheck.cli.main",
+    "datacheck.cli.rescore",
+    "datacheck.cli.card",
+    "datacheck.preview.single",
     "datacheck.preview.run_previews",
-    "datacheck.repro.compare", "datacheck.repro.run_diff", "datacheck.report.croissant",
-    "datacheck.report.ci", "datacheck.report.html", "datacheck.report.ci", "datacheck.report.ci",
-    "datacheck.report.text", "datacheck.scan", "datacheck.scan.rescore", "datacheck.scan.split",
-]  # fmt: skip
+    "datacheck.repro.compare",
+    "datacheck.repro.run_diff",
+    "datacheck.report.croissant",
+    "datacheck.report.ci",
+    "datacheck.report.html",
+    "datacheck.report.ci",
+    "datacheck.report.ci",
+    "datacheck.report.text",
+    "datacheck.scan",
+    "datacheck.scan.rescore",
+    "datacheck.scan.split",
+]
 PART = "part-00000000"  # of an interrupted scan
 RECORDED = {"env.json": JSON, "config.json": JSON, "trace-00000.jsonl": LINES}
 
 
 DOCUMENTS: dict[str, Sequence[Damage]] = {
-    **RUN, **RECORDED, "manifest.json": JSON, "baseline.json": JSON, PART: BYTES,
-}  # fmt: skip
+    **RUN,
+    **RECORDED,
+    "manifest.json": JSON,
+    "baseline.json": JSON,
+    PART: BYTES,
+}
 
 
 @dataclass(frozen=True)
@@ -119,7 +142,9 @@ def forked(work: Callable[[], int], log: Path) -> Told:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(MOST_SECONDS)
             held = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-            resource.setrlimit(resource.RLIMIT_AS, (held + _SPACE, resource.RLIM_INFINITY))  # children have their own
+            resource.setrlimit(
+                resource.RLIMIT_AS, (held + _SPACE, resource.RLIM_INFINITY)
+            )  # children have their own
             try:
                 code = work()
             except BaseException as error:  # noqa: BLE001  what a command lets through is what is looked for
@@ -157,7 +182,12 @@ def part() -> int:
     items = [[path, split, list(files)] for (path, split), files in past.items.items()]
     with held.held():
         held.add(
-            {"table": past.table.as_wire(), "items": items, "entries": list(past.listing.entries), "undeclared": []}
+            {
+                "table": past.table.as_wire(),
+                "items": items,
+                "entries": list(past.listing.entries),
+                "undeclared": [],
+            }
         )
     return 0
 
@@ -175,7 +205,7 @@ def page(folder: Path) -> int:
     return 0
 
 
-# --------------------------------------------------------------------------------------------- what is read
+# ------------------------------------------------------------------------------------- what is read
 
 
 def scanned() -> int:
@@ -198,7 +228,9 @@ class Subject:
                 hand = rng.normal(size=(21, 3)).astype("f4") * (40 if number == 3 else 0.05)
                 np.save(folder / name / f"{number:03d}.npy", hand)
         (folder / "hands.yaml").write_text(SCHEMA)
-        (folder / "canary.py").write_text("import pathlib\npathlib.Path('BURNT').touch()\ndef touch(sample): ...\n")
+        (folder / "canary.py").write_text(
+            "import pathlib\npathlib.Path('BURNT').touch()\ndef touch(sample): ...\n"
+        )
         os.chdir(folder)
         made = [
             ["scan", "other", "--schema", "hands.yaml", "--output", "reference"],
@@ -240,25 +272,45 @@ class Subject:
             yield "diff data", command("diff", "data", "damaged.json")
             yield "manifest -o", command("manifest", "data", "-o", "damaged.json")
         elif name == "baseline.json":
-            yield "rescore --baseline", command("rescore", "whole", "--baseline", "damaged.json", "--output", "made")
+            yield (
+                "rescore --baseline",
+                command("rescore", "whole", "--baseline", "damaged.json", "--output", "made"),
+            )
         elif name == PART:
             yield "parts", parts
         else:
             yield from self._tries_of_run("damaged")
             if rare:
-                yield "view", command("view", "003.npy", "--run", "damaged", "--no-open", "--out", "view.html")
+                yield (
+                    "view",
+                    command(
+                        "view", "003.npy", "--run", "damaged", "--no-open", "--out", "view.html"
+                    ),
+                )
                 yield "scan --reference", command(*scan, "made", "--reference", "damaged")
                 yield "scan", command(*scan, "damaged")
 
     def _tries_of_run(self, run: str) -> Iterator[tuple[str, Callable[[], int]]]:
         for form in ("text", "json", "sarif", "junit", "github"):
-            yield f"report {form}", command("report", run, "--format", form, "--badge", "badge.json")
+            yield (
+                f"report {form}",
+                command("report", run, "--format", form, "--badge", "badge.json"),
+            )
         yield "rescore", command("rescore", run, "--output", "made")
-        yield "rescore --schema", command("rescore", run, "--schema", "hands.yaml", "--output", "made")
-        yield "rescore --reference", command("rescore", "whole", "--reference", run, "--output", "made")
+        yield (
+            "rescore --schema",
+            command("rescore", run, "--schema", "hands.yaml", "--output", "made"),
+        )
+        yield (
+            "rescore --reference",
+            command("rescore", "whole", "--reference", run, "--output", "made"),
+        )
         yield "baseline", command("baseline", run, "-o", "made.json")
         yield "card", command("card", run)
-        yield "split", command("split", run, "--by", "id", "--train", 0.5, "--val", 0.5, "--to", "lists")
+        yield (
+            "split",
+            command("split", run, "--by", "id", "--train", 0.5, "--val", 0.5, "--to", "lists"),
+        )
         yield "page", lambda: page(Path(run))
 
 
@@ -274,25 +326,54 @@ def record(folder: Path) -> None:
         "switches": {"cudnn": True},
     }
     (folder / "env.json").write_text(json.dumps(env))
-    (folder / "config.json").write_text(json.dumps({"version": 1, "config": {"lr": 0.1, "model": {"layers": [1, 2]}}}))
+    (folder / "config.json").write_text(
+        json.dumps({"version": 1, "config": {"lr": 0.1, "model": {"layers": [1, 2]}}})
+    )
     start = {
-        "kind": "start", "version": 1, "rank": 0, "world": 1, "every": 1, "first": 0, "hyper": [{"lr": 0.1}],
-        "weights": {"w": "w0"}, "optimizer": ["o0"], "kinds": ["SGD"],
-    }  # fmt: skip
+        "kind": "start",
+        "version": 1,
+        "rank": 0,
+        "world": 1,
+        "every": 1,
+        "first": 0,
+        "hyper": [{"lr": 0.1}],
+        "weights": {"w": "w0"},
+        "optimizer": ["o0"],
+        "kinds": ["SGD"],
+    }
     lines = [start, {"kind": "loader", "samples": 40}]
     for number in range(20):
         line = {"kind": "step", "step": number, "epoch": 0, "samples": 4, "updates": 1, "lr": [0.1]}
-        line |= {name: f"{name} {number}" for name in ("indices", "input", "grads", "params", "optimizer")}
-        lines.append(line | {"loss": float(number).hex(), "grad_norm": (0.5).hex(), "random": {"torch": f"r{number}"}})
+        line |= {
+            name: f"{name} {number}"
+            for name in ("indices", "input", "grads", "params", "optimizer")
+        }
+        lines.append(
+            line
+            | {
+                "loss": float(number).hex(),
+                "grad_norm": (0.5).hex(),
+                "random": {"torch": f"r{number}"},
+            }
+        )
     lines += [
-        {"kind": "eval", "name": "val", "step": 9, "epoch": 0, "values": {"acc": (0.5).hex()}, "seen": 10, "of": 10},
-        {"kind": "epoch", "epoch": 0}, {"kind": "note", "said": "a note"},
+        {
+            "kind": "eval",
+            "name": "val",
+            "step": 9,
+            "epoch": 0,
+            "values": {"acc": (0.5).hex()},
+            "seen": 10,
+            "of": 10,
+        },
+        {"kind": "epoch", "epoch": 0},
+        {"kind": "note", "said": "a note"},
         {"kind": "end", "step": 20, "status": "done"},
-    ]  # fmt: skip
+    ]
     (folder / "trace-00000.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-# ----------------------------------------------------------------------------------------------- the trials
+# --------------------------------------------------------------------------------------- the trials
 
 
 @dataclass(frozen=True)
@@ -307,7 +388,9 @@ class Fault:
     text: str
 
 
-def trial(subject: Subject, seed: int, only: str = "", *, rare: bool) -> tuple[list[Fault], Counter[int]]:
+def trial(
+    subject: Subject, seed: int, only: str = "", *, rare: bool
+) -> tuple[list[Fault], Counter[int]]:
     """Damage one document, let all commands read it, return what went wrong and the exit codes."""
     rng = Random(seed)
     name = only or rng.choice([*RUN, *DOCUMENTS])  # those of a run twice as often
@@ -320,7 +403,9 @@ def trial(subject: Subject, seed: int, only: str = "", *, rare: bool) -> tuple[l
             _removed(Path(left))
         told = forked(work, subject.folder / "log")
         codes[told.code] += 1
-        wrong = told.wrong or ("the module that it names was imported" if Path("BURNT").exists() else "")
+        wrong = told.wrong or (
+            "the module that it names was imported" if Path("BURNT").exists() else ""
+        )
         Path("BURNT").unlink(missing_ok=True)
         if wrong:
             faults.append(Fault(seed, name, said, what, wrong, told.text[-600:]))
@@ -342,8 +427,10 @@ def controls(folder: Path) -> list[str]:
         return len((folder / "pipe").read_bytes())
 
     planted: dict[str, Callable[[], int]] = {
-        "ends with 4": lambda: 4, "takes 600 MB": lambda: int(np.ones(600_000_000, np.uint8)[0]) - 1, "waits": waits,
-    }  # fmt: skip
+        "ends with 4": lambda: 4,
+        "takes 600 MB": lambda: int(np.ones(600_000_000, np.uint8)[0]) - 1,
+        "waits": waits,
+    }
     return [name for name, work in planted.items() if not forked(work, folder / "log").wrong]
 
 
@@ -354,7 +441,9 @@ def imported() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--number", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rare", type=int, default=10)
@@ -374,7 +463,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 codes += ended
                 for fault in found:
                     print(
-                        f"seed {fault.seed}: {fault.document}, {fault.damage}: {fault.command}: {fault.wrong}",
+                        f"seed {fault.seed}: {fault.document}, {fault.damage}: {fault.command}: "
+                        f"{fault.wrong}",
                         flush=True,
                     )
                     print("    " + fault.text.strip().replace("\n", "\n    "), flush=True)

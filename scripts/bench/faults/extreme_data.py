@@ -28,7 +28,11 @@ from PIL import Image
 
 COUNT, AT = 16, 5  # samples, and the odd one
 FPS = 10
-REACHES = ("value", "sample", "all")  # one value of one sample, all of one sample, all of all samples
+REACHES = (
+    "value",
+    "sample",
+    "all",
+)  # one value of one sample, all of one sample, all of all samples
 Sample = dict[str, Any]
 
 
@@ -68,7 +72,9 @@ class Case:
         if self.all_odd:
             return set(range(COUNT))
         shared = KINDS[self.kind].shared
-        return {i for odd in (self.at, *self.odd) for i in range(COUNT) if i // shared == odd // shared}
+        return {
+            i for odd in (self.at, *self.odd) for i in range(COUNT) if i // shared == odd // shared
+        }
 
     def each(self) -> list[Sample]:
         """Return the samples that are to be odd."""
@@ -97,7 +103,14 @@ def written(case: Case, folder: Path) -> None:
         UnfitError: the library that writes such files refuses it.
     """
     folder.mkdir()
-    if case.twice and case.kind in {"poses", "episodes", "lerobot2", "lerobot3", "arrays", "sounds"}:
+    if case.twice and case.kind in {
+        "poses",
+        "episodes",
+        "lerobot2",
+        "lerobot3",
+        "arrays",
+        "sounds",
+    }:
         raise UnfitError
     try:
         KINDS[case.kind].write(case, folder)
@@ -107,7 +120,7 @@ def written(case: Case, folder: Path) -> None:
         raise UnfitError(str(error)) from error
 
 
-# -------------------------------------------------------------------------------------------------- writers
+# ------------------------------------------------------------------------------------------ writers
 
 
 def twice(case: Case, i: int) -> str:
@@ -118,7 +131,8 @@ def json_text(sample: Any, again: str = "") -> bytes:
     """Return JSON; a byte that is no UTF-8 stays one, half of a surrogate pair is an escape."""
     raw = any("\udc80" <= sign <= "\udcff" for sign in str(sample))
     plain = {
-        key: value.tolist() if isinstance(value, np.ndarray | np.generic) else value for key, value in sample.items()
+        key: value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+        for key, value in sample.items()
     }
     text = dumped(plain, raw=raw)
     if again:
@@ -133,7 +147,10 @@ def dumped(value: Any, *, raw: bool) -> str:
     if isinstance(value, dict):
         return (
             "{"
-            + ", ".join(f"{json.dumps(k, ensure_ascii=not raw)}: {dumped(v, raw=raw)}" for k, v in value.items())
+            + ", ".join(
+                f"{json.dumps(k, ensure_ascii=not raw)}: {dumped(v, raw=raw)}"
+                for k, v in value.items()
+            )
             + "}"
         )
     if isinstance(value, list) and any(isinstance(one, dict | Deep) for one in value):
@@ -180,7 +197,9 @@ def npz(sample: Sample, again: str) -> bytes:
             value = sample[name]
             if isinstance(value, Deep | list | dict):
                 raise UnfitError
-            file.writestr(f"{name}.npy", value.head if isinstance(value, Claimed) else npy(np.asarray(value)))
+            file.writestr(
+                f"{name}.npy", value.head if isinstance(value, Claimed) else npy(np.asarray(value))
+            )
     return out.getvalue()
 
 
@@ -193,12 +212,16 @@ class Claimed:
     @property
     def head(self) -> bytes:
         out = io.BytesIO()
-        np.lib.format.write_array_header_1_0(out, {"descr": "<f4", "fortran_order": False, "shape": (self.rows, 3)})
+        np.lib.format.write_array_header_1_0(
+            out, {"descr": "<f4", "fortran_order": False, "shape": (self.rows, 3)}
+        )
         return out.getvalue()
 
 
 def pkl(sample: Sample, again: str) -> bytes:
-    return pickle.dumps({key: value.value if isinstance(value, Deep) else value for key, value in sample.items()})
+    return pickle.dumps(
+        {key: value.value if isinstance(value, Deep) else value for key, value in sample.items()}
+    )
 
 
 def lines(case: Case, folder: Path) -> None:
@@ -226,7 +249,11 @@ def columns(samples: list[Sample], again: str = "") -> pa.Table:
     for name in [*names, *filter(None, [again])]:
         values = [sample.get(name) for sample in samples]
         values = [value.value if isinstance(value, Deep) else value for value in values]
-        found.append(pa.array([value.tolist() if isinstance(value, np.ndarray) else value for value in values]))
+        found.append(
+            pa.array(
+                [value.tolist() if isinstance(value, np.ndarray) else value for value in values]
+            )
+        )
     return pa.table(found, names=[*names, *filter(None, [again])])
 
 
@@ -241,8 +268,13 @@ def steps(sample: Sample, i: int, first: int) -> pa.Table:
     """Return the rows of one episode of a LeRobot dataset."""
     count = len(np.atleast_1d(sample["action"]))
     t = np.arange(count)
-    whole = {"timestamp": (t / FPS).astype("f4"), "frame_index": t, "episode_index": np.full(count, i),
-             "index": t + first, "task_index": np.zeros(count, int)}  # fmt: skip
+    whole = {
+        "timestamp": (t / FPS).astype("f4"),
+        "frame_index": t,
+        "episode_index": np.full(count, i),
+        "index": t + first,
+        "task_index": np.zeros(count, int),
+    }
     whole |= sample
     found = {}
     for name, value in whole.items():
@@ -267,25 +299,46 @@ def lerobot(version: str) -> Callable[[Case, Path], None]:
         v2 = version == "v2.1"
         path = ("episode_{episode_index:06d}" if v2 else "file-{file_index:03d}") + ".parquet"
         chunk = "{episode_chunk:03d}" if v2 else "{chunk_index:03d}"
-        features = {name: {"dtype": str(np.asarray(v).dtype), "shape": list(np.shape(v)[1:]) or [1]}
-                    for name, v in case.samples[0].items()}  # fmt: skip
-        said = {"codebase_version": version, "fps": FPS, "chunks_size": 1000, "features": features,
-                "data_path": f"data/chunk-{chunk}/{path}"}  # fmt: skip
+        features = {
+            name: {"dtype": str(np.asarray(v).dtype), "shape": list(np.shape(v)[1:]) or [1]}
+            for name, v in case.samples[0].items()
+        }
+        said = {
+            "codebase_version": version,
+            "fps": FPS,
+            "chunks_size": 1000,
+            "features": features,
+            "data_path": f"data/chunk-{chunk}/{path}",
+        }
         (folder / "meta/info.json").write_text(json.dumps(said))
         if v2:
-            told = [{"episode_index": i, "tasks": ["lift"], "length": n} for i, n in enumerate(lengths)]
-            (folder / "meta/episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in told))
+            told = [
+                {"episode_index": i, "tasks": ["lift"], "length": n} for i, n in enumerate(lengths)
+            ]
+            (folder / "meta/episodes.jsonl").write_text(
+                "".join(json.dumps(line) + "\n" for line in told)
+            )
             (folder / "meta/tasks.jsonl").write_text('{"task_index": 0, "task": "lift"}\n')
             for i, table in enumerate(tables):
                 pq.write_table(table, folder / f"data/chunk-000/episode_{i:06d}.parquet")
             return
-        told = {"episode_index": list(range(len(lengths))), "tasks": [["lift"]] * len(lengths), "length": lengths}
-        told |= {"data/chunk_index": [0] * len(lengths), "data/file_index": [i // 4 for i in range(len(lengths))]}
+        told = {
+            "episode_index": list(range(len(lengths))),
+            "tasks": [["lift"]] * len(lengths),
+            "length": lengths,
+        }
+        told |= {
+            "data/chunk_index": [0] * len(lengths),
+            "data/file_index": [i // 4 for i in range(len(lengths))],
+        }
         pq.write_table(pa.table(told), folder / "meta/episodes/chunk-000/file-000.parquet")
-        pq.write_table(pa.table({"task_index": [0], "task": ["lift"]}), folder / "meta/tasks.parquet")
+        pq.write_table(
+            pa.table({"task_index": [0], "task": ["lift"]}), folder / "meta/tasks.parquet"
+        )
         for first in range(0, len(tables), 4):
             pq.write_table(
-                pa.concat_tables(tables[first : first + 4]), folder / f"data/chunk-000/file-{first // 4:03d}.parquet"
+                pa.concat_tables(tables[first : first + 4]),
+                folder / f"data/chunk-000/file-{first // 4:03d}.parquet",
             )
 
     return write
@@ -311,7 +364,9 @@ def table_text(sample: Sample, again: str) -> bytes:
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(names)
-    writer.writerows(itertools.zip_longest(*(np.asarray(sample[name]).tolist() for name in names), fillvalue=""))
+    writer.writerows(
+        itertools.zip_longest(*(np.asarray(sample[name]).tolist() for name in names), fillvalue="")
+    )
     return out.getvalue().encode("utf-8", "surrogateescape")
 
 
@@ -331,10 +386,28 @@ def wav(sample: Sample, again: str) -> bytes:
     if len(sample) > 2 or data.dtype.kind not in "iuf" or data.ndim > 2:
         raise UnfitError
     channels = data.shape[1] if data.ndim > 1 else 1
-    raw, size, rate = data.astype(data.dtype.newbyteorder("<")).tobytes(), data.dtype.itemsize, int(sample["rate"])
-    form = struct.pack("<HHIIHH", 3 if data.dtype.kind == "f" else 1, channels, rate,
-                       rate * size * channels & 0xFFFFFFFF, size * channels, 8 * size)  # fmt: skip
-    body = b"WAVEfmt " + struct.pack("<I", len(form)) + form + b"data" + struct.pack("<I", len(raw)) + raw
+    raw, size, rate = (
+        data.astype(data.dtype.newbyteorder("<")).tobytes(),
+        data.dtype.itemsize,
+        int(sample["rate"]),
+    )
+    form = struct.pack(
+        "<HHIIHH",
+        3 if data.dtype.kind == "f" else 1,
+        channels,
+        rate,
+        rate * size * channels & 0xFFFFFFFF,
+        size * channels,
+        8 * size,
+    )
+    body = (
+        b"WAVEfmt "
+        + struct.pack("<I", len(form))
+        + form
+        + b"data"
+        + struct.pack("<I", len(raw))
+        + raw
+    )
     return b"RIFF" + struct.pack("<I", len(body)) + body
 
 
@@ -344,12 +417,16 @@ def xml(sample: Sample, again: str) -> str:
     height, width = sample["image"].shape[:2]
     parts = [f"<size><width>{width}</width><height>{height}</height><depth>3</depth></size>"]
     for name, box in zip(sample["names"], np.asarray(sample["boxes"]).tolist(), strict=False):
-        corners = "".join(f"<{k}>{v}</{k}>" for k, v in zip(("xmin", "ymin", "xmax", "ymax"), box, strict=True))
+        corners = "".join(
+            f"<{k}>{v}</{k}>" for k, v in zip(("xmin", "ymin", "xmax", "ymax"), box, strict=True)
+        )
         parts.append(f"<object><name>{escape(name)}</name><bndbox>{corners}</bndbox></object>")
     for key, value in sample.items():
         if key not in {"image", "boxes", "names"}:
             deep = isinstance(value, Deep)
-            parts.append("<g>" * value.levels + "</g>" * value.levels if deep else f"<{key}>{value}</{key}>")
+            parts.append(
+                "<g>" * value.levels + "</g>" * value.levels if deep else f"<{key}>{value}</{key}>"
+            )
     return f"<annotation>{''.join(parts)}{parts[0] if again else ''}</annotation>"
 
 
@@ -364,7 +441,7 @@ def boxes(case: Case, folder: Path) -> None:
     (folder / "ImageSets/Main/train.txt").write_bytes(os.fsencode(names))
 
 
-# ------------------------------------------------------------------------------------- the sound samples
+# -------------------------------------------------------------------------------- the sound samples
 
 
 def picture(rng: np.random.Generator) -> Any:
@@ -397,36 +474,109 @@ def chat(i: int, rng: np.random.Generator) -> list[dict[str, str]]:
 
 
 KINDS: dict[str, Kind] = {
-    "clouds": Kind(lambda i, rng: {"points": rng.uniform(0, 1, (40 + i, 3)).astype("f4"),
-        "label": rng.integers(0, 5, 40 + i).astype("i4"), "score": np.float64(rng.uniform())}, per_file(".npz", npz)),
-    "poses": Kind(lambda i, rng: {"joints": rng.normal(size=(21, 3)), "beta": rng.normal(size=10).astype("f4"),
-        "frame": i, "said": said(i, rng)}, per_file(".pkl", pkl)),
-    "episodes": Kind(lambda i, rng: {"actions": rng.uniform(-1, 1, (30 + i, 7)),
-        "obs/pos": rng.uniform(0, 1, (30 + i, 3)).cumsum(0) / 9, "rewards": rng.uniform(0, 1, 30 + i)}, episodes),
-    "lerobot2": Kind(lambda i, rng: {"action": rng.uniform(-1, 1, (20 + i, 2)).astype("f4"),
-        "observation.state": rng.uniform(-1, 1, (20 + i, 3)).astype("f4")}, lerobot("v2.1")),
-    "lerobot3": Kind(lambda i, rng: {"action": rng.uniform(-1, 1, (20 + i, 2)).astype("f4"),
-        "observation.state": rng.uniform(-1, 1, (20 + i, 3)).astype("f4")}, lerobot("v3.0"), shared=4),
-    "rows": Kind(lambda i, rng: {"id": i, "x": rng.uniform(), "y": rng.normal(), "n": int(rng.integers(0, 90)),
-        "said": said(i, rng)}, rows, shared=4),
+    "clouds": Kind(
+        lambda i, rng: {
+            "points": rng.uniform(0, 1, (40 + i, 3)).astype("f4"),
+            "label": rng.integers(0, 5, 40 + i).astype("i4"),
+            "score": np.float64(rng.uniform()),
+        },
+        per_file(".npz", npz),
+    ),
+    "poses": Kind(
+        lambda i, rng: {
+            "joints": rng.normal(size=(21, 3)),
+            "beta": rng.normal(size=10).astype("f4"),
+            "frame": i,
+            "said": said(i, rng),
+        },
+        per_file(".pkl", pkl),
+    ),
+    "episodes": Kind(
+        lambda i, rng: {
+            "actions": rng.uniform(-1, 1, (30 + i, 7)),
+            "obs/pos": rng.uniform(0, 1, (30 + i, 3)).cumsum(0) / 9,
+            "rewards": rng.uniform(0, 1, 30 + i),
+        },
+        episodes,
+    ),
+    "lerobot2": Kind(
+        lambda i, rng: {
+            "action": rng.uniform(-1, 1, (20 + i, 2)).astype("f4"),
+            "observation.state": rng.uniform(-1, 1, (20 + i, 3)).astype("f4"),
+        },
+        lerobot("v2.1"),
+    ),
+    "lerobot3": Kind(
+        lambda i, rng: {
+            "action": rng.uniform(-1, 1, (20 + i, 2)).astype("f4"),
+            "observation.state": rng.uniform(-1, 1, (20 + i, 3)).astype("f4"),
+        },
+        lerobot("v3.0"),
+        shared=4,
+    ),
+    "rows": Kind(
+        lambda i, rng: {
+            "id": i,
+            "x": rng.uniform(),
+            "y": rng.normal(),
+            "n": int(rng.integers(0, 90)),
+            "said": said(i, rng),
+        },
+        rows,
+        shared=4,
+    ),
     "texts": Kind(lambda i, rng: {"text": said(i, rng), "id": i, "score": rng.uniform()}, lines),
     "chats": Kind(lambda i, rng: {"conversations": chat(i, rng), "id": i}, lines),
-    "documents": Kind(lambda i, rng: {"name": f"n{i}", "pose": rng.normal(size=(4, 3)).tolist(), "n": i,
-        "meta": {"a": 1.5 * i}}, per_file(".json", json_text)),
-    "images": Kind(lambda i, rng: {"image": picture(rng), "label": int(rng.integers(0, 4)), "name": said(i, rng),
-        "box": rng.uniform(0, 16, 4).tolist()}, images),
-    "series": Kind(lambda i, rng: {"t": np.arange(20 + i) / FPS, "x": rng.normal(size=20 + i).round(4),
-        "n": rng.integers(0, 9, 20 + i)}, per_file(".csv", table_text)),
-    "arrays": Kind(lambda i, rng: {"pos": rng.uniform(0, 1, (20, 3)), "vel": rng.normal(size=(20, 3)).astype("f4"),
-        "class": rng.integers(0, 6, 20)}, stores),
-    "sounds": Kind(lambda i, rng: {"audio": (rng.normal(size=800) * 3000).astype("i2"), "rate": 16000},
-        per_file(".wav", wav)),
-    "boxes": Kind(lambda i, rng: {"image": picture(rng), "names": ["cat", "dog"],
-        "boxes": np.array([[1, 2, 9, 8 + i % 4], [3, 3, 12, 14]])}, boxes),
-}  # fmt: skip
+    "documents": Kind(
+        lambda i, rng: {
+            "name": f"n{i}",
+            "pose": rng.normal(size=(4, 3)).tolist(),
+            "n": i,
+            "meta": {"a": 1.5 * i},
+        },
+        per_file(".json", json_text),
+    ),
+    "images": Kind(
+        lambda i, rng: {
+            "image": picture(rng),
+            "label": int(rng.integers(0, 4)),
+            "name": said(i, rng),
+            "box": rng.uniform(0, 16, 4).tolist(),
+        },
+        images,
+    ),
+    "series": Kind(
+        lambda i, rng: {
+            "t": np.arange(20 + i) / FPS,
+            "x": rng.normal(size=20 + i).round(4),
+            "n": rng.integers(0, 9, 20 + i),
+        },
+        per_file(".csv", table_text),
+    ),
+    "arrays": Kind(
+        lambda i, rng: {
+            "pos": rng.uniform(0, 1, (20, 3)),
+            "vel": rng.normal(size=(20, 3)).astype("f4"),
+            "class": rng.integers(0, 6, 20),
+        },
+        stores,
+    ),
+    "sounds": Kind(
+        lambda i, rng: {"audio": (rng.normal(size=800) * 3000).astype("i2"), "rate": 16000},
+        per_file(".wav", wav),
+    ),
+    "boxes": Kind(
+        lambda i, rng: {
+            "image": picture(rng),
+            "names": ["cat", "dog"],
+            "boxes": np.array([[1, 2, 9, 8 + i % 4], [3, 3, 12, 14]]),
+        },
+        boxes,
+    ),
+}
 
 
-# ---------------------------------------------------------------------------------------------- the extremes
+# ------------------------------------------------------------------------------------- the extremes
 
 Extreme = Callable[[Case, Random], None]
 EXTREMES: dict[str, Extreme] = {}
@@ -456,9 +606,15 @@ def filled(value: Any, number: Any, *, everywhere: bool) -> Any:
     wanted = np.asarray(number).dtype
     if wanted.kind == "O":
         raise UnfitError
-    if value.dtype.kind in "iu" and not (wanted.kind in "iu" and np.can_cast(np.min_scalar_type(number), value.dtype)):
+    if value.dtype.kind in "iu" and not (
+        wanted.kind in "iu" and np.can_cast(np.min_scalar_type(number), value.dtype)
+    ):
         value = value.astype(wanted)
-    if value.dtype.kind == "f" and math.isfinite(number) and not np.isfinite(np.array(number).astype(value.dtype)):
+    if (
+        value.dtype.kind == "f"
+        and math.isfinite(number)
+        and not np.isfinite(np.array(number).astype(value.dtype))
+    ):
         value = value.astype("f8")
     value = value.copy()
     value.reshape(-1)[slice(None) if everywhere else 3 % max(value.size, 1)] = number
@@ -466,13 +622,32 @@ def filled(value: Any, number: Any, *, everywhere: bool) -> Any:
 
 
 NUMBERS = {
-    "0": 0, "-0.0": -0.0, "1": 1, "-1": -1, "2**31-1": 2**31 - 1, "-2**31": -(2**31), "2**53+1": 2**53 + 1,
+    "0": 0,
+    "-0.0": -0.0,
+    "1": 1,
+    "-1": -1,
+    "2**31-1": 2**31 - 1,
+    "-2**31": -(2**31),
+    "2**53+1": 2**53 + 1,
     "2**63-1": 2**63 - 1,
-    "-2**63": -(2**63), "2**63": 2**63, "2**64-1": 2**64 - 1, "2**64": 2**64, "10**400": 10**400, "1e308": 1e308,
-    "1.79e308": 1.79e308, "-1.79e308": -1.79e308, "3.4e38": 3.4e38, "1e-308": 1e-308, "5e-324": 5e-324,
-    "nan": math.nan, "inf": math.inf,
-    "-inf": -math.inf, "255": 255, "-128": -128, "1e16": 1e16,
-}  # fmt: skip
+    "-2**63": -(2**63),
+    "2**63": 2**63,
+    "2**64-1": 2**64 - 1,
+    "2**64": 2**64,
+    "10**400": 10**400,
+    "1e308": 1e308,
+    "1.79e308": 1.79e308,
+    "-1.79e308": -1.79e308,
+    "3.4e38": 3.4e38,
+    "1e-308": 1e-308,
+    "5e-324": 5e-324,
+    "nan": math.nan,
+    "inf": math.inf,
+    "-inf": -math.inf,
+    "255": 255,
+    "-128": -128,
+    "1e16": 1e16,
+}
 
 
 def number(value: Any, reach: str) -> Extreme:
@@ -489,7 +664,9 @@ def mixed(case: Case, rng: Random) -> None:
     """Put the ends of floats side by side: their sums and differences are no floats."""
     name = some(case, rng, lambda v: isinstance(v, np.ndarray) and v.dtype.kind == "f" and v.size)
     value = case.samples[case.at][name].astype("f8")
-    value.reshape(-1)[:] = np.resize([1.79e308, -1.79e308, 5e-324, -0.0, math.inf, math.nan, 1.0], value.size)
+    value.reshape(-1)[:] = np.resize(
+        [1.79e308, -1.79e308, 5e-324, -0.0, math.inf, math.nan, 1.0], value.size
+    )
     case.samples[case.at][name] = value
 
 
@@ -498,7 +675,23 @@ for name, value in NUMBERS.items():
         EXTREMES[f"number: {name}, {reach}"] = number(value, reach)
 EXTREMES["number: mixed ends"] = mixed
 
-DTYPES = ["?", "i1", "u8", "f2", "f4", ">f8", ">i4", "c8", "c16", "g", "U5", "S3", "O", "M8[s]", "m8[ns]"]
+DTYPES = [
+    "?",
+    "i1",
+    "u8",
+    "f2",
+    "f4",
+    ">f8",
+    ">i4",
+    "c8",
+    "c16",
+    "g",
+    "U5",
+    "S3",
+    "O",
+    "M8[s]",
+    "m8[ns]",
+]
 
 
 def dtype(wanted: str, reach: str) -> Extreme:
@@ -515,7 +708,9 @@ def dtype(wanted: str, reach: str) -> Extreme:
 def structured(case: Case, rng: Random) -> None:
     name = some(case, rng, lambda v: isinstance(v, np.ndarray) and v.ndim)
     value = case.samples[case.at][name]
-    case.samples[case.at][name] = np.zeros(len(value), [("a", value.dtype), ("b", "f8", (2,)), ("a b", "S4")])
+    case.samples[case.at][name] = np.zeros(
+        len(value), [("a", value.dtype), ("b", "f8", (2,)), ("a b", "S4")]
+    )
 
 
 def other(value: Any, reach: str) -> Extreme:
@@ -540,15 +735,19 @@ for reach in ("sample", "all"):
 EXTREMES["dtype: structured"] = structured
 
 SHAPES: dict[str, Callable[[Any], Any]] = {
-    "0-d": lambda v: v.reshape(-1)[0], "no rows": lambda v: v[:0], "one row": lambda v: v[:1],
+    "0-d": lambda v: v.reshape(-1)[0],
+    "no rows": lambda v: v[:0],
+    "one row": lambda v: v[:1],
     "two rows": lambda v: v[:2],
     "32 axes": lambda v: v.reshape(*v.shape, *[1] * (32 - v.ndim)),
     "62 axes": lambda v: v.reshape(*[1] * (62 - v.ndim), *v.shape),
-    "rows of length 0": lambda v: np.zeros((len(v), 0), v.dtype), "another axis": lambda v: v[None],
-    "transposed": lambda v: v.T.copy(), "one column more": lambda v: np.concatenate([v, v[..., :1]], -1),
+    "rows of length 0": lambda v: np.zeros((len(v), 0), v.dtype),
+    "another axis": lambda v: v[None],
+    "transposed": lambda v: v.T.copy(),
+    "one column more": lambda v: np.concatenate([v, v[..., :1]], -1),
     "2**24 x 0": lambda v: np.zeros((2**24, 0), v.dtype),
     "many rows": lambda v: np.resize(v, (300_000, *v.shape[1:])),
-}  # fmt: skip
+}
 
 
 def shape(change: Callable[[Any], Any], reach: str) -> Extreme:
@@ -572,21 +771,38 @@ for name, change in SHAPES.items():
 EXTREMES["shape: 2**40 rows claimed"] = claimed
 
 STRINGS = {
-    "empty": "", "NUL": "a\0b", "only NUL": "\0", "newlines": "\n\r\n\n", "U+2028": "a\u2028b\x85c",
+    "empty": "",
+    "NUL": "a\0b",
+    "only NUL": "\0",
+    "newlines": "\n\r\n\n",
+    "U+2028": "a\u2028b\x85c",
     "bidi marks": "\u202eabc\u2066",
-    "high surrogate": "a\ud800", "low surrogate": "\udc00b", "1 MB in one line": "x" * 1_000_000,
-    "1 MB of words": "ab " * 330_000, "invalid UTF-8": "a\udcff\udcfe",
-    "combining marks": "e" + "\u0301" * 5000, "only spaces": " " * 300,
-    "zero width": "\u200b\u200d\ufeff", "emoji": "👩‍👩‍👧‍👦" * 200, "not a character": "\uffff\U0010ffff",
+    "high surrogate": "a\ud800",
+    "low surrogate": "\udc00b",
+    "1 MB in one line": "x" * 1_000_000,
+    "1 MB of words": "ab " * 330_000,
+    "invalid UTF-8": "a\udcff\udcfe",
+    "combining marks": "e" + "\u0301" * 5000,
+    "only spaces": " " * 300,
+    "zero width": "\u200b\u200d\ufeff",
+    "emoji": "👩‍👩‍👧‍👦" * 200,
+    "not a character": "\uffff\U0010ffff",
     "markup": "<b>&amp;</script>{{x}} %s {0}",
-    "nan": "nan", "a number": "1e999", "control": "\x1b[2J\x07", "one letter": "a",
+    "nan": "nan",
+    "a number": "1e999",
+    "control": "\x1b[2J\x07",
+    "one letter": "a",
     "words of one letter": "a " * 10_000,
-    "formula": "=1+1", "quotes": "\"'\"", "CJK": "汉" * 5000,
-}  # fmt: skip
+    "formula": "=1+1",
+    "quotes": '"\'"',
+    "CJK": "汉" * 5000,
+}
 
 
 def worded(value: Any) -> bool:
-    return isinstance(value, str) or (isinstance(value, list) and bool(value) and isinstance(value[0], str | dict))
+    return isinstance(value, str) or (
+        isinstance(value, list) and bool(value) and isinstance(value[0], str | dict)
+    )
 
 
 def string(text: str, reach: str) -> Extreme:
@@ -598,7 +814,9 @@ def string(text: str, reach: str) -> Extreme:
             if isinstance(value, str):
                 sample[name] = text
             elif isinstance(value[0], dict):
-                value[1][rng.choice(["content", "content", "role"]) if reach == "sample" else "content"] = text
+                value[1][
+                    rng.choice(["content", "content", "role"]) if reach == "sample" else "content"
+                ] = text
             else:
                 sample[name] = [text, *value[1:]]
 
@@ -632,16 +850,25 @@ def keys(count: int, reach: str) -> Extreme:
         case.all_odd = reach == "all"
         for sample in case.each():
             one = next(iter(sample.values()))
-            more = np.asarray(one) if isinstance(one, np.ndarray) and case.kind == "series" else np.float32(0.5)
+            more = (
+                np.asarray(one)
+                if isinstance(one, np.ndarray) and case.kind == "series"
+                else np.float32(0.5)
+            )
             plain = not isinstance(one, np.ndarray)
-            sample |= {f"k{n}": 0.5 if plain or case.kind in {"images", "boxes"} else more for n in range(count)}
+            sample |= {
+                f"k{n}": 0.5 if plain or case.kind in {"images", "boxes"} else more
+                for n in range(count)
+            }
 
     return put
 
 
 def classes(case: Case, rng: Random) -> None:
     """Give each sample many classes of its own."""
-    name = some(case, rng, lambda v: isinstance(v, np.ndarray) and v.dtype.kind in "iu" and v.ndim == 1)
+    name = some(
+        case, rng, lambda v: isinstance(v, np.ndarray) and v.dtype.kind in "iu" and v.ndim == 1
+    )
     case.all_odd = True
     for i, sample in enumerate(case.samples):
         sample[name] = np.resize(np.arange(10_000) + i, sample[name].shape).astype("i4")
@@ -675,22 +902,55 @@ def words(case: Case, rng: Random) -> None:
 for count in (65, 1000, 10_000):
     for reach in ("sample", "all")[: 1 if count > 1000 else 2]:
         EXTREMES[f"count: {count} keys, {reach}"] = keys(count, reach)
-EXTREMES |= {"count: classes": classes, "count: turns": turns, "count: splits": splits, "count: one sample": one_sample,
-             "count: 100,000 numbers": words}  # fmt: skip
+EXTREMES |= {
+    "count: classes": classes,
+    "count: turns": turns,
+    "count: splits": splits,
+    "count: one sample": one_sample,
+    "count: 100,000 numbers": words,
+}
 
 NAMES = {
-    "dash": "-rf", "%s": "a%s%d%%", "braces": "{x}{0}{", "quotes": "a'b\"c`d", "255 bytes": "n" * 250,
+    "dash": "-rf",
+    "%s": "a%s%d%%",
+    "braces": "{x}{0}{",
+    "quotes": "a'b\"c`d",
+    "255 bytes": "n" * 250,
     "newline": "a\nb",
-    "invalid UTF-8": "a\udcff", "dot": ".hidden", "dots": "a..b", "tilde": "~", "star": "a*[b]?",
-    "NFD": "e\u0301", "space": " a ", "U+2028": "a\u2028b",
-    "bidi": "\u202eabc", "colon": "a:000000000003", "percent": "%2e%2e%2f", "backslash": "a\\b", "hash": "#a",
-    "comma": "a,b;c", "at": "@a",
-    "dollar": "$HOME", "nul-like": "CON", "number": "1e5", "digit": "٣", "equals": "=1+1", "pipe": "a|b>c",
-    "tab": "a\tb", "surrogate": "a\ud800",
-    "empty": "", "slash": "a/b/c", "is_pad": "x_is_pad", "is_present": "x_is_present", "key": "key",
-    "datacheck": "datacheck", "bang": "!a",
-    "yaml": "yes", "null": "null", "long": "n" * 5000,
-}  # fmt: skip
+    "invalid UTF-8": "a\udcff",
+    "dot": ".hidden",
+    "dots": "a..b",
+    "tilde": "~",
+    "star": "a*[b]?",
+    "NFD": "e\u0301",
+    "space": " a ",
+    "U+2028": "a\u2028b",
+    "bidi": "\u202eabc",
+    "colon": "a:000000000003",
+    "percent": "%2e%2e%2f",
+    "backslash": "a\\b",
+    "hash": "#a",
+    "comma": "a,b;c",
+    "at": "@a",
+    "dollar": "$HOME",
+    "nul-like": "CON",
+    "number": "1e5",
+    "digit": "٣",
+    "equals": "=1+1",
+    "pipe": "a|b>c",
+    "tab": "a\tb",
+    "surrogate": "a\ud800",
+    "empty": "",
+    "slash": "a/b/c",
+    "is_pad": "x_is_pad",
+    "is_present": "x_is_present",
+    "key": "key",
+    "datacheck": "datacheck",
+    "bang": "!a",
+    "yaml": "yes",
+    "null": "null",
+    "long": "n" * 5000,
+}
 
 
 def named(text: str) -> Extreme:
@@ -698,7 +958,11 @@ def named(text: str) -> Extreme:
 
     def put(case: Case, rng: Random) -> None:
         del rng
-        if case.kind in {"lerobot2", "lerobot3", "rows", "texts", "chats"} or not text or (text == "NFD"):
+        if (
+            case.kind in {"lerobot2", "lerobot3", "rows", "texts", "chats"}
+            or not text
+            or (text == "NFD")
+        ):
             raise UnfitError
         case.names[case.at] = text
 
@@ -710,7 +974,12 @@ def keyed(text: str, reach: str) -> Extreme:
 
     def put(case: Case, rng: Random) -> None:
         name = rng.choice(
-            [n for n in case.samples[case.at] if n not in {"image", "audio", "boxes", "actions", "action"}] or [""]
+            [
+                n
+                for n in case.samples[case.at]
+                if n not in {"image", "audio", "boxes", "actions", "action"}
+            ]
+            or [""]
         )
         if not name:
             raise UnfitError
@@ -743,7 +1012,10 @@ for name, text in NAMES.items():
     EXTREMES[f"name: file {name}"] = named(text)
     for reach in ("sample", "all"):
         EXTREMES[f"name: field {name}, {reach}"] = keyed(text, reach)
-for name, change in {"case": str.upper, "NFD": lambda text: unicodedata.normalize("NFD", text)}.items():
+for name, change in {
+    "case": str.upper,
+    "NFD": lambda text: unicodedata.normalize("NFD", text),
+}.items():
     EXTREMES[f"name: file twins by {name}"] = twin(change, field_too=False)
     EXTREMES[f"name: field twins by {name}"] = twin(change, field_too=True)
 
@@ -782,7 +1054,12 @@ def lacking(case: Case, rng: Random) -> None:
     case.samples[case.at].pop(rng.choice(list(case.samples[case.at])))
 
 
-EXTREMES |= {"repeat: key": repeated, "repeat: value, sample": constant("sample"),
-             "repeat: value, all": constant("all"),
-             "repeat: all samples": constant("samples"), "repeat: sample": copied, "repeat: id": one_id,
-             "repeat: no field": lacking}  # fmt: skip
+EXTREMES |= {
+    "repeat: key": repeated,
+    "repeat: value, sample": constant("sample"),
+    "repeat: value, all": constant("all"),
+    "repeat: all samples": constant("samples"),
+    "repeat: sample": copied,
+    "repeat: id": one_id,
+    "repeat: no field": lacking,
+}

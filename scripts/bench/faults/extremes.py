@@ -1,19 +1,22 @@
 """One extreme but well-formed value, count or name in a small sound folder, taken through the whole life of a dataset.
 
-    python scripts/bench/faults/extremes.py [--kind NAME ...] [--extreme PART ...] [--number N] [--seed 0] [--keep DIR]
+    python scripts/bench/faults/extremes.py [--kind NAME ...] [--extreme PART ...] [--number N]
+    [--seed 0] [--keep DIR]
 
-For each kind of data (see extreme_data.py) a sound folder of 16 samples is written, drafted and scanned. Then one
-extreme is put into one value, one sample or all samples, and each command runs over that folder in a process of its
-own: scan, init and a scan with its draft, baseline, rescore, view, manifest, diff, split, fix, cache build, verify,
-info, report, and the samples by CachedDataset alone and by a DataLoader with one worker.
+For each kind of data (see extreme_data.py) a sound folder of 16 samples is written, drafted and
+scanned. Then one extreme is put into one value, one sample or all samples, and each command runs
+over that folder in a process of its own: scan, init and a scan with its draft, baseline, rescore,
+view, manifest, diff, split, fix, cache build, verify, info, report, and the samples by
+CachedDataset alone and by a DataLoader with one worker.
 
-Wrong is: an exit code that the command does not promise, a traceback, 30 s of processor time, 120 s by the clock,
-500 MB more than at the start, a scan or a build that one odd sample ends, another verdict for a sound sample, a draft
-by which a sound sample fails, and a value in the cache that differs from the reader's by a bit.
+Wrong is: an exit code that the command does not promise, a traceback, 30 s of processor time, 120 s
+by the clock, 500 MB more than at the start, a scan or a build that one odd sample ends, another
+verdict for a sound sample, a draft by which a sound sample fails, and a value in the cache that
+differs from the reader's by a bit.
 
-`--number` takes so many pairs of kind and extreme, in an order that the seed decides; all of them by default. Two
-controls must be told: a command that raises, and one that sleeps. Ends with 1 where anything was wrong, or a control
-was not told. A pair that no writer can write is counted as none.
+`--number` takes so many pairs of kind and extreme, in an order that the seed decides; all of them
+by default. Two controls must be told: a command that raises, and one that sleeps. Ends with 1 where
+anything was wrong, or a control was not told. A pair that no writer can write is counted as none.
 """
 
 from __future__ import annotations
@@ -63,7 +66,7 @@ NONE = re.compile(
 MASKS = ("_is_present", "_is_pad")
 
 
-# ------------------------------------------------------------------------------------------- the commands
+# ------------------------------------------------------------------------------------- the commands
 
 
 class Server:
@@ -154,19 +157,26 @@ def codes(run: str) -> set[str]:
     return {found["rule"] for found in json.loads(Path(run, "result.json").read_text())["findings"]}
 
 
-# ------------------------------------------------------------------------------------------ what is served
+# ----------------------------------------------------------------------------------- what is served
 
 
 def same(served: Any, read: Any) -> bool:
     """Tell whether a value of the cache is that of the reader, in the reader's dtype bit for bit (any NaN is one)."""
     if not isinstance(served, torch.Tensor):
-        return str(served) == str(read) if isinstance(read, str | np.str_) else served == json.loads(json.dumps(read))
+        return (
+            str(served) == str(read)
+            if isinstance(read, str | np.str_)
+            else served == json.loads(json.dumps(read))
+        )
     source = np.asarray(read)
     with np.errstate(all="ignore"):
         back = served.numpy().astype(source.dtype)
     nan = (back != back) & (source != source)
     plain = source.dtype.newbyteorder("=")
-    return back.shape == source.shape and back[~nan].astype(plain).tobytes() == source[~nan].astype(plain).tobytes()
+    return (
+        back.shape == source.shape
+        and back[~nan].astype(plain).tobytes() == source[~nan].astype(plain).tobytes()
+    )
 
 
 def sources(data: str, schema: str) -> dict[str, dict[str, Any]]:
@@ -215,10 +225,12 @@ def compare(dataset: CachedDataset, read: dict[str, dict[str, Any]]) -> None:
         key, row = dataset.key(index), dataset[index]
         for name, value in row.items():
             if name in read.get(key, {}) and not name.endswith(MASKS):
-                assert same(value, read[key][name]), f"differs: {key} {name}: {value!r:.200} {read[key][name]!r:.200}"
+                assert same(value, read[key][name]), (
+                    f"differs: {key} {name}: {value!r:.200} {read[key][name]!r:.200}"
+                )
 
 
-# -------------------------------------------------------------------------------------------------- a life
+# ------------------------------------------------------------------------------------------- a life
 
 
 @dataclass(frozen=True)
@@ -250,9 +262,14 @@ def judged(life: Life, name: str, run: str, given: Sound, exempt: set[str]) -> N
     if not Path(run, "samples.parquet").exists():
         return
     found = verdicts(run)
-    other = [key for key in given.keys if key not in exempt and found.get(key) != given.verdicts[key]]
+    other = [
+        key for key in given.keys if key not in exempt and found.get(key) != given.verdicts[key]
+    ]
     if other:
-        life.note(name, f"{len(other)} sound samples judged otherwise: {other[0]!r}: {found.get(other[0])}")
+        life.note(
+            name,
+            f"{len(other)} sound samples judged otherwise: {other[0]!r}: {found.get(other[0])}",
+        )
 
 
 def cached(life: Life, schema: str, out: str) -> None:
@@ -278,13 +295,30 @@ def lived(case: Case, given: Sound, server: Server) -> Life:
     judged(life, "scan data --schema sound.yaml", "run", given, exempt)
     if Path("run/result.json").exists():
         life.of("baseline", "run", "-o", "baseline.json", "--reason", "known")
-        life.of(*scanned, "based", "--schema", "sound.yaml", "--baseline", "baseline.json", allowed=(0, 1))
+        life.of(
+            *scanned,
+            "based",
+            "--schema",
+            "sound.yaml",
+            "--baseline",
+            "baseline.json",
+            allowed=(0, 1),
+        )
         life.of("rescore", "run", "--output", "again", allowed=(first,))
         for key in shown:
             life.of("view", key, "--run", "run", "--no-open", "--out", "view.html", allowed=(0, 2))
         life.of("split", "run", "--by", "key", "--train", 0.5, "--val", 0.5, "--to", "lists")
         for code in sorted(codes("run") & FIXED):
-            life.of("fix", code, "data", "--schema", "sound.yaml", "--to", f"fixed-{code}", allowed=(0, 2))
+            life.of(
+                "fix",
+                code,
+                "data",
+                "--schema",
+                "sound.yaml",
+                "--to",
+                f"fixed-{code}",
+                allowed=(0, 2),
+            )
     life.of("manifest", "data", "-o", "manifest.json", "--schema", "sound.yaml", allowed=(0, 1))
     life.of("diff", "data", given.folder / "sound", "--schema", "sound.yaml", allowed=(0, 1))
     if not case.all_odd:
@@ -294,7 +328,10 @@ def lived(case: Case, given: Sound, server: Server) -> Life:
         if Path("drafted/valid.json").exists():
             lost = sorted(excluded("drafted") & (set(given.keys) - exempt))
             if lost:
-                life.note("scan data --schema draft.yaml", f"the draft refuses {len(lost)} sound samples: {lost[0]!r}")
+                life.note(
+                    "scan data --schema draft.yaml",
+                    f"the draft refuses {len(lost)} sound samples: {lost[0]!r}",
+                )
             cached(life, "draft.yaml", "drafted_cache")
     return life
 
@@ -319,20 +356,24 @@ def controls(server: Server, home: Path) -> list[str]:
     return untold
 
 
-# ---------------------------------------------------------------------------------------------------- all
+# ---------------------------------------------------------------------------------------------- all
 
 
 def chosen(asked: argparse.Namespace) -> list[tuple[str, str]]:
     """Return the pairs of kind and extreme that are asked for."""
     pairs = [
-        (kind, name) for kind in (asked.kind or KINDS) for name in EXTREMES
+        (kind, name)
+        for kind in (asked.kind or KINDS)
+        for name in EXTREMES
         if not asked.extreme or any(part in name for part in asked.extreme)
-    ]  # fmt: skip
+    ]
     Random(asked.seed).shuffle(pairs)
     return pairs[: asked.number]
 
 
-def tried(kind: str, name: str, seed: int, given: Sound, server: Server, *, keep: bool) -> Life | None:
+def tried(
+    kind: str, name: str, seed: int, given: Sound, server: Server, *, keep: bool
+) -> Life | None:
     """Run one pair; return None where it cannot be written."""
     place = Path(tempfile.mkdtemp(dir=given.folder.parent))
     os.chdir(place)
@@ -355,18 +396,24 @@ def table(done: Counter[tuple[str, str]], bad: Counter[tuple[str, str]]) -> None
     sorts = list(dict.fromkeys(name.partition(": ")[0] for name in EXTREMES))
     print(f"{'':12}" + "".join(f"{sort:>12}" for sort in sorts))
     for kind in KINDS:
-        cells = [f"{bad[kind, sort]}/{done[kind, sort]}" if done[kind, sort] else "" for sort in sorts]
+        cells = [
+            f"{bad[kind, sort]}/{done[kind, sort]}" if done[kind, sort] else "" for sort in sorts
+        ]
         print(f"{kind:12}" + "".join(f"{cell:>12}" for cell in cells))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kind", nargs="*", choices=KINDS)
     parser.add_argument("--extreme", nargs="*", help="parts of the names of extremes")
     parser.add_argument("--number", type=int)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--keep", type=Path, help="a new folder, where what was wrong stays: the data of a pair, its runs"
+        "--keep",
+        type=Path,
+        help="a new folder, where what was wrong stays: the data of a pair, its runs",
     )
     asked = parser.parse_args(argv)
     documents.MOST_SECONDS = CLOCK
@@ -391,11 +438,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         for what, wrong, text in life.wrong:
             causes[wrong].append(what)
             print(f"{kind}, {name}: {what}: {wrong}", flush=True)
-            print(f"    python {sys.argv[0]} --kind {kind} --extreme {name!r} --seed {asked.seed}", flush=True)
+            print(
+                f"    python {sys.argv[0]} --kind {kind} --extreme {name!r} --seed {asked.seed}",
+                flush=True,
+            )
             print("    " + text.strip().replace("\n", "\n    "), flush=True)
     table(done, bad)
     print(
-        f"{done.total()} pairs, {bad.total()} wrong; {unfit} cannot be written; untold: {', '.join(untold) or 'none'}"
+        f"{done.total()} pairs, {bad.total()} wrong; {unfit} cannot be written; untold: "
+        f"{', '.join(untold) or 'none'}"
     )
     if not asked.keep:
         shutil.rmtree(home, ignore_errors=True)

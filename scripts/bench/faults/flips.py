@@ -1,14 +1,16 @@
 """Random bit flips and other damage of files: is each found, and is it named with file, field, shard and samples?
 
-    python scripts/bench/faults/flips.py [--flips 10000] [--reads 20] [--seed 0] [--compress zstd] [--folder DIR]
+    python scripts/bench/faults/flips.py [--flips 10000] [--reads 20] [--seed 0] [--compress zstd]
+    [--folder DIR]
 
-A real build of clouds, images, texts and scalars is damaged, one bit at a time: half of the flips fall on any byte,
-half on any file and a byte of it. What must be named is reckoned here, with json and numpy alone, from the intact
-cache. After every `--reads`-th flip the whole cache is also read through `open_cache`: an error or the right values,
-never others. Then each file is emptied, cut, made longer, removed, swapped with another, linked (both ways), replaced
-by a folder and by a pipe, and copied to another name. Two controls must be caught: a check that reads no bytes, and one
-that names the next shard. Ends with 1 where anything was missed. `build.json` is outside of every digest: a flip in it
-must raise nothing.
+A real build of clouds, images, texts and scalars is damaged, one bit at a time: half of the flips
+fall on any byte, half on any file and a byte of it. What must be named is reckoned here, with json
+and numpy alone, from the intact cache. After every `--reads`-th flip the whole cache is also read
+through `open_cache`: an error or the right values, never others. Then each file is emptied, cut,
+made longer, removed, swapped with another, linked (both ways), replaced by a folder and by a pipe,
+and copied to another name. Two controls must be caught: a check that reads no bytes, and one that
+names the next shard. Ends with 1 where anything was missed. `build.json` is outside of every
+digest: a flip in it must raise nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +53,11 @@ class Tally:
 
     def note(self, what: str, *, found: bool, named: bool, said: object) -> None:
         """Count a trial."""
-        self.tried, self.found, self.named = self.tried + 1, self.found + found, self.named + (found and named)
+        self.tried, self.found, self.named = (
+            self.tried + 1,
+            self.found + found,
+            self.named + (found and named),
+        )
         if not (found and named):
             self.wrong.append(f"{what}: {'other than expected' if found else 'not found'}: {said}")
 
@@ -73,7 +79,9 @@ def flipped(path: Path, at: int, bit: int) -> Iterator[None]:
             os.pwrite(file.fileno(), whole, at)
 
 
-def flips(oracle: Oracle, count: int, rng: random.Random, check: Check, reads: int = 0) -> dict[str, Tally]:
+def flips(
+    oracle: Oracle, count: int, rng: random.Random, check: Check, reads: int = 0
+) -> dict[str, Tally]:
     """Flip `count` bits, one at a time."""
     files, tallies = sorted(oracle.files), {"bit flips": Tally(), "reads after a flip": Tally()}
     golden = contents(oracle.cache)
@@ -85,10 +93,14 @@ def flips(oracle: Oracle, count: int, rng: random.Random, check: Check, reads: i
             problems = check(oracle.cache)
             if reads and i % reads == 0:
                 read = contents(oracle.cache)
-                tallies["reads after a flip"].note(f"{file} {at}", found=True, named=read in ({}, golden), said="read")
+                tallies["reads after a flip"].note(
+                    f"{file} {at}", found=True, named=read in ({}, golden), said="read"
+                )
         named = [of(p) for p in problems if p.file == file and p.samples]
         good = named == [oracle.byte(file, at)] and len(problems) == 1
-        tallies["bit flips"].note(f"{file}, byte {at}, bit {bit}", found=bool(problems), named=good, said=named)
+        tallies["bit flips"].note(
+            f"{file}, byte {at}, bit {bit}", found=bool(problems), named=good, said=named
+        )
     return tallies
 
 
@@ -99,15 +111,19 @@ def contents(cache: Path) -> dict[str, bytes]:
         whole = np.arange(len(opened))
         read = {"keys": "\n".join(opened.keys(whole)).encode(), "usable": opened.usable.tobytes()}
         for name, spec in opened.fields.items():
-            ragged = opened.gather_ragged(name, whole) if spec.dim else (opened.gather(name, whole),)
+            ragged = (
+                opened.gather_ragged(name, whole) if spec.dim else (opened.gather(name, whole),)
+            )
             present = opened.present(name, whole)
-            read[name] = b"|".join(a.tobytes() for a in (*ragged, *([] if present is None else [present])))
+            read[name] = b"|".join(
+                a.tobytes() for a in (*ragged, *([] if present is None else [present]))
+            )
     except DatacheckError:
         return {}
     return read
 
 
-# ------------------------------------------------------------------------------------------------- whole files
+# -------------------------------------------------------------------------------------- whole files
 
 
 def emptied(path: Path, other: Path, away: Path) -> None:
@@ -162,11 +178,23 @@ def made_pipe(path: Path, other: Path, away: Path) -> None:
     os.mkfifo(path)
 
 
-KINDS = (emptied, shortened, lengthened, missing, swapped, linked, hard_linked, made_folder, made_pipe)
+KINDS = (
+    emptied,
+    shortened,
+    lengthened,
+    missing,
+    swapped,
+    linked,
+    hard_linked,
+    made_folder,
+    made_pipe,
+)
 
 
 @contextmanager
-def damaged(kind: Callable[[Path, Path, Path], None], path: Path, other: Path, away: Path) -> Iterator[None]:
+def damaged(
+    kind: Callable[[Path, Path, Path], None], path: Path, other: Path, away: Path
+) -> Iterator[None]:
     """Hold a file damaged."""
     held = {file: file.read_bytes() for file in (path, other)}
     kind(path, other, away)
@@ -181,7 +209,9 @@ def damaged(kind: Callable[[Path, Path, Path], None], path: Path, other: Path, a
         away.unlink(missing_ok=True)
 
 
-def whole_files(oracle: Oracle, rng: random.Random, check: Check, away: Path, share: float = 1.0) -> dict[str, Tally]:
+def whole_files(
+    oracle: Oracle, rng: random.Random, check: Check, away: Path, share: float = 1.0
+) -> dict[str, Tally]:
     """Damage a share of the files in every way, one at a time, and put an extra file beside each."""
     tallies = {name: Tally() for name in (*(kind.__name__ for kind in KINDS), "extra")}
     for file in sorted(oracle.files):
@@ -197,8 +227,12 @@ def whole_files(oracle: Oracle, rng: random.Random, check: Check, away: Path, sh
                     problems = [Problem(file, str(error), samples="all")] if gone else []
             good = any(fits(oracle, p, file) for p in problems)
             if kind is swapped and file != "manifest.json":
-                good &= any(fits(oracle, p, other.relative_to(oracle.cache).as_posix()) for p in problems)
-            tallies[kind.__name__].note(f"{file} {kind.__name__}", found=bool(problems), named=good, said=problems)
+                good &= any(
+                    fits(oracle, p, other.relative_to(oracle.cache).as_posix()) for p in problems
+                )
+            tallies[kind.__name__].note(
+                f"{file} {kind.__name__}", found=bool(problems), named=good, said=problems
+            )
         extra = path.with_name(path.name + ".bak")
         shutil.copyfile(path, extra)
         problems = check(oracle.cache)
@@ -211,7 +245,9 @@ def whole_files(oracle: Oracle, rng: random.Random, check: Check, away: Path, sh
 def partner(oracle: Oracle, file: str, rng: random.Random) -> str:
     """Return another file to swap with, with other bytes: of its size where there is one, a shard for a shard."""
     raw, is_shard = (oracle.cache / file).read_bytes(), oracle.shard(file) is not None
-    others = [o for o in sorted(oracle.files) if (oracle.shard(o) is not None) == is_shard and o != file]
+    others = [
+        o for o in sorted(oracle.files) if (oracle.shard(o) is not None) == is_shard and o != file
+    ]
     others = [o for o in others if o != "manifest.json" and (oracle.cache / o).read_bytes() != raw]
     return rng.choice([o for o in others if oracle.files[o] == len(raw)] or others)
 
@@ -220,12 +256,15 @@ def fits(oracle: Oracle, problem: Problem, file: str) -> bool:
     """Tell whether a problem names a file, its field and shard, and no sample outside of its shard.
 
     Notes:
-        Where the other of two damaged files says which fields share a row table, or how many samples there are, what
+        Where the other of two damaged files says which fields share a row table, or how many
+        samples there are, what
         it says is not believed: then fewer fields and "all samples" are right, too.
     """
     name, shard, low, high = oracle.whole(file)
     fields = set(problem.field.split(", ")) - {""}
-    right = fields == set(name.split(", ")) - {""} or (file.startswith("rows/") and fields <= set(name.split(", ")))
+    right = fields == set(name.split(", ")) - {""} or (
+        file.startswith("rows/") and fields <= set(name.split(", "))
+    )
     inside = low <= problem.first <= problem.stop <= high
     return (
         problem.file == file
@@ -236,7 +275,7 @@ def fits(oracle: Oracle, problem: Problem, file: str) -> bool:
     )
 
 
-# --------------------------------------------------------------------------------------------------- controls
+# ----------------------------------------------------------------------------------------- controls
 
 
 def sees_no_bytes(cache: Path) -> list[Problem]:
@@ -257,7 +296,11 @@ def controls(oracle: Oracle, seed: int) -> list[str]:
         free = verify(oracle.cache)
     return [
         *(["a check that reads no bytes was believed"] if silent.found > silent.tried // 4 else []),
-        *(["a check that names the next shard was believed"] if beside.named == beside.tried else []),
+        *(
+            ["a check that names the next shard was believed"]
+            if beside.named == beside.tried
+            else []
+        ),
         *([f"a flip in build.json raised {free}"] if free else []),
     ]
 
@@ -269,16 +312,28 @@ def report(tallies: dict[str, Tally], faults: list[str], seconds: float) -> None
         print(f"{what:26}{tally.tried:8,}{tally.found:8,}{tally.named:8,}")
         for line in tally.wrong[:5]:
             print(f"    {line}")
-    print("controls: " + ("; ".join(faults) or "a check without bytes and one that names the next shard were told"))
-    print(f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {seconds:.0f} s")
+    print(
+        "controls: "
+        + ("; ".join(faults) or "a check without bytes and one that names the next shard were told")
+    )
+    print(
+        f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, "
+        f"{seconds:.0f} s"
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run all trials; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--flips", type=int, default=10_000)
-    parser.add_argument("--reads", type=int, default=20, help="read the whole cache after every so many flips")
-    parser.add_argument("--share", type=float, default=1.0, help="share of the files that are damaged as a whole")
+    parser.add_argument(
+        "--reads", type=int, default=20, help="read the whole cache after every so many flips"
+    )
+    parser.add_argument(
+        "--share", type=float, default=1.0, help="share of the files that are damaged as a whole"
+    )
     parser.add_argument("--compress", default="none", help="none, zstd or zstd:LEVEL")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", default=None, help="where to write; removed afterwards")

@@ -1,19 +1,21 @@
 """Loading that ends in any way: does it end within its time, as it should, and is no process left behind?
 
-    python scripts/bench/faults/hangs.py [--count 200] [--limit 60] [--seed 0] [--starts fork spawn forkserver]
+    python scripts/bench/faults/hangs.py [--count 200] [--limit 60] [--seed 0] [--starts fork spawn
+    forkserver]
                                          [--plain] [--folder DIR]
 
-Each run is a process of its own that loads with a CachedLoader, or with a DataLoader of 1 to 3 workers, persistent or
-not, of `worker_context` (with --plain: as PyTorch has them, whose lock may be taken along by a worker that ends). It
-ends in one of these ways: it goes through two epochs; leaves the loop midway, and begins anew; closes the loader;
-raises in the loop; meets a transform that raises, a damaged chunk, or more failures than are allowed; loses a worker to
-a kill, from outside or in the middle of a sample; is interrupted; is killed itself; forks workers while threads load. A
-run that does not end within the limit hangs; its stacks are printed. What still runs 20 s after it is left behind.
-(Workers of a fork server outlive a loader's process that was killed: PyTorch looks whether the server lives. They are
-left out where it is.)
+Each run is a process of its own that loads with a CachedLoader, or with a DataLoader of 1 to 3
+workers, persistent or not, of `worker_context` (with --plain: as PyTorch has them, whose lock may
+be taken along by a worker that ends). It ends in one of these ways: it goes through two epochs;
+leaves the loop midway, and begins anew; closes the loader; raises in the loop; meets a transform
+that raises, a damaged chunk, or more failures than are allowed; loses a worker to a kill, from
+outside or in the middle of a sample; is interrupted; is killed itself; forks workers while threads
+load. A run that does not end within the limit hangs; its stacks are printed. What still runs 20 s
+after it is left behind. (Workers of a fork server outlive a loader's process that was killed:
+PyTorch looks whether the server lives. They are left out where it is.)
 
-Two controls must be told: a transform that never ends, and a process that is left. Ends with 1 where a run hung, left a
-process or ended otherwise than it should, or a control was not told.
+Two controls must be told: a transform that never ends, and a process that is left. Ends with 1
+where a run hung, left a process or ended otherwise than it should, or a control was not told.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ LEFT_S = 20  # a worker looks every five seconds whether its loader's process is
 WORKERS_DIE = (RuntimeError, OSError, EOFError)  # as PyTorch says that a worker is gone
 
 
-# ------------------------------------------------------------------------------------------- transforms
+# --------------------------------------------------------------------------------------- transforms
 
 
 def fails(row: dict[str, Any]) -> dict[str, Any]:
@@ -79,7 +81,7 @@ def leaves(row: dict[str, Any]) -> dict[str, Any]:
     raise ValueError
 
 
-# ------------------------------------------------------------------------------------------------- a run
+# -------------------------------------------------------------------------------------------- a run
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,9 @@ class Run:
     def loader(self, data: Any, *, processes: bool | None = None) -> Any:
         """Return a loader of any kind, or one with worker processes, or one without."""
         batches = (
-            data.sampler(self.rng.choice((1, 2, 4)), seed=self.rng.randrange(100)) if hasattr(data, "sampler") else None
+            data.sampler(self.rng.choice((1, 2, 4)), seed=self.rng.randrange(100))
+            if hasattr(data, "sampler")
+            else None
         )
         how = {"batch_size": 2, "shuffle": False} if batches is None else {"batch_sampler": batches}
         if processes is None:
@@ -104,10 +108,14 @@ class Run:
             some = {"threads": self.rng.randint(1, 4), "ahead": self.rng.choice((None, 1, 4))}
             return CachedLoader(data, **how, **some, collate_fn=collate_ragged)
         return DataLoader(
-            data, **how, collate_fn=collate_ragged, num_workers=self.rng.randint(1, 3),
-            prefetch_factor=self.rng.randint(1, 4), persistent_workers=self.rng.random() < 0.5,
+            data,
+            **how,
+            collate_fn=collate_ragged,
+            num_workers=self.rng.randint(1, 3),
+            prefetch_factor=self.rng.randint(1, 4),
+            persistent_workers=self.rng.random() < 0.5,
             multiprocessing_context=self.context(self.rng.choice(self.starts)),
-        )  # fmt: skip
+        )
 
     def data(self) -> Any:
         """Return a dataset of any kind."""
@@ -167,7 +175,10 @@ def damaged_chunk(run: Run) -> None:
 
 
 def budget_exceeded(run: Run) -> None:
-    expects(BudgetExceededError, run.loader(CachedDataset(run.caches[0], transform=crop, budget=Budget(share=0))))
+    expects(
+        BudgetExceededError,
+        run.loader(CachedDataset(run.caches[0], transform=crop, budget=Budget(share=0))),
+    )
 
 
 def worker_killed(run: Run) -> None:
@@ -211,9 +222,19 @@ def forked_beside_threads(run: Run) -> None:
 
 
 ENDINGS: list[Callable[[Run], None]] = [
-    whole, left_midway, closed, raised_in, transform_fails, damaged_chunk, budget_exceeded, worker_killed, worker_dies,
-    interrupted, killed, forked_beside_threads,
-]  # fmt: skip
+    whole,
+    left_midway,
+    closed,
+    raised_in,
+    transform_fails,
+    damaged_chunk,
+    budget_exceeded,
+    worker_killed,
+    worker_dies,
+    interrupted,
+    killed,
+    forked_beside_threads,
+]
 
 
 def hangs(run: Run) -> None:
@@ -224,7 +245,7 @@ def leaves_one(run: Run) -> None:
     expects(ValueError, run.loader(cached(run.caches[0], transform=leaves)))
 
 
-# ---------------------------------------------------------------------------------------------- watching
+# ----------------------------------------------------------------------------------------- watching
 
 
 @dataclass
@@ -275,7 +296,12 @@ def until(done: Callable[[], bool], limit: float) -> float | None:
 
 
 def watched(
-    ending: Callable[[Run], None], run: Run, limit: float, said: Path, tally: Tally, left: float = LEFT_S
+    ending: Callable[[Run], None],
+    run: Run,
+    limit: float,
+    said: Path,
+    tally: Tally,
+    left: float = LEFT_S,
 ) -> None:
     """Run once."""
     process, codes = started(ending, run, said), []
@@ -305,12 +331,16 @@ def watched(
     until(ended, limit)
     expected = -signal.SIGKILL if ending is killed else 0
     if took is None or codes != [expected]:
-        tally.wrong.append(f"{ending.__name__}: {codes}: {said.read_text()[-3000:] if said.exists() else ''}")
+        tally.wrong.append(
+            f"{ending.__name__}: {codes}: {said.read_text()[-3000:] if said.exists() else ''}"
+        )
 
 
 def main() -> int:
     """Print the table; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--limit", type=float, default=60.0, help="seconds of a run")
     parser.add_argument("--seed", type=int, default=0)
@@ -318,7 +348,10 @@ def main() -> int:
     parser.add_argument("--plain", action="store_true", help="workers as PyTorch starts them")
     parser.add_argument("--folder", default=None, help="where to write; removed afterwards")
     asked = parser.parse_args()
-    began, tallies = time.perf_counter(), {ending.__name__: Tally() for ending in (*ENDINGS, hangs, leaves_one)}
+    began, tallies = (
+        time.perf_counter(),
+        {ending.__name__: Tally() for ending in (*ENDINGS, hangs, leaves_one)},
+    )
     warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores
     context = multiprocessing.get_context if asked.plain else worker_context
     multiprocessing.set_forkserver_preload(["torch", "datacheck.torch.dataset"])
@@ -332,20 +365,40 @@ def main() -> int:
         shard.write_bytes(raw)
         for number in range(asked.count):
             ending = ENDINGS[number % len(ENDINGS)]
-            run = Run(caches, damaged, random.Random(f"{asked.seed} {number}"), asked.starts, context)
-            watched(ending, run, asked.limit, Path(name, f"said {number}"), tallies[ending.__name__])
+            run = Run(
+                caches, damaged, random.Random(f"{asked.seed} {number}"), asked.starts, context
+            )
+            watched(
+                ending, run, asked.limit, Path(name, f"said {number}"), tallies[ending.__name__]
+            )
         for ending in (hangs, leaves_one):
             run = Run(caches, damaged, random.Random(asked.seed), ["fork"])
-            watched(ending, run, 6, Path(name, f"said {ending.__name__}"), tallies[ending.__name__], left=3)
+            watched(
+                ending,
+                run,
+                6,
+                Path(name, f"said {ending.__name__}"),
+                tallies[ending.__name__],
+                left=3,
+            )
     told = tallies.pop("hangs").hung == 1 == tallies.pop("leaves_one").left
     print(f"{'':28}{'runs':>6}{'hung':>6}{'left':>6}{'wrong':>7}{'longest, s':>12}")
     for what, tally in tallies.items():
-        cells = f"{tally.runs:6}{tally.hung:6}{tally.left:6}{len(tally.wrong):7}{tally.longest:12.1f}"
+        cells = (
+            f"{tally.runs:6}{tally.hung:6}{tally.left:6}{len(tally.wrong):7}{tally.longest:12.1f}"
+        )
         print(f"{what.replace('_', ' '):28}{cells}", *tally.wrong[:3], sep="\n    ")
-    print(f"controls: a run that hangs and a process that is left were {'' if told else 'not '}told")
+    print(
+        f"controls: a run that hangs and a process that is left were {'' if told else 'not '}told"
+    )
     seconds = time.perf_counter() - began
-    print(f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {seconds:.0f} s")
-    return int(not told or any(tally.hung or tally.left or tally.wrong for tally in tallies.values()))
+    print(
+        f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, "
+        f"{seconds:.0f} s"
+    )
+    return int(
+        not told or any(tally.hung or tally.left or tally.wrong for tally in tallies.values())
+    )
 
 
 if __name__ == "__main__":

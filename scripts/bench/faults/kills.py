@@ -2,15 +2,16 @@
 
     python scripts/bench/faults/kills.py [--count 500] [--seed 0] [--folder DIR]
 
-The real command builds a small dataset, with one worker (at every tenth kill: with two), and its process group is
-killed: at a moment drawn evenly over the time that a build takes (less the first tenth, in which Python starts), or
-shortly after its work is seen to become a cache. The same build is killed one to six times, so that what goes on was
-itself going on. After every kill the folder must show nothing or the golden cache byte for byte, and no process of the
-command may live on; after the last a plain run must complete with the golden bytes and leave nothing beside them. A
+The real command builds a small dataset, with one worker (at every tenth kill: with two), and its
+process group is killed: at a moment drawn evenly over the time that a build takes (less the first
+tenth, in which Python starts), or shortly after its work is seen to become a cache. The same build
+is killed one to six times, so that what goes on was itself going on. After every kill the folder
+must show nothing or the golden cache byte for byte, and no process of the command may live on;
+after the last a plain run must complete with the golden bytes and leave nothing beside them. A
 third of the builds start without the scan's index.
 
-Two broken commands must be told: one that publishes file by file, and one whose child outlives it. Ends with 1 where
-anything was wrong, or a control was not.
+Two broken commands must be told: one that publishes file by file, and one whose child outlives it.
+Ends with 1 where anything was wrong, or a control was not.
 """
 
 from __future__ import annotations
@@ -114,7 +115,9 @@ class Killer:
             time.sleep(self.rng.uniform(0, 0.06))
         else:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, self.rng.uniform(0.1, 1) * self.usual - (time.monotonic() - began)))
+                process.wait(
+                    max(0.0, self.rng.uniform(0.1, 1) * self.usual - (time.monotonic() - began))
+                )
         late = process.poll() is not None
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -129,7 +132,8 @@ class Killer:
             tally.wrong.append(f"kill {tally.kills}: {shown}")
         if late and (process.returncode or shown != "right"):
             tally.wrong.append(
-                f"kill {tally.kills} came late, exit {process.returncode}, shows {shown}: {self.said.read_text()}"
+                f"kill {tally.kills} came late, exit {process.returncode}, shows {shown}: "
+                f"{self.said.read_text()}"
             )
         if alive := survivors(mark, self.grace):
             tally.wrong.append(f"kill {tally.kills}: still alive after {self.grace:g} s: {alive}")
@@ -145,7 +149,9 @@ class Killer:
         tally.builds += 1
         tally.went_on += "there from a run before" in said
         if process.returncode or shown != "right" or left:
-            tally.wrong.append(f"plain run: exit {process.returncode}, shows {shown}, beside it {left}: {said}")
+            tally.wrong.append(
+                f"plain run: exit {process.returncode}, shows {shown}, beside it {left}: {said}"
+            )
         if alive := survivors(mark, self.grace):
             tally.wrong.append(f"plain run: still alive: {alive}")
 
@@ -204,13 +210,18 @@ HEAD = ("kills", "at publish", "late", "nothing", "right", "builds", "went on", 
 
 def line(name: str, tally: Tally) -> None:
     """Print what came of one kind of command."""
-    cells = [len(tally.wrong) if what == "wrong" else getattr(tally, what.replace(" ", "_")) for what in HEAD]
+    cells = [
+        len(tally.wrong) if what == "wrong" else getattr(tally, what.replace(" ", "_"))
+        for what in HEAD
+    ]
     print(f"{name:34}" + "".join(f"{cell:>11,}" for cell in cells), flush=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run all kills; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", default=None, help="where to write; removed afterwards")
@@ -250,7 +261,9 @@ def controls(one: Subject, place: Path) -> dict[str, Tally]:
     tallies = {"publishes file by file": Tally(), "has a child that outlives it": Tally()}
     with tempfile.TemporaryDirectory(dir=place) as name:
         out, rng, (partial, outlived) = Path(name), random.Random(0), tallies.values()
-        Killer(one, place, 1, rng, BY_FILE).kill(out, partial, lambda _: one.shown(out) != "nothing")
+        Killer(one, place, 1, rng, BY_FILE).kill(
+            out, partial, lambda _: one.shown(out) != "nothing"
+        )
         Killer(one, place, 1, rng, OUTLIVED, 0.2).kill(out / "other", outlived, two_sessions)
     return tallies
 

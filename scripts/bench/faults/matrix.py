@@ -2,10 +2,10 @@
 
     python scripts/bench/faults/matrix.py [--megabytes 200] [--only NAME] [--folder DIR]
 
-Each cell is a command of its own, `datacheck cache build` with its scan, over the same clouds, joints and texts
-(voxels, a centre, sampling, a change of unit); compared is every file but build.json. A cell that cannot be had here
-(a locale, a CPU feature, another file system) is named and not counted. Ends with 1 where a cell differs, or a control
-does not.
+Each cell is a command of its own, `datacheck cache build` with its scan, over the same clouds,
+joints and texts (voxels, a centre, sampling, a change of unit); compared is every file but
+build.json. A cell that cannot be had here (a locale, a CPU feature, another file system) is named
+and not counted. Ends with 1 where a cell differs, or a control does not.
 """
 
 from __future__ import annotations
@@ -30,7 +30,11 @@ from pathlib import Path
 
 import numpy as np
 
-COMMAND = [sys.executable, "-c", "import sys; from datacheck.cli.main import main; sys.exit(main())"]
+COMMAND = [
+    sys.executable,
+    "-c",
+    "import sys; from datacheck.cli.main import main; sys.exit(main())",
+]
 SCHEMA = """datacheck: 1
 name: cells
 samples: {files: '{split:train|test}/{name}.npz'}
@@ -100,7 +104,7 @@ class Cell:
     same: bool = True
 
 
-# ----------------------------------------------------------------------------------------------- data
+# --------------------------------------------------------------------------------------------- data
 
 
 def write(place: Path, megabytes: float) -> None:
@@ -117,7 +121,12 @@ def write(place: Path, megabytes: float) -> None:
         }
         if number % 3:
             sample["said"] = np.array(f"Grüße {number} 😀")
-        path = place / "data" / ("train" if number % 4 else "test") / f"{rng.integers(1 << 40):010x}.npz"
+        path = (
+            place
+            / "data"
+            / ("train" if number % 4 else "test")
+            / f"{rng.integers(1 << 40):010x}.npz"
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
         np.savez(path, **sample)
         total, number = total + path.stat().st_size, number + 1
@@ -132,11 +141,13 @@ def digest(folder: Path) -> str:
     for path in sorted(folder.rglob("*")):
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
         if path.is_file() and path.name != "build.json" and not hidden:
-            found.update(f"{path.relative_to(folder)}\0{path.stat().st_size}\0".encode() + path.read_bytes())
+            found.update(
+                f"{path.relative_to(folder)}\0{path.stat().st_size}\0".encode() + path.read_bytes()
+            )
     return found.hexdigest()
 
 
-# ----------------------------------------------------------------------------------------------- cells
+# -------------------------------------------------------------------------------------------- cells
 
 
 def touched(place: Path) -> str:
@@ -165,8 +176,12 @@ def tampered(place: Path) -> str:
 
 def locale(name: str) -> Callable[[Path], str]:
     def there(_: Path) -> str:
-        known = subprocess.run(["locale", "-a"], capture_output=True, text=True, check=False).stdout.lower()
-        return "" if name.lower().replace("-", "") in known.replace("-", "") else f"no locale {name}"
+        known = subprocess.run(
+            ["locale", "-a"], capture_output=True, text=True, check=False
+        ).stdout.lower()
+        return (
+            "" if name.lower().replace("-", "") in known.replace("-", "") else f"no locale {name}"
+        )
 
     return there
 
@@ -175,9 +190,20 @@ def feature(names: str) -> Callable[[Path], str]:
     """Tell why switching a CPU feature off changes nothing here."""
 
     def effective(_: Path) -> str:
-        code = "from numpy._core._multiarray_umath import __cpu_features__ as f; print(sorted(n for n in f if f[n]))"
-        call = partial(subprocess.run, [sys.executable, "-W", "ignore", "-c", code], capture_output=True, check=False)
-        with_, without = call().stdout, call(env=os.environ | {"NPY_DISABLE_CPU_FEATURES": names}).stdout
+        code = (
+            "from numpy._core._multiarray_umath import __cpu_features__ as f; print(sorted(n "
+            "for n in f if f[n]))"
+        )
+        call = partial(
+            subprocess.run,
+            [sys.executable, "-W", "ignore", "-c", code],
+            capture_output=True,
+            check=False,
+        )
+        with_, without = (
+            call().stdout,
+            call(env=os.environ | {"NPY_DISABLE_CPU_FEATURES": names}).stdout,
+        )
         return "" if without and with_ != without else f"NumPy here does not switch {names} off"
 
     return effective
@@ -197,7 +223,10 @@ def cluster(place: Path) -> Iterator[Sequence[str]]:
         for call in calls:
             running.append(
                 subprocess.Popen(
-                    [sys.executable, "-m", "dask", *call, "--no-dashboard"], cwd=place, stdout=-3, stderr=-3
+                    [sys.executable, "-m", "dask", *call, "--no-dashboard"],
+                    cwd=place,
+                    stdout=-3,
+                    stderr=-3,
                 )
             )
             for _ in range(600 * (call[0] == "scheduler")):
@@ -212,22 +241,36 @@ def cluster(place: Path) -> Iterator[Sequence[str]]:
 
 
 CELLS = [
-    Cell("one worker"), Cell("two workers", ["--workers", "2"]), Cell("eight workers", ["--workers", "8"]),
+    Cell("one worker"),
+    Cell("two workers", ["--workers", "2"]),
+    Cell("eight workers", ["--workers", "8"]),
     Cell("a Dask cluster over TCP", around=cluster),
     *[Cell(f"hash seed {s}", environment={"PYTHONHASHSEED": s}) for s in ("0", "1", "random")],
-    Cell("folders listed in any order", environment={"PYTHONPATH": "{place}/site", "SHUFFLED_SEEN": "{place}/seen"}),
+    Cell(
+        "folders listed in any order",
+        environment={"PYTHONPATH": "{place}/site", "SHUFFLED_SEEN": "{place}/seen"},
+    ),
     Cell("time zone Asia/Kathmandu", environment={"TZ": "Asia/Kathmandu"}),
     Cell("locale C", environment={"LC_ALL": "C", "PYTHONUTF8": "0"}),
-    *[Cell(f"locale {n}", environment={"LC_ALL": n}, prepare=locale(n)) for n in ("de_DE.UTF-8", "tr_TR.UTF-8")],
+    *[
+        Cell(f"locale {n}", environment={"LC_ALL": n}, prepare=locale(n))
+        for n in ("de_DE.UTF-8", "tr_TR.UTF-8")
+    ],
     Cell("umask 077", environment={"UMASK": "077"}),
-    Cell("other times of files", prepare=touched), Cell("data and caches elsewhere", prepare=moved),
+    Cell("other times of files", prepare=touched),
+    Cell("data and caches elsewhere", prepare=moved),
     *[Cell(f"killed {k} times and run again", kills=k) for k in (1, 5)],
-    *[Cell(f"without {n}", environment={"NPY_DISABLE_CPU_FEATURES": n}, prepare=feature(n))
-      for n in ("X86_V4", "X86_V3", "AVX512F", "AVX2")],
-    *[Cell(f"BLAS for {n}", environment={"OPENBLAS_CORETYPE": n}) for n in ("Haswell", "SkylakeX", "Prescott")],
+    *[
+        Cell(f"without {n}", environment={"NPY_DISABLE_CPU_FEATURES": n}, prepare=feature(n))
+        for n in ("X86_V4", "X86_V3", "AVX512F", "AVX2")
+    ],
+    *[
+        Cell(f"BLAS for {n}", environment={"OPENBLAS_CORETYPE": n})
+        for n in ("Haswell", "SkylakeX", "Prescott")
+    ],
     Cell("memory as file system", environment={"OUT": "/dev/shm"}),
     Cell("control: one bit of one number", prepare=tampered, same=False),
-]  # fmt: skip
+]
 
 
 def build(place: Path, cell: Cell, out: Path) -> str:
@@ -236,12 +279,24 @@ def build(place: Path, cell: Cell, out: Path) -> str:
     environment = {k: v for k, v in os.environ.items() if k not in {"PYTHONDONTWRITEBYTECODE"}}
     said_path = [p for p in (said.pop("PYTHONPATH", ""), os.environ.get("PYTHONPATH", "")) if p]
     environment |= said | {"PYTHONPATH": os.pathsep.join(said_path)}
-    command = [*COMMAND, "cache", "build", "cells.yaml", "--data", "data", "--out", str(out), *cell.options]
+    command = [
+        *COMMAND,
+        "cache",
+        "build",
+        "cells.yaml",
+        "--data",
+        "data",
+        "--out",
+        str(out),
+        *cell.options,
+    ]
     how = {"cwd": place, "env": environment, "umask": int(said.get("UMASK", "022"), 8)}
     with (cell.around or (lambda _: contextlib.nullcontext(())))(place) as more:
         wait = random.Random(cell.name)
         for _ in range(cell.kills):
-            process = subprocess.Popen([*command, *more], stdout=-3, stderr=-3, start_new_session=True, **how)
+            process = subprocess.Popen(
+                [*command, *more], stdout=-3, stderr=-3, start_new_session=True, **how
+            )
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(wait.uniform(0.3, 2.5))
             with contextlib.suppress(ProcessLookupError):
@@ -251,7 +306,8 @@ def build(place: Path, cell: Cell, out: Path) -> str:
     seen = Path(said.get("SHUFFLED_SEEN", place)).exists()
     if done.returncode or not seen:
         msg = (
-            f"{cell.name}: exit {done.returncode}, {'' if seen else 'nothing was shuffled, '}{done.stdout}{done.stderr}"
+            f"{cell.name}: exit {done.returncode}, "
+            f"{'' if seen else 'nothing was shuffled, '}{done.stdout}{done.stderr}"
         )
         raise SystemExit(msg)
     return digest(out)
@@ -271,18 +327,27 @@ def run(cell: Cell, source: Path, folder: Path) -> str:
         if "OUT" in cell.environment:
             if not Path(cell.environment["OUT"]).is_dir():
                 return f"not here: no {cell.environment['OUT']}"
-            out = Path(after.enter_context(tempfile.TemporaryDirectory(dir=cell.environment["OUT"])))
+            out = Path(
+                after.enter_context(tempfile.TemporaryDirectory(dir=cell.environment["OUT"]))
+            )
         return build(place, cell, out)
 
 
 def main() -> int:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--megabytes", type=float, default=200.0)
-    parser.add_argument("--only", default="", help="part of a cell's name; the first one is always run")
+    parser.add_argument(
+        "--only", default="", help="part of a cell's name; the first one is always run"
+    )
     parser.add_argument("--folder", type=Path, default=None)
     asked = parser.parse_args()
-    print(f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}")
+    print(
+        f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, NumPy "
+        f"{np.__version__}"
+    )
     with tempfile.TemporaryDirectory(dir=asked.folder) as name:
         source = Path(name, "source")
         source.mkdir()
@@ -296,7 +361,11 @@ def main() -> int:
             golden = golden or found
             wrong = not found.startswith("not here") and (found == golden) != cell.same
             bad, count = bad + wrong, count + (not found.startswith("not here"))
-            print(f"{cell.name:36} {found:18} {time.perf_counter() - began:6.1f} s{'  DIFFERS' * wrong}", flush=True)
+            print(
+                f"{cell.name:36} {found:18} {time.perf_counter() - began:6.1f} "
+                f"s{'  DIFFERS' * wrong}",
+                flush=True,
+            )
     print(f"{count} cells, {bad} wrong" if bad else f"{count} cells: one digest, {golden}")
     return int(bool(bad))
 

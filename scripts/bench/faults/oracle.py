@@ -13,17 +13,21 @@ from datacheck.pipeline import build
 from datacheck.schema.model import Schema
 
 SAMPLES = 14
-SCHEMA = Schema.model_validate({
-    "datacheck": 1, "name": "flips", "samples": {"files": "*.npz"},
-    "fields": {
-        "cloud": {"role": "points", "shape": ["P", 3], "dtype": "float32", "unit": "m"},
-        "labels": {"role": "class", "shape": ["P"], "dtype": "int16"},
-        "depth": {"role": "value", "shape": [128, 130], "dtype": "float32"},
-        "hand/joints": {"role": "joints", "shape": [21, 3], "dtype": "float64", "unit": "m"},
-        "hand/side": {"role": "value", "shape": [], "dtype": "uint8"},
-        "say": {"role": "text", "optional": True},
-    },
-})  # fmt: skip
+SCHEMA = Schema.model_validate(
+    {
+        "datacheck": 1,
+        "name": "flips",
+        "samples": {"files": "*.npz"},
+        "fields": {
+            "cloud": {"role": "points", "shape": ["P", 3], "dtype": "float32", "unit": "m"},
+            "labels": {"role": "class", "shape": ["P"], "dtype": "int16"},
+            "depth": {"role": "value", "shape": [128, 130], "dtype": "float32"},
+            "hand/joints": {"role": "joints", "shape": [21, 3], "dtype": "float64", "unit": "m"},
+            "hand/side": {"role": "value", "shape": [], "dtype": "uint8"},
+            "say": {"role": "text", "optional": True},
+        },
+    }
+)
 Named = tuple[str, int | None, int, int]  # field, shard, samples [first, stop)
 
 
@@ -74,7 +78,11 @@ class Oracle:
 
     def __init__(self, cache: Path) -> None:
         self.cache = cache
-        self.files = {p.relative_to(cache).as_posix(): p.stat().st_size for p in cache.rglob("*") if p.is_file()}
+        self.files = {
+            p.relative_to(cache).as_posix(): p.stat().st_size
+            for p in cache.rglob("*")
+            if p.is_file()
+        }
         self.files.pop("build.json")
         self.root = json.loads((cache / "zarr.json").read_text())["attributes"]["datacheck"]
         self.samples, self.k = self.root["samples"], self.root["shard_samples"]
@@ -83,7 +91,10 @@ class Oracle:
         for name in (n.removesuffix("/zarr.json") for n in self.files if n.endswith("/zarr.json")):
             said = json.loads((cache / name / "zarr.json").read_text())
             if said["node_type"] == "array":
-                item = int(np.prod(said["shape"][1:], dtype=int)) * np.dtype(said["data_type"]).itemsize
+                item = (
+                    int(np.prod(said["shape"][1:], dtype=int))
+                    * np.dtype(said["data_type"]).itemsize
+                )
                 shard = said["chunk_grid"]["configuration"]["chunk_shape"][0]
                 chunk = said["codecs"][0]["configuration"]["chunk_shape"][0]
                 self.arrays[name] = Stored(shard, chunk, said["shape"][0], item)
@@ -94,7 +105,9 @@ class Oracle:
         """Return the fields that a file is about."""
         family, _, rest = file.removeprefix("digests/").rpartition("/")[0].partition("/")
         if family == "rows":
-            return ", ".join(sorted(n for n, d in self.dims.items() if d and (rest + "/").startswith(d + "/")))
+            return ", ".join(
+                sorted(n for n, d in self.dims.items() if d and (rest + "/").startswith(d + "/"))
+            )
         if family not in {"fields", "present"}:
             return ""
         return ", ".join(sorted(n for n in self.dims if rest and (n + "/").startswith(rest + "/")))
@@ -120,7 +133,11 @@ class Oracle:
             chunk = at // 8
         else:
             array = self.arrays[path]
-            held = [j for j, (start, size) in enumerate(self.index(file, array)) if start <= at < start + size]
+            held = [
+                j
+                for j, (start, size) in enumerate(self.index(file, array))
+                if start <= at < start + size
+            ]
             if not held:
                 return self.whole(file)
             chunk = g * (array.shard // array.chunk) + held[0]
@@ -129,7 +146,9 @@ class Oracle:
     def index(self, file: str, array: Stored) -> list[tuple[int, int]]:
         """Return offset and size of the inner chunks that a shard holds."""
         share = array.shard // array.chunk
-        raw = np.fromfile(self.cache / file, "u1")[-share * 16 - 4 : -4].view("<u8").reshape(share, 2)
+        raw = (
+            np.fromfile(self.cache / file, "u1")[-share * 16 - 4 : -4].view("<u8").reshape(share, 2)
+        )
         return [(start, size) for start, size in raw.tolist() if start != 2**64 - 1]
 
     def chunk(self, path: str, number: int) -> Named:
@@ -139,7 +158,11 @@ class Oracle:
         g = first // array.shard if path.startswith("fields/") else None
         low, high = self.owners(path, first, stop)
         if high <= low:
-            low, high = (0, self.samples) if g is None else (g * self.k, min(self.samples, (g + 1) * self.k))
+            low, high = (
+                (0, self.samples)
+                if g is None
+                else (g * self.k, min(self.samples, (g + 1) * self.k))
+            )
         if g is None and low // self.k == (high - 1) // self.k:
             g = low // self.k
         return name, g, low, high
@@ -154,7 +177,11 @@ class Oracle:
             np.fromfile(self.cache / f"rows/{dim}/{what}/c.0", "<i8", count=self.samples)
             for what in ("start", "length")
         )
-        hit = [i for i in range(self.samples) if length[i] and start[i] < stop and start[i] + length[i] > first]
+        hit = [
+            i
+            for i in range(self.samples)
+            if length[i] and start[i] < stop and start[i] + length[i] > first
+        ]
         return (hit[0], hit[-1] + 1) if hit else (0, 0)
 
     @staticmethod

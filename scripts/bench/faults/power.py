@@ -1,21 +1,26 @@
 """Simulated power losses: is what is published whole, is what was acknowledged there, does the next run go on?
 
-    python scripts/bench/faults/power.py [--random 6] [--reruns 8] [--kills 24] [--stride 1] [--only NAME] [--seed 0]
+    python scripts/bench/faults/power.py [--random 6] [--reruns 8] [--kills 24] [--stride 1] [--only
+    NAME] [--seed 0]
 
-A `System` records what a build does to files, by inode. Between any two of its calls the power goes, and the disk holds
-one of the states that a file system with a journal may leave: everything; what was synced and nothing else; all names
-and only synced bytes (files without content after a rename); all bytes and only synced names; and random subsets of
-the names (each create, rename, link, unlink a single step, in no order between folders), with each unsynced write
-there, not there, cut off or zeros. A sync of a file keeps its bytes, a sync of a folder its names (a rename is kept by
-a sync of where it leads), and nothing else does. In every state the folder must show nothing or the golden cache byte
-for byte, and the golden cache once the build has returned. Every `--reruns`-th distinct state is laid out as files, and
-a plain re-run must complete with the golden bytes and leave nothing beside them.
+A `System` records what a build does to files, by inode. Between any two of its calls the power
+goes, and the disk holds one of the states that a file system with a journal may leave: everything;
+what was synced and nothing else; all names and only synced bytes (files without content after a
+rename); all bytes and only synced names; and random subsets of the names (each create, rename,
+link, unlink a single step, in no order between folders), with each unsynced write there, not there,
+cut off or zeros. A sync of a file keeps its bytes, a sync of a folder its names (a rename is kept
+by a sync of where it leads), and nothing else does. In every state the folder must show nothing or
+the golden cache byte for byte, and the golden cache once the build has returned. Every
+`--reruns`-th distinct state is laid out as files, and a plain re-run must complete with the golden
+bytes and leave nothing beside them.
 
-Builds: plain; with zstd; killed at a call and run again, the page cache kept, for kills all over a build; published by
-another that was killed before it said so; one that lost the race to such another; in place of a damaged cache; and one
-that goes on after a first power loss and meets a second.
+Builds: plain; with zstd; killed at a call and run again, the page cache kept, for kills all over a
+build; published by another that was killed before it said so; one that lost the race to such
+another; in place of a damaged cache; and one that goes on after a first power loss and meets a
+second.
 
-Each sync is taken out once: the losses must show it. Ends with 1 where anything was wrong, or a sync was not missed.
+Each sync is taken out once: the losses must show it. Ends with 1 where anything was wrong, or a
+sync was not missed.
 """
 
 from __future__ import annotations
@@ -34,12 +39,21 @@ from unittest.mock import patch
 sys.path.insert(0, str(Path(__file__).parent))
 
 from disk import KINDS, Disk, Log, Recorder, Tree
-from subject import MEMORY, KilledError, Subject, again, build_json_left_out, machine, subject, write
+from subject import (
+    MEMORY,
+    KilledError,
+    Subject,
+    again,
+    build_json_left_out,
+    machine,
+    subject,
+    write,
+)
 
 from datacheck.build import publish
 from datacheck.runtime import fsops
 
-# ------------------------------------------------------------------------------------------------ trials
+# ------------------------------------------------------------------------------------------- trials
 
 
 @dataclass
@@ -76,7 +90,9 @@ class Losses:
     seen: set[bytes] = field(default_factory=set)
     OUT = Path("new/out")
 
-    def lose(self, name: str, log: Log, first: int = 0, stride: int = 1, damaged: bytes = b"") -> Tally:
+    def lose(
+        self, name: str, log: Log, first: int = 0, stride: int = 1, damaged: bytes = b""
+    ) -> Tally:
         """Lose the power after every `stride`-th step of a log from `first` on, and after each of the last 40.
 
         Args:
@@ -90,14 +106,27 @@ class Losses:
         for point in range(last + 1):
             if point:
                 disk.do(log.steps[point - 1])
-            if point < first or ((point - first) % (stride * self.stride) and point < last - 40 // self.stride):
+            if point < first or (
+                (point - first) % (stride * self.stride) and point < last - 40 // self.stride
+            ):
                 continue
             more = self.extra * (10 if point == last else 1)
-            for number, (names, content) in enumerate([(1, 1), (0, 0), (1, 0), (0, 1), *[(None, None)] * more]):
+            for number, (names, content) in enumerate(
+                [(1, 1), (0, 0), (1, 0), (0, 1), *[(None, None)] * more]
+            ):
                 rng = random.Random(f"{self.seed} {name} {point} {number}")
-                shares = [rng.choice((0.1, 0.5, 0.9)) if share is None else share for share in (names, content)]
+                shares = [
+                    rng.choice((0.1, 0.5, 0.9)) if share is None else share
+                    for share in (names, content)
+                ]
                 tree = disk.after(*shares, rng)
-                self._judge(tally, tree, f"{name}, step {point} of {last}, state {number}", disk.returned, damaged)
+                self._judge(
+                    tally,
+                    tree,
+                    f"{name}, step {point} of {last}, state {number}",
+                    disk.returned,
+                    damaged,
+                )
         return tally
 
     def _judge(self, tally: Tally, tree: Tree, where: str, returned: bool, damaged: bytes) -> None:  # noqa: FBT001
@@ -121,7 +150,11 @@ class Losses:
     def shown(self, tree: Tree, damaged: bytes = b"") -> str:
         """Return what a tree shows, as `Subject.shown`."""
         folder = tree.folder(self.one.place(self.OUT))
-        names = [name for name in tree.names.get(folder, {}) if not name.startswith(".")] if folder is not None else []
+        names = (
+            [name for name in tree.names.get(folder, {}) if not name.startswith(".")]
+            if folder is not None
+            else []
+        )
         if not names:
             return "nothing"
         found = tree.contents(tree.names[folder][self.one.key]) if names == [self.one.key] else {}
@@ -129,7 +162,11 @@ class Losses:
             return "right"
         if damaged and found.get("manifest.json") == damaged:
             return "the damaged one"
-        differing = [path for path in {**found, **self.one.golden} if found.get(path) != self.one.golden.get(path)]
+        differing = [
+            path
+            for path in {**found, **self.one.golden}
+            if found.get(path) != self.one.golden.get(path)
+        ]
         return f"wrong: {names}, {len(differing)} paths differ, such as {sorted(differing)[:3]}"
 
     @contextlib.contextmanager
@@ -176,7 +213,10 @@ class Losses:
             real = publish.publish
 
             def other(*arguments: object) -> str:
-                with patch.object(publish, "publish", real), patch.object(recorder, "sync", stop(recorder, target)):
+                with (
+                    patch.object(publish, "publish", real),
+                    patch.object(recorder, "sync", stop(recorder, target)),
+                ):
                     self.build(recorder)
                 if not target.exists():
                     msg = "the other build did not publish"
@@ -238,10 +278,15 @@ def trials(losses: Losses, packed: Losses, kills: int) -> Iterator[tuple[str, Ca
     some = some[:: max(1, round(len(some) / (kills * 2)))] if kills < 16 else some
 
     def all_killed() -> Tally:
-        return added(losses.note_lost(f"killed at {at}", *losses.killed(at), stride=16) for at in some)
+        return added(
+            losses.note_lost(f"killed at {at}", *losses.killed(at), stride=16) for at in some
+        )
 
     yield "killed, run again", all_killed
-    yield "lost the race to a killed one", lambda: losses.note_lost("raced", losses.raced(), stride=8)
+    yield (
+        "lost the race to a killed one",
+        lambda: losses.note_lost("raced", losses.raced(), stride=8),
+    )
     yield (
         "over a damaged cache",
         lambda: losses.note_lost("over", *(m := losses.over_damage())[:1], stride=8, damaged=m[1]),
@@ -249,7 +294,9 @@ def trials(losses: Losses, packed: Losses, kills: int) -> Iterator[tuple[str, Ca
     yield (
         "lost power before",
         lambda: added(
-            losses.note_lost(f"twice {n}", losses.twice(whole, random.Random(f"{losses.seed} {n}")), stride=16)
+            losses.note_lost(
+                f"twice {n}", losses.twice(whole, random.Random(f"{losses.seed} {n}")), stride=16
+            )
             for n in range(kills)
         ),
     )
@@ -271,8 +318,13 @@ def control(losses: Losses, without: str) -> Tally:
     """Lose the power in builds whose disk does not take one kind of sync."""
     if without != FOUND:
         return losses.note_lost(without, losses.whole(without).log, stride=16)
-    with patch.object(fsops, "_sync_name", lambda _: None):  # missed where who made the folder was killed before it
-        return added(losses.note_lost(f"{without} {at}", *losses.killed(at), stride=64) for at in (2, 3, 4, 5, 6))
+    with patch.object(
+        fsops, "_sync_name", lambda _: None
+    ):  # missed where who made the folder was killed before it
+        return added(
+            losses.note_lost(f"{without} {at}", *losses.killed(at), stride=64)
+            for at in (2, 3, 4, 5, 6)
+        )
 
 
 HEAD = ("states", "nothing", "right", "distinct", "reruns", "wrong")
@@ -286,11 +338,19 @@ def line(name: str, tally: Tally) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run all trials; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--random", type=int, default=6, help="random states between two calls")
-    parser.add_argument("--reruns", type=int, default=8, help="run again from every so many distinct states")
-    parser.add_argument("--kills", type=int, default=24, help="builds killed, and builds that lost power, before")
-    parser.add_argument("--stride", type=int, default=1, help="lose the power after every so many calls only")
+    parser.add_argument(
+        "--reruns", type=int, default=8, help="run again from every so many distinct states"
+    )
+    parser.add_argument(
+        "--kills", type=int, default=24, help="builds killed, and builds that lost power, before"
+    )
+    parser.add_argument(
+        "--stride", type=int, default=1, help="lose the power after every so many calls only"
+    )
     parser.add_argument("--only", default="", help="part of the name of a row")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", default=MEMORY, help="where to write; removed afterwards")
@@ -307,7 +367,11 @@ def main(arguments: list[str] | None = None) -> int:
             if asked.only in what:
                 tally = trial()
                 line(what, tally)
-                print(*(f"    {wrong}" for wrong in tally.wrong[:8]), sep="\n", end="\n" if tally.wrong else "")
+                print(
+                    *(f"    {wrong}" for wrong in tally.wrong[:8]),
+                    sep="\n",
+                    end="\n" if tally.wrong else "",
+                )
                 whole = added(iter([whole, tally]))
         line("all", whole)
         losses.reruns = 0
@@ -318,7 +382,10 @@ def main(arguments: list[str] | None = None) -> int:
                 unmissed += [without] if bool(tally.wrong) != needed else []
         known = losses.whole().kinds
     print(
-        *(f"{one}: {'needed' if KINDS.get(one, True) else 'not needed'}, yet it was not so\n" for one in unmissed),
+        *(
+            f"{one}: {'needed' if KINDS.get(one, True) else 'not needed'}, yet it was not so\n"
+            for one in unmissed
+        ),
         end="",
     )
     print(machine(time.perf_counter() - start))

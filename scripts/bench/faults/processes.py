@@ -62,8 +62,12 @@ for _name in {[name for name in CHANGES if name not in NO_CHANGE]!r}:
     setattr(Faulty, _name, _wrapped(_name))
 _fsops.SYSTEM = Faulty()
 """
-REAL = {"kill of the group": "group", "kill of the process": "process", "ENOSPC once": "ENOSPC",
-        "EIO from then on": "EIO+"}  # fmt: skip
+REAL = {
+    "kill of the group": "group",
+    "kill of the process": "process",
+    "ENOSPC once": "ENOSPC",
+    "EIO from then on": "EIO+",
+}
 CODES = {"group": {-9}, "process": {-9, 3, 0}, "ENOSPC": {5, 3, 0}, "EIO+": {3, 0}}
 
 
@@ -76,9 +80,15 @@ def ran(place: Path, out: Path, kind: str, at: int, workers: int = 1) -> tuple[i
     path = os.pathsep.join(filter(None, [str(place / "site"), os.environ.get("PYTHONPATH", "")]))
     said = {"PYTHONPATH": path, "FAULT_KIND": kind, "FAULT_AT": str(at), "FAULT_FILE": str(count)}
     done = subprocess.run(
-        command(place, out, "--workers", str(workers)), cwd=place, env=os.environ | said, check=False,
-        capture_output=True, text=True, start_new_session=True, timeout=300,
-    )  # fmt: skip
+        command(place, out, "--workers", str(workers)),
+        cwd=place,
+        env=os.environ | said,
+        check=False,
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+        timeout=300,
+    )
     return done.returncode, done.stdout + done.stderr, int(count.read_text() or 0)
 
 
@@ -102,6 +112,9 @@ def real(one: Subject, place: Path, points: int) -> dict[str, Tally]:
                 wrong = f"exit {code}, shows {shown}"
             code, said, _ = ran(place, out, "none", 0)
             if code or one.shown(out) != "right" or one.left(out):
-                wrong = wrong or f"the re-run ended with {code}, {one.shown(out)}, {one.left(out)}: {said}"
+                wrong = (
+                    wrong
+                    or f"the re-run ended with {code}, {one.shown(out)}, {one.left(out)}: {said}"
+                )
             tally.wrong += [f"{name} at call {at} of {total}: {wrong}"] if wrong else []
     return tallies

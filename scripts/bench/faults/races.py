@@ -2,14 +2,15 @@
 
     python scripts/bench/faults/races.py [--count 100] [--commands 10] [--seed 0] [--folder DIR]
 
-Four processes build the same cache at once, each after a random delay of a few milliseconds. Each round starts with an
-empty folder, or with what a killed builder left. Every one must return the same cache, or say that another took its
-build over. Rows: four builders; four of which one is killed at a random moment; four with a reader that opens the cache
-all the time and reads every file of it; and four real commands. After each round the folder must show the golden cache
-byte for byte with nothing beside it (after a kill: when one more has run).
+Four processes build the same cache at once, each after a random delay of a few milliseconds. Each
+round starts with an empty folder, or with what a killed builder left. Every one must return the
+same cache, or say that another took its build over. Rows: four builders; four of which one is
+killed at a random moment; four with a reader that opens the cache all the time and reads every file
+of it; and four real commands. After each round the folder must show the golden cache byte for byte
+with nothing beside it (after a kill: when one more has run).
 
-Two broken builds must be told: one that publishes file by file, and one that is not deterministic. Ends with 1 where
-anything was wrong, or a control was not.
+Two broken builds must be told: one that publishes file by file, and one that is not deterministic.
+Ends with 1 where anything was wrong, or a control was not.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ from datacheck.runtime import fsops
 BUILDERS = 4
 LOST = 40  # exit code of a builder whose build another took over
 _BROKEN = 41
-_LOOKS = multiprocessing.RawValue("q", -1)  # how often the reader of this round has looked; -1 where none is running
+_LOOKS = multiprocessing.RawValue(
+    "q", -1
+)  # how often the reader of this round has looked; -1 where none is running
 _PATIENCE = 120.0  # seconds that a control waits for a look of the reader
 
 
@@ -142,7 +145,9 @@ class Round:
             watches = partial(reader, self.one, out, ended)
             watching = [forked(watches, Path(name, "said reader")) for _ in range(self.reads)]
             victim = self._killed(started) if self.kills else 0
-            codes = {process: os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in started}
+            codes = {
+                process: os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in started
+            }
             ended.write_text("")
             watched = [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in watching]
             tally.opened += int(ended.read_text() or 0)
@@ -161,7 +166,9 @@ class Round:
             os.kill(victim, signal.SIGKILL)
         return victim
 
-    def _judge(self, tally: Tally, out: Path, codes: dict[int, int], victim: int, said: str) -> None:
+    def _judge(
+        self, tally: Tally, out: Path, codes: dict[int, int], victim: int, said: str
+    ) -> None:
         dead = victim and codes[victim] == -signal.SIGKILL
         count = Counter(code for process, code in codes.items() if not (dead and process == victim))
         tally.rounds += 1
@@ -190,16 +197,22 @@ def commands(one: Subject, place: Path, rng: random.Random, count: int) -> Tally
             said = {process.communicate(timeout=300)[0]: process.returncode for process in running}
             tally.rounds += 1
             tally.returned += sum(process.returncode == 0 for process in running)
-            lost = [text for text, code in said.items() if code == 3 and "another builder took this build over" in text]
+            lost = [
+                text
+                for text, code in said.items()
+                if code == 3 and "another builder took this build over" in text
+            ]
             tally.lost += len(lost)
             wrong = [text for text, code in said.items() if code and text not in lost]
             shown, left = one.shown(out), one.left(out)
             if wrong or shown != "right" or left:
-                tally.wrong.append(f"round {tally.rounds}: shows {shown}, beside it {left}: {wrong}")
+                tally.wrong.append(
+                    f"round {tally.rounds}: shows {shown}, beside it {left}: {wrong}"
+                )
     return tally
 
 
-# ------------------------------------------------------------------------------------------------ controls
+# ----------------------------------------------------------------------------------------- controls
 
 
 def other_root(*arguments: object) -> str:
@@ -211,12 +224,16 @@ def by_file_seen(folder: Path, target: Path, manifest: object) -> str:
     """Publish file by file, and wait until the reader looked while only the folder was there, or has found a fault."""
     fsops.make_directory(target)
     looks, end = _LOOKS.value, time.monotonic() + _PATIENCE
-    while 0 <= _LOOKS.value < looks + 2 and time.monotonic() < end:  # the second look begins after the folder was made
+    while (
+        0 <= _LOOKS.value < looks + 2 and time.monotonic() < end
+    ):  # the second look begins after the folder was made
         time.sleep(0.001)
     return by_file(folder, target, manifest)
 
 
-def races(one: Subject, place: Path, rng: random.Random, count: int, *, kills: bool, reads: bool) -> Tally:
+def races(
+    one: Subject, place: Path, rng: random.Random, count: int, *, kills: bool, reads: bool
+) -> Tally:
     """Race so many times."""
     tally = Tally()
     for _ in range(count):
@@ -250,7 +267,9 @@ def line(name: str, tally: Tally) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run all races; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--commands", type=int, default=10, help="rounds of real commands")
     parser.add_argument("--seed", type=int, default=0)
@@ -262,7 +281,11 @@ def main(arguments: list[str] | None = None) -> int:
         write(place)
         one = subject(place)
         print(f"{'':44}" + "".join(f"{what:>10}" for what in HEAD))
-        kinds = {"four builders": {}, "one of them killed": {"kills": True}, "and a reader": {"reads": True}}
+        kinds = {
+            "four builders": {},
+            "one of them killed": {"kills": True},
+            "and a reader": {"reads": True},
+        }
         for what, how in kinds.items():
             tally = races(one, place, rng, asked.count, **{"kills": False, "reads": False} | how)
             line(what, tally)

@@ -23,7 +23,11 @@ FIELDS = {
 }
 COUNTS = (21, 11)  # samples of the two caches
 LABELS = 1000  # from one cache to the next
-UNREADABLE, NOT_FINITE, REFUSED = 4, 9, (2, 13)  # a file that is none, a finding, refused by the transform
+UNREADABLE, NOT_FINITE, REFUSED = (
+    4,
+    9,
+    (2, 13),
+)  # a file that is none, a finding, refused by the transform
 GLOBAL_BATCH, STEPS = 8, 3  # of an epoch of each kind
 CUT = Windows(3, stride=2, history=1, pad="edge", short="pad")
 
@@ -31,7 +35,7 @@ Batch = Mapping[str, Any]
 Source = dict[int, dict[str, Any]]  # by label
 
 
-# ------------------------------------------------------------------------------------------------ the caches
+# --------------------------------------------------------------------------------------- the caches
 
 
 def source(number: int) -> Source:
@@ -61,9 +65,17 @@ def write(place: Path) -> list[Path]:
         for label, sample in source(number).items():
             i = label - number * LABELS
             joints = np.full((21, 3), np.nan, np.float32) if i == NOT_FINITE else sample["joints"]
-            np.savez(data / f"{i:03d}.npz", **{**sample, "joints": joints, "say": np.array(sample["say"])})
+            np.savez(
+                data / f"{i:03d}.npz",
+                **{**sample, "joints": joints, "say": np.array(sample["say"])},
+            )
         (data / f"{UNREADABLE:03d}.npz").write_bytes(b"PK\x03\x04 no archive")
-        schema = {"datacheck": 1, "name": f"served{number}", "samples": {"files": "*.npz"}, "fields": FIELDS}
+        schema = {
+            "datacheck": 1,
+            "name": f"served{number}",
+            "samples": {"files": "*.npz"},
+            "fields": FIELDS,
+        }
         usual, layout.SHARD_BYTES = layout.SHARD_BYTES, 1 << 11
         try:
             (one,) = build(Schema.model_validate(schema), data, place / "caches", workers=1)
@@ -73,7 +85,7 @@ def write(place: Path) -> list[Path]:
     return built
 
 
-# -------------------------------------------------------------------------------------------- the transforms
+# ----------------------------------------------------------------------------------- the transforms
 
 
 def refuse(row: dict[str, Any]) -> dict[str, Any]:
@@ -93,7 +105,7 @@ def crop(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     return row | {"drawn": torch.tensor(rng.random())}
 
 
-# ------------------------------------------------------------------------------------------------- the kinds
+# ---------------------------------------------------------------------------------------- the kinds
 
 
 @dataclass(frozen=True)
@@ -143,21 +155,28 @@ KINDS = {
     "by blocks": Kind(lambda caches: cached(caches[0]), lambda _: {"block": "shard", "pool": 2}),
     "by weights": Kind(lambda caches: cached(caches[0], transform=refuse), by_weight),
     "windows": Kind(
-        lambda caches: cached(caches[0], fields=["label", "walk"], windows=CUT), lambda _: {"drop_last": True}
+        lambda caches: cached(caches[0], fields=["label", "walk"], windows=CUT),
+        lambda _: {"drop_last": True},
     ),
     "two caches mixed": Kind(mixed, lambda _: {"drop_last": True}),
 }
 
 
-# ------------------------------------------------------------------------------------------ what is served
+# ----------------------------------------------------------------------------------- what is served
 
 
 def rows(batch: Batch) -> Iterator[dict[str, Any]]:
     """Yield the samples of a batch of `collate_ragged`."""
-    ends = {name.removesuffix("_offset"): batch[name].tolist() for name in batch if name.endswith("_offset")}
+    ends = {
+        name.removesuffix("_offset"): batch[name].tolist()
+        for name in batch
+        if name.endswith("_offset")
+    }
     for i in range(len(batch["label"])):
         yield {
-            name: batch[name][ends[name][i - 1] if i else 0 : ends[name][i]] if name in ends else batch[name][i]
+            name: batch[name][ends[name][i - 1] if i else 0 : ends[name][i]]
+            if name in ends
+            else batch[name][i]
             for name in batch
             if not name.endswith("_offset")
         }
@@ -169,7 +188,11 @@ def told(sample: Batch) -> str:
     for name in sorted(sample):
         value = sample[name]
         raw = value.numpy().tobytes() if isinstance(value, torch.Tensor) else str(value).encode()
-        kind = (str(value.dtype), tuple(value.shape)) if isinstance(value, torch.Tensor) else type(value)
+        kind = (
+            (str(value.dtype), tuple(value.shape))
+            if isinstance(value, torch.Tensor)
+            else type(value)
+        )
         found.update(f"{name} {kind} {len(raw)}\0".encode() + raw)
     return found.hexdigest()
 
@@ -179,7 +202,10 @@ def alone(kind: Kind, caches: list[Path], epoch: int) -> list[dict[str, Any]]:
     dataset, batches = kind.opened(caches)
     dataset.set_epoch(epoch)
     positions = np.arange(len(batches) * GLOBAL_BATCH) % len(batches.order)
-    return [dataset[int(batches.order.items(epoch, positions[i : i + 1])[0])] for i in range(len(positions))]
+    return [
+        dataset[int(batches.order.items(epoch, positions[i : i + 1])[0])]
+        for i in range(len(positions))
+    ]
 
 
 def faults(name: str, samples: list[dict[str, Any]], items: list[int]) -> list[str]:
@@ -197,7 +223,12 @@ def faults(name: str, samples: list[dict[str, Any]], items: list[int]) -> list[s
         label = int(sample["label"])
         if label % LABELS in (UNREADABLE, NOT_FINITE, *refused):
             wrong.append(f"position {i}: sample {label}, which is bad, is served")
-        if items and items[i] not in (UNREADABLE, NOT_FINITE, *refused) and label != items[i] and "drawn" not in sample:
+        if (
+            items
+            and items[i] not in (UNREADABLE, NOT_FINITE, *refused)
+            and label != items[i]
+            and "drawn" not in sample
+        ):
             wrong.append(f"position {i}: sample {label} in the place of {items[i]}, which is good")
         for field in set(sample) & set(FIELDS) - {"say"}:
             value, right = sample[field].numpy(), written[label][field]

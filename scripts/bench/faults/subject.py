@@ -41,7 +41,9 @@ schema: small_schema.yaml
 transforms:
   - cast: {fields: number, to: uint8}
 """
-MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # quicker than a disk, where nothing hangs on it
+MEMORY = (
+    "/dev/shm" if Path("/dev/shm").is_dir() else None
+)  # quicker than a disk, where nothing hangs on it
 SHARD_BYTES = 1 << 11  # four samples
 SETTINGS = f"""
 from datacheck.build import plan
@@ -56,7 +58,9 @@ def write(place: Path, count: int = 7) -> None:
     (place / "data").mkdir(parents=True)
     for i in range(count):
         sample = {
-            "cloud": rng.normal(0, 1, (0 if i == 2 else int(rng.integers(1, 60)), 3)).astype(np.float32),
+            "cloud": rng.normal(0, 1, (0 if i == 2 else int(rng.integers(1, 60)), 3)).astype(
+                np.float32
+            ),
             "number": np.float32(300 if i == 1 else i),
         }
         if i % 2:
@@ -69,7 +73,7 @@ def write(place: Path, count: int = 7) -> None:
     (place / "small.yaml").write_text(PIPELINE, encoding="utf-8")
 
 
-# ------------------------------------------------------------------------------------------------ in process
+# --------------------------------------------------------------------------------------- in process
 
 
 def _here(function: str, tasks: Any, **_: Any) -> Iterator[TaskResult]:
@@ -92,8 +96,15 @@ def settings(system: System | None = None) -> Iterator[None]:
 
 def begun(folder: Path) -> bool:
     """Tell whether a folder is one that a builder was making when it was killed."""
-    found = {path.relative_to(folder).as_posix().rpartition(".OWNER.")[1] or path.name for path in folder.rglob("*")}
-    return folder.name.startswith(".") and found <= {"work", "OWNER", ".OWNER."} and not folder.name.endswith(".gone")
+    found = {
+        path.relative_to(folder).as_posix().rpartition(".OWNER.")[1] or path.name
+        for path in folder.rglob("*")
+    }
+    return (
+        folder.name.startswith(".")
+        and found <= {"work", "OWNER", ".OWNER."}
+        and not folder.name.endswith(".gone")
+    )
 
 
 class KilledError(BaseException):
@@ -106,8 +117,8 @@ class Subject:
 
     Args:
         job: what it builds.
-        golden: every path of the right cache with its bytes, None for a folder; build.json, which is no part of what a
-            cache says, is empty.
+        golden: every path of the right cache with its bytes, None for a folder; build.json, which
+            is no part of what a cache says, is empty.
         key: the name of the right cache.
     """
 
@@ -127,23 +138,33 @@ class Subject:
     def shown(self, out: Path) -> str:
         """Return what a folder of caches shows: "nothing", "right", or what is wrong with it."""
         place = self.place(out)
-        names = sorted(p.name for p in place.iterdir() if not p.name.startswith(".")) if place.is_dir() else []
+        names = (
+            sorted(p.name for p in place.iterdir() if not p.name.startswith("."))
+            if place.is_dir()
+            else []
+        )
         if not names:
             return "nothing"
-        return "right" if names == [self.key] and contents(place / self.key) == self.golden else f"wrong: {names}"
+        return (
+            "right"
+            if names == [self.key] and contents(place / self.key) == self.golden
+            else f"wrong: {names}"
+        )
 
     def left(self, out: Path) -> list[str]:
         """Return what lies beside the cache, and in the folder of unfinished builds.
 
         Notes:
-            A hidden folder that a builder had only begun to make is not told: another may be about to, so that it is
-            left to `cache gc`.
+            A hidden folder that a builder had only begun to make is not told: another may be about
+            to, so that it is left to `cache gc`.
         """
         place = self.place(out)
         beside = {p.name for p in place.iterdir()} - {self.key} if place.is_dir() else set()
         if layout.BUILDING in beside:
             inside = {p: begun(p) for p in (place / layout.BUILDING).iterdir()}
-            beside |= {f"{layout.BUILDING}/{path.name}" for path, only in inside.items() if not only}
+            beside |= {
+                f"{layout.BUILDING}/{path.name}" for path, only in inside.items() if not only
+            }
             beside -= {layout.BUILDING} if inside and all(inside.values()) else set()
         return sorted(beside)
 
@@ -155,13 +176,21 @@ def again(one: Subject, out: Path, kept: Collection[str] = ()) -> str:
     except Exception as error:  # noqa: BLE001  what is wrong is told
         return f"the re-run raised {type(error).__name__}: {error}"
     shown, left = one.shown(out), [name for name in one.left(out) if name not in kept]
-    return "" if shown == "right" and not left else f"after the re-run the folder shows {shown}, beside it {left}"
+    return (
+        ""
+        if shown == "right" and not left
+        else f"after the re-run the folder shows {shown}, beside it {left}"
+    )
 
 
 def subject(place: Path, compress: str = "none") -> Subject:
     """Scan the data of `write` and build the cache that all others are held against; it is verified in full."""
     chosen = replace(pipeline.load_pipeline(place / "small.yaml"), codec=Codec.parse(compress))
-    job = pipeline.job_of(chosen, run_scan(chosen.schema, Request(place / "data", workers=1, output=place / "run")), "")
+    job = pipeline.job_of(
+        chosen,
+        run_scan(chosen.schema, Request(place / "data", workers=1, output=place / "run")),
+        "",
+    )
     with settings():
         built = builder.build_cache(job, place / "golden")
     problems = verify(built.path, "values")
@@ -191,7 +220,7 @@ def build_json_left_out(found: dict[str, bytes | None]) -> dict[str, bytes | Non
     return {**found, layout.BUILD: b"not whole"}
 
 
-# ------------------------------------------------------------------------------------------------ reports
+# ------------------------------------------------------------------------------------------ reports
 
 
 def by_file(folder: Path, target: Path, manifest: object) -> str:
@@ -206,11 +235,22 @@ def by_file(folder: Path, target: Path, manifest: object) -> str:
 
 def machine(seconds: float) -> str:
     """Return the line that says where a table was made."""
-    return f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {seconds:.0f} s"
+    return (
+        f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, "
+        f"{seconds:.0f} s"
+    )
 
 
 def command(place: Path, out: Path, *options: str) -> list[str]:
     """Return the real command that builds `place` with small shards."""
     code = f"import sys{SETTINGS}from datacheck.cli.main import main\nsys.exit(main())"
-    said = ["cache", "build", str(place / "small.yaml"), "--data", str(place / "data"), "--out", str(out)]
+    said = [
+        "cache",
+        "build",
+        str(place / "small.yaml"),
+        "--data",
+        str(place / "data"),
+        "--out",
+        str(out),
+    ]
     return [sys.executable, "-c", code, *said, *options]

@@ -2,11 +2,13 @@
 
     python scripts/bench/faults/swaps.py [--swaps 20000] [--runs 40] [--seed 0] [--folder DIR]
 
-Scans, manifests and builds run in turns while another process exchanges files, folders and parts of a Zarr store for
-links to files outside (RENAME_EXCHANGE), until there were so many swaps and so many commands. The files outside hold a
-random token, which may stand in nothing that was printed or written, and inotify sees every open of them.
+Scans, manifests and builds run in turns while another process exchanges files, folders and parts of
+a Zarr store for links to files outside (RENAME_EXCHANGE), until there were so many swaps and so
+many commands. The files outside hold a random token, which may stand in nothing that was printed or
+written, and inotify sees every open of them.
 
-Control: the same names, read plainly during as many swaps, must lead outside. Ends with 1 where anything was wrong.
+Control: the same names, read plainly during as many swaps, must lead outside. Ends with 1 where
+anything was wrong.
 """
 
 from __future__ import annotations
@@ -32,10 +34,15 @@ def main() -> int:
     asked = parser.parse_args()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
-        found = race(Ground(Path(folder, "race")), swaps=asked.swaps, runs=asked.runs, seed=asked.seed)
+        found = race(
+            Ground(Path(folder, "race")), swaps=asked.swaps, runs=asked.runs, seed=asked.seed
+        )
         plain = control(Ground(Path(folder, "control")), swaps=asked.swaps, seed=asked.seed)
     print(f"{found.swaps:,} swaps during {found.runs} commands in {time.monotonic() - began:.0f} s")
-    print(f"files outside that were opened: {len(found.opened)}; outputs with the token: {len(found.shown)}")
+    print(
+        f"files outside that were opened: {len(found.opened)}; outputs with the token: "
+        f"{len(found.shown)}"
+    )
     print(f"control, {plain.swaps:,} swaps: {len(plain.opened)} files outside were opened")
     for name in sorted(found.opened | found.shown):
         print(f"WRONG {name}")

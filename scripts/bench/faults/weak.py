@@ -2,16 +2,18 @@
 
     python scripts/bench/faults/weak.py [--runs 200] [--seed 0] [--only NAME] [--folder DIR]
 
-A small dataset (two of its samples broken) is scanned and built while somebody ends the processes that read: each is
-killed (SIGKILL), stopped (SIGSTOP) or left without memory (`prlimit`) with a chance, soon after it has started. So on
-one machine, and on a Dask cluster of real workers of which one is weak and one is not. Then the same is done once more
-in peace.
+A small dataset (two of its samples broken) is scanned and built while somebody ends the processes
+that read: each is killed (SIGKILL), stopped (SIGSTOP) or left without memory (`prlimit`) with a
+chance, soon after it has started. So on one machine, and on a Dask cluster of real workers of which
+one is weak and one is not. Then the same is done once more in peace.
 
-A scan is right where its rows are those of a scan in peace, or where it ends with 1 and each other row says that the
-file could not be read. A build is right where it publishes what a build in peace publishes, or nothing, with exit code
-3. What is done in peace afterwards must be what it always was: nothing is remembered. Two controls must be told: one
-that gives a file up at once, and builds without it as it was before, and one that remembers. Ends with 1 where anything
-was wrong, or a control was not told.
+A scan is right where its rows are those of a scan in peace, or where it ends with 1 and each other
+row says that the file could not be read. A build is right where it publishes what a build in peace
+publishes, or nothing, with exit code
+3. What is done in peace afterwards must be what it always was: nothing is remembered. Two controls
+   must be told: one
+that gives a file up at once, and builds without it as it was before, and one that remembers. Ends
+with 1 where anything was wrong, or a control was not told.
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ def write(folder: Path) -> None:
         np.save(folder / f"{i:02d}.npy", points)
 
 
-# ------------------------------------------------------------------------------------------------ the reaper
+# --------------------------------------------------------------------------------------- the reaper
 
 
 class Reaper(threading.Thread):
@@ -84,7 +86,12 @@ class Reaper(threading.Thread):
 
     def __init__(self, parents: list[int], how: str, chance: float, seed: int) -> None:
         super().__init__(daemon=True)
-        self._parents, self._how, self._chance, self._random = parents, how, chance, random.Random(seed)
+        self._parents, self._how, self._chance, self._random = (
+            parents,
+            how,
+            chance,
+            random.Random(seed),
+        )
         self._over, self._met = threading.Event(), set[int]()
         self.ended = 0
 
@@ -122,7 +129,9 @@ def children(parents: list[int]) -> set[int]:
         for task in Path(f"/proc/{parent}/task").glob("*/children"):
             with contextlib.suppress(OSError):
                 found |= {int(pid) for pid in task.read_text().split() if is_reader(pid)}
-    return found | (children(list(found)) if found else set())  # those that a server of theirs has forked
+    return found | (
+        children(list(found)) if found else set()
+    )  # those that a server of theirs has forked
 
 
 def is_reader(pid: str) -> bool:
@@ -133,7 +142,7 @@ def is_reader(pid: str) -> bool:
     return False
 
 
-# ------------------------------------------------------------------------------------------------ what is done
+# ------------------------------------------------------------------------------------- what is done
 
 
 @dataclass
@@ -179,9 +188,15 @@ def build(place: Place) -> str:
     shutil.rmtree(out, ignore_errors=True)
     try:
         run = run_scan(SCHEMA, Request(place.data, workers=2, scheduler=place.scheduler, **OPTIONS))
-        (built,) = pipeline.build(SCHEMA, place.data, out, run=run, workers=2, scheduler=place.scheduler)
+        (built,) = pipeline.build(
+            SCHEMA, place.data, out, run=run, workers=2, scheduler=place.scheduler
+        )
     except StorageError:
-        left = [path for path in out.rglob("manifest.json") if ".building" not in path.parts] if out.exists() else []
+        left = (
+            [path for path in out.rglob("manifest.json") if ".building" not in path.parts]
+            if out.exists()
+            else []
+        )
         return f"published {left}" if left else ""
     if open_cache(built.path).manifest.content_root == place.root:
         return ""
@@ -202,7 +217,11 @@ def once(place: Place, what: Callable[[Place], str], reaper: Reaper) -> tuple[st
         wrong, came = "", "failed"
     rows, _ = scanned(place)
     if rows != place.rows:
-        other = {key: why for key, (why, valid) in rows.items() if (why, valid) != (place.rows or {})[key]}
+        other = {
+            key: why
+            for key, (why, valid) in rows.items()
+            if (why, valid) != (place.rows or {})[key]
+        }
         wrong = wrong or f"remembered: {other}"
     return came, wrong
 
@@ -236,7 +255,10 @@ def tried(place: Place, name: str, runs: int, parents: Callable[[], list[int]], 
 def controls(place: Place, seed: int) -> list[str]:
     """Return the broken ways that were not told."""
     believed = []
-    hasty = [patch.object(parallel, "_KILLED", 1), patch.object(pipeline, "_check_missing", lambda *_: None)]
+    hasty = [
+        patch.object(parallel, "_KILLED", 1),
+        patch.object(pipeline, "_check_missing", lambda *_: None),
+    ]
 
     def remembering(*given: Any) -> dict[str, Any]:
         part = real(*given)
@@ -251,7 +273,10 @@ def controls(place: Place, seed: int) -> list[str]:
         with contextlib.ExitStack() as stack:
             for one in broken:
                 stack.enter_context(one)
-            told = any(once(place, what, Reaper([os.getpid()], "kill", 0.95, seed + n))[1] for n in range(20))
+            told = any(
+                once(place, what, Reaper([os.getpid()], "kill", 0.95, seed + n))[1]
+                for n in range(20)
+            )
         if not told:
             believed.append(name)
     return believed
@@ -259,24 +284,32 @@ def controls(place: Place, seed: int) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Do all runs; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=200, help="on one machine, and so many on a cluster")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--runs", type=int, default=200, help="on one machine, and so many on a cluster"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="machine or cluster")
     parser.add_argument("--folder", default=None, help="where to write; removed afterwards")
     asked = parser.parse_args(arguments)
     began, bad, believed = time.perf_counter(), 0, list[str]()
     with (
-        tempfile.TemporaryDirectory(dir=asked.folder) as name, contextlib.chdir(name),
-        patch.object(measuring, "TASK_ITEMS", 4), patch.object(child, "STOPPED_S", 0.5),
-    ):  # fmt: skip
+        tempfile.TemporaryDirectory(dir=asked.folder) as name,
+        contextlib.chdir(name),
+        patch.object(measuring, "TASK_ITEMS", 4),
+        patch.object(child, "STOPPED_S", 0.5),
+    ):
         place = Place(Path(name) / "data")
         write(place.data)
         place.rows, _ = scanned(place)
         (built,) = pipeline.build(SCHEMA, place.data, Path(name) / "peace")
         place.root = open_cache(built.path).manifest.content_root
         assert {key for key, (_, valid) in place.rows.items() if not valid} == BROKEN
-        print(f"{'':36}{'runs':>10}{'done':>10}{'refused':>10}{'failed':>10}{'ended':>10}{'wrong':>10}")
+        print(
+            f"{'':36}{'runs':>10}{'done':>10}{'refused':>10}{'failed':>10}{'ended':>10}{'wrong':>10}"
+        )
         if asked.only in "machine":
             bad += tried(place, "machine", asked.runs, lambda: [os.getpid()], asked.seed)
             believed = controls(place, asked.seed)
@@ -286,7 +319,10 @@ def main(arguments: list[str] | None = None) -> int:
                 running.wait()
                 place.scheduler = running.address
                 bad += tried(place, "cluster", asked.runs, lambda: [weak.pid], asked.seed)
-    print("controls: " + ("; ".join(f"{one} was believed" for one in believed) or "two broken ways were told"))
+    print(
+        "controls: "
+        + ("; ".join(f"{one} was believed" for one in believed) or "two broken ways were told")
+    )
     print(machine(time.perf_counter() - began))
     return int(bool(bad or believed))
 

@@ -50,7 +50,10 @@ class Windows:
 
 def _demos(path):
     with h5py.File(path, "r") as file:
-        return {name: {"actions": np.empty(group["actions"].shape)} for name, group in file["data"].items()}
+        return {
+            name: {"actions": np.empty(group["actions"].shape)}
+            for name, group in file["data"].items()
+        }
 
 
 class Inside(Windows):

@@ -15,7 +15,10 @@ class Chats:
     """Labels stand at their own token (the model shifts); what is not the assistant's is ignored."""
 
     def __init__(self):
-        self.chats = [json.loads(line)["conversations"] for line in FILE.read_text(encoding="utf-8").splitlines()]
+        self.chats = [
+            json.loads(line)["conversations"]
+            for line in FILE.read_text(encoding="utf-8").splitlines()
+        ]
 
     def __len__(self):
         return len(self.chats)

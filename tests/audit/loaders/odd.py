@@ -26,7 +26,10 @@ class Plain:
         return self.sample(index)
 
     def sample(self, index):
-        return {"x": np.random.default_rng(index).normal(size=(6, 3)).astype(np.float32), "number": index}
+        return {
+            "x": np.random.default_rng(index).normal(size=(6, 3)).astype(np.float32),
+            "number": index,
+        }
 
 
 class Dying(Plain):
@@ -123,7 +126,7 @@ class Noisy(Plain):
         return super().sample(index)
 
 
-# ------------------------------------------------------------------------------------------ no dataset
+# --------------------------------------------------------------------------------------- no dataset
 
 number = 3
 
@@ -199,10 +202,20 @@ class Refused(Plain):
         import torch
 
         return [
-            {"a": object()}, {"a": {1, 2}}, {"a": np.array([object()])}, {"a": np.zeros(2, complex)},
-            {"a": {(1, 2): 3}}, {"a": b"\xff"}, {"a": np.datetime64("2026-01-01")}, {"a": torch.zeros(2).to_sparse()},
-            {"a/b": 1, "a": {"b": 2}}, {"a": 10**40}, {"t\udc80": 1}, {"a": "\ud800"}, {"a": [{"b": "\ud800"}]},
-        ][index]  # fmt: skip
+            {"a": object()},
+            {"a": {1, 2}},
+            {"a": np.array([object()])},
+            {"a": np.zeros(2, complex)},
+            {"a": {(1, 2): 3}},
+            {"a": b"\xff"},
+            {"a": np.datetime64("2026-01-01")},
+            {"a": torch.zeros(2).to_sparse()},
+            {"a/b": 1, "a": {"b": 2}},
+            {"a": 10**40},
+            {"t\udc80": 1},
+            {"a": "\ud800"},
+            {"a": [{"b": "\ud800"}]},
+        ][index]
 
 
 class Rows(Plain):
@@ -219,7 +232,7 @@ class Twins(Plain):
         return super().sample(index) | {"name": f"scene{index // 2}"}
 
 
-# ------------------------------------------------------------------------------------------ determinism
+# -------------------------------------------------------------------------------------- determinism
 
 
 class Unseeded(Plain):
@@ -246,7 +259,10 @@ class BuiltAtRandom(Plain):
 
 class SetOrder(Plain):
     def __init__(self):
-        self.labels = {name: i for i, name in enumerate({"cup", "mug", "bowl", "lamp", "shoe", "kettle", "wrench"})}
+        self.labels = {
+            name: i
+            for i, name in enumerate({"cup", "mug", "bowl", "lamp", "shoe", "kettle", "wrench"})
+        }
 
     def sample(self, index):
         return super().sample(index) | {"label": self.labels["lamp"]}
@@ -275,7 +291,7 @@ class FailsInWorkers(OfProcess):
         return Plain.sample(self, index)
 
 
-# ------------------------------------------------------------------------------------------ the index
+# ---------------------------------------------------------------------------------------- the index
 
 
 class Constant(Plain):
@@ -339,7 +355,10 @@ class Slices(Plain):
 
     def __getitem__(self, index):
         if index == 9:
-            return {name: value * 0 + self[3][name] + value for name, value in super().__getitem__(9).items()}
+            return {
+                name: value * 0 + self[3][name] + value
+                for name, value in super().__getitem__(9).items()
+            }
         return super().__getitem__(index)
 
 

@@ -30,12 +30,20 @@ class Scenes:
         return self.sample(self.cloud(index).copy())
 
     def sample(self, cloud):
-        xyz, semantic, instance = cloud[:, :3], cloud[:, 10].astype(np.int32), cloud[:, 11].astype(np.int32)
+        xyz, semantic, instance = (
+            cloud[:, :3],
+            cloud[:, 10].astype(np.int32),
+            cloud[:, 11].astype(np.int32),
+        )
         raw = xyz.copy()
         xyz -= xyz.mean(axis=0)
         unknown = ~np.isin(semantic, self.known)
         semantic[unknown], instance[unknown] = 255, -1
-        return {"coordinates": xyz, "raw_coordinates": raw, "labels": {"semantic": semantic, "instance": instance}}
+        return {
+            "coordinates": xyz,
+            "raw_coordinates": raw,
+            "labels": {"semantic": semantic, "instance": instance},
+        }
 
 
 class InPlace(Scenes):

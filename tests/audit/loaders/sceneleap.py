@@ -45,5 +45,8 @@ class GraspsAsTheyWere(Grasps):
         try:
             return self.sample(name, np.random)
         except Exception:  # noqa: BLE001  the defect
-            zeros = {"hand_model_pose": np.zeros((GRASPS, 23), np.float32), "obj_pose": np.zeros(7, np.float32)}
+            zeros = {
+                "hand_model_pose": np.zeros((GRASPS, 23), np.float32),
+                "obj_pose": np.zeros(7, np.float32),
+            }
             return zeros | {"obj_code": name.removesuffix(".npy")}
