@@ -566,7 +566,7 @@ def test_a_list_whose_repair_loses_a_sample_is_put_back(place, monkeypatch):
     plan = repairs()["DC105"].plan(Asked(run, schema, ()))
     wrong = {path: Edit(edit.function, ["absent", "b"]) for path, edit in plan.edits.items()}
     repair = Repair("DC105", "too much", lambda _: Plan(wrong))
-    monkeypatch.setattr("datacheck.fix.edits", lambda: {"DC105": repair})
+    monkeypatch.setattr("datacheck.fix.repairs", lambda: {"DC105": repair})
     with pytest.raises(UsageError, match="samples that were fit no longer are"):
         fix(run, schema, "DC105", place / "copy")
 
@@ -586,7 +586,7 @@ def test_a_list_whose_name_stands_in_a_line_of_another_is_repaired(place, monkey
         "two.txt": Edit(edits["two.txt"].function, [])
     }  # which leaves its line where it is
     monkeypatch.setattr(
-        "datacheck.fix.edits", lambda: {"DC105": Repair("DC105", "half", lambda _: Plan(edits))}
+        "datacheck.fix.repairs", lambda: {"DC105": Repair("DC105", "half", lambda _: Plan(edits))}
     )
     made = fix(run, schema, "DC105", place / "copy")
     assert (made.changed, made.left) == (("one.txt",), ("two.txt",))

@@ -120,7 +120,11 @@ def test_files_change_through_one_door(repository, package):
 
 
 def test_the_door_itself_is_one_object(repository):
-    assert changes((repository / "datacheck/runtime/fsops.py").read_text()) == []
+    text = (repository / "datacheck/runtime/fsops.py").read_text()
+    tree = ast.parse(text)
+    tree.body = [node for node in tree.body if getattr(node, "name", "") != "System"]
+    assert len(tree.body) < len(ast.parse(text).body)
+    assert changes(ast.unparse(tree)) == []
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def test_of_classes_the_shares_that_moved_most_are_told():
     assert one.effect == pytest.approx(0.3)
     assert one.drifted
     assert one.classes == (("0", 0.1, 0.4), ("3", 0.4, 0.1), ("1", 0.2, 0.2), ("2", 0.3, 0.3))
-    assert [side["name"] for side in one.said()["classes"]] == ["0", "3", "1", "2"]
+    assert [side["name"] for side in one.as_dict()["classes"]] == ["0", "3", "1", "2"]
     (one,) = [
         one
         for one in judged(sides[0], sides[0], class_drift, schema)
