@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import math
 import re
 import shlex
 import subprocess
@@ -13,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import yaml
 
@@ -141,7 +143,9 @@ def called(args: list[str]) -> tuple[int, str]:
         with tempfile.TemporaryFile(
             "w+", encoding="utf-8"
         ) as out:  # has a number, which children are given
-            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+            # a line of progress comes each 30 s: on a busy machine it would stand among what a page shows
+            quiet = mock.patch("datacheck.report.progress._LINE_S", math.inf)
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out), quiet:
                 code = cli.run()
             out.flush()
             out.seek(0)

@@ -43,11 +43,14 @@ def script(repository):
 def test_workers_hold_no_more_from_epoch_to_epoch_and_a_leak_is_told(script, tmp_path):
     (tmp_path / "data").mkdir()
     cache = script["clouds"](tmp_path, 2000)
-    grown, before, after = script["epochs"](cache, 10, "fork")
-    assert (
-        grown < 1e6
-    )  # what a worker takes once to get warm, up to 3 MB, is shared out over the epochs
-    assert before == after
+    # What a worker takes once to get warm, up to 3 MB, is shared out over the epochs; on a busy
+    # machine some epochs have more. What leaks grows each time.
+    for _ in range(3):
+        grown, before, after = script["epochs"](cache, 10, "fork")
+        assert before == after
+        if grown < 1e6:
+            break
+    assert grown < 1e6
     kept, before, after = script["epochs"](cache, 5, "fork", script["leaking"])
     assert kept > 2e6  # a clone of 2,000 clouds of 3 KB, by two workers
     assert before == after
