@@ -1,1 +1,1 @@
-"""Bytes to named arrays; a format knows no schema."""
+"""File formats: turn bytes into named arrays, without a schema."""

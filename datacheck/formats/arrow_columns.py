@@ -1,10 +1,10 @@
 """Columns of Arrow as values, for the formats that hold them: Parquet, Arrow IPC (Feather).
 
-Columns are arrays of all rows: numbers, dates as their count, and lists of numbers of one length as
-one more axis each; columns of text are JSON lists of text. Lists of different lengths are JSON,
-too. A column of any other type (bytes, records) is absent, and reading it says why. An empty place
-(null) is NaN among floats and "" among texts; anywhere else it is an error: no whole number, time
-or list is made up for it.
+A column is an array of all rows: numbers, dates as their count, and lists of numbers of one length
+as one more axis each. Columns of text are JSON lists of text, and lists of different lengths are
+JSON too. A column of any other type (bytes, records) is absent, and reading it raises an error that
+says why. A null is NaN among floats, "" among texts, and an error anywhere else: no integer, time
+or list is invented for it.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from datacheck.formats.limits import (
 )
 from datacheck.model.sample import Array, Container
 
-# First rows of columns of lists, None where the lists differ in length. One process reads several
-# parts of a file, and each would read all of such a column to know.
+# First rows of columns of lists, None where the lists differ in length. A process reads several
+# parts of a file; without the cache each part would read the whole column to find out.
 _STEPS: dict[tuple[Any, ...], Array | None] = {}
 _MOST_STEPS = 256
-_PIECE = 1 << 20  # indices that are looked at at once
+_PIECE = 1 << 20  # indices that are handled at once
 
 
 class ArrowColumns(Container):
-    """Columns that lie in groups of rows: row groups, record batches.
+    """Columns stored in groups of rows: row groups, record batches.
 
     Args:
         pa: the module pyarrow.
-        schema: of Arrow.
-        groups: how many rows each group has.
-        nbytes: of the file.
-        stamp: tells it from other files.
+        schema: the Arrow schema.
+        groups: number of rows of each group.
+        nbytes: size of the file.
+        stamp: identifies the file and its state.
 
     Raises:
         FormatError: two columns have one name, or there are rows without a column.
@@ -62,19 +62,20 @@ class ArrowColumns(Container):
         if groups and not self._types:
             msg = f"{self._rows:,} rows are declared, but no column"
             raise FormatError(msg)
-        self._streams: dict[str, _ColumnStream] = {}  # by column how far it was read
+        # By column, the stream at the row that it was read to.
+        self._streams: dict[str, _ColumnStream] = {}
         self._even: set[str] = set()  # columns of lists of one length
 
     @abstractmethod
     def _batches(self, name: str, groups: Iterable[int]) -> Iterator[Any]:
-        """Yield a column of some groups of rows, piece by piece; a group is not touched before its rows are wanted.
+        """Yield a column of some row groups, piece by piece; a group is read only when needed.
 
         Raises:
-            FormatError: it is far larger than its bytes.
+            FormatError: the column is far larger than the file.
         """
 
     def _first(self, name: str, group: int) -> Any:
-        """Return the first row of a column of a group."""
+        """Return the first row of a column in one group."""
         return next(self._batches(name, [group]))[:1]
 
     def names(self) -> list[str]:
@@ -88,17 +89,19 @@ class ArrowColumns(Container):
         return self.read_rows(name, 0, self._rows)
 
     def sliced(self, name: str) -> int | None:
-        """Return how many rows a column has, None where only all of it says what it is."""
+        """Return the number of rows of a column, None where its type depends on all rows."""
         kind = self._types[name]
         kind = kind.value_type if self._pa.types.is_dictionary(kind) else kind
+        # Lists of different lengths: a part of the rows may have lists of one length and would then be
+        # an array instead of JSON.
         if _leaf(self._pa, kind) is None or (
             _is_list(self._pa, kind) and self.peek(name)[1] == "json"
         ):
-            return None  # of lists of different lengths a part may have lists of one length, and be another value
+            return None
         return int(self._rows)
 
     def assume_uniform(self, name: str) -> None:
-        """Believe that the lists of a column have one length."""
+        """Skip the check that the lists of a column have one length."""
         self._even.add(name)
 
     def seek_points(self, name: str) -> Array | None:
@@ -107,7 +110,7 @@ class ArrowColumns(Container):
         return np.unique(self._stops[:-1]).astype(np.int64)
 
     def read_rows(self, name: str, start: int, stop: int) -> Any:
-        """Return rows of a column, of whichever groups they lie in."""
+        """Return rows of a column, across row groups."""
         kind = self._types[name]
         leaf = _leaf(self._pa, kind)
         if leaf is None:
@@ -135,7 +138,8 @@ class ArrowColumns(Container):
             if stream.stop < stop:
                 msg = f"{stop - first:,} rows are declared, {stream.stop - first:,} are there"
                 raise FormatError(msg)
-            if stop < self._rows:  # whoever reads on need not read its row group from the beginning
+            # A later call that reads on need not read its row group from the beginning.
+            if stop < self._rows:
                 self._streams[name] = stream
             return _values(
                 self._pa, self._pa.chunked_array(parts, kind).combine_chunks(), start, self._nbytes
@@ -151,7 +155,7 @@ class ArrowColumns(Container):
         return np.empty(shape, _dtype(self._pa, leaf))
 
     def peek(self, name: str) -> tuple[tuple[int, ...], str]:
-        """Return (shape, dtype) of a column; one of lists is read for that, once."""
+        """Return (shape, dtype) of a column; a column of lists is read for that, once."""
         kind = self._types[name]
         if _is_number(self._pa, kind):
             return (self._rows,), _dtype(self._pa, kind).str
@@ -172,10 +176,10 @@ class ArrowColumns(Container):
         return ((), "json") if step is None else ((self._rows, *step.shape[1:]), step.dtype.str)
 
     def _step(self, name: str) -> Array | None:
-        """Return the first row of a column of lists where all rows are like it, None where they make no array.
+        """Return the first row of a column of equal-length lists, None if the rows make no array.
 
         Notes:
-            How long its lists are says only the column itself: it is read, but not kept.
+            Only the column itself says how long its lists are: it is read, but not kept.
         """
         if name in self._even and self._rows:
             group = int(np.flatnonzero(np.diff(self._stops))[0])
@@ -183,9 +187,8 @@ class ArrowColumns(Container):
                 row = _values(self._pa, self._first(name, group), 0, self._nbytes)
             return row if isinstance(row, np.ndarray) else None
         first = self.read_rows(name, 0, 1)
-        first = (
-            first.copy() if isinstance(first, np.ndarray) else first
-        )  # not a view of the whole row group
+        # A copy, because a view would keep the whole row group in memory.
+        first = first.copy() if isinstance(first, np.ndarray) else first
         if not isinstance(first, np.ndarray):
             return None
         groups = range(len(self._stops) - 1)
@@ -198,7 +201,7 @@ class ArrowColumns(Container):
 
 
 class ByteCounter:
-    """Adds up the bytes of a column's batches; a dictionary that follows itself is counted once.
+    """Counts the bytes of a column's batches; a dictionary that several batches share counts once.
 
     Args:
         pa: the module pyarrow.
@@ -206,12 +209,11 @@ class ByteCounter:
 
     def __init__(self, pa: Any) -> None:
         self._pa, self._total = pa, 0
-        self._last: dict[
-            tuple[Any, ...], Any
-        ] = {}  # held, so that no other takes its place in memory
+        # Held, so that no other dictionary gets the same address.
+        self._last: dict[tuple[Any, ...], Any] = {}
 
     def add(self, column: Any) -> int:
-        """Add a batch and return the bytes of all."""
+        """Add a batch and return the bytes of all batches."""
         found = {_buffer_ids(one): one for one in _dictionaries(self._pa, column)}
         known = sum(one.nbytes for key, one in found.items() if key in self._last)
         self._last = found
@@ -235,20 +237,25 @@ class _ColumnStream:
         first: that row.
 
     Attributes:
-        stop: behind the last row that was read.
+        stop: the row after the last one that was read.
     """
 
     def __init__(self, batches: Iterator[Any], first: int) -> None:
         self._batches, self.stop = batches, first
-        self._last: Any = None  # what was read last
+        self._last: Any = None  # the last batch
 
     def leads_to(self, start: int, group: int) -> bool:
-        """Tell whether to read on: the rows were not met before, and no row group that begins at `group` is nearer."""
+        """Return whether to read on: `start` is not behind, and no row group starts nearer to it.
+
+        Args:
+            start: the first row that is wanted.
+            group: first row of the row group that holds `start`.
+        """
         begin = self.stop - (0 if self._last is None else len(self._last))
         return begin <= start and (start < self.stop or group <= self.stop)
 
     def rows(self, start: int, stop: int) -> list[Any]:
-        """Return rows [start, stop) in pieces, fewer where the column ends before."""
+        """Return rows [start, stop) in pieces, fewer where the column ends earlier."""
         found: list[Any] = []
         while True:
             if self._last is not None and self.stop > start:
@@ -273,7 +280,7 @@ def _leaf(pa: Any, kind: Any) -> Any:
 
 
 def _holds_bytes(pa: Any, kind: Any) -> bool:
-    """Tell whether a type holds bytes somewhere, as pictures of Hugging Face datasets do: {bytes, path}."""
+    """Return whether a type contains bytes, as the pictures of Hugging Face datasets do."""
     is_ = pa.types
     if is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_fixed_size_binary(kind):
         return True
@@ -319,7 +326,7 @@ def _dictionaries(pa: Any, rows: Any) -> Iterator[Any]:
 
 
 def _widths(pa: Any, rows: Any) -> Array:
-    """Return how many bytes each entry of a dictionary takes; of a dictionary within it only the indices.
+    """Return the bytes of each entry of a dictionary; a nested dictionary counts by its indices.
 
     Shapes:
         returns: int64 (entries)
@@ -345,10 +352,10 @@ def _dense(pa: Any, rows: Any, stored: int) -> Any:
     """Return an array without its dictionary.
 
     Args:
-        stored: bytes of the file.
+        stored: size of the file.
 
     Raises:
-        FormatError: it would be far larger than the file.
+        FormatError: the array would be far larger than the file.
     """
     widths, size = _widths(pa, rows.dictionary), 0
     for start in range(0, len(rows) if len(widths) else 0, _PIECE):
@@ -359,10 +366,10 @@ def _dense(pa: Any, rows: Any, stored: int) -> Any:
 
 
 def _values(pa: Any, rows: Any, first: int, stored: int) -> Any:
-    """Return an Arrow array as numbers with an axis for each level of lists, or as JSON where that cannot be."""
+    """Return an Arrow array as numbers with one axis per level of lists, else as JSON."""
     rows = _dense(pa, rows, stored) if pa.types.is_dictionary(rows.type) else rows
     if rows.null_count and pa.types.is_floating(rows.type):
-        return plain(np.asarray(rows.to_numpy(zero_copy_only=False)))  # with NaN in empty places
+        return plain(np.asarray(rows.to_numpy(zero_copy_only=False)))  # a null becomes NaN
     if rows.null_count and _is_text(pa, rows.type):
         rows = rows.fill_null("")
     if rows.null_count:
@@ -397,7 +404,7 @@ def _values(pa: Any, rows: Any, first: int, stored: int) -> Any:
 
 
 def _is_uniform(pa: Any, rows: Any, sizes: tuple[int, ...], stored: int) -> bool:
-    """Tell whether lists have these sizes, level by level; empty places are for whoever reads them to tell."""
+    """Return whether lists have these sizes, level by level; nulls are left to the reader."""
     for size in sizes:
         rows = _dense(pa, rows, stored) if pa.types.is_dictionary(rows.type) else rows
         lengths = rows.drop_null().value_lengths().to_numpy(zero_copy_only=False)

@@ -1,8 +1,8 @@
-"""Arrow IPC: Feather files and the streams that Hugging Face datasets keep; columns as those of Parquet.
+"""Arrow IPC: Feather files and the streams of Hugging Face datasets; columns as in Parquet.
 
-The messages are found and measured here before Arrow sees them: how long each is, how many rows it
-has, how far its buffers unpack. A file of Arrow is a stream between two marks, and is read as that;
-its footer, by which loaders read, must name the same batches and columns.
+The messages are found and measured here before Arrow reads them: the length of each, its number of
+rows, and the unpacked size of its buffers. An Arrow file is a stream between two marks, and is read
+as that stream. Loaders read by its footer, which must name the same batches and columns.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from datacheck.model.sample import Container
 from datacheck.runtime.beneath import AnyPath, stamp_of
 
 _MAGIC, _FIRST_FEATHER, _NEXT = b"ARROW1", b"FEA1", b"\xff\xff\xff\xff"
-_HEAD_BYTES = 64 << 20  # of one message's description
+_HEAD_BYTES = 64 << 20  # of one message's metadata
 _MOST_ROWS = 1 << 36
 _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
 
-_Block = tuple[int, int, int]  # where a message begins, its body, and where it ends
+_Block = tuple[int, int, int]  # byte offsets: start of the message, start of its body, end
 
 
 @cache
@@ -37,10 +37,10 @@ def _libraries() -> tuple[Any, Any]:
 
 
 class _FlatbufferTable:
-    """A table of FlatBuffers: where its fields lie.
+    """A table of FlatBuffers: finds its fields.
 
     Raises:
-        FormatError: outside its bytes.
+        FormatError: a field lies outside the bytes.
     """
 
     def __init__(self, data: bytes, at: int) -> None:
@@ -54,7 +54,7 @@ class _FlatbufferTable:
         return int(struct.unpack_from(form, self._data, at)[0])
 
     def place(self, field: int) -> int:
-        """Return where a field lies, 0 where it is absent."""
+        """Return the offset of a field, 0 where it is absent."""
         at = 4 + 2 * field
         step = self.number("<H", self._fields + at) if at < self.number("<H", self._fields) else 0
         return self._at + step if step else 0
@@ -68,12 +68,12 @@ class _FlatbufferTable:
         return _FlatbufferTable(self._data, at + self.number("<I", at))
 
     def pairs(self, field: int) -> Iterator[tuple[int, int]]:
-        """Yield the structures of two long integers that a list holds."""
+        """Yield the pairs of 64-bit integers in a list."""
         for place in self._structures(field, 16):
             yield self.number("<q", place), self.number("<q", place + 8)
 
     def blocks(self, field: int) -> list[_Block]:
-        """Return where the messages lie that a footer lists."""
+        """Return the offsets of the messages that a footer lists."""
         return [
             (
                 begin := self.number("<q", at),
@@ -97,7 +97,7 @@ class _Message(NamedTuple):
 
 
 def _message(data: Any, at: int, name: str) -> _Message | None:
-    """Return what begins at a byte, None at the end of the stream.
+    """Return the message at byte `at`, None at the end of the stream.
 
     Raises:
         FormatError: it is cut short, or damaged.
@@ -147,15 +147,15 @@ def _message(data: Any, at: int, name: str) -> _Message | None:
 
 
 def _check_footer(data: Any, end: int, blocks: Mapping[int, list[_Block]]) -> None:
-    """Hold the footer against the messages of the file: readers go by it.
+    """Check the footer against the messages of the file: loaders read by the footer.
 
     Args:
-        data: of the file.
-        end: of its messages.
-        blocks: where the messages of each kind lie.
+        data: bytes of the file.
+        end: end of its messages.
+        blocks: offsets of the messages of each kind.
 
     Raises:
-        FormatError: it names others.
+        FormatError: the footer names other messages.
     """
     size = int.from_bytes(bytes(data[-10:-6]), "little", signed=True)
     if not 8 <= size <= len(data) - 10 - end:
@@ -181,7 +181,7 @@ def _check_footer(data: Any, end: int, blocks: Mapping[int, list[_Block]]) -> No
 
 
 class _Arrow(ArrowColumns):
-    """An open file or stream of Arrow."""
+    """An open Arrow file or stream."""
 
     def __init__(self, path: AnyPath) -> None:
         pa, self._ipc = _libraries()
@@ -233,7 +233,7 @@ class _Arrow(ArrowColumns):
         for number in range(wanted[-1] + 1 if wanted else 0):
             column = reader.read_next_batch().column(0)
             if number >= wanted[0]:
-                column.validate(full=True)  # Arrow looks at nothing that a file says of its lists
+                column.validate(full=True)  # without it, Arrow trusts the list offsets of the file
                 check_expansion(counted.add(column), self._nbytes, name)
                 yield column
 

@@ -1,4 +1,4 @@
-"""How a format says what it reads; `open_container` picks one by suffix, then by magic bytes."""
+"""The `Format` type, and `open_container`: picks a format by suffix, then by magic bytes."""
 
 from __future__ import annotations
 
@@ -20,23 +20,25 @@ _LFS_POINTER = b"version https://git-lfs"
 _PAGES = (b"<!doctype html", b"<html", b"<?xml")
 _HEAD_BYTES = 32
 HEAD_BYTES = 1 << 14  # enough for every header of a plain table
-_POINTER_BYTES = 1024  # a pointer has about 130 bytes; only files as small as this are looked at before they are read
+_POINTER_BYTES = 1024  # a pointer has about 130 bytes; larger files are not searched for one
+# Byte order marks of UTF-16 and UTF-32.
 _WIDE_BOMS = (
     b"\xff\xfe",
     b"\xfe\xff",
     b"\x00\x00\xfe\xff",
-)  # byte order marks of UTF-16 and UTF-32
+)
 _SHARD = re.compile(r"-\d+-of-\d+$")
+# Zero bytes are a valid file of these formats: no label, no record, no point.
 _MAY_BE_EMPTY = frozenset({"text", "jsonl", "conllu", "yaml", "kitti"})
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """What the schema expects of a file that does not say itself what it holds (a raw ``.bin``).
+    """What the schema expects of a file that does not describe its own values (a raw ``.bin``).
 
     Args:
         dtype: NumPy name of the values ("float32"), or "" for the format's own default.
-        item: sizes of the axes behind the first; () for a flat array.
+        item: sizes of the axes after the first; () for a flat array.
     """
 
     dtype: str = ""
@@ -45,12 +47,12 @@ class Hint:
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
-    """Where the numbers of a file that is one plain table lie: row by row, from a byte to its end.
+    """Layout of a file that is one plain table: rows of numbers from byte `start` to the end.
 
     Args:
-        name: what the table is called.
-        dtype, rows, columns: of the numbers.
-        start: the first byte.
+        name: name of the table's field.
+        dtype, rows, columns: type and shape of the table.
+        start: offset of the first value, in bytes.
     """
 
     name: str
@@ -66,21 +68,22 @@ class Format:
 
     Args:
         name: short name ("npy").
-        suffixes: lower-case endings that it claims, longest first ("." included: ".pcd.bin").
+        suffixes: lower-case suffixes of the format's files, longest first, with the dot
+            (".pcd.bin").
         open: ``(path, hint) -> Container``; raises `FormatError` for bytes that are not of this
             format.
-        parse: ``(data, hint) -> Container``, the same from a whole file's bytes; None where a
-            format reads parts.
-        table: ``(first bytes, size of the file) -> Table``, None for a file that is no plain table;
-            the first bytes are `HEAD_BYTES`, or all there are.
+        parse: ``(data, hint) -> Container``, the same from the bytes of a whole file; None for a
+            format that reads parts of a file.
+        table: ``(first bytes, size of the file) -> TableLayout``, or None for a file that is not
+            one plain table; it receives the first `HEAD_BYTES` bytes, or the whole file if shorter.
         magic: first bytes, for files without a known suffix.
-        fits: ``(first bytes) -> bool``, for files without a known suffix or first bytes; they are
-            `HEAD_BYTES`, or all.
+        fits: ``(first bytes) -> bool``, for files without a known suffix or magic bytes; it
+            receives the first `HEAD_BYTES` bytes, or the whole file if shorter.
         directory: names of files that make a folder one container (Zarr).
-        beside: names of files in the same folder that are read with it.
-        points: reading begins at some rows only (`Container.seek_points`).
-        member: as `parse`, of a file inside an archive, for a format that reads parts of a file of
-            its own.
+        beside: names of files in the same folder that the format reads too.
+        member: as `parse`, for a file inside an archive; set by formats that read parts of a file
+            on disk.
+        points: whether reading can start only at some rows (`Container.seek_points`).
     """
 
     name: str
@@ -97,13 +100,13 @@ class Format:
 
     @property
     def may_be_empty(self) -> bool:
-        """Whether a file of no bytes is a whole one: no label, no record, no point."""
+        """Whether a file of zero bytes is valid: no label, no record, no point."""
         return self.name in _MAY_BE_EMPTY
 
 
 @cache
 def formats() -> dict[str, Format]:
-    """Return every format by name, built-in and plug-in."""
+    """Return every format by name, built-in and from plug-ins."""
     return {f.name: f for f in discover("datacheck.formats", Format)}
 
 
@@ -115,8 +118,9 @@ def _by_suffix() -> dict[str, Format]:
 def format_of(name: str) -> Format | None:
     """Return the format that claims a file name, or None; opens nothing."""
     known, lowered = _by_suffix(), unnumbered(name.lower())
+    # Try the longest suffix first.
     dot = lowered.find(".", lowered.rfind("/") + 1)
-    while dot >= 0:  # the longest suffix first
+    while dot >= 0:
         if lowered[dot:] in known:
             return known[lowered[dot:]]
         dot = lowered.find(".", dot + 1)
@@ -124,7 +128,7 @@ def format_of(name: str) -> Format | None:
 
 
 def unnumbered(name: str) -> str:
-    """Return a file name without the number of a shard behind its ending: ``x.tfrecord-00000-of-00008``."""
+    """Return a file name without its shard number, ``-00000-of-00008`` at the end."""
     return _SHARD.sub("", name) if "-of-" in name else name
 
 
@@ -138,8 +142,8 @@ def open_container(path: AnyPath, hint: Hint | None = None) -> Container:
     """Open a file (or a Zarr folder).
 
     Raises:
-        FormatError: no format knows it, or its bytes are damaged or refused.
-        MissingDependencyError: its format's library is not installed; the message names the extra.
+        FormatError: no format reads the file, or its bytes are damaged or refused.
+        MissingDependencyError: the format's library is not installed; the message names the extra.
     """
     hint = hint or Hint()
     found: Format | None = None
@@ -181,7 +185,7 @@ def parse_container(found: Format, data: bytes, hint: Hint | None = None) -> Con
     """Open the bytes of a whole file of a format that has `Format.parse` or `Format.member`.
 
     Raises:
-        FormatError: they are damaged or refused.
+        FormatError: the bytes are damaged or refused.
     """
     parse = found.parse or found.member
     assert parse is not None
@@ -197,7 +201,7 @@ def parse_container(found: Format, data: bytes, hint: Hint | None = None) -> Con
 
 
 def _is_page(found: Format | None, head: bytes) -> bool:
-    """Tell whether a file begins as an HTML page, or as XML that its format is not."""
+    """Return whether a file starts like an HTML page, or like XML unless its format is XML."""
     pages = _PAGES[:2] if found is not None and found.name == "xml" else _PAGES
     return head.lstrip().lower().startswith(pages)
 
@@ -208,7 +212,7 @@ _PAGE_REASON = (
 
 
 def _check_placeholder(head: bytes, found: Format, size: int) -> None:
-    """Refuse what stands in place of data and which some formats would take for data.
+    """Refuse placeholders that some formats would read as data.
 
     Raises:
         FormatError: the file is empty (DC103), a Git LFS pointer (DC102), or a page in place of
@@ -223,10 +227,10 @@ def _check_placeholder(head: bytes, found: Format, size: int) -> None:
 
 
 def check_pointer(head: bytes) -> None:
-    """Refuse what begins as a Git LFS pointer.
+    """Refuse bytes that start like a Git LFS pointer.
 
     Raises:
-        FormatError: it does (DC102).
+        FormatError: the bytes are a pointer (DC102).
     """
     if head.startswith(_LFS_POINTER):
         msg = "a Git LFS pointer, not the data: git lfs pull"
@@ -234,10 +238,10 @@ def check_pointer(head: bytes) -> None:
 
 
 def check_lines(path: AnyPath) -> None:
-    """Refuse what is no JSON lines as a whole, of which a reader of lines would say that each line is no JSON.
+    """Refuse a file that is not JSON lines at all, with one error instead of one per line.
 
     Raises:
-        FormatError: it is a pointer or a page (DC102), text in UTF-16 or UTF-32, or one JSON
+        FormatError: the file is a pointer or a page (DC102), text in UTF-16 or UTF-32, or one JSON
             document over several lines in place of JSON lines (DC101), or it cannot be opened.
     """
     head, found = _head(path), format_of(path.name)

@@ -1,8 +1,8 @@
-"""BVH motion capture: "positions" and "rotations" of each frame, the skeleton, and the time between two frames.
+"""BVH motion capture: "positions" and "rotations" of each frame, the skeleton, the frame time.
 
 Values: "positions" [frames, channels] in the file's unit of length and "rotations" [frames,
-channels] in degrees, each with the channels of its kind in the order of the file; "channels", the
-names of all of them ("Hips.Xrotation"); "joints", their names; "parents" [joints], -1 for a root;
+channels] in degrees, each with the channels of its kind in file order; "channels", the names of all
+channels ("Hips.Xrotation"); "joints", the names of the joints; "parents" [joints], -1 for a root;
 "offsets" [joints, 3]; "frame_time" in seconds. End sites have no channels and are no joints.
 """
 
@@ -32,7 +32,7 @@ _FRAMES = re.compile(r"\s*Frames\s*:\s*(\d{1,18})\s*", re.IGNORECASE)
 _FRAME_TIME = re.compile(r"\s*Frame\s+Time\s*:\s*(\S+)\s*", re.IGNORECASE)
 _CHANNEL = re.compile(r"[XYZ](position|rotation)", re.IGNORECASE)
 _BRACE = re.compile(r"([{}])")
-_END_SITE = -2  # in place of the number of a joint: an end site
+_END_SITE = -2  # stands for an end site in place of a joint's number
 
 
 @dataclass
@@ -43,7 +43,7 @@ class _JointTree:
     channels: list[str] = field(default_factory=list)
 
     def of_kind(self, kind: str) -> list[int]:
-        """Return the places of the channels whose names end so."""
+        """Return the indices of the channels whose names end with `kind`."""
         return [place for place, name in enumerate(self.channels) if name.lower().endswith(kind)]
 
 
@@ -75,7 +75,7 @@ def _parse(data: bytes, hint: Hint) -> Values:
 
 
 def _hierarchy(lines: list[bytes]) -> _JointTree:
-    """Return the skeleton that the lines behind HIERARCHY declare."""
+    """Return the skeleton that the lines after HIERARCHY declare."""
     skeleton, open_, named = _JointTree(), list[int](), list[int]()
     for number, line in enumerate(lines, 2):
         for statement in _BRACE.split(text(line, f"line {number:,}")):
@@ -99,14 +99,14 @@ def _hierarchy(lines: list[bytes]) -> _JointTree:
 def _parse_statement(
     words: list[str], skeleton: _JointTree, open_: list[int], named: list[int], number: int
 ) -> None:
-    """Take a brace, or one statement.
+    """Parse a brace, or one statement.
 
     Args:
-        words: of the statement, not empty.
-        skeleton: what it is added to.
+        words: words of the statement, not empty.
+        skeleton: receives the joint, offset or channels.
         open_: joints and end sites whose braces are open, the innermost last.
-        named: the joint or end site whose brace is the next.
-        number: of the line, for messages.
+        named: the joint or end site that the next brace belongs to.
+        number: line number, for messages.
     """
     first, said = words[0].upper(), words[1:]
     if first == "{" and named:
@@ -127,10 +127,10 @@ def _parse_statement(
 
 
 def _joint_number(first: str, name: str, skeleton: _JointTree, open_: list[int]) -> int:
-    """Return the number of a new joint, or that of end sites."""
+    """Return the number of a new joint, or the number of end sites."""
     if first == "END":
         return _END_SITE
-    check_longest([name])  # each of its channels has it in its name
+    check_longest([name])  # the name of each of its channels contains it
     skeleton.joints.append(name)
     skeleton.parents.append(open_[-1] if open_ else -1)
     return len(skeleton.joints) - 1
@@ -139,7 +139,7 @@ def _joint_number(first: str, name: str, skeleton: _JointTree, open_: list[int])
 def _parse_joint(
     first: str, said: list[str], skeleton: _JointTree, joint: int, number: int
 ) -> None:
-    """Add the offset or the channels of a joint; those of end sites are only checked."""
+    """Add the offset or the channels of a joint; the offset of an end site is only checked."""
     if first == "OFFSET":
         offset = numbers(" ".join(said).encode()).tolist()
         if len(offset) != 3:
@@ -173,7 +173,7 @@ def _refuse(number: int, why: str) -> NoReturn:
 
 
 def _motion_header(lines: list[bytes]) -> tuple[int, float]:
-    """Return the number of frames that the two lines behind MOTION declare, and the seconds of each."""
+    """Return the declared number of frames and seconds per frame, from the lines after MOTION."""
     said = [line.decode("latin1") for line in lines] + ["", ""]
     frames, frame_time = _FRAMES.fullmatch(said[0]), _FRAME_TIME.fullmatch(said[1])
     if frames is None or frame_time is None:

@@ -1,13 +1,13 @@
-"""CoNLL-U treebanks (.conllu): each sentence is a record of lists, a stream however large the file is.
+"""CoNLL-U treebanks (.conllu), read as a stream: each sentence is a record of lists.
 
-A record has "sent_id" and "text" of the comments where they are there, and a list for each of the
-ten columns of the words: "id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps",
-"misc". Numbers are integers, all else is text as it is written ("_" for nothing). Multiword tokens
-(2-3) and empty nodes (7.1) have neither HEAD nor UPOS: their columns are counted, and they are no
-words of the record. Without any HEAD (text that was never parsed) a record has no "head".
+A record has "sent_id" and "text" if the comments have them, and a list for each of the ten columns
+of the words: "id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc".
+Numbers are integers, everything else is text as written ("_" for an empty cell). Multiword tokens
+(2-3) and empty nodes (7.1) have neither HEAD nor UPOS: their columns are counted, but they are no
+words of the record. A record without any HEAD (text that was never parsed) has no "head".
 
-A sentence that breaks the format is a `FormatError` with code DC701 in its place, so that the
-others are still read.
+A sentence that breaks the format gives a `FormatError` with code DC701 in its place, and the others
+are still read.
 
 Reference:
     https://universaldependencies.org/format.html
@@ -59,12 +59,13 @@ _CODE, _NOTHING = "DC701", "_"
 
 
 def batches(path: AnyPath, wanted: Sequence[int] | None = None) -> Iterator[tuple[int, list[Any]]]:
-    """Yield (number of the first sentence, what it and the next ones hold): records, or `FormatError`.
+    """Yield (number of the first sentence, contents) for each batch of sentences.
+
+    The content of a sentence is a record or `FormatError`.
 
     Args:
         path: the file.
-        wanted: numbers of sentences, ascending, counted from 0: no others are parsed; None: all
-            are.
+        wanted: numbers of the sentences to parse, ascending, counted from 0; None parses all.
 
     Raises:
         OSError: the file cannot be read.
@@ -89,14 +90,14 @@ def batches(path: AnyPath, wanted: Sequence[int] | None = None) -> Iterator[tupl
 
 
 def _sentences(path: AnyPath) -> Iterator[tuple[int, bytes | None]]:
-    """Yield (number of its first line, bytes) of each sentence; None for the bytes of one that is too long."""
+    """Yield (number of its first line, bytes) of each sentence; no bytes if it is too long."""
     with (
         path.open("rb", buffering=0) as raw,
         io.BufferedReader(cast("io.RawIOBase", raw), _READ_BYTES) as file,
     ):
         check_holes(raw.fileno())
         lines, size, start = list[bytes](), 0, 1
-        number, whole, words = 0, True, False  # `whole`: the part that was read last ends its line
+        number, whole, words = 0, True, False  # `whole`: the last part that was read ends its line
         while part := file.readline(_READ_BYTES):
             begins, whole = whole, part.endswith(b"\n")
             number += begins
@@ -104,11 +105,12 @@ def _sentences(path: AnyPath) -> Iterator[tuple[int, bytes | None]]:
             if begins and not part.strip():
                 if words:
                     yield start, b"".join(lines) if size <= _SENTENCE_BYTES else None
+                # Comments without words do not belong to the next sentence.
                 lines, size, words = (
                     [],
                     0,
                     False,
-                )  # comments without words are no part of the sentence behind them
+                )
                 continue
             start = number if not size else start
             size += len(part)
@@ -120,11 +122,11 @@ def _sentences(path: AnyPath) -> Iterator[tuple[int, bytes | None]]:
 
 
 class _BrokenError(Exception):
-    """How many lines behind the first one of a sentence something is wrong, and what."""
+    """Number of lines from the first of a sentence to the broken one, and the reason."""
 
 
 class _FileCharacters:
-    """The characters that occur in a file where it is UTF-8; it is read for them once, when somebody asks."""
+    """The characters that occur in a file, decoded as UTF-8; read once, on first use."""
 
     def __init__(self, path: AnyPath) -> None:
         self._path = path
@@ -139,7 +141,7 @@ class _FileCharacters:
 
 
 def _sentence(known: _FileCharacters, number: int, line: int, data: bytes | None) -> Any:
-    """Return the record of a sentence, or what is wrong with it."""
+    """Return the record of a sentence, or a `FormatError`."""
     behind, why = 0, f"more than {_SENTENCE_BYTES >> 20} MiB long"
     if data is not None:
         try:
@@ -163,7 +165,10 @@ def _text(known: _FileCharacters, data: bytes) -> str:
 
 
 def _as_cp1252(known: _FileCharacters, data: bytes) -> str:
-    """Return the characters beyond ASCII of bytes in cp1252 where all of them occur in UTF-8 in the file, else ""."""
+    """Return the non-ASCII characters of bytes in cp1252, if all occur in the file as UTF-8.
+
+    Returns "" otherwise.
+    """
     try:
         found = {c for c in data.decode("cp1252") if not c.isascii()}
     except UnicodeDecodeError:
@@ -192,10 +197,10 @@ def _record(text: str) -> dict[str, Any]:
 
 
 def _add_word(words: list[list[str]], cells: list[str], place: int) -> None:
-    """Add the columns of a line where it is a word.
+    """Add the columns of a line if it is a word.
 
     Raises:
-        _BrokenError: it has another number of columns, or an id that cannot stand here.
+        _BrokenError: the line has another number of columns, or an id that cannot stand here.
     """
     if len(cells) != len(_COLUMNS):
         raise _BrokenError(
@@ -212,10 +217,10 @@ def _add_word(words: list[list[str]], cells: list[str], place: int) -> None:
 
 
 def _number_heads(record: dict[str, Any]) -> None:
-    """Make the HEADs numbers; drop them where no word has one.
+    """Turn the HEADs into numbers; drop them where no word has one.
 
     Raises:
-        _BrokenError: one is no word of the sentence, or none is 0, the root.
+        _BrokenError: a HEAD is no word of the sentence, or none is 0, the root.
     """
     words = len(record["id"])
     heads = record.pop("head")
@@ -236,7 +241,7 @@ def _number_heads(record: dict[str, Any]) -> None:
 
 
 def _check_tags(record: dict[str, Any]) -> None:
-    """See that UPOS and XPOS are not swapped.
+    """Check that UPOS and XPOS are not swapped.
 
     Raises:
         _BrokenError: each XPOS is one of the 17 universal tags, and most UPOS are others.
@@ -250,7 +255,7 @@ def _check_tags(record: dict[str, Any]) -> None:
 
 
 def _open(path: AnyPath, hint: Hint) -> Values:
-    """Return all sentences as "records"; one that is broken refuses the file, as a bad line of JSON lines does."""
+    """Return all sentences as "records"; a broken sentence refuses the file, as in JSON lines."""
     del hint
     check_bytes(path.stat().st_size, "the file", TEXT_BYTES)
     found: list[Any] = []

@@ -1,10 +1,11 @@
-"""HDF5: walked link by link, so that nothing outside the file is read; sizes and filters are checked before reading.
+"""HDF5, walked link by link: nothing outside the file is read.
 
-Names are full inner paths ("data/demo_0/actions"). What is a value: numbers (a compound's members
-as ``name.member``), text, and variable-length numbers as two values (``name``: all of them flat,
-``name.lengths``: how many belong to each entry). References, opaque bytes and empty dataspaces are
-no values: they are not listed, and reading one says why. What is damaged or refused is listed, so
-that it cannot be missed, and raises when it is read.
+Sizes and filters are checked before reading. Names are full inner paths ("data/demo_0/actions").
+Values are numbers (a compound's members as ``name.member``), text, and variable-length numbers as
+two values (``name``: all numbers in one flat array, ``name.lengths``: the count of each entry).
+References, opaque bytes and empty dataspaces are no values: they are not listed, and reading one
+raises an error that says why. Damaged or refused values are listed, so that none goes unnoticed,
+and raise when they are read.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from datacheck.runtime.beneath import AnyPath
 _FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32", 32000: "lzf"}
 _ATTRIBUTE_BYTES = 16 << 20
 _CHUNK_BYTES = 1 << 30
-_BEHIND_BYTES = 64 << 20  # of rows that are kept for whoever reads on
+_BEHIND_BYTES = 64 << 20  # of rows that are kept for calls that read on
 _OBJECTS = 1_000_000
 _OPEN_GROUPS = 4096
 _LENGTHS = ".lengths"
@@ -56,10 +57,10 @@ def _library() -> Any:
 
 
 class _TooManyObjectsError(DatacheckError):
-    """The file holds more objects than are walked.
+    """The file holds more objects than the limit.
 
     Args:
-        count: how many were listed.
+        count: number of objects that were listed.
     """
 
     def __init__(self, count: int) -> None:
@@ -68,7 +69,7 @@ class _TooManyObjectsError(DatacheckError):
 
 
 class _NotAValueError(FormatError):
-    """A kind of object that is no value for us; the file is not at fault."""
+    """A kind of object that is no value for datacheck; the file is not damaged."""
 
 
 class _Hdf5(CountedContainer):
@@ -84,9 +85,8 @@ class _Hdf5(CountedContainer):
         self._refused: dict[str, FormatError] = {}
         self._names: list[str] | None = None
         self._asked: tuple[Any, Any] = (None, None)
-        self._behind: dict[
-            str, tuple[int, Array]
-        ] = {}  # the first row and all of what was read of the last chunks
+        # By dataset: rows already read but not yet returned, and the number of the first of them.
+        self._behind: dict[str, tuple[int, Array]] = {}
 
     def close(self) -> None:
         with wrap_errors("cannot close the file"):
@@ -94,10 +94,10 @@ class _Hdf5(CountedContainer):
             self._asked = (None, None)
             self._file.close()
 
-    # Where things are
+    # Finding objects
 
     def _object(self, path: str, hops: int = 16) -> Any:
-        """Return the low-level object at `path`, every link on the way checked."""
+        """Return the low-level object at `path`; checks every link on the way."""
         parent, _, leaf = path.rpartition("/")
         if leaf in {"", "."}:
             raise KeyError(path)
@@ -145,10 +145,10 @@ class _Hdf5(CountedContainer):
                 self._groups[path] = known
         return known
 
-    # What there is
+    # Listing objects
 
     def least(self) -> int:
-        """Return how many values and groups it holds, counted no further than one sample may have of both."""
+        """Return the number of values, or of values and groups once they exceed twice `FIELDS`."""
         if not self._known:
             try:
                 self._known = len(self._value_names(2 * FIELDS))
@@ -167,8 +167,8 @@ class _Hdf5(CountedContainer):
         """Return the names of all values, sorted.
 
         Raises:
-            _TooManyError: the groups list more than `most` objects; none of a group that exceeds it
-                is opened.
+            _TooManyObjectsError: the groups list more than `most` objects; no object of the group
+                that exceeds the limit is opened.
         """
         if self._names is None:
             found: list[str] = []
@@ -188,7 +188,7 @@ class _Hdf5(CountedContainer):
         return self._names
 
     def _visit(self, inside: list[str], seen: set[Any], found: list[str]) -> list[str]:
-        """Add what values a group lists to `found`; return the groups in it that were not seen before."""
+        """Add the values of a group to `found`; return the groups in it not seen before."""
         below = []
         for inner in inside:
             try:
@@ -201,7 +201,7 @@ class _Hdf5(CountedContainer):
                 found += self._names_of(inner, item)
             elif isinstance(item, self._h5.h5g.GroupID) and inner.count("/") < DEPTH:
                 address = _address(self._h5, item)
-                if address not in seen:  # a second link to a group, or a circle
+                if address not in seen:  # seen: a second link to a group, or a cycle
                     seen.add(address)
                     below.append(inner)
         return below
@@ -211,7 +211,7 @@ class _Hdf5(CountedContainer):
         found.append(path)
 
     def _entries(self, path: str, found: list[str] | None = None) -> list[str]:
-        """Return the paths of all links of one group; a group that cannot be read goes to `found`."""
+        """Return the paths of all links of one group; adds an unreadable group to `found`."""
         prefix = f"{path}/" if path else ""
         try:
             with wrap_errors(path or "/"):
@@ -238,7 +238,7 @@ class _Hdf5(CountedContainer):
         return sorted(_members(path, dtype, self._h5))
 
     def groups(self, pattern: str) -> list[str]:
-        """Return the paths of groups that match ``/data/demo_*``, sorted; ``*`` stays within one level."""
+        """Return the groups that match ``/data/demo_*``, sorted; ``*`` stays in one level."""
         with wrap_errors("damaged HDF5 group"):
             return matching(pattern, self._entries, self._is_group)
 
@@ -247,7 +247,7 @@ class _Hdf5(CountedContainer):
             with wrap_errors(path):
                 return isinstance(self._object(path), self._h5.h5g.GroupID)
         except FormatError:
-            return True  # broken: whoever reads from it hears why
+            return True  # broken: reading from it raises the error
 
     # Values
 
@@ -269,14 +269,17 @@ class _Hdf5(CountedContainer):
             return _texts(array) if array.dtype.kind == "O" else _value(name, array)
 
     def _numbers(self, item: Any, dtype: np.dtype[Any]) -> Array:
-        """Read a dataset of numbers whole: a third of the time that h5py's Dataset takes for a small one."""
+        """Read a whole dataset of numbers; small ones in a third of h5py's time."""
         array = np.empty(item.shape, dtype)
         if array.size:
             item.read(self._h5.h5s.ALL, self._h5.h5s.ALL, array)
         return array
 
     def _dataset(self, name: str) -> tuple[str, Any, np.dtype[Any], tuple[str, ...]]:
-        """Return (path, dataset, its type, members on the way down): "a/table.x" is the member x of "a/table"."""
+        """Return (path, dataset, its dtype, members on the way down) of a value.
+
+        "a/table.x" is the member x of "a/table".
+        """
         parent, _, leaf = name.rpartition("/")
         cut = len(leaf)
         while cut > 0:
@@ -303,9 +306,8 @@ class _Hdf5(CountedContainer):
                 return self._object(path)
             except KeyError as error:
                 missing = str(error.args[0])
-                if path == missing or path.startswith(
-                    f"{missing}/"
-                ):  # our own: no such link, here or on the way
+                # Raised by `_object`: this link or one on the way does not exist.
+                if path == missing or path.startswith(f"{missing}/"):
                     return None
                 raise
 
@@ -343,18 +345,19 @@ class _Hdf5(CountedContainer):
                 held = np.concatenate([held, read]) if len(held) else read
             count = max(0, stop - start)
             if count < len(held):
+                # A copy, because a view would keep all of the rows in memory.
                 self._behind[path] = (
                     start + count,
                     held[count:].copy(),
-                )  # a view would keep all of them
+                )
             return plain(held[:count])
 
     def _chunk_end(self, item: Any, dtype: np.dtype[Any], stop: int) -> int:
-        """Return up to which row to read so that no chunk is read again for the rows behind `stop`.
+        """Return the row to read up to, so that the rows after `stop` need no chunk read twice.
 
         Notes:
-            Of a chunk that is packed, or fits into the library's cache, the library reads all
-            whatever is asked for.
+            The library reads a whole chunk, whatever part of it is requested, if the chunk is
+            compressed or fits into the chunk cache.
         """
         plist = self._properties(item)
         if plist.get_layout() != self._h5.h5d.CHUNKED:
@@ -368,17 +371,17 @@ class _Hdf5(CountedContainer):
         return int(min(item.shape[0], -(-stop // chunk[0]) * chunk[0]))
 
     def _properties(self, item: Any) -> Any:
-        """Return how a dataset was made; of the last one at once, since asking takes 9 us."""
+        """Return a dataset's creation properties; cached for the last one, as a call takes 9 us."""
         if self._asked[0] is not item:
             self._asked = item, item.get_create_plist()
         return self._asked[1]
 
     def _check_own(self, path: str, item: Any) -> None:
-        """Refuse a dataset whose values lie in other files.
+        """Refuse a dataset whose values are in other files.
 
         Notes:
-            Before its shape is known: the library opens the sources of a virtual dataset to tell
-                it.
+            Must run before the shape is read: the library opens the sources of a virtual dataset to
+            compute the shape.
         """
         plist = self._properties(item)
         if plist.get_layout() == self._h5.h5d.VIRTUAL or plist.get_external_count():
@@ -391,9 +394,9 @@ class _Hdf5(CountedContainer):
     def _check(
         self, path: str, item: Any, dtype: np.dtype[Any], shape: tuple[int, ...] | None = None
     ) -> None:
-        """Refuse a dataset whose values need too much memory (of `shape` where not all is read)."""
+        """Refuse a dataset whose values, or a part of shape `shape`, need too much memory."""
         plist = self._properties(item)
-        if plist.get_layout() == self._h5.h5d.CHUNKED:  # no other layout is ever filtered
+        if plist.get_layout() == self._h5.h5d.CHUNKED:  # no other layout has filters
             filters = [plist.get_filter(i)[0] for i in range(plist.get_nfilters())]
             unknown = [f for f in filters if f not in _FILTERS]
             if unknown:
@@ -441,7 +444,7 @@ class _Hdf5(CountedContainer):
         )
 
     def attrs(self, name: str = "") -> dict[str, Any]:
-        """Return the attributes of a group or dataset that can be read: arrays, text, lists of text."""
+        """Return the readable attributes of a group or dataset: arrays, text, lists of text."""
         name = name.strip("/")
         with wrap_errors(f"attributes of {name or '/'}"):
             item = self._groups[""] if not name else self._object(name)
@@ -466,7 +469,7 @@ class _Hdf5(CountedContainer):
 
 
 class _AttributeParent:
-    """What h5py's attribute manager wants of its parent: an identifier."""
+    """The parent object that h5py's attribute manager expects: it needs an identifier only."""
 
     def __init__(self, identifier: Any) -> None:
         self.id = identifier
@@ -478,10 +481,10 @@ def _address(h5: Any, item: Any) -> tuple[int, int]:
 
 
 def _check_unique_names(names: Iterable[str]) -> None:
-    """Refuse two values of one name of which one is part of another: a member of a table, lengths of a list.
+    """Refuse two values of one name where one is a member of a table or the lengths of a list.
 
     Raises:
-        FormatError: there are such.
+        FormatError: there are two such values.
     """
     double = [name for name, count in Counter(names).items() if count > 1]
     made = next((name for name in double if "." in name.rpartition("/")[2]), None)
@@ -491,7 +494,7 @@ def _check_unique_names(names: Iterable[str]) -> None:
 
 
 def _readable(dtype: np.dtype[Any], h5: Any) -> bool:
-    """Tell whether values of this type (or some of its members) are numbers or text."""
+    """Return whether values of this type (or some of its members) are numbers or text."""
     if dtype.subdtype is not None:
         return dtype.base.kind != "O" and _readable(dtype.base, h5)
     if dtype.names is not None:
@@ -505,7 +508,10 @@ def _readable(dtype: np.dtype[Any], h5: Any) -> bool:
 
 
 def _members(path: str, dtype: np.dtype[Any], h5: Any) -> dict[str, tuple[str, ...]]:
-    """Return {name: members on the way down} of the values in one dataset: {path: ()}, or one per compound member."""
+    """Return {name: members on the way down} of the values in one dataset.
+
+    A dataset without members gives {path: ()}; a compound dataset gives one entry per member.
+    """
     if dtype.base.names is None:
         string = h5.check_string_dtype(dtype) is not None
         return {path: ()} if _readable(dtype, h5) and (dtype.kind != "O" or string) else {}
@@ -524,7 +530,7 @@ def _value(name: str, array: Array) -> Any:
 
 
 def _texts(array: Array) -> Any:
-    """Return an object array of bytes or `str` as text, or as flat uint8 where an entry is no text."""
+    """Return an object array of bytes or `str` as text; as flat uint8 if an entry is not UTF-8."""
     items = [
         item.encode("utf-8") if isinstance(item, str) else bytes(item)
         for item in array.ravel().tolist()

@@ -1,4 +1,7 @@
-"""Images: "image" [H, W] or [H, W, C] as stored (uint8, uint16, ...); palette images give their indices."""
+"""Images: "image" [H, W] or [H, W, C] as stored (uint8, uint16, ...).
+
+Palette images give their indices.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ from datacheck.model.sample import Container
 from datacheck.plugins import require
 from datacheck.runtime.beneath import AnyPath
 
-_PIXELS = 179_000_000  # Pillow's own limit for an error
+_PIXELS = 179_000_000  # Pillow's own limit, above which it raises an error
+# JPEG includes files of several pictures (MPO).
 _KINDS = (
     "PNG",
     "JPEG",
@@ -23,16 +27,17 @@ _KINDS = (
     "PPM",
     "TIFF",
     "WEBP",
-)  # JPEG takes those of several pictures (MPO) too
+)
 _ENDS = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82"}
 _HEAD, _TAIL = 4 << 10, 64 << 10
-_COLOURS = {2: "RGB", 4: "gray with alpha", 6: "RGBA"}  # in PNG, by the number of the kind
+_COLOURS = {2: "RGB", 4: "gray with alpha", 6: "RGBA"}  # by the colour type in a PNG header
+# Largest values that Pillow does not rescale, by the kind of PPM.
 _STORED = {
     b"2": {255, 65535},
     b"5": {255, 65535},
     b"3": {255},
     b"6": {255},
-}  # largest values that Pillow leaves alone
+}
 _CHANNELS = {
     "1": 1,
     "L": 1,
@@ -50,7 +55,7 @@ _TYPES = {"1": "|b1", "I": "<i4", "F": "<f4", "I;16": "<u2", "I;16B": "<u2", "I;
 
 
 class _Image(Container):
-    """An image whose header was read; the pixels are decoded when they are asked for."""
+    """An image whose header was read; the pixels are decoded on access."""
 
     def __init__(self, source: AnyPath | bytes) -> None:
         self._source = source
@@ -86,10 +91,10 @@ class _Image(Container):
         return (height, width, *([channels] if channels > 1 else [])), _TYPES.get(mode, "|u1")
 
     def _check_end(self) -> None:
-        """See that a JPEG or PNG file has its end mark: who peeks would not notice that pixels are missing.
+        """Check that a JPEG or PNG file has its end mark: `peek` would not notice missing pixels.
 
         Notes:
-            Some cameras append data of their own, so the mark may stand anywhere in the last 64 KB.
+            Some cameras append data of their own, so the mark may be anywhere in the last 64 KiB.
         """
         mark = _ENDS.get(self._image.format or "")
         if mark is None:
@@ -99,7 +104,7 @@ class _Image(Container):
             raise FormatError(msg)
 
     def _check_depth(self) -> None:
-        """Refuse what Pillow would convert: colours of 16 bits to 8, and values of other ranges."""
+        """Refuse images that Pillow would convert: 16-bit colours, values of other ranges."""
         head = self._head()
         if self._image.format == "PNG" and head[24:25] == b"\x10" and head[25] in _COLOURS:
             msg = (
@@ -109,9 +114,8 @@ class _Image(Container):
             raise FormatError(msg)
         if self._image.format == "PPM":
             kind, *words = re.sub(rb"#[^\r\n]*", b"", head).split(None, 4)
-            largest = (
-                words[2] if len(words) > 2 and words[2].isdigit() else b"?"
-            )  # not in the first bytes, or damaged
+            # "?": not in the first bytes, or damaged.
+            largest = words[2] if len(words) > 2 and words[2].isdigit() else b"?"
             if kind[1:] in _STORED and (
                 largest == b"?" or int(largest[:9]) not in _STORED[kind[1:]]
             ):

@@ -1,6 +1,6 @@
-"""JSON files: a mapping gives its entries, a list "records", anything else "value"; numbers become arrays.
+"""JSON files: an object gives one value per key, a list "records", anything else "value".
 
-A file of several JSON lines that is merely named .json gives "records" too.
+Numbers become arrays. A file of JSON lines that is named .json gives "records" too.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ def _open(path: AnyPath, hint: Hint) -> Values:
 
 
 def parse_small(data: bytes) -> dict[str, Any]:
-    """Return the values of the bytes of a small file: nothing is opened a second time.
+    """Return the values of a small file from its bytes, without opening the file again.
 
     Raises:
-        FormatError: they are no JSON, or stand in place of it.
+        FormatError: the bytes are not JSON, or are a placeholder for the file.
     """
     with parse_container(replace(JSON, parse=_parse), data) as container:
         return named_values(container)
 
 
 def named_values(container: Container) -> dict[str, Any]:
-    """Return all values of a document by name, None for those that are null."""
+    """Return all values of a document by name, None for null."""
     values: dict[str, Any] = dict.fromkeys(getattr(container, "nulls", ()))
     return values | {name: container.read(name) for name in container.names()}
 

@@ -1,8 +1,8 @@
-"""JSON lines (.jsonl, .ndjson, gzip of them), read as a stream: a file may be far larger than memory.
+"""JSON lines (.jsonl, .ndjson, gzip of them) as a stream: a file may exceed memory.
 
-A line that is no JSON is a `FormatError` with code DC701 in its place, so that the other lines are
-still read. Lines are parsed many at a time, in pieces that stay in the processor's cache: one by
-one takes three times as long.
+A line that is not JSON gives a `FormatError` with code DC701 in its place, and the other lines are
+still read. Lines are parsed in batches that fit into the processor's cache: parsing one by one
+takes three times as long.
 """
 
 from __future__ import annotations
@@ -31,17 +31,15 @@ from datacheck.model.sample import Container
 from datacheck.runtime.beneath import AnyPath, check_holes, stamp_of
 
 _LINE_BYTES = 16 << 20
-_RECORDS = 5_000_000  # lines of one value
-_PIECE_BYTES = (
-    2 << 20
-)  # smaller ones stay in a core's own cache, but each costs what a block of rows costs
+_RECORDS = 5_000_000  # lines read as one value
+# A smaller piece stays in a core's own cache, but each piece costs as much as a block of rows.
+_PIECE_BYTES = 2 << 20
 _PART_BYTES = 64 << 20
-PART_LINES = (
-    1 << 18
-)  # in a part: rows take memory, too, so that a part of short lines has fewer bytes
-_MARK_BYTES = 1 << 20  # between two lines of which is kept where they begin
-_COUNTED_BYTES = 256 << 10  # stays in the cache between reading, counting and digesting
-_MAX_RATIO = 64  # bytes of text in one
+# Lines in a part. Rows take memory too, so a part of short lines has fewer bytes.
+PART_LINES = 1 << 18
+_MARK_BYTES = 1 << 20  # at least so many bytes lie between two lines whose offsets are kept
+_COUNTED_BYTES = 256 << 10  # stays in the cache between reading, counting and hashing
+_MAX_RATIO = 64  # bytes of text per packed byte
 _CODE = "DC701"
 BOM = b"\xef\xbb\xbf"
 LINES = object()
@@ -49,7 +47,7 @@ BLANK = object()
 
 
 class Span(NamedTuple):
-    """A part of a file: bytes [start, stop), and the number of the line that begins at `start`."""
+    """A part of a file: bytes [start, stop), and the number of the line at `start`."""
 
     start: int
     stop: int
@@ -58,7 +56,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LineChunk:
-    """Some lines of a file: the number of the first, where it lies, their bytes, how many they are."""
+    """Whole lines of a file: number and byte offset of the first, their bytes, and their count."""
 
     number: int
     offset: int
@@ -66,7 +64,7 @@ class LineChunk:
     count: int
 
     def lines(self, first: int, last: int) -> LineChunk:
-        """Return the lines [first, last) of these."""
+        """Return the lines [first, last) of this chunk."""
         if last - first == self.count:
             return self
         ends = _ends(self.data)
@@ -79,7 +77,7 @@ class LineChunk:
         )
 
     def cut(self, most: int) -> Iterator[LineChunk]:
-        """Yield these lines, at most `most` at a time; where they end is looked for once."""
+        """Yield the lines in chunks of at most `most`; line ends are searched for once."""
         ends = (
             _ends(self.data)[most - 1 : self.count - 1 : most].tolist() if self.count > most else []
         )
@@ -89,12 +87,12 @@ class LineChunk:
             yield LineChunk(self.number + first, self.offset + begin, self.data[begin:end], count)
 
     def values(self) -> list[Any]:
-        """Return what each line holds: a value, `FormatError` or `BLANK`."""
+        """Return the content of each line: a value, `FormatError` or `BLANK`."""
         return _values(self.number, self.offset, self.data, self.count)
 
 
 def lines(path: AnyPath) -> Iterator[tuple[int, Any]]:
-    """Yield (line number, parsed value), or (line number, `FormatError`) for a line that is no JSON.
+    """Yield (line number, parsed value), with a `FormatError` as the value of a bad line.
 
     Args:
         path: JSON lines, gzip of JSON lines, or a .json file that holds one list (its elements are
@@ -104,9 +102,9 @@ def lines(path: AnyPath) -> Iterator[tuple[int, Any]]:
         FormatError: a .json file that is neither a document nor lines, or a damaged gzip file.
 
     Notes:
-        Blank lines hold no record and are passed over; they count. A byte order mark at the start
-        is passed over. A file that ends in the middle of a record has a bad last line; one without
-        a final newline is complete.
+        Blank lines hold no record and are skipped, but they count. A byte order mark at the start
+        is skipped. A file that ends in the middle of a record has a bad last line; one without a
+        final newline is complete.
     """
     for first, values in batches(path):
         yield from (
@@ -117,13 +115,15 @@ def lines(path: AnyPath) -> Iterator[tuple[int, Any]]:
 def batches(
     path: AnyPath, span: Span | None = None, *, wanted: Sequence[int] | None = None
 ) -> Iterator[tuple[int, list[Any]]]:
-    """Yield (number of the first line, what it and the lines behind it hold): values, `FormatError`, or `BLANK`.
+    """Yield (number of the first line, contents of the lines) for each batch of lines.
+
+    The content of a line is a value, `FormatError` or `BLANK`.
 
     Args:
         path: as for `lines`.
-        span: read this part only; of a file that is `splittable`.
-        wanted: numbers of lines of the whole file, ascending: no others are parsed but such as lie
-            between two of the same piece; None: all are.
+        span: read this part only; the file must be `splittable`.
+        wanted: line numbers within the whole file, ascending: of each piece, only the lines from
+            its first to its last wanted one are parsed; None parses all lines.
 
     Raises:
         FormatError: as for `lines`.
@@ -153,7 +153,7 @@ def pieces(path: AnyPath, span: Span | None = None) -> Iterator[LineChunk]:
 
     Args:
         path: JSON lines, or gzip of them.
-        span: read this part only; of a file that is `splittable`.
+        span: read this part only; the file must be `splittable`.
 
     Raises:
         FormatError: a damaged gzip file.
@@ -168,21 +168,20 @@ def pieces(path: AnyPath, span: Span | None = None) -> Iterator[LineChunk]:
 
 
 class _ForwardReader:
-    """A packed file that was read up to some line: it cannot be entered in the middle, but read on.
+    """Continues reading a packed file where the last call stopped.
 
     Notes:
-        The shards of a build ask for the lines of a file one after another, often in several tasks
-        of one process.
+        A gzip file cannot be entered in the middle. The shards of a build read the lines of a file
+        one after another, often in several tasks of one process.
     """
 
     def __init__(self) -> None:
         self._known: tuple[object, ...] = ()
-        self._left: tuple[LineChunk, Iterator[LineChunk]] | None = (
-            None  # the last piece, and those behind it
-        )
+        # The last piece, and an iterator over the pieces after it.
+        self._left: tuple[LineChunk, Iterator[LineChunk]] | None = None
 
     def pieces(self, path: AnyPath, number: int) -> Iterator[LineChunk]:
-        """Yield pieces as `pieces` does; none that ends before a line has to be among them.
+        """Yield pieces as `pieces` does; may skip pieces that end before line `number`.
 
         Raises:
             FormatError: a damaged gzip file.
@@ -199,7 +198,8 @@ class _ForwardReader:
         for piece in found:
             try:
                 yield piece
-            except GeneratorExit:  # there is enough
+            # The caller has all lines it needs: keep the rest for the next call.
+            except GeneratorExit:
                 self._known, self._left = known, (piece, behind)
                 raise
 
@@ -234,25 +234,24 @@ def records(path: AnyPath) -> list[Any]:
 
 
 def parts(path: AnyPath, marks: list[tuple[int, int]] | None = None) -> Iterator[tuple[Span, str]]:
-    """Yield the parts of a file that is `splittable`, about 64 MiB of whole lines each, and the file's digest.
+    """Yield the parts of a `splittable` file, about 64 MiB of whole lines each, and its digest.
 
     Args:
         path: the file.
-        marks: to which (byte, line number) of a line is added for each MiB.
+        marks: receives the (byte, line number) of one line per MiB.
 
     Yields:
-        A span, and "" beside all but the last one; beside that the xxh3_128 of all bytes (as
+        A span and "", except for the last part: a span and the xxh3_128 of all bytes (as
         `digest_file`).
 
     Raises:
         OSError: the file cannot be read.
 
     Notes:
-        This is the one pass over the bytes besides parsing them. It cannot be had for less: the
-        numbers of a part's lines depend on all lines before it, and the file's digest on all bytes
-        in order, so no part can tell by itself. It reads at some gigabytes per second, hands each
-        part on as soon as it is counted, and leaves the bytes in the page cache for those who parse
-        them.
+        This is the only pass over the bytes besides parsing. The numbers of a part's lines depend
+        on all lines before it, and the digest on all bytes in order, so no part can compute either
+        alone. The pass reads at some gigabytes per second, yields each part as soon as it is
+        counted, and leaves the bytes in the page cache for the parsers.
     """
     hasher, buffer = xxhash.xxh3_128(), bytearray(_COUNTED_BYTES)
     ready: Span | None = None
@@ -282,26 +281,27 @@ def parts(path: AnyPath, marks: list[tuple[int, int]] | None = None) -> Iterator
 
 
 def splittable(name: str) -> bool:
-    """Tell from its name whether parts of a file can be read on their own: plain lines, neither packed nor a list."""
+    """Return whether parts of a file can be read independently: plain JSON lines by its name."""
     return name.lower().endswith((".jsonl", ".ndjson"))
 
 
 def is_overcompressed(path: AnyPath) -> bool:
-    """Tell whether a packed file says of itself that it is far larger than lines of different texts would be."""
+    """Return whether a gzip file declares far more bytes than lines of different texts have."""
     with path.open("rb", buffering=0) as file:
         stored = file.seek(0, io.SEEK_END)
+        # The last four bytes of a gzip file are its unpacked size, modulo 2**32.
         file.seek(max(0, stored - 4))
         return int.from_bytes(file.read(4), "little") > _MAX_RATIO * stored
 
 
 def marked(path: AnyPath) -> bool:
-    """Tell whether a file begins with a byte order mark, on which ordinary parsers of JSON fail."""
+    """Return whether a file starts with a byte order mark, on which ordinary JSON parsers fail."""
     with _opened(path) as file:
         return file.read(len(BOM)) == BOM
 
 
 def line_count(data: bytes | memoryview) -> int:
-    """Return how many lines some bytes that begin with one hold; the last need not have an end."""
+    """Return the number of lines in bytes that start with a line; the last may lack its end."""
     octets = np.frombuffer(data, np.uint8)  # three times as fast as bytes.count
     return int(np.count_nonzero(octets == ord("\n"))) + bool(
         len(octets) and octets[-1] != ord("\n")
@@ -315,7 +315,10 @@ def _opened(path: AnyPath) -> BinaryIO:
 
 
 def _pieces(file: BinaryIO, offset: int = 0, stop: int = -1) -> Iterator[tuple[int, bytes]]:
-    """Yield (byte offset, whole lines), about 2 MiB each; of a line that is too long, one byte more than the cap."""
+    """Yield (byte offset, whole lines), about 2 MiB each.
+
+    A line longer than the cap is cut to one byte more than the cap.
+    """
     place, rest = offset, b""
 
     def read(size: int) -> bytes:
@@ -325,9 +328,8 @@ def _pieces(file: BinaryIO, offset: int = 0, stop: int = -1) -> Iterator[tuple[i
         return data
 
     try:
-        while data := read(
-            max(_PIECE_BYTES, len(rest))
-        ):  # a long line takes few reads, and few copies of its start
+        # A long line takes few reads, and few copies of its start.
+        while data := read(max(_PIECE_BYTES, len(rest))):
             data = rest + data if rest else data
             cut = data.rfind(b"\n") + 1
             rest = data[cut:]
@@ -346,7 +348,7 @@ def _pieces(file: BinaryIO, offset: int = 0, stop: int = -1) -> Iterator[tuple[i
 
 
 def _next_line(read: Callable[[int], bytes]) -> bytes:
-    """Read on to the end of a line; return what was read behind it."""
+    """Read on to the end of a line; return the bytes read after it."""
     while data := read(_PIECE_BYTES):
         cut = data.find(b"\n") + 1
         if cut:
@@ -355,22 +357,22 @@ def _next_line(read: Callable[[int], bytes]) -> bytes:
 
 
 def _shallow_values(number: int, offset: int, data: bytes) -> list[Any]:
-    """Return what each line holds, as `_values`; a value that cannot be written again is a `FormatError`."""
+    """Return the content of each line, as `_values`; too deep nesting gives a `FormatError`."""
     values = _together(data.removeprefix(BOM) if number == 0 else data, line_count(data))
     try:
         orjson.dumps([values])
-    except TypeError:  # one of them is nested too deep: which?
+    except TypeError:  # one of the values is nested too deep: parse the lines one by one to find it
         values = None
     return _parse_each(number, offset, data, deep=False) if values is None else values
 
 
 def _ends(data: bytes) -> np.ndarray[Any, Any]:
-    """Return the place behind each line feed: int64 (line feeds)."""
+    """Return the offset after each line feed: int64 (line feeds)."""
     return np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) + 1
 
 
 def _values(number: int, offset: int, data: bytes, count: int) -> list[Any]:
-    """Return what each of `count` lines holds; the first is line `number` and lies at `offset`."""
+    """Return the content of each of `count` lines; the first is line `number` at byte `offset`."""
     found = _together(data.removeprefix(BOM) if number == 0 else data, count)
     return _parse_each(number, offset, data, deep=True) if found is None else found
 
@@ -381,16 +383,15 @@ def _mark() -> int:
 
 
 def _together(data: bytes, count: int) -> list[Any] | None:
-    """Return the values of `count` lines parsed in one call, None where a line is not one value or none.
+    """Return the values of `count` lines parsed in one call, None unless each line is one value.
 
     Notes:
-        Between two lines stands a number that no line holds, as whoever wrote them could not
-        foresee it. Every second value is that number exactly when each line is one whole value;
-        ``1,2`` on one line and ``[1`` and ``2]`` on two show.
+        A random number stands between two lines; nobody who wrote the lines could foresee it. Every
+        second value is that number exactly when each line is one whole value. So ``1,2`` on one
+        line, or ``[1`` and ``2]`` on two, are detected.
     """
-    if len(data) > _LINE_BYTES or data.count(b"\r") > data.count(
-        b"\r\n"
-    ):  # one of them may be too long, or two
+    # A line may be too long, or contain a carriage return: parse the lines one by one.
+    if len(data) > _LINE_BYTES or data.count(b"\r") > data.count(b"\r\n"):
         return None
     mark = _mark()
     body = (data[:-1] if data.endswith(b"\n") else data).replace(b"\n", b",%d," % mark)
@@ -412,7 +413,7 @@ def _parse_each(number: int, offset: int, data: bytes, *, deep: bool) -> list[An
 
 def _parsed(number: int, offset: int, raw: bytes, *, deep: bool) -> Any:
     try:
-        if b"\r" in raw.rstrip(b"\r\n"):  # JSON has it for a blank
+        if b"\r" in raw.rstrip(b"\r\n"):  # JSON counts a carriage return as white space
             why = (
                 "a carriage return within the line, at which a loader that opens the file as "
                 "text begins another"
@@ -427,17 +428,20 @@ def _parsed(number: int, offset: int, raw: bytes, *, deep: bool) -> Any:
 
 
 def document(path: AnyPath) -> Any:
-    """Return the value of a .json file, or `LINES` where its first line is a whole object and more follows.
+    """Return the value of a .json file, or `LINES` for a file of JSON lines.
+
+    A file is JSON lines if its first line is a whole object and more follows.
 
     Raises:
-        FormatError: it is neither, or larger than 1 GiB.
+        FormatError: the file is neither, or larger than 1 GiB.
     """
+    # Buffered: an unbuffered readline reads byte by byte.
     with _opened(path) as raw, io.BufferedReader(cast("io.RawIOBase", raw), _PIECE_BYTES) as file:
-        return document_in(file)  # buffered: else a line comes byte by byte
+        return document_in(file)
 
 
 def document_in(file: BinaryIO) -> Any:
-    """Return the value that `document` returns, of an open file."""
+    """Return the value that `document` returns, from an open file."""
     with wrap_errors("damaged file"):
         first = file.readline(_LINE_BYTES).removeprefix(BOM)
         if first.lstrip().startswith(b"{"):
@@ -458,7 +462,10 @@ def _elements(path: AnyPath) -> list[Any] | None:
 
 
 class _JsonLines(Container):
-    """All lines of one file as a list; large files are read line by line instead (``samples: {each: line}``)."""
+    """All lines of one file as a list.
+
+    With ``samples: {each: line}`` a file is read line by line instead, however large.
+    """
 
     def __init__(self, path: AnyPath) -> None:
         self._path = path

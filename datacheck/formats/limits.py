@@ -1,7 +1,7 @@
-"""What untrusted bytes may cost, and what values a format may hand on: caps, plain arrays, text.
+"""Caps on what untrusted bytes may cost, and conversion to plain arrays and text.
 
-Parsers run in an expendable child with limits of time and memory; the caps here are the first line,
-so that a hostile file becomes one sentence and not a dead child.
+Parsers run in an expendable child process under time and memory limits. The caps here come first: a
+hostile file ends in one error message instead of a killed child.
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ from datacheck.model.sample import Array, Container
 from datacheck.runtime.beneath import AnyPath
 from datacheck.workers import budget
 
-VALUE_BYTES = 4 << 30  # one value in memory; a scan's child has 8 GiB
-TEXT_BYTES = 1 << 30  # one text, JSON, YAML or pickle file: its objects take a multiple of this
+VALUE_BYTES = 4 << 30  # one value in memory; the child process of a scan has 8 GiB
+TEXT_BYTES = 1 << 30  # one text, JSON, YAML or pickle file: its objects take a multiple of its size
 FLOOR_BYTES = 256 << 20  # expansions below this are harmless whatever their ratio
 RATIO = 1100  # deflate cannot expand further than 1032:1
 _MAP_BYTES = 16 << 20  # larger arrays are mapped, not read
 DEPTH = 64
 SAMPLES = 1 << 28  # of one file
-SAMPLES_PER_BYTE = (
-    16  # as stored: a row of a label column that compresses well takes a tenth of a byte
-)
-SAMPLES_FREE = 1 << 18  # of a file however small
-_AXIS = 1 << 24  # beside an axis of size 0
+# As stored: a row of a label column that compresses well takes a tenth of a byte.
+SAMPLES_PER_BYTE = 16
+SAMPLES_FREE = 1 << 18  # of one file, however small
+_AXIS = 1 << 24  # largest axis next to an axis of size 0
 FIELDS = 30_000  # of one sample
-KEYS = 16 * FIELDS  # of one document, of which a schema may name a few
+KEYS = 16 * FIELDS  # of one document; a schema may declare only a few of them
 _NAME, _NAMES = 1000, 1 << 20  # characters of one name, and of all names of a sample
-_SILENCE = [
-    ("ignore", None, Warning, None, 0)
-]  # what warnings.simplefilter("ignore") puts in front
-_HANDLE = re.compile(r"'?/proc/self/fd/\d+'?")  # how a file that is held open is named to a library
-# As libraries report that memory is short.
+# The filter that warnings.simplefilter("ignore") puts first.
+_SILENCE = [("ignore", None, Warning, None, 0)]
+# How an error message of a library names a file that is held open.
+_HANDLE = re.compile(r"'?/proc/self/fd/\d+'?")
+# How libraries report that memory ran out.
 _NO_ROOM = re.compile(
     r"\b\w*alloc(at(e|ing|ion))?\b|out of memory|not enough memory", re.IGNORECASE
 )
-_ADDRESS = re.compile(
-    r" at 0x[0-9a-fA-F]+(?=>)"
-)  # of an object in memory: two scans of one file say the same
+# The address of an object in memory: without it two scans of one file report the same text.
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+(?=>)")
 
 
-class wrap_errors:  # noqa: N801  used as a context, a hundred times for a file: a generator takes thrice as long
-    """Turn whatever a library raises on damaged bytes into a `FormatError` that starts with `what`.
+# A class, because it is entered about a hundred times per file: as a generator it takes three
+# times as long.
+class wrap_errors:  # noqa: N801
+    """Turn any error of a library on damaged bytes into a `FormatError` that starts with `what`.
 
     Notes:
         Rust libraries raise ``PanicException``, which derives from BaseException only. Warnings are
-        not shown.
+        silenced.
     """
 
     __slots__ = ("_quiet", "_what")
@@ -80,9 +80,10 @@ class wrap_errors:  # noqa: N801  used as a context, a hundred times for a file:
         ):
             return
         if budget.BY_SIZE and (isinstance(error, MemoryError) or _NO_ROOM.search(str(error))):
-            raise MemoryError(str(error)) from error  # it may be tried with more
+            raise MemoryError(str(error)) from error  # a scan may retry the file with more memory
+        # The argument of a KeyError or IndexError is often a bare number, which explains nothing.
         said = error.args[0] if isinstance(error, KeyError) and error.args else error
-        if isinstance(error, KeyError | IndexError) and not isinstance(said, str):  # a bare number
+        if isinstance(error, KeyError | IndexError) and not isinstance(said, str):
             said = f"the library that reads it fails ({type(error).__name__}: {said})"
         reason = (
             _HANDLE.sub("the file", _ADDRESS.sub("", " ".join(str(said).split())))[:300]
@@ -104,7 +105,7 @@ def check_bytes(size: int, what: str, limit: int = VALUE_BYTES) -> None:
 
 
 def check_expansion(size: int, stored: int, what: str) -> None:
-    """Refuse values that are far larger than the bytes that hold them (a bomb, or storage that is missing).
+    """Refuse values far larger than the bytes that store them (a bomb, or missing storage).
 
     Raises:
         FormatError: `size` is above the cap, or above 1,100 times `stored` and above 256 MiB.
@@ -119,11 +120,11 @@ def check_expansion(size: int, stored: int, what: str) -> None:
 
 
 def check_samples(count: int, stored: int) -> None:
-    """Refuse a file that gives far more samples than its bytes can hold (a bomb, rows without bytes).
+    """Refuse a file with far more samples than its bytes can hold (a bomb, rows without bytes).
 
     Args:
-        count: samples.
-        stored: bytes of the file, as it is stored.
+        count: number of samples.
+        stored: size of the file on disk, in bytes.
 
     Raises:
         TooManySamplesError: `count` is above 268,435,456, or above 16 times `stored` and above
@@ -139,10 +140,10 @@ def check_samples(count: int, stored: int) -> None:
 
 
 def check_shape(shape: tuple[int, ...]) -> None:
-    """Refuse an array without values whose shape is not that of an honest empty one: [0, 2**60].
+    """Refuse an array without values whose shape no honest empty array has: [0, 2**60].
 
     Raises:
-        FormatError: an axis of size 0 stands beside one of more than 16,777,216.
+        FormatError: a shape has an axis of size 0 and one of more than 16,777,216.
     """
     if 0 in shape and max(shape) > _AXIS:
         msg = (
@@ -153,7 +154,7 @@ def check_shape(shape: tuple[int, ...]) -> None:
 
 
 def check_fields(count: int, counted: str = "values") -> None:
-    """Refuse more values than one sample may have: each costs as much as a column of a table.
+    """Refuse more values than one sample may have; each one costs as much as a column of a table.
 
     Raises:
         FormatError: `count` is above `FIELDS`.
@@ -164,7 +165,7 @@ def check_fields(count: int, counted: str = "values") -> None:
 
 
 def check_keys(count: int) -> None:
-    """Refuse a document of more keys than are looked at one by one, whichever of them the schema names.
+    """Refuse a document with more keys than datacheck handles one by one, declared or not.
 
     Raises:
         FormatError: `count` is above `KEYS`.
@@ -178,11 +179,11 @@ def check_keys(count: int) -> None:
 
 
 def check_names(names: Collection[str]) -> None:
-    """Refuse more or longer names of values than one sample may have: whoever coordinates a scan holds them.
+    """Refuse more or longer names than one sample may have; the scan's main process holds them all.
 
     Raises:
-        FormatError: more than `FIELDS` names, more than 1,048,576 characters in all, or as of
-            `check_longest`.
+        FormatError: more than `FIELDS` names, more than 1,048,576 characters in all, or a name that
+            `check_longest` refuses.
     """
     check_fields(len(names))
     check_longest(names)
@@ -199,7 +200,7 @@ def check_longest(names: Iterable[str]) -> None:
     """Refuse names that are too long.
 
     Raises:
-        FormatError: one has more than 1,000 characters.
+        FormatError: a name has more than 1,000 characters.
     """
     longest = max(names, key=len, default="")
     if len(longest) > _NAME:
@@ -211,10 +212,10 @@ def check_longest(names: Iterable[str]) -> None:
 
 
 def check_path(path: str) -> None:
-    """Refuse a file whose path is too long: each of its samples has it in its key.
+    """Refuse a file whose path is too long; the path is part of the key of each of its samples.
 
     Raises:
-        FormatError: it has more than 1,000 characters.
+        FormatError: the path has more than 1,000 characters.
     """
     if len(path) > _NAME:
         msg = f"lies at a path of {len(path):,} characters; at most {_NAME:,} are read"
@@ -222,26 +223,26 @@ def check_path(path: str) -> None:
 
 
 class CountedContainer(Container):
-    """A container that knows how many values it holds at least before it looks at each.
+    """A container with a lower bound of its number of values, known before it reads any of them.
 
     Attributes:
-        counted: the objects that `least` counts.
+        counted: plural noun for the objects that `least` counts.
     """
 
     counted = "values"
     _known = 0
 
     def least(self) -> int:
-        """Return how many."""
+        """Return a lower bound of the number of values."""
         return self._known
 
 
 class Values(CountedContainer):
-    """A container whose values are all at hand; a value that is a `FormatError` is raised when it is read.
+    """A container whose values are in memory; reading a value that is a `FormatError` raises it.
 
     Args:
-        values: by name.
-        nulls: names that the file has without a value; to a sample they are absent.
+        values: the values by name.
+        nulls: names that the file has without a value; a sample treats them as absent.
     """
 
     def __init__(self, values: Mapping[str, Any], nulls: Sequence[str] = ()) -> None:
@@ -257,8 +258,8 @@ class Values(CountedContainer):
         """Return one value.
 
         Raises:
-            KeyError: no such name.
-            FormatError: this value is damaged or refused; the others are not.
+            KeyError: no value has this name.
+            FormatError: this value is damaged or refused; the others can still be read.
         """
         value = self._values[name]
         if isinstance(value, FormatError):
@@ -266,7 +267,7 @@ class Values(CountedContainer):
         return value
 
     def peek(self, name: str) -> tuple[tuple[int, ...], str]:
-        """Return (shape, dtype); text and JSON have shape () and say so."""
+        """Return (shape, dtype); text and JSON have shape () and the dtype "text" or "json"."""
         value = self.read(name)
         if isinstance(value, np.ndarray):
             return value.shape, value.dtype.str
@@ -274,7 +275,7 @@ class Values(CountedContainer):
 
 
 def plain_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype in which values are handed on: bool, integer or float, little-endian.
+    """Return the dtype that `plain` converts to: bool, integer or float, little-endian.
 
     Notes:
         Long doubles become float64; dates and durations their int64 count; complex numbers floats
@@ -296,7 +297,7 @@ def plain_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def plain(array: Array) -> Array:
-    """Return `array` as numbers in C order and little-endian, a view where it is so already.
+    """Return `array` as little-endian numbers in C order; a view where it already is.
 
     Shapes:
         array: any (*shape)
@@ -316,21 +317,23 @@ def plain(array: Array) -> Array:
 def matching(
     pattern: str, below: Callable[[str], Iterable[str]], is_group: Callable[[str], bool]
 ) -> list[str]:
-    """Return the groups that match ``/data/demo_*``, sorted; ``*`` stays within one level, as in a schema's patterns.
+    """Return the groups that match ``/data/demo_*``, sorted; ``*`` stays within one level.
+
+    A schema's patterns follow the same rule.
 
     Args:
         pattern: levels with "/" between them.
-        below: the paths of what lies in a group.
+        below: returns the paths inside a group.
         is_group: whether a path is a group.
 
     Raises:
-        FormatError: as of `check_longest`: a group's path becomes the key of a sample.
+        FormatError: a path is longer than `check_longest` allows: a group's path becomes the key of
+            a sample.
     """
     paths = [""]
     for level in pattern.strip("/").split("/"):
-        fits = re.compile(
-            fnmatch.translate(glob.escape(level).replace("[*]", "*"))
-        ).fullmatch  # in linear time
+        # `*` is the only wildcard that is left: matching takes linear time.
+        fits = re.compile(fnmatch.translate(glob.escape(level).replace("[*]", "*"))).fullmatch
         inside = [
             inner for path in paths for inner in below(path) if fits(inner.rpartition("/")[2])
         ]
@@ -340,7 +343,7 @@ def matching(
 
 
 def stored(path: AnyPath, dtype: np.dtype[Any], shape: tuple[int, ...], start: int = 0) -> Array:
-    """Return the numbers that lie in a file as they are, from byte `start`: read, or mapped where they are many.
+    """Return raw numbers of a file from byte `start`: read, or memory-mapped from 16 MiB on.
 
     Raises:
         FormatError: the file is shorter, or cannot be read.
@@ -349,7 +352,7 @@ def stored(path: AnyPath, dtype: np.dtype[Any], shape: tuple[int, ...], start: i
     with wrap_errors("the file cannot be read"):
         if count * dtype.itemsize < _MAP_BYTES:
             return np.fromfile(path, dtype=dtype, count=count, offset=start).reshape(shape)
-        # a name: np.memmap takes every PathLike for a pathlib.Path
+        # A string, because np.memmap takes every PathLike for a pathlib.Path.
         mapped = np.memmap(os.fspath(path), dtype=dtype, mode="r", offset=start, shape=(count,))
         return mapped.view(np.ndarray).reshape(shape)
 
@@ -368,7 +371,7 @@ def text(data: bytes, what: str = "text") -> str:
 
 
 def strings(array: Array) -> Any:
-    """Return an array of strings as `str` (no axes) or nested lists of `str`; bytes that are no text as uint8.
+    """Return an array of strings as `str` (no axes) or nested lists; undecodable bytes as uint8.
 
     Shapes:
         array: bytes or unicode (*shape)
@@ -386,9 +389,8 @@ def strings(array: Array) -> Any:
             return flat.reshape(*array.shape, array.dtype.itemsize)
     if array.dtype.kind == "U" and array.size:
         points = np.ascontiguousarray(array).view(array.dtype.byteorder.replace("=", "<") + "u4")
-        if (
-            (points > 0x10FFFF) | (points >> 11 == 0x1B)
-        ).any():  # Python cannot be given such a string
+        # Python cannot hold such a string.
+        if ((points > 0x10FFFF) | (points >> 11 == 0x1B)).any():
             msg = "text with a code point that Unicode does not have"
             raise FormatError(msg)
     return _nested(array, str)
@@ -404,8 +406,7 @@ def add_values(values: dict[str, Any], more: Iterable[tuple[str, Any]]) -> None:
     """Add values by name.
 
     Raises:
-        FormatError: a name is there already: of a field of the file, or of one that is made of
-            several.
+        FormatError: a name is taken, by a field of the file or by a member of a structured field.
     """
     for name, value in more:
         if name in values:
@@ -418,8 +419,8 @@ def expand(name: str, array: Array) -> dict[str, Any]:
     """Return an array as named values: itself, or ``name.member`` per member of a structured one.
 
     Notes:
-        A member that is neither numbers nor text is a `FormatError` under its name; the others
-        stay.
+        A member that is neither numbers nor text becomes a `FormatError` under its name; the others
+        stay readable.
     """
     if array.dtype.names is not None:
         parts = [expand(f"{name}.{m}", array[m]) for m in array.dtype.names if m]
@@ -436,11 +437,11 @@ _CONTROLS = bytes(code for code in range(32) if code not in b"\t\n\r")
 
 
 def text_lines(data: bytes) -> list[bytes]:
-    r"""Return the lines of a text file, without their ends: all \n (or \r\n), or all \r.
+    r"""Return the lines of a text file without line ends, which are all \n (or \r\n) or all \r.
 
     Raises:
-        FormatError: there are other control characters, or \r within lines: readers differ in where
-            lines end there.
+        FormatError: the text has other control characters, or \r within lines: readers disagree on
+            where such lines end.
     """
     if len(data.translate(None, _CONTROLS)) < len(data):
         found = next(code for code in _CONTROLS if code in data)
@@ -455,7 +456,7 @@ def text_lines(data: bytes) -> list[bytes]:
 
 
 def numbers(data: bytes) -> Array:
-    """Return white-space separated numbers.
+    """Return the numbers of a text that white space separates.
 
     Shapes:
         returns: float64 (tokens)
@@ -467,9 +468,8 @@ def numbers(data: bytes) -> Array:
         return np.empty(0)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "error"
-            )  # before NumPy 2.4 a bad token was only a DeprecationWarning
+            # Before NumPy 2.4 a bad token raised only a DeprecationWarning.
+            warnings.simplefilter("error")
             return np.fromstring(data.decode("ascii"), dtype=np.float64, sep=" ")
     except (ValueError, DeprecationWarning) as error:
         msg = f"{_first_bad(data)!r} stands where a number is expected"
@@ -477,13 +477,13 @@ def numbers(data: bytes) -> Array:
 
 
 def declared(column: Array, dtype: np.dtype[Any], name: str) -> Array:
-    """Return numbers that were written as text in the dtype that the file's header declares.
+    """Return numbers that were read from text in the dtype that the file's header declares.
 
     Shapes:
         column: float64 (rows) or (rows, count)
 
     Raises:
-        FormatError: it cannot hold them.
+        FormatError: a number does not fit into the dtype.
     """
     if dtype.kind == "f":
         with np.errstate(over="ignore"):
@@ -505,7 +505,7 @@ def _first_bad(data: bytes) -> str:
 
 
 def triangles(counts: Array, corners: Array) -> Array:
-    """Return polygons as triangles, each a fan around the polygon's first corner.
+    """Return polygons as triangles, each polygon as a fan around its first corner.
 
     Shapes:
         counts: int (polygons) [corners]

@@ -1,8 +1,9 @@
-"""MDS shards of MosaicML Streaming, plain or zstd: sample 12 has the values ``000000000012/NAME``, one per column.
+"""MDS shards of MosaicML Streaming, plain or zstd.
 
-An ``index.json`` beside the shard is held against it: size, number of samples, columns, and every
-hash that it tells. Lists of pictures and raw PIL pictures are no values: they are not listed, and
-reading one says why.
+Sample 12 has the values ``000000000012/NAME``, one per column. If an ``index.json`` is in the
+folder, the shard is checked against it: size, number of samples, columns, and every hash that it
+declares. Lists of pictures and raw PIL pictures are no values: they are not listed, and reading one
+raises an error that says why.
 """
 
 from __future__ import annotations
@@ -59,12 +60,12 @@ _XXHASHES = frozenset({"xxh32", "xxh64", "xxh128", "xxh3_64", "xxh3_128"})
 
 
 class _ColumnSpec(NamedTuple):
-    """How one column is written.
+    """Encoding of one column.
 
     Args:
-        name, encoding: as the shard says them.
+        name, encoding: as declared by the shard.
         size: bytes of each value, 0 where they differ.
-        decode: from bytes to a value; None where it is none.
+        decode: from bytes to a value; None for an encoding that is not read.
     """
 
     name: str
@@ -74,7 +75,7 @@ class _ColumnSpec(NamedTuple):
 
 
 class _Mds(CountedContainer):
-    """An open shard: where its samples lie."""
+    """An open shard and the offsets of its samples."""
 
     def __init__(self, path: AnyPath) -> None:
         said = _index_entry(path)
@@ -190,7 +191,7 @@ class _Mds(CountedContainer):
 
 
 def _columns(config: Any) -> dict[str, _ColumnSpec]:
-    """Return the columns by name, in the order in which they are written."""
+    """Return the columns by name, in stored order."""
     said = config if isinstance(config, Mapping) else {}
     if said.get("format") != "mds" or said.get("version") != 2:
         msg = "its header is not that of an MDS shard of version 2"
@@ -227,7 +228,7 @@ def _column(name: str, encoding: str, size: Any) -> _ColumnSpec:
 
 
 def _fixed(encoding: str) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
-    """Return (dtype, shape) of an encoding that says both, else None."""
+    """Return (dtype, shape) of an encoding that declares both, else None."""
     if encoding in _SCALARS:
         return _SCALARS[encoding], ()
     kind, shape = _array_of(encoding) if encoding.startswith("ndarray") else (None, None)
@@ -235,7 +236,7 @@ def _fixed(encoding: str) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
 
 
 def _array_of(encoding: str) -> tuple[np.dtype[Any] | None, tuple[int, ...] | None]:
-    """Return the dtype and the shape of ``ndarray:float32:4096,6``, None for what each value says itself."""
+    """Return dtype and shape of ``ndarray:float32:4096,6``; None where each value has its own."""
     found = re.fullmatch(r"ndarray(?::(\w+)(?::(\d{1,12}(?:,\d{1,12})*))?)?", encoding)
     if found is None or (found[1] is not None and found[1] not in _SCALARS):
         msg = f"the encoding {encoding[:60]!r} is not known"
@@ -253,7 +254,7 @@ def _decoder(encoding: str) -> Callable[[bytes], Any] | None:
 
 
 def _array(kind: np.dtype[Any] | None, shape: tuple[int, ...] | None, data: bytes) -> Array:
-    """Return an array; where `kind` or `shape` is None, its first bytes say them."""
+    """Return an array; if `kind` or `shape` is None, the first bytes declare it."""
     at = 0
     if kind is None:
         code, at = (data[0] if data else -1), 1
@@ -288,7 +289,7 @@ def _number(pattern: str, dtype: str, data: bytes) -> Array:
 
 
 def _single_value(name: str, data: bytes) -> Any:
-    """Return the one value of a picture or a pickle, read as a file of that ending is."""
+    """Return the one value of a picture or a pickle, read as a file with the suffix `name`."""
     found = format_of(name)
     assert found is not None
     with parse_container(found, data) as container:
@@ -316,10 +317,10 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
 
 
 def _index_entry(path: AnyPath) -> Mapping[str, Any] | None:
-    """Return what the index beside a shard says of it, None where there is no index.
+    """Return the entry of a shard in the index of its folder, None without an index.
 
     Raises:
-        FormatError: the index is damaged, does not name the shard, or does so twice.
+        FormatError: the index is damaged, does not name the shard, or names it twice.
     """
     place = path.with_name(INDEX)
     if not place.is_file():
@@ -336,10 +337,10 @@ def _index_entry(path: AnyPath) -> Mapping[str, Any] | None:
 
 
 def _shards(index: AnyPath) -> list[Mapping[str, Any]]:
-    """Return what an index says of its shards.
+    """Return the entries of an index, one per shard.
 
     Raises:
-        FormatError: it cannot be read.
+        FormatError: the index cannot be read.
     """
     with wrap_errors(INDEX):
         check_bytes(index.stat().st_size, INDEX, TEXT_BYTES)
@@ -357,29 +358,33 @@ def _shards(index: AnyPath) -> list[Mapping[str, Any]]:
     )
 
 
-@lru_cache(maxsize=1)  # an index names thousands of shards, and each of them is held against it
+@lru_cache(maxsize=1)  # an index names thousands of shards, and each of them is checked against it
 def _shards_by_name(
     index: AnyPath, size: int, time: int
 ) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-    """Return the shards of an index in one state, told by its size and time, by the names of their files."""
+    """Return the entries of an index by the names of their files.
+
+    Size and time of the index are part of the cache's key.
+    """
     del size, time
     found: dict[str, list[Mapping[str, Any]]] = {}
     for shard in _shards(index):
-        for name in {
-            posixpath.normpath(name) for name in _names(shard)
-        }:  # as Streaming joins it to the folder
+        # Normalised, as Streaming joins the name to the folder.
+        for name in {posixpath.normpath(name) for name in _names(shard)}:
             found.setdefault(name, []).append(shard)
     return found
 
 
 def _names(shard: Mapping[str, Any]) -> list[str]:
-    """Return the names of a shard's files: plain, packed."""
+    """Return the names of a shard's files: plain, compressed."""
     found = (_file(shard, which)[0] for which in ("raw_data", "zip_data"))
     return [name for name in found if isinstance(name, str)]
 
 
 def named_shards(index: AnyPath) -> list[tuple[list[str], Any]]:
-    """Return, for each MDS shard of an index, the names that its file may have (plain, packed), and its samples.
+    """Return, for each MDS shard of an index, its possible file names and its number of samples.
+
+    The names are those of the plain and of the compressed file.
 
     Raises:
         FormatError: the index cannot be read.
@@ -405,7 +410,7 @@ def _file(shard: Mapping[str, Any], which: str) -> tuple[Any, Any, Mapping[str, 
 
 
 def _opened(path: AnyPath, said: Mapping[str, Any] | None) -> BinaryIO:
-    """Open a shard, unpacked where it is compressed, once its size and hashes are those of the index."""
+    """Open a shard, unpacked if it is compressed, after checking it against size and hashes."""
     packed = path.name.endswith(".zstd")
     file: BinaryIO = path.open("rb")
     try:
@@ -430,7 +435,7 @@ def _unpacked(path: AnyPath) -> bytes:
         pa.input_stream(os.fspath(path), compression="zstd") as stream,
     ):
         data = bytearray()
-        # in pieces: Arrow takes memory for all that is asked for
+        # In pieces: Arrow allocates memory for the whole requested size.
         while len(data) <= TEXT_BYTES and (piece := stream.read(_PIECE)):
             data += piece
     check_bytes(len(data), "the unpacked shard", TEXT_BYTES)
@@ -463,7 +468,7 @@ def _hash(name: str) -> Any:
 
 
 def _check_head(said: Mapping[str, Any], samples: int, columns: Mapping[str, _ColumnSpec]) -> None:
-    """Hold the header of a shard against the index, by which Streaming reads its samples."""
+    """Check the header of a shard against the index, by which Streaming reads its samples."""
     encodings, sizes = (
         [c.encoding for c in columns.values()],
         [c.size or None for c in columns.values()],

@@ -1,9 +1,9 @@
-"""MP4 and QuickTime video: when each frame is shown, from the header alone; no picture is decoded.
+"""MP4 and QuickTime video: frame times from the header alone; no picture is decoded.
 
-Value: "times", seconds from the first frame on. The boxes of ISO/IEC 14496-12 are walked without
-reading the pictures: of the video track with most frames (of several, the first) ``mdhd`` gives the
-clock, ``stts`` how long each frame lasts, ``ctts`` how much later than it is decoded it is shown;
-``stsz`` must count the same frames.
+Value: "times", seconds since the first frame. The boxes of ISO/IEC 14496-12 are walked without
+reading the pictures. The video track with the most frames (the first of several) is used: ``mdhd``
+gives the clock, ``stts`` the duration of each frame, ``ctts`` the delay from its decoding to its
+display. ``stsz`` must count the same frames.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _top_boxes(file: IO[bytes], size: int) -> Iterator[_Box]:
 
 
 def _box(head: bytes, at: int, end: int, what: str) -> _Box:
-    """Return the box at byte `at`, whose first 16 bytes (or all that are left) are `head`."""
+    """Return the box at byte `at`; `head` holds its first 16 bytes, or all that are left."""
     if len(head) < 8:
         msg = f"{len(head)} bytes are left at byte {at:,} of {what}; a box has at least 8"
         raise FormatError(msg)
@@ -64,7 +64,7 @@ def _box(head: bytes, at: int, end: int, what: str) -> _Box:
             msg = f"box {_kind_text(kind)} at byte {at:,} is cut short"
             raise FormatError(msg)
         size, start = struct.unpack(">Q", head[8:16])[0], at + 16
-    stop = end if size == 0 else at + size  # 0: to the end
+    stop = end if size == 0 else at + size  # 0 means up to the end
     if stop < start or stop > end:
         msg = (
             f"box {_kind_text(kind)} at byte {at:,} says {size:,} bytes; {end - at:,} are left: "
@@ -128,7 +128,8 @@ def _runs(data: bytes, box: _Box, dtype: str) -> Array:
 
 
 def _expand_runs(runs: Array, frames: int, kind: str) -> Array:
-    total = int(runs[:, 0].sum())  # counts are below 2^32, and so are their rows: no overflow
+    # No overflow: each count is below 2^32, and so is the number of rows.
+    total = int(runs[:, 0].sum())
     if total != frames:
         msg = f"box {kind!r} is about {total:,} frames, box 'stsz' about {frames:,}"
         raise FormatError(msg)
@@ -151,7 +152,7 @@ def _frames(data: bytes, table: _Box) -> int:
 
 
 def _times(data: bytes, track: _Box) -> Array:
-    """Return when the frames of a track are shown: float64 (frames) [s], rising, the first one 0."""
+    """Return the display times of a track's frames: float64 (frames) [s], ascending, from 0."""
     media = _single_box(data, track, b"mdia")
     table = _single_box(data, media, b"minf", b"stbl")
     frames = _frames(data, table)

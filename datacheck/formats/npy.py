@@ -1,6 +1,7 @@
-"""NumPy's .npy and .npz: the header is parsed here, sizes are checked before anything is allocated.
+"""NumPy's .npy and .npz files.
 
-Arrays of objects (a dict saved with ``np.save``) go through the restricted unpickler only.
+The header is parsed here, and sizes are checked before anything is allocated. Arrays of objects (a
+dict saved with ``np.save``) go through the restricted unpickler only.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ from datacheck.runtime.beneath import AnyPath
 
 _MAGIC = b"\x93NUMPY"
 _HEADER_BYTES = 10_000  # NumPy's own limit
-_FIRST_READ = 1 << 16  # most of 83,000 pose files end here
+_FIRST_READ = 1 << 16  # most of 83,000 pose files fit into it
 _ZIPPED = b"PK\x03\x04"
-_LONG = re.compile(
-    r"""('[^']*'|"[^"]*")|(\d)L\b"""
-)  # Python 2 wrote (5L, 3L); a column may be called q1L
+# Python 2 wrote (5L, 3L); the first alternative skips strings: a column may be called q1L.
+_LONG = re.compile(r"""('[^']*'|"[^"]*")|(\d)L\b""")
 _PART = re.compile(r"[<>|=]?[?biufcSUVOMm]\d*(\[[\w/]+\])?")
+# Of a zip member: how far it may expand, and the size that is always allowed.
 _RATIO, _FLOOR_BYTES = (
     200,
     64 << 20,
-)  # of a zip member: how far it may expand, and how large it may always be
-_SKIPPED = 1 << 20  # bytes of a member that are unpacked at once
-_SOLE = "array"  # the name of what an .npy file holds
+)
+_SKIPPED = 1 << 20  # bytes of a member that are unpacked at once to skip them
+_SOLE = "array"  # name of the array in an .npy file
 
 
 class _Header(NamedTuple):
@@ -57,7 +58,7 @@ class _Header(NamedTuple):
 
 
 def _header(head: bytes) -> _Header:
-    """Return the header at the start of an .npy file, of which `head` holds at least 10,016 bytes or all."""
+    """Return the header of an .npy file from its first 10,016 bytes or more, or all of it."""
     if head[:6] != _MAGIC:
         msg = f"not an .npy file: it starts with {head[:6]!r}, not with {_MAGIC!r}"
         raise FormatError(msg)
@@ -160,7 +161,7 @@ def _objects(header: _Header, data: bytes, name: str) -> dict[str, Any]:
 
 
 class _LazyArray(Container):
-    """An .npy file of numbers that is read, or mapped, when its value is asked for."""
+    """An .npy file of numbers, read or memory-mapped on access."""
 
     def __init__(self, path: AnyPath, header: _Header) -> None:
         self._path = path
@@ -207,7 +208,7 @@ class _LazyArray(Container):
 
 
 def _table(head: bytes, size: int) -> TableLayout | None:
-    """Return where a plain table lies; whatever is wrong with the file is for `_values` to say."""
+    """Return the layout of a plain table, None for other files; `_values` reports what is wrong."""
     try:
         header = _header(head)
         _check_size(header, size)
@@ -235,19 +236,17 @@ def _open(path: AnyPath, hint: Hint) -> Container:
 
 
 class _Npz(CountedContainer):
-    """A zip of .npy members, each read when it is asked for."""
+    """A zip of .npy members, each read on access."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self._archive = archive
         self._members = {_member_name(info): info for info in archive.infolist()}
         self._known = len(self._members)
-        self._last: tuple[str, Values] | None = (
-            None  # the names of a structured member come one after another
-        )
+        # The names of a structured member are read one after another.
+        self._last: tuple[str, Values] | None = None
         self._headers: dict[str, _Header] = {}
-        self._streams: dict[
-            str, tuple[IO[bytes], int]
-        ] = {}  # by member one that was read up to a row
+        # By member: a stream that was read up to a row, and that row.
+        self._streams: dict[str, tuple[IO[bytes], int]] = {}
         if len(self._members) != len(archive.infolist()):
             msg = "two members of the archive have one name"
             raise FormatError(msg)
@@ -259,19 +258,20 @@ class _Npz(CountedContainer):
 
     def names(self) -> list[str]:
         names = sorted(name for member in self._members for name in self._names_of(member))
+        # Can happen for a member of a structured array and an array of that name.
         double = next((name for name, other in pairwise(names) if name == other), None)
-        if double is not None:  # a member of a structured array, and an array of that name
+        if double is not None:
             msg = f"two values are named {double[:60]}"
             raise FormatError(msg)
         return names
 
     def _names_of(self, member: str) -> list[str]:
-        """Return what one member holds; only structured and object arrays need more than the header."""
+        """Return the names in one member; most members need only the header for that."""
         try:
             plain = self._header(member).dtype.kind not in "VO"
             return [member] if plain else self._values_of(member).names()
         except FormatError:
-            return [member]  # broken: reading it says why
+            return [member]  # broken: reading it raises the error
 
     def _header(self, member: str) -> _Header:
         if member not in self._headers:
@@ -299,7 +299,7 @@ class _Npz(CountedContainer):
             return self._last[1]
         size = self._members[member].file_size
         with self._stream(member) as stream, wrap_errors(member):
-            data = stream.read(size + 1)  # zipfile checks the CRC when it meets the end
+            data = stream.read(size + 1)  # zipfile checks the CRC when it reaches the end
         if len(data) != size:
             msg = f"{member}: {size:,} bytes are declared, {len(data):,} unpacked"
             raise FormatError(msg)
@@ -339,14 +339,17 @@ class _Npz(CountedContainer):
                 header.dtype == plain_type(header.dtype) and not header.fortran and owner == name
             )
         except FormatError:
-            return None  # whoever reads all of it says why
+            return None  # reading the whole member raises the error
         return header.shape[0] if plain and header.shape else None
 
     def seek_points(self, name: str) -> Array | None:
         return np.zeros(1, np.int64)
 
     def read_rows(self, name: str, start: int, stop: int) -> Any:
-        """Return rows of a member; what is packed cannot be entered in the middle: it is read on, or from its start."""
+        """Return rows of a member.
+
+        Compressed data cannot be entered in the middle: the stream is read on, or from the start.
+        """
         if self.sliced(name) is None:
             return super().read_rows(name, start, stop)
         header = self._header(name)
@@ -364,9 +367,8 @@ class _Npz(CountedContainer):
             got = 0
             while got < len(view) and (more := stream.readinto(view[got : got + _SKIPPED])):  # type: ignore[attr-defined]
                 got += more
-            if got < len(view) or (
-                stop == total and stream.read(1)
-            ):  # zipfile checks the CRC when it meets the end
+            # zipfile checks the CRC when it reaches the end.
+            if got < len(view) or (stop == total and stream.read(1)):
                 size = self._members[name].file_size
                 msg = f"{name}: {size:,} bytes are declared, but not as many unpacked"
                 raise FormatError(msg)

@@ -1,4 +1,4 @@
-"""OFF meshes: "points" and "faces" (triangles); colours after a vertex or face are passed over."""
+"""OFF meshes: "points" and "faces" (triangles); colours of vertices and faces are skipped."""
 
 from __future__ import annotations
 

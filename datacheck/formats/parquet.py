@@ -1,10 +1,10 @@
-"""Parquet: columns as arrays, read row group by row group; lists of one length are further axes.
+"""Parquet: columns as arrays, read row group by row group; equal-length lists add an axis.
 
-Names are those of the columns. What is a value: numbers, times (as whole numbers of the unit that
-the file says), text, and lists of them; lists of different lengths and lists of texts are JSON, one
-entry per row. Bytes (pictures) and records are no values: they are not listed, and reading one says
-why. An empty place (null) is NaN among floats, "" among texts, elsewhere an error: no whole number,
-time or list is made up for it.
+Names are those of the columns. Values are numbers, times (as integers in the unit that the file
+declares), text, and lists of them. Lists of different lengths and lists of texts are JSON, one
+entry per row. Bytes (pictures) and records are no values: they are not listed, and reading one
+raises an error that says why. A null is NaN among floats, "" among texts, and an error elsewhere:
+no integer, time or list is invented for it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from datacheck.runtime.beneath import AnyPath, stamp_of
 
 _MARK = b"PAR1"
 _FOOTER_BYTES = 64 << 20
-_ENTRIES = 1_000_000  # of one list in the footer
+_ENTRIES = 1_000_000  # entries of one list in the footer
 _BATCH = 1 << 16  # rows
-_BATCH_BYTES = 16 << 20  # as they are stored: fewer rows where they are large
+_BATCH_BYTES = 16 << 20  # as stored: a batch has fewer rows where they are large
+# From `_LARGE_BYTES` on, a column of a row group is read through a buffer, not held as stored.
 _LARGE_BYTES, _BUFFER_BYTES = (
     16 << 20,
     1 << 20,
-)  # of larger files no column of a row group is held as it is stored
+)
 
 
 @cache
@@ -73,7 +74,7 @@ class _Parquet(ArrowColumns):
             self._file.close()
 
     def _batches(self, name: str, groups: Iterable[int]) -> Iterator[Any]:
-        # What the footer says of a column is not asked for: a wrong word there makes Arrow end the
+        # The column statistics of the footer are not read: a wrong value there makes Arrow abort the
         # process.
         counted = ByteCounter(self._pa)
         how: dict[str, Any] = {"batch_size": self._batch, "columns": [name], "use_threads": False}
@@ -90,7 +91,7 @@ class _Parquet(ArrowColumns):
 
 
 def _check_ends(path: AnyPath) -> int:
-    """See that a file begins and ends as Parquet does, before a library looks at it; return its size.
+    """Check that a file begins and ends as Parquet, before a library opens it; return its size.
 
     Raises:
         FormatError: it does not.

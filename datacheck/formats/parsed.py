@@ -1,4 +1,7 @@
-"""From objects that JSON, YAML and pickles give to field values: numbers and rectangular lists of them as arrays."""
+"""Turn objects parsed from JSON, YAML and pickles into field values.
+
+Numbers and rectangular lists of numbers become arrays.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,14 @@ from datacheck.errors import FormatError
 from datacheck.formats.limits import DEPTH, strings
 from datacheck.model.sample import Array
 
-_JSON_DEPTH = 250  # orjson writes 254
+_JSON_DEPTH = 250  # orjson writes 254 levels at most
 
 
 def from_json(item: Any) -> Any:
-    """Return a parsed JSON value as a field value: numbers and rectangular lists of them as arrays, others as is."""
+    """Return a parsed JSON value as a field value.
+
+    Numbers and rectangular lists of numbers become arrays; other values stay as they are.
+    """
     if isinstance(item, bool | int | float):
         return _number(item)
     if isinstance(item, list):
@@ -46,11 +52,13 @@ def from_python(item: Any) -> Any:
 
 
 def to_json(item: Any, depth: int = DEPTH) -> Any:
-    """Return nested Python values as JSON values: tuples as lists, number keys as text, arrays as lists.
+    """Return nested Python values as JSON values.
+
+    Tuples and arrays become lists, and keys that are numbers become text.
 
     Raises:
-        FormatError: too deep, or a value that JSON does not have (NaN, bytes, sets, integers beyond
-            64 bits).
+        FormatError: too deep, or a value that JSON cannot express (NaN, bytes, sets, integers
+            beyond 64 bits).
     """
     if depth == 0:
         msg = f"nested more than {DEPTH} deep"
@@ -111,7 +119,7 @@ def _number(item: float) -> Array:
 
 
 def _number_list(items: Any) -> Array | None:
-    """Return a rectangular list of numbers as an array, None for any other list and for one without entries."""
+    """Return a rectangular list of numbers as an array, None for any other or empty list."""
     leaf = items
     while isinstance(leaf, list | tuple) and leaf:
         leaf = leaf[0]
@@ -125,10 +133,12 @@ def rectangular(items: list[Any] | tuple[Any, ...]) -> Array:
     """Return nested lists of numbers as an array.
 
     Raises:
-        FormatError: lists of different lengths, or other things than numbers of at most 64 bits.
+        FormatError: the lists differ in length, or hold something other than numbers of at most 64
+            bits.
     """
     msg = "a list that holds more than numbers where an array is declared"
-    if not _only_numbers(items):  # one long text would make NumPy give every number as much room
+    # Checked first: one long text would make NumPy give every number as much room.
+    if not _only_numbers(items):
         raise FormatError(msg)
     try:
         array = np.array(items)
@@ -156,7 +166,7 @@ def _is_number(item: Any) -> bool:
 
 
 def conflict(data: bytes) -> str:
-    """Return where the markers of a git merge conflict stand in a text, "" where there are none."""
+    """Return where the markers of a git merge conflict are in a text, "" without a conflict."""
     first = 0 if data.startswith(b"<<<<<<< ") else data.find(b"\n<<<<<<< ") + 1
     middle = data.find(b"\n=======", first)
     last = data.find(b"\n>>>>>>> ", middle) + 1
@@ -173,18 +183,17 @@ def parse_json(data: bytes, *, deep: bool = False) -> Any:
 
     Args:
         data: the document.
-        deep: whether more levels will do: for a caller who writes again what it keeps, and sees
-            then.
+        deep: whether deeper nesting is allowed, for a caller that serialises the value itself and
+            finds out then.
 
     Raises:
-        FormatError: not JSON; says where.
+        FormatError: not JSON; the message says where.
     """
     try:
         value = orjson.loads(data)
         if not deep and data.count(b"[") + data.count(b"{") > _JSON_DEPTH:
-            orjson.dumps(
-                [[value]]
-            )  # it reads deeper than it writes, and every value must be written again
+            # orjson reads deeper than it writes, and every value must be written again.
+            orjson.dumps([[value]])
     except orjson.JSONDecodeError as error:
         msg = f"not JSON: {conflict(data) or error}"
         raise FormatError(msg) from error

@@ -1,9 +1,9 @@
-"""Pickles (HO3D's meta files, SceneLeap's saved dicts) without running anything that a pickle asks for.
+"""Pickles (HO3D's meta files, SceneLeap's saved dicts), read without running their code.
 
-The machine may call a handful of functions, all of them below, and each returns a plain record of
-this module: no NumPy code ever sees an argument from the file unchecked. A pickle that names
-anything else is refused. joblib writes the numbers of each array behind its wrapper, in the middle
-of the pickle; they are taken from there.
+The unpickler may call a handful of functions, all defined below, and each returns a plain record of
+this module: NumPy code never gets an unchecked argument from the file. A pickle that names anything
+else is refused. joblib writes the numbers of each array after its wrapper, in the middle of the
+pickle; they are read from there.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from datacheck.model.sample import Array, Container
 from datacheck.runtime.beneath import AnyPath
 from datacheck.workers import budget
 
-_NDARRAY = "ndarray"  # what the name numpy.ndarray stands for in here: a mark that cannot be called
+_NDARRAY = "ndarray"  # stands for the name numpy.ndarray: a mark that cannot be called
 
 
 _PLAIN_FLAGS = (False, True)  # aligned: no; a copy: yes
 
 
 class _Dtype:
-    """The record of a pickled dtype; `value` is complete after BUILD has set its byte order and members."""
+    """A pickled dtype; `value` is complete once BUILD has set its byte order and members."""
 
     __slots__ = ("built", "used", "value")
 
@@ -66,7 +66,7 @@ class _Dtype:
         )
 
     def __setstate__(self, state: Any) -> None:
-        if self.built or self.used:  # NumPy would turn the bytes of arrays that are there
+        if self.built or self.used:  # NumPy would then swap the bytes of existing arrays
             msg = "a pickled dtype whose state is set twice, or after an array used it"
             raise FormatError(msg)
         self.built = True
@@ -86,16 +86,17 @@ class _Dtype:
 
 
 class _ArrayRecord:
-    """The record of a pickled array: checked shape, dtype and data."""
+    """A pickled array: checked shape, dtype and data."""
 
     __slots__ = ("axes", "built", "objects", "value")
     axes: int  # of an object array
     built: bool
     value: Array
-    objects: Any  # of an object array: flat, or the one object of one without axes
+    objects: Any  # flat list for an object array, or the one object of an array without axes
 
     def __new__(cls) -> Self:
-        record = super().__new__(cls)  # pickles make the records of joblib without calling __init__
+        # Pickles create the records of joblib without calling __init__.
+        record = super().__new__(cls)
         record.axes, record.built, record.value, record.objects = 0, False, np.empty(0), None
         return record
 
@@ -114,9 +115,8 @@ class _ArrayRecord:
                 msg = f"a pickled object array of shape {shape} holds {len(data)} objects"
                 raise FormatError(msg)
             self.axes = len(shape)
-            self.objects = (
-                list(data) if shape else data[0]
-            )  # as NumPy: what changes in the list later is not in it
+            # A copy, as in NumPy: later changes to the list do not affect the array.
+            self.objects = list(data) if shape else data[0]
         else:
             self.value = _array(data, dtype, shape, "F" if fortran else "C")
 
@@ -152,7 +152,7 @@ def _scalar(dtype: Any, data: Any = b"") -> Array:
 
 
 def _frombuffer(data: Any, dtype: Any, shape: Any, order: Any, axes: Any = None) -> _ArrayRecord:
-    """Return the record of an array; `axes` says of one in order "K", as NumPy 2.3 writes it, how it is transposed."""
+    """Return the record of an array; `axes` transposes an array in order "K" (NumPy 2.3)."""
     record = _ArrayRecord()
     turned = order == "K" and axes is not None
     record.value = _array(data, dtype, shape, "C" if turned else order)
@@ -162,11 +162,11 @@ def _frombuffer(data: Any, dtype: Any, shape: Any, order: Any, axes: Any = None)
 
 
 class _JoblibRecord(_ArrayRecord):
-    """The record of an array that joblib writes behind its wrapper; a subclass for each pickle knows the bytes."""
+    """An array that joblib writes after its wrapper; each pickle's subclass holds the bytes."""
 
     __slots__ = ()
     data: bytes
-    stream: io.BytesIO  # over these; the unpickler stands where the array begins
+    stream: io.BytesIO  # over `data`; the unpickler stops it where the array begins
 
     def __setstate__(self, state: Any) -> None:
         if self.built or not isinstance(state, dict) or state.get("subclass") is not _NDARRAY:
@@ -179,12 +179,10 @@ class _JoblibRecord(_ArrayRecord):
             raise FormatError(msg)
         dtype.used = True
         if dtype.value.hasobject:
-            kind: Any = (
-                _Unpickler if budget.BY_SIZE else _PlainUnpickler
-            )  # as `load` takes one or the other
-            found = kind(
-                self.stream, encoding="latin1"
-            ).load()  # a pickle within, as joblib writes it
+            # The same choice as in `load`.
+            kind: Any = _Unpickler if budget.BY_SIZE else _PlainUnpickler
+            # A pickle within the pickle, as joblib writes it.
+            found = kind(self.stream, encoding="latin1").load()
             self.axes, self.objects = (
                 (found.axes, found.objects) if isinstance(found, _ArrayRecord) else (0, None)
             )
@@ -220,11 +218,11 @@ def _encode(value: str, encoding: str = "latin1") -> bytes:
 
 
 def _no_bytes() -> bytes:
-    return b""  # how protocols 0 to 2 write empty bytes
+    return b""  # protocols 0 to 2 write empty bytes as this call
 
 
 class _PlainDict(dict[Any, Any]):
-    """What an OrderedDict is read as; attributes that it has beside its entries (of a model's state) are dropped."""
+    """Stands for an OrderedDict; drops attributes beyond its entries (of a model's state)."""
 
     __slots__ = ()
 
@@ -268,7 +266,7 @@ for _root in ("numpy.core", "numpy._core"):
 
 
 class _AllowedGlobals:
-    """What an unpickler may look up: every name is in `allowed`."""
+    """Restricts the lookups of an unpickler to the names in `allowed`."""
 
     allowed: Mapping[tuple[str, str], Any] = _ALLOWED
     stored: Callable[[Any], Any] | None = None
@@ -295,15 +293,15 @@ class _Unpickler(_AllowedGlobals, pickle.Unpickler):  # noqa: S301
 
 
 class _PlainUnpickler(_AllowedGlobals, pickle._Unpickler):  # noqa: SLF001
-    """In Python: an index into its memo, however large, takes no memory."""
+    """The unpickler in pure Python: a large memo index takes no memory."""
 
 
 class ExtraGlobals(NamedTuple):
-    """What a pickle may name beside NumPy's, of a format that has a pickle inside.
+    """Names that a pickle may use besides NumPy's, for a format that contains a pickle.
 
     Args:
-        names: by module and name; records, `call` or text.
-        stored: returns what an identifier of an object outside the pickle stands for.
+        names: by module and name; records, results of `call`, or text.
+        stored: returns the object for an identifier of an object outside the pickle.
     """
 
     names: Mapping[tuple[str, str], Any]
@@ -311,30 +309,31 @@ class ExtraGlobals(NamedTuple):
 
 
 def call(function: Callable[..., Any]) -> Any:
-    """Return a function in a form that no pickle can change, for `Outside.names`."""
+    """Wrap a function for `ExtraGlobals.names`, so that no pickle can change it."""
     return _Call(function)
 
 
 def record_of(array: Array) -> Any:
-    """Return an array in the form in which no pickle can change it: what a function of `Outside.names` returns."""
+    """Wrap an array that an `ExtraGlobals.names` function returns; no pickle can change it."""
     record = _ArrayRecord()
     record.built, record.value = True, array
     return record
 
 
 def load(stream: io.BytesIO, outside: ExtraGlobals | None = None) -> Any:
-    """Return what one pickle of a stream holds, arrays as records, and leave the stream behind it.
+    """Return the object of one pickle, arrays as records; leaves the stream after the pickle.
 
     Raises:
-        FormatError: as of `unpickle`.
+        FormatError: as for `unpickle`.
     """
     data = stream.getvalue()
     appended = _JOBLIB in data
     kind: Any = _Unpickler
-    if (
-        not budget.BY_SIZE
-    ):  # else a child has the limit already, and to look at each opcode takes a quarter of the time
-        if appended or outside is not None:  # what stands between the opcodes is none
+    # With BY_SIZE a child process has the memory limit already. The checks below are skipped then,
+    # since looking at each opcode takes a quarter of the time.
+    if not budget.BY_SIZE:
+        # The data between the opcodes would confuse `_check_memo`.
+        if appended or outside is not None:
             kind = _PlainUnpickler
         else:
             _check_memo(data)
@@ -358,21 +357,19 @@ _JOBLIB = b"NumpyArrayWrapper"
 
 
 def unpickle(data: bytes, sole: str = "", prefix: str = "") -> dict[str, Any]:
-    """Return the values of one pickle; nothing that it names is run.
+    """Return the values of one pickle; runs nothing that it names.
 
     Args:
         data: the whole pickle, of any protocol; text of Python 2 is read as latin-1.
         sole: name of the value where the pickle holds no mapping; "" for "array", "records" (a
             list) or "value".
-        prefix: what a mapping's names start with.
+        prefix: put before the names of a mapping.
 
     Returns:
-        Values by name: a mapping's entries (nested ones as ``outer/inner``, entries that are None
-            left out), or the
-        sole value. A list of mappings that hold arrays, which is the whole pickle or an entry of
-        its mapping, is taken
-        for groups: ``07/observations``. A value that cannot be handed on is a `FormatError` under
-            its name.
+        Values by name: a mapping's entries (nested ones as ``outer/inner``, without entries that
+        are None), or the sole value. A list of mappings that hold arrays, if it is the whole pickle
+        or an entry of its mapping, is read as groups: ``07/observations``. A value that is refused
+        is a `FormatError` under its name.
 
     Raises:
         FormatError: damaged, or it asks for something other than arrays, text, numbers, lists and
@@ -382,16 +379,16 @@ def unpickle(data: bytes, sole: str = "", prefix: str = "") -> dict[str, Any]:
 
 
 def values_of(root: Any, nbytes: int, sole: str = "", prefix: str = "") -> dict[str, Any]:
-    """Return what `load` found as values by name, as `unpickle` does.
+    """Return the object that `load` returned as values by name, as `unpickle` does.
 
     Args:
-        root: what was found.
-        nbytes: that hold it.
-        sole, prefix: as of `unpickle`.
+        root: the object.
+        nbytes: number of bytes that hold it.
+        sole, prefix: as for `unpickle`.
 
     Raises:
-        FormatError: it is far larger than its bytes, nested too deep, or has keys that are no
-            names.
+        FormatError: the object is far larger than its bytes, nested too deep, or has keys that are
+            no names.
     """
     check_keys(len(root) if isinstance(root, dict) else 0)
     if isinstance(root, tuple) and root and all(isinstance(item, _ArrayRecord) for item in root):
@@ -419,10 +416,12 @@ def values_of(root: Any, nbytes: int, sole: str = "", prefix: str = "") -> dict[
 
 
 def unpickle_whole(data: bytes) -> Any:
-    """Return the objects of one pickle as they were pickled, so that they can be pickled again; nothing is run.
+    """Return the objects of one pickle unchanged, so that they can be pickled again.
+
+    Runs nothing that the pickle names.
 
     Raises:
-        FormatError: as of `unpickle`, or it holds an array of objects that has axes.
+        FormatError: as for `unpickle`, or it holds an array of objects that has axes.
     """
     return _materialized(_loaded(data), _budget(len(data)), DEPTH)
 
@@ -437,16 +436,15 @@ def _loaded(data: bytes) -> Any:
     return root
 
 
-_FAR_INDEX = re.compile(
-    rb"r[\s\S]{3}[\x01-\xff]|p\d{8}"
-)  # what may be an index of 2^24 or more into the memo
+# Matches every opcode that may hold a memo index of 2^24 or more.
+_FAR_INDEX = re.compile(rb"r[\s\S]{3}[\x01-\xff]|p\d{8}")
 
 
 def _check_memo(data: bytes) -> None:
-    """Refuse indexes into the memo beyond the pickle's bytes: the unpickler takes memory for all below them.
+    """Refuse memo indices beyond the pickle's bytes: the unpickler allocates up to the index.
 
     Raises:
-        FormatError: there is one.
+        FormatError: there is such an index.
     """
     if _FAR_INDEX.search(data) is not None and (index := _far_index(data)):
         msg = f"damaged pickle: memo index {index:,} in {len(data):,} bytes"
@@ -454,7 +452,7 @@ def _check_memo(data: bytes) -> None:
 
 
 def _far_index(data: bytes) -> int:
-    with contextlib.suppress(Exception):  # the unpickler says what is wrong with it
+    with contextlib.suppress(Exception):  # the unpickler reports damage
         for code, index, _ in pickletools.genops(data):
             if code.name in {"LONG_BINPUT", "PUT"} and isinstance(index, int) and index > len(data):
                 return index
@@ -462,11 +460,11 @@ def _far_index(data: bytes) -> int:
 
 
 class _ExpansionBudget:
-    """What one pickle may come to: a few bytes may name one large value a million times.
+    """Limit on the expansion of one pickle, whose few bytes may name a large value a million times.
 
     Args:
-        nodes: values and entries of lists that are visited.
-        nbytes: of texts and arrays.
+        nodes: values and list entries that may be visited.
+        nbytes: bytes of texts and arrays.
     """
 
     def __init__(self, nodes: int, nbytes: int) -> None:
@@ -485,7 +483,7 @@ def _budget(nbytes: int) -> _ExpansionBudget:
 
 
 def _materialized(item: Any, budget: _ExpansionBudget, depth: int) -> Any:
-    """Return `item` with records replaced by the arrays that they stand for."""
+    """Return `item` with records replaced by their arrays."""
     if depth == 0:
         msg = f"a pickle nested more than {DEPTH} deep"
         raise FormatError(msg)
@@ -501,11 +499,12 @@ def _materialized(item: Any, budget: _ExpansionBudget, depth: int) -> Any:
         return {key: _materialized(value, budget, depth - 1) for key, value in item.items()}
     if isinstance(item, list | tuple):
         return type(item)(_materialized(value, budget, depth - 1) for value in item)
-    return item[()] if isinstance(item, np.ndarray) else item  # without a record: one number
+    # An array outside a record is a single number.
+    return item[()] if isinstance(item, np.ndarray) else item
 
 
 def _unwrapped(item: Any, budget: _ExpansionBudget, depth: int) -> Any:
-    """Return `item` with records replaced by what they hold."""
+    """Return `item` with records replaced by their contents."""
     if depth == 0:
         msg = f"a pickle nested more than {DEPTH} deep"
         raise FormatError(msg)
@@ -532,9 +531,8 @@ def _unwrapped(item: Any, budget: _ExpansionBudget, depth: int) -> Any:
 
 def _flatten(prefix: str, mapping: dict[Any, Any], values: dict[str, Any]) -> None:
     for key, item in mapping.items():
-        parts = (
-            key if isinstance(key, tuple) and key else (key,)
-        )  # ("S1", "54138969"): a subject's camera
+        # A tuple such as ("S1", "54138969"): a subject's camera.
+        parts = key if isinstance(key, tuple) and key else (key,)
         if any(isinstance(part, bool) or not isinstance(part, str | int) for part in parts):
             msg = (
                 f"a mapping key of type {type(key).__name__}; text, whole numbers and tuples of "
@@ -552,17 +550,19 @@ def _flatten(prefix: str, mapping: dict[Any, Any], values: dict[str, Any]) -> No
 
 
 def _are_groups(value: Any, others: int = 0, *, within: bool = False) -> bool:
-    """Tell whether a value is a list of mappings that hold arrays or lists of numbers, and not too many for a file.
+    """Return whether a value is a list of mappings that become groups of values.
+
+    The mappings must hold arrays or lists of numbers, and must not be too many for one file.
 
     Args:
-        value: of a pickle.
+        value: a value of a pickle.
         others: how many other values the pickle has.
-        within: it is an entry of a mapping; lists of numbers alone (boxes of annotations) are JSON
-            there.
+        within: whether the value is an entry of a mapping; there, lists of numbers without arrays
+            (boxes of annotations) stay JSON.
 
     Notes:
-        As JSON such numbers would be judged by no rule, and one NaN among them would make the whole
-        list unreadable.
+        No rule would check such numbers as JSON, and one NaN among them would make the whole list
+        unreadable.
     """
     if not isinstance(value, list) or not all(
         isinstance(item, dict) and all(map(_is_name, item)) for item in value
@@ -574,7 +574,7 @@ def _are_groups(value: Any, others: int = 0, *, within: bool = False) -> bool:
 
 
 def _numbered(items: list[Any]) -> dict[str, Any]:
-    """Return the items of a list by their numbers, so many digits that bytewise order is that of the list."""
+    """Return the items of a list by number, zero-padded so that bytewise order is list order."""
     width = len(str(len(items) - 1))
     return {f"{number:0{width}}": item for number, item in enumerate(items)}
 
@@ -602,12 +602,12 @@ def _add(name: str, item: Any, values: dict[str, Any]) -> None:
 
 
 class _PickleTemplate(Container):
-    """A pickle whose values are cut out of its bytes, as an equal one of the same size was found to hold them.
+    """A pickle whose values are cut out of its bytes, at places known from another pickle.
 
     Args:
         fixed: [start, stop) of the bytes between the data of arrays.
-        spans: where an array's data begin, by name.
-        values: of the pickle that it was found with.
+        spans: start of an array's data, by name.
+        values: values of the pickle that the places were found in.
     """
 
     def __init__(
@@ -618,7 +618,7 @@ class _PickleTemplate(Container):
         self._names = sorted(values)
 
     def filled(self, data: bytes) -> _PickleTemplate | None:
-        """Return another pickle of this form, None where something else than the data of its arrays differs."""
+        """Return another pickle of this form, None if more than the data of its arrays differs."""
         if b"".join([data[part] for part in self.fixed]) != self.mark:
             return None
         other = object.__new__(_PickleTemplate)
@@ -642,11 +642,11 @@ class _PickleTemplate(Container):
 
 
 def _make_template(data: bytes, values: dict[str, Any]) -> _PickleTemplate | None:
-    """Return the mould of a pickle, None where it cannot be told for sure which bytes are which array's.
+    """Return the template of a pickle, None unless it is certain which bytes belong to which array.
 
     Notes:
-        The proof: with other bytes in these places the unpickler gives just these other arrays and
-            nothing else new.
+        Proof: with other bytes in these places, the unpickler returns exactly these other arrays
+        and changes nothing else.
     """
     spans = {name: at for name, value in values.items() if (at := _place(data, value)) is not None}
     ends = sorted({(at, at + values[name].nbytes) for name, at in spans.items()})
@@ -676,11 +676,11 @@ def _make_template(data: bytes, values: dict[str, Any]) -> _PickleTemplate | Non
 
 
 def _are_used_once(data: bytes, starts: Set[int]) -> bool:
-    """Tell whether nothing in a pickle fetches strings again whose bytes begin at `starts`: one may be a key, too.
+    """Return whether a pickle never fetches the strings at `starts` again: one may also be a key.
 
     Notes:
-        Proving that with other bytes is not enough: what they are equal to shows only in some
-        files.
+        `_make_template`'s trial with other bytes cannot prove that: what the strings are equal to
+        shows only in some files.
     """
     memo, held, last = set[int](), set[int](), False
     with contextlib.suppress(Exception):
@@ -702,7 +702,7 @@ _STRINGS = {"BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES"}
 
 
 def _place(data: bytes, value: Any) -> int | None:
-    """Return where the bytes of an array lie, once and as one string, in a pickle."""
+    """Return the offset of an array's bytes, if they occur once, as one string, in a pickle."""
     if not isinstance(value, np.ndarray) or not value.nbytes or not value.flags.c_contiguous:
         return None
     raw = value.tobytes()
@@ -724,13 +724,12 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 _MAX_TEMPLATES, _TEMPLATE_BYTES = 64, 1 << 20
-_templates: dict[
-    int, list[_PickleTemplate | None]
-] = {}  # by size; None for one that was tried without success
+# By size; None stands for a pickle that was tried without success.
+_templates: dict[int, list[_PickleTemplate | None]] = {}
 
 
 def _parse(data: bytes, hint: Hint) -> Container:
-    """Parse a pickle; of many that differ in the data of their arrays only the first is unpickled."""
+    """Parse a pickle; of many that differ only in the data of their arrays, unpickles the first."""
     del hint
     data = _unpacked(data) if data[:2] in _PACKED else data
     if len(data) > _TEMPLATE_BYTES:
@@ -745,18 +744,17 @@ def _parse(data: bytes, hint: Hint) -> Container:
     elif len(data) not in _templates:
         if len(_templates) >= _MAX_TEMPLATES:
             del _templates[next(iter(_templates))]
-        _templates[len(data)] = []  # a second one of this size is worth the search
+        _templates[len(data)] = []  # a second pickle of this size is worth the search
     return Values(values)
 
 
-_PACKED = frozenset(
-    {b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda", b"\x1f\x8b"}
-)  # zlib of joblib; gzip
+# zlib, as joblib writes it, and gzip.
+_PACKED = frozenset({b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda", b"\x1f\x8b"})
 
 
 def _unpacked(data: bytes) -> bytes:
     with wrap_errors("damaged compressed pickle"):
-        stream = zlib.decompressobj(zlib.MAX_WBITS | 32)  # tells zlib and gzip by their headers
+        stream = zlib.decompressobj(zlib.MAX_WBITS | 32)  # detects zlib and gzip by their headers
         found = stream.decompress(data, min(TEXT_BYTES, max(FLOOR_BYTES, RATIO * len(data))) + 1)
         check_expansion(len(found), len(data), "the pickle")
         if not stream.eof:
