@@ -1,4 +1,4 @@
-"""Formats that lie in datasets and that datacheck does not read: what they are called, and how their data get in."""
+"""Formats that datasets contain but datacheck does not read, and how to get their data in."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class UnsupportedFormat(NamedTuple):
     """A format without a reader.
 
     Args:
-        name: what people call it.
+        name: common name of the format.
         suffixes: lower-case endings of its files.
-        way: how its data are looked at all the same; a phrase.
-        magic: first bytes, for files of other names.
+        way: how to check its data anyway; a phrase.
+        magic: first bytes, for files with other names.
     """
 
     name: str
@@ -106,10 +106,10 @@ UNSUPPORTED = (
         (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"7z\xbc\xaf", b"Rar!", b"(\xb5/\xfd"),
     ),
 )
-HEAD_BYTES = 32  # enough for each `Foreign.magic`
+HEAD_BYTES = 32  # enough for each `UnsupportedFormat.magic`
 
 _BY_SUFFIX = {suffix: one for one in reversed(UNSUPPORTED) for suffix in one.suffixes}
-# What lies beside data and is none: no number of it is ever trained on.
+# Files that accompany the data: no training reads numbers from them.
 _NAMES = re.compile(
     r"(readme|licen[cs]e|notice|copying|citation|changelog|authors|contributing|makefile|dockerfile|version|requirements)"
     r"([._-].*)?"
@@ -118,19 +118,19 @@ _SUFFIXES = re.compile(
     r".*\.(md|rst|bib|pdf|html?|css|js|py|pyc|ipynb|sh|bat|toml|cfg|ini|lock|log|md5|sha\d+|sha\d+sum|sum|done|"
     r"gitignore|gitattributes)"
 )
-_TEXT = ".txt"  # a format of data, too
+_TEXT = ".txt"  # also a format of data
 
 
 def unsupported_format(path: str, head: bytes = b"") -> UnsupportedFormat | None:
-    """Return the format that a file seems to be of, None where the table has none like it.
+    """Return the unsupported format that a file seems to have, None if the table has no match.
 
     Args:
-        path: its name.
-        head: its first bytes, where they are known.
+        path: the file's name.
+        head: its first bytes, if known.
     """
     name = unnumbered(path.rpartition("/")[2].lower())
     dot = name.find(".")
-    while dot >= 0:  # the longest ending first
+    while dot >= 0:  # try the longest ending first
         if name[dot:] in _BY_SUFFIX:
             return _BY_SUFFIX[name[dot:]]
         dot = name.find(".", dot + 1)
@@ -138,7 +138,7 @@ def unsupported_format(path: str, head: bytes = b"") -> UnsupportedFormat | None
 
 
 def is_ancillary(path: str) -> bool:
-    """Tell whether a file is about data rather than data: a readme, a licence, code, a checksum, a log."""
+    """Return whether a file accompanies data: a readme, a licence, code, a checksum, a log."""
     name = path.rpartition("/")[2].lower()
     if _SUFFIXES.fullmatch(name) is not None:
         return True

@@ -1,9 +1,9 @@
-"""Raw numbers without a header: KITTI and nuScenes sweeps (.bin), SemanticKITTI labels (.label), token files.
+"""Raw numbers without a header: KITTI and nuScenes sweeps, SemanticKITTI labels, token files.
 
-The schema says what a file holds (dtype and item). Where it does not: .label is uint32, .pcd.bin is
-nuScenes' float32 [N, 5], and .bin is what its first numbers look like: float32 of 4, 5 or 6 columns
-(x, y, z and intensity, ring or colours) or as many as its size allows; or else "bytes", since
-labels and tokens of any integer type look alike.
+The schema declares the contents of a file (dtype and item). Without a declaration, .label is
+uint32, .pcd.bin is nuScenes' float32 [N, 5], and .bin is guessed from its first numbers: float32 of
+4, 5 or 6 columns (x, y, z and intensity, ring or colours), or as many as its size allows. Files
+that do not look like float32 are "bytes": labels and tokens of any integer type look alike.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ class _RawFile(Container):
         return self._shape, self._dtype.str
 
 
-_HEAD = 1 << 14  # float32 numbers that are looked at
+_HEAD = 1 << 14  # float32 numbers that are examined
 _ROWS = 4  # fewer say nothing about columns
+# Range of plausible absolute values, and the share of values that must lie in it.
 _SOME, _NEARLY_ALL = (1e-6, 1e6), 0.9
-_FARTHEST, _UNIT = 1000.0, 1.5  # metres from a sensor; of a cloud in a cube of 1
+_FARTHEST, _UNIT = 1000.0, 1.5  # metres from a sensor; largest coordinate of a cloud in a unit cube
 
 
 def _head(path: AnyPath, size: int) -> Array:
@@ -56,20 +57,25 @@ def _head(path: AnyPath, size: int) -> Array:
 
 
 def _are_floats(words: Array) -> bool:
-    """Tell whether words are measured numbers of float32: bytes of integers have absurd exponents, or are denormal."""
+    """Return whether words are float32 measurements.
+
+    The bytes of integers, read as float32, have absurd exponents or are denormal.
+    """
     words = words[words.view(np.uint32) != 0]
     low, high = _SOME
     with np.errstate(invalid="ignore"):
         sizes = np.abs(words)
         known = (sizes >= low) & (sizes <= high)
-    known |= np.isinf(words) | np.isin(
-        words.view(np.uint32), (0x7FC00000, 0xFFC00000)
-    )  # how a NaN is written
+    # Bit patterns of NaN.
+    known |= np.isinf(words) | np.isin(words.view(np.uint32), (0x7FC00000, 0xFFC00000))
     return bool(np.count_nonzero(known) >= _NEARLY_ALL * len(words))
 
 
 def _are_columns(words: Array, count: int) -> bool:
-    """Tell whether numbers are x, y, z in metres, then intensities, rings or colours: 0 to 1, or whole."""
+    """Return whether numbers are rows of x, y, z in metres and intensities, rings or colours.
+
+    Intensities and colours are in [0, 1] or integers up to 255.
+    """
     rows = words[: len(words) // count * count].reshape(-1, count)
     rows = rows[np.isfinite(rows).all(axis=1)]
     if len(rows) < _ROWS:
@@ -77,12 +83,12 @@ def _are_columns(words: Array, count: int) -> bool:
     xyz, more = np.abs(rows[:, :3]).max(axis=0), rows[:, 3:]
     shares = more.max(axis=0) <= 1
     whole = (more.max(axis=0) <= 255) & (more == np.floor(more)).all(axis=0)
-    place = bool((rows[:, :3] < 0).any()) or xyz.max() > _UNIT  # else all columns are alike
+    place = bool((rows[:, :3] < 0).any()) or xyz.max() > _UNIT  # else all columns look alike
     return bool(xyz.max() <= _FARTHEST and (more >= 0).all() and (shares | whole).all() and place)
 
 
 def _sniffed(path: AnyPath, size: int) -> Container | None:
-    """Return the file as its first numbers say, None where they say nothing."""
+    """Return the file as its first numbers suggest, None if they suggest nothing."""
     words = _head(path, size)
     if not _are_floats(words):
         raw = _RawFile(path, "bytes", np.dtype(np.uint8), (size,))

@@ -1,7 +1,8 @@
-"""LAS and LAZ point clouds: "points" (scaled, float64), "colors" (uint16), then every other dimension by its name.
+"""LAS and LAZ point clouds: "points" (scaled, float64), "colors" (uint16), other dimensions.
 
-The header is checked against the size of the file before laspy sees it: with counts that cannot be,
-laspy reads on for minutes, and its decompressor panics or allocates without bound.
+Each other dimension is a value under its own name. The header is checked against the size of the
+file before laspy reads it: with impossible counts, laspy reads on for minutes, and its decompressor
+panics or allocates without bound.
 """
 
 from __future__ import annotations
@@ -68,11 +69,11 @@ def _check(head: bytes, size: int, path: AnyPath) -> None:
 
 
 def _check_chunks(path: AnyPath, start: int, size: int, points: int) -> None:
-    """Check where the chunk table of a compressed file lies and how long it says it is."""
+    """Check the place and the declared length of the chunk table of a compressed file."""
     with path.open("rb") as file:
         file.seek(start)
         table = int.from_bytes(file.read(8), "little", signed=True)
-        if table == -1:  # written as a stream: the offset stands at the end
+        if table == -1:  # written as a stream: the offset is at the end
             file.seek(size - 8)
             table = int.from_bytes(file.read(8), "little", signed=True)
         inside = start + 8 <= table <= size - 8

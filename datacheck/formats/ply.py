@@ -1,9 +1,10 @@
-"""PLY point clouds and meshes, ascii and binary: "points", "normals", "colors", "faces", then every other property.
+"""PLY point clouds and meshes, ascii and binary.
 
-Own reader: sizes are checked against the file before anything is allocated, and no library is
-needed. Properties of elements other than the vertices are named ``element.property``; a list
-property gives all its entries flat and ``<name>.lengths``. Polygons become triangles (a fan around
-the first corner).
+Values are "points", "normals", "colors", "faces", then every other property. Own reader: sizes are
+checked against the file before anything is allocated, and no library is needed. Properties of
+elements other than the vertices are named ``element.property``; a list property gives all its
+entries in one flat array and ``<name>.lengths``. Polygons become triangles (a fan around the first
+corner).
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _TYPES = {
     },
     **{"double": "f8", "float64": "f8"},
 }
-_END = {  # by how the first line ends
+_END = {  # by the line end of the first line
     b"\n": re.compile(rb"\nend_header[ \t\r]*(?:\n|\Z)"),
     b"\r": re.compile(rb"\rend_header[ \t]*(?:\r|\Z)"),
 }
@@ -80,12 +81,12 @@ class _PlyElement:
 
     @property
     def table(self) -> bool:
-        """Whether all rows have one size."""
+        """Whether all rows have the same size."""
         return all(p.counts is None for p in self.properties)
 
     @property
     def least(self) -> int:
-        """The least size of a row: bytes of a binary one."""
+        """The least size of a row in a binary file, in bytes."""
         return sum((p.counts or p.dtype).itemsize for p in self.properties)
 
 
@@ -123,7 +124,7 @@ def _header(data: bytes) -> tuple[str, list[_PlyElement], int]:
     return order, elements, found.end()
 
 
-_WORDS = {"element": 3, "property": 3, "format": 3}  # of a line; a list has two more
+_WORDS = {"element": 3, "property": 3, "format": 3}  # words of a line; a list property has two more
 
 
 def _declare(words: list[str], order: str, elements: list[_PlyElement]) -> None:
@@ -149,10 +150,12 @@ def _declare(words: list[str], order: str, elements: list[_PlyElement]) -> None:
 
 # Binary bodies
 
+# Rows of equal size that are worth reading at once, and rows that are read singly before the next
+# attempt.
 _RUN, _ROWS = (
     16,
     4096,
-)  # rows of one size that are worth reading at once; rows that are read singly before the next try
+)
 
 
 def _binary(data: bytes, element: _PlyElement, start: int) -> tuple[Columns, int]:
@@ -174,7 +177,7 @@ def _binary(data: bytes, element: _PlyElement, start: int) -> tuple[Columns, int
 
 
 def _length(data: bytes, p: _Property, at: int) -> tuple[int, int]:
-    """Return how many entries the list at `at` has (1 for a plain property) and where they start."""
+    """Return the number of entries of the list at `at` (1 for a plain property) and their start."""
     if p.counts is None:
         return 1, at
     length = int(np.frombuffer(data, p.counts, 1, at)[0])
@@ -197,7 +200,10 @@ def _first_row(data: bytes, element: _PlyElement, start: int) -> tuple[list[int]
 
 
 def _rows_of_one_size(data: bytes, element: _PlyElement, start: int) -> tuple[Columns | None, int]:
-    """Read all rows at once if every list has as many entries as in the first row (a mesh of triangles)."""
+    """Read all rows at once if each list is as long as in the first row (a triangle mesh).
+
+    Returns (None, 0) for other rows.
+    """
     try:
         lengths, row = _first_row(data, element, start)
     except ValueError:
@@ -232,7 +238,7 @@ def _rows_one_by_one(data: bytes, element: _PlyElement, start: int) -> tuple[Col
                 lengths[i].append(alike[f"n{i}"].astype(np.int64))
         at, left = at + len(alike) * row, left - len(alike)
         many = 2 * many if len(alike) == many else _RUN
-        if len(alike) < _RUN:  # triangles and quads in turn
+        if len(alike) < _RUN:  # triangles and quads alternate
             at = _single_rows(data, element, at, min(left, _ROWS), values, lengths)
             left -= min(left, _ROWS)
     columns: Columns = {}
@@ -253,7 +259,7 @@ def _single_rows(
     values: list[list[Array]],
     lengths: list[list[Array]],
 ) -> int:
-    """Add so many rows to `values` and `lengths`; return where the next starts."""
+    """Add `count` rows to `values` and `lengths`; return where the next row starts."""
     found: list[list[int]] = [[] for _ in element.properties]
     for _ in range(count):
         for p, column, counts in zip(element.properties, values, found, strict=True):
@@ -267,7 +273,7 @@ def _single_rows(
 
 
 def _uniform_rows(data: bytes, element: _PlyElement, at: int, most: int) -> tuple[Array, int]:
-    """Return the rows at `at`, up to `most`, whose lists are as long as those of the first, and the bytes of each."""
+    """Return up to `most` rows with lists as long as in the first, and their size in bytes."""
     lengths, row = _first_row(data, element, at)
     rows = np.frombuffer(data, row, min(most, (len(data) - at) // row.itemsize), at)
     if not len(rows):
@@ -379,9 +385,8 @@ def _open(path: AnyPath, hint: Hint) -> Values:
             raise FormatError(msg)
         columns, at = _binary(data, element, at) if order else _ascii(body, element, at)
         found.append((element, columns))
-    if (
-        order and data[at:].strip()
-    ):  # text files with rows to spare are common; other readers pass over them too
+    # Text files with surplus rows are common, and other readers skip them too.
+    if order and data[at:].strip():
         msg = f"{len(data) - at:,} bytes follow the last row that the header declares"
         raise FormatError(msg)
     return Values(_values(found))

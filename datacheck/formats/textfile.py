@@ -1,14 +1,14 @@
-"""Text: tables of numbers (.txt, .csv, .tsv, .xyz, .pts) as "table", a JSON object as its entries, else "text".
+"""Text files (.txt, .csv, .tsv, .xyz, .pts): "table", the entries of a JSON object, or "text".
 
-A .csv or .tsv of numbers with a line of names is "table" and "columns", and gives a column to who
-asks for its name. A .csv or .tsv with a line of names, of which a column holds words or times,
-gives each column by its name: numbers and times, these as seconds since 1970 (empty cells are NaN),
-words as a list of texts. Members of archives are not cut.
+A .csv or .tsv of numbers with a header line gives "table" and "columns", and each column under its
+name on request. A .csv or .tsv with a header line, where a column holds words or times, gives each
+column by its name: numbers, times as seconds since 1970 (empty cells are NaN), words as a list of
+texts. Members of archives are not split into columns.
 
 A table may start with one line of column names (then also "columns") or with its number of rows
-(.pts, .xyz), behind lines that begin with "#" (trajectories of TUM RGB-D and EuRoC), of which the
-last may hold the names. Whole numbers stay int64; one number per row gives [N], more give [N,
-columns].
+(.pts, .xyz). Before that, lines that begin with "#" are skipped (trajectories of TUM RGB-D and
+EuRoC); the last of them may hold the names. Integers stay int64. One number per row gives [N], more
+give [N, columns].
 """
 
 from __future__ import annotations
@@ -30,18 +30,21 @@ from datacheck.formats.parsed import conflict, from_json, parse_json
 from datacheck.model.sample import Array
 from datacheck.runtime.beneath import AnyPath
 
-# Possessive ("++"): whatever the text, a number is read in one way only, so that a long line cannot
-# take for ever.
+# Possessive quantifiers ("++"): a number can be read in one way only, so a long line cannot take
+# forever.
 _NUMBER = r"[-+]?(?:(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?|(?i:nan|infinity|inf))"
 _FIRST = re.compile(rf"\s*+{_NUMBER}(?:(?:\s*+[,;]\s*+|\s++){_NUMBER})*+\s*+[,;]?\s*+")
 _WHOLE = re.compile(r"[-+\d\s]+")
 _BETWEEN = re.compile(r"\s*[,;]\s*|\s+")
+# Fewest rows of a table that counts as broken instead of as text, and the share of odd rows that
+# it may have.
 _ROWS, _MAX_BAD_SHARE = (
     20,
     0.02,
-)  # fewest rows of a table that is broken rather than none, and how many of them may be odd
+)
 _HEAD = 64  # bytes that show whether a JSON object follows
-_BLOCK = 1 << 17  # bytes of numbers that stay in the cache of a core
+_BLOCK = 1 << 17  # bytes of numbers that stay in a core's cache
+# Steps that join neighbouring digits: pairs, then fours, then eights.
 _JOINED = [
     (np.uint64(1 + (10**width << 8 * width)), np.uint64(8 * width), np.uint64(mask))
     for width, mask in ((1, 0x00FF00FF00FF00FF), (2, 0x0000FFFF0000FFFF), (4, 0x00000000FFFFFFFF))
@@ -49,7 +52,10 @@ _JOINED = [
 
 
 def _table(body: str) -> Array | None:
-    """Return the numbers of a text whose first line holds numbers only, None if it is no rectangular table."""
+    """Return the numbers of a rectangular table, None for any other text.
+
+    The first line must hold numbers only.
+    """
     head = body.lstrip("\n\r").partition("\n")[0]
     if not _FIRST.fullmatch(head):
         return None
@@ -64,9 +70,9 @@ def _table(body: str) -> Array | None:
 
 
 def _column(data: bytes) -> Array | None:
-    """Return the numbers of a text of nothing but digits, one number in a line; None where it is not that.
+    """Return the numbers of a text with one number of digits only per line, None for other texts.
 
-    Labels of millions of points are written so, and this takes an eighth of what `_table` takes.
+    Labels of millions of points are stored like this; it takes an eighth of the time of `_table`.
     """
     if not data[:1].isdigit() or data.translate(None, b"0123456789\n"):
         return None
@@ -78,36 +84,35 @@ def _column(data: bytes) -> Array | None:
         part = _parse_digits(data[start:stop])
         if part is None:
             found = np.fromstring(data, np.int64, sep="\n")
-            return (
-                found if found.max() < np.iinfo(np.int64).max else None
-            )  # there it stops, however large it is
+            # np.fromstring stops at the largest int64 for any number above it.
+            return found if found.max() < np.iinfo(np.int64).max else None
         parts.append(part)
         start = stop
     return np.concatenate(parts)
 
 
 def _parse_digits(data: bytes) -> Array | None:
-    """Return the numbers of such a text, None where one has more than eight digits.
+    """Return the numbers of lines of digits, None if one has more than eight digits.
 
-    Eight digits are one number of 64 bits: neighbours are put together two by two, four by four,
-    then all of them.
+    Eight digits are loaded as one 64-bit number. Neighbouring digits are joined to pairs, the pairs
+    to fours, the fours to the number.
 
     Reference:
         Lemire, Quickly parsing eight digits, 2018.
     """
-    octets = np.frombuffer(
-        data + bytes(8), np.uint8
-    )  # the last number may be looked at with what follows it
+    # Padded: the last number is loaded as eight bytes as well.
+    octets = np.frombuffer(data + bytes(8), np.uint8)
     ends = np.flatnonzero(octets[: len(data)] == ord("\n"))
     if not data.endswith(b"\n"):
         ends = np.append(ends, len(data))
     lengths = np.diff(ends, prepend=-1) - 1
-    if not lengths.all():  # empty lines
+    if not lengths.all():  # drop empty lines
         ends, lengths = ends[lengths > 0], lengths[lengths > 0]
     if lengths.max(initial=0) > 8:
         return None
     found: Array = np.ndarray((len(octets) - 7,), "<u8", octets, strides=(1,))[ends - lengths]
-    found <<= (64 - 8 * lengths).astype(np.uint64)  # what follows falls out, zeros come in front
+    # Shifts out the bytes after the number and zeros in before it.
+    found <<= (64 - 8 * lengths).astype(np.uint64)
     found &= np.uint64(0x0F0F0F0F0F0F0F0F)
     for factor, bits, mask in _JOINED:
         found *= factor
@@ -129,30 +134,29 @@ def _values(body: str) -> dict[str, Any]:
         if table is None:
             _refuse_broken(body)
             return {"text": body}
-    if [first.strip()] == [str(len(table))]:  # a count of rows
+    if [first.strip()] == [str(len(table))]:  # the first line is the number of rows
         return {"table": table}
     width = table.shape[1] if table.ndim == 2 else 1
-    for between in (r"[,;\s]+", r"\s*[,;]\s*"):  # "x y z", "x [m], y [m]"
+    for between in (r"[,;\s]+", r"\s*[,;]\s*"):  # separators as in "x y z" and "x [m], y [m]"
         names = [name for name in re.split(between, first.strip()) if name]
         if len(names) == width and not any(_FIRST.fullmatch(name) for name in names):
             return {"table": table, "columns": names}
     return {"table": table} if notes else {"text": body}
 
 
-_LEFT = re.compile(
-    r"^\s*(#|$)|^\s*[,;]|[,;]\s*[,;]"
-)  # a note, an empty line, or an empty cell between others
+# A comment, an empty line, or an empty cell between others.
+_LEFT = re.compile(r"^\s*(#|$)|^\s*[,;]|[,;]\s*[,;]")
 
 
 def _refuse_broken(body: str) -> None:
-    """Refuse a table of which a few rows are cut short or hold words: as a text nothing in it is judged.
+    """Refuse a table with a few broken rows; as text, no rule would check anything in it.
 
     Raises:
-        FormatError: nearly all lines are numbers, as many on each.
+        FormatError: nearly all lines are numbers, with the same count on each.
     """
     notes, rest = _skip_comments(body)
     first, *lines = rest.strip("\n\r").split("\n")
-    if _FIRST.fullmatch(first) is None:  # names of columns, or no table
+    if _FIRST.fullmatch(first) is None:  # the names of the columns, or no table
         notes, first, lines = [*notes, first], lines[0] if lines else "", lines[1:]
     if len(lines) < _ROWS or _FIRST.fullmatch(first) is None:
         return
@@ -176,19 +180,19 @@ def _refuse_broken(body: str) -> None:
 
 
 def _refuse_conflict(data: bytes) -> None:
-    """Refuse a table with the markers of a git merge conflict in it."""
+    """Refuse a table with the markers of a git merge conflict."""
     if where := conflict(data):
         raise FormatError(where)
 
 
 def _refuse_conflict_outside(data: bytes) -> None:
-    """Refuse such markers where they do not lie within a quoted cell, which speaks of them."""
+    """Refuse conflict markers outside of quoted cells; a quoted cell may be about them."""
     if not data.count(b'"', 0, data.find(b"<<<<<<< ")) % 2:
         _refuse_conflict(data)
 
 
 def _skip_comments(body: str) -> tuple[list[str], str]:
-    """Return the lines that begin with "#" at the start of a text, and what follows."""
+    """Return the "#" lines at the start of a text, and the rest."""
     notes, at = list[str](), 0
     while body.startswith("#", at):
         end = body.find("\n", at)
@@ -202,10 +206,10 @@ _KEY = re.compile(rb'\s*+\{\s*+"[^"\\]{0,200}"\s*+:')
 
 
 def _document(data: bytes) -> Values | None:
-    """Return the entries of a text that is one JSON object, None where it is none.
+    """Return the entries of a text that is one JSON object, None for other texts.
 
     Raises:
-        FormatError: it is one of which the end is missing.
+        FormatError: the text is a JSON object whose end is missing.
     """
     if not data[:_HEAD].lstrip().startswith(b"{"):
         return None
@@ -244,11 +248,11 @@ def _open(path: AnyPath, hint: Hint) -> Values:
 
 
 class _RaggedError(FormatError):
-    """A few rows of a table have another number of cells than its line of names."""
+    """A few rows of a table have another number of cells than its header line."""
 
 
 class BrokenTable(Values):
-    """A text that would be a table but for a few rows: whoever asks for a column gets the reason.
+    """A text that would be a table but for a few rows; reading a column raises the reason.
 
     Args:
         body: the text.
@@ -263,7 +267,7 @@ class BrokenTable(Values):
         """Return the text.
 
         Raises:
-            FormatError: something else is asked for.
+            FormatError: for any other name.
         """
         if name not in self._values:
             raise self._why
@@ -271,13 +275,13 @@ class BrokenTable(Values):
 
 
 class NamedTable(Values):
-    """A table of numbers with a line of names, which also gives each of its columns to who asks for it by its name."""
+    """A table of numbers with a header line; each column can also be read by its name."""
 
     def read(self, name: str) -> Any:
         """Return the table, the names, or one column.
 
         Raises:
-            KeyError: no such name.
+            KeyError: there is no such name.
         """
         names, table = super().read("columns"), super().read("table")
         if name in self._values or names.count(name) != 1:
@@ -286,12 +290,12 @@ class NamedTable(Values):
 
 
 class Columns(Values):
-    """The columns of a table with a line of names.
+    """The columns of a table with a header line.
 
     Args:
         columns: by name.
         path: the file.
-        between: what stands between its cells.
+        between: separator of the cells.
     """
 
     def __init__(self, columns: dict[str, Any], path: AnyPath, between: str) -> None:
@@ -299,7 +303,7 @@ class Columns(Values):
         self._path, self._between = path, between
 
     def why_text(self, name: str) -> str:
-        """Return which cells make a column of texts of one that is declared as numbers or times; reads again."""
+        """Return why a column declared as numbers or times is text; reads the file again."""
         data = self._path.read_bytes().removeprefix(_BOM)
         place = _names_of_columns(data, self._between).index(name)
         rows = _rows(data, self._between)
@@ -313,8 +317,8 @@ class Columns(Values):
             what: [form.fullmatch(cell) is not None for _, cell in cells]
             for what, form in _FORMS.items()
         }
-        # of the kind of the first cell, so that the first cell that is not shows where a file
-        # changes
+        # The kind of the first cell decides: the first cell of another kind then shows where the file
+        # changes.
         what = next((what for what, fits in fit.items() if fits[:1] == [True]), "")
         what = what or max(fit, key=lambda what: sum(fit[what]))
         odd = [cell for cell, fits in zip(cells, fit[what], strict=True) if not fits]
@@ -329,7 +333,7 @@ class Columns(Values):
         return f"line {line:,} holds {cell[:_SHOWN]!r}, which is no {what}{more}"
 
 
-_SHOWN = 40  # letters of a cell
+_SHOWN = 40  # characters of a cell
 _FORMS = {
     "number": re.compile(rf"\s*+{_NUMBER}\s*+"),
     "date as YYYY-MM-DD hh:mm:ss": re.compile(
@@ -338,13 +342,14 @@ _FORMS = {
 }
 _BETWEEN_CELLS = {".csv": ",", ".tsv": "\t"}
 _BOM = b"\xef\xbb\xbf"
-_NAMES_BYTES, _COLUMNS, _LEAST = 1 << 16, 4096, 2  # of the line of names; fewest rows
+# Bytes of the header line; most columns; fewest rows.
+_NAMES_BYTES, _COLUMNS, _LEAST = 1 << 16, 4096, 2
 _EMPTY = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
 _DATE = re.compile(r"\d{4}-\d\d?-\d\d?|\d\d?[/.]\d\d?[/.]\d{2,4}|\d\d?:\d\d")
 
 
 def _columns(data: bytes, between: str) -> dict[str, Any] | None:
-    """Return the columns of a table with a line of names, None where a text is none."""
+    """Return the columns of a table with a header line, None for a text that is no such table."""
     names = _names_of_columns(data, between)
     if not 2 <= len(set(names)) == len(names) <= _COLUMNS or any(map(_no_name, names)):
         return None
@@ -368,17 +373,17 @@ def _columns(data: bytes, between: str) -> dict[str, Any] | None:
             return None
         _refuse_open_quote(data, between)
         columns = {name: _of_column(pa, table.column(place)) for place, name in enumerate(names)}
-    except pa.ArrowInvalid:  # many rows of other lengths
+    except pa.ArrowInvalid:  # many rows differ in length
         return None
     return {name: values for name, values in columns.items() if values is not None}
 
 
 class _RaggedRowCounter:
-    """Counts the rows of a table that have another number of cells than its line of names.
+    """Counts the rows of a table that have another number of cells than its header line.
 
     Args:
-        lines: of the text. Where too many rows are ragged, the text is no table, and the parser
-            stops.
+        lines: number of lines of the text. If too many rows are ragged, the text is no table, and
+            the parser stops.
     """
 
     def __init__(self, lines: int) -> None:
@@ -394,7 +399,7 @@ class _RaggedRowCounter:
 
 
 def _refuse_ragged(data: bytes, between: str, ragged: int, fitting: int) -> None:
-    """Refuse a table of which a few rows lack cells or have too many: as a text nothing in it is judged.
+    """Refuse a table with a few rows of the wrong length; as text, no rule would check it.
 
     Raises:
         FormatError: nearly all rows have a cell for each name.
@@ -421,7 +426,7 @@ def _refuse_ragged(data: bytes, between: str, ragged: int, fitting: int) -> None
 
 
 def _refuse_open_quote(data: bytes, between: str) -> None:
-    """Refuse a table whose last cell has a quote that does not close: the rows behind it are no text of that cell.
+    """Refuse a table with a quote that does not close, which swallows the rows after it.
 
     Raises:
         FormatError: the file is cut within a cell, or a quote is one too many.
@@ -442,7 +447,7 @@ def _refuse_open_quote(data: bytes, between: str) -> None:
 
 
 def _rows(data: bytes, between: str, *, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line at which each row starts, and its cells, however long they are."""
+    """Yield the line at which each row starts, and its cells, of any length."""
     limit = csv.field_size_limit(TEXT_BYTES)
     try:
         rows = csv.reader(
@@ -459,7 +464,7 @@ def _rows(data: bytes, between: str, *, strict: bool = False) -> Iterator[tuple[
 
 
 def _names_of_columns(data: bytes, between: str) -> list[str]:
-    """Return the cells of the first line; the first one without a name is the index that pandas writes."""
+    """Return the cells of the first line; an unnamed first one is the index that pandas writes."""
     first = data[:_NAMES_BYTES].partition(b"\n")[0].decode("utf-8", "replace")
     try:
         names = next(csv.reader([first.rstrip("\r")], delimiter=between), [])
@@ -473,13 +478,13 @@ def _no_name(name: str) -> bool:
 
 
 def _of_column(pa: Any, column: Any) -> Any:
-    """Return the values of a column, None where it has none."""
+    """Return the values of a column, None if it is empty."""
     kind = column.type
     if pa.types.is_null(kind):
         return None
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         micros = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
-        return np.asarray(micros.to_numpy()) / 1e6  # an empty cell is NaN by now
+        return np.asarray(micros.to_numpy()) / 1e6  # an empty cell has become NaN
     if pa.types.is_boolean(kind) and column.null_count:
         column = column.cast(pa.int8())
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
@@ -506,7 +511,10 @@ TEXT = Format("text", (".txt", ".csv", ".tsv", ".xyz", ".pts"), _open, member=_p
 
 
 def is_text(head: bytes) -> bool:
-    """Tell whether a file that begins so is text in UTF-8; control characters but NUL stand in texts of the web."""
+    """Return whether a file with these first bytes is UTF-8 text.
+
+    Control characters other than NUL are allowed: texts from the web contain them.
+    """
     if 0 in head:
         return False
     try:
@@ -524,7 +532,7 @@ def _parse_lines(data: bytes, hint: Hint) -> Values:
         raise FormatError(msg)
     lines = text(data, "the file").split("\n")
     if not lines[-1]:
-        lines.pop()  # behind the last line feed is no line
+        lines.pop()  # no line follows the last line feed
     return Values(
         {"lines": [line.removesuffix("\r") for line in lines] if b"\r" in data else lines}
     )

@@ -1,8 +1,8 @@
-"""What torch.save writes: a zip of a pickle and its storages, or (before PyTorch 1.6) pickles and storages in a row.
+"""Files of torch.save: a zip of a pickle and its storages, or the format before PyTorch 1.6.
 
-The pickle goes through the machine of `pickle_safe`, nothing of PyTorch is imported or run, and a
-view of a storage is checked against its bounds before it is made. Values are those of the pickle; a
-lone tensor is "array".
+The older format is pickles and storages one after another. The pickle goes through the unpickler of
+`pickle_safe`, nothing of PyTorch is imported or run, and a view of a storage is checked against its
+bounds before it is made. Values are those of the pickle; a lone tensor is "array".
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from datacheck.model.sample import Array
 from datacheck.runtime.beneath import AnyPath
 
 _ZIP, _PICKLE = b"PK\x03\x04", "/data.pkl"
-_MAGIC, _VERSION = 0x1950A86A20F9469CFC6C, 1001  # of what PyTorch wrote before 1.6
+_MAGIC, _VERSION = 0x1950A86A20F9469CFC6C, 1001  # of files written before PyTorch 1.6
 _TYPES = {
     "Double": "f8",
     "Float": "f4",
@@ -66,20 +66,20 @@ _UNTYPED = "u1"
 
 
 class _Storage:
-    """Numbers in a row, of which tensors are views; no pickle can change it."""
+    """A flat array of numbers that tensors are views of; no pickle can change it."""
 
     __slots__ = ("_wide", "code", "data", "order")
 
     def __init__(self, data: bytes, code: str, order: str = "<") -> None:
         self.data, self.code, self.order = data, code, order
-        self._wide: Array | None = None  # bfloat16 as float32: views share it
+        self._wide: Array | None = None  # bfloat16 as float32, shared by all views
 
     def __setstate__(self, state: Any) -> None:
         msg = "a pickle that changes a storage"
         raise FormatError(msg)
 
     def numbers(self, code: str) -> Array:
-        """Return the numbers; those of bfloat16 as float32, which hold them."""
+        """Return the numbers; bfloat16 as float32, which represents it exactly."""
         if code == "bf":
             if self._wide is None:
                 high = np.frombuffer(self.data, f"{self.order}u2").astype("<u4")
@@ -101,9 +101,9 @@ def _view(storage: Any, offset: Any, sizes: Any, strides: Any, code: str, lazy: 
     """Return a tensor.
 
     Args:
-        storage, offset, sizes, strides: the numbers, and which of them.
-        code: of their dtype.
-        lazy: what is still to be done with them: {"neg": True}, {"conj": True}; None: nothing.
+        storage, offset, sizes, strides: the storage, and the view of it.
+        code: code of the dtype.
+        lazy: operations still to be applied: {"neg": True}, {"conj": True}; None for none.
     """
     if not isinstance(storage, _Storage) or not all(map(_are_sizes, ((offset,), sizes, strides))):
         msg = f"a tensor of shape {str(sizes)[:60]} with strides {str(strides)[:60]}"
@@ -125,7 +125,10 @@ def _view(storage: Any, offset: Any, sizes: Any, strides: Any, code: str, lazy: 
 
 
 def _materialized(values: Array, lazy: Any) -> Array:
-    """Return values with what PyTorch had put off: the imaginary part of a conjugate is a negated view."""
+    """Apply the operations that PyTorch deferred.
+
+    The imaginary part of a conjugate, for example, is stored as a negated view.
+    """
     if (
         not isinstance(lazy, dict)
         or not lazy.keys() <= {"neg", "conj"}
@@ -194,7 +197,10 @@ _NAMES: dict[tuple[str, str], Any] = {
 
 
 def _storage_loader(read: Callable[[str, str, int], _Storage]) -> Callable[[Any], _Storage]:
-    """Return what finds storages by their identifiers: ("storage", type, key, device, how many numbers)."""
+    """Return a function from a storage's identifier to the storage.
+
+    An identifier is ("storage", type, key, device, number of elements).
+    """
     found: dict[str, _Storage] = {}
 
     def stored(pid: Any) -> _Storage:
@@ -236,7 +242,8 @@ def _check_length(key: str, code: str, count: int, nbytes: int) -> None:
 
 def _zip_values(archive: zipfile.ZipFile) -> dict[str, Any]:
     members = {info.filename: info for info in archive.infolist()}
-    root = next(iter(members), "").partition("/")[0]  # as PyTorch takes it, which tells no case
+    # PyTorch takes the root from the first member, and ignores case in names.
+    root = next(iter(members), "").partition("/")[0]
     one = len({name.lower() for name in members}) == len(archive.infolist())
     if (
         not one
@@ -280,10 +287,12 @@ def _zip_values(archive: zipfile.ZipFile) -> dict[str, Any]:
 
 
 def _check_directory(file: IO[bytes], size: int, archive: zipfile.ZipFile) -> None:
-    """Refuse a zip with a directory elsewhere than Python looks for it: PyTorch goes by the offset that its end says.
+    """Refuse a zip whose directory is not where Python looks for it.
+
+    PyTorch follows the offset in the end record instead.
 
     Raises:
-        FormatError: it has one, or bytes behind its end.
+        FormatError: the directory is elsewhere, or bytes follow the end.
     """
     file.seek(max(0, size - _END64 - _LOCATOR - _END))
     tail = file.read(_END64 + _LOCATOR + _END)
@@ -314,17 +323,17 @@ def _number(data: bytes, start: int, size: int) -> int:
     return int.from_bytes(data[start : start + size], "little")
 
 
-_END, _LOCATOR, _END64, _ENTRY = 22, 20, 56, 46  # bytes of the parts of a zip
+_END, _LOCATOR, _END64, _ENTRY = 22, 20, 56, 46  # sizes of the parts of a zip, in bytes
 
 
 def _legacy_values(data: bytes) -> dict[str, Any]:
-    """Return the values of a file of the time before PyTorch 1.6: the storages lie behind the pickle.
+    """Return the values of a file from before PyTorch 1.6, with storages after the pickle.
 
     Notes:
-        The pickle is read twice: what it says of the storages tells where they lie.
+        The pickle is read twice: its declarations of the storages tell where they are.
     """
     stream = io.BytesIO(data)
-    if load(stream) != _MAGIC:  # a plain pickle under another name
+    if load(stream) != _MAGIC:  # a plain pickle with another suffix
         return unpickle(data)
     version, system = load(stream), load(stream)
     if version != _VERSION or not isinstance(system, dict) or not system.get("little_endian", True):
@@ -393,7 +402,7 @@ def _open_member(data: bytes, hint: Hint) -> Values:
     return _values(io.BytesIO(data), len(data))
 
 
-# .init and .pruned_init: initial states of LIBERO's tasks
+# .init and .pruned_init: initial states of LIBERO's tasks.
 TORCH = Format(
     "torch", (".pt", ".pth", ".ckpt", ".pruned_init", ".init"), _open, member=_open_member
 )

@@ -1,9 +1,9 @@
-"""WAV sound: "samples", [N] of one channel or [N, channels], and "rate" in Hz.
+"""WAV sound: "samples", [N] for one channel or [N, channels], and "rate" in Hz.
 
 Own reader: PCM of 8, 16, 24 and 32 bits and IEEE floats of 32 and 64 bits, also as
-WAVE_FORMAT_EXTENSIBLE. The samples keep their type; those of 24 bits become int32 at its full scale
-(256 times the stored number), as SciPy and soundfile give them. 8 bits are uint8 around 128, as
-they are stored. Chunks behind the samples are not looked at.
+WAVE_FORMAT_EXTENSIBLE. The samples keep their type, except that 24 bits become int32 at its full
+scale (256 times the stored number), as in SciPy and soundfile. 8 bits are uint8 around 128, as
+stored. Chunks after the samples are ignored.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _CODECS = {
     0x50: "MPEG",
     0x55: "MP3",
 }
-_GUID = b"\0\0\0\0\x10\0\x80\0\0\xaa\0\x38\x9b\x71"  # what follows the codec in the sub-format of an extensible header
+# Follows the codec in the sub-format of an extensible header.
+_GUID = b"\0\0\0\0\x10\0\x80\0\0\xaa\0\x38\x9b\x71"
 _UNSUPPORTED = {
     b"RIFX": "big-endian numbers",
     b"RF64": "sizes of 64 bits",
@@ -88,12 +89,13 @@ def _parse(data: bytes, hint: Hint) -> Values:
     raise FormatError(msg)
 
 
-_UNKNOWN = 0x7FFF0000  # bytes and more: what programs write that do not know the length beforehand
+# From here on: sizes that programs write that do not know the length beforehand.
+_UNKNOWN = 0x7FFF0000
 _CUT = "the file is cut short, or damaged"
 
 
 def _format(chunk: bytes) -> _WavFormat:
-    """Return what the format chunk says.
+    """Return the contents of the format chunk.
 
     Raises:
         FormatError: it is too short, of a codec that is not read, or contradicts itself.
@@ -124,7 +126,14 @@ def _format(chunk: bytes) -> _WavFormat:
 
 
 def _values(data: bytes, at: int, size: int, sound: _WavFormat | None) -> Values:
-    """Return the values of a file whose samples begin at a byte, of the size that their chunk says."""
+    """Return the values of a file.
+
+    Args:
+        data: the file.
+        at: first byte of the samples.
+        size: declared size of the samples, in bytes.
+        sound: the format chunk, None if there is none before the samples.
+    """
     left = len(data) - at
     if sound is None:
         msg = "no format chunk before the data chunk: nothing says what the samples are"

@@ -1,7 +1,7 @@
-"""Which codecs of Zarr are decoded, and how far: no chunk becomes larger than its array declares.
+"""Zarr stores in a folder, versions 2 and 3: no chunk becomes larger than its array declares.
 
-Libraries allocate what a stream says of itself, or go on until it ends: 45 bytes of bzip2 hold a
-gigabyte.
+Only known codecs are decoded, and each is limited. Without a limit, libraries allocate the size
+that a stream declares, or decode until it ends: 45 bytes of bzip2 hold a gigabyte.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from datacheck.formats.parsed import from_python, parse_json
 from datacheck.model.sample import Array, Container
 from datacheck.runtime.beneath import AnyPath, ConfinedFolder, File
 
-# Not pickle (runs code), json2, msgpack2, vlen-bytes, vlen-array, categorize.
+# Not decoded: pickle (runs code), json2, msgpack2, vlen-bytes, vlen-array, categorize.
 V2_CODECS = frozenset(
     {
         *(
@@ -76,21 +76,21 @@ V3_CODECS = frozenset(
 _NESTED = 4  # levels of shards in shards; writers make one
 _TEXT_BYTES = 1 << 30  # of a chunk of texts, whose size nothing declares
 _SLACK_BYTES = 1 << 20  # for checksums and the index of a shard
-_LZMA_BYTES = 256 << 20  # of memory; its highest preset takes 65 MiB
+_LZMA_BYTES = 256 << 20  # of memory; the highest preset of lzma takes 65 MiB
 
 Decode = Callable[[Any], Any]
 
 
 def check_codecs(codecs: list[Any], known: frozenset[str]) -> None:
-    """Check the names of codecs, also of those within shards.
+    """Check the names of codecs, including those within shards.
 
     Args:
-        codecs: of version 2 their ids; of version 3 as the metadata have them.
-        known: those that are decoded.
+        codecs: their ids (version 2), or the codecs as in the metadata (version 3).
+        known: names of the codecs that are decoded.
 
     Raises:
-        FormatError: one is not, or shards are nested deeper than 4 levels.
-        KeyError, TypeError: they are not named as codecs are.
+        FormatError: a codec is not known, or shards are nested deeper than 4 levels.
+        KeyError, TypeError: an entry is not a codec.
     """
     for name in _names(codecs, _NESTED):
         if name not in known:
@@ -111,7 +111,7 @@ def _names(codecs: list[Any], depth: int) -> Iterator[Any]:
 
 
 def bounded(array: Any) -> Any:
-    """Return an opened array of zarr whose chunks are decoded to the bytes that it declares, or to a `FormatError`."""
+    """Return an opened zarr array, limited: chunks larger than declared raise `FormatError`."""
     import zarr  # noqa: PLC0415  0.2 s, for stores of this format only
 
     meta = array.metadata
@@ -126,7 +126,7 @@ def bounded(array: Any) -> Any:
 
 
 def _bound_instances(meta: Any) -> None:
-    """Bound the codecs of an array of version 2, which belong to it alone."""
+    """Limit the codecs of a version 2 array; no other array shares these objects."""
     count, dtype = math.prod(meta.chunks), meta.dtype.to_native_dtype()
     filters = [*(meta.filters or ())]
     size = (
@@ -145,8 +145,8 @@ def _bound_instances(meta: Any) -> None:
 
 
 def _bounded_codecs(codecs: Any) -> Iterator[Any]:
-    """Yield codecs with bounded ones in the place of those that expand."""
-    index = 0  # bytes of an element that the index of a shard may take besides
+    """Yield the codecs, each codec that expands replaced by a limited one."""
+    index = 0  # bytes per element that the index of a shard may take in addition
     for codec in codecs:
         said = codec.to_dict()
         name = (said if isinstance(said, str) else said["name"]).removeprefix("numcodecs.")
@@ -165,10 +165,11 @@ def _bounded_codecs(codecs: Any) -> Iterator[Any]:
 
 @cache
 def _text_codec() -> Any:
-    """Return the codec of texts, of which no chunk holds more than its array declares."""
+    """Return a codec of texts that refuses chunks with more texts than their array declares."""
     import zarr  # noqa: PLC0415  see above
 
-    class VLenUTF8Codec(zarr.codecs.VLenUTF8Codec):  # type: ignore[misc]  # zarr asks for this name
+    # zarr looks codecs up by this class name.
+    class VLenUTF8Codec(zarr.codecs.VLenUTF8Codec):
         async def _decode_single(self, chunk_bytes: Any, chunk_spec: Any) -> Any:
             _check_count(chunk_bytes.to_bytes()[:4], math.prod(chunk_spec.shape))
             return await super()._decode_single(chunk_bytes, chunk_spec)
@@ -178,7 +179,7 @@ def _text_codec() -> Any:
 
 @cache
 def _bounded_codec_class() -> Any:
-    """Return the class of a codec that holds another one to the bytes that a chunk may have."""
+    """Return the class of a codec that limits another one to the bytes that a chunk may have."""
     from zarr.abc.codec import BytesBytesCodec  # noqa: PLC0415  see above
 
     class Stream(BytesBytesCodec):  # type: ignore[misc]  # zarr is untyped here
@@ -208,7 +209,7 @@ def _bounded_codec_class() -> Any:
 
 
 def _instance(name: str) -> Any:
-    """Return the decoder of a codec that needs no configuration to decode."""
+    """Return the decoder of a codec that needs no configuration for decoding."""
     from zarr.registry import get_numcodec  # noqa: PLC0415  see above
 
     return get_numcodec({"id": name})
@@ -218,7 +219,7 @@ def _instance(name: str) -> Any:
 
 
 def _limited(name: str, codec: Any, decode: Decode, most: int) -> Decode:
-    """Return a decoder that raises `FormatError` where there are more than `most` bytes, before it takes them."""
+    """Return a decoder that raises `FormatError` before it allocates more than `most` bytes."""
 
     def within(stored: Any, out: Any = None) -> Any:
         del out
@@ -239,7 +240,7 @@ def _counting(decode: Decode, count: int) -> Decode:
 
 
 def _check_count(head: bytes, count: int) -> None:
-    """Raise `FormatError` where a chunk of texts says that it holds more of them than its array declares."""
+    """Raise `FormatError` if a chunk of texts declares more texts than its array does."""
     if int.from_bytes(head, "little") > count:
         msg = (
             f"a chunk says that it holds {int.from_bytes(head, 'little'):,} texts; {count:,} are "
@@ -266,9 +267,8 @@ def _zlib(stored: memoryview, most: int, codec: Any, decode: Decode) -> bytes:
         if not stream.eof:
             msg = f"{codec.codec_id}: the chunk ends too early"
             raise FormatError(msg)
-        rest = (
-            stream.unused_data.lstrip(b"\0") if gzip else b""
-        )  # of gzip several members may follow each other
+        # A gzip chunk may consist of several members.
+        rest = stream.unused_data.lstrip(b"\0") if gzip else b""
         if not rest:
             return b"".join(parts)
 
@@ -291,14 +291,14 @@ def _lzma(stored: memoryview, most: int, codec: Any, decode: Decode) -> bytes:
 
 
 def _streams(name: str, stored: memoryview, most: int, opened: Callable[[], Any]) -> bytes:
-    """Return what streams hold that lie one behind the other."""
+    """Return the contents of streams that follow one another."""
     rest, parts, left = bytes(stored), [], most
     while True:
         stream = opened()
         try:
             parts.append(stream.decompress(rest, left + 1))
         except (OSError, lzma.LZMAError):
-            if parts:  # what is behind the last stream is none
+            if parts:  # trailing bytes after the last stream are no stream
                 return b"".join(parts)
             raise
         left -= len(parts[-1])
@@ -329,11 +329,11 @@ def _lz4(stored: memoryview, most: int, codec: Any, decode: Decode) -> Any:
 
 def _zstd(stored: memoryview, most: int, codec: Any, decode: Decode) -> Any:
     del codec, decode
-    import pyarrow as pa  # noqa: PLC0415  it starts a thread, which no server may have that forks children
+    # It starts a thread, which a server that forks children must not have.
+    import pyarrow as pa  # noqa: PLC0415
 
-    with pa.input_stream(
-        pa.py_buffer(stored), compression="zstd"
-    ) as stream:  # a frame need not tell its size
+    # Streamed, because a frame need not declare its size.
+    with pa.input_stream(pa.py_buffer(stored), compression="zstd") as stream:
         found = stream.read(most + 1)
     _check_size("zstd", len(found), most)
     return found
@@ -354,29 +354,30 @@ _META_BYTES = 16 << 20
 _CHUNK_BYTES = 1 << 30
 _NODES = 100_000
 _CHUNKS = 1_000_000
-_ABSENT = 10_000  # chunks that are not there, from which on only the others are asked for
-_PRESENT = 100_000  # others at most; of more, asking for all costs little more
-_V3_DOCUMENT = "zarr.json"  # of version 3
+_ABSENT = 10_000  # from so many missing chunks on, only existing chunks are read
+# But only up to so many existing ones; with more, reading all costs little extra.
+_PRESENT = 100_000
+_V3_DOCUMENT = "zarr.json"  # name of the metadata file of version 3
 _SOLE = "array"
 _ROOT = ""
 
 
 class _Array(NamedTuple):
-    """What the metadata of one array say."""
+    """The checked metadata of one array."""
 
     version: int
     shape: tuple[int, ...]
     chunks: tuple[int, ...]
     dtype: np.dtype[Any] | None  # None for text of any length
     fill: Any
-    key: re.Pattern[str]  # what the relative path of a chunk looks like
+    key: re.Pattern[str]  # matches the relative path of a chunk
     document: tuple[str, bytes]  # name and bytes of the metadata
 
 
-# What values and shape depend on, and zarr writes in one form: of codecs it fills in defaults when
-# it consolidates.
+# Keys that decide values and shape and have one spelling. Codecs are not among them: zarr fills in
+# their defaults when it consolidates.
 _DECIDING = frozenset({"shape", "chunks", "dtype", "order", "data_type", "chunk_grid", "endian"})
-# What is held against the other once zarr has filled in the defaults.
+# Keys that are compared once zarr has filled in the defaults.
 _FILLED = (
     "fill_value",
     "filters",
@@ -388,7 +389,7 @@ _FILLED = (
 
 
 def _endian(meta: Mapping[str, Any]) -> Any:
-    """Return the order of bytes that the codecs of version 3 name, None where they name none."""
+    """Return the byte order that the codecs of version 3 declare, None if they declare none."""
     codecs = meta.get("codecs")
     for codec in codecs if isinstance(codecs, list) else []:
         said = (
@@ -404,9 +405,9 @@ def _endian(meta: Mapping[str, Any]) -> Any:
 def _consolidated_entries(
     said: Mapping[str, Any], path: str, version: int
 ) -> Iterator[Mapping[str, Any]]:
-    """Yield what consolidated metadata say of an array: in an entry of its own, or within those of groups around it.
+    """Yield the consolidated metadata of an array: its own entry, or an entry of a group around it.
 
-    Of an array without one zarr looks at its own metadata, or does not find it.
+    For an array without an entry, zarr reads the array's own metadata, or does not find the array.
     """
     found = said.get(f"{path}/.zarray" if version == 2 else path)
     if isinstance(found, dict):
@@ -421,7 +422,7 @@ def _consolidated_entries(
 
 
 def _check_same(own: Mapping[str, Any], said: Mapping[str, Any], version: int, other: int) -> None:
-    """Hold the metadata of an array against what the consolidated ones say of it.
+    """Compare the metadata of an array with its consolidated metadata.
 
     Raises:
         FormatError: they differ.
@@ -437,12 +438,13 @@ def _check_same(own: Mapping[str, Any], said: Mapping[str, Any], version: int, o
 
 
 def _check_defaults(own: Mapping[str, Any], said: Mapping[str, Any], version: int) -> None:
-    """Hold what decides values and has defaults against what the consolidated metadata say, as zarr understands both.
+    """Compare the keys that have defaults, both sides as zarr completes them.
 
     Raises:
-        FormatError: they differ, or what the consolidated metadata say is not read.
+        FormatError: they differ, or the consolidated metadata use something that is not read.
     """
-    from zarr.core.metadata import ArrayV2Metadata, ArrayV3Metadata  # noqa: PLC0415  0.2 s, for such stores only
+    # 0.2 s, for such stores only.
+    from zarr.core.metadata import ArrayV2Metadata, ArrayV3Metadata  # noqa: PLC0415
 
     kind = ArrayV2Metadata if version == 2 else ArrayV3Metadata
     with wrap_errors("damaged consolidated metadata"):
@@ -452,7 +454,8 @@ def _check_defaults(own: Mapping[str, Any], said: Mapping[str, Any], version: in
             for meta in (own, said)
         )
     for key in _FILLED:
-        if repr(mine.get(key)) != repr(other.get(key)):  # NaN equals nothing
+        # Compared as text, because NaN is not equal to itself.
+        if repr(mine.get(key)) != repr(other.get(key)):
             raise FormatError(_stale_error(key, other.get(key), mine.get(key)))
 
 
@@ -503,7 +506,7 @@ def _metadata(path: File) -> dict[str, Any]:
 
 
 def _node(folder: File) -> str:
-    """Return the name of the document that makes a folder an array or a group; "" where there is none.
+    """Return the name of the document that makes a folder an array or a group, or "".
 
     Raises:
         FormatError: there are documents of both versions.
@@ -527,7 +530,8 @@ def _kind(folder: File) -> str:
         return "array"
     if name == _V3_DOCUMENT:
         kind = _metadata(folder / _V3_DOCUMENT).get("node_type")
-        if kind not in ("array", "group"):  # it may be a list, which no set can look for
+        # A tuple: the value may be a list, which cannot be looked up in a set.
+        if kind not in ("array", "group"):
             msg = (
                 "zarr.json names no node_type array or group: an early draft of version 3, or no "
                 "Zarr store"
@@ -543,7 +547,7 @@ def _kind(folder: File) -> str:
 
 
 def _described(folder: File) -> _Array:
-    """Return the checked metadata of an array, with the bytes in which they stand: zarr gets to see no others."""
+    """Return the checked metadata of an array, with its bytes, the only ones that zarr reads."""
     name = ".zarray" if _node(folder) == ".zarray" else _V3_DOCUMENT
     version = 2 if name == ".zarray" else 3
     document = _document(folder / name)
@@ -621,7 +625,7 @@ def _v3_type(kind: Any) -> np.dtype[Any] | None:
 
 
 class _ZarrStore(Container):
-    """A Zarr store that is a folder."""
+    """A Zarr store in a folder."""
 
     def __init__(self, root: AnyPath) -> None:
         self._root = (
@@ -658,7 +662,7 @@ class _ZarrStore(Container):
         try:
             return _kind(self._root / inner)
         except FormatError:
-            return "array"  # broken: reading it says why
+            return "array"  # broken: reading it raises the error
 
     def _below(self, inner: str) -> list[str]:
         with os.scandir(self._root / inner) as entries:
@@ -684,7 +688,7 @@ class _ZarrStore(Container):
         return [name]
 
     def _folder(self, inner: str) -> File:
-        """Return the folder of an inner path that stays inside the store."""
+        """Return the folder of an inner path; the path stays inside the store."""
         parts = [part for part in inner.split("/") if part]
         if any(part in {".", ".."} or "\0" in part for part in parts):
             raise KeyError(inner)
@@ -742,10 +746,10 @@ class _ZarrStore(Container):
             raise FormatError(msg) from error
 
     def _check_consolidated(self, inner: str, described: _Array) -> None:
-        """Refuse an array of which the consolidated metadata of a group say something else: zarr reads by them.
+        """Refuse an array that the consolidated metadata of a group contradict: zarr reads by them.
 
         Raises:
-            FormatError: they do, or cannot be read.
+            FormatError: they contradict it, or cannot be read.
         """
         own = _parsed(described.document[1], described.document[0])
         own["endian"] = _endian(own)
@@ -757,9 +761,9 @@ class _ZarrStore(Container):
                     _check_same(own, found, described.version, version)
 
     def _consolidated(self, group: str) -> list[tuple[int, Mapping[str, Any]]]:
-        """Return what a group says of all arrays and groups below it, by path, and of which version that is.
+        """Return (version, consolidated metadata by path) for each version that a group has.
 
-        Of version 2 the paths are those of their documents.
+        In version 2 the paths are those of the metadata documents.
         """
         if group not in self._said:
             folder = self._root / group if group else self._root
@@ -786,9 +790,8 @@ class _ZarrStore(Container):
         count = math.prod(
             -(-n // c) for n, c in zip(described.shape, described.chunks, strict=True)
         )
-        if (
-            folder not in self._stored
-        ):  # it visits every chunk, and rows are asked for again and again
+        # Cached: it visits every chunk, and rows of one array are read in many calls.
+        if folder not in self._stored:
             self._stored[folder] = _stored(folder, described.key)
         stored, files, keys = self._stored[folder]
         check_bytes(math.prod(described.chunks) * itemsize, "one chunk", _CHUNK_BYTES)
@@ -839,7 +842,7 @@ class _ZarrStore(Container):
         return {key: from_python(value) for key, value in items if value is not None}
 
     def groups(self, pattern: str) -> list[str]:
-        """Return the paths of groups that match ``/data/demo_*``, sorted; ``*`` stays within one level."""
+        """Return the groups that match ``/data/demo_*``, sorted; ``*`` stays in one level."""
         return matching(pattern, self._below, lambda inner: self._kind_of(inner) != "array")
 
 
@@ -847,15 +850,18 @@ _LINK = "a link inside a store is not followed"
 
 
 def _hides_folder(entry: os.DirEntry[str]) -> bool:
-    """Tell a link in whose place an array or a group may be missed; one to a file is no part of a store."""
+    """Return whether a link hides an array or a group; a link to a file is no part of a store."""
     try:
         return entry.is_symlink() and entry.is_dir()
-    except OSError:  # it leads to itself, or to where nobody may look
+    except OSError:  # the link leads to itself, or to a folder without permission
         return True
 
 
 def _present(array: Any, keys: list[str], described: _Array, rows: tuple[int, int]) -> Array:
-    """Return rows [start, stop) of an array, asking for no chunk that is not there: the others would cost as much."""
+    """Return rows [start, stop) of an array; reads only existing chunks.
+
+    Asking zarr for a missing chunk costs as much as reading an existing one.
+    """
     values = np.full(
         (max(0, rows[1] - rows[0]), *described.shape[1:]), array.fill_value, array.dtype
     )
@@ -873,7 +879,7 @@ def _present(array: Any, keys: list[str], described: _Array, rows: tuple[int, in
 
 
 def _stored(folder: File, key: re.Pattern[str]) -> tuple[int, int, list[str]]:
-    """Return (bytes, files, names of the first of them) of an array's chunks."""
+    """Return (bytes, files, names of the first `_PRESENT` files) of an array's chunks."""
     size, files, keys = 0, 0, list[str]()
     for inner, entry in _below(folder):
         if entry.is_symlink():
@@ -881,7 +887,8 @@ def _stored(folder: File, key: re.Pattern[str]) -> tuple[int, int, list[str]]:
             raise FormatError(msg)
         if entry.is_dir() or entry.name.startswith(".") or inner == "zarr.json":
             continue
-        if not key.fullmatch(inner):  # zarr would not look there and serve the fill value
+        # zarr would not read this file and would give the fill value instead.
+        if not key.fullmatch(inner):
             msg = (
                 f"{inner} is no chunk by the store's own naming ({key.pattern}); its values "
                 f"would be passed over"
@@ -895,7 +902,10 @@ def _stored(folder: File, key: re.Pattern[str]) -> tuple[int, int, list[str]]:
 
 
 def _below(folder: File) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield (relative path, entry) of all below a folder, links unfollowed; hidden folders are passed over."""
+    """Yield (relative path, entry) of everything below a folder.
+
+    Does not follow links and does not enter hidden folders.
+    """
     waiting = [""]
     while waiting:
         here = waiting.pop()
@@ -909,8 +919,9 @@ def _below(folder: File) -> Iterator[tuple[str, os.DirEntry[str]]]:
 
 
 def _span(asked: Any, size: int) -> tuple[int, int]:
-    """Return the first byte, and the one behind the last, that zarr asks for of a file of so many."""
-    from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest  # noqa: PLC0415  with zarr
+    """Return the byte range [start, stop) of a request by zarr to a file of `size` bytes."""
+    # Imported together with zarr only.
+    from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest  # noqa: PLC0415
 
     if isinstance(asked, RangeByteRequest):
         return asked.start, min(asked.end, size)
@@ -921,7 +932,7 @@ def _span(asked: Any, size: int) -> tuple[int, int]:
 
 @cache
 def _folder_store() -> Any:
-    """Return zarr's store of a folder, whose chunks are opened by handle: no link is followed."""
+    """Return zarr's store class for a folder; it opens chunks by handle and follows no link."""
     import asyncio  # noqa: PLC0415  with zarr
 
     import zarr  # noqa: PLC0415  as above
@@ -936,7 +947,7 @@ def _folder_store() -> Any:
             return await asyncio.to_thread(self._read, key, prototype, byte_range)
 
         def _read(self, key: str, prototype: Any, byte_range: Any) -> Any:
-            if key == self._name:  # what was checked, whatever stands there now
+            if key == self._name:  # the bytes that were checked, even if the file has changed since
                 return _buffer(self._document, prototype)
             if not self._key.fullmatch(key):  # other metadata: attributes
                 return None
