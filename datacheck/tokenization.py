@@ -1,4 +1,4 @@
-"""Text to tokens as training code does it: a tokenizer, its chat template, the spans that are trained on.
+"""Text to tokens as in training: a tokenizer, its chat template, the spans that are trained on.
 
 Needs the extra ``text``. Templates come from files, so they run in a sandbox.
 """
@@ -28,23 +28,28 @@ Array = np.ndarray[Any, Any]
 _FILE, _CONFIG, _TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
 FILES = (_FILE, _CONFIG, _TEMPLATE)
 TOKENIZER_BYTES = 64 * MIB  # of each of its files; those of large vocabularies have 20 MB
-_TEMPLATE_S = 1.0  # of processor time; a chat takes a millisecond
+_TEMPLATE_S = 1.0  # processor time; a chat takes a millisecond
+# Limits of memory and of text for an empty chat.
 _TEMPLATE_BYTES, _TEMPLATE_LETTERS = (
     64 * MIB,
     100_000,
-)  # of memory and of text, for a chat without any letters
-_PER_LETTER, _LETTERS_PER_LETTER = 64, 16  # more of both for each letter of the chat
+)
+_PER_LETTER, _LETTERS_PER_LETTER = 64, 16  # both limits grow with each letter of the chat
+# If the template is too costly for a chat of at most `_SHORT` letters, it is for all chats. After
+# `_MOST_LONG` costly longer chats, no other long one is tried.
 _SHORT, _MOST_LONG = (
     10_000,
     5,
-)  # letters of a chat: where it is too costly, all are; long ones, of which so many were
-UNTRIED = "it was not tried for this one"  # ends why there is no text of a chat beside others that were too costly
+)
+# Ends the reason for a chat that is not tried because others were too costly.
+UNTRIED = "it was not tried for this one"
+# Bits of an integer, and elements of a repeated text.
 _DIGITS, _REPEATED = (
     4_096,
     100_000,
-)  # bits of a whole number, and elements of a text that is repeated
+)
 _SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
-# Who speaks in a message, and what: as OpenAI names them, ShareGPT, and corpora of dialogues.
+# Names of the speaker and the text in a message: of OpenAI, of ShareGPT, and of dialogue corpora.
 MESSAGE_NAMES = (
     ("role", "content"),
     ("from", "value"),
@@ -53,19 +58,20 @@ MESSAGE_NAMES = (
 )
 
 
+# Separates the data folder from the path inside it, for a tokenizer that lies in the data.
 _WITHIN = "/./"
 
 
 def located(data: Path, path: str) -> str:
-    """Return where a tokenizer lies, as `tokenizer_files` takes it.
+    """Return the path of a tokenizer in the form that `tokenizer_files` takes.
 
     Args:
         data: the data folder; each use of a tokenizer in it opens its files below that folder.
-        path: of the tokenizer, relative to `data`.
+        path: path of the tokenizer, relative to `data`.
 
     Notes:
-        Who names it may name any folder (``/models/x``, ``../x``). A link is the data's where it
-        lies in them: one that leads out becomes a name that no file has.
+        The caller may name any folder (``/models/x``, ``../x``). A link inside the data folder
+        belongs to the data: a link that leads out becomes a name that no file has.
     """
     place, root = data / path, os.path.realpath(data)
     place = Path(os.path.realpath(place.parent), place.name)
@@ -97,11 +103,11 @@ def _place(path: str) -> AnyPath:
 
 
 def tokenizer_files(path: str) -> list[bytes | None]:
-    """Return what the three files of a tokenizer hold, None for each that is absent.
+    """Return the contents of the three files of a tokenizer, None for each absent file.
 
     Raises:
-        OSError: one is no plain file, leads out of the data folder in which the tokenizer lies, or
-            is too large.
+        OSError: a file is no regular file, leads out of the data folder that the tokenizer is in,
+            or is too large.
     """
     place = _place(path)
     first = place / _FILE if place.is_dir() else place
@@ -118,27 +124,29 @@ def _is_there(file: AnyPath) -> bool:
 
 
 def tokenizer_places(path: str) -> tuple[str, ...]:
-    """Return what is read of a tokenizer: its folder or file, and where its files lie of which there are links.
+    """Return the paths that a tokenizer is read from: its folder or file, and the targets of links.
 
     Notes:
-        A snapshot in the cache of the Hugging Face Hub is a folder of links.
+        A snapshot in the cache of the Hugging Face Hub is a folder of links. A tokenizer inside the
+        data folder gives ().
     """
-    if _WITHIN in path:  # which lies in the data
+    if _WITHIN in path:
         return ()
-    folder = path if os.path.isdir(path) else os.path.dirname(path)  # noqa: PTH112, PTH120  as the sandbox names places
+    # os.path, because the sandbox takes paths as text.
+    folder = path if os.path.isdir(path) else os.path.dirname(path)  # noqa: PTH112, PTH120
     files = [path, *(os.path.join(folder, name) for name in FILES)]  # noqa: PTH118
     return (path, *(os.path.realpath(file) for file in files if os.path.islink(file)))  # noqa: PTH114
 
 
 def tokenizer_digest(path: str | Path) -> str:
-    """Return the digest of all that decides what a tokenizer makes of a text.
+    """Return the digest of everything that decides how a tokenizer encodes a text.
 
     Raises:
-        UsageError: there is none, or its files cannot be read.
+        UsageError: there is no tokenizer, or its files cannot be read.
 
     Notes:
-        The library is not asked: a vocabulary takes it up to a hundred times the memory of its
-            file.
+        The library is not used for this: it takes up to a hundred times the memory of a vocabulary
+        file.
     """
     raw, template, special = _read(str(path))
     return digest_bytes(f"{raw}\0{json.dumps([template, special], sort_keys=True)}".encode())
@@ -148,7 +156,7 @@ def _read(path: str) -> tuple[str, Any, dict[str, Any]]:
     """Return the text of a tokenizer's file, its chat template, and its special tokens by name.
 
     Raises:
-        UsageError: there is none, or its files cannot be read.
+        UsageError: there is no tokenizer, or its files cannot be read.
     """
     try:
         raw, config, template = (
@@ -183,7 +191,7 @@ def _template_of(told: Any) -> Any:
 
 
 def _is_unicode(text: str) -> bool:
-    """Tell whether a text is one: JSON may spell half of a pair of UTF-16."""
+    """Return whether a text can be encoded: JSON can spell half of a UTF-16 surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -192,11 +200,13 @@ def _is_unicode(text: str) -> bool:
 
 
 class Tokenizer:
-    """A tokenizer: the folder with tokenizer.json, or that file; tokenizer_config.json and a template lie beside it.
+    """A tokenizer: the folder with tokenizer.json, or that file.
+
+    tokenizer_config.json and a template are read from the same folder.
 
     Raises:
         MissingDependencyError: the extra ``text`` is not installed.
-        UsageError: there is none, or it is damaged.
+        UsageError: there is no tokenizer, or it is damaged.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -210,7 +220,7 @@ class Tokenizer:
 
     @property
     def size(self) -> int:
-        """Number of ids, those of added tokens included."""
+        """Number of ids, including added tokens."""
         return int(self._encoder.get_vocab_size(with_added_tokens=True))
 
     def id_of(self, special: str) -> int | None:
@@ -224,8 +234,8 @@ class Tokenizer:
 
         Args:
             texts: whole texts, or markers.
-            around: with what the tokenizer itself puts around a whole text (some put a bos token in
-                front).
+            around: whether to add the tokens that the tokenizer itself puts around a whole text
+                (some put a bos token in front).
 
         Raises:
             UsageError: the tokenizer is damaged.
@@ -235,7 +245,7 @@ class Tokenizer:
         return [np.array(one.ids, dtype=np.int64) for one in found]
 
     def placed(self, text: str) -> tuple[Array, Array]:
-        """Return the ids of a text that its template or nothing stands around, and where each lies in it.
+        """Return the ids of a text without added tokens, and the place of each in the text.
 
         Returns:
             ids: int64 (tokens).
@@ -251,7 +261,7 @@ class Tokenizer:
         )
 
     def decode(self, ids: Array) -> str:
-        """Return the text of ids; those that the tokenizer does not know are left out.
+        """Return the text of ids; ids that the tokenizer does not know are left out.
 
         Raises:
             UsageError: the tokenizer is damaged.
@@ -266,7 +276,7 @@ class Tokenizer:
         """The compiled chat template.
 
         Raises:
-            UsageError: there is none, or it is broken.
+            UsageError: there is no template, or it is broken.
         """
         if not self._template:
             msg = f"the tokenizer has no chat template (chat_template in {_CONFIG}, or {_TEMPLATE})"
@@ -283,13 +293,13 @@ class Tokenizer:
         environment.filters["tojson"] = lambda value, **kw: json.dumps(
             value, ensure_ascii=False, **kw
         )
-        # the day is part of some templates; a fixed one keeps the text a function of the chat
+        # Some templates print the date; a fixed one keeps the text a function of the chat.
         environment.globals |= {
             "raise_exception": _refuse,
             "strftime_now": lambda form: "2024-01-01",
         }
         try:
-            with _limited_operators(0):  # what is constant in it is worked out now
+            with _limited_operators(0):  # compiling evaluates constant expressions
                 return environment.from_string(self._template)
         except Exception as error:
             why = " ".join(str(error).split())[:300] or type(error).__name__
@@ -297,7 +307,7 @@ class Tokenizer:
             raise UsageError(msg) from error
 
     def with_template(self) -> Tokenizer:
-        """Return the tokenizer, sure to have a chat template.
+        """Return the tokenizer after checking that it has a chat template.
 
         Raises:
             UsageError: it has none, or a broken one.
@@ -306,12 +316,12 @@ class Tokenizer:
         return self
 
     def chats(self, chats: Iterable[Sequence[Mapping[str, Any]]]) -> Iterator[str | ValueError]:
-        """Yield each conversation of a block as one text, or why there is none, as `chat` says.
+        """Yield each conversation of a block as one text, or the error that `chat` raises for it.
 
         Notes:
-            Costly chats are counted within the block, however many workers there are. A template
-            that takes too much for a short chat is not tried for the rest of the block; after five
-            long ones, no other long one is tried: each takes a second.
+            Costly chats are counted per block, independent of the number of workers. A template
+            that takes too much for a short chat is not tried for the rest of the block. After five
+            costly long chats, no other long one is tried: each takes a second.
         """
         costs = _TemplateCosts()
         for messages in chats:
@@ -321,7 +331,7 @@ class Tokenizer:
                 yield error
 
     def chat(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """Return a conversation as one text; tools and tool calls that are JSON text are parsed first.
+        """Return a conversation as one text; parses tools and tool calls that are JSON text.
 
         Raises:
             ValueError: the template refuses it, or takes too much time, memory or text for it.
@@ -350,10 +360,10 @@ class Tokenizer:
         except OutOfTimeError:
             why = f"took more than {_TEMPLATE_S:g} s"
             raise costs.refusal(why, letters) from None
-        except (MemoryError, SystemError):  # not all parts of Python are ready for a lack of memory
+        except (MemoryError, SystemError):  # parts of Python raise SystemError when memory runs out
             why = "took too much memory"
             raise costs.refusal(why, letters) from None
-        except Exception as error:  # templates raise whatever they like; training would end here
+        except Exception as error:  # a template may raise anything; training would stop here
             raise ValueError(str(error)[:200] or type(error).__name__) from error
         if len(text) > _TEMPLATE_LETTERS + _LETTERS_PER_LETTER * letters:
             msg = (
@@ -364,17 +374,17 @@ class Tokenizer:
 
 
 class _TemplateCosts:
-    """The chats of a block that the template took too much time or memory for."""
+    """Counts the chats of a block for which the template took too much time or memory."""
 
     def __init__(self) -> None:
         self._short, self._long = 0, 0
         self._why = ""
 
     def check(self, letters: int) -> None:
-        """Refuse a chat of so many letters where the template is not to be tried again.
+        """Refuse a chat of `letters` letters if the template must not be tried again.
 
         Raises:
-            ValueError: it is not.
+            ValueError: it must not.
         """
         if self._short or (self._long >= _MOST_LONG and letters > _SHORT):
             many = "a short chat" if self._short else f"{self._long} other long chats"
@@ -386,14 +396,15 @@ class _TemplateCosts:
         self._why = why
         if letters <= _SHORT:
             self._short += 1
-        else:  # it may be at fault itself: it must not have the template refuse short chats
+        # A long chat may itself be at fault, so it must not make the template refuse short chats.
+        else:
             self._long += 1
         return ValueError(f"the chat template {why} for one chat")
 
 
 @contextmanager
 def _limited_operators(letters: int) -> Iterator[None]:
-    """Limit the time and the memory of what a template does for a chat of so many letters."""
+    """Limit the time and memory of a template for a chat of `letters` letters."""
     with ExitStack() as limits:
         limits.enter_context(limited_memory(_TEMPLATE_BYTES + _PER_LETTER * letters))
         limits.enter_context(limited_time(_TEMPLATE_S))
@@ -402,10 +413,12 @@ def _limited_operators(letters: int) -> Iterator[None]:
 
 @contextmanager
 def _library(what: str) -> Iterator[None]:
-    """Turn whatever the library raises on a damaged tokenizer into a `UsageError` that starts with `what`.
+    """Turn any error of the library on a damaged tokenizer into a `UsageError`.
+
+    The message starts with `what`.
 
     Notes:
-        It is written in Rust: its ``PanicException`` derives from BaseException only.
+        The library is written in Rust: its ``PanicException`` derives from BaseException only.
     """
     try:
         yield
@@ -417,17 +430,17 @@ def _library(what: str) -> Iterator[None]:
 
 
 def role_of(message: Mapping[str, Any]) -> str:
-    """Return who speaks in a message, under whichever of `MESSAGE_NAMES`; "None" where nobody is named."""
+    """Return the speaker of a message, under the first of `MESSAGE_NAMES` found; else "None"."""
     return str(next((message[name] for name, _ in MESSAGE_NAMES if name in message), None))
 
 
 def content_of(message: Mapping[str, Any]) -> Any:
-    """Return what is said in a message, under whichever of `MESSAGE_NAMES`; None where nothing is."""
+    """Return the text of a message, under the first of `MESSAGE_NAMES` found; else None."""
     return next((message[name] for _, name in MESSAGE_NAMES if name in message), None)
 
 
 def messages_of(value: Any) -> list[dict[str, Any]]:
-    """Return the messages of a conversation, or of one message; what is none is an empty one."""
+    """Return the messages of a conversation, or of a single message; [] for any other value."""
     if isinstance(value, dict) and any(value.keys() >= set(names) for names in MESSAGE_NAMES):
         return [value]
     found = value.get("conversations", value.get("messages")) if isinstance(value, dict) else value
@@ -445,7 +458,9 @@ def _json(path: str, text: str) -> dict[str, Any]:
 
 
 def _times(environment: Any, context: Any, operator: str, left: Any, right: Any) -> Any:
-    """Multiply or raise to a power what a template says, within a size: one call that takes hours has no limit of time.
+    """Multiply or raise to a power within a size limit.
+
+    A time limit does not help here: it cannot interrupt a single call that takes hours.
 
     Raises:
         OverflowError: the result would have more digits or elements than any chat needs.
@@ -458,7 +473,7 @@ def _times(environment: Any, context: Any, operator: str, left: Any, right: Any)
             else left.bit_length() + right.bit_length()
         )
         large = bits > _DIGITS
-    else:  # numbers with a point have no more digits
+    else:  # floats do not grow in digits
         count = math.prod(len(one) if isinstance(one, Sized) else one for one in (left, right))
         large = (isinstance(left, Sized) or isinstance(right, Sized)) and count > _REPEATED
     if large:
@@ -476,7 +491,9 @@ def _parsed(value: Any) -> Any:
 
 
 def spans(ids: Array, start: Array, end: Array) -> Iterator[tuple[int, int]]:
-    """Yield (first, stop) of what is trained on: from behind a start marker to the end of the next end marker.
+    """Yield (first, stop) of each trained part.
+
+    A part starts after a start marker and includes the next end marker.
 
     Shapes:
         ids: int (tokens), without padding
@@ -498,7 +515,7 @@ def spans(ids: Array, start: Array, end: Array) -> Iterator[tuple[int, int]]:
 
 
 def places(ids: Array, marker: Array) -> Array:
-    """Return where `marker` begins in `ids`: int64, ascending."""
+    """Return the positions where `marker` begins in `ids`: int64, ascending."""
     if not len(marker) or len(ids) < len(marker):
         return np.zeros(0, np.int64)
     hits: Array = np.ones(len(ids) - len(marker) + 1, bool)

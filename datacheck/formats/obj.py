@@ -1,4 +1,8 @@
-"""Wavefront OBJ meshes: "points", "faces" (triangles, from 0), "normals" (vn) and "colors" (v x y z r g b) if any."""
+"""Wavefront OBJ meshes: "points", "faces" (triangles, from 0), "normals" (vn), "colors".
+
+Colours come from vertex lines with six numbers or more (v x y z r g b). "normals" and "colors" are
+absent if the file has none.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +20,17 @@ from datacheck.runtime.beneath import AnyPath
 _WORDS = re.compile(
     rb"(?:v|vn|vt|vp|f|l|p|o|g|s|mtllib|usemtl|cstype|deg|curv2?|surf|end|parm|trim|hole)\b"
 )
-_WIDTHS = {3, 4, 6, 7, 8}  # x y z, then w, r g b, w r g b, r g b and their count
+# Numbers of a line: x y z, then w, r g b, w r g b, or r g b and their count.
+_WIDTHS = {3, 4, 6, 7, 8}
 
 
 def _rows(lines: list[bytes], what: str) -> Array:
-    """Return the numbers behind the keyword of each line, float64 [lines, numbers per line]."""
+    """Return the numbers after the keyword of each line: float64 (lines, numbers per line)."""
     if not lines:
         return np.empty((0, 3))
     widths = {len(line.split()) - 1 for line in lines}
-    if (
-        len(widths) > 1 and min(widths) >= 3
-    ):  # some lines with colours, some without: keep what all have
+    # Some lines have colours and some do not: keep what all of them have.
+    if len(widths) > 1 and min(widths) >= 3:
         lines, widths = [b" ".join(line.split()[:4]) for line in lines], {3}
     width = widths.pop()
     if widths or width not in _WIDTHS:
@@ -40,14 +44,12 @@ def _faces(lines: list[bytes], vertices: Array, count: int) -> Array:
     """Return triangles.
 
     Shapes:
-        vertices: int64 (faces) [vertices that stand before the face, which negative indices count
-            back from]
+        vertices: int64 (faces) [vertices before the face, which negative indices count back from]
         returns: int64 (triangles, 3)
     """
     corners = np.array([len(line.split()) - 1 for line in lines], dtype=np.int64)
-    body = re.sub(
-        rb"/[^\s]*", b"", b"\n".join(line[1:] for line in lines)
-    )  # 3/7/2: vertex, texture, normal
+    # A corner such as 3/7/2 is vertex, texture, normal.
+    body = re.sub(rb"/[^\s]*", b"", b"\n".join(line[1:] for line in lines))
     flat = numbers(body)
     if (
         len(flat) != corners.sum()

@@ -74,7 +74,7 @@ class _Parquet(ArrowColumns):
             self._file.close()
 
     def _batches(self, name: str, groups: Iterable[int]) -> Iterator[Any]:
-        # The column statistics of the footer are not read: a wrong value there makes Arrow abort the
+        # What the footer says of a column is not read: a wrong value there makes Arrow abort the
         # process.
         counted = ByteCounter(self._pa)
         how: dict[str, Any] = {"batch_size": self._batch, "columns": [name], "use_threads": False}

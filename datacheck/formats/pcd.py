@@ -1,7 +1,8 @@
 """PCD point clouds, versions .5 to .7, ascii, binary and binary_compressed.
 
 Values: "points", "normals" (normal_x, normal_y, normal_z), "colors" uint8 [N, 3] (unpacked from rgb
-or rgba, then also "alpha"), then every other field by its name; a field with COUNT k is [N, k].
+or rgba, the latter also with "alpha"), then each other field by its name; a field with COUNT k is
+[N, k].
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def _fields(entries: dict[str, list[str]]) -> list[_Field]:
 
 
 def unpack_lzf(data: bytes, size: int) -> bytes:
-    """Return `size` bytes unpacked from liblzf's format.
+    """Unpack liblzf's format to `size` bytes.
 
     Raises:
         FormatError: the bytes refer outside themselves or do not give `size` bytes.
@@ -113,7 +114,7 @@ def unpack_lzf(data: bytes, size: int) -> bytes:
     return bytes(out)
 
 
-_EXACT = 2.0**53  # from here on float64 leaves whole numbers out
+_EXACT = 2.0**53  # from here on float64 skips integers
 
 
 def _ascii(body: bytes, fields: list[_Field], points: int) -> dict[str, Array]:
@@ -138,7 +139,7 @@ def _ascii(body: bytes, fields: list[_Field], points: int) -> dict[str, Array]:
 
 
 def _whole(tokens: Array, field: _Field) -> Array:
-    """Return whole numbers that float64 cannot tell apart, such as times in nanoseconds.
+    """Return integers that float64 cannot represent exactly, such as times in nanoseconds.
 
     Shapes:
         tokens: bytes (points, count)

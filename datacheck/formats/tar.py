@@ -1,10 +1,11 @@
-"""Tar shards as WebDataset writes them: members are read where they lie; nothing is extracted, linked or followed.
+"""Tar shards as WebDataset writes them; nothing is extracted, linked or followed.
 
-``train/0007.points.npy`` is the value ``train/0007/points.npy``: the key goes to the first dot of
-the file name, the rest says how it is read: a text (.txt), a whole number (.cls), or as a file of
-that ending is. What holds several values gives ``0007/json/caption``; what nothing reads gives its
-bytes. A key is refused whole where a member of it is a link or a device, stands twice, or apart
-from the others. Files without a key (``README``, ``.DS_Store``) are no values, as in WebDataset.
+Members are read in place. ``train/0007.points.npy`` is the value ``train/0007/points.npy``: the key
+ends at the first dot of the file name. The rest, the ending, decides how the member is read: as
+text (.txt), as an integer (.cls), or as a file with that suffix. A member with several values
+gives ``0007/json/caption``; a member that no format reads gives its bytes. A key is refused as a
+whole if a member of it is a link or a device, occurs twice, or stands apart from the others. Files
+without a key (``README``, ``.DS_Store``) are no values, as in WebDataset.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from datacheck.model.sample import Array, Container
 from datacheck.runtime.beneath import AnyPath
 
 _BLOCK = 512
-_EXTENDED_BYTES = 1 << 20  # of a header that speaks of the next member
-_TAIL_BYTES = 1 << 20  # zeros behind the end mark, up to the end of a record
+_EXTENDED_BYTES = 1 << 20  # of a header that describes the next member
+_TAIL_BYTES = 1 << 20  # zeros after the end mark, up to the end of a record
 _MOST = 2_000_000
 _FILES = (b"0", b"\0", b"7")
 _FOLDER, _SPARSE = b"5", b"S"
@@ -46,18 +47,18 @@ _TEXTS = frozenset({"txt", "text", "transcript"})
 _COUNTS = frozenset({"cls", "cls2", "class", "count", "index", "inx", "id"})
 _JSON = frozenset({"json", "jsn"})
 _PLAIN = re.compile(rb"\x93NUMPY.{4,6}\{'descr': '[<>|=]?[biufc]\d+'", re.DOTALL)
-_SOLE = {"npy": "array", "image": "image"}  # formats of one value: it is called as its member is
+_SOLE = {"npy": "array", "image": "image"}  # formats of one value, which is named after its member
 
 
 class _Member(NamedTuple):
     name: str
     start: int
     size: int
-    odd: str = ""  # what it is in place of a file
+    odd: str = ""  # kind of the member if it is no file
 
 
 class _ExtendedHeader(NamedTuple):
-    """What the headers in front of a member say of it."""
+    """What the headers in front of a member declare for it."""
 
     name: str = ""
     size: int = -1
@@ -68,10 +69,10 @@ class _ExtendedHeader(NamedTuple):
 
 
 def _members(file: BinaryIO, total: int) -> Iterator[_Member]:
-    """Yield the members of an archive, folders left out.
+    """Yield the members of an archive, without folders.
 
     Raises:
-        FormatError: it is no tar, damaged, or cut short.
+        FormatError: the file is no tar, damaged, or cut short.
     """
     at, count, told = 0, 0, None
     while True:
@@ -131,12 +132,13 @@ def _bytes(file: BinaryIO, start: int, size: int) -> bytes:
 
 
 def _kind(header: bytes, at: int) -> bytes:
-    """Return the type of a member whose header is whole."""
+    """Return the type of a member; checks the header's checksum."""
     said, plain = (
         header[148:156].strip(b" \0").rjust(6, b"0"),
         header[:148] + b" " * 8 + header[156:],
     )
-    signed = int(np.frombuffer(plain, np.int8).sum(dtype=np.int64))  # as old writers summed
+    # Old writers summed signed bytes.
+    signed = int(np.frombuffer(plain, np.int8).sum(dtype=np.int64))
     if said not in {b"%06o" % sum(plain), b"%06o" % signed}:
         msg = f"byte {at:,}: the header of a member does not fit its checksum" if at else _NO_TAR
         raise FormatError(msg)
@@ -148,7 +150,7 @@ _NO_TAR = "not a tar archive: its first header does not fit its checksum"
 
 
 def _sparse_start(file: BinaryIO, start: int, more: int) -> int:
-    """Return where the bytes of a GNU sparse member begin: behind the blocks with the places of its further holes."""
+    """Return where the data of a GNU sparse member begin: after the blocks that list its holes."""
     while more:
         block = _bytes(file, start, _BLOCK)
         start, more = start + _BLOCK, block[504] if len(block) == _BLOCK else 0
@@ -156,10 +158,10 @@ def _sparse_start(file: BinaryIO, start: int, more: int) -> int:
 
 
 def _check_numbers(header: bytes, at: int) -> None:
-    """Refuse a number in a header at which Python's tarfile, and so webdataset, takes the archive for ended.
+    """Refuse a header number at which Python's tarfile, and so webdataset, ends the archive.
 
     Raises:
-        FormatError: a mode, an owner, a time or a device is none.
+        FormatError: a mode, an owner, a time or a device is not a number.
     """
     for start, stop in _NUMBERS:
         field = header[start:stop]
@@ -174,6 +176,7 @@ def _check_numbers(header: bytes, at: int) -> None:
             raise FormatError(msg) from error
 
 
+# Mode, owners, time, devices.
 _NUMBERS = (
     (100, 108),
     (108, 116),
@@ -181,11 +184,11 @@ _NUMBERS = (
     (136, 148),
     (329, 337),
     (337, 345),
-)  # mode, owners, time, devices
+)
 
 
 def _number(field: bytes, at: int) -> int:
-    if field[0] == 0x80:  # GNU's way to write numbers beyond eight octal digits
+    if field[0] == 0x80:  # GNU's encoding of numbers beyond eight octal digits
         return int.from_bytes(field[1:], "big")
     digits = field.strip(b" \0")
     if not digits:
@@ -199,9 +202,8 @@ def _number(field: bytes, at: int) -> int:
 def _name(header: bytes, at: int) -> str:
     name = header[:100].partition(b"\0")[0]
     prefix = header[345:500].partition(b"\0")[0]
-    if (
-        prefix and header[257:263] != b"ustar\0"
-    ):  # there GNU tar writes times, which Python's tarfile takes for it
+    # GNU tar writes times there, which Python's tarfile reads as a prefix.
+    if prefix and header[257:263] != b"ustar\0":
         msg = (
             f"byte {at:,}: a name with a prefix in a header that is not of the standard; readers "
             f"differ in its name"
@@ -225,10 +227,10 @@ def _unsupported_kind(kind: bytes, told: _ExtendedHeader | None) -> str:
 
 
 def _merge_headers(first: _ExtendedHeader, then: _ExtendedHeader, at: int) -> _ExtendedHeader:
-    """Return what two headers in front of a member say together.
+    """Merge two headers in front of a member.
 
     Raises:
-        FormatError: they differ: which one holds is another one for other readers.
+        FormatError: they contradict each other; readers disagree on which one applies.
     """
     for one, other in ((first.name, then.name), (first.size, then.size)):
         if one != other and one not in {"", -1} and other not in {"", -1}:
@@ -243,18 +245,17 @@ def _merge_headers(first: _ExtendedHeader, then: _ExtendedHeader, at: int) -> _E
 
 
 def _apply_header(kind: bytes, data: bytes, at: int, told: _ExtendedHeader) -> _ExtendedHeader:
-    """Return what is known of the next member after one more header that speaks of it."""
-    if kind == b"K":  # where a link leads
+    """Return the known facts of the next member after one more header for it."""
+    if kind == b"K":  # target of a link
         return told
     if kind == b"L":
         return told._replace(name=_text(data.partition(b"\0")[0], at))
     for key, value in _records(data, at):
-        if kind == b"g":  # of all members that follow: a comment, as Git writes
+        if kind == b"g":  # a header for all following members: a comment, as Git writes it
             _check_global(key, at)
         elif key in {b"path", b"GNU.sparse.name"}:
-            named = (
-                told.holes and key == b"path"
-            )  # the path of a sparse file is one that GNU tar made up
+            # The path of a sparse file is a placeholder that GNU tar made up.
+            named = told.holes and key == b"path"
             told = told if named else told._replace(name=_text(value, at))
         elif key == b"size":
             told = told._replace(size=_decimal(value, at))
@@ -264,10 +265,10 @@ def _apply_header(kind: bytes, data: bytes, at: int, told: _ExtendedHeader) -> _
 
 
 def _check_global(key: bytes, at: int) -> None:
-    """See that a header for all members gives them no common name or size: readers differ in what they make of it.
+    """Check that a header for all members sets no name or size: readers disagree on its effect.
 
     Raises:
-        FormatError: it does.
+        FormatError: it sets one.
     """
     if key in {b"path", b"size"} or key.startswith(b"GNU.sparse"):
         msg = f"byte {at:,}: a header gives one {key.decode('latin1')[:40]!r} to all members"
@@ -275,7 +276,10 @@ def _check_global(key: bytes, at: int) -> None:
 
 
 def _records(data: bytes, at: int) -> Iterator[tuple[bytes, bytes]]:
-    """Yield (key, value) of a pax header: ``27 path=...`` and a line end, the number being that of all its bytes."""
+    """Yield (key, value) of a pax header.
+
+    A record is ``27 path=...`` and a line end; the number counts all bytes of the record.
+    """
     place = 0
     while place < len(data):
         size = _decimal(data[place : place + 8].partition(b" ")[0], at)
@@ -296,11 +300,10 @@ def _decimal(digits: bytes, at: int) -> int:
 
 
 def _check_end(file: BinaryIO, at: int, total: int) -> None:
-    """See that nothing follows the end mark.
+    """Check that nothing follows the end mark.
 
     Raises:
-        FormatError: something does: two archives behind one another, of which everyone reads the
-            first only.
+        FormatError: something follows, such as a second archive, which no reader would see.
     """
     rest = _bytes(file, at, min(total - at, _TAIL_BYTES))
     if any(rest) or len(rest) < total - at:
@@ -315,11 +318,12 @@ def _check_end(file: BinaryIO, at: int, total: int) -> None:
 
 
 class _Tar(CountedContainer):
-    """An open shard: where its members lie."""
+    """An open shard and the places of its members."""
 
     def __init__(self, path: AnyPath) -> None:
-        self._members: dict[str, _Member] = {}  # by name of the value: "0007/points.npy"
-        self._keys: dict[str, FormatError | None] = {}  # and why one is refused
+        self._members: dict[str, _Member] = {}  # by the name of the value: "0007/points.npy"
+        # By key, with the reason if the key is refused.
+        self._keys: dict[str, FormatError | None] = {}
         self._last: tuple[str, tuple[Container, str | None]] | None = None
         self._file = path.open("rb")
         try:
@@ -369,7 +373,10 @@ class _Tar(CountedContainer):
         return sorted(name for value in self._members for name in self._names_of(value))
 
     def _names_of(self, value: str) -> list[str]:
-        """Return what one member holds; what is damaged or refused keeps its name, and reading it says why."""
+        """Return the names of the values in one member.
+
+        A damaged or refused member keeps its own name, and reading it raises the error.
+        """
         try:
             if self._is_single_value(value):
                 return [value]
@@ -383,7 +390,7 @@ class _Tar(CountedContainer):
             return [value]
 
     def _is_single_value(self, value: str) -> bool:
-        """Tell whether a member holds one value, where that can be told without reading all of it."""
+        """Return whether a member certainly holds one value, from its ending or its first block."""
         ending = value.rpartition("/")[2]
         form = _form(ending)
         if form is None:
@@ -393,7 +400,7 @@ class _Tar(CountedContainer):
         return _PLAIN.match(_bytes(self._file, self._members[value].start, _BLOCK)) is not None
 
     def _open_member(self, value: str) -> tuple[Container, str | None]:
-        """Return what a member holds, and which of it is called as the member is."""
+        """Return the contents of a member, and the inner name of the value named after it."""
         if self._last is not None and self._last[0] == value:
             return self._last[1]
         member = self._members[value]
@@ -432,7 +439,7 @@ class _Tar(CountedContainer):
             table = form.table(
                 _bytes(self._file, member.start, min(member.size, HEAD_BYTES)), member.size
             )
-            if table is not None:  # that its header says all
+            if table is not None:  # the header of a plain table is enough
                 return (table.rows, table.columns), table.dtype.str
         container, inner = self._container_of(name)
         return container.peek(inner)
@@ -443,10 +450,12 @@ def _key(value: str) -> str:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """Return (key, ending) of a member: "a/0007" and "points.npy"; two empty texts for a file without them.
+    """Return (key, ending) of a member, such as ("a/0007", "points.npy").
+
+    A file without a key or an ending gives ("", "").
 
     Raises:
-        FormatError: the name leads elsewhere.
+        FormatError: the name leads out of the archive.
     """
     name = name.removeprefix("./")
     parts = name.split("/")
@@ -458,7 +467,7 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _form(ending: str) -> Format | None:
-    """Return the format that reads a member with this ending from its bytes."""
+    """Return the format that reads a member with this ending from its bytes, None without one."""
     last = ending.rpartition(".")[2]
     if last in _TEXTS | _COUNTS | _JSON:
         return None
@@ -467,7 +476,7 @@ def _form(ending: str) -> Format | None:
 
 
 def _parsed(ending: str, data: bytes) -> tuple[Container, str | None]:
-    """Return the values of a member, and which of them is called as the member is."""
+    """Return the values of a member, and the inner name of the value that is named after it."""
     last, form = ending.rpartition(".")[2], _form(ending)
     if form is not None:
         container, sole = parse_container(form, data), _SOLE.get(form.name)

@@ -317,7 +317,7 @@ class Columns(Values):
             what: [form.fullmatch(cell) is not None for _, cell in cells]
             for what, form in _FORMS.items()
         }
-        # The kind of the first cell decides: the first cell of another kind then shows where the file
+        # The first cell decides the kind: the first cell of another kind then shows where the file
         # changes.
         what = next((what for what, fits in fit.items() if fits[:1] == [True]), "")
         what = what or max(fit, key=lambda what: sum(fit[what]))

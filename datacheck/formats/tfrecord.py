@@ -1,9 +1,10 @@
-"""TFRecord files of tf.train.Example (RLDS, TensorFlow Datasets), without TensorFlow: ``000000000012/steps/action``.
+"""TFRecord files of tf.train.Example (RLDS, TensorFlow Datasets), read without TensorFlow.
 
-Each record is a sample. Numbers are flat lists in the file; a ``features.json`` beside it says
-their shapes, and a ``dataset_info.json`` how many records the file has (its attribute
-`shardLengths`). Bytes are text where they are UTF-8; other bytes (pictures) are no values: they are
-not listed, and reading one says why.
+Each record is a sample, with values such as ``000000000012/steps/action``. Numbers are flat lists
+in the file. A ``features.json`` in the folder declares their shapes, and a ``dataset_info.json``
+how many records the file has (its attribute `shardLengths`). Bytes are text if they are UTF-8.
+Other bytes (pictures) are no values: they are not listed, and reading one raises an error that says
+why.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _DIGITS = 12
 _HEAD, _TAIL = 12, 4  # length and its checksum; the checksum of the data
 _BYTES, _FLOATS, _INTEGERS = 1, 2, 3  # fields of a Feature
 _VARINT, _FIXED64, _WITH_LENGTH, _FIXED32 = 0, 1, 2, 5
-_SINGLE = {_FLOATS: _FIXED32, _INTEGERS: _VARINT}  # of a number that stands alone
+_SINGLE = {_FLOATS: _FIXED32, _INTEGERS: _VARINT}  # wire types of numbers that are not packed
 _ALL_BITS = (1 << 64) - 1
 _NO_EXAMPLE = (
     "its records are no tf.train.Example; read them with the library that defines them, and scan "
@@ -49,7 +50,8 @@ _NO_EXAMPLE = (
     "returns (--loader MODULE:FUNCTION)"
 )
 
-Field = tuple[int, int, Any]  # number, wire type, value: bytes of what has a length, else a number
+# Number, wire type, value: bytes of a field with a length, else a number.
+Field = tuple[int, int, Any]
 
 
 def _masked_crc(data: bytes | memoryview) -> bytes:
@@ -68,10 +70,10 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _fields(data: bytes) -> Iterator[Field]:
-    """Yield the fields of a message of protocol buffers.
+    """Yield the fields of a protocol buffers message.
 
     Raises:
-        FormatError: it is none.
+        FormatError: the bytes are no such message.
     """
     at = 0
     while at < len(data):
@@ -91,10 +93,10 @@ def _fields(data: bytes) -> Iterator[Field]:
 
 
 def _inside(data: bytes, number: int) -> Iterator[bytes]:
-    """Yield the messages of one field of a message that has no other.
+    """Yield the messages in the field `number` of a message without other fields.
 
     Raises:
-        FormatError: it has.
+        FormatError: the message has other fields.
     """
     for found, kind, value in _fields(data):
         if found != number or kind != _WITH_LENGTH:
@@ -111,18 +113,18 @@ def _features(record: bytes) -> dict[str, bytes]:
                 (number, value) for number, kind, value in _fields(entry) if kind == _WITH_LENGTH
             ]
             parts = dict(said)
-            if len(parts) < len(said):  # protocol buffers merge what stands twice
+            if len(parts) < len(said):  # protocol buffers would merge repeated parts
                 raise FormatError(_NO_EXAMPLE)
             try:
                 name = parts.get(1, b"").decode("utf-8")
             except UnicodeDecodeError as error:
                 raise FormatError(_NO_EXAMPLE) from error
-            found[name] = parts.get(2, b"")  # of two entries of one name the last counts
+            found[name] = parts.get(2, b"")  # of two entries of one name, the last one counts
     return found
 
 
 def _value(feature: bytes) -> Any:
-    """Return the value of a Feature: numbers, bytes of each entry, None where it is empty."""
+    """Return the value of a Feature: numbers, or the bytes of each entry; None if it is empty."""
     kinds = list(_fields(feature))
     if not kinds:
         return None
@@ -151,7 +153,7 @@ def _value(feature: bytes) -> Any:
 
 
 def _integers(packed: bytes) -> Array:
-    """Return int64 numbers that are written seven bits a byte."""
+    """Return int64 numbers from varints (seven bits per byte)."""
     data = np.frombuffer(packed, np.uint8)
     stops = np.flatnonzero(data < 0x80) + 1
     if len(data) and (not len(stops) or stops[-1] != len(data)):
@@ -168,7 +170,7 @@ def _integers(packed: bytes) -> Array:
 
 
 def _texts(entries: list[bytes]) -> list[str] | None:
-    """Return bytes as texts, None where they are none."""
+    """Return bytes as texts, None if an entry is not UTF-8."""
     try:
         return [entry.decode("utf-8") for entry in entries]
     except UnicodeDecodeError:
@@ -176,7 +178,7 @@ def _texts(entries: list[bytes]) -> list[str] | None:
 
 
 class _TfRecord(CountedContainer):
-    """An open file: where its records lie, and what shapes its features have."""
+    """An open file: the places of its records, and the shapes of its features."""
 
     def __init__(self, path: AnyPath) -> None:
         size = path.stat().st_size
@@ -218,7 +220,7 @@ class _TfRecord(CountedContainer):
             at, count = stop + _TAIL, count + 1
 
     def _record(self, number: int) -> dict[str, Any]:
-        """Return the features of a record that hold something, by name: numbers, or bytes of each entry."""
+        """Return the non-empty features of a record by name: numbers, or bytes per entry."""
         if self._last is None or self._last[0] != number:
             start, stop = self._places[number]
             check_bytes(stop - start, f"record {number}")
@@ -283,7 +285,7 @@ def _truncated(at: int, left: int, before: int) -> str:
 
 
 def _shaped(value: Array, sizes: tuple[int, ...], *, several: bool, known: bool) -> Array:
-    """Return numbers in the shape that a feature has; flat where they do not fill it, or nothing says it."""
+    """Return numbers in their feature's shape; flat if it is unknown or does not fit."""
     whole = math.prod(sizes)
     if known and whole > 0 and len(value) % whole == 0 and (several or len(value) == whole):
         return value.reshape(-1, *sizes) if several else value.reshape(sizes)
@@ -296,10 +298,10 @@ def _shaped(value: Array, sizes: tuple[int, ...], *, several: bool, known: bool)
 def _read_sidecar(
     path: AnyPath, name: str, read: Callable[[AnyPath, int, int], Mapping[str, Any]]
 ) -> Mapping[str, Any]:
-    """Return what a document beside a file says.
+    """Return the contents of a document in the folder of a file.
 
     Notes:
-        One that cannot be read says nothing here; as a file of the dataset it is judged of its own.
+        An unreadable document gives {}: as a file of the dataset it is checked separately.
     """
     place = path.with_name(name)
     try:
@@ -318,7 +320,7 @@ def _document(place: AnyPath, size: int) -> Any:
 
 @lru_cache(maxsize=4)
 def _lengths_of(place: AnyPath, size: int, time: int) -> Mapping[str, list[Any]]:
-    """Return how many records each shard of a split has, as TensorFlow Datasets writes it."""
+    """Return the number of records in each shard of a split, as TensorFlow Datasets writes it."""
     del time
     splits = _get(_document(place, size), "splits")
     found = (
@@ -330,7 +332,7 @@ def _lengths_of(place: AnyPath, size: int, time: int) -> Mapping[str, list[Any]]
 
 
 def _expected_records(name: str, lengths: Mapping[str, list[Any]]) -> int | None:
-    """Return how many records a file should have, None where nothing says it."""
+    """Return the declared number of records of a file, None if no document declares it."""
     found = _SHARD.fullmatch(name)
     shards = lengths.get(found[1], []) if found is not None else []
     if found is None or len(shards) != int(found[3]) or int(found[2]) >= len(shards):
@@ -341,7 +343,10 @@ def _expected_records(name: str, lengths: Mapping[str, list[Any]]) -> int | None
 
 @lru_cache(maxsize=4)
 def _shapes_of(place: AnyPath, size: int, time: int) -> Mapping[str, tuple[tuple[int, ...], bool]]:
-    """Return the shape of an entry of each feature, and whether a record holds several: steps of an episode."""
+    """Return the shape of an entry of each feature, and whether a record holds several entries.
+
+    A record that is an episode holds one entry per step.
+    """
     del time
     found: dict[str, tuple[tuple[int, ...], bool]] = {}
     _collect("", _document(place, size), found, DEPTH, several=False)

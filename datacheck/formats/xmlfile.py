@@ -1,18 +1,18 @@
-"""XML files (.xml), as JSON would hold them; annotations of Pascal VOC also give what a trainer takes of them.
+"""XML files (.xml) as JSON would hold them; Pascal VOC annotations also give training values.
 
-The document's values are what its root holds, each under its name. An element that holds text alone
-is that text, or the number that JSON would read of it (007 stays text). Any other element is a
-mapping: of its attributes ("@name"), the elements in it by their names, and the text beside these
-("#text"). Elements of one name are a list. A root of text alone is "value". Prefixes of namespaces
-stay part of a name.
+The document's values are the children of its root, each under its name. An element that holds text
+only is that text, or the number that JSON would read (007 stays text). Any other element is a
+mapping of its attributes ("@name"), its child elements by name, and the text between them
+("#text"). Elements of one name are a list. A root of text only is "value". Namespace prefixes stay
+part of a name.
 
 A root "annotation" with objects that have a "bndbox", or with a "size" and no object, also gives
 "boxes" [N, 4] (x_min, y_min, x_max, y_max as written), "names" (the class of each) and "size"
-[width, height] in place of the element; of "difficult" and "truncated" that each object has, an
-array [N].
+[width, height] in place of the element. If each object has "difficult" or "truncated", it also
+gives an array [N] of that mark.
 
-A document type, and with it every entity and every reference to another file, is refused: no few
-lines become millions.
+A document type is refused, and with it every entity and every reference to another file: a few
+lines cannot expand to millions.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
 
 class _Element:
-    """An element while it is read: what it holds by name, and its text."""
+    """An element during parsing: its contents by name, and its text."""
 
     __slots__ = ("held", "name", "texts")
 
@@ -55,7 +55,7 @@ class _Element:
 
 
 class _TreeBuilder:
-    """Collects what expat tells of a document."""
+    """Builds the tree from the events of expat."""
 
     def __init__(self) -> None:
         self.root: Any = None
@@ -84,7 +84,8 @@ class _TreeBuilder:
         held = self._open[-1].held
         if name not in held:
             held[name] = value
-        elif isinstance(held[name], list):  # of elements of one name: no value is a list itself
+        # Of several elements of one name; no single value is a list.
+        elif isinstance(held[name], list):
             held[name].append(value)
         else:
             held[name] = [held[name], value]
@@ -114,14 +115,16 @@ def _parsed(data: bytes) -> _TreeBuilder:
     for handler in ("StartDoctypeDeclHandler", "EntityDeclHandler", "ExternalEntityRefHandler"):
         setattr(parser, handler, _refused)
     try:
-        parser.Parse(data, True)  # noqa: FBT003  expat takes it by place alone
+        # expat takes it by position only.
+        parser.Parse(data, True)  # noqa: FBT003
     except expat.ExpatError as error:
         msg = f"not XML: {error}"
         raise FormatError(msg) from error
+    # expat supports single-byte encodings, by the names that Python knows.
     except (
         ValueError,
         LookupError,
-    ) as error:  # expat knows encodings of one byte, as Python names them
+    ) as error:
         msg = f"XML in an encoding that is not read ({error}): write it as UTF-8"
         raise FormatError(msg) from error
     return tree
@@ -143,7 +146,7 @@ def _open(path: AnyPath, hint: Hint) -> Values:
 
 
 def _annotation(root: dict[str, Any]) -> dict[str, Any]:
-    """Return boxes, names and size of an annotation of Pascal VOC; {} where it is another one (LabelMe)."""
+    """Return boxes, names and size of a Pascal VOC annotation; {} for another kind (LabelMe)."""
     found = root.get("object", [])
     objects: list[Any] = found if isinstance(found, list) else [found] if "object" in root else []
     boxed = any(isinstance(one, dict) and "bndbox" in one for one in objects)
@@ -161,7 +164,7 @@ def _annotation(root: dict[str, Any]) -> dict[str, Any]:
 
 
 def _value(make: Callable[[Any], Any], part: Any) -> Any:
-    """Return a value, or the error that whoever reads it gets: the others can be read."""
+    """Return a value, or the error that reading it raises; other values stay readable."""
     try:
         return make(part)
     except FormatError as error:

@@ -1,7 +1,7 @@
-"""YAML files, safe tags only: a mapping gives its entries, a list "records", anything else "value".
+"""YAML files, safe tags only: a mapping gives one value per key, a list "records", else "value".
 
-Two passes: the first counts what the aliases come to, so that a few lines cannot become 10**9
-values.
+The file is read twice. The first pass counts the nodes with all aliases expanded, so that a few
+lines cannot become 10**9 values.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ _NODES = 20_000_000
 
 
 class _Count:
-    """Nodes of a document with every alias written out."""
+    """Counts the nodes of a document with every alias expanded."""
 
     def __init__(self, yaml: Any) -> None:
         self._yaml = yaml
         self._anchors: dict[str, int] = {}
-        self._open: list[
-            tuple[str | None, int]
-        ] = []  # anchor and nodes so far of each open collection
+        # Anchor and nodes so far of each open collection.
+        self._open: list[tuple[str | None, int]] = []
         self._keys = False  # whether the document is a mapping
-        self._parts = 0  # of the document itself: of a mapping two for each key
+        self._parts = 0  # nodes directly below the root: two per key in a mapping
 
     def add(self, event: Any) -> None:
         yaml = self._yaml
@@ -72,7 +71,8 @@ def _open(path: AnyPath, hint: Hint) -> Values:
     del hint
     check_bytes(path.stat().st_size, "the file", _FILE_BYTES)
     data = path.read_bytes()
-    import yaml  # noqa: PLC0415  a listing asks this module for its suffixes only
+    # Listing files imports this module for its suffixes only.
+    import yaml  # noqa: PLC0415
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     with wrap_errors("not YAML"):

@@ -1,4 +1,4 @@
-"""Pure, versioned steps from block to block; a pipeline lists them, `step` reads one."""
+"""Pure, versioned steps from block to block; a pipeline lists them, `step` parses one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from datacheck.transforms.custom import Custom
 
 @cache
 def transforms() -> dict[str, type[Transform]]:
-    """Return every transform by name, built-in and plug-in."""
+    """Return every transform by name, built-in and from plug-ins."""
     found = [
         t
         for t in discover("datacheck.transforms", type)
@@ -38,7 +38,7 @@ def parse_step(entry: object) -> tuple[type[Transform], dict[str, Any]]:
             ``module:function``.
 
     Raises:
-        UsageError: no such transform.
+        UsageError: no transform has this name.
     """
     if isinstance(entry, str):
         entry = {entry: None}
@@ -67,7 +67,7 @@ def step(entry: object) -> Transform:
     """Return one step of a pipeline; see `parse_step`.
 
     Raises:
-        UsageError: no such transform, or wrong options.
+        UsageError: no transform has this name, or the options are wrong.
     """
     kind, options = parse_step(entry)
     try:
@@ -81,16 +81,16 @@ def step(entry: object) -> Transform:
 def bind(
     steps: Sequence[Transform], specs: Specs, absent: Collection[str] = ()
 ) -> tuple[list[Transform], dict[str, ArraySpec]]:
-    """Return the steps with what they leave to the schema filled in, and the specs behind the last of them.
+    """Bind each step to the schema; return the steps and the specs after the last one.
 
     Args:
-        steps: as the pipeline lists them.
-        specs: the fields that there are.
-        absent: fields that the schema declares and these data need not have: steps that list them
-            pass over them.
+        steps: as listed in the pipeline.
+        specs: the fields before the first step.
+        absent: fields that the schema declares but the data do not have; steps that list them
+            leave them out.
 
     Raises:
-        UsageError: a step cannot work on what stands before it.
+        UsageError: a step cannot process the fields before it.
     """
     bound: list[Transform] = []
     now = dict(specs)
@@ -103,11 +103,11 @@ def bind(
 
 
 def run(steps: Sequence[Transform], block: Block) -> tuple[list[Block], list[Refusal]]:
-    """Return what the steps make of a block, one after the other, and every sample refused on the way.
+    """Return the blocks after all steps, and every sample that was refused on the way.
 
     Notes:
-        A sample whose values were finite and are not any more is refused: no scan sees what a step
-        makes.
+        A sample whose values were finite and no longer are is refused: no scan checks the output of
+        a step.
     """
     blocks, refused = [block], []
     for one in steps:
@@ -129,7 +129,7 @@ def run(steps: Sequence[Transform], block: Block) -> tuple[list[Block], list[Ref
 
 
 def _finite(made: Block, source: Block, allowed: Collection[str]) -> Result:
-    """Return the block without the samples in which the steps made NaN or infinity."""
+    """Return the block without the samples in which the steps created NaN or infinity."""
     own = {id(column) for column in source.fields.values()}
     fresh = {n: c for n, c in made.fields.items() if n not in allowed and id(c) not in own}
     spoiled = {name: bad for name, column in fresh.items() if (bad := _not_finite(column)).any()}
@@ -149,10 +149,11 @@ def _finite(made: Block, source: Block, allowed: Collection[str]) -> Result:
 
 
 def _not_finite(column: Column) -> Array:
-    """Return bool (samples): whether a sample holds a float that is not finite."""
+    """Return bool (samples): whether a sample has a float that is not finite."""
     values = column.values
     if values.dtype.kind not in "fc":
         return np.zeros(len(column), bool)
+    # A finite sum proves that all values are finite, and needs no array of flags.
     with np.errstate(all="ignore"):
         total = values.sum(dtype=np.result_type(values.dtype, np.float64))
     if np.isfinite(total):

@@ -1,8 +1,8 @@
-"""What a transform is: options (JSON), `derive` (specs to specs) and `apply` (block to block), pure and versioned.
+"""The `Transform` base class: options (JSON), `derive` (specs to specs), `apply` (block to block).
 
-The result for a sample depends on that sample alone, never on the block it lies in, and uses only
-operations that give the same bits on every CPU: + - * /, sqrt, sum, mean, einsum, stable sorts.
-Never exp, sin, matmul or a default argsort.
+A transform is pure and versioned. The result for a sample depends on that sample alone, never on
+its block. A transform uses only operations that give the same bits on every CPU: + - * /, sqrt,
+sum, mean, einsum, stable sorts; never exp, sin, matmul or a default argsort.
 """
 
 from __future__ import annotations
@@ -25,20 +25,23 @@ Refusal = tuple[str, str]  # (key, reason)
 Result = tuple[list[Block], list[Refusal]]
 
 
-class InvalidSample(Exception):  # noqa: N818  it says something about a sample, not about the program
-    """Raised by a transform for a sample that it cannot make; the text is the reason that the cache keeps."""
+# Describes a sample, not an error of the program.
+class InvalidSample(Exception):  # noqa: N818
+    """Raised by a transform for a sample that it refuses; the text is the reason in the cache."""
 
 
 class Transform(BaseModel, ABC):
     """One step of a pipeline; its fields are its options.
 
     Class attributes:
-        name: what a pipeline calls it.
-        version: part of the fingerprint of every cache made with it; a changed result needs a new
-        version. short: the option that a plain value sets (``select: [joints]`` for ``select:
-        {fields: [joints]}``). own_code: the step runs a function of the user's.
+        name: name in a pipeline.
+        version: part of the fingerprint of every cache that the transform makes; a changed result
+            needs a new version.
+        short: the option that a plain value sets (``select: [joints]`` for ``select: {fields:
+            [joints]}``).
+        own_code: whether the step runs a function of the user.
         lists: the options that list fields to work on; fields that a split does not have are left
-        out of them.
+            out of them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True)
@@ -50,16 +53,18 @@ class Transform(BaseModel, ABC):
 
     @property
     def by_sample(self) -> bool:
-        """Whether no sample's result can depend on another: else earlier results serve by whole shards only.
+        """Whether no sample's result can depend on another, so that single samples can be reused.
+
+        A step without this property reuses earlier results by whole shards only.
 
         Notes:
-            None may: a build that is checked finds it. What is false here could, and is not
-                believed.
+            No result may depend on another sample; a checked build detects it. Where this is False,
+            the code could violate that, and datacheck does not rely on it.
         """
         return True
 
     def without(self, absent: Collection[str]) -> Transform | None:
-        """Return the step for data without these declared fields; None where nothing is left for it to do."""
+        """Return the step for data without these declared fields, None if nothing remains."""
         kept = {
             option: tuple(n for n in getattr(self, option) if n not in absent)
             for option in self.lists
@@ -67,17 +72,19 @@ class Transform(BaseModel, ABC):
         return None if kept.get("fields") == () else self.model_copy(update=kept) if kept else self
 
     def bind(self, specs: Specs) -> Transform:
-        """Return the step with what it leaves to the schema filled in: the step that is derived, applied, identified.
+        """Return the step with options that it left open filled in from the schema.
+
+        `derive`, `apply` and `identity` are those of the returned step.
 
         Raises:
-            UsageError: something is missing.
+            UsageError: the schema does not provide a missing option.
         """
         del specs
         return self
 
     @property
     def partly_changed_fields(self) -> tuple[str, ...]:
-        """The fields of which it changes some entries of the last axis, see `with_entries`."""
+        """The fields of which it changes some entries of the last axis only, see `with_entries`."""
         return ()
 
     @property
@@ -86,44 +93,44 @@ class Transform(BaseModel, ABC):
         return ()
 
     def placed(self, base: Path) -> Transform:
-        """Return the step with paths that are relative to the pipeline's folder made absolute."""
+        """Return the step with paths made absolute that are relative to the pipeline's folder."""
         del base
         return self
 
     def below(self, data: Path) -> Transform:
-        """Return the step with what it reads of the data folder opened below that, so that no link there leads out."""
+        """Return the step with its files below the data folder opened so that no link leads out."""
         del data
         return self
 
     @abstractmethod
     def derive(self, specs: Specs) -> dict[str, ArraySpec]:
-        """Return what the fields are behind this step.
+        """Return the specs of the fields after this step.
 
         Raises:
-            UsageError: the step cannot work on such fields.
+            UsageError: the step cannot process such fields.
         """
 
     @abstractmethod
     def apply(self, block: Block) -> Result:
-        """Return the transformed samples, and those refused with the reason; never changes its input."""
+        """Return the transformed samples, and refused ones with reasons; leaves `block` as is."""
 
     def options(self) -> dict[str, Any]:
-        """Return the options as JSON values, defaults left out."""
+        """Return the options as JSON values, without defaults."""
         return self.model_dump(mode="json", exclude_defaults=True, by_alias=True)
 
     def identity(self) -> dict[str, Any]:
-        """Return what decides this step's result, as JSON values: part of a cache's fingerprint."""
+        """Return what decides this step's result, as JSON: part of a cache's fingerprint."""
         return {"use": self.name, "version": self.version, "options": self.options()}
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the step as `datacheck.transforms.step` reads it."""
+        """Return the step in the form that `datacheck.transforms.step` parses."""
         return {self.name: self.options()}
 
     def spec(self, specs: Specs, name: str) -> ArraySpec:
         """Return the spec of a field that this step needs.
 
         Raises:
-            UsageError: there is no such field, or it is text.
+            UsageError: there is no such field.
         """
         if name not in specs:
             msg = (
@@ -134,10 +141,10 @@ class Transform(BaseModel, ABC):
         return specs[name]
 
     def numeric(self, specs: Specs, name: str, *, kinds: str = "f", rank: int = 1) -> ArraySpec:
-        """Return the spec of an array field whose dtype kind is one of `kinds` and whose rank is at least `rank`.
+        """Return the spec of an array field with a dtype kind in `kinds` and at least `rank` axes.
 
         Raises:
-            UsageError: it is something else.
+            UsageError: the field is text or JSON, or has another dtype or fewer axes.
         """
         spec = self.spec(specs, name)
         if spec.kind != "array" or np.dtype(spec.dtype).kind not in kinds:
@@ -158,16 +165,15 @@ class Transform(BaseModel, ABC):
 
 
 def with_columns(block: Block, columns: Mapping[str, Column]) -> Block:
-    """Return the block with these columns put in the place of, or beside, its own."""
+    """Return the block with these columns added or replaced."""
     return replace(block, fields=dict(sorted({**block.fields, **columns}.items())))
 
 
 def with_entries(column: Column, first: int, stop: int, change: Callable[[Array], Array]) -> Column:
-    """Return the column with `change` applied to the entries [first, stop) of the last axis of every sample.
+    """Apply `change` to the entries [first, stop) of the last axis of every sample.
 
     Notes:
-        Where a sample is one vector, its numbers are the rows of the column: they have no axis of
-        their own.
+        If a sample is one vector, its numbers are rows of the column and have no axis of their own.
     """
     values: Array = np.array(column.values)
     if values.ndim > 1 or column.lengths is None:
@@ -180,7 +186,7 @@ def with_entries(column: Column, first: int, stop: int, change: Callable[[Array]
 
 
 def refuse(block: Block, bad: Array, reason: Callable[[int], str]) -> Result:
-    """Return the block without its bad samples, and these with their reasons.
+    """Return the block without its bad samples, and the bad samples with reasons.
 
     Shapes:
         bad: bool (samples)
@@ -190,7 +196,7 @@ def refuse(block: Block, bad: Array, reason: Callable[[int], str]) -> Result:
 
 
 def samples_of(rows: Array, column: Column) -> Array:
-    """Return bool (samples): the samples that have a true row.
+    """Return bool (samples): whether a sample has a true row.
 
     Shapes:
         rows: bool (rows): one entry per row of `column`
@@ -202,7 +208,7 @@ def samples_of(rows: Array, column: Column) -> Array:
     return mask
 
 
-# What NumPy and Python raise on values of another shape, kind or size.
+# What NumPy and Python raise on values of unexpected shape, kind or size.
 _STEP_ERRORS = (ArithmeticError, AttributeError, IndexError, TypeError, ValueError)
 
 
@@ -212,14 +218,14 @@ def map_samples(
     """Replace the array fields `names`, sample by sample.
 
     Args:
-        block: where the samples lie.
-        names: the fields that `function` gives; all its arrays of one field agree in dtype and item
-            shape.
-        function: sample index to new arrays; may raise `InvalidSample`.
+        block: the samples.
+        names: the fields that `function` returns; all its arrays of one field agree in dtype and
+            item shape.
+        function: from sample index to new arrays; may raise `InvalidSample`.
 
     Notes:
-        A sample on which the function fails is refused: one of another shape or kind would end the
-        build of all.
+        A sample on which the function fails is refused: a single sample of unexpected shape or kind
+        must not end the whole build.
     """
     names = list(names)
     made: list[int] = []
@@ -243,7 +249,7 @@ def map_samples(
 
 
 def row_fields(specs: Specs, points: str, along: Sequence[str]) -> tuple[str, ...]:
-    """Return the fields whose rows go with those of `points`: all of its ragged dimension, and those listed."""
+    """Return the fields cut together with `points`: its ragged dimension's fields and `along`."""
     dim = specs[points].dim
     same = [name for name, spec in specs.items() if dim is not None and spec.dim == dim]
     return tuple(sorted({points, *same, *along}))
@@ -252,14 +258,14 @@ def row_fields(specs: Specs, points: str, along: Sequence[str]) -> tuple[str, ..
 def choose_rows(
     block: Block, points: str, along: Sequence[str], choose: Callable[[str, Array], Array]
 ) -> Result:
-    """Keep of every sample the rows that `choose` names, in all fields that go along.
+    """Keep the rows that `choose` returns for every sample, in all fields of `along`.
 
     Args:
-        block: where the samples lie.
+        block: the samples.
         points: the field that decides.
-        along: the fields cut in the same way (`points` among them); one that a block lacks is
-            passed over.
-        choose: (key, array of `points`) to int64 row numbers; may raise `InvalidSample`.
+        along: the fields cut in the same way (`points` among them); a field that a block lacks is
+            skipped.
+        choose: from (key, array of `points`) to int64 row numbers; may raise `InvalidSample`.
     """
     if points not in block.fields:
         return [], [(key, f"{points} is absent") for key in block.keys]

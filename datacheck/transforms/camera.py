@@ -1,4 +1,4 @@
-"""Turn vectors from the OpenGL to the OpenCV camera frame, or back."""
+"""Convert vectors between the OpenGL and the OpenCV camera frame."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from datacheck.transforms.base import Result, Specs, Transform, with_columns, wi
 
 
 class Camera(Transform):
-    """Multiply x, y, z by (1, -1, -1): OpenGL looks along -z with y up, OpenCV along +z with y down.
+    """Multiply x, y, z by (1, -1, -1).
+
+    OpenGL looks along -z with y up, OpenCV along +z with y down.
 
     Shapes:
         fields: float (..., 3 or more): x, y, z in the first three columns of the last axis
 
     Args:
-        fields: the fields to turn: positions and directions, not rotations.
-        to: the frame they end up in.
+        fields: the fields to convert: positions and directions, not rotations.
+        to: the target frame.
 
     Notes:
-        Exact, and its own inverse. A field that the schema declares to be in the wanted frame
+        Exact, and its own inverse. A field that the schema declares to be in the target frame
         already is an error.
     """
 
@@ -36,7 +38,7 @@ class Camera(Transform):
 
     @property
     def partly_changed_fields(self) -> tuple[str, ...]:
-        """The fields: their first column stays."""
+        """The fields; their first column does not change."""
         return tuple(self.fields)
 
     def derive(self, specs: Specs) -> dict[str, ArraySpec]:

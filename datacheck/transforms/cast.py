@@ -1,4 +1,4 @@
-"""Change the dtype of fields, refusing samples whose values the new one cannot hold."""
+"""Change the dtype of fields; refuse samples whose values the new dtype cannot hold."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Cast(Transform):
     Args:
         fields: the fields to cast.
         to: the new dtype, a NumPy name ("float32").
-        exact: floats may not even be rounded.
+        exact: whether rounding of floats is refused too.
 
     Notes:
-        A float on its way to a narrower float is rounded to nearest, ties to even; every other
-        value must come back unchanged. A sample with a value that does not, or with a finite float
-        that becomes infinite, is refused.
+        A float that is cast to a narrower float is rounded to nearest, ties to even; every other
+        value must be equal after the cast and back. A sample with a value that is not, or with a
+        finite float that becomes infinite, is refused.
     """
 
     name: ClassVar[str] = "cast"
@@ -72,30 +72,29 @@ class Cast(Transform):
 
 
 def fits(old: Any, new: Any) -> bool:
-    """Tell whether every value of dtype `old` is exactly one of dtype `new`."""
+    """Return whether dtype `new` represents every value of dtype `old` exactly."""
     old, new = np.dtype(old), np.dtype(new)
-    rounds = (
-        old.kind in "iu" and old.itemsize == 8 and new.kind in "fc"
-    )  # NumPy calls int64 to float64 safe
+    # NumPy counts int64 to float64 as safe, although it rounds.
+    rounds = old.kind in "iu" and old.itemsize == 8 and new.kind in "fc"
     return np.can_cast(old, new, "safe") and not rounds
 
 
 def cast(values: Array, to: Any) -> Array:
-    """Return the values in another dtype; what does not fit is found by comparing (`lost`), not by a warning."""
+    """Return the values in another dtype, without warnings; `lost` finds values that do not fit."""
     with np.errstate(all="ignore"):
         made: Array = values.astype(to)
         return made
 
 
 def lost(old: Array, new: Array, *, exact: bool = True) -> Array:
-    """Return bool (rows): whether a row holds a value that did not survive the cast.
+    """Return bool (rows): whether a row has a value that did not survive the cast.
 
     Shapes:
         old, new: (rows, ...): before and after
 
     Args:
         old, new: before and after.
-        exact: also where a float was rounded to a narrower float.
+        exact: whether rounding to a narrower float counts as lost.
     """
     if fits(old.dtype, new.dtype):
         return np.zeros(len(old), bool)
@@ -113,7 +112,10 @@ def lost(old: Array, new: Array, *, exact: bool = True) -> Array:
 
 
 def _wrapped(old: Array, new: Array) -> Any:
-    """Return where a value comes back unchanged and was another in between: -1 as uint64, 2**63 - 1 as float64."""
+    """Return where a value differs after the cast although casting back restores it.
+
+    Examples are -1 as uint64, and 2**63 - 1 as float64.
+    """
     if "b" in {old.dtype.kind, new.dtype.kind}:
         return False
     wrong: Any = (new < 0) != (old < 0)

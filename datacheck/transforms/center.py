@@ -1,4 +1,4 @@
-"""Move a field so that its centre lies at the origin."""
+"""Move a field so that its centre is at the origin."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ class Center(Transform):
     """Subtract a centre from the first three columns of a field.
 
     Shapes:
-        field: float (..., n, 3 or more): points or joints along the last axis but one; with a time
-            axis in front, each step has its own centre
+        field: float (..., n, 3 or more): points or joints along the second to last axis; with a
+            time axis in front, each step has its own centre
 
     Args:
-        field: the field that has the centre.
+        field: the field that defines the centre.
         at: "root" (the row `joint`), "centroid" (the mean), "box" (the middle of the bounding box),
             or "xy" (the mean of x and y; z stays).
-        joint: the root's row.
+        joint: row of the root.
         also: other fields from which the same centre is subtracted ((..., n, 3) or (..., 3)).
 
     Notes:
         Computed in float64, rounded once to the field's dtype. NaN in the centre makes the whole
-        sample NaN. A sample without rows, or without the root's, is refused.
+        sample NaN. A sample without rows, or without the root's row, is refused.
     """
 
     name: ClassVar[str] = "center"

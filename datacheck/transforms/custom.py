@@ -1,4 +1,4 @@
-"""Which code a user's function is made of: its module, those beside it that it imports, versions of all others."""
+"""The step that calls a user's function, and the digests of the code behind that function."""
 
 from __future__ import annotations
 
@@ -32,23 +32,22 @@ _OURS = "datacheck"
 
 
 def code_digests(module: str) -> dict[str, str]:
-    """Return what decides the behaviour of a module, by module name, sorted.
+    """Return the digests and versions that decide a module's behaviour, by module name, sorted.
 
     Returns:
-        The digest of each source or extension file that lies in the module's own package or folder
-        and is imported from there, over any number of steps; the version of every other
-        distribution that these import.
+        The digest of each source or extension file in the module's own package or folder that it
+        imports directly or indirectly, and the version of every other distribution that these
+        files import.
 
     Raises:
-        UsageError: a file is not found or is no Python, so that a changed function could not be
-            told from this one.
+        UsageError: a file is not found or is not Python, so a change of the function could go
+            unnoticed.
 
     Notes:
-        Imports are read from the text: one that is made by name while the code runs is not seen.
-            What is imported from
-        the standard library counts with the interpreter, which does not count; `datacheck` itself
-        counts by its steps' versions. An import that does not resolve here (a platform's, an
-        optional one) is "absent".
+        Imports are read from the source text: an import by name at run time is not seen. The
+        standard library belongs to the interpreter, which is not part of the result; `datacheck`
+        itself counts through the versions of its steps. An import that does not resolve here (for
+        another platform, or optional) is "absent".
     """
     found: dict[str, str] = {}
     own, home = module.partition(".")[0], _user_folder(module)
@@ -68,7 +67,9 @@ def code_digests(module: str) -> dict[str, str]:
 
 
 def _user_folder(module: str) -> Path:
-    """Return the folder whose modules are the user's own: that of his module, unless packages are installed there.
+    """Return the folder of the user's own modules.
+
+    That is the folder of the module; for a module in a folder of installed packages, only its file.
 
     Raises:
         UsageError: the module has no file.
@@ -88,7 +89,7 @@ def _user_folder(module: str) -> Path:
 
 
 def _module_file(name: str) -> Path | None:
-    """Return the file of a module, None where it has none (a namespace package) or is not there."""
+    """Return the file of a module, None for a namespace package or a missing module."""
     spec = _spec(name)
     return (
         Path(spec.origin).resolve()
@@ -98,7 +99,7 @@ def _module_file(name: str) -> Path | None:
 
 
 def _spec(name: str) -> ModuleSpec | None:
-    """Find a module without importing the packages that it lies in, as `importlib.util.find_spec` would."""
+    """Find a module without importing its parent packages, unlike `importlib.util.find_spec`."""
     top, *inner = name.split(".")
     try:
         spec = importlib.util.find_spec(top)
@@ -112,7 +113,7 @@ def _spec(name: str) -> ModuleSpec | None:
 
 
 def _imported(name: str, place: Path) -> Iterator[str]:
-    """Yield the modules that a file names in its import statements, and the packages above them."""
+    """Yield the modules in a file's import statements, and the packages above them."""
     try:
         tree = ast.parse(place.read_bytes(), str(place))
     except (SyntaxError, ValueError) as error:
@@ -151,7 +152,10 @@ def _distributions() -> dict[str, list[str]]:
 
 
 def _version(top: str) -> str:
-    """Return the version of the distribution that a top-level module belongs to, "absent" where it is not there."""
+    """Return the version of a top-level module's distribution, "absent" if it is not installed.
+
+    A module without a distribution gives the digest of its file.
+    """
     names = sorted(_distributions().get(top, []))
     if names:
         return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
@@ -163,19 +167,19 @@ class Custom(Transform):
     """Call ``module:function`` with each sample, or with whole blocks.
 
     Args:
-        use: the function: ``function(sample: Sample, **options)`` gives a mapping of all fields of
-            the new sample; ``function(block: Block, **options)`` (its first parameter annotated so)
-            gives a Block, in which every sample is what it would be in a block of its own.
-        arguments (written ``with``): JSON values handed to the function by name.
-        fields: what the function changes or adds: ``{shape: [P, 6], dtype: float32, unit: m}``;
-            what is not listed must stay as it is.
+        use: the function: ``function(sample: Sample, **options)`` returns a mapping of all fields
+            of the new sample; ``function(block: Block, **options)`` (its first parameter annotated
+            as Block) returns a Block, where every sample equals its result in a block of its own.
+        arguments (written ``with``): JSON values passed to the function by name.
+        fields: the fields that the function changes or adds: ``{shape: [P, 6], dtype: float32,
+            unit: m}``; other fields must stay as they are.
         drop: fields that the function leaves out.
 
     Notes:
         The function must be pure. It refuses a sample by raising `InvalidSample`; any other
-        exception ends the build. The digests of its module and of those beside it that it imports,
-        and the versions of all others, are part of the fingerprint, so an edit there makes a new
-        cache.
+        exception ends the build. The fingerprint includes the digests of its module and of the
+        modules next to it that it imports, and the versions of all others, so an edit there makes a
+        new cache.
     """
 
     name: ClassVar[str] = "function"
@@ -196,11 +200,11 @@ class Custom(Transform):
 
     @property
     def by_sample(self) -> bool:
-        """Whether the function sees one sample at a time."""
+        """Whether the function gets one sample at a time."""
         return not self._takes_blocks()
 
     def identity(self) -> dict[str, Any]:
-        """Return module, qualified name, digests of the code that it is made of, options."""
+        """Return the function's module and qualified name, the digests of its code, the options."""
         function = inspect.unwrap(self._function)
         place = [function.__module__, function.__qualname__]
         return {
@@ -210,7 +214,7 @@ class Custom(Transform):
         }
 
     def options(self) -> dict[str, Any]:
-        """Return the options but `use`, as JSON values."""
+        """Return the options without `use`, as JSON values."""
         return {k: v for k, v in super().options().items() if k != "use"}
 
     def as_dict(self) -> dict[str, Any]:
@@ -228,7 +232,7 @@ class Custom(Transform):
         return {name: spec for name, spec in {**specs, **new}.items() if name not in self.drop}
 
     def apply(self, block: Block) -> Result:
-        """Return what the function makes of the block."""
+        """Return the function's result for the block."""
         if self._takes_blocks():
             made = self._call(block.keys[0], block)
             if not isinstance(made, Block) or made.keys != block.keys:
@@ -245,15 +249,14 @@ class Custom(Transform):
                         f"samples"
                     )
                     raise UsageError(msg)
+            # Copies: a function may write into the same memory in each call.
             given = {id(column) for column in block.fields.values()}
             new = {
                 n: replace(c, values=c.values.copy())
                 for n, c in made.fields.items()
                 if id(c) not in given
             }
-            return [
-                with_columns(made, new)
-            ], []  # copies: a function may write into the same memory each time
+            return [with_columns(made, new)], []
         return self._by_sample(block)
 
     def _by_sample(self, block: Block) -> Result:
@@ -291,10 +294,12 @@ class Custom(Transform):
             raise UsageError(msg) from error
 
     def _plain(self, name: str, value: Any) -> Any:
-        """Return text as it is, a copy of JSON values, anything else as a new C-order little-endian array.
+        """Return a value in plain form: text as is, a copy of JSON values, else a new array.
+
+        The array is in C order and little-endian.
 
         Notes:
-            A function may write into the same memory each time.
+            Copies: a function may write into the same memory in each call.
         """
         if value is None or isinstance(value, str):
             return value

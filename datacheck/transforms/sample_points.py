@@ -1,4 +1,4 @@
-"""Bring every cloud to the same number of points."""
+"""Resample every cloud to the same number of points."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class SamplePoints(Transform):
 
     Args:
         points: the field that decides.
-        n: rows wanted, above 0.
-        along: further fields whose rows are taken in the same way; those that share the ragged
-            dimension of `points` always are.
+        n: number of rows to keep, above 0.
+        along: further fields to cut in the same way; fields that share the ragged dimension of
+            `points` always are.
 
     Notes:
-        More rows than `n`: the first `n` of a permutation that depends on the sample's key alone,
-            in ascending order.
-        Exactly `n`: unchanged. Fewer: all, then that permutation over and over. None: the sample is
-            refused.
+        A cloud with more than `n` rows keeps the first `n` of a permutation that depends on the
+        sample's key alone, in ascending order. A cloud with `n` rows is unchanged. A smaller cloud
+        keeps all rows and repeats rows in the order of that permutation. A cloud without rows is
+        refused.
     """
 
     name: ClassVar[str] = "sample_points"
@@ -49,7 +49,7 @@ class SamplePoints(Transform):
     along: Strings = ()
 
     def bind(self, specs: Specs) -> SamplePoints:
-        """Return the step with every field that goes along named."""
+        """Return the step with all fields that are cut listed in `along`."""
         self.spec(specs, self.points)
         return self.model_copy(update={"along": row_fields(specs, self.points, self.along)})
 
@@ -68,7 +68,7 @@ class SamplePoints(Transform):
         }
 
     def apply(self, block: Block) -> Result:
-        """Return the clouds of `n` points."""
+        """Return the clouds with `n` points each."""
         return choose_rows(block, self.points, self.along, self._chosen)
 
     def _chosen(self, key: str, values: Array) -> Array:
@@ -85,11 +85,13 @@ class SamplePoints(Transform):
 
 
 def permutation(key: str, rows: int) -> Array:
-    """Return a permutation of 0 .. rows-1 that is a function of (key, rows): the same on every machine and NumPy.
+    """Return a permutation of 0 .. rows-1 that depends on (key, rows) only.
+
+    It is the same on every machine and with every version of NumPy.
 
     Notes:
         The stable order of the first `rows` words of Philox keyed by xxh3_64 of the key: NumPy
-        promises the words of a bit generator, but not what its `permutation` makes of them.
+        guarantees the words of a bit generator, but not the result of its `permutation`.
     """
     words = np.random.Philox(key=digest64(key.encode("utf-8", "surrogatepass"))).random_raw(rows)
     order: Array = np.argsort(words, kind="stable")

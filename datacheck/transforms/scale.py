@@ -1,4 +1,4 @@
-"""Bring a field to another unit by the exact factor."""
+"""Convert a field to another unit by the exact factor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Scale(Transform):
     Args:
         fields: the fields to convert; floats.
         to: the new unit (m, cm, mm, in, ft; rad, deg; s, ms, us, ns).
-        unit (written ``from``): the unit they are in; by default the one that the schema declares.
+        unit (written ``from``): the current unit; by default the unit that the schema declares.
         columns: convert only these columns of the last axis, [start, stop) (xyz of xyz + normals);
             default all.
 
@@ -48,14 +48,14 @@ class Scale(Transform):
 
     @property
     def partly_changed_fields(self) -> tuple[str, ...]:
-        """The fields, where it converts some columns."""
+        """The fields, if only some columns are converted."""
         return tuple(self.fields) if self.columns is not None else ()
 
     def bind(self, specs: Specs) -> Scale:
-        """Return the step with the unit it starts from, taken from the schema where the pipeline does not say it.
+        """Return the step with its source unit, from the schema if the pipeline does not give it.
 
         Raises:
-            UsageError: neither says it.
+            UsageError: neither gives it.
         """
         if self.unit is not None:
             return self
@@ -98,10 +98,10 @@ class Scale(Transform):
 
 
 def ratio(old: str, new: str) -> Fraction | float:
-    """Return what values in `old` are multiplied by to be in `new`: a fraction where that is exact.
+    """Return the factor from unit `old` to unit `new`: a fraction where that is exact.
 
     Raises:
-        UsageError: the two units measure different things.
+        UsageError: the units measure different quantities.
     """
     for kind in (LENGTH, TIME):
         if old in kind and new in kind:
@@ -113,9 +113,8 @@ def ratio(old: str, new: str) -> Fraction | float:
 
 
 def _multiply(values: Array, factor: Fraction | float) -> Array:
-    with np.errstate(
-        over="ignore"
-    ):  # a float16 in millimetres may become infinite; `run` refuses it
+    # A float16 in millimetres may overflow to infinity; `run` then refuses the sample.
+    with np.errstate(over="ignore"):
         wide = values.astype(np.float64)
         over, under = (
             (factor.numerator, factor.denominator) if isinstance(factor, Fraction) else (factor, 1)

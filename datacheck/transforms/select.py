@@ -36,7 +36,7 @@ class Select(Transform):
         return self
 
     def without(self, absent: Collection[str]) -> Transform | None:
-        """Return the step for data without these declared fields; None where there is nothing to drop."""
+        """Return the step for data without these declared fields, None if none is left to drop."""
         step = self.model_copy(
             update={o: tuple(n for n in getattr(self, o) if n not in absent) for o in self.lists}
         )

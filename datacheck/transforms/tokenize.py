@@ -1,4 +1,4 @@
-"""Text or chats to token ids and labels."""
+"""Convert text or chats to token ids and labels."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from datacheck.tokenization import (
 )
 from datacheck.transforms.base import Array, InvalidSample, Result, Specs, Transform, map_samples
 
-IGNORED = -100  # the label that a loss leaves out
+IGNORED = -100  # the label that losses ignore
 
 
 class Tokenize(Transform):
-    """Put token ids and labels in the place of a text or chat field.
+    """Replace a text or chat field by token ids and labels.
 
     Shapes:
         ids, labels: int (tokens), or (max_length) where `pad` is set
@@ -36,19 +36,19 @@ class Tokenize(Transform):
         field: text, or chats as a list of {role, content}.
         tokenizer: a folder with tokenizer.json and tokenizer_config.json, or the file; relative to
             the pipeline.
-        max_length: tokens kept; the rest is cut off. None: all.
-        pad: fill up to `max_length` with the padding token, labels with -100.
-        ends: put the bos token before and the eos token behind a text (never around a chat: its
-            template does that).
-        start, end: the texts around what is trained on in a chat.
+        max_length: most tokens to keep; the rest is cut off. None keeps all.
+        pad: whether to fill up to `max_length`, ids with the padding token, labels with -100.
+        ends: whether to put the bos token before and the eos token after a text (never around a
+            chat: its template does that).
+        start, end: the texts around the trained part of a chat.
         ids, labels: names of the new fields.
-        dtype: of both.
-        keep: keep the text as well.
+        dtype: of both new fields.
+        keep: whether to keep the text as well.
 
     Notes:
-        Labels are not shifted: labels[i] is ids[i] or -100. In a text every token is trained on; in
-            a chat those
-        between the markers and the end marker. A chat without one is refused.
+        Labels are not shifted: labels[i] is ids[i] or -100. In a text every token is trained on. In
+        a chat, the tokens after a start marker are, up to and including the next end marker. A chat
+        without a trained token is refused.
     """
 
     name: ClassVar[str] = "tokenize"
@@ -76,7 +76,7 @@ class Tokenize(Transform):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The tokenizer's."""
+        """The files of the tokenizer."""
         return tokenizer_places(self.tokenizer)
 
     def placed(self, base: Path) -> Tokenize:
@@ -84,17 +84,17 @@ class Tokenize(Transform):
         return self.model_copy(update={"tokenizer": str((base / self.tokenizer).resolve())})
 
     def below(self, data: Path) -> Tokenize:
-        """Return the step with its tokenizer opened below the data folder, where it lies there."""
+        """Return the step with its tokenizer opened below the data folder, if it is inside."""
         return self.model_copy(update={"tokenizer": located(data, self.tokenizer)})
 
     def identity(self) -> dict[str, Any]:
-        """Return the options with the digest of the tokenizer in the place of its path."""
+        """Return the options with the tokenizer's digest in place of its path."""
         options = {k: v for k, v in self.options().items() if k != "tokenizer"}
         digest = tokenizer_digest(self.tokenizer)
         return {"use": self.name, "version": self.version, "options": options, "tokenizer": digest}
 
     def derive(self, specs: Specs) -> dict[str, ArraySpec]:
-        """Return the specs with ids and labels in the place of the text."""
+        """Return the specs with ids and labels in place of the text."""
         spec = self.spec(specs, self.field)
         if spec.kind == "array":
             msg = f"tokenize: {self.field} is {spec.dtype}; this step takes text or chats"

@@ -24,16 +24,16 @@ from datacheck.transforms.base import (
 
 
 class Voxel(Transform):
-    """Keep of every occupied voxel its lowest row, in ascending order.
+    """Keep the lowest row of every occupied voxel, in ascending order.
 
     Shapes:
         points: float (rows, 3 or more) [unit of `edge`]: x, y, z first
 
     Args:
         points: the field that decides.
-        edge: edge of a voxel, above 0.
-        along: further fields whose rows are cut in the same way; those that share the ragged
-            dimension of `points` always are.
+        edge: edge length of a voxel, above 0.
+        along: further fields to cut in the same way; fields that share the ragged dimension of
+            `points` always are.
 
     Notes:
         cell = floor((xyz - min) / edge) in float64, as training loaders do. A sample with a point
@@ -48,7 +48,10 @@ class Voxel(Transform):
     along: Strings = ()
 
     def derive(self, specs: Specs) -> dict[str, ArraySpec]:
-        """Return the specs; fields of a fixed number of rows become ragged along a dimension named after `points`."""
+        """Return the specs; cut fields of fixed length become ragged.
+
+        Their dimension is that of `points`, or is named after `points`.
+        """
         spec = self.numeric(specs, self.points, rank=2)
         if spec.item[-1] < 3:
             msg = f"voxel: {self.points} has no three columns x, y, z in its last axis"
@@ -66,7 +69,7 @@ class Voxel(Transform):
         }
 
     def bind(self, specs: Specs) -> Voxel:
-        """Return the step with every field that goes along named."""
+        """Return the step with all fields that are cut listed in `along`."""
         self.spec(specs, self.points)
         return self.model_copy(update={"along": row_fields(specs, self.points, self.along)})
 
