@@ -1,1 +1,1 @@
-"""The whole way on data whose truth is known: write, break, scan, build, verify, train."""
+"""The full workflow on data with known faults: write, break, scan, build, verify, train."""

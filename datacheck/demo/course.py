@@ -1,4 +1,4 @@
-"""A few hundred steps on a cache through a plain DataLoader, with a record of what was served."""
+"""The demo's workflow for one system, from writing data to training, and its results."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from datacheck.torch import CachedDataset
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a model saw and learned.
+    """What a model was trained on, and its loss.
 
     Args:
-        title, unit: of the lesson.
+        title, unit: of the training task.
         steps, batch: optimizer steps; samples (or windows) per step.
         first, last: mean loss of the first and of the last tenth of the steps.
-        distinct: different samples that were served, by key.
-        substituted: how often a valid sample took the place of a broken one.
-        broken: keys that were served and must not have been.
+        distinct: number of different samples that were served, by key.
+        substituted: number of times that a valid sample replaced a broken one.
+        broken: keys that were served although they are broken.
     """
 
     title: str
@@ -52,17 +52,17 @@ class TrainingResult:
 def train(
     lesson: TrainingTask, cache: Path, broken: AbstractSet[str], seed: int, steps: int
 ) -> TrainingResult:
-    """Train on a cache as any loop does, and say what the model saw.
+    """Train on a cache with an ordinary loop, and record what the dataset served.
 
     Args:
         lesson: model and loss.
-        cache: a finished cache; broken samples are in its index space and must be replaced by the
-            dataset.
+        cache: a finished cache; its index space includes broken samples, which the dataset must
+            replace.
         broken: keys that must never be served.
-        seed: of the order and of the substitutes.
+        seed: decides the order and the substitutes.
         steps: optimizer steps.
     """
-    torch.set_num_threads(1)  # the models are tiny: more threads only wait for one another
+    torch.set_num_threads(1)  # the models are tiny: more threads would only wait for each other
     dataset = CachedDataset(cache, fields=lesson.fields, transform=lesson.transform, seed=seed)
     order = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.AdamW(lesson.model.parameters(), lr=3e-3)
@@ -107,7 +107,10 @@ EXTRAS = {"minimind": (("tokenizers", "text"), ("jinja2", "text"))}
 
 @dataclass(frozen=True)
 class FaultAnswer:
-    """What the scan said about one planted fault: the code that named all of its samples, or "" where none did."""
+    """The scan's answer to one planted fault.
+
+    `found` is whether one finding of the fault's code named all of its samples.
+    """
 
     planted: Planted
     found: bool
@@ -119,8 +122,10 @@ class CacheResult:
     """The built and verified caches of one system.
 
     Args:
-        splits: their names; `train` is the folder of the one to train on.
-        samples, usable: in all of them.
+        splits: names of the splits.
+        train: folder of the split to train on.
+        samples, usable: number of samples in all splits, and of valid ones.
+        nbytes: size of all caches.
         problems: what a full verification found.
     """
 
@@ -134,14 +139,14 @@ class CacheResult:
 
 @dataclass
 class DemoResult:
-    """What came of one system.
+    """Results of one system.
 
     Args:
-        samples, unread: of all scans together.
+        samples: counts of all scans together.
         answers: one per planted fault.
-        others: findings that nothing planted explains: (severity, code, message).
+        others: findings that no planted fault explains: (severity, code, message).
         seconds: by stage.
-        differs: what must hold and does not, one sentence each.
+        differs: requirements that do not hold, one sentence each.
     """
 
     system: str
@@ -159,10 +164,10 @@ class DemoResult:
 
 
 def require_extras(systems: Sequence[str]) -> None:
-    """Ask for the optional libraries of these systems before anything is written.
+    """Require the optional libraries of these systems before anything is written.
 
     Raises:
-        MissingDependencyError: one is absent; the message names the extra.
+        MissingDependencyError: a library is absent; the message names the extra.
     """
     for module, extra in [
         ("torch", "torch"),
@@ -172,14 +177,15 @@ def require_extras(systems: Sequence[str]) -> None:
 
 
 def run(system: str, folder: Path, seed: int) -> DemoResult:
-    """Take one system the whole way in an empty folder.
+    """Run the whole workflow for one system in an empty folder.
 
     Args:
         system: one of `synth.SYSTEMS`.
-        folder: gets ``data``, ``scan`` and ``cache``.
-        seed: of data, faults and training order.
+        folder: receives ``data``, ``scan`` and ``cache``.
+        seed: for data, faults and training order.
     """
-    from datacheck.demo.models import training_task  # noqa: PLC0415  PyTorch, after `require_extras` has asked for it
+    # Imports PyTorch, so only after `require_extras` has checked for it.
+    from datacheck.demo.models import training_task  # noqa: PLC0415
 
     pass
 
@@ -194,7 +200,8 @@ def run(system: str, folder: Path, seed: int) -> DemoResult:
         runs = _scans(system, folder)
         course.answers = _answers(planted, runs)
         later = [fault.name for fault in faults.faults_of(system, later=True)]
-        if later:  # what only shows against an earlier scan
+        # Plant the faults that show only against an earlier scan, and scan again.
+        if later:
             spare = [key for p in planted for key in (*p.keys, *p.others)]
             planted += (again := faults.plant(system, data, later, seed=seed, spare=spare))
             runs = _scans(system, folder)

@@ -1,7 +1,7 @@
-"""One tiny model per system: enough to see a loss fall over a cache, nothing to be proud of.
+"""One tiny model per system, large enough to show a falling loss on a cache.
 
-Each lesson is a function from a batch, as the default collate gives it, to a loss; all arrays
-arrive as the pipeline left them.
+The loss of each task takes a batch as the default collate gives it; all arrays are as the pipeline
+left them.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ Sample = dict[str, Any]
 
 @dataclass(frozen=True)
 class TrainingTask:
-    """What one system's model learns.
+    """The training task of one system.
 
     Args:
         title: what predicts what, for people.
-        model: its parameters.
-        loss: batch to a scalar.
-        fields: what the dataset serves.
-        transform: what the training code does to each sample, or None.
-        unit: of the loss.
+        model: the module to train.
+        loss: from a batch to a scalar.
+        fields: the fields that the dataset serves.
+        transform: what the training code applies to each sample, or None.
+        unit: unit of the loss.
         batch: samples per step.
     """
 
@@ -48,7 +48,7 @@ class TrainingTask:
 
 
 def training_task(system: str, folder: Path) -> TrainingTask:
-    """Return the lesson of a system; `folder` is its data (the tokenizer lies there)."""
+    """Return the training task of a system; `folder` is its data, which contains the tokenizer."""
     torch.manual_seed(0)
     return {
         "sceneleap": _grasps,
@@ -67,7 +67,10 @@ def _mlp(*widths: int) -> nn.Sequential:
 
 
 def _thinned(count: int, *names: str) -> Callable[[Sample], Sample]:
-    """Return a transform that keeps `count` rows of some fields, spread evenly (with repeats where there are fewer)."""
+    """Return a transform that keeps `count` evenly spread rows of some fields.
+
+    A sample with fewer rows repeats them.
+    """
 
     def thin(sample: Sample) -> Sample:
         rows = torch.arange(count) * len(sample[names[0]]) // count
@@ -99,9 +102,8 @@ def _hands(folder: Path) -> TrainingTask:
         joints = batch["handJoints3D"]
         image = torch.einsum("nij,nkj->nki", batch["camMat"], joints)
         pixels = image[..., :2] / image[..., 2:]
-        seen = (
-            (pixels - pixels[:, :1]) * joints[:, :1, 2:] / 60
-        )  # a crop around the wrist, of the hand's size
+        # A crop around the wrist, scaled to the size of the hand.
+        seen = (pixels - pixels[:, :1]) * joints[:, :1, 2:] / 60
         found = model(seen.flatten(1)).reshape(-1, 21, 3) / 10
         return 1000 * (found - (joints - joints[:, :1])).norm(dim=-1).mean()
 
@@ -192,7 +194,7 @@ def _chats(folder: Path) -> TrainingTask:
     def loss(batch: Batch) -> torch.Tensor:
         rows = [encoded(chat) for chat in batch["conversations"]]
         ids, labels = (torch.tensor(part) for part in zip(*rows, strict=True))
-        logits = model(ids[:, :-1])  # what stands at position i predicts the token at i + 1
+        logits = model(ids[:, :-1])  # the output at position i predicts the token at i + 1
         return nn.functional.cross_entropy(
             logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=_IGNORED
         )

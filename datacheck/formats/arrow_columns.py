@@ -92,8 +92,8 @@ class ArrowColumns(Container):
         """Return the number of rows of a column, None where its type depends on all rows."""
         kind = self._types[name]
         kind = kind.value_type if self._pa.types.is_dictionary(kind) else kind
-        # If the lists of a column differ in length, a part of it may still have lists of one length,
-        # and would then be an array instead of JSON.
+        # If the lists of a column differ in length, a part may still have lists of one length, and
+        # would then be an array instead of JSON.
         if _leaf(self._pa, kind) is None or (
             _is_list(self._pa, kind) and self.peek(name)[1] == "json"
         ):

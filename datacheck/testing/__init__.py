@@ -1,4 +1,4 @@
-"""Data to try datacheck on: `synth` writes clean datasets in real layouts, `faults` breaks them on purpose.
+"""Test data for datacheck: `synth` writes clean datasets in real layouts, `faults` breaks them.
 
-Nothing here knows a rule or a threshold: the numbers are those of the real datasets.
+Nothing here uses a rule or a threshold: the numbers are those of the real datasets.
 """

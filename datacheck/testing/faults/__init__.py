@@ -1,7 +1,7 @@
 """Named corruptions of clean datasets, each with the code that must report it.
 
-The codes come from the published catalogue of rules, never from a rule's implementation: what is
-planted here and not found by a scan is a defect of the scan.
+The codes come from the published catalogue of rules, never from a rule's implementation: a planted
+fault that a scan does not find is a defect of the scan.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FAULTS: tuple[Fault, ...] = (
 
 
 def faults_of(system: str, *, later: bool = False) -> list[Fault]:
-    """Return the faults of a system: those to plant at once, or those to plant after a first scan."""
+    """Return a system's faults: those to plant first, or with `later` those after a first scan."""
     return [fault for fault in FAULTS if fault.system == system and fault.later == later]
 
 
@@ -41,14 +41,14 @@ def plant(
     """Break a clean dataset in named ways, no sample twice.
 
     Args:
-        system: whose layout the folder has.
-        folder: changed in place.
-        names: which faults, in this order; all that need no earlier scan by default.
+        system: the system whose layout the folder has.
+        folder: the dataset; changed in place.
+        names: the faults to plant, in this order; by default all that need no earlier scan.
         seed: decides which samples are hit.
         spare: keys to leave alone.
 
     Raises:
-        UsageError: no such fault, or too few samples for so many.
+        UsageError: no fault has this name, or the dataset has too few samples.
     """
     known = {fault.name: fault for fault in FAULTS if fault.system == system}
     if unknown := sorted(set(names or ()) - set(known)):

@@ -1,4 +1,4 @@
-"""What a fault is: a named way to break a clean dataset, and the code that must name it."""
+"""The `Fault` type: a named way to break a clean dataset, and the code that must report it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from datacheck.errors import UsageError
 
 @dataclass(frozen=True)
 class Planted:
-    """One thing that was broken.
+    """One planted corruption.
 
     Args:
-        keys: the samples that a scan must name; none for a fault of the dataset as a whole.
+        keys: the samples that a scan must name; () for a fault of the dataset as a whole.
         code: the rule that must name them.
         what: one short phrase for people.
-        others: samples that may rightly be named with them: the other side of a leak or a pair.
+        others: samples that a finding may name as well: the other side of a leak or a pair.
     """
 
     keys: tuple[str, ...]
@@ -30,12 +30,12 @@ class Planted:
 
 @dataclass(eq=False)
 class Site:
-    """A dataset in the course of being broken: no sample is a victim twice.
+    """A dataset while faults are planted; no sample is chosen twice.
 
     Args:
         folder: the dataset.
-        rng: decides who is hit.
-        taken: keys that must stay as they are from now on.
+        rng: decides which samples are hit.
+        taken: keys that must not change from now on.
     """
 
     folder: Path
@@ -43,7 +43,7 @@ class Site:
     taken: set[str] = field(default_factory=set)
 
     def pick(self, candidates: Sequence[str], count: int = 1) -> list[str]:
-        """Return `count` candidates that nothing has touched, and mark them.
+        """Return `count` untouched candidates, and mark them as taken.
 
         Raises:
             UsageError: too few are left; the dataset is too small for so many faults.
@@ -66,10 +66,10 @@ class Fault:
 
     Args:
         name: what went wrong, in kebab case.
-        system: whose layout it breaks.
+        system: the system whose layout it breaks.
         code: the rule that must report it.
-        plant: breaks `Site.folder` and says what was broken.
-        later: it only shows against an earlier listing: plant it after a first scan.
+        plant: breaks `Site.folder` and returns what was broken.
+        later: whether it shows only against an earlier listing, and is planted after a first scan.
     """
 
     name: str
@@ -80,10 +80,9 @@ class Fault:
 
 
 def names(site: Site, pattern: str) -> list[str]:
-    """Return the files below the folder that match a glob pattern, as sorted relative POSIX paths."""
-    found = (
-        p for p in site.folder.glob(pattern) if not p.name.startswith(".")
-    )  # what macOS leaves matches, too
+    """Return the files of the folder that match a glob pattern, as sorted relative POSIX paths."""
+    # A pattern also matches the hidden files that macOS leaves.
+    found = (p for p in site.folder.glob(pattern) if not p.name.startswith("."))
     return sorted(p.relative_to(site.folder).as_posix() for p in found)
 
 

@@ -1,4 +1,4 @@
-"""How hand annotations go wrong."""
+"""Faults of hand annotations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ def _frames(site: Site, sequence: str) -> list[str]:
 
 
 def _whole(site: Site, *, cameras: bool = False) -> list[str]:
-    """Return the frames of a training sequence that nothing has touched, marked; of several cameras if asked."""
+    """Take an untouched training sequence; return its frames.
+
+    With `cameras`, only a sequence recorded by several cameras is taken.
+    """
     free = [s for s in names(site, "train/*") if not site.taken.intersection(_frames(site, s))]
     free = [s for s in free if s[-2:].isdigit()] if cameras else free
     sequence = site.pick(free)[0]
@@ -41,7 +44,7 @@ def _whole(site: Site, *, cameras: bool = False) -> list[str]:
 
 
 def _one(site: Site) -> str:
-    """Return a training frame of a sequence that no other fault has as a whole, marked."""
+    """Take a training frame of a sequence that no fault of a whole sequence has taken."""
     return site.pick(
         [k for k in names(site, "train/*/meta/*.pkl") if k.split("/meta")[0] not in site.taken]
     )[0]
@@ -81,7 +84,7 @@ def _other_hand(site: Site) -> list[Planted]:
 
 
 def _half_camera(site: Site) -> list[Planted]:
-    """The images were halved, and their camera with them; the schema speaks of the whole ones."""
+    """Halve the images and their camera; the schema declares the full size."""
     key = _one(site)
     record = _read(site.folder / key)
     record["camMat"] = record["camMat"] * np.array([[0.5], [0.5], [1.0]])
@@ -119,7 +122,7 @@ def _missing(site: Site) -> list[Planted]:
 
 
 def _hole(site: Site) -> list[Planted]:
-    """Five frames are gone from the folder and from the list."""
+    """Remove five frames from the folder and from the list."""
     keys = _whole(site)
     start = len(keys) // 2
     gone = keys[start : start + 5]
@@ -135,7 +138,7 @@ def _hole(site: Site) -> list[Planted]:
 
 
 def _leaked_camera(site: Site) -> list[Planted]:
-    """Another camera of a training recording turns up in the evaluation split."""
+    """Add another camera of a training recording to the evaluation split."""
     train = _whole(site, cameras=True)
     stem = train[0].split("/")[1]
     used = {Path(s).name for s in names(site, "train/*")}

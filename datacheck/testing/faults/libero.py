@@ -1,4 +1,4 @@
-"""How demonstrations go wrong."""
+"""Faults of demonstrations."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _no_position(demo: Demo) -> None:
 
 
 def _idle(demo: Demo) -> None:
-    """Nothing moves for seven tenths of the demo; the gripper stays as it is."""
+    """Stop all motion for seven tenths of the demo; the gripper command stays as it is."""
     steps = len(demo["actions"])
     start, stop = steps // 5, steps - steps // 10
     demo["actions"][start:stop, :6] = 0.0
@@ -93,7 +93,7 @@ def _early_mark(demo: Demo) -> None:
 
 
 def _stale_states(demo: Demo) -> None:
-    """The simulator's state is that of one step for 1.5 s; the arm moves on."""
+    """Freeze the simulator's state for 1.5 s; the arm moves on."""
     start = len(demo["states"]) // 4
     demo["states"][start : start + 31] = demo["states"][start]
 
@@ -136,7 +136,7 @@ def _jump(demo: Demo) -> None:
 
 
 def _wrapped(demo: Demo) -> None:
-    """The other way round from the middle on: the same rotations, other numbers."""
+    """Wrap the orientation in the middle: the same rotations, other numbers."""
     half = len(demo["actions"]) // 2
     ori = demo["obs/ee_ori"][half:]
     angle = np.sqrt(np.einsum("ij,ij->i", ori, ori))[:, None]

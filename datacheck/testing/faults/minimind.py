@@ -1,4 +1,4 @@
-"""How lines of text go wrong."""
+"""Faults of lines of text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How scenes with instance labels go wrong."""
+"""Faults of scenes with instance labels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _truth(site: Site, key: str) -> Path:
 
 
 def save(site: Site, key: str, cloud: Array) -> None:
-    """Write a scene and the labels that belong to it."""
+    """Write a scene and its labels."""
     np.save(site.folder / key, cloud)
     labels = (
         np.nan_to_num(cloud[:, SEMANTIC]).astype(np.int64) * 1000
@@ -60,7 +60,7 @@ def _only_dropped(cloud: Array, rng: np.random.Generator) -> None:
 
 
 def _too_small(cloud: Array, rng: np.random.Generator) -> None:
-    """Keep 5 points of every instance; the rest of it loses its label."""
+    """Keep 5 points of every instance; the other points lose their label."""
     for instance in np.unique(cloud[cloud[:, INSTANCE] >= 0, INSTANCE]):
         rows = np.flatnonzero(cloud[:, INSTANCE] == instance)
         cloud[rows[5:], INSTANCE] = IGNORE
@@ -72,7 +72,7 @@ def _unknown_class(cloud: Array, rng: np.random.Generator) -> None:
 
 
 def _two_classes(cloud: Array, rng: np.random.Generator) -> None:
-    """A fifth of an instance has the class of something else."""
+    """Give a fifth of an instance another class."""
     instance = np.unique(cloud[cloud[:, INSTANCE] >= 0, INSTANCE])[0]
     rows = np.flatnonzero(cloud[:, INSTANCE] == instance)
     cloud[rows[: len(rows) // 5], SEMANTIC] = 40 if cloud[rows[0], SEMANTIC] != 40 else 41
@@ -117,7 +117,7 @@ def _rows_differ(site: Site) -> list[Planted]:
 
 
 def _no_captions(site: Site) -> list[Planted]:
-    """The captions carry the instance ids of another scene."""
+    """Give the captions the instance ids of another scene."""
     key = _victim(site)
     path = site.folder / "captions" / f"{Path(key).stem}.json"
     told = json.loads(path.read_text(encoding="utf-8"))["objects"]
@@ -127,7 +127,7 @@ def _no_captions(site: Site) -> list[Planted]:
 
 
 def _orphan_captions(site: Site) -> list[Planted]:
-    """Three captions have ids that no point has."""
+    """Add three captions with ids that no point has."""
     key = _victim(site)
     path = site.folder / "captions" / f"{Path(key).stem}.json"
     told = json.loads(path.read_text(encoding="utf-8"))["objects"]
@@ -137,7 +137,7 @@ def _orphan_captions(site: Site) -> list[Planted]:
 
 
 def _old_truth(site: Site) -> list[Planted]:
-    """The labels were corrected, the ground truth was not."""
+    """Correct the labels, but not the ground truth."""
     key = _victim(site)
     cloud = np.load(site.folder / key)
     instance = np.unique(cloud[cloud[:, INSTANCE] >= 0, INSTANCE])[0]
@@ -148,7 +148,7 @@ def _old_truth(site: Site) -> list[Planted]:
 
 
 def _large_id(site: Site) -> list[Planted]:
-    """One instance has an id of its own that the ground truth cannot hold."""
+    """Give one instance an id that the ground truth cannot hold."""
     key = _victim(site)
     cloud = np.load(site.folder / key)
     instance = np.unique(cloud[cloud[:, INSTANCE] >= 0, INSTANCE])[0]
@@ -219,7 +219,7 @@ def _groups_twice(told: dict[str, Any], site: Site) -> None:
 
 
 def _failed_preprocessing(site: Site) -> list[Planted]:
-    """Two scenes failed, and their places in the database hold None."""
+    """Let two scenes fail: their entries in the database are None."""
     path = site.folder / "train_database.yaml"
     entries = yaml.safe_load(path.read_text(encoding="utf-8"))
     places = [int(i) for i in sorted(site.rng.choice(len(entries) + 2, 2, replace=False))]
@@ -231,7 +231,7 @@ def _failed_preprocessing(site: Site) -> list[Planted]:
 
 
 def _old_length(site: Site) -> list[Planted]:
-    """The rows of a scene were filtered after its length had been written down."""
+    """Make a scene's recorded length larger than the scene, as if rows were filtered later."""
     key = _victim(site)
     path = site.folder / "train_database.yaml"
     entries = yaml.safe_load(path.read_text(encoding="utf-8"))

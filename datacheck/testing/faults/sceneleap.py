@@ -1,4 +1,4 @@
-"""How grasp files go wrong."""
+"""Faults of grasp files."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _garbage(site: Site) -> list[Planted]:
 
 
 def _copied(site: Site, source: str, target: str) -> None:
-    """Give the object a mesh too, so that only the intended thing is wrong."""
+    """Give the copied object a mesh too, so that only the intended fault shows."""
     a, b = (site.folder / "objects" / Path(name).stem for name in (source, target))
     if not b.exists():
         shutil.copytree(a, b)
@@ -145,7 +145,7 @@ def _leaked(site: Site) -> list[Planted]:
 
 
 def _changed_byte(site: Site) -> list[Planted]:
-    """The last bit of one number: no value tells, only the digest does."""
+    """Flip the last bit of one number: no value reveals it, only the digest does."""
     key = _victim(site)
     path = site.folder / key
     grasps = _read(path)["grasp_qpos"]
@@ -173,7 +173,7 @@ def _empty(site: Site) -> list[Planted]:
 
 
 class _PickledCall:
-    """Pickled as a call of a function that no data needs."""
+    """Pickles as a call of a function, which no data needs."""
 
     def __reduce__(self) -> tuple[Callable[[str], str], tuple[str]]:
         return str.upper, ("not data",)

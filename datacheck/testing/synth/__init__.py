@@ -1,7 +1,7 @@
 """Clean datasets of the supported systems, in their real on-disk layouts, of any size.
 
-`write` makes them from nothing but a seed: the same bytes every time, a sample the same however
-many others there are. `size="demo"` is a few dozen samples, `size="real"` the published size of the
+`write` needs only a seed and gives the same bytes every time; a sample does not depend on how many
+others there are. `size="demo"` is a few dozen samples, `size="real"` the published size of the
 dataset.
 """
 
@@ -43,11 +43,11 @@ def write(
 
     Args:
         system: one of `SYSTEMS`, or "scannet", "scannet_raw", "robomimic", "aloha".
-        folder: made where absent.
+        folder: created if absent.
         seed: 0 or more.
-        size: where the parameters start from.
-        parameters: what differs from that, by the names of the system's `Size` (``objects``,
-            ``frames``, ...).
+        size: the default parameters.
+        parameters: overrides, by the names in the system's size class (``train``, ``frames``,
+            ...).
 
     Raises:
         UsageError: no such system or parameter.

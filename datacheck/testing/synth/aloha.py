@@ -1,4 +1,4 @@
-"""ALOHA episodes as RDT reads them: one HDF5 file per episode of a two-armed robot, instructions beside them.
+"""ALOHA episodes as RDT reads them: one HDF5 file per episode of a two-armed robot.
 
 Layout::
 
@@ -23,7 +23,7 @@ _GRIPPERS = [6, 13]
 
 @dataclass(frozen=True)
 class AlohaSize:
-    """How much to write: tasks, episodes per task, their median number of steps."""
+    """Size of the dataset: tasks, episodes per task, their median number of steps."""
 
     tasks: int = 2
     episodes: int = 8

@@ -1,4 +1,4 @@
-"""Random numbers of synthetic data: a generator per sample, the few distributions and curves that all systems share."""
+"""Random numbers of synthetic data: a generator per sample, shared distributions and curves."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Array = np.ndarray[Any, Any]
 
 
 def generator(seed: int, *path: int | str) -> np.random.Generator:
-    """Return the generator of one thing, named by its path: the same numbers whatever else is drawn.
+    """Return the generator for a path; its numbers do not depend on other draws.
 
     Args:
         seed: 0 or more.
-        path: what is drawn ("ho3d", "ABF10"): words and numbers.
+        path: identifies what is drawn ("ho3d", "ABF10"): words and numbers.
     """
     words = [
         part if isinstance(part, int) else int(digest_bytes(part.encode())[:8], 16) for part in path
@@ -27,18 +27,19 @@ def generator(seed: int, *path: int | str) -> np.random.Generator:
 
 
 def lognormal(rng: np.random.Generator, median: float, sigma: float, low: int, high: int) -> int:
-    """Return a size: log-normal around `median`, clipped to low..high."""
+    """Return a log-normal size around `median`, clipped to low..high."""
     return int(np.clip(round(median * float(np.exp(sigma * rng.standard_normal()))), low, high))
 
 
 def curves(rng: np.random.Generator, steps: int, count: int, cycles: float = 1.5) -> Array:
-    """Return smooth curves that never stand still for long: three sines of random phase each.
+    """Return smooth curves that keep moving: three sines of random phase each.
 
     Shapes:
         returns: float64 (steps, count), within -1..1
 
     Args:
-        cycles: periods of the slowest sine over 100 steps; at 30 steps a second 1.5 is a calm hand.
+        cycles: periods of the slowest sine over 100 steps; at 30 steps a second, 1.5 is a calm
+            hand.
     """
     time = np.arange(steps)[:, None] / 100.0
     total = np.zeros((steps, count))
@@ -86,7 +87,7 @@ def rotation(rotvec: Array) -> Array:
 
 
 def quaternion_product(a: Array, b: Array) -> Array:
-    """Return the Hamilton products of quaternions w, x, y, z: `b` first, then `a`."""
+    """Return the Hamilton products of quaternions w, x, y, z: `b` is applied first, then `a`."""
     w1, x1, y1, z1 = np.moveaxis(a, -1, 0)
     w2, x2, y2, z2 = np.moveaxis(b, -1, 0)
     return np.stack(

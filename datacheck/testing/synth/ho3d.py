@@ -1,4 +1,6 @@
-"""A hand that moves: 21 joints with the bone lengths of the MANO mean shape, rigid while the fingers bend.
+"""HO3D annotations: pickles of a moving hand with 21 joints, one per frame.
+
+Bones have the lengths of the MANO mean shape and stay rigid while the fingers bend.
 
 HO3D order: 0 wrist; 1-3 index; 4-6 middle; 7-9 pinky; 10-12 ring; 13-15 thumb; tips 16 thumb, 17
 index, 18 middle, 19 ring, 20 pinky.
@@ -14,8 +16,8 @@ import numpy as np
 
 from datacheck.testing.synth.draw import Array, curves, dumps, generator, rotation, unit_vectors
 
-# (first joint, tip, bone lengths [m], direction of the knuckle in the palm [deg], of the finger
-# [deg])
+# First joint, tip, bone lengths [m], direction of the knuckle in the palm [deg], direction of the
+# finger [deg].
 FINGERS = {
     "index": (1, 17, (0.0906, 0.0330, 0.0222, 0.0255), 14.0, 6.0),
     "middle": (4, 18, (0.0947, 0.0317, 0.0233, 0.0263), 2.0, 1.0),
@@ -26,13 +28,15 @@ FINGERS = {
 
 
 def articulated(rng: np.random.Generator, frames: int, scale: float = 1.0) -> Array:
-    """Return a hand whose fingers open and close, in its own frame (wrist at the origin, fingers along +x).
+    """Return a hand whose fingers open and close, in its own frame.
+
+    The wrist is the origin, and the fingers point along +x.
 
     Shapes:
         returns: float64 (frames, 21, 3) [m]
 
     Args:
-        scale: the subject's hand over the mean hand.
+        scale: size of the subject's hand relative to the mean hand.
     """
     joints = np.zeros((frames, 21, 3))
     for first, tip, bones, knuckle, along in FINGERS.values():
@@ -59,7 +63,7 @@ def _planar(degrees: float) -> Array:
 
 
 def placed(rng: np.random.Generator, hand: Array, turn: Array) -> Array:
-    """Return the hand turned by `turn` and put in view of a camera that looks along -z (OpenGL).
+    """Rotate the hand by `turn` and place it in view of a camera along -z (OpenGL).
 
     Shapes:
         hand: float (frames, 21, 3) [m]
@@ -107,19 +111,18 @@ _YCB = (
     ("021_bleach_cleanser", (0.10, 0.25, 0.07)),
     ("037_scissors", (0.20, 0.09, 0.02)),
 )
-_WRIST = np.array(
-    [0.0957, 0.0064, 0.0062]
-)  # of the mean hand: what the root joint is away from handTrans
+# Offset of the root joint from handTrans, for the mean hand.
+_WRIST = np.array([0.0957, 0.0064, 0.0062])
 
 
 @dataclass(frozen=True)
 class Ho3dSize:
-    """How much to write.
+    """Size of the dataset.
 
     Args:
         train, evaluation: sequences per split.
         frames: fewest and most frames of a sequence.
-        vertices: write the four per-vertex fields (nine tenths of a file).
+        vertices: whether to write the four per-vertex fields (nine tenths of a file).
     """
 
     train: int = 12
@@ -168,7 +171,10 @@ def _sequence(rng: np.random.Generator, size: Ho3dSize, split: str) -> list[byte
 
 
 def sequence(rng: np.random.Generator, frames: int) -> list[dict[str, Any]]:
-    """Return the annotations of one subject's hand with one object, frame by frame, without per-vertex fields."""
+    """Return annotations of one subject's hand with one object, one per frame.
+
+    The per-vertex fields are missing.
+    """
     beta = np.clip(0.8 * rng.standard_normal(10), -2.5, 2.5)
     scale = 1 + 0.025 * beta[0]
     first = unit_vectors(rng, 1)[0] * rng.uniform(0.4, 1.8)
@@ -230,7 +236,10 @@ def _annotation(
 
 
 def evaluation(record: dict[str, Any]) -> dict[str, Any]:
-    """Return what is released of a frame for evaluation: the root joint and a box, no hand parameters."""
+    """Return the fields of a frame that are released for evaluation.
+
+    These are the root joint and a box, without hand parameters.
+    """
     joints, camera = record["handJoints3D"], record["camMat"]
     u = camera[0, 0] * joints[:, 0] / -joints[:, 2] + camera[0, 2]
     v = camera[1, 1] * -joints[:, 1] / -joints[:, 2] + camera[1, 2]

@@ -7,7 +7,8 @@ Layout::
         /data/demo_0/{actions, states, robot_states, rewards, dones, obs/...}   attrs num_samples,
         init_state, ...
 
-As in the released files, obs[t] is what action[t] led to, while states[t] is what it started from.
+As in the released files, obs[t] is the result of action[t], while states[t] is the state before
+action[t].
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ SUITES = {  # mean steps, longest, width of the flattened simulator state
     "libero_goal": (121, 270, 79),
     "libero_10": (276, 517, 77),
 }
-_HOME = np.array([0.0, -0.161, 0.0, -2.4446, 0.0, 2.2268, 0.7854])  # Panda
-# how the seven joints follow the hand's three directions near the home pose, rad per metre
+_HOME = np.array([0.0, -0.161, 0.0, -2.4446, 0.0, 2.2268, 0.7854])  # home pose of the Panda arm
+# How the seven joints follow the hand's three directions near the home pose, rad per metre.
 _FOLLOW = np.array(
     [
         [0.1, 1.7, 0.2],
@@ -64,7 +65,7 @@ _FOLLOW = np.array(
 
 @dataclass(frozen=True)
 class LiberoSize:
-    """How much to write.
+    """Size of the dataset.
 
     Args:
         suites: names of suites.
@@ -147,7 +148,7 @@ def demo(rng: np.random.Generator, steps: int, width: int, image: int) -> dict[s
     twist = 0.12 * curves(rng, steps, 3, cycles=2.0)
     grip = np.full(steps, -1.0)
     grip[int(rng.uniform(0.3, 0.45) * steps) : int(rng.uniform(0.8, 0.95) * steps)] = 1.0
-    delta = 0.3 * 0.05 * move  # the controller reaches a third of what is asked in one step
+    delta = 0.3 * 0.05 * move  # the controller reaches a third of the commanded motion in one step
     path = np.concatenate([[np.zeros(3)], np.cumsum(delta, axis=0)])
     place = np.array([-0.05, 0.0, 1.05]) + 0.03 * rng.standard_normal(3) + path
     turn = np.concatenate([[np.zeros(3)], np.cumsum(0.05 * twist, axis=0)])
@@ -181,7 +182,7 @@ def demo(rng: np.random.Generator, steps: int, width: int, image: int) -> dict[s
 
 
 def _follow(wanted: Array) -> Array:
-    """Return float64 (steps + 1): a first-order lag behind `wanted`, starting there."""
+    """Return float64 (steps + 1): a first-order lag behind `wanted`, from its first value."""
     out = np.empty(len(wanted) + 1)
     out[0] = wanted[0]
     for t, value in enumerate(wanted.tolist()):
@@ -190,7 +191,7 @@ def _follow(wanted: Array) -> Array:
 
 
 def _film(rng: np.random.Generator, place: Array, side: int) -> Array:
-    """Return uint8 (steps, side, side, 3): a bright spot that moves with the hand over a still background."""
+    """Return uint8 (steps, side, side, 3): a bright spot follows the hand; still background."""
     ground = rng.integers(40, 140, (side, side, 3))
     axis = np.linspace(-0.6, 0.6, side)
     near = (axis[None, :, None] - place[:, 0, None, None]) ** 2 + (

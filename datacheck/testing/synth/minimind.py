@@ -1,4 +1,8 @@
-"""Sentences in four languages, put together from short lists: plausible lengths and scripts, no meaning."""
+"""minimind text data: pre-training texts, chats, preference pairs, and a tokenizer.
+
+Sentences in four languages are built from short word lists: plausible lengths and scripts, no
+meaning.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +84,7 @@ _JAPANESE = (
     ("もう一度", "ゆっくりと", "丁寧に", "毎年の冬に"),
     ("測ります", "比べます", "説明します", "覚えます"),
 )
-LANGUAGES = {  # parts of a sentence, what joins them, what ends it, share of the texts
+LANGUAGES = {  # parts of a sentence, separator, ending, share of the texts
     "zh": (_CHINESE, "", "。", 0.55),
     "en": (_ENGLISH, " ", ". ", 0.30),
     "es": (_SPANISH, " ", ". ", 0.08),
@@ -95,13 +99,13 @@ _ASK = {
 
 
 def language(rng: np.random.Generator) -> str:
-    """Return the language of a text."""
+    """Draw the language of a text."""
     names = list(LANGUAGES)
     return names[int(rng.choice(len(names), p=[LANGUAGES[n][3] for n in names]))]
 
 
 def sentence(rng: np.random.Generator, name: str) -> str:
-    """Return one sentence; one in three carries a number."""
+    """Return one sentence; about one in three contains a number."""
     parts, joint, end, _ = LANGUAGES[name]
     words = [part[int(rng.integers(len(part)))] for part in parts]
     if rng.uniform() < 0.35:
@@ -111,7 +115,7 @@ def sentence(rng: np.random.Generator, name: str) -> str:
 
 
 def text(rng: np.random.Generator, name: str, characters: float) -> str:
-    """Return about so many characters of sentences, at least one sentence."""
+    """Return sentences of about `characters` characters, at least one sentence."""
     out = sentence(rng, name)
     while len(out) < characters:
         out += sentence(rng, name)
@@ -127,7 +131,7 @@ def question(rng: np.random.Generator, name: str) -> str:
 
 
 def phrases() -> list[str]:
-    """Return the words that texts are made of, in a fixed order (a tokenizer learns its merges from them)."""
+    """Return the words of the texts in a fixed order; a tokenizer learns its merges from them."""
     found: list[str] = []
     for name, (parts, joint, _, _) in LANGUAGES.items():
         for phrase in [p for part in parts for p in part] + list(_ASK[name]):
@@ -167,12 +171,12 @@ _SYSTEM = (
 
 @dataclass(frozen=True)
 class MinimindSize:
-    """How much to write.
+    """Size of the dataset.
 
     Args:
         pretrain, sft, dpo: lines per file.
-        characters: median characters of a pre-training text; `answer` of an assistant turn.
-        turns: mean number of exchanges of a conversation beyond the first.
+        characters: median characters of a pre-training text; `answer`: of an assistant turn.
+        turns: mean number of exchanges of a conversation after the first.
     """
 
     pretrain: int = 400
@@ -211,7 +215,7 @@ def pretrain(rng: np.random.Generator, size: MinimindSize) -> dict[str, Any]:
 
 
 def chat(rng: np.random.Generator, size: MinimindSize) -> list[dict[str, str]]:
-    """Return one conversation: perhaps a system prompt, then user and assistant in turn."""
+    """Return one conversation: sometimes a system prompt, then user and assistant in turn."""
     name = language(rng)
     messages = (
         [{"role": "system", "content": _SYSTEM[int(rng.integers(3))]}]
@@ -244,7 +248,10 @@ def preference(rng: np.random.Generator, size: MinimindSize) -> dict[str, Any]:
 
 
 def write_tokenizer(folder: Path) -> None:
-    """Write a byte-level BPE tokenizer: special tokens first, as in the released one, then bytes, then merges."""
+    """Write a byte-level BPE tokenizer.
+
+    Special tokens come first, as in the released one, then bytes, then merges.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     alphabet = _byte_characters()
     vocabulary = {token: i for i, token in enumerate([*SPECIAL, *alphabet])}
@@ -303,7 +310,7 @@ def write_tokenizer(folder: Path) -> None:
 
 
 def _merge(symbols: list[str], vocabulary: dict[str, int], merges: list[tuple[str, str]]) -> None:
-    """Add the merges that join `symbols` from the left, as far as the vocabulary of 6,400 has room."""
+    """Add the merges that join `symbols` from the left, up to a vocabulary of 6,400 tokens."""
     whole = symbols[0]
     for symbol in symbols[1:]:
         pair, joined = (whole, symbol), whole + symbol
@@ -316,7 +323,7 @@ def _merge(symbols: list[str], vocabulary: dict[str, int], merges: list[tuple[st
 
 
 def _byte_characters() -> list[str]:
-    """Return the printable stand-ins of the 256 bytes in byte order (the byte-level alphabet of GPT-2)."""
+    """Return the printable stand-ins of the 256 bytes in byte order (GPT-2's byte alphabet)."""
     visible = {*range(33, 127), *range(161, 173), *range(174, 256)}
     out, spare = [], 256
     for byte in range(256):

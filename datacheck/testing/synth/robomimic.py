@@ -1,4 +1,4 @@
-"""robomimic demonstrations: one HDF5 file per task, with the next observations and masks that name the splits.
+"""robomimic demonstrations: one HDF5 file per task, with next observations and split masks.
 
 Layout::
 
@@ -26,7 +26,7 @@ _WIDTH = 32  # of the flattened simulator state
 
 @dataclass(frozen=True)
 class RobomimicSize:
-    """How much to write: tasks, demonstrations per task, their mean number of steps."""
+    """Size of the dataset: tasks, demonstrations per task, their mean number of steps."""
 
     tasks: int = 2
     demos: int = 10
@@ -63,7 +63,7 @@ def _write_task(file: h5py.File, task: str, seed: int, size: RobomimicSize) -> N
 
 
 def _record(like: dict[str, Array]) -> dict[str, Array]:
-    """Return a LIBERO demonstration under robomimic's names: an observation is what its action started from."""
+    """Rename a LIBERO demonstration to robomimic's fields; obs[t] is the state before action[t]."""
     states, robot = like["states"], like["robot_states"]
     now = {
         "robot0_joint_pos": states[:, 1:8],

@@ -1,6 +1,6 @@
-"""Indoor scenes for instance segmentation as Mask3D and its fork ExCap3D read them: 12 columns per point.
+"""Indoor scenes for instance segmentation: 12 columns per point, as Mask3D and ExCap3D read them.
 
-Layout ("scannetpp")::
+ExCap3D is a fork of Mask3D. Layout ("scannetpp")::
 
     {train,validation}/{scene}.npy        float32 (N, 12): xyz rgb normal segment semantic instance
     instance_gt/{mode}/{scene}.txt        semantic * 1000 + instance + 1, one integer per point
@@ -9,8 +9,9 @@ Layout ("scannetpp")::
     captions/{scene}.json                 {"objects": {"<instance>": {...}}}
     train_list.txt, val_list.txt
 
-"scannet" differs in names (scene0000_00), labels (nyu40) and what stands for none (instance -1),
-and has no captions. "scannet_raw" is what ScanNet itself publishes of each scene of "scannet"::
+"scannet" differs in names (scene0000_00), labels (nyu40) and the mark of unlabelled points
+(instance -1), and has no captions. "scannet_raw" has the files that ScanNet itself publishes for
+each scene of "scannet"::
 
     {scene}/{scene}_vh_clean_2.ply                  vertices, colours, faces
     {scene}/{scene}_vh_clean_2.labels.ply           the same with the label of each vertex
@@ -143,7 +144,7 @@ _FACES = np.array(
 
 @dataclass(frozen=True)
 class ScannetSize:
-    """How much to write.
+    """Size of the dataset.
 
     Args:
         train, validation: scenes per split.
@@ -179,7 +180,7 @@ class _Variant:
     wall: int
     floor: int
     ceiling: int
-    ignored: tuple[int, int]  # semantic, instance of a point without a label
+    ignored: tuple[int, int]  # semantic label and instance of an unlabelled point
     lists: dict[str, str]
     captions: bool
 
@@ -239,24 +240,22 @@ def write(folder: Path, seed: int, size: ScannetSize, *, variant: str = "scannet
 
 
 def write_raw(folder: Path, seed: int, size: ScannetSize) -> None:
-    """Write a clean dataset in ScanNet's own files; all of its scenes lie in one folder."""
+    """Write a clean dataset in ScanNet's own files, all scenes in one folder."""
     for number in range(size.train):
         rng, name = generator(seed, "scannet_raw", number), f"scene{number:04d}_00"
         points = lognormal(rng, size.points, size.spread, size.low, size.high)
         cloud = scene(
             rng, points, int(rng.integers(size.instances[0], size.instances[1] + 1)), _SCANNET
         )
-        cloud = cloud[
-            np.lexsort((cloud[:, 0], cloud[:, 9]))
-        ]  # three that follow one another make a face
+        # Sorted by segment: three consecutive points make a face.
+        cloud = cloud[np.lexsort((cloud[:, 0], cloud[:, 9]))]
         (folder / name).mkdir(parents=True)
         for end, labelled in (("", False), (".labels", True)):
             (folder / name / f"{name}_vh_clean_2{end}.ply").write_bytes(
                 _mesh(cloud, labelled=labelled)
             )
-        segments = np.unique(cloud[:, 9], return_index=True)[1][
-            cloud[:, 9].astype(np.int64)
-        ]  # named by a vertex
+        # ScanNet names a segment by one of its vertices.
+        segments = np.unique(cloud[:, 9], return_index=True)[1][cloud[:, 9].astype(np.int64)]
         told = {
             "params": {"kThresh": "0.0100", "segMinVerts": "20"},
             "sceneId": name,
@@ -391,7 +390,7 @@ def scene(
 
 
 def _furniture(rng: np.random.Generator, room: Array, count: int) -> Array:
-    """Return float64 (count, 6): corner and extent of boxes that stand in cells of a grid, none in another."""
+    """Return float64 (count, 6): corner and extent of boxes in separate cells of a grid."""
     columns = int(np.ceil(np.sqrt(count * room[0] / room[1])))
     rows = -(-count // columns)
     cell = np.array([room[0] / columns, room[1] / rows])
@@ -409,7 +408,7 @@ def _furniture(rng: np.random.Generator, room: Array, count: int) -> Array:
 def _surface(
     rng: np.random.Generator, corner: Array, extent: Array, count: int, semantic: int, instance: int
 ) -> Array:
-    """Return float64 (count, 12): points on a box, a segment per face."""
+    """Return float64 (count, 12): points on a box, one segment per face."""
     area = np.repeat([extent[1] * extent[2], extent[0] * extent[2], extent[0] * extent[1]], 2)
     face = rng.choice(6, size=count, p=area / area.sum())
     xyz = rng.uniform(size=(count, 3))
@@ -420,9 +419,9 @@ def _surface(
 
 
 def _shell(rng: np.random.Generator, room: Array, count: int, like: _Variant) -> Array:
-    """Return float64 (count, 12): floor, ceiling and walls; they carry a class and no instance."""
+    """Return float64 (count, 12): floor, ceiling and walls, with a class but no instance."""
     cloud = _surface(rng, np.zeros(3), room, count, like.wall, like.ignored[1])
-    cloud[:, 6:9] *= -1.0  # seen from inside
+    cloud[:, 6:9] *= -1.0  # seen from the inside
     cloud[cloud[:, 8] > 0.5, 10] = like.floor
     cloud[cloud[:, 8] < -0.5, 10] = like.ceiling
     return cloud

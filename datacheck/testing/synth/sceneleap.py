@@ -37,7 +37,7 @@ OBJECTS = (
     "wrench",
 )
 
-# limits of the LEAP hand, rad: four joints of each of three fingers, then the thumb's
+# Limits of the LEAP hand, rad: four joints of each of three fingers, then the thumb's.
 _FINGER = ((-1.047, 1.047), (-0.314, 2.23), (-0.506, 1.885), (-0.366, 2.042))
 _THUMB = ((-0.349, 2.094), (-0.47, 2.443), (-1.2, 1.9), (-1.34, 1.88))
 _LIMITS = np.array(_FINGER * 3 + _THUMB)
@@ -46,7 +46,7 @@ _CLOSED = np.array([0.0, 1.1, 0.7, 0.5] * 3 + [1.1, 0.9, 0.4, 0.5])
 
 @dataclass(frozen=True)
 class SceneleapSize:
-    """How much to write.
+    """Size of the dataset.
 
     Args:
         train, test: objects per split.
@@ -84,7 +84,9 @@ def write(folder: Path, seed: int, size: SceneleapSize) -> None:
 
 
 def mesh(rng: np.random.Generator, rings: int) -> tuple[Array, Array]:
-    """Return a closed, star-shaped object about 6 to 18 cm across, ten times enlarged as Objaverse meshes are.
+    """Return a closed, star-shaped object about 6 to 18 cm across.
+
+    It is enlarged ten times, as Objaverse meshes are.
 
     Shapes:
         returns: float64 (V, 3) [0.1 m] around its own origin; int64 (F, 3)
@@ -135,9 +137,8 @@ def grasps(rng: np.random.Generator, rows: int, vertices: Array) -> dict[str, Ar
     away /= np.sqrt(np.einsum("ij,ij->i", away, away))[:, None]
     palm = centre + away * rng.uniform(0.14, 0.26, rows)[:, None]
     toward = -away
-    turn = np.stack(
-        [1 + toward[:, 2], -toward[:, 1], toward[:, 0], np.zeros(rows)], axis=1
-    )  # takes +z to `toward`
+    # Rotates +z to `toward`.
+    turn = np.stack([1 + toward[:, 2], -toward[:, 1], toward[:, 0], np.zeros(rows)], axis=1)
     roll = rng.uniform(-np.pi, np.pi, rows) / 2
     quaternion = quaternion_product(
         turn, np.stack([np.cos(roll), 0 * roll, 0 * roll, np.sin(roll)], axis=1)
