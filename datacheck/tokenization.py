@@ -30,24 +30,15 @@ FILES = (_FILE, _CONFIG, _TEMPLATE)
 TOKENIZER_BYTES = 64 * MIB  # of each of its files; those of large vocabularies have 20 MB
 _TEMPLATE_S = 1.0  # processor time; a chat takes a millisecond
 # Limits of memory and of text for an empty chat.
-_TEMPLATE_BYTES, _TEMPLATE_LETTERS = (
-    64 * MIB,
-    100_000,
-)
+_TEMPLATE_BYTES, _TEMPLATE_LETTERS = 64 * MIB, 100_000
 _PER_LETTER, _LETTERS_PER_LETTER = 64, 16  # both limits grow with each letter of the chat
 # If the template is too costly for a chat of at most `_SHORT` letters, it is for all chats. After
 # `_MOST_LONG` costly longer chats, no other long one is tried.
-_SHORT, _MOST_LONG = (
-    10_000,
-    5,
-)
+_SHORT, _MOST_LONG = 10_000, 5
 # Ends the reason for a chat that is not tried because others were too costly.
 UNTRIED = "it was not tried for this one"
 # Bits of an integer, and elements of a repeated text.
-_DIGITS, _REPEATED = (
-    4_096,
-    100_000,
-)
+_DIGITS, _REPEATED = 4_096, 100_000
 _SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
 # Names of the speaker and the text in a message: of OpenAI, of ShareGPT, and of dialogue corpora.
 MESSAGE_NAMES = (

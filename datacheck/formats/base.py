@@ -22,11 +22,7 @@ _HEAD_BYTES = 32
 HEAD_BYTES = 1 << 14  # enough for every header of a plain table
 _POINTER_BYTES = 1024  # a pointer has about 130 bytes; larger files are not searched for one
 # Byte order marks of UTF-16 and UTF-32.
-_WIDE_BOMS = (
-    b"\xff\xfe",
-    b"\xfe\xff",
-    b"\x00\x00\xfe\xff",
-)
+_WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
 _SHARD = re.compile(r"-\d+-of-\d+$")
 # Zero bytes are a valid file of these formats: no label, no record, no point.
 _MAY_BE_EMPTY = frozenset({"text", "jsonl", "conllu", "yaml", "kitti"})
@@ -112,6 +108,7 @@ def formats() -> dict[str, Format]:
 
 @cache
 def _by_suffix() -> dict[str, Format]:
+    # Reversed, so that the first format listed keeps a suffix that several formats claim.
     return {suffix: f for f in reversed(formats().values()) for suffix in f.suffixes}
 
 

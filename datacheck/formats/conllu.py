@@ -106,11 +106,7 @@ def _sentences(path: AnyPath) -> Iterator[tuple[int, bytes | None]]:
                 if words:
                     yield start, b"".join(lines) if size <= _SENTENCE_BYTES else None
                 # Comments without words do not belong to the next sentence.
-                lines, size, words = (
-                    [],
-                    0,
-                    False,
-                )
+                lines, size, words = [], 0, False
                 continue
             start = number if not size else start
             size += len(part)

@@ -108,6 +108,7 @@ UNSUPPORTED = (
 )
 HEAD_BYTES = 32  # enough for each `UnsupportedFormat.magic`
 
+# Reversed, so that the first entry keeps a suffix that several entries list.
 _BY_SUFFIX = {suffix: one for one in reversed(UNSUPPORTED) for suffix in one.suffixes}
 # Files that accompany the data: no training reads numbers from them.
 _NAMES = re.compile(

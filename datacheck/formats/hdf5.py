@@ -346,10 +346,7 @@ class _Hdf5(CountedContainer):
             count = max(0, stop - start)
             if count < len(held):
                 # A copy, because a view would keep all of the rows in memory.
-                self._behind[path] = (
-                    start + count,
-                    held[count:].copy(),
-                )
+                self._behind[path] = (start + count, held[count:].copy())
             return plain(held[:count])
 
     def _chunk_end(self, item: Any, dtype: np.dtype[Any], stop: int) -> int:

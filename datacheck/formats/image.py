@@ -20,14 +20,7 @@ from datacheck.runtime.beneath import AnyPath
 
 _PIXELS = 179_000_000  # Pillow's own limit, above which it raises an error
 # JPEG includes files of several pictures (MPO).
-_KINDS = (
-    "PNG",
-    "JPEG",
-    "BMP",
-    "PPM",
-    "TIFF",
-    "WEBP",
-)
+_KINDS = ("PNG", "JPEG", "BMP", "PPM", "TIFF", "WEBP")
 _ENDS = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82"}
 _HEAD, _TAIL = 4 << 10, 64 << 10
 _COLOURS = {2: "RGB", 4: "gray with alpha", 6: "RGBA"}  # by the colour type in a PNG header

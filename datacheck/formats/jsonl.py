@@ -37,7 +37,7 @@ _PIECE_BYTES = 2 << 20
 _PART_BYTES = 64 << 20
 # Lines in a part. Rows take memory too, so a part of short lines has fewer bytes.
 PART_LINES = 1 << 18
-_MARK_BYTES = 1 << 20  # at least so many bytes lie between two lines whose offsets are kept
+_MARK_BYTES = 1 << 20  # at least this far apart are the lines whose offsets are kept
 _COUNTED_BYTES = 256 << 10  # stays in the cache between reading, counting and hashing
 _MAX_RATIO = 64  # bytes of text per packed byte
 _CODE = "DC701"
@@ -386,7 +386,7 @@ def _together(data: bytes, count: int) -> list[Any] | None:
     """Return the values of `count` lines parsed in one call, None unless each line is one value.
 
     Notes:
-        A random number stands between two lines; nobody who wrote the lines could foresee it. Every
+        A random number, which no writer of a file can foresee, is put between two lines. Every
         second value is that number exactly when each line is one whole value. So ``1,2`` on one
         line, or ``[1`` and ``2]`` on two, are detected.
     """

@@ -461,6 +461,7 @@ def _check_file(file: BinaryIO, size: Any, hashes: Mapping[str, Any]) -> None:
 def _hash(name: str) -> Any:
     if name in _XXHASHES:
         return getattr(xxhash, name)()
+    # The shake hashes have no fixed length: their hexdigest needs one as an argument.
     if name in hashlib.algorithms_guaranteed and not name.startswith("shake"):
         return hashlib.new(name)
     msg = f"{INDEX} tells a hash {name[:40]!r}, which is not known"

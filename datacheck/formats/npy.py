@@ -42,10 +42,7 @@ _ZIPPED = b"PK\x03\x04"
 _LONG = re.compile(r"""('[^']*'|"[^"]*")|(\d)L\b""")
 _PART = re.compile(r"[<>|=]?[?biufcSUVOMm]\d*(\[[\w/]+\])?")
 # Of a zip member: how far it may expand, and the size that is always allowed.
-_RATIO, _FLOOR_BYTES = (
-    200,
-    64 << 20,
-)
+_RATIO, _FLOOR_BYTES = 200, 64 << 20
 _SKIPPED = 1 << 20  # bytes of a member that are unpacked at once to skip them
 _SOLE = "array"  # name of the array in an .npy file
 

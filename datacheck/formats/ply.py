@@ -152,10 +152,7 @@ def _declare(words: list[str], order: str, elements: list[_PlyElement]) -> None:
 
 # Rows of equal size that are worth reading at once, and rows that are read singly before the next
 # attempt.
-_RUN, _ROWS = (
-    16,
-    4096,
-)
+_RUN, _ROWS = 16, 4096
 
 
 def _binary(data: bytes, element: _PlyElement, start: int) -> tuple[Columns, int]:

@@ -177,14 +177,7 @@ def _check_numbers(header: bytes, at: int) -> None:
 
 
 # Mode, owners, time, devices.
-_NUMBERS = (
-    (100, 108),
-    (108, 116),
-    (116, 124),
-    (136, 148),
-    (329, 337),
-    (337, 345),
-)
+_NUMBERS = ((100, 108), (108, 116), (116, 124), (136, 148), (329, 337), (337, 345))
 
 
 def _number(field: bytes, at: int) -> int:

@@ -38,10 +38,7 @@ _WHOLE = re.compile(r"[-+\d\s]+")
 _BETWEEN = re.compile(r"\s*[,;]\s*|\s+")
 # Fewest rows of a table that counts as broken instead of as text, and the share of odd rows that
 # it may have.
-_ROWS, _MAX_BAD_SHARE = (
-    20,
-    0.02,
-)
+_ROWS, _MAX_BAD_SHARE = 20, 0.02
 _HEAD = 64  # bytes that show whether a JSON object follows
 _BLOCK = 1 << 17  # bytes of numbers that stay in a core's cache
 # Steps that join neighbouring digits: pairs, then fours, then eights.

@@ -292,7 +292,7 @@ def _shaped(value: Array, sizes: tuple[int, ...], *, several: bool, known: bool)
     return value
 
 
-# ------------------------------------------------------------------------------ documents beside it
+# -------------------------------------------------------------------------------- sidecar documents
 
 
 def _read_sidecar(

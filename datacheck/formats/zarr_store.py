@@ -169,7 +169,7 @@ def _text_codec() -> Any:
     import zarr  # noqa: PLC0415  see above
 
     # zarr looks codecs up by this class name.
-    class VLenUTF8Codec(zarr.codecs.VLenUTF8Codec):
+    class VLenUTF8Codec(zarr.codecs.VLenUTF8Codec):  # type: ignore[misc]
         async def _decode_single(self, chunk_bytes: Any, chunk_spec: Any) -> Any:
             _check_count(chunk_bytes.to_bytes()[:4], math.prod(chunk_spec.shape))
             return await super()._decode_single(chunk_bytes, chunk_spec)

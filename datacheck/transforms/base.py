@@ -74,7 +74,7 @@ class Transform(BaseModel, ABC):
     def bind(self, specs: Specs) -> Transform:
         """Return the step with options that it left open filled in from the schema.
 
-        `derive`, `apply` and `identity` are those of the returned step.
+        Callers derive, apply and identify the returned step, not this one.
 
         Raises:
             UsageError: the schema does not provide a missing option.

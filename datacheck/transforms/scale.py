@@ -105,6 +105,7 @@ def ratio(old: str, new: str) -> Fraction | float:
     """
     for kind in (LENGTH, TIME):
         if old in kind and new in kind:
+            # repr gives the decimal number as declared, not the float's binary value.
             return Fraction(repr(kind[old])) / Fraction(repr(kind[new]))
     if old in ANGLE and new in ANGLE:
         return ANGLE[old] / ANGLE[new]

@@ -45,7 +45,7 @@ def write(
         system: one of `SYSTEMS`, or "scannet", "scannet_raw", "robomimic", "aloha".
         folder: created if absent.
         seed: 0 or more.
-        size: the default parameters.
+        size: the set of default parameters.
         parameters: overrides, by the names in the system's size class (``train``, ``frames``,
             ...).
 

@@ -63,7 +63,7 @@ def _planar(degrees: float) -> Array:
 
 
 def placed(rng: np.random.Generator, hand: Array, turn: Array) -> Array:
-    """Rotate the hand by `turn` and place it in view of a camera along -z (OpenGL).
+    """Rotate the hand by `turn` and place it in view of an OpenGL camera, looking along -z.
 
     Shapes:
         hand: float (frames, 21, 3) [m]
