@@ -389,7 +389,7 @@ def strings(array: Array) -> Any:
             return flat.reshape(*array.shape, array.dtype.itemsize)
     if array.dtype.kind == "U" and array.size:
         points = np.ascontiguousarray(array).view(array.dtype.byteorder.replace("=", "<") + "u4")
-        # Python cannot hold such a string.
+        # 0xD800 to 0xDFFF are halves of surrogate pairs. Above 0x10FFFF no Python string exists.
         if ((points > 0x10FFFF) | (points >> 11 == 0x1B)).any():
             msg = "text with a code point that Unicode does not have"
             raise FormatError(msg)
