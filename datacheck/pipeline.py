@@ -1,4 +1,4 @@
-"""From a pipeline to caches: scan, gate, build. The one module that knows both `scan` and `build`."""
+"""From a pipeline to caches: scan, check, build. The one module that imports `scan` and `build`."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ __all__ = [
     "repair",
 ]
 
-_NAMED = 5  # samples in a message
-_HEAD = 40  # characters of a reason: its code and how it begins
-_LARGE = 256 << 20  # bytes of source from which on every core gets a worker
+_NAMED = 5  # samples named in a message
+_HEAD = 40  # characters of a reason: its code and its first words
+_LARGE = 256 << 20  # bytes of source files from which on every core gets a worker
 
 
 def build(
@@ -73,37 +73,38 @@ def build(
     check: Share | None = None,
     allow_missing: int = 0,
 ) -> list[Built]:
-    """Scan a dataset and build a cache of each of its splits; what ``datacheck cache build`` does, without printing.
+    """Scan a dataset and build a cache of each of its splits.
+
+    Does what ``datacheck cache build`` does, without printing.
 
     Args:
         pipeline: a pipeline or schema, the name of a built-in one, or a file.
-        data: the data folder; None: what the pipeline says.
-        out: the folder or URL of caches; None: what the pipeline says, else ``cache``.
-        roots: extra folders by name, over those of the pipeline.
+        data: the data folder; None: the pipeline's.
+        out: the folder or URL of the caches; None: the pipeline's, else ``cache``.
+        roots: extra folders by name; they override those of the pipeline.
         workers: processes; None: one for small data, one per core for large.
         scheduler: address of a Dask scheduler to use instead.
-        split: build this one only.
-        run: a scan of just these data with this schema; None: scan now (unchanged files are not
+        split: build this split only.
+        run: a scan of the same data with the same schema; None: scan now (unchanged files are not
             opened again).
         progress: called after each task of the scan and of the builds.
-        compress: "none", "zstd" or "zstd:LEVEL"; None: what the pipeline says, else none.
-        reuse: take from the newest cache of the split what must be equal; else make everything
-            anew.
-        staging: the folder in which caches for a URL grow; None: one of the user's.
-        check: make "some" or "all" shards a second time, and publish nothing where one differs.
-        allow_missing: so many samples may be missing since this machine could not read them.
+        compress: "none", "zstd" or "zstd:LEVEL"; None: the pipeline's choice, else none.
+        reuse: copy unchanged content from the split's newest cache; False: build everything.
+        staging: the folder in which caches for a URL are built; None: a folder of the user's.
+        check: build "some" or "all" shards twice, and publish nothing where the two differ.
+        allow_missing: how many samples may be missing because this machine could not read them.
 
     Returns:
-        The caches in order of the splits' names; each says in `unfit` which fit samples it lacks
-        for their sizes.
+        The caches in order of the splits' names. `Built.unfit` counts the valid samples that a
+        cache lacks because of their sizes.
 
     Raises:
-        UsageError: something asked for does not exist or does not fit, or a file changed during the
-            build.
-        StorageError: `out` cannot be written to: said before the scan. Or this machine could not
-            read more samples than `allow_missing`.
+        UsageError: an argument names something that does not exist or does not fit, or a file
+            changed during the build.
+        StorageError: `out` cannot be written to (raised before the scan), or this machine could
+            not read more samples than `allow_missing`.
         OutOfSpaceError: the disk is full; nothing was published.
-        NondeterministicBuildError: the same inputs were built before, with other content, or the
+        NondeterministicBuildError: an earlier build of the same inputs has other content, or the
             check failed.
     """
     chosen = _resolve_pipeline(pipeline, compress)
@@ -140,14 +141,14 @@ def build(
 
 @dataclass(frozen=True, eq=False)
 class Explained:
-    """The key that the build of one split has, held against the newest cache of that split.
+    """The key of a split's build, compared with the split's newest cache.
 
     Args:
         path: where the cache is, or would be.
         newest: the newest finished cache of the split, or None.
-        differences: what tells the build's inputs from those of `newest`; none where that is the
-            cache itself.
-        built: whether it is there.
+        differences: how the build's inputs differ from those of `newest`; empty where `newest` is
+            `path`.
+        built: whether the cache at `path` exists.
     """
 
     path: Path | str
@@ -167,9 +168,9 @@ def explain(
     progress: Progress | None = None,
     compress: str | None = None,
 ) -> list[Explained]:
-    """Scan a dataset and say why the build of each of its splits has another key than its newest cache.
+    """Scan a dataset and say why each split's build has another key than its newest cache.
 
-    Args, Raises: as of `build`; nothing is built.
+    Nothing is built. Args and Raises as in `build`.
     """
     chosen = _resolve_pipeline(pipeline, compress)
     run = run_scan(
@@ -214,9 +215,9 @@ def repair(
     progress: Progress | None = None,
     compress: str | None = None,
 ) -> list[RepairedCache]:
-    """Scan a dataset, check the cache of each of its splits byte by byte, and make anew what is damaged.
+    """Scan a dataset, check the cache of each split byte by byte, and rebuild damaged shards only.
 
-    Args, Raises: as of `build`; see `repair_caches`.
+    Args and Raises as in `build`; see `repair_caches`.
     """
     chosen = _resolve_pipeline(pipeline, compress)
     target = _target(chosen, out)
@@ -256,7 +257,7 @@ def _target(chosen: Pipeline, out: str | Path | None) -> Path | str:
 def _data_folders(
     chosen: Pipeline, data: str | Path | None, roots: Mapping[str, str | Path] | None
 ) -> tuple[Path, dict[str, Path]]:
-    """Return the data folder and the extra ones."""
+    """Return the data folder and the extra folders by name."""
     folder = Path(data) if data is not None else chosen.data
     if folder is None:
         msg = f"pipeline {chosen.name} does not say where the data are: --data DIR"
@@ -265,7 +266,7 @@ def _data_folders(
 
 
 def _check_rules_ran(run: ScanRun) -> None:
-    """Raise where a rule crashed: then nobody knows which samples are fit."""
+    """Raise where a rule crashed: its verdict on the samples is unknown."""
     crashed = [v.code for v in run.report.verdicts if v.verdict is Verdict.CRASH]
     if crashed:
         code = crashed[0]
@@ -277,7 +278,10 @@ def _check_rules_ran(run: ScanRun) -> None:
 
 
 def _check_missing(run: ScanRun, allowed: int = 0) -> None:
-    """Raise where this machine could not read more samples than allowed: a cache would lack them, and look whole."""
+    """Raise where this machine could not read more samples than allowed.
+
+    A cache without them would look complete.
+    """
     reasons = Texts.of(run.table.reasons).places()
     rows = sorted(
         row for why, rows in reasons if f" {NOT_HERE}: " in why[:_HEAD] for row in rows.tolist()
@@ -296,7 +300,7 @@ def _check_missing(run: ScanRun, allowed: int = 0) -> None:
 
 
 def _splits(pipeline: Pipeline, run: ScanRun, split: str | None) -> list[str]:
-    """Return the splits to build; a folder that could not be listed makes none of its own."""
+    """Return the splits to build, sorted; a folder that could not be listed is not a split."""
     refused = {path for path, _ in run.listing.refused}
     table = run.table
     known = sorted(
@@ -321,7 +325,7 @@ def job_of(
     hashed: Mapping[str, Entry] | None = None,
     progress: Progress | None = None,
 ) -> BuildJob:
-    """Return what the build of one split is made from: the scan's rows, and its verdict on each key."""
+    """Return the inputs of one split's build: the scan's rows and its verdict on each key."""
     listing = run.listing
     schema = pipeline.schema.located(listing.root, listing.roots).placed(set(listing.roots))
     index = np.array(
@@ -379,12 +383,15 @@ def _check_unique_keys(keys: Sequence[str]) -> None:
 
 
 def _items(known: Sequence[Item], table: Table, split: str) -> tuple[list[Item], Any]:
-    """Return the items of a split (one of its own for every sample without a file) and each sample's place there."""
+    """Return the items of a split, and for each sample the position of its item.
+
+    A sample whose listed file does not exist gets an item of its own.
+    """
     items = [item for item in known if item.split == split]
     place = {item.path: number for number, item in enumerate(items)}
     item_of = np.zeros(len(table), np.int64)
     for i, path in enumerate(table.files):
-        if path not in place:  # listed, but not there
+        if path not in place:  # listed, but the file does not exist
             place[path] = len(items)
             items.append(Item(path, split))
         item_of[i] = place[path]
@@ -400,7 +407,7 @@ def _field_stats(
     scheduler: str | None,
     progress: Progress | None,
 ) -> tuple[dict[str, FieldStats], int]:
-    """Return what is known of each field, and how many fields are left out as there are too many."""
+    """Return the statistics of each field, and how many fields exceed the limit and have none."""
     schema = source.schema.for_split(split)
     if has_field_stats(schema, table):
         return stats_of_table(schema, table), 0
@@ -413,11 +420,11 @@ def _field_stats(
 
 
 def _entry(run: ScanRun, path: str, hashed: Mapping[str, Entry]) -> Entry:
-    """Return a file as the scan saw it, with its digest.
+    """Return a file's entry as the scan saw it, with its digest.
 
     Raises:
-        UsageError: it is not in the listing (it came while the scan ran).
-        FormatError: it cannot be read any more.
+        UsageError: the file is not in the listing (it was written while the scan ran).
+        FormatError: the file can no longer be read.
     """
     entry = run.listing.by_path.get(path)
     if entry is None:

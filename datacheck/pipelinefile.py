@@ -1,7 +1,7 @@
-"""What a pipeline file says: where the data are, which schema they follow, which transforms run, where the caches go.
+"""The pipeline file: data, schema, transforms, and where the caches go.
 
-The language is described for people in ``pipelines/README.md``; a schema alone is the pipeline
-without transforms.
+``pipelines/README.md`` describes the language for users. A schema alone is a pipeline without
+transforms.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ class Pipeline:
         name: names the folder of its caches.
         schema: what the data promise.
         steps: the transforms in order.
-        data, out: default folders (of `out` also a URL), or None.
+        data, out: default folders (`out` may also be a URL), or None.
         roots: default places of extra folders.
-        splits: the splits to build; none named: all.
-        paths: the folders in which the functions of ``module:function`` steps and checks are found;
-            () without such.
+        splits: the splits to build; empty: all.
+        paths: the folders with the modules of ``module:function`` steps and checks; () without
+            such steps or checks.
         codec: how the caches are compressed.
     """
 
@@ -96,14 +96,15 @@ class Pipeline:
 
 
 def load_pipeline(name_or_path: str | Path) -> Pipeline:
-    """Return a built-in pipeline or schema by its name, or that of a file by its path.
+    """Return a built-in pipeline or schema by its name, or one from a file by its path.
 
     Args:
-        name_or_path: a pipeline's name wins over a schema's; a file with ``samples`` is a schema.
+        name_or_path: a pipeline's name wins over a schema's; a file with ``samples`` or ``extends``
+            is a schema.
 
     Raises:
-        SchemaError: there is no such file, or something in it is wrong: every fault with file, line
-            and key.
+        SchemaError: there is no such file, or it has faults: the message gives file, line and key
+            of each.
     """
     name = str(name_or_path)
     known = sorted({*builtin("pipelines"), *builtin("schemas")})
@@ -132,7 +133,7 @@ def load_pipeline(name_or_path: str | Path) -> Pipeline:
 
 
 def of_schema(schema: Schema) -> Pipeline:
-    """Return the pipeline without transforms."""
+    """Return the pipeline of a schema: no transforms, no defaults."""
     return Pipeline(schema.name, schema)
 
 
@@ -162,7 +163,10 @@ def _checked(data: dict[str, Any], lines: Lines, path: Path) -> Pipeline:
 
 
 def _paths(schema: Schema, steps: Sequence[Transform], base: Path, beside: Path) -> tuple[str, ...]:
-    """Return the folders of the modules that steps and the schema's own checks name; () where neither names any."""
+    """Return the folders of the modules that the steps and the schema's own checks name.
+
+    Empty where neither names any.
+    """
     own = [base] if any(step.own_code for step in steps) else []
     own += [beside.parent] if schema.checks and beside.is_file() else []
     return tuple(dict.fromkeys(str(folder.resolve()) for folder in own))

@@ -1,4 +1,7 @@
-"""Import by name, in this one place: built-ins in name order, plug-ins by entry point, optional libraries."""
+"""Imports by name: built-ins in name order, plug-ins by entry point, optional libraries.
+
+No other module imports by name.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +19,19 @@ from datacheck.errors import MissingDependencyError, UsageError
 
 Kind = TypeVar("Kind")
 
-_added_folders: list[str] = []  # to sys.path, by `add_module_folders`
+_added_folders: list[str] = []  # the entries of sys.path that `add_module_folders` added
 
 
 def discover(package: str, kind: type[Kind]) -> list[Kind]:
-    """Return the module-level objects of type `kind` in a package's modules, at any depth, then those of plug-ins.
+    """Return the module-level objects of type `kind` in a package, then those of plug-ins.
 
     Args:
         package: dotted name ("datacheck.rules"); also the entry-point group that plug-ins use.
         kind: the type to look for.
 
     Notes:
-        Modules in name order, objects in order of definition; an object that a module only imports
-        counts once.
+        Modules at any depth, in name order; objects in order of definition. An object that several
+        modules import counts once.
 
     Raises:
         UsageError: a plug-in cannot be loaded.
@@ -62,10 +65,10 @@ def import_all(package: str) -> list[ModuleType]:
 
 @cache
 def known_plugins(folders: tuple[str, ...]) -> Any:
-    """Return the `EntryPoints` of what is installed in folders of modules, of which none is loaded."""
-    from importlib.metadata import entry_points  # noqa: PLC0415  who imports by name need not pay for it
+    """Return the `EntryPoints` of the packages installed in module folders; loads none of them."""
+    from importlib.metadata import entry_points  # noqa: PLC0415  imports by name do not need it
 
-    del folders  # which are sys.path
+    del folders  # the key of the cache: entry points depend on sys.path
     return entry_points()
 
 
@@ -83,18 +86,18 @@ def resolve(name: str) -> Any:
     except (ImportError, AttributeError) as error:
         msg = f"{name}: {error}. Names are written module:function."
         raise UsageError(msg) from error
-    except Exception as error:  # whatever the module of a user raises when it is imported
+    except Exception as error:  # a user's module may raise anything when it is imported
         msg = f"{name}: the module cannot be imported: {type(error).__name__}: {error}. Mend it."
         raise UsageError(msg) from error
     return value
 
 
 def module_folders() -> list[str]:
-    """Return the folders in which a child looks for modules: those of this process but the working folder.
+    """Return the module folders for a child process: those of this process, without its cwd.
 
     Notes:
-        The working folder, "" on the path, is often the data. The folders of `add_module_folders`
-        are left out, too: the child's task names them.
+        The working folder ("" on the path) is left out, because it often holds the data. The
+        folders of `add_module_folders` are left out too: the child's task names them.
     """
     home = str(Path(__file__).parents[1])
     found = [
@@ -107,15 +110,14 @@ def add_module_folders(folders: Sequence[str]) -> None:
     """Let ``module:function`` find modules in these folders too, after all other places.
 
     Notes:
-        What an earlier call added is taken back: two pipelines may each have a ``steps.py`` beside
-            them.
+        Folders that an earlier call added are removed, and so are their modules: two pipelines may
+        each have a ``steps.py`` next to them.
     """
     if not folders and not _added_folders:
-        return  # as of nearly every task
+        return  # the common case: nearly no task has folders
     gone = [folder for folder in _added_folders if folder not in folders]
-    for name, module in (
-        list(sys.modules.items()) if gone else []
-    ):  # a list: other threads may import meanwhile
+    # A list, because other threads may import meanwhile.
+    for name, module in list(sys.modules.items()) if gone else []:
         if _lies_in(gone, name, module):
             sys.modules.pop(name, None)
     sys.path[:] = [folder for folder in sys.path if folder not in gone]
@@ -133,7 +135,7 @@ def _lies_in(folders: Sequence[str], name: str, module: ModuleType) -> bool:
 
 
 def require(module: str, extra: str) -> Any:
-    """Return an optional library, or say which extra brings it.
+    """Return an optional library, or raise an error that names the extra to install.
 
     Raises:
         MissingDependencyError: the library is not installed.
@@ -144,9 +146,8 @@ def require(module: str, extra: str) -> Any:
     except ModuleNotFoundError as error:
         raise MissingDependencyError(msg) from error
     spec = getattr(found, "__spec__", None)
-    if (
-        spec is not None and spec.origin is None
-    ):  # a folder of that name, as wandb leaves one behind where it ran
+    # A folder of that name without a package, such as the one that wandb leaves where it ran.
+    if spec is not None and spec.origin is None:
         raise MissingDependencyError(msg)
     return found
 

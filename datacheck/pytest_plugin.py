@@ -1,8 +1,9 @@
-"""A plugin of pytest: ``pytest --datacheck DATA`` adds one test for each rule; where nobody asks it adds options alone.
+"""The pytest plug-in: ``pytest --datacheck DATA`` adds one test for each rule.
 
-The scan runs as a process of its own. So the process of the tests loads nothing for it, neither
-changes the other, and a user's filters of warnings, patches and coverage do not reach it. With
-pytest-xdist it runs once, before the workers.
+Without the option or its setting, the plug-in only adds options. The scan runs in a process of its
+own, so the test process loads nothing for it, the two do not affect each other, and the warning
+filters, patches and coverage of the tests do not reach the scan. With pytest-xdist the scan runs
+once, before the workers.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ _SCAN = [
     "scan",
     "--format=json",
 ]
-_RESULT_KEY = "datacheck_result"  # what a worker of pytest-xdist is given
+_RESULT_KEY = "datacheck_result"  # in the input of a pytest-xdist worker
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options; their like in the configuration file is for every run that names no tests of its own."""
+    """Add the options, and the settings for runs whose command line names no tests."""
     group = parser.getgroup("datacheck", "scan of data, a test for each rule")
     group.addoption(
         "--datacheck",
@@ -50,7 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register what scans, where it was asked for."""
+    """Register the scan where an option or the configuration file asks for one."""
     if hasattr(config, "workerinput"):
         if _RESULT_KEY in config.workerinput:
             config.pluginmanager.register(
@@ -72,13 +73,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _configured_path(config: pytest.Config, name: str) -> str:
-    """Return a path of the configuration file, as seen from where pytest was called."""
+    """Return a path in the configuration file, relative to where pytest was called."""
     folder = config.rootpath if config.inipath is None else config.inipath.parent
     return os.path.relpath(folder / name, config.invocation_params.dir)
 
 
 class _Scan:
-    """Scans once, in the process that pytest was called as, and adds the tests."""
+    """Scans once, in the main pytest process, and adds the tests."""
 
     def __init__(self, config: pytest.Config, data: str, said: str | None = None) -> None:
         self._config, self._data, self._result = config, data, said
@@ -100,14 +101,14 @@ class _Scan:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Give a worker of pytest-xdist the result."""
+        """Pass the result to a pytest-xdist worker."""
         node.workerinput[_RESULT_KEY] = self.result_json
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(
         self, session: pytest.Session, items: list[pytest.Item]
     ) -> None:
-        """Add the tests behind all others, before any are chosen (-k, -m, --lf)."""
+        """Add the tests after all others, before pytest selects any (-k, -m, --lf)."""
         rules = _RuleCollector.from_parent(
             session, name="datacheck", nodeid="datacheck", said=json.loads(self.result_json)
         )
@@ -117,10 +118,10 @@ class _Scan:
 
 
 def _run_scan(data: str, schema: str | None, folder: Path) -> str:
-    """Return the result of a scan.
+    """Return the result.json of a scan, as text.
 
     Raises:
-        pytest.UsageError: what the command line says where there is none.
+        pytest.UsageError: the scan wrote no result; the message is the command line's.
     """
     options = [] if schema is None else [f"--schema={schema}"]
     run = subprocess.run(
@@ -147,15 +148,14 @@ class _RuleCollector(pytest.Collector):
         self._result = said
 
     def collect(self) -> Iterable[pytest.Item]:
-        """Return the tests, of every rule one."""
+        """Return one test per rule."""
         return list(self._items())
 
     def _items(self) -> Iterator[pytest.Item]:
-        from datacheck.report.ci import outcomes, without_ci_commands  # noqa: PLC0415  loaded only where it is asked for
+        from datacheck.report.ci import outcomes, without_ci_commands  # noqa: PLC0415  needed by runs with a scan only
 
-        for outcome in map(
-            without_ci_commands, outcomes(self._result)
-        ):  # no brackets in a name: pytest takes them for parameters
+        # Names without brackets: pytest takes brackets for parameters.
+        for outcome in map(without_ci_commands, outcomes(self._result)):
             name = f"{outcome.code}-{outcome.name}" if outcome.name else outcome.code
             yield _RuleItem.from_parent(
                 self, name=name, outcome=outcome, root=self._result["dataset"]["root"]
@@ -163,7 +163,7 @@ class _RuleCollector(pytest.Collector):
 
 
 class _RuleItem(pytest.Item):
-    """One rule: what it found is told as the failure of a test."""
+    """The test of one rule: it fails with the rule's findings."""
 
     def __init__(self, *, outcome: Any, root: str, **more: Any) -> None:
         super().__init__(**more)
@@ -172,14 +172,14 @@ class _RuleItem(pytest.Item):
             self.add_marker(pytest.mark.skip(reason=outcome.message))
 
     def runtest(self) -> None:
-        """Fail where the rule has failed; keep what it found that does not count."""
+        """Fail where the rule failed; report findings that do not count as a section."""
         if self._outcome.state in {"failed", "error"}:
             raise _RuleFailed
         if self._outcome.text:
             self.add_report_section("call", "datacheck", self._outcome.text)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """Return the findings as the command line has them, without a traceback of Python."""
+        """Return the findings as the command line prints them, without a traceback."""
         if not isinstance(excinfo.value, _RuleFailed):
             return super().repr_failure(excinfo, style)
         told = self._outcome
@@ -187,9 +187,9 @@ class _RuleItem(pytest.Item):
         return "\n\n".join(part for part in (first, told.text) if part)
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """Return where the data are, and the rule."""
+        """Return the data folder and the name of the rule."""
         return self.config.invocation_params.dir / self._root, 0, f"datacheck {self.name}"
 
 
-class _RuleFailed(Exception):  # noqa: N818  nothing of ours went wrong
+class _RuleFailed(Exception):  # noqa: N818  a verdict on the data, not an error of the program
     """A rule has failed."""

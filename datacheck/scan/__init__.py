@@ -1,7 +1,7 @@
 """Find the broken samples of a dataset: `scan`.
 
-Each name is imported when it is first used: the processes that measure need nothing of what begins
-and ends a scan.
+Each name is imported on first use: the processes that measure do not need the modules that start
+and finish a scan.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from datacheck.scan import start  # noqa: PLC0415  see above
+        from datacheck.scan import start  # noqa: PLC0415  on first use, see the module's docstring
 
         return getattr(start, name)
     msg = f"module {__name__!r} has no attribute {name!r}"

@@ -1,4 +1,4 @@
-"""One scan from the data folder to the report: list, measure what is new, judge, keep."""
+"""One scan from the data folder to the report: list, measure changed files, judge, publish."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ from datacheck.workers.parallel import Limits
 
 Array = np.ndarray[Any, Any]
 FailOn = Literal["error", "warning", "never"]
-SMALL = 1 << 26  # bytes of a dataset of which pixels are read without being asked for: some seconds
+# Up to this many bytes, a scan without a level reads pixels too: it takes some seconds.
+SMALL = 1 << 26
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,12 +76,12 @@ class ScanRun:
     """A finished scan.
 
     Args:
-        report: what it says.
+        report: verdicts, findings and counts.
         table: one row per listed sample.
         listing: the files with their digests.
         valid: bool (samples): fit for training.
         codes: per sample, the codes that make it unfit.
-        schema: with its extra folders in place.
+        schema: the schema with its extra folders in place.
     """
 
     report: Report
@@ -92,13 +93,13 @@ class ScanRun:
 
     @cached_property
     def work(self) -> Work:
-        """What the listing comes to."""
+        """The items that the schema makes of the listing."""
         return plan_work(self.schema, self.listing)
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a scan is asked to do.
+    """The data and the options of a scan.
 
     Args:
         data: folder, file or Zarr folder.
@@ -106,16 +107,16 @@ class Request:
         workers: child processes; None: one for small data, one per core for large.
         scheduler: address of a Dask scheduler to use instead.
         output: folder for the results; None: a new one in ``.datacheck``.
-        rehash: read every file, also the unchanged ones.
-        fail_on: from which severity on the exit code is 1.
-        command: how the scan was asked for, for the record.
-        limits: of each item.
+        rehash: read every file, including unchanged ones.
+        fail_on: the lowest severity that makes the exit code 1.
+        command: the command line, for the record.
+        limits: of time and memory, per item.
         reference: folder of a finished run to compare with.
-        baseline: file of known findings, which are not told again.
-        paths: folders in which the schema's own checks are found (that of the schema's file, the
-            working folder).
+        baseline: file of known findings, which are not reported again.
+        paths: folders in which the schema's own checks are found (the folder of the schema's file,
+            or the working folder).
         level: how deep to read: "structure" headers only, "numeric" all values but pixels, "deep"
-            everything; None: "deep" where the files come to at most `SMALL` bytes, else "numeric".
+            everything; None: "deep" where the files have at most `SMALL` bytes, else "numeric".
         allow_unread: most of the bytes may be in files that are not opened (DC113 is off).
     """
 
@@ -140,19 +141,19 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
 
     Args:
         schema: what the data promise.
-        request: what to scan and how.
+        request: the data and the options.
         progress: called after each task.
 
     Raises:
-        UsageError: the data are missing or empty, the schema fits none of them, an option, a waiver
-            or the reference is wrong.
+        UsageError: the data are missing or empty, the schema fits none of them, or an option, a
+            waiver or the reference is wrong.
         OutOfSpaceError: the results do not fit on the disk.
         StorageError: the disk or the Dask cluster refuses.
-        KeyboardInterrupt: the user stopped it; finished parts are kept, and its notes say so.
+        KeyboardInterrupt: the user stopped the scan; finished parts are kept, and its notes say so.
 
     Notes:
         Rows depend on the data and the schema only, never on workers, order or interruptions. Where
-        what an earlier scan left behind turns out to be damaged, every file is read again.
+        the files of an earlier scan turn out to be damaged, every data file is read again.
     """
     try:
         return _scan(schema, request, progress)
@@ -311,16 +312,15 @@ def _mismatch_error(schema: Schema, listing: Listing, data: Path) -> str:
         )
     none = f"none of its {count:,} files fits" if count > 1 else "its only file does not fit"
     patterns, first = ", ".join(schema.samples.files), listing.entries[0].path
-    first = (
-        first if first.isprintable() else repr(first)
-    )  # lines of advice follow: a name may not pass for one
+    # Lines of advice follow: a line break in a name must not fake one.
+    first = first if first.isprintable() else repr(first)
     said = f"{data}: {none} schema {schema.name} (samples.files: {patterns}); the first is {first}."
     if schema.name == "files":
         lines = [f"{said} No format reads them; known are {', '.join(sorted(formats()))}."]
         return ManyLines.of(
             [*lines, *(f"    {line}" for line in foreign_lines(listing) if line.isprintable())]
         )
-    from datacheck.scan.suggest import advice, unreadable  # noqa: PLC0415  it reads all built-in schemas
+    from datacheck.scan.suggest import advice, unreadable  # noqa: PLC0415  it loads all built-in schemas
 
     other = (
         ""
@@ -339,21 +339,25 @@ def publish(
     place: run_dir.RunLocation,
     journal: run_dir.Journal,
 ) -> Path:
-    """Write the files of a run and give its folder its name; what an earlier run has written already is linked.
+    """Write the files of a run and publish its folder; files equal to an earlier run's are linked.
 
     Args:
-        report, judged: what is said of the data.
+        report, judged: the verdicts and findings.
         schema: as the user wrote it.
-        state: the rows, and what the next scan wants to know.
-        pairs: what was found of pairs of samples.
-        place, journal: where the run goes, and where it is made.
+        state: the rows, and the state for the next scan.
+        pairs: the results of the second read of pairs of samples.
+        place, journal: the run's final place, and its working folder.
+
+    Returns:
+        The folder of the run.
     """
     try:
         staged = _write(journal, report, schema, judged, state, pairs)
+    # Another scan may have replaced the earlier run since: write all files instead of linking.
     except (
         FileNotFoundError,
         StorageError,
-    ) as error:  # another scan may have replaced the earlier run just now
+    ) as error:
         if state.folder == Path() or not isinstance(error.__cause__ or error, FileNotFoundError):
             raise
         staged = _write(
@@ -390,21 +394,20 @@ def _write(
         run_documents.LISTING: old / run_documents.LISTING
         if same_state
         else state_bytes(replace(state, pairs=pairs)),
-        run_documents.SCHEMA: dump_schema(
-            schema
-        ).encode(),  # never that of the old run: people edit it
+        # Never a link to the file of an earlier run: people edit it.
+        run_documents.SCHEMA: dump_schema(schema).encode(),
     }
     return journal.stage(files)
 
 
 @dataclass(frozen=True, eq=False)
 class ScanState:
-    """What is known of the data before anything is judged.
+    """The measured state of the data, before the rules judge it.
 
     Args:
-        state: the rows and all that the next scan wants to know.
+        state: the rows, and the state for the next scan.
         kept_files, kept_samples: how many come from an earlier scan.
-        last: folder of the finished scan of the same data before this one, if any.
+        last: folder of the previous finished scan of the same data, or None.
     """
 
     state: PreviousRun
@@ -414,10 +417,10 @@ class ScanState:
 
 
 def reuse_all(past: PreviousRun, listing: Listing) -> ScanState:
-    """Return what a past scan knew of data that have not changed since.
+    """Return the state of a past scan of data that have not changed since.
 
     Args:
-        past: that scan; `history.unchanged` holds.
+        past: that scan; `previous_runs.unchanged` holds.
         listing: the new listing.
     """
     same = replace(
@@ -445,17 +448,17 @@ def measure_changed(
     progress: Progress | None,
     only: str | None = None,
 ) -> ScanState:
-    """Return the rows of all samples; files that have changed since the past scans are read.
+    """Return the state of all samples; reads the files that changed since the past scans.
 
     Args:
         job: how files are read.
-        listing, work: the files, and what they come to.
-        measured, key: `history.measured` and its digest.
+        listing, work: the files, and the items that the schema makes of them.
+        measured, key: `previous_runs.measured` and its digest.
         pasts: scans whose rows may be kept, newest first.
-        last: the finished one, to compare contents with.
-        journal: keeps each finished part.
+        last: the last finished scan, whose contents are compared.
+        journal: stores each finished part.
         progress: called after each task.
-        only: the one file that is scanned, None for a folder.
+        only: the scanned file where DATA is one file; None for a folder.
     """
     source = open_source(job.schema, job.root, job.roots)
     kept = previous_runs.reuse_rows(listing, work.items, source.files, key, pasts)
@@ -466,7 +469,7 @@ def measure_changed(
     kept.done[places[fresh.done]] = True
     kept.companions |= {int(places[place]): files for place, files in fresh.companions.items()}
     used = _used_files(work.items, kept, listing)
-    # Digests of files in use only: the listing's own must not depend on earlier scans.
+    # Digests of files in use only: the digest of the listing must not depend on earlier scans.
     fresh.entries.digests = np.where(used, fresh.entries.digests, b"").astype("S32")
     marks = {path: np.array(some, np.int64).reshape(-1, 2) for path, some in source.marks.items()}
     listing = replace(listing, entries=fresh.entries, marks=dict(kept.listing.marks) | marks)
@@ -503,11 +506,10 @@ def measure_changed(
 
 
 def _used_files(items: Sequence[Item], kept: previous_runs.ReusedRows, listing: Listing) -> Array:
-    """Return bool (files): those that some item's rows came from.
+    """Return bool (files): files that contributed to some item's rows.
 
     Notes:
-        An item with a file that is not listed (DATA was one file) is then taken out of what is
-        kept.
+        Drops an item from `kept` where one of its files is not listed (DATA was one file).
     """
     find: Callable[[str], int] = listing.entries.find
     used = np.zeros(len(listing.entries), bool)
@@ -534,7 +536,10 @@ def _slots(items: Sequence[Item], kept: previous_runs.ReusedRows) -> Slots:
 
 
 def _missing(work: Work) -> Table:
-    """Return a row for each note on a sample that cannot be read: one table, as there may be 100,000 of them."""
+    """Return a table with one row for each note on a sample without a readable file.
+
+    One table for all notes, because there may be 100,000 of them.
+    """
     notes = [note for note in work.notes if note.missing]
     unread = [Unread(note.key, note.code, note.reason) for note in notes]
     return unread_rows(unread, [note.key for note in notes], [note.split for note in notes])

@@ -1,4 +1,4 @@
-"""Begin a scan: choose the schema, find the folders of its checks, and run."""
+"""Start a scan: choose the schema, find the folders of its checks, and run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def scan(
     progress: Progress | None = None,
     **options: Any,
 ) -> ScanRun:
-    """Scan a dataset; what ``datacheck scan`` does, without printing.
+    """Scan a dataset: ``datacheck scan`` without printing.
 
     Args:
         data: folder, file or Zarr folder.
@@ -66,15 +66,15 @@ def scan(
 
 
 def check_layout(run: ScanRun, data: Path) -> None:
-    """Refuse a run whose schema was chosen by names of files where no file has its groups: the schema is wrong.
+    """Refuse a scan whose schema was chosen by file names, where no file has the schema's groups.
 
     Raises:
-        UsageError: no sample could be read for that reason.
+        UsageError: the schema is wrong: every sample is unreadable for that reason.
     """
     reasons = Texts.of(run.table.reasons).words
     if not len(run.table) or any(not reason.startswith(f"DC101 {NO_GROUP}") for reason in reasons):
         return
-    from datacheck.scan.suggest import typed  # noqa: PLC0415  as below
+    from datacheck.scan.suggest import typed  # noqa: PLC0415  it loads all built-in schemas
 
     wanted = reasons[0].removeprefix(f"DC101 {NO_GROUP} ")
     msg = (
@@ -97,26 +97,26 @@ def scan_loader(
     progress: Progress | None = None,
     **options: Any,
 ) -> ScanRun:
-    """Scan what a loader returns; what ``datacheck scan --loader`` does, without printing.
+    """Scan what a loader returns: ``datacheck scan --loader`` without printing.
 
     Args:
         factory: ``module:function``; called without arguments it returns a map-style dataset.
-        schema: what its samples promise; None: only what is wrong in any dataset is judged.
-        data: the files that it reads, which are then scanned too and held against what it makes of
-            them.
-        files_schema: what these promise; None: `schema` where its file patterns fit, else the
+        schema: what its samples promise; None: only rules that hold for any dataset are judged.
+        data: the files that the loader reads; they are scanned too, and compared with the samples
+            that it returns.
+        files_schema: what the files promise; None: `schema` where its file patterns fit, else the
             built-in one that fits.
         roots: extra folders of the files by name.
-        split: the split that it serves, "" where there is one only.
+        split: the split that the loader serves, "" where there is one only.
         compare: how many samples are read a second time; None: 2,000.
-        progress: called now and then.
+        progress: called from time to time.
         options: see `Request`.
 
     Raises:
-        UsageError: the loader cannot be built, an option or a waiver is wrong.
+        UsageError: the loader cannot be built, or an option or a waiver is wrong.
         StorageError: the results cannot be written.
     """
-    from datacheck.scan.loader_audit import COMPARED, Audit, run_audit  # noqa: PLC0415  a scan of files needs no PyTorch side
+    from datacheck.scan.loader_audit import COMPARED, Audit, run_audit  # noqa: PLC0415  only scans of loaders need it
 
     chosen = schema if isinstance(schema, Schema) else schema_for(Path(), schema or "files")
     paths = options.pop("paths", None) or paths_of(
@@ -134,10 +134,12 @@ def scan_loader(
 
 
 def _schema_of_files(data: Path, schema: Schema, named: Schema | str | Path | None) -> Schema:
-    """Return the schema of the files that a loader reads: the one named, else its own where that fits, or a built-in.
+    """Return the schema of a loader's files: the named one, else `schema`, else a built-in one.
+
+    `schema` is used where its file patterns fit the files.
 
     Notes:
-        A schema whose only patterns are wildcards describes what the loader returns, and no files.
+        A schema whose only patterns are wildcards describes what the loader returns, not files.
     """
     if named is not None:
         return named if isinstance(named, Schema) else schema_for(data, named)
@@ -148,17 +150,20 @@ def _schema_of_files(data: Path, schema: Schema, named: Schema | str | Path | No
         return schema
     try:
         return schema_for(data, None)
-    except UsageError:  # none fits, or several
+    except UsageError:  # no built-in schema fits, or several do
         return schema_for(data, "files")
 
 
 def paths_of(schema: Schema, named: str | Path | None) -> list[str]:
-    """Return where a schema's own checks are looked for besides all installed modules; [] where it names none.
+    """Return the folders, besides installed modules, that hold the schema's own checks.
 
     Args:
-        schema: what was loaded.
-        named: the file that it was loaded from: its folder; None for a schema that was made in
-            Python: the working folder.
+        schema: the loaded schema.
+        named: the file that it was loaded from, whose folder is returned; None for a schema made
+            in Python, which has the working folder.
+
+    Returns:
+        [] where the schema has no checks of its own.
     """
     if not schema.checks:
         return []
@@ -168,7 +173,7 @@ def paths_of(schema: Schema, named: str | Path | None) -> list[str]:
 
 
 def schema_for(data: Path, name: str | Path | None) -> Schema:
-    """Return the schema of that name or file; for None the built-in one whose file patterns fit the data.
+    """Return the schema of that name or file; None: the built-in one whose file patterns fit.
 
     Raises:
         UsageError: there is no such schema; the data are missing or empty, or none or several fit.
@@ -179,12 +184,12 @@ def schema_for(data: Path, name: str | Path | None) -> Schema:
 
 
 def fitting(data: Path) -> tuple[Schema, int, int]:
-    """Return the built-in schema whose file patterns fit the data, how many files they fit, and how many there are.
+    """Return the built-in schema whose patterns fit, how many files fit, and how many exist.
 
     Raises:
         UsageError: the data are missing or empty, or none or several fit.
     """
-    from datacheck.scan.suggest import texts_by_language, unreadable  # noqa: PLC0415  it reads schemas, too
+    from datacheck.scan.suggest import texts_by_language, unreadable  # noqa: PLC0415  it loads all built-in schemas
     from datacheck.schema.load import choose_schema  # noqa: PLC0415  YAML is not needed with a Schema
 
     listing = list_dataset(data)
@@ -196,7 +201,7 @@ def fitting(data: Path) -> tuple[Schema, int, int]:
 
 
 def _advice(data: Path, listing: Listing) -> list[str]:
-    from datacheck.scan.suggest import advice  # noqa: PLC0415  it reads all built-in schemas
+    from datacheck.scan.suggest import advice  # noqa: PLC0415  it loads all built-in schemas
 
     return advice(data, listing)
 

@@ -1,4 +1,4 @@
-"""Which bytes of a dataset a scan has looked at, and what the others are."""
+"""The report of a scan: counts, read coverage, and what was not checked."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from datacheck.sources.roots import NOT_WHOLE, Roots, encoded_digest, root_of
 
 UNREAD = "DC113"
 _MOST_LISTED = 2  # formats without a reader that an error names
-_PEEKED = 16  # kinds of files without a known ending whose first bytes are read
+_PEEKED = 16  # suffixes without a known format whose first bytes are read
 _DESCRIBE = (
     "describe them in the schema, or scan them with one of their own (--schema files reads "
     "every file)"
 )
-_UNTYPED = ".bin"  # all other files of this ending are read whole at each level that reads values
+_UNTYPED = ".bin"  # other files with this suffix are read whole at each level that reads values
 _DECLARE = (
     "declare the field with its dtype and shape, or scan what your loader returns (--loader "
     "MODULE:FUNCTION)"
@@ -58,11 +58,12 @@ class UnreadKind:
     """Files of one kind that were not opened.
 
     Args:
-        name: of their format, or their suffix.
-        way: how to have them read.
+        name: their format, or their suffix.
+        way: how to get them read.
         files, nbytes: how many, and their bytes.
         first: path of the first one.
-        chosen: datacheck reads them, and the schema's patterns leave them out: that is a choice.
+        chosen: datacheck has a reader for them, and the schema's patterns leave them out on
+            purpose.
     """
 
     name: str
@@ -75,22 +76,19 @@ class UnreadKind:
 
 @dataclass(frozen=True)
 class ReadCoverage:
-    """What of a dataset was looked at. Readmes, licences, code and the like count nowhere.
+    """How much of a dataset was read. Readmes, licences, code and the like count nowhere.
 
     Args:
-        nbytes: of all files that count.
-        opened: of those that samples were read from.
-        partly: of those that were opened, the ones of which not all values were read: pixels, at
-            most levels.
-        left: of those that were not opened, the ones that need not be: companions
-            (``samples.companions``) in which no field lies, and what the schema names in `not_read`
-            of DC113.
-        fields: how many were met, listed or not.
-        fields_read: those of which the values were read, not only the header.
-        kinds: the files that were not opened and that the schema does not speak of, those with most
-            bytes first.
-        patterns_guessed: nobody chose the schema's patterns (`left_out` of DC113), so what they
-            leave out counts.
+        nbytes: bytes of all files that count.
+        opened: bytes of the files that samples were read from.
+        partly: bytes of the opened files whose values were not all read: pixels, at most levels.
+        left: bytes of unopened files that need not be read: companions (``samples.companions``)
+            without a field, and files that `not_read` of DC113 names.
+        fields: how many fields were met, listed or not.
+        fields_read: how many of them had their values read, not only the header.
+        kinds: the unopened files that the schema does not mention, those with most bytes first.
+        patterns_guessed: the schema's patterns were drafted, not chosen (`left_out` of DC113), so
+            the files that they leave out count as unread.
     """
 
     nbytes: int
@@ -103,7 +101,7 @@ class ReadCoverage:
     patterns_guessed: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what ``result.json`` says of it."""
+        """Return the coverage as in ``result.json``."""
         return {
             "bytes": self.nbytes,
             "opened": self.opened,
@@ -123,7 +121,7 @@ class ReadCoverage:
         }
 
     def notes(self) -> list[Note]:
-        """Return what the rule about unread data judges: a note for each kind."""
+        """Return the notes that the rule about unread data judges: one for each kind."""
         kinds = [kind for kind in self.kinds if self.patterns_guessed or not kind.chosen]
         passed = sum(kind.nbytes for kind in self.kinds) - sum(kind.nbytes for kind in kinds)
         counted = self.nbytes - self.left - passed
@@ -144,12 +142,12 @@ class ReadCoverage:
 
 
 def coverage(past: PreviousRun, schema: Schema, level: Depth) -> ReadCoverage:
-    """Return what a scan has looked at.
+    """Return how much of the data a scan has read.
 
     Args:
-        past: its files and rows.
+        past: the scan's files and rows.
         schema: the schema in force.
-        level: how deep it read.
+        level: how deep the scan read.
     """
     entries = past.listing.entries
     sizes = entries.sizes
@@ -185,26 +183,26 @@ def coverage(past: PreviousRun, schema: Schema, level: Depth) -> ReadCoverage:
 
 
 def _fields(past: PreviousRun, schema: Schema, level: Depth) -> tuple[int, int]:
-    """Return how many fields were met, and of how many the values were read."""
+    """Return how many fields were met, and how many had their values read."""
     met = {name.removesuffix(":ndim") for name in past.table.columns if name.endswith(":ndim")} - {
         ""
     }
     met = {name for name in met if schema.part_of(name) is None}
     headers = {"deep": set(), "numeric": met & pixels(schema), "structure": met}[level]
-    # of fields that the schema does not list rows hold what was measured of all of them together;
-    # one that was read in some samples and passed over in others has both names
+    # For fields that the schema does not list, rows hold the measurements of all of them together.
+    # A field that was read in some samples and skipped in others has both names.
     said = met.union(name for name in past.undeclared if not name.endswith(NOT_READ))
     passed = {name.removesuffix(NOT_READ) for name in past.undeclared} - said
     return len(said) + len(passed), len(said) - len(headers)
 
 
 def notes_with_unread(notes: Sequence[Note], found: ReadCoverage) -> list[Note]:
-    """Return what the rules are told: with what was not read in place of what first bytes said."""
+    """Return the notes for the rules: unread kinds replace the notes on first bytes."""
     return [*(note for note in notes if note.code != UNREAD), *found.notes()]
 
 
 def without_unread_rule(choices: Sequence[Choice], *, unread: bool) -> list[Choice]:
-    """Return the choices, that of the rule about unread data switched off where ``--allow-unread`` says so."""
+    """Return the choices; with `unread` (``--allow-unread``) the rule about unread data is off."""
     if not unread:
         return list(choices)
     off = partial(replace, verdict=Verdict.OFF, why="--allow-unread")
@@ -240,7 +238,7 @@ def _kinds(listing: Listing, files: Iterable[tuple[str, tuple[str, str]]]) -> li
 
 
 def _named(path: str, told: Mapping[str, str]) -> tuple[str, str]:
-    """Return what a file is called that no sample uses, and how to have it read."""
+    """Return the format or suffix of a file that no sample uses, and how to get it read."""
     found = None if format_of(path) is not None else unsupported_format(path)
     if found is None and format_of(path) is None:
         name = told.get(PurePosixPath(path).suffix)
@@ -253,7 +251,7 @@ def _name(path: str) -> str:
 
 
 def first_bytes_notes(listing: Listing, unclaimed: Sequence[str]) -> list[Note]:
-    """Return what the first bytes of files say that no sample uses and whose names say nothing: a note by suffix."""
+    """Return a note by suffix for unused files whose format only their first bytes tell."""
     return [Note(UNREAD, suffix, name) for suffix, name in _looked_into(listing, unclaimed)]
 
 
@@ -267,14 +265,14 @@ def _looked_into(listing: Listing, unclaimed: Sequence[str]) -> Iterator[tuple[s
         try:
             with folders.file(path).open("rb") as file:
                 found = unsupported_format("", file.read(HEAD_BYTES))
-        except (OSError, FormatError):  # gone, or refused: it is not read either way
+        except (OSError, FormatError):  # gone, or refused: nothing to report either way
             continue
         if found is not None:
             yield suffix, found.name
 
 
 def foreign_lines(listing: Listing) -> list[str]:
-    """Return a line for each format without a reader that has most bytes: its name, and how its data get in."""
+    """Return a line for each of the largest formats without a reader: its name, and a way in."""
     held: Counter[UnsupportedFormat] = Counter()
     firsts: dict[UnsupportedFormat, str] = {}
     for path, nbytes in zip(listing.entries.paths, listing.entries.sizes.tolist(), strict=True):
@@ -289,13 +287,13 @@ def foreign_lines(listing: Listing) -> list[str]:
 
 _NAMED = 3
 _LEAST_SECONDS = 0.001
-_RATE = "DC503"  # of a note on LeRobot datasets whose info.json give different rates
-_RULES = 6  # as many are named by code and name
+_RATE = "DC503"  # the note on LeRobot datasets whose info.json files give different rates
+_RULES = 6  # up to this many rules are named with code and name, more by code
 
 
 @dataclass(frozen=True, eq=False)
 class RunContext:
-    """What is known of a scan besides what the judges say.
+    """The facts of a scan that do not come from the rules.
 
     Args:
         schema: the schema in force.
@@ -304,8 +302,8 @@ class RunContext:
         began: seconds since 1970.
         kept_files, kept_samples: how many come from an earlier scan.
         level: how deep the scan read.
-        silenced: what a baseline hides, and which of its entries match nothing any more.
-        coverage: what of the files was looked at; None for a scan of a loader.
+        silenced: what a baseline hides, and which of its entries no longer match anything.
+        coverage: how much of the files was read; None for a scan of a loader.
     """
 
     schema: Schema
@@ -320,7 +318,7 @@ class RunContext:
 
 
 def report_of(facts: RunContext, command: str, fail_on: str, judged: RuleResults) -> Report:
-    """Return the report of a scan; its folder is not known yet."""
+    """Return the report of a scan, without its folder, which is not known yet."""
     began, table, listing = (
         datetime.fromtimestamp(facts.began, UTC),
         facts.state.table,
@@ -378,9 +376,9 @@ def report_of(facts: RunContext, command: str, fail_on: str, judged: RuleResults
 
 
 def _tokenized(table: Table) -> int:
-    """Return of how many samples the tokens were counted, the slowest of all measurements."""
+    """Return how many samples had their tokens counted, the slowest of all measurements."""
     found = np.zeros(len(table), bool)
-    for name in table.columns:  # a column is read when it is asked for
+    for name in table.columns:  # names only: a column is read when it is accessed
         if name.startswith(":") and name.endswith(":trained"):
             found |= table.columns[name].present
     return int(found.sum())
