@@ -1,7 +1,7 @@
-"""Large files that several tasks read, each a part: they are cut here, and what comes of the parts is put together.
+"""Measures items in child processes; cuts large files into parts and merges the parts' results.
 
-Of a packed file each part is unpacked from the start of the file, or read on from where the child's
-last one ended: the parts of such a file come as a few series, each for one child.
+Each part of a packed file is unpacked from the start of the file, or read on from where the child's
+last part ended. So the parts of a packed file come as a few series, each for one child.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from datacheck.workers.parallel import Death, Limits, TaskResult, Tasks, ordered
 Payload = dict[str, Any]
 
 _LISTS = ("items", "entries", "crashes", "undeclared", "deaths")
-_SERIES = 4  # of one packed file: to unpack what lies before takes a quarter of the time of a part
+# Series of one packed file: unpacking the bytes before a part takes a quarter of the part's time.
+_SERIES = 4
 _CHANGED = "it changed while it was read; scan again when nothing writes to it"
 
 
@@ -49,12 +50,12 @@ class _FileParts:
     """A file that is read in parts.
 
     Args:
-        seen: the file when cutting began.
+        seen: the file's entry when cutting began.
         parts: how many there are; 0 until all are cut.
         digest: of the whole file.
         done: how many parts came back.
-        payloads: what came back (see `worker.measure_items`).
-        of_rows: its first part tells what the others are.
+        payloads: the results of the parts (see `worker.measure_items`).
+        of_rows: reading the first part determines the others.
     """
 
     seen: Entry | None
@@ -80,19 +81,17 @@ class FileCutter:
         self._source, self._root, self._roots = source, root, roots
         self._series = min(workers or _SERIES, _SERIES)
         self._files: dict[Slot, _FileParts] = {}
-        self._told: deque[Item | list[Item]] = (
-            deque()
-        )  # the other parts of a file, as its first one has told
+        # The other parts of files whose first part has been read.
+        self._told: deque[Item | list[Item]] = deque()
 
     def items(self, items: Iterable[Item]) -> Iterator[Item | list[Item] | None]:
-        """Yield the items, the parts of a large file of lines in its place, in order; a part as soon as it is cut.
+        """Yield the items; a large file of lines as its parts, in order, each as soon as it is cut.
 
         Notes:
-            Of a large file of rows, and of a packed one, the first part comes in its place. Only
-            whoever reads it knows
-            how many there are: the others come as soon as `whole` was told, those of a packed file
-                as lists, each for
-            one child; and None where no item is left but for these.
+            A large file of rows, and a packed file, yields its first part in the item's place. Only
+            reading that part determines how many others there are. They come after `whole` has
+            received the first result: those of a packed file as lists, each for one child. None
+            means that only such parts are left, and that they are not known yet.
         """
         for item in items:
             cut = self._source.cut(item)
@@ -103,7 +102,7 @@ class FileCutter:
             while self._told:
                 yield self._told.popleft()
         while any(file.of_rows and not file.parts for file in self._files.values()):
-            yield None  # the first part of a file is under way
+            yield None  # the first part of a file is being read
             while self._told:
                 yield self._told.popleft()
 
@@ -123,13 +122,13 @@ class FileCutter:
                 if digest:
                     file.parts, file.digest = count, digest
                 yield replace(item, part=part)
-        except OSError:  # it vanished: what was read of it is told by `rest`
+        except OSError:  # the file vanished: `rest` reports the parts that were read
             if not count:
                 del self._files[item.path, item.split]
-                yield item  # whoever reads it says why it cannot be read
+                yield item  # reading it reports why it cannot be read
 
     def whole(self, item: Item, payloads: Sequence[Payload]) -> Iterator[list[Payload]]:
-        """Yield what came of whole files: of an item that is one at once, of a part with the last of its parts."""
+        """Yield the results of whole files: of an item at once, of parts with the last part."""
         if item.whole:
             yield from ([payload] for payload in payloads)
             return
@@ -149,20 +148,23 @@ class FileCutter:
             yield _merged_payloads(item.path, item.split, file)
 
     def rest(self) -> Iterator[list[Payload]]:
-        """Yield what came of files of which not all parts could be cut."""
+        """Yield the results of files whose parts could not all be cut."""
         for (path, split), file in self._files.items():
             yield _merged_payloads(path, split, file)
         self._files = {}
 
 
 def _cut_series(parts: list[Item], count: int) -> Iterator[list[Item]]:
-    """Cut the parts of a file, in order, into at most so many series of about as many parts."""
+    """Cut a file's parts, in order, into at most `count` series of about equal length."""
     bounds = [len(parts) * place // count for place in range(count + 1)]
     return (parts[start:stop] for start, stop in pairwise(bounds) if start < stop)
 
 
 def _merged_payloads(path: str, split: str, file: _FileParts) -> list[Payload]:
-    """Return the payloads of a file's parts as those of one file: the first speaks for it, the others bring rows."""
+    """Return the payloads of a file's parts as those of one file.
+
+    Items come from the first part; the others add rows.
+    """
     said: Payload = {name: [] for name in _LISTS}
     for payload in file.payloads:
         for name in ("crashes", "undeclared", "deaths"):
@@ -191,7 +193,10 @@ def _merged_payloads(path: str, split: str, file: _FileParts) -> list[Payload]:
 
 
 def _entries(path: str, file: _FileParts) -> list[Any]:
-    """Return the entries of a file and its companions; its digest has who cut it, or who read its first part."""
+    """Return the entries of a file and its companions.
+
+    Cutting the file, or reading its first part, has computed its digest.
+    """
     entries = {
         entry[0]: entry for payload in reversed(file.payloads) for entry in payload["entries"]
     }
@@ -201,11 +206,11 @@ def _entries(path: str, file: _FileParts) -> list[Any]:
 
 
 def _tables(path: str, file: _FileParts) -> list[Any]:
-    """Return the rows of a file's parts; of those that cannot be read one row says it.
+    """Return the rows of a file's parts; one row stands for the parts that cannot be read.
 
     Notes:
-        A broken line leaves the others whole. An array that cannot be read in one place cannot be
-        read.
+        A broken line leaves the other lines whole. An array that cannot be read in one place cannot
+        be read at all.
     """
     tables = [payload["table"] for payload in file.payloads if len(payload["table"]["status"])]
     dead = [table for table in tables if table["texts"]["keys"][0] == [path]]
@@ -215,9 +220,9 @@ def _tables(path: str, file: _FileParts) -> list[Any]:
 
 
 def _is_same_file(payload: Payload, path: str, seen: Entry | None) -> bool:
-    """Tell whether a part was read of the file that was cut."""
+    """Tell whether a part was read from the same state of the file that was cut."""
     if payload.get("deaths"):
-        return True  # our own code failed: nobody looked at the file behind it
+        return True  # datacheck's own code failed before it could look at the file
     return seen is not None and any(
         e[0] == path and tuple(e[1:5]) == seen[1:5] for e in payload["entries"]
     )
@@ -231,7 +236,7 @@ TASK_ITEMS = 512
 SMALL_BYTES = 256 << 20
 SMALL_ITEMS = 40_000
 
-NOT_HERE = "not read on this machine"  # begins the reason of what says nothing of the file
+NOT_HERE = "not read on this machine"  # prefix of reasons that say nothing about the file
 
 _UNDECLARED_KEPT = 1000  # names, each of at most 1,000 characters
 
@@ -240,7 +245,7 @@ _MEASURE = "datacheck.scan.worker:measure_items"
 
 @dataclass(frozen=True)
 class ScanJob:
-    """What is the same for every task of a scan.
+    """The part of a scan that all of its tasks share.
 
     Args:
         schema, root, roots: what to read and how.
@@ -248,7 +253,7 @@ class ScanJob:
         level: how deep to read.
         workers: processes; None: one for small data, one per core for large.
         scheduler: address of a Dask scheduler to use instead.
-        limits: of each item.
+        limits: of time and memory, per item.
         paths: folders in which a user's own modules are found.
     """
 
@@ -264,22 +269,22 @@ class ScanJob:
 
     @property
     def sandbox(self) -> Sandbox | None:
-        """What the children may reach; None where the user named functions of his own."""
+        """The sandbox of the children; None where the schema names the user's own functions."""
         return sandbox_of(self.root, self.roots, self.schema)
 
 
 @dataclass(eq=False)
 class MeasureResult:
-    """What came back from the children.
+    """The results of the children.
 
     Args:
         rows: of the finished tasks.
-        done: bool (items): those whose rows may be kept for the next scan.
-        companions: by place, all files of such an item that is more than one file.
+        done: bool (items): items whose rows may be kept for the next scan.
+        companions: by place, all files of a done item that has more than one file.
         entries: the listed files as they were when they were read, with digests.
         crashes: the first failure of each measurement.
         deaths: items on which the reading code itself failed: file and traceback.
-        undeclared: fields met that the schema does not list.
+        undeclared: fields in the data that the schema does not list.
     """
 
     entries: Entries
@@ -303,11 +308,11 @@ def measure(
     """Measure items in expendable children.
 
     Args:
-        job: what is the same for all.
-        source: tells which files an item is made of.
+        job: what all tasks share.
+        source: maps an item to its files.
         listing: the files as they were listed.
         items: what to read, in path order.
-        journal: keeps each finished part.
+        journal: stores each finished part.
         progress: called after each task.
         kept: how many items need not be read.
 
@@ -332,12 +337,10 @@ def measure(
     groups = batches(cuts.items(items))
     tasks = (_tasks_of(job, group, plain=plain) for group in groups)
     limits = replace(job.limits, own_code=bool(job.schema.checks))
-    places = {
-        name: path.absolute() for name, path in job.roots.items()
-    }  # workers of a cluster work in other folders
-    alike = partial(
-        item_bytes, open_source(job.schema, job.root.absolute(), places)
-    )  # its own source: other threads ask
+    # Absolute paths, because workers of a cluster run in other folders.
+    places = {name: path.absolute() for name, path in job.roots.items()}
+    # A source of its own, because other threads call it.
+    alike = partial(item_bytes, open_source(job.schema, job.root.absolute(), places))
     outcomes = ordered_map(
         _MEASURE,
         tasks,
@@ -376,26 +379,29 @@ def measure(
 
 
 def item_bytes(source: Source, said: dict[str, Any]) -> Hashable:
-    """Return what is read of an item: the same for links to one file, where all files beside it are the same, too.
+    """Return a key of the bytes that an item reads.
+
+    Equal for links to one file, if the item's other files are equal too.
 
     Args:
-        source: knows the files of an item.
+        source: maps an item to its files.
         said: `Item.as_dict`.
     """
     item, found = Item.from_dict(said), list[Hashable]()
     for path in source.files(item):
         entry, form = stat_entry(source.root, path, source.roots), format_of(path)
-        found.append(
-            (form and form.name, path if entry is None else entry[1:5])
-        )  # what is not seen is like nothing
+        # A file that cannot be seen is equal to no other: its path stands for it.
+        found.append((form and form.name, path if entry is None else entry[1:5]))
     return item.split, item.part, item.rows, tuple(found)
 
 
 def _check_visible(job: ScanJob, outcome: TaskResult, listing: Listing) -> None:
-    """Raise where a worker of a cluster does not see a file that is there: its samples are not broken.
+    """Raise where a worker of a cluster does not see a file that this machine sees.
+
+    Its samples are not broken.
 
     Raises:
-        StorageError: it does not.
+        StorageError: the file is missing there, or is another one.
     """
     for part in outcome.payloads:
         seen = {said[0] for said in part["entries"]}
@@ -412,12 +418,15 @@ def _check_visible(job: ScanJob, outcome: TaskResult, listing: Listing) -> None:
 
 
 def _tasks(items: Sequence[Item]) -> int:
-    """Return how many tasks the items may come to at most."""
+    """Return an upper bound of the number of tasks that the items make."""
     return sum(1 + item.nbytes // TASK_BYTES for item in items)
 
 
 def batches(items: Iterable[Item | list[Item] | None]) -> Iterator[list[Item] | None]:
-    """Cut items, in order, into groups of about 64 MB, at most 512 of them; a part, a series, and None are alone."""
+    """Group items, in order, into batches of about 64 MB and at most 512 items.
+
+    A part, a series and None are a batch of their own.
+    """
     group: list[Item] = []
     size = 0
     for item in items:
@@ -437,7 +446,7 @@ def batches(items: Iterable[Item | list[Item] | None]) -> Iterator[list[Item] | 
 
 
 def _tasks_of(job: ScanJob, items: list[Item] | None, *, plain: bool) -> Tasks | None:
-    """Return the task of some items; of the parts of one file a series, each of which is a task."""
+    """Return the task of some items; for the parts of one file a series, one task per part."""
     if items is None:
         return None
     groups = [[item] for item in items] if not items[0].whole else [items]
@@ -459,7 +468,10 @@ def _task(job: ScanJob, items: Sequence[Item]) -> dict[str, Any]:
 
 
 def _without_tokenizer(schema: Schema) -> dict[str, Any]:
-    """Return the arguments of one more try of files that end their processes: it may be the tokenizer."""
+    """Return the task arguments for one more try of files that killed their child.
+
+    The tokenizer may be the cause, so the retry runs without it.
+    """
     spec = schema.tokenizer
     if spec is None or spec.path is None:
         return {}
@@ -469,9 +481,8 @@ def _without_tokenizer(schema: Schema) -> dict[str, Any]:
 
 def _workers(asked: int | None, nbytes: int, items: int, tasks: int) -> int:
     if asked is None:
-        small = (
-            nbytes < SMALL_BYTES and items < SMALL_ITEMS
-        )  # sooner done than a cluster has started
+        # Small data are done before a cluster has started.
+        small = nbytes < SMALL_BYTES and items < SMALL_ITEMS
         asked = 1 if small else usable_cpus()
     return max(1, min(asked, tasks))
 
@@ -483,7 +494,10 @@ def _parts(job: ScanJob, source: Source, outcome: TaskResult) -> Iterator[dict[s
 
 
 def _dead(job: ScanJob, source: Source, death: Death) -> dict[str, Any]:
-    """Return the part of an item that killed its child; it is tried again next time, as the machine may be to blame."""
+    """Return the payload of an item that killed its child.
+
+    The next scan tries the item again, as the machine may be to blame.
+    """
     item = Item.from_dict(death.item)
     part: dict[str, Any] = {
         "items": [],
@@ -504,7 +518,10 @@ def _dead(job: ScanJob, source: Source, death: Death) -> dict[str, Any]:
 
 
 def _undigested_entries(job: ScanJob, files: Sequence[str]) -> list[list[Any]]:
-    """Return the entries of files that killed a child: without digests, as reading them here could take as long."""
+    """Return the entries of files that killed a child, without digests.
+
+    Reading the files here could take as long as it did in the child.
+    """
     found = (stat_entry(job.root, file, job.roots) for file in files)
     return [list(entry._replace(digest=NOT_WHOLE)) for entry in found if entry is not None]
 
@@ -516,7 +533,10 @@ def _store_payloads(
     journal: Journal,
     items: Sequence[Item],
 ) -> int:
-    """Take what came of one task, or of all tasks that read one file: the first part speaks, the others bring rows."""
+    """Store the results of one task, or of all tasks of one file; return the number of rows.
+
+    Items, entries and crashes come from the first payload; the others add rows.
+    """
     part, entries = parts[0], listing.entries
     if part["items"]:
         journal.add(part, [more["table"] for more in parts[1:]])
@@ -537,9 +557,8 @@ def _store_payloads(
         if place >= 0:
             done.entries.numbers[place] = entry[1:6]
             done.entries.digests[place] = encoded_digest(entry.digest)
-    done.undeclared = set(
-        sorted(done.undeclared.union(part["undeclared"]))[:_UNDECLARED_KEPT]
-    )  # whichever came first
+    # The first names in order, whichever task came first.
+    done.undeclared = set(sorted(done.undeclared.union(part["undeclared"]))[:_UNDECLARED_KEPT])
     done.deaths += part.get("deaths", [])
     for crash in part["crashes"]:
         done.crashes.setdefault(crash["measure"], crash)

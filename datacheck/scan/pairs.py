@@ -1,7 +1,7 @@
-"""The second read: samples that a rule names in pairs are read again in expendable children and compared.
+"""The second read: child processes read again the samples that a rule names in pairs, and compare.
 
-A task is a batch of pairs in file order, so that a file is opened once for all its samples of the
-batch; memory is bounded by the samples' sizes, which the first read has told.
+A task is a batch of pairs in file order, so that a file is opened once for all its samples in the
+batch. The first read has measured the samples' sizes, which bound the memory of a batch.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from datacheck.workers.wire import answers, int64, text
 Array = np.ndarray[Any, Any]
 
 TASK_BYTES = 64 << 20
-_FEW_TASKS = 4  # sooner done than a cluster has started
+_FEW_TASKS = 4  # one process does these before a cluster has started
 _COMPARE = "datacheck.scan.pairs:compare_items"
 
 
 def value_columns(count: int, found: Iterator[tuple[int, Mapping[str, float]]]) -> dict[str, Array]:
-    """Return (number, values) pairs as one array per name, NaN where nothing came."""
+    """Return (number, values) pairs as one array per name, NaN where a number has no value."""
     columns: dict[str, Array] = {}
     for number, values in found:
         for name, value in values.items():
@@ -50,11 +50,11 @@ def value_columns(count: int, found: Iterator[tuple[int, Mapping[str, float]]]) 
 
 
 class CachedSecondRead:
-    """A `SecondRead` that asks another only what no earlier scan of the same, unchanged data has asked it.
+    """A `PairReader` that reuses the answers of an earlier scan of the same, unchanged data.
 
     Args:
-        read: the other one.
-        known: what came of earlier questions.
+        read: reads the pairs without a known answer.
+        known: the answers of the earlier scan, by the digest of the question.
     """
 
     def __init__(self, read: PairReader, known: Mapping[str, Mapping[str, Array]]) -> None:
@@ -64,13 +64,13 @@ class CachedSecondRead:
 
     @property
     def has_read(self) -> bool:
-        """Whether anything had to be read."""
+        """Whether any pair had to be read."""
         return not self.answers.keys() <= self._known.keys()
 
     def __call__(
         self, rule: Rule, case: RuleContext, split: str, rows: Rows, pairs: Array
     ) -> Mapping[str, Array]:
-        """Return what `Rule.compare` says of each pair."""
+        """Return the values of `Rule.compare` for each pair."""
         options = {name: repr(value) for name, value in case.options.items()}
         schema = {key: value for key, value in case.schema.as_dict().items() if key != "rules"}
         keys = [rows.table.keys[i] for i in rows.index[pairs].reshape(-1).tolist()]
@@ -84,12 +84,12 @@ class CachedSecondRead:
 
 
 class Rereader:
-    """A `SecondRead` of samples in files.
+    """A `PairReader` of samples in files.
 
     Args:
         job: how the files are read.
-        planned: returns what there is to read; asked only when something is.
-        progress: called with what is to be told meanwhile.
+        planned: returns the items of the dataset; called only when a pair has to be read.
+        progress: called with notes on the progress.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Rereader:
     def __call__(
         self, rule: Rule, case: RuleContext, split: str, rows: Rows, pairs: Array
     ) -> dict[str, Array]:
-        """Return what `Rule.compare` says of each pair; a sample that cannot be read again gives NaN.
+        """Return the values of `Rule.compare` for each pair; NaN for a sample that is unreadable.
 
         Raises:
             RuntimeError: `Rule.compare` raised; the text is its traceback.
@@ -135,7 +135,7 @@ class Rereader:
             return value_columns(len(pairs), _pair_values(outcomes))
 
     def _batches(self, rows: Rows, pairs: Array) -> Iterator[list[dict[str, Any]]]:
-        """Yield pairs in file order, in batches whose samples fit into memory together."""
+        """Yield pairs in file order, in batches whose samples fit into `TASK_BYTES`."""
         table = rows.table
         places = rows.index[pairs]
         slots = [
@@ -194,11 +194,11 @@ def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
         task: schema (`Schema.as_dict`), root, roots, rule (code), name (field), split (of the
             judged rows), options, items (number of the pair, its two sides as `Item.as_dict` with
             one key each).
-        beat: called with a pair's place before its samples are touched.
+        beat: called with a pair's position before its samples are touched.
 
     Returns:
-        values: (number, values by name) of the pairs whose samples could be read; crash: traceback,
-            or "".
+        values: (number, values by name) of the pairs whose samples could be read; crash: the
+            traceback, or "".
     """
     schema, rule = Schema.model_validate(task["schema"]), catalogue()[task["rule"]]
     assert rule.compare is not None
@@ -233,7 +233,7 @@ def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
 
 
 def _items_of_pairs(pairs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Item]]:
-    """Yield each file once, with all keys that are asked of it, and the place of the first pair that needs it."""
+    """Yield each file once, with all of its requested keys, and the first pair that needs it."""
     first: dict[Slot, int] = {}
     items: dict[Slot, dict[str, Any]] = {}
     keys: dict[Slot, set[str]] = {}

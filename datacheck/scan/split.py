@@ -1,8 +1,8 @@
-"""Split lists that keep together what belongs together: the same for the same data, whatever order they come in.
+"""Split lists that keep related samples together; the same for the same data in any order.
 
-Groups are put in the order of a hash of their name and the seed, and laid out on a line as long as
-there are samples; each goes to the split in whose part its middle lies. New groups move others only
-where a boundary passes them.
+Groups are ordered by a hash of their name and the seed, and laid out on a line as long as the
+number of samples. Each group goes to the split that its midpoint falls into. New groups move other
+groups only where a boundary between splits passes them.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _COLUMNS = ("group", "file", "key")
 
 
 def read_run(folder: Path) -> tuple[Table, Array, Schema]:
-    """Return the rows of a finished run, which of them are valid, and its schema.
+    """Return the rows of a finished run, a bool per row (valid or not), and the run's schema.
 
     Raises:
-        UsageError: it is damaged.
+        UsageError: the run is damaged.
         StorageError: this user may not read it.
     """
     try:
@@ -47,13 +47,13 @@ def read_run(folder: Path) -> tuple[Table, Array, Schema]:
 
 
 def units(table: Table, by: str, schema: Schema | None) -> list[str]:
-    """Return the name of what each sample must stay together with.
+    """Return for each sample the name of the unit that it must stay together with.
 
     Args:
         table: the rows of a run.
-        by: ``group``, ``file``, ``key`` (each sample on its own), ``split_key`` (what the schema's
-            ``splits`` names), or a placeholder of the schema's file patterns.
-        schema: tells the placeholders; without one there are none.
+        by: ``group``, ``file``, ``key`` (each sample on its own), ``split_key`` (the schema's
+            ``splits``), or a placeholder of the schema's file patterns.
+        schema: has the placeholders; without a schema there are none.
 
     Raises:
         UsageError: the data have no such key, or not for every sample.
@@ -110,7 +110,7 @@ def _names(table: Table, templates: Sequence[Any]) -> list[dict[str, str]]:
 
 
 def merged_units(table: Table, names: Sequence[str]) -> Array:
-    """Return a number for each sample's unit; units that share a sample of equal content are one.
+    """Return the number of each sample's unit; units that share a sample of equal content are one.
 
     Shapes:
         returns: int64 (samples)
@@ -143,13 +143,13 @@ def assign_splits(
     """Return the split of each sample.
 
     Args:
-        names: what each sample belongs to.
-        unit: the number of each one's unit.
+        names: the name of each sample's unit.
+        unit: the number of each sample's unit.
         shares: of the samples, by split; they add up to 1.
-        seed: another one, another split.
+        seed: another seed gives other splits.
 
     Raises:
-        UsageError: a split stays empty: there are too few units.
+        UsageError: a split stays empty, because there are too few units.
     """
     label: dict[int, str] = {}
     for number, name in zip(unit.tolist(), names, strict=True):
@@ -174,7 +174,10 @@ def assign_splits(
 
 
 def list_lines(table: Table, schema: Schema | None) -> list[str]:
-    """Return the line of each sample: its key, or what the schema's lists hold (``ABF10/0003``)."""
+    """Return the list line of each sample.
+
+    It is the sample's key, or the form that the schema's lists have (``ABF10/0003``).
+    """
     lists = None if schema is None else schema.samples.list
     if schema is None or lists is None or schema.samples.each is not None:
         return list(table.keys)
@@ -191,15 +194,15 @@ def list_lines(table: Table, schema: Schema | None) -> list[str]:
 
 
 def can_be_listed(line: str) -> bool:
-    """Tell whether a name comes back from a list as it is: it has no line break, and no space at an end."""
+    """Tell whether a list keeps a name unchanged: no line break, no space at either end."""
     return line.splitlines() == [line.strip()]
 
 
 def write_lists(folder: Path, lists: Mapping[str, Sequence[str]]) -> dict[str, Path]:
-    """Write ``train.txt`` and so on; return the files.
+    """Write ``train.txt`` and so on; return the files by split.
 
     Raises:
-        UsageError: one of them exists.
+        UsageError: one of the files exists, or the folder is a link.
         StorageError: the file system refuses.
     """
     paths = {split: folder / f"{split}.txt" for split in lists}

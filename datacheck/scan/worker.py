@@ -1,4 +1,7 @@
-"""What runs in the expendable child: read items, measure their blocks, digest their files; only rows come back."""
+"""The child's side of a scan: read items, measure their blocks, digest their files.
+
+Only rows return to the parent.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +46,8 @@ from datacheck.workers.wire import answers, int64, natural, text
 
 Array = np.ndarray[Any, Any]
 
-_NAMES = 1000  # names, each of at most 1,000 characters
-_MOST_PARTS = 1 << 16  # of a file
+_NAMES = 1000  # undeclared fields that are reported; a name has at most 1,000 characters
+_MOST_PARTS = 1 << 16  # of one file
 _DIGEST = re.compile("[0-9a-f]{32}")
 
 
@@ -54,7 +57,10 @@ def known_measures(schema: Schema) -> dict[str, Measure]:
 
 
 def is_plain(schema: Schema) -> bool:
-    """Tell whether all measurements are datacheck's own: those of plug-ins and of the user may give any columns."""
+    """Tell whether all measurements are datacheck's own.
+
+    Those of plug-ins and of the user may give any columns.
+    """
     return all(map(is_ours, known_measures(schema).values())) and not schema.checks
 
 
@@ -81,20 +87,20 @@ def _of_task(answer: Mapping[str, Any], task: Mapping[str, Any]) -> bool:
         and _covers_items(items, whole, table)
         and all(crash["measure"] in task["measures"] for crash in answer["crashes"])
         and (not task.get("plain") or in_form(table.columns))
-        and "deaths" not in answer  # which the coordinator adds
+        and "deaths" not in answer  # the parent adds these
     )
 
 
 def _can_be_cut(total: int, step: int) -> bool:
-    """Tell whether a file may have so many samples, in parts of so many."""
+    """Tell whether a file may have `total` samples in parts of `step`."""
     return total <= SAMPLES and total <= step * _MOST_PARTS
 
 
 def _covers_items(items: set[tuple[str, str]], whole: set[tuple[str, str]], table: Table) -> bool:
-    """Tell whether all rows are of these items, and each whole one has some.
+    """Tell whether all rows belong to these items, and each whole item has at least one row.
 
     Notes:
-        The words first, so that there are not too many pairs to look at.
+        The words are compared first, so that there are not too many pairs to look at.
     """
     files, splits = ({item[i] for item in items} for i in (0, 1))
     known = files.issuperset(Texts.of(table.files).words) and splits.issuperset(
@@ -131,9 +137,8 @@ def measure_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
         many make a part; else 0, 0).
     """
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # once: formats silence their libraries at every value otherwise
+        # Once for all: otherwise each format silences its libraries at every value.
+        warnings.simplefilter("ignore")
         return _measured(task, beat)
 
 
@@ -148,7 +153,8 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
     todo = [Item.from_dict(data) for data in task["items"]]
     files = [source.files(item) for item in todo]
     before: dict[str, Entry | None] = {}
-    place = waiting = 0  # the item that is read; bytes of those that are read and not measured
+    # The item being read; the bytes of the items that are read and not measured yet.
+    place = waiting = 0
 
     def at(number: int) -> None:
         nonlocal place, waiting
@@ -163,9 +169,8 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
             for file in files[number]
             if (entry := before[file]) is not None
         )
-        if (
-            isinstance(beat, Pulse) and not schema.checks
-        ):  # what a user's own check takes is not the file's fault
+        # No time limit by file size with a user's own checks: the file does not cause their time.
+        if isinstance(beat, Pulse) and not schema.checks:
             beat.files(waiting if part is None else part[1] - part[0])
 
     rows = BoundedTables(schema)
@@ -196,7 +201,7 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
     entries = [
         entry for file, entry in sorted(before.items()) if entry is not None and file not in spoiled
     ]
-    # whoever cut the file has its digest, or whoever read its first part
+    # For other parts the digest is known: the file's cutter or the reader of its first part has it.
     parts = {item.path for item in todo if not item.whole and not item.is_first}
     return {
         "table": table.as_wire(),
@@ -216,7 +221,10 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
 
 
 def _rows(bench: MeasurementRunner, block: Block, *, unlisted: bool) -> Iterator[Table]:
-    """Yield the rows of a block; a sample on which a measurement of ours fails is unreadable, the others are judged."""
+    """Yield the rows of a block.
+
+    A sample on which a measurement of datacheck's own fails is unreadable; the others are judged.
+    """
     try:
         table = _measured_rows(bench, block, unlisted=unlisted, strict=True)
     except UnmeasurableError:
@@ -236,7 +244,10 @@ def _rows(bench: MeasurementRunner, block: Block, *, unlisted: bool) -> Iterator
 def _measured_rows(
     bench: MeasurementRunner, block: Block, *, unlisted: bool, strict: bool
 ) -> Table:
-    """Return the rows of a block; fields that the schema does not list are measured, and no part of its samples."""
+    """Return the rows of a block.
+
+    Fields that the schema does not list are measured, but are not part of the samples.
+    """
     if not unlisted:
         return checked_rows(block, bench.measure(block, strict=strict))
     listed, others = bench.parted(block)
@@ -257,7 +268,7 @@ def _failure(bench: MeasurementRunner, block: Block) -> str:
 
 
 def _current_entries(source: Source, files: Sequence[str]) -> dict[str, Entry | None]:
-    """Return what files are now, and let the source open nothing else in their places."""
+    """Return the current entries of files, and bind the source to exactly these files."""
     found = {file: stat_entry(source.root, file, source.roots) for file in files}
     source.folders.expected.update(
         (file, entry[1:5]) for file, entry in found.items() if entry is not None
@@ -270,14 +281,17 @@ def _stamp(entry: Entry | None) -> tuple[int, ...] | None:
 
 
 def _was_written(item: Item, entry: Entry | None) -> bool:
-    """Return whether a file was written between listing and reading: its rows say so, and are not for the next scan."""
+    """Tell whether a file was written between listing and reading.
+
+    Its rows say so, and the next scan does not reuse them.
+    """
     return entry is not None and item.nbytes not in (0, entry.size)
 
 
 def _with_digest(
     source: Source, root: Path, roots: Mapping[str, Path], entry: Entry, parts: Collection[str]
 ) -> Entry:
-    """Return the entry with what is known of the file's bytes: reading may have told it already."""
+    """Return the entry with the digest of its file; reading may have computed it already."""
     if entry.path in source.partly:
         return entry._replace(digest=NOT_WHOLE)
     if entry.path in source.digests:
@@ -288,14 +302,17 @@ def _with_digest(
 def digested(
     root: Path, roots: Mapping[str, Path], entry: Entry, others: Collection[str] = ()
 ) -> Entry:
-    """Return the entry with the digest of its file; without one for `others`, and where it cannot be read."""
+    """Return the entry with the digest of its file.
+
+    No digest for files in `others`, and for files that cannot be read.
+    """
     if entry.path in others:
         return entry
     try:
         return entry._replace(
             digest=_digest(str(root), tuple(sorted(roots.items())), entry.path, entry[1:5])
         )
-    except FormatError:  # reading it has already said why
+    except FormatError:  # the reading of the samples has reported the reason
         return entry
 
 
@@ -303,8 +320,8 @@ def digested(
 def _digest(
     root: str, roots: tuple[tuple[str, Path], ...], path: str, stamp: tuple[int, ...]
 ) -> str:
-    """Digest a file once, however many samples it is a companion of."""
-    del stamp  # part of the key: another content is another call
+    """Digest a file once, however many samples have it as a companion."""
+    del stamp  # part of the cache's key: a changed file is digested again
     return digest_entry(Path(root), path, dict(roots))
 
 
@@ -314,7 +331,10 @@ def _digest(
 def _complete_rows(
     table: Table, schema: Schema, items: Sequence[tuple[Item, Sequence[str]]], spoiled: set[str]
 ) -> Table:
-    """Return the table with a row for every item that gave none, and nothing of files that changed meanwhile."""
+    """Return the table without files that changed while they were read, and with missing rows.
+
+    Every whole item without a row gets one, and so does every changed file's sample.
+    """
     changed: dict[tuple[str, str], str] = {}
     extra: list[Table] = []
     have = _slots(table)
@@ -345,7 +365,7 @@ def _complete_rows(
 
 
 def _slots(table: Table) -> set[tuple[str, str]]:
-    """Return every (file, split) that some row is of."""
+    """Return the (file, split) pairs of the rows."""
     files, splits = Texts.of(table.files), Texts.of(table.splits)
     pairs = np.flatnonzero(
         np.bincount(files.rows * np.int64(max(1, len(splits.words))) + splits.rows)
@@ -368,11 +388,11 @@ def _no_sample(schema: Schema, item: Item) -> Unread:
 def unread_rows(
     unread: Sequence[Unread], file: str | Sequence[str], split: str | Sequence[str]
 ) -> Table:
-    """Return the rows of samples that could not be made.
+    """Return the rows of samples that could not be read.
 
     Args:
-        unread: they.
-        file, split: of all of them, or of each.
+        unread: the samples.
+        file, split: one for all of them, or one for each.
     """
     count = len(unread)
     return Table(
@@ -388,7 +408,7 @@ def unread_rows(
 
 
 def checked_rows(block: Block, columns: dict[str, Measured]) -> Table:
-    """Return the rows of a block that was measured."""
+    """Return the rows of a measured block."""
     count = len(block)
     files: Sequence[str]
     inner: Sequence[str]
@@ -423,7 +443,7 @@ def _repeated(text: str, count: int) -> Texts:
 def _sample_bytes(block: Block) -> Array:
     total = np.zeros(len(block), np.int64)
     for column in block.fields.values():
-        item = 1  # of text and JSON: a byte
+        item = 1  # text and JSON: lengths are bytes
         if column.kind == "array":
             item = prod(column.values.shape[1:]) * column.values.dtype.itemsize
         total += item if column.lengths is None else column.lengths * item
