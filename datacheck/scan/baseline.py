@@ -1,4 +1,7 @@
-"""A baseline: findings that are known and not told again. It silences, it does not heal: the samples stay invalid."""
+"""Baselines: known findings that later scans do not report again.
+
+A baseline hides findings only: the samples stay invalid.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +26,12 @@ from datacheck.runtime.hashing import digest_value, shortened
 Array = np.ndarray[Any, Any]
 
 FORMAT = "datacheck.baseline/1"
-BASELINE_BYTES = 256 * MIB  # some 27 bytes for each failing sample of a finding: nine million
-_TOLD = 100  # entries that match nothing any more
-_NAME, _REASON = (
-    200,
-    1_000,
-)  # characters of a code or of fields that are told, and of what each known finding repeats
-Known = Mapping[
-    tuple[str, str], frozenset[str]
-]  # (code, fields) to digests: of keys, and of findings without samples
+BASELINE_BYTES = 256 * MIB  # about 27 bytes for each failing sample of a finding: nine million
+_TOLD = 100  # entries without a match that are reported one by one
+# Characters of a code or of field names in a message; of the reason, which each finding repeats.
+_NAME, _REASON = 200, 1_000
+# (code, fields) to digests: of the failing samples' keys, and of findings without samples.
+Known = Mapping[tuple[str, str], frozenset[str]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +41,11 @@ class Baseline:
     Args:
         path: of its file.
         schema: name of the schema that they were found with.
-        known: digests of the keys that fail, by code and fields, and of the findings about the
+        known: by code and fields, the digests of the failing keys, and of the findings about the
             whole dataset.
-        whole: whether `known` says which findings about the whole dataset it means. Files of
-            earlier versions do not: there each entry stands for all of them.
-        reason: why they are left as they are.
+        whole: whether `known` has digests of findings about the whole dataset. Files of earlier
+            versions do not: there each entry stands for all such findings.
+        reason: why the findings are accepted.
     """
 
     path: str
@@ -56,19 +56,19 @@ class Baseline:
 
     @property
     def why(self) -> str:
-        """Why a finding is not told again."""
+        """Why a finding is suppressed."""
         return f"known to the baseline {self.path}" + (f": {self.reason}" if self.reason else "")
 
 
 def make(findings: Sequence[Finding], table: Table, schema: str, made: str, reason: str) -> bytes:
-    """Return ``datacheck.baseline/1``: every error and warning of a run, so that it is not told again.
+    """Return ``datacheck.baseline/1``: every error and warning of a run.
 
     Args:
         findings: of the run.
         table: its rows.
         schema: name of its schema.
         made: when, as text.
-        reason: why these are left as they are.
+        reason: why the findings are accepted.
     """
     known: dict[str, dict[str, set[str]]] = {}
     for finding in findings:
@@ -92,9 +92,8 @@ def make(findings: Sequence[Finding], table: Table, schema: str, made: str, reas
 def _digests(finding: Finding, table: Table) -> list[str]:
     """Return a digest for each failing sample, or one for a finding about the whole dataset.
 
-    A finding about the whole dataset is the same one where the rule, the fields, the kind, the
-    split and what the rule expected are the same: other statistics in a file, say, are another
-    finding.
+    Two findings about the whole dataset are the same if rule, fields, kind, split and the expected
+    values are the same: with other statistics in a file, say, it is another finding.
     """
     if len(finding.rows):
         return [digest_value(table.keys[int(row)])[-16:] for row in finding.rows]
@@ -103,10 +102,10 @@ def _digests(finding: Finding, table: Table) -> list[str]:
 
 
 def read(path: Path) -> Baseline:
-    """Return the baseline of a file.
+    """Return the baseline in a file.
 
     Raises:
-        UsageError: there is no such file, or it is no baseline.
+        UsageError: there is no such file, or it is not a baseline.
     """
     try:
         data = read_file(path, BASELINE_BYTES)
@@ -149,11 +148,13 @@ def _texts(keys: Any) -> frozenset[str]:
 
 
 def apply(baseline: Baseline, judged: RuleResults, table: Table) -> tuple[RuleResults, list[str]]:
-    """Return what is new beside a baseline, and sentences: what it hides, which entries match nothing any more.
+    """Return the results without known findings, and sentences on what the baseline does.
+
+    The sentences say how many findings it hides, and which of its entries no longer match anything.
 
     Notes:
-        Only findings and verdicts change; which samples are valid does not. A key that the baseline
-        does not hold is never hidden. What is hidden is in `Judged.suppressed`.
+        Only findings and verdicts change; which samples are valid does not. A key that is not in
+        the baseline is never hidden. Hidden findings are in `RuleResults.suppressed`.
     """
     used: dict[tuple[str, str], set[str]] = {}
     hidden: dict[str, int] = {}
@@ -181,7 +182,7 @@ def _split_finding(
     used: dict[tuple[str, str], set[str]],
     hidden: dict[str, int],
 ) -> tuple[Finding | None, Finding | None]:
-    """Return what of a finding is new, and what of it is known."""
+    """Return the new part of a finding, and the known part; None for an empty part."""
     slot = finding.code, "+".join(finding.fields)
     if finding.severity is Severity.INFO or slot not in baseline.known:
         return finding, None
@@ -222,7 +223,7 @@ def _muted_verdict(verdict: RuleVerdict, hidden: int, failing: bool) -> RuleVerd
 
 
 def _stale_entries(baseline: Baseline, used: Mapping[tuple[str, str], Any]) -> Iterator[str]:
-    """Yield a sentence for each of the first 100 entries that match nothing any more, and how many others do not."""
+    """Yield a sentence for the first 100 entries without a match, and one for the rest."""
     count = 0
     for slot, keys in sorted(baseline.known.items()):
         gone = len(keys - used.get(slot, set()))

@@ -1,6 +1,6 @@
-"""What a run keeps for the next one: the files as they were, which rows came from which, and what the listing said.
+"""Previous runs: the state that a scan keeps for the next one, and comparisons with earlier runs.
 
-``listing.npz`` holds columns and a head in JSON, stored as `numpy.savez` does.
+``listing.npz`` holds columns and a JSON head, stored as `numpy.savez` does.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from datacheck.sources.roots import Entries
 Array = np.ndarray[Any, Any]
 
 FORMAT = "datacheck.listing/2"
-LISTING_BYTES = 8 << 30  # some 130 bytes a file
-STAMPS = 5  # numbers of a file
+LISTING_BYTES = 8 << 30  # at about 130 bytes a file
+STAMPS = 5  # numbers per file
 
 Slot = tuple[str, str]  # an item's path and split
 
 
 class Slots(Mapping[Slot, tuple[str, ...]]):
-    """Items by path and split, and the files that each one's rows came from.
+    """Items by path and split, and the files that each item's rows came from.
 
     Args:
         paths: of the items, sorted.
         splits: of the items.
-        companions: by place, all files of an item that is more than one file.
+        companions: by place, all files of an item that has more than one file.
     """
 
     def __init__(
@@ -64,13 +64,13 @@ class Slots(Mapping[Slot, tuple[str, ...]]):
 
     @staticmethod
     def of(items: Mapping[Slot, Sequence[str]]) -> Slots:
-        """Return the slots of a dict."""
+        """Return the slots of a dict, sorted."""
         slots = sorted(items)
         companions = {i: tuple(items[s]) for i, s in enumerate(slots) if list(items[s]) != [s[0]]}
         return Slots([path for path, _ in slots], [split for _, split in slots], companions)
 
     def find(self, path: str, split: str) -> int:
-        """Return the place of an item, -1 where there is none."""
+        """Return the place of an item, -1 if it does not exist."""
         place = bisect_left(self.paths, path)
         while place < len(self.paths) and self.paths[place] == path:
             if self.splits[place] == split:
@@ -93,26 +93,26 @@ class Slots(Mapping[Slot, tuple[str, ...]]):
 
 @dataclass(frozen=True, eq=False)
 class PreviousRun:
-    """What an earlier scan, finished or not, knows.
+    """The state of an earlier scan, finished or not.
 
     Args:
         listing: files as they were, with digests.
-        key: digest of what was measured.
+        key: digest of `measured`.
         items: the files that each item's rows came from.
         table: those rows.
-        undeclared: fields met that the schema does not list.
+        undeclared: fields in the data that the schema does not list.
         when: when the scan began, "" for parts of an interrupted one.
-        measured: what was measured, as `history.measured` says it.
-        notes: what the listing said, and what had changed since the run before.
+        measured: the result of `previous_runs.measured`.
+        notes: notes on the listing, and on changes since the run before.
         compared: there was a run before.
         unclaimed: files that no sample uses.
-        whole: every sample is there, read, and from files with known digests: of unchanged data
-            nothing is missing.
-        crashes, deaths: measurements and items on which our own code failed.
-        pairs: what a second read found of pairs of samples, by what was asked.
-        only: the one file that was scanned, None for a folder.
-        folder: the finished run that these rows are all of, if any.
-        written: all else is what that run's ``listing.npz`` says, too.
+        whole: every sample is there, read, and from files with known digests, so unchanged data
+            need not be read again.
+        crashes, deaths: measurements and items on which datacheck's own code failed.
+        pairs: results of the second read of pairs of samples, by the digest of the question.
+        only: the scanned file where DATA is one file; None for a folder.
+        folder: the finished run whose rows these all are, or ``Path()``.
+        written: everything else equals that run's ``listing.npz``.
     """
 
     listing: Listing
@@ -135,10 +135,10 @@ class PreviousRun:
 
 
 def state_bytes(past: PreviousRun) -> memoryview:
-    """Return all of a run but its rows as the bytes of ``listing.npz``.
+    """Return the bytes of ``listing.npz``: the state of a run without its rows.
 
     Notes:
-        Every file of `items`, and every unclaimed one, is in the listing.
+        Every file of `items`, and every unclaimed one, must be in the listing.
     """
     listing, items = past.listing, past.items
     entries = listing.entries
@@ -194,7 +194,7 @@ def _note_json(note: Note) -> list[Any]:
 
 
 def read_state(folder: Path) -> PreviousRun:
-    """Return a finished run.
+    """Return the state of a finished run.
 
     Raises:
         Exception: of many kinds, where the run is damaged or of another version.
@@ -242,13 +242,13 @@ def read_state(folder: Path) -> PreviousRun:
 
 
 def _entries(arrays: Arrays) -> Entries:
-    """Return the files of a listing.npz.
+    """Return the files of a ``listing.npz``.
 
     Raises:
         ValueError: its columns do not fit one another.
     """
     numbers, digests, octets = arrays["numbers"], arrays["digests"], arrays["paths"].tobytes()
-    count = octets.count(b"\0") + 1 if len(numbers) else 0  # before they become texts
+    count = octets.count(b"\0") + 1 if len(numbers) else 0  # checked before decoding the paths
     if numbers.dtype != np.int64 or numbers.shape != (count, STAMPS) or digests.shape != (count,):
         msg = (
             f"{LISTING} is damaged: {count:,} paths, {numbers.shape} numbers, {digests.shape} "
@@ -266,10 +266,10 @@ def _entries(arrays: Arrays) -> Entries:
 
 
 def _marks(arrays: Arrays, entries: Entries) -> dict[str, Array]:
-    """Return where lines of large files begin; an earlier version did not write it.
+    """Return where lines of large files begin, by path; {} for files of earlier versions.
 
     Raises:
-        ValueError: they cannot be lines of these files.
+        ValueError: the positions cannot be line starts of these files.
     """
     found = {}
     for number, place in enumerate(
@@ -289,10 +289,10 @@ def _marks(arrays: Arrays, entries: Entries) -> dict[str, Array]:
 
 
 def _places(arrays: Arrays, name: str, most: int) -> Array:
-    """Return whole numbers from 0 to below `most`, int32.
+    """Return a column of whole numbers from 0 to below `most`, int32.
 
     Raises:
-        ValueError: there are others.
+        ValueError: it holds other values.
     """
     found = arrays[name]
     if (
@@ -306,7 +306,7 @@ def _places(arrays: Arrays, name: str, most: int) -> Array:
 
 
 def _slots(arrays: Arrays, paths: Sequence[str], splits: Sequence[str]) -> Slots:
-    """Return the items of a listing.npz.
+    """Return the items of a ``listing.npz``.
 
     Raises:
         ValueError: they do not fit its files.
@@ -329,17 +329,17 @@ def _slots(arrays: Arrays, paths: Sequence[str], splits: Sequence[str]) -> Slots
 
 
 def last_finished(folders: Sequence[Path]) -> PreviousRun | None:
-    """Return the first of these runs whose files can be read, or None."""
+    """Return the state of the first of these runs that can be read, or None."""
     for folder in folders:
-        with contextlib.suppress(
-            Exception
-        ):  # whatever is wrong with it: a damaged run is as good as none
+        # Any error: a damaged run counts as none.
+        with contextlib.suppress(Exception):
             return read_state(folder)
     return None
 
 
 CHANGED = "DC108"
 _TABLE_VERSION = 3
+# The keys of a field's declaration that decide how files are read.
 _READING = (
     "at",
     "file",
@@ -347,24 +347,26 @@ _READING = (
     "shape",
     "dtype",
     "absent",
-)  # what of a declaration decides how files are read
+)
 
 
 def measured(
     schema: Schema, measures: Sequence[Measure], level: Depth = "deep", *, outside: bool = True
 ) -> list[Any]:
-    """Return everything besides the files' bytes that decides what rows hold, as JSON values; no thresholds.
+    """Return everything besides the files' bytes that decides what rows hold, as JSON values.
+
+    Thresholds are not part of it.
 
     Args:
         schema: the schema in force.
-        measures: what is measured.
+        measures: the measurements.
         level: how deep the scan reads; it counts only where another level would read something
             else.
-        outside: as of `Measure.settings`.
+        outside: as in `Measure.settings`.
 
     Returns:
-        versions, what decides which files are read, then per variant of the schema: how its fields
-        are read, and the settings of each measurement.
+        Versions; the settings that decide which files are read; then per variant of the schema how
+        its fields are read, and the settings of each measurement.
     """
     said = schema.as_dict()
     versions = {
@@ -399,15 +401,15 @@ def measured_key(schema: Schema, measures: Sequence[Measure], level: Depth = "de
 
 @dataclass(eq=False)
 class ReusedRows:
-    """What need not be done again.
+    """Rows of earlier scans that are still valid.
 
     Args:
         listing: the new listing with every digest that is still known.
-        done: bool (items): those whose rows are kept.
-        companions: by place, all files of such an item that is more than one file.
-        tables: these rows.
-        undeclared: fields met in the scans that they come from.
-        partly: other rows of one of these scans are not kept.
+        done: bool (items): items whose rows are reused.
+        companions: by place, all files of a done item that has more than one file.
+        tables: the reused rows.
+        undeclared: undeclared fields of the scans that the rows come from.
+        partly: some rows of one of these scans are not reused.
     """
 
     listing: Listing
@@ -419,7 +421,7 @@ class ReusedRows:
 
 
 def unchanged(listing: Listing, key: str, past: PreviousRun) -> bool:
-    """Return whether a past scan measured the same of files none of which has changed, come or gone."""
+    """Tell whether a past scan measured the same, and no file has changed, come or gone since."""
     if not past.whole or past.key != key or listing.skipped != past.listing.skipped:
         return False
     before, now = past.listing.entries, listing.entries
@@ -435,18 +437,18 @@ def reuse_rows(
     key: str,
     pasts: Sequence[PreviousRun],
 ) -> ReusedRows:
-    """Return the rows of items none of whose files has changed since a past scan that measured the same.
+    """Return the rows of items whose files have not changed since a past scan with the same key.
 
     Args:
         listing: the new listing.
-        items: what is to be scanned.
-        files_of: the files that reading an item opens now.
+        items: the items to scan.
+        files_of: returns the files that reading an item opens now.
         key: the new scan's `measured_key`.
         pasts: newest first.
 
     Notes:
-        A companion that has come or gone since is a change. Samples that were not looked at (an
-        absent library) are looked at again.
+        A companion that has come or gone since is a change. Samples that were skipped (a library
+        was missing) are read again.
     """
     kept = ReusedRows(listing, np.zeros(len(items), bool))
     for past in pasts:
@@ -501,7 +503,7 @@ def _rows_of(table: Table, slots: Collection[Slot]) -> Table:
 
 
 def share_keys(table: Table, listing: Listing) -> None:
-    """Let a table's keys be the texts that the listing holds already: one for each file, not two."""
+    """Replace a table's keys by equal texts of the listing, so that each path is stored once."""
     entries = listing.entries
     if table.files is table.keys:
         places = [entries.find(key) for key in table.keys]
@@ -512,7 +514,7 @@ def share_keys(table: Table, listing: Listing) -> None:
 
 
 def changed_only(past: PreviousRun, listing: Listing) -> PreviousRun:
-    """Return of a past scan what `changes` needs to know: files whose content may be another now."""
+    """Reduce a past scan to the input of `changes`: the files whose digest is another one now."""
     before, now = past.listing.entries, listing.entries
     places = before.places_in(now)
     other = places >= 0
@@ -524,7 +526,7 @@ def changed_only(past: PreviousRun, listing: Listing) -> PreviousRun:
 
 
 def comparable(choice: Choice, *, compared: bool) -> Choice:
-    """Return the choice, out of play where its rule compares with an earlier scan and there is none."""
+    """Return the choice; not applicable if its rule needs an earlier scan and there is none."""
     if choice.rule.code != CHANGED or compared or choice.verdict is not None:
         return choice
     return replace(
@@ -535,12 +537,12 @@ def comparable(choice: Choice, *, compared: bool) -> Choice:
 
 
 def changes(listing: Listing, past: PreviousRun | None, items: Sequence[Item]) -> list[Note]:
-    """Return a note for every file whose content is not what the last finished scan saw.
+    """Return a note for every file whose content differs from the last finished scan.
 
     Args:
         listing: the new listing with digests.
         past: that scan.
-        items: they tell which split a file belongs to.
+        items: give each file's split.
     """
     if past is None or not len(past.listing.entries):
         return []
@@ -557,11 +559,14 @@ def changes(listing: Listing, past: PreviousRun | None, items: Sequence[Item]) -
     return notes
 
 
-_ROOM = 20_000  # bytes of the names of findings
+_ROOM = 20_000  # bytes for the ids of findings
 
 
 def same_data_run(past: PreviousRun | None, listing: Listing, only: str | None) -> Path | None:
-    """Return the folder of an earlier run where it was of the same data; into one --output any data may be scanned."""
+    """Return the folder of an earlier run if it scanned the same data, else None.
+
+    One ``--output`` folder may hold runs of any data.
+    """
     if past is None or past.folder == Path() or past.only != only:
         return None
     return past.folder if _folders(past.listing) == _folders(listing) else None
@@ -572,18 +577,20 @@ def _folders(listing: Listing) -> tuple[Path, dict[str, Path]]:
 
 
 def changes_since(report: Report, folder: Path | None) -> dict[str, Any]:
-    """Return ``changes_since`` of a run: errors and warnings that are new, and those that are gone.
+    """Return ``since`` of a report's run: errors and warnings that are new or gone.
 
     Args:
         report: of a scan.
-        folder: of the run before it. Nothing is said where there is none, it cannot be read, or it
-            lacks findings for want of room.
+        folder: of the run before it.
+
+    Returns:
+        {} where that run is None, cannot be read, or has lost findings to truncation.
 
     Notes:
-        What a baseline knows is told, too. What a rule told that has judged nothing this time is
-        not gone. ``other``
-        names what besides the data is another: findings may come and go with it. DC108 says itself
-            what changed.
+        Findings that a baseline suppresses count as known. A finding is gone only if its rule was
+        judged this time. ``other`` names the differences besides the data (schema, version, depth,
+        reference), since findings may come and go with them. DC108 is left out: it reports changed
+        files itself.
     """
     if folder is None:
         return {}
@@ -626,7 +633,7 @@ def _finding_changes(report: Report, before: dict[str, Any]) -> dict[str, Any]:
 
 
 def _count_and_ids(names: Iterable[str]) -> dict[str, Any]:
-    """Return how many findings there are, and the first of them."""
+    """Return the number of different findings, and the ids of the first of them."""
     found, room, shown = list(dict.fromkeys(names)), _ROOM, []
     for name in found:
         room -= len(orjson.dumps(name))
@@ -640,8 +647,8 @@ def read_reference(folder: Path, schema: Schema) -> Table:
     """Return the rows of a finished run.
 
     Args:
-        folder: what a scan has left behind: ``.datacheck/<run>``, or ``.datacheck/latest``.
-        schema: the schema in force; another one measures other things.
+        folder: the folder of a run: ``.datacheck/<run>``, or ``.datacheck/latest``.
+        schema: the schema in force; a schema of another name measures other things.
 
     Raises:
         UsageError: there is no finished run, it cannot be read, or it was made with a schema of
@@ -659,7 +666,7 @@ def read_reference(folder: Path, schema: Schema) -> Table:
         table = read_table(place / run_documents.SAMPLES) if name == schema.name else None
         if table is not None and is_plain(schema) and not in_form(table.columns):
             msg = "its columns have another form than those of a scan"
-            raise ValueError(msg)  # noqa: TRY301  as of a file that is damaged otherwise
+            raise ValueError(msg)  # noqa: TRY301  handled below like any other damage
     except Exception as error:
         raise run_documents.unread(folder, error) from error
     if table is None:
@@ -672,11 +679,13 @@ def read_reference(folder: Path, schema: Schema) -> Table:
 
 
 def named_reference(folder: Path | None) -> dict[str, dict[str, str]]:
-    """Return ``reference`` of a report's run: id and folder (relative to the working folder); nothing without one.
+    """Return ``reference`` of a report's run: id and folder, relative to the working folder.
+
+    {} without a reference.
 
     Notes:
-        ``.datacheck/latest`` is another run as soon as this one has its name, so the folder is that
-        behind the link.
+        ``.datacheck/latest`` points to another run as soon as this run is published, so the folder
+        is the link's target.
     """
     place = None if folder is None else run_documents.run_in(folder)
     if place is None:
@@ -689,7 +698,9 @@ def named_reference(folder: Path | None) -> dict[str, dict[str, str]]:
 
 
 def reference_of(run: Mapping[str, Any], schema: Schema) -> Table | None:
-    """Return the rows that a finished run was compared with; None where there are none, or they are gone or damaged.
+    """Return the rows that a finished run was compared with, or None.
+
+    None where the run has no reference, or the reference is gone or damaged.
 
     Args:
         run: ``run`` of its result.json.
@@ -703,5 +714,5 @@ def reference_of(run: Mapping[str, Any], schema: Schema) -> Table | None:
         same = named_reference(folder).get("reference", {}).get("run") == said["run"]
         return read_reference(folder, schema) if same else None
     except (UsageError, StorageError, OSError, LookupError, TypeError, ValueError):
-        # damaged or closed since: the page is drawn without it
+        # Damaged or unreadable since: the page is drawn without it.
         return None

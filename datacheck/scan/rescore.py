@@ -1,4 +1,4 @@
-"""Judging a finished run again, without its data: with other thresholds (`rescore`), or for a baseline of it."""
+"""Judge a finished run again without its data: with other thresholds, or to make a baseline."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ _NAMED = 5
 
 @dataclass(frozen=True)
 class Rescore:
-    """What is asked of a finished run.
+    """The options of a rescore.
 
     Args:
-        run: its folder, or the folder of all runs for the newest.
+        run: the folder of a run, or a folder of runs, for the newest.
         output: folder for the results; None: a new one in ``.datacheck``.
-        fail_on: from which severity on the exit code is 1.
-        command: how this was asked for, for the record.
+        fail_on: the lowest severity that makes the exit code 1.
+        command: the command line, for the record.
         reference: folder of a finished run to compare with.
-        baseline: file of known findings, which are not told again.
-        paths: folders in which the checks of a schema that the caller names are found.
-        allow_unread: as of a scan; what the scan was asked counts, too.
+        baseline: file of known findings, which are not reported again.
+        paths: folders with the modules of the checks of a schema that the caller names.
+        allow_unread: as in `Request`; also on if it was on in the run.
     """
 
     run: Path
@@ -72,22 +72,22 @@ class Rescore:
 
 
 def rescore(request: Rescore, schema: Schema | None = None) -> ScanRun:
-    """Judge the rows of a finished run and write a run like a scan does; the data are not touched.
+    """Judge the rows of a finished run and write a new run; the data are not read.
 
     Args:
         request: which run, and how.
-        schema: other thresholds; None: the run's own, without its own checks (see
+        schema: has other thresholds; None: the run's own, without its own checks (see
             `without_checks`).
 
     Raises:
-        UsageError: there is no such run, the schema needs measurements that it has not made, an
+        UsageError: there is no such run, the schema needs measurements that the run lacks, or an
             option, a waiver, the reference or the baseline is wrong.
         OutOfSpaceError: the results do not fit on the disk.
         StorageError: the disk refuses.
 
     Notes:
-        The findings are those of a fresh scan of the same data with that schema, and what the run
-        said of changes since the run before it.
+        The findings are those of a fresh scan of the same data with that schema, plus the run's
+        findings on changes since the run before it.
     """
     began = time.time()
     past, said, own = _finished(request.run)
@@ -134,15 +134,15 @@ def rescore(request: Rescore, schema: Schema | None = None) -> ScanRun:
 def baseline_of(
     request: Rescore, reason: str, schema: Schema | None = None
 ) -> tuple[bytes, int, int, list[str]]:
-    """Return a baseline of a finished run: its bytes, how many findings it holds, of how many samples, and notes.
+    """Return a baseline of a finished run: its bytes, numbers of findings and samples, and notes.
 
     Args:
         request: which run; `output`, `fail_on` and `baseline` do not matter.
-        reason: why these findings are left as they are.
-        schema: as of `rescore`.
+        reason: why these findings are accepted.
+        schema: as in `rescore`.
 
     Raises:
-        UsageError: there is no such run, or its rows cannot answer what its schema asks.
+        UsageError: there is no such run, or its rows lack measurements that its schema needs.
     """
     past, said, own = _finished(request.run)
     declared, trusted = (own, False) if schema is None else (schema, True)
@@ -157,13 +157,19 @@ def baseline_of(
 
 
 def without_checks(schema: Schema) -> Schema:
-    """Return the schema of a run without its own checks: who shares a run must not choose what its reader imports."""
+    """Return the schema of a run without its own checks.
+
+    Otherwise whoever shares a run would choose which modules its reader imports.
+    """
     rules = {code: spec for code, spec in schema.rules.items() if code not in schema.checks}
     return schema.model_copy(update={"checks": (), "rules": rules}) if schema.checks else schema
 
 
 def not_run(schema: Schema, command: str) -> list[str]:
-    """Return a sentence that names the own checks of a run's schema, if it has any, and how to have them run."""
+    """Return a sentence that names the checks of a run's schema that did not run, and the remedy.
+
+    Empty where the schema has no checks of its own.
+    """
     if not schema.checks:
         return []
     more = f" and {len(schema.checks) - _NAMED} more" if len(schema.checks) > _NAMED else ""
@@ -173,15 +179,15 @@ def not_run(schema: Schema, command: str) -> list[str]:
 
 
 def _in_place(schema: Schema, past: PreviousRun, *, trusted: bool) -> Schema:
-    """Return a schema with its folders, and the statistics and classes that files beside the data hold now.
+    """Return a schema with its folders, and with the statistics and classes that files now hold.
 
     Args:
         schema, past: of a run.
-        trusted: the caller named the schema. Else such a file must be as it was scanned: who shared
-            a run may name any folder in it.
+        trusted: the caller named the schema. Otherwise each such file must be as it was scanned:
+            whoever shares a run may name any folder in it.
 
     Raises:
-        UsageError: it is not, or it holds no statistics.
+        UsageError: such a file is not as it was scanned, or it holds no statistics.
     """
     root, roots = past.listing.root, past.listing.roots
     loader = schema.loader.get("keep_classes") if schema.loader is not None else None
@@ -206,7 +212,10 @@ def _in_place(schema: Schema, past: PreviousRun, *, trusted: bool) -> Schema:
 
 
 def _with_rate(schema: Schema, past: PreviousRun) -> tuple[PreviousRun, StepRates]:
-    """Return the rates of LeRobot datasets whose documents are as scanned, and the run with notes on the others."""
+    """Return the run, and the rates of LeRobot datasets whose documents are as scanned.
+
+    The run has notes on the other datasets.
+    """
     rated = with_rate(schema, past.listing, sorted(set(past.table.files)))
     more = [note for note in rated.notes if note not in past.notes]
     return replace(past, notes=[*past.notes, *more], written=past.written and not more), rated
@@ -221,10 +230,10 @@ def _judged(
         request, past: which run.
         rated: the schema, with its folders in place.
         level: how deep the run has read.
-        trusted: the caller named the schema; else nothing that it names is imported or opened.
+        trusted: the caller named the schema; otherwise nothing that it names is imported or opened.
 
     Raises:
-        UsageError: it needs measurements that the run has not made, or an option, a waiver or the
+        UsageError: the schema needs measurements that the run lacks, or an option, a waiver or the
             reference is wrong.
     """
     schema = rated.schema
@@ -286,7 +295,7 @@ def _check(run: Path, past: PreviousRun, missing: Sequence[str]) -> None:
 
 
 class _NoSecondRead:
-    """Stands where samples would be read again, and remembers which rules asked."""
+    """A `PairReader` that reads nothing and remembers which rules asked for a second read."""
 
     def __init__(self) -> None:
         self.rule_codes: set[str] = set()
@@ -299,16 +308,16 @@ class _NoSecondRead:
         return {}
 
 
-# ---------------------------------------------------------------------------------- what is lacking
+# ----------------------------------------------------------------------------- missing measurements
 
 
 def missing_measurements(
     have: Sequence[Any], want: Sequence[Any], measures: Sequence[Measure]
 ) -> Iterator[str]:
-    """Yield why rows that were measured as `have` says cannot be judged as `want` says, a phrase each.
+    """Yield phrases that say why rows measured as in `have` cannot be judged as in `want`.
 
     Args:
-        have, want: from `history.measured`.
+        have, want: from `previous_runs.measured`.
         measures: the measurements of `want`.
     """
     if have[0] != want[0]:
@@ -329,7 +338,7 @@ def missing_measurements(
 
 
 def _causes(have: Sequence[Any], want: Sequence[Any], per_field: set[str]) -> Iterator[str]:
-    """Yield what is asked otherwise of the fields, and by which measurements."""
+    """Yield the differences in how fields are read and measured, with the measurements affected."""
     causes: dict[str, dict[str, None]] = {}
     for before, now in zip(have, want, strict=True):
         for phrase in _read_otherwise(before[0], now[0]):
@@ -352,7 +361,7 @@ def _read_otherwise(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterat
 def _unmeasured(
     before: Sequence[Any], now: Sequence[Any], per_field: set[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield (what has changed, the measurement that it changes)."""
+    """Yield pairs of a difference and the measurement that it affects."""
     known = {said["name"]: said for said in before}
     for said in now:
         name, old = said["name"], known.get(said["name"])
@@ -373,9 +382,8 @@ def _used_otherwise(
 ) -> Iterator[str]:
     for key, values in now.items():
         old = before.get(key)
-        if (
-            key == "fields"
-        ):  # a field of which nothing is asked any more is no hindrance, unless all are seen at once
+        # A field that is no longer used does not matter, unless a measurement sees all at once.
+        if key == "fields":
             gone = set() if per_field else set(old or ()) - set(values)
             yield from (
                 f"field {name!r}, which was not measured"
