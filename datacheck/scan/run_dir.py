@@ -1,8 +1,8 @@
-"""Where runs lie: ``.datacheck/<run>/``, beside them ``.work-<dataset>.<random>/``, the parts of an unfinished scan.
+"""Folders of runs: ``.datacheck/<run>/``, and working folders with the parts of unfinished scans.
 
-A working folder is made for one user with a name that nobody can foresee, and says in its file
-`lock` whose it is. It is found, locked, written and emptied by handle: what somebody puts in its
-place, such as a link, is left alone.
+A working folder (``.work-<dataset>.<random>/``, next to the runs) belongs to one user and has an
+unpredictable name; its file `lock` marks it as datacheck's. It is found, locked, written and
+emptied by descriptor, so anything put in its place, such as a link, is not touched.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from datacheck.workers.wire import FRAME, check, decode, encode, int64, text
 
 _TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
 _LOCK, _MARK = "lock", b"datacheck: the parts of an unfinished scan\n"
-PART_BYTES, PARTS_BYTES = 256 << 20, 1 << 30  # of a part, and of all parts
-_PART = {  # what a part says beside its tables
+PART_BYTES, PARTS_BYTES = 256 << 20, 1 << 30  # of one part, and of all parts
+_PART = {  # the form of a part without its tables
     "items": [(text, text, [text])],
     "entries": [(text, *[int64] * 5, str | None)],
     "undeclared": [text],
 }
-_TRIES = 100  # each of which met the end of another scan
+_TRIES = 100  # a try fails where another scan has just ended
 _RESULT_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
 class RunLocation:
-    """Where a scan keeps its results and, until it is done, its parts.
+    """The place of a scan's results and, until it is done, of its parts.
 
     Args:
         base: the folder of all runs.
@@ -66,18 +66,18 @@ class RunLocation:
 
     @property
     def beside(self) -> Path:
-        """The folder in which working folders are made, and the result gets its name."""
+        """The folder that holds the working folders and the finished result."""
         return self.base if self.output is None else self.output.absolute().parent
 
     @property
     def work(self) -> str:
-        """What the names of its working folders begin with."""
+        """The prefix of the names of its working folders."""
         return (
             f".work-{self.slot}" if self.output is None else f".{self.output.absolute().name}.work"
         )
 
     def finished(self) -> list[Path]:
-        """Return folders of finished scans of this dataset, newest first; what is a link or holds one is none."""
+        """Return folders of finished scans of this dataset, newest first; none that have links."""
         runs = (
             sorted(self.base.glob(f"*-{self.slot}*/{RESULT}"), reverse=True)
             if folders.is_real(self.base)
@@ -95,7 +95,7 @@ class RunLocation:
         """Give a staged run its final name; return its folder.
 
         Raises:
-            UsageError: `output` holds by now what no scan has written; it stays as it is.
+            UsageError: `output` now holds something that no scan has written; it is left unchanged.
             StorageError: the file system refuses.
         """
         with fsops.guarded(staged), contextlib.ExitStack() as held:
@@ -114,11 +114,11 @@ class RunLocation:
 
 
 def _replace(staged: Path, target: Path, work: int, beside: int) -> None:
-    """Give a staged run the name of an earlier one, which is removed."""
+    """Rename a staged run to the name of an earlier one, which is removed."""
     old = staged.with_name("old")
     while not _rename(staged, target, work, beside):
         _check_run(target, target, beside)
-        with contextlib.suppress(FileNotFoundError):  # another scan took it away: look again
+        with contextlib.suppress(FileNotFoundError):  # another scan removed the old run: look again
             if fsops.exchange(staged, target, work, beside):
                 _check_moved(
                     staged, target, work, lambda: fsops.exchange(staged, target, work, beside)
@@ -132,7 +132,7 @@ def _replace(staged: Path, target: Path, work: int, beside: int) -> None:
 
 
 def _check_moved(moved: Path, target: Path, work: int, back: Callable[[], object]) -> None:
-    """Put back what is no run: it came into the place of one between two calls."""
+    """Move a folder back that is not a run: it took the place of the run between two calls."""
     try:
         _check_run(moved, target, work)
     except UsageError:
@@ -141,7 +141,7 @@ def _check_moved(moved: Path, target: Path, work: int, back: Callable[[], object
 
 
 def _link_to(link: Path, name: str, folder: int) -> None:
-    """Make `link` say `name`, in place of an older link; where links are refused there is none."""
+    """Point `link` to `name`, replacing an older link; do nothing where links are refused."""
     temporary = link.with_name(f".{link.name}.{os.urandom(6).hex()}.partial")
     with contextlib.suppress(OSError):
         with contextlib.suppress(FileNotFoundError):
@@ -154,7 +154,7 @@ def _link_to(link: Path, name: str, folder: int) -> None:
 def _rename(
     source: Path, target: Path, folder: int, to: int, other: AbstractSet[int] = _TAKEN
 ) -> bool:
-    """Rename a folder; return False where another scan may have been faster: an error of `other`."""
+    """Rename a folder; return False for an error in `other`: another scan may have been faster."""
     try:
         fsops.rename(source, target, folder, to)
     except OSError as error:
@@ -167,7 +167,7 @@ def _rename(
 def run_location(
     schema: Schema, root: Path, only: str | None, roots: Mapping[str, Path], output: Path | None
 ) -> RunLocation:
-    """Return where a scan of this data keeps its results.
+    """Return the place of the results of a scan of this data.
 
     Raises:
         UsageError: `output` holds something that no scan has written, or is the data folder.
@@ -195,9 +195,8 @@ def _check_output(output: Path, root: Path) -> None:
     if output.exists() and not output.is_dir():
         msg = f"{output}: is a file. --output names a folder for the results."
         raise UsageError(msg)
-    here, data = (
-        Path(os.path.realpath(path)) for path in (output, root)
-    )  # `resolve` raises of links in a circle
+    # realpath, because `resolve` raises an error for circular links.
+    here, data = (Path(os.path.realpath(path)) for path in (output, root))
     if data.is_relative_to(here) or here.is_relative_to(data):
         how = (
             "holds the data"
@@ -211,16 +210,16 @@ def _check_output(output: Path, root: Path) -> None:
 
 
 def _check_run(path: Path, output: Path, within: int | None = None) -> None:
-    """Raise unless a folder is empty or holds a run of a scan and nothing else.
+    """Raise unless a folder is empty, or holds a run and nothing else.
 
     Args:
         path: the folder.
-        output: what the user calls it.
-        within: a descriptor of the folder that holds it; None: the one that its path leads to.
+        output: its name in messages.
+        within: a descriptor of the parent folder; None: the one in its path.
 
     Raises:
-        UsageError: it is none.
-        FileNotFoundError: it is gone: an answer, not a fault.
+        UsageError: it holds something else.
+        FileNotFoundError: it does not exist (any more), which the caller handles.
     """
     try:
         with folders.open_folder(path, within) as folder:
@@ -263,7 +262,7 @@ def _result_problem(folder: int) -> str:
 
 
 class Journal:
-    """The finished parts of a scan under way; a later run of the same command goes on from them."""
+    """The finished parts of a scan in progress; the same command, run again, resumes from them."""
 
     def __init__(self, place: RunLocation, key: str, purpose: str = "") -> None:
         self._beside, self._stem = place.beside, f"{place.work}{purpose}"
@@ -273,7 +272,9 @@ class Journal:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold a working folder for one process: that of an interrupted scan of the same data, or a new one.
+        """Hold a working folder: that of an interrupted scan of the same data, or a new one.
+
+        No other process uses it meanwhile.
 
         Raises:
             StorageError: it cannot be made, or the folder of runs is a link or another user's.
@@ -292,14 +293,13 @@ class Journal:
             yield
 
     def _find(self, held: contextlib.ExitStack) -> None:
-        """Lock a working folder that no other process has, and keep it and the lock open."""
+        """Lock a working folder that no other process has; keep it and the lock open in `held`."""
         for _ in range(_TRIES):
             new = self._beside / f"{self._stem}.{os.urandom(6).hex()}"
             with fsops.guarded(new):
                 fsops.SYSTEM.mkdir(new, 0o700, self._within)
-                with contextlib.suppress(
-                    FileNotFoundError
-                ):  # another scan took it, and has removed it
+                # Another scan may have taken and removed the new folder.
+                with contextlib.suppress(FileNotFoundError):
                     owner = os.stat(new.name, dir_fd=self._within, follow_symlinks=False).st_uid
                     for folder in [*self._left(new), new]:
                         if self._locked(folder, owner, held, new=folder == new):
@@ -313,15 +313,16 @@ class Journal:
         raise StorageError(msg)
 
     def _left(self, new: Path) -> list[Path]:
-        """Return what may be working folders of scans that are gone, the oldest first."""
+        """Return the possible working folders of scans that have ended, the oldest first."""
         ours = re.compile(rf"{re.escape(self._stem)}\.[0-9a-f]{{12}}")
         found = []
         for name in folders.names(self._within):
             if ours.fullmatch(name) and name != new.name:
+                # The folder itself, because a scan killed right at the start has made no lock.
                 for path in (
                     f"{name}/{_LOCK}",
                     name,
-                ):  # a scan that was killed at once has made no lock
+                ):
                     with contextlib.suppress(OSError):
                         status = os.stat(path, dir_fd=self._within, follow_symlinks=False)
                         found.append((status.st_mtime_ns, name))
@@ -329,13 +330,13 @@ class Journal:
         return [self._beside / name for _, name in sorted(found)]
 
     def _locked(self, folder: Path, owner: int, held: contextlib.ExitStack, *, new: bool) -> bool:
-        """Open and lock a working folder; return False where another scan has it, or it is none of this user's.
+        """Open and lock a working folder; return False where another scan or user has it.
 
         Args:
-            folder: what may be one.
-            owner: to whom this file system says that a new file of this user belongs.
+            folder: may be a working folder, or anything else of that name.
+            owner: the user id that this file system gives to new files of this user.
             held: keeps it open.
-            new: it was just made: where nothing can be locked it is taken as it is.
+            new: it was just made; it is used without a lock where the file system has none.
         """
         self.folder = folder
         with contextlib.ExitStack() as own:
@@ -344,7 +345,7 @@ class Journal:
                 if os.fstat(self._here).st_uid != owner:
                     return False
                 lock = self._open_lock()
-            except OSError:  # it is gone, a link, or not ours to open
+            except OSError:  # it is gone, a link, or another user's
                 return False
             own.callback(os.close, lock)
             if not stat.S_ISREG(os.fstat(lock).st_mode):
@@ -354,15 +355,14 @@ class Journal:
             except OSError as error:
                 if isinstance(error, BlockingIOError) or not new:
                     return False
-            if not os.fstat(lock).st_nlink or not self._marked(
-                lock
-            ):  # removed between the two calls, or not ours
+            # No link to the lock: it was removed between the two calls.
+            if not os.fstat(lock).st_nlink or not self._marked(lock):
                 return False
             held.enter_context(own.pop_all())
         return True
 
     def _open_lock(self) -> int:
-        """Open the file that is locked; a folder without one is begun only where it is empty."""
+        """Open the lock file; create it only in an empty folder."""
         with contextlib.suppress(FileNotFoundError):
             return self._old_lock()
         if folders.names(self._here):
@@ -376,7 +376,10 @@ class Journal:
         return os.open(_LOCK, flags, dir_fd=self._here)
 
     def _marked(self, lock: int) -> bool:
-        """Tell whether a folder carries the mark; it is written where a scan was killed before it did, or now."""
+        """Tell whether the lock file has the mark.
+
+        Writes the mark in a new folder, or where a scan was killed before it wrote the mark.
+        """
         said = os.pread(lock, len(_MARK) + 1, 0)
         if said != _MARK and _MARK.startswith(said) and folders.names(self._here) == [_LOCK]:
             fsops.SYSTEM.write_at(lock, memoryview(_MARK), 0)
@@ -384,7 +387,7 @@ class Journal:
         return said == _MARK
 
     def parts(self, root: Path, schema: Schema) -> PreviousRun | None:
-        """Return what an interrupted scan has done, or None; parts that cannot be read count as not done.
+        """Return the state of an interrupted scan, or None; unreadable parts count as not done.
 
         Args:
             root: the data folder.
@@ -397,9 +400,8 @@ class Journal:
         left = PARTS_BYTES
         for name in (name for name in folders.names(self._here) if name.startswith("part-")):
             self._number += 1
-            with contextlib.suppress(
-                Exception
-            ):  # whatever is wrong with it: a damaged part is as good as none
+            # Any error: a damaged part counts as not done.
+            with contextlib.suppress(Exception):
                 data = beneath.read_in(self._here, name, min(left, PART_BYTES))
                 left -= len(data)
                 head, _ = FRAME.unpack_from(data)
@@ -411,9 +413,8 @@ class Journal:
                     read = {entry[0]: Entry(*entry) for entry in part["entries"]}
                     done = {(path, split): files for path, split, files in part["items"]}
                     undeclared |= set(part["undeclared"])
-                    for table in (
-                        rows
-                    ):  # nothing can fail any more: rows without their items would come twice
+                    # Only now, when no check can fail: rows without their items would come twice.
+                    for table in rows:
                         kept.add(table)
                     entries |= read
                     items |= done
@@ -425,21 +426,21 @@ class Journal:
         )
 
     def add(self, part: Mapping[str, Any], more: Sequence[Any] = ()) -> None:
-        """Keep one finished part: table, items, entries, undeclared; and more tables of the same items."""
+        """Store a finished part (table, items, entries, undeclared) and more tables of its items."""
         said = {"key": self._key, "tables": [part["table"], *more]}
         said |= {name: part[name] for name in ("items", "entries", "undeclared")}
-        data = b"".join(encode(said))  # most of its pieces are a few bytes
+        data = b"".join(encode(said))  # one write: most of its pieces have a few bytes
         fsops.write_file(
             self.folder / f"part-{self._number:08d}", data, mode=0o666, folder=self._here
         )
         self._number += 1
 
     def stage(self, files: Mapping[str, bytes | memoryview | Path]) -> Path:
-        """Write a run's files into the working folder; return the folder that `Place.publish` gives its name.
+        """Write a run's files into the working folder; return the folder for `RunLocation.publish`.
 
         Raises:
             OutOfSpaceError: the disk is full.
-            StorageError: another refusal.
+            StorageError: any other refusal.
         """
         staged = self.folder / "run"
         folders.remove_tree(staged, within=self._here)
@@ -450,11 +451,10 @@ class Journal:
         return staged
 
     def clear(self) -> None:
-        """Forget all parts: the scan is finished."""
+        """Remove all parts: the scan is finished."""
         folders.empty(self.folder, self._here, keep=_LOCK)
-        fsops.remove_file(
-            self.folder / _LOCK, self._here
-        )  # from here on the folder may be another scan's
+        # Without its lock, the folder may become another scan's.
+        fsops.remove_file(self.folder / _LOCK, self._here)
         fsops.remove_empty(self.folder, self._within)
 
 
@@ -469,7 +469,7 @@ _LEFT_OUT = {
 
 @dataclass(frozen=True, eq=False)
 class _StoredFinding(Finding):
-    """A finding of a result.json, which has the number of its samples and not their rows."""
+    """A finding of a result.json, which has the number of its samples but not their rows."""
 
     count: int = 0
 
@@ -481,7 +481,7 @@ class _StoredFinding(Finding):
 
 @dataclass(frozen=True, eq=False)
 class _StoredReport(Report):
-    """A report of which the last findings may be missing: the verdict is that of all."""
+    """A report that may lack its last findings; the verdict is that of all findings."""
 
     verdict: Mapping[str, Any] = field(default_factory=dict)
 
@@ -496,7 +496,7 @@ class _StoredReport(Report):
 
 
 def finished(folder: Path, read: Callable[[Report, PreviousRun], Read]) -> Read:
-    """Return what `read` makes of what a finished run says, and of what it keeps for the next one.
+    """Return the result of `read` on the report and the state of a finished run.
 
     Args:
         folder: of the run, or the folder of all runs for the newest.
@@ -512,11 +512,11 @@ def finished(folder: Path, read: Callable[[Report, PreviousRun], Read]) -> Read:
 
 
 def read_run(folder: Path, read: Callable[[Path, dict[str, Any]], Read]) -> Read:
-    """Return what `read` makes of a finished run's folder and result.json.
+    """Return the result of `read` on a finished run's folder and result.json.
 
     Args:
         folder: of the run, or the folder of all runs for the newest.
-        read: whatever it raises is a fault of the run.
+        read: any error that it raises is reported as a fault of the run.
 
     Raises:
         UsageError: there is no such run, or it cannot be read.

@@ -1,4 +1,8 @@
-"""How large result.json may become: what is too much is left out, and the file says how much; Parquet has all rows."""
+"""The files of a run: their JSON forms and limits, writing, and reading with checks.
+
+result.json has less than 1 MB: it leaves out the excess and says how much; samples.parquet has all
+rows.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +35,12 @@ from datacheck.schema.model import Schema
 
 MOST_BYTES = 900_000
 
-_TEXT, _NAME, _TRACE = (
-    1_000,
-    4_200,
-    4_000,
-)  # characters of a sentence; of a path, which is no use when it is cut
-_SHORT = 300  # of a sentence about a rule, of a name
+# Characters of a sentence, of a path (useless when cut), of a traceback.
+_TEXT, _NAME, _TRACE = 1_000, 4_200, 4_000
+_SHORT = 300  # characters of a sentence about a rule, and of a name
 _LIST = 128  # numbers, names or options kept of a list
-_FINDING = 40_000  # bytes; of a larger one the numbers behind it are left out
-_COMPARED = 120_000  # bytes of what a rule has compared; it says of how much
+_FINDING = 40_000  # bytes; a larger finding is stored without its numbers
+_COMPARED = 120_000  # bytes of a rule's comparisons; their full count stays
 _UNSEEN, _UNCHECKED, _CRASHES, _SPLITS = 3, 50, 20, 200
 _BOUND_DEPTH = 6
 
@@ -49,11 +50,11 @@ def truncated(said: Mapping[str, Any], size: Callable[[Any], int]) -> dict[str, 
 
     Args:
         said: ``datacheck.result/1``; findings come worst first, and the last are left out first.
-        size: bytes of a value as it will be written.
+        size: returns the bytes of a value in the file.
 
     Notes:
-        ``left_out`` says how many findings, sentences, crashes and splits are not in the file,
-        where there are any; findings that a baseline knows come after all others.
+        ``left_out`` counts the findings, sentences, crashes and splits that are not in the file, if
+        any. Findings that a baseline suppresses come after all others.
     """
     full = dict(said)
     dataset, splits = dict(full["dataset"]), full["dataset"]["splits"]
@@ -140,21 +141,21 @@ def _truncated_value(value: Any, text: int, depth: int = 0) -> Any:
 
 RESULT, SAMPLES, VALID, LISTING = "result.json", "samples.parquet", "valid.json", "listing.npz"
 SCHEMA = "schema.yaml"
-RUNS, LATEST = (
-    ".datacheck",
-    "latest",
-)  # the folder of all runs; in it the link that says the name of the newest
+# The folder of all runs; the link in it to the newest.
+RUNS, LATEST = ".datacheck", "latest"
 RESULT_FAMILY = "datacheck.result/"
 RESULT_FORMAT = f"{RESULT_FAMILY}1"
-PAGE = "report.html"  # of `report/`, which writes it into the finished folder
-PREVIEWS = "previews.json"  # of `preview/`, which writes it there, too
+PAGE = "report.html"  # written into the finished folder by `report/`
+PREVIEWS = "previews.json"  # written into the finished folder by `preview/`
 PREVIEWS_FORMAT = "datacheck.previews/1"
 NAMES = (RESULT, SAMPLES, VALID, LISTING, SCHEMA)
-_REPORT = "; if nobody has changed the run, please report this"  # then the fault is ours
+_REPORT = (
+    "; if nobody has changed the run, please report this"  # where datacheck itself is at fault
+)
 
 
 def dump_json(value: object) -> bytes:
-    """Return JSON for people and programs: indented, keys in the order given, ends with a line feed."""
+    """Return JSON for people and programs: indented, keys in the given order, final line feed."""
     return orjson.dumps(
         value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
     )
@@ -164,7 +165,7 @@ def dump_json(value: object) -> bytes:
 
 
 def result(report: Report) -> dict[str, Any]:
-    """Return ``datacheck.result/1``: what a report says, as JSON values of less than 1 MB; see `truncated`."""
+    """Return ``datacheck.result/1``: the report as JSON values of less than 1 MB (`truncated`)."""
     said = {
         "format": RESULT_FORMAT,
         "run": report.run,
@@ -251,7 +252,7 @@ def _with_lists(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def valid(report: Report, table: Table, codes: Sequence[tuple[str, ...]]) -> dict[str, Any]:
-    """Return ``datacheck.valid/1``: which samples of which listing not to train on and why, and of which only parts."""
+    """Return ``datacheck.valid/1``: samples unfit for training, with reasons; fit ranges."""
     return {
         "format": "datacheck.valid/1",
         "dataset": report.dataset["name"],
@@ -267,10 +268,10 @@ def valid(report: Report, table: Table, codes: Sequence[tuple[str, ...]]) -> dic
 
 
 def ranges(findings: Iterable[Finding]) -> dict[int, list[list[int]]]:
-    """Return of rows that fail in part only which steps to train on: ``[first, behind the last]``, in order.
+    """Return the steps to train on in rows that fail only in part: ``[first, last + 1]``, in order.
 
     Notes:
-        What several findings say of a row is all to hold.
+        Ranges from several findings on one row are intersected.
     """
     found: dict[int, list[list[int]]] = {}
     for rows, those in ((f.rows, f.ranges) for f in findings if f.ranges is not None):
@@ -286,16 +287,16 @@ def ranges(findings: Iterable[Finding]) -> dict[int, list[list[int]]]:
 
 
 def run_in(folder: Path) -> Path | None:
-    """Return the finished run that a folder is, or the newest one in a folder of runs; None where there is none.
+    """Return the finished run in a folder: the folder itself or its newest run; None if none.
 
     Raises:
-        StorageError: nobody may look into it.
-        UsageError: there is none but behind a link that no scan has made: who hands over a folder
-            of runs would choose what is read, and where a page is written.
+        StorageError: the folder cannot be read.
+        UsageError: the only run is behind a link that no scan has made. Otherwise whoever hands
+            over a folder of runs would choose what is read, and where a page is written.
 
     Notes:
-        A folder that is named may be a link. One in a folder ``.datacheck`` is taken as those that
-        scans make there.
+        The named folder itself may be a link. In a folder ``.datacheck``, only links like those
+        that scans make are followed.
     """
     elsewhere = None
     for place in (folder / LATEST, folder):
@@ -315,7 +316,7 @@ def run_in(folder: Path) -> Path | None:
 
 
 def _is_sibling_link(place: Path) -> bool:
-    """Tell whether a path is a folder, or a link that says the name of a folder beside it."""
+    """Tell whether a path is a folder, or a link to a folder next to it, given by name."""
     try:
         goal = place.readlink()
     except OSError:
@@ -326,17 +327,17 @@ def _is_sibling_link(place: Path) -> bool:
 def _is_file(path: Path, folder: Path) -> bool:
     try:
         return stat.S_ISREG(path.stat().st_mode)
-    except PermissionError as error:  # newer versions of Python call that no file
+    except PermissionError as error:  # newer versions of Python return False instead
         raise fsops.as_storage_error(error, folder) from error
     except (OSError, ValueError):
         return False
 
 
 def unread(folder: Path, error: Exception) -> DatacheckError:
-    """Return what to raise for a run that cannot be read: a refusal of the machine, else the run is damaged.
+    """Return the error to raise for a run that cannot be read: a refused access, or a damaged run.
 
     Args:
-        folder: as it was named.
+        folder: as the user named it.
         error: what reading raised.
     """
     if isinstance(error, DamagedRunError):
@@ -355,20 +356,19 @@ def unread(folder: Path, error: Exception) -> DatacheckError:
 def check_crashes(
     crashes: Sequence[Mapping[str, str]], known: Sequence[Mapping[str, str]], folder: Path
 ) -> None:
-    """Refuse the rows of an earlier run on which a rule fails: no scan writes such rows.
+    """Refuse the rows of an earlier run on which a built-in rule crashes: no scan writes such rows.
 
     Args:
         crashes: of rules.
-        known: of measurements, which the earlier run told, too.
+        known: of measurements, which the earlier run reported.
         folder: of the run that the rows come from.
 
     Raises:
-        DamagedRunError: a built-in rule failed.
+        DamagedRunError: a built-in rule crashed.
     """
     told = {crash["traceback"] for crash in known}
-    fresh = [
-        c for c in crashes if ":" not in c["rule"] and c["traceback"] not in told
-    ]  # an own check may raise
+    # A colon marks a user's own check, which may raise.
+    fresh = [c for c in crashes if ":" not in c["rule"] and c["traceback"] not in told]
     if fresh:
         why = fresh[0]["traceback"].strip().splitlines()[-1][:200]
         msg = (
@@ -383,10 +383,10 @@ def reading(folder: Path) -> Iterator[None]:
     """Raise errors from reading a finished run as `DamagedRunError`.
 
     Args:
-        folder: as it was named.
+        folder: as the user named it.
 
     Raises:
-        DamagedRunError: in the place of any error that is none of datacheck's own.
+        DamagedRunError: instead of any error that is not datacheck's own.
         MemoryError: the machine has too little.
     """
     try:
@@ -400,22 +400,22 @@ def reading(folder: Path) -> Iterator[None]:
 def write_run(
     folder: Path, files: Mapping[str, bytes | memoryview | Path], descriptor: int
 ) -> None:
-    """Write a run's files into a new folder; of a path a hard link to that file, or a copy.
+    """Write a run's files into a new folder; a path becomes a hard link to that file, or a copy.
 
     Args:
-        folder: what it is called.
+        folder: its path.
         files: by name.
-        descriptor: the folder.
+        descriptor: of the folder.
 
     Raises:
         OutOfSpaceError: the disk is full.
-        StorageError: another refusal; nothing is half-written under a final name.
+        StorageError: any other refusal; no half-written file has a final name.
     """
     for name, data in files.items():
         if isinstance(data, Path):
             fsops.link_or_copy(data, folder / name, descriptor)
         else:
-            # later runs of the same data give the rows another name: nobody may write into them
+            # Later runs of the same data link to the same file, so it must not be written again.
             mode = 0o444 if name == SAMPLES else 0o666
             fsops.write_file(folder / name, data, mode=mode, folder=descriptor)
     fsops.sync_directory(folder)
@@ -451,8 +451,8 @@ def _shown(word: str) -> str:
     return word
 
 
-Word = Annotated[str, AfterValidator(_shown)]  # of ours, so that no output need spell it out
-Code = Word  # DC123; of an own check package.module:function, and what a plug-in calls its rule
+Word = Annotated[str, AfterValidator(_shown)]  # printable, so that no output need escape it
+Code = Word  # DC123; package.module:function of an own check; a plug-in's name for its rule
 Time = Annotated[str, Field(pattern=r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z\z")]
 Version = Annotated[str, Field(pattern=r"\A[0-9A-Za-z][0-9A-Za-z.!+_-]{0,63}\z")]
 Counts = dict[str, Count]
@@ -734,9 +734,8 @@ class Previews(TypedDict):
 
 
 Pair = Annotated[list[str], Field(min_length=2, max_length=2)]
-Noted = Annotated[
-    tuple[str, str, str, StrictBool, str, ShallowDict], Field(strict=False)
-]  # JSON has no tuples
+# Not strict, because JSON has no tuples.
+Noted = Annotated[tuple[str, str, str, StrictBool, str, ShallowDict], Field(strict=False)]
 
 
 @_LAX
@@ -768,9 +767,10 @@ class Head(TypedDict):
 
 
 RESULT_BYTES = 64 * MIB  # a scan writes less than 1 MB unless messages are long
-VALID_BYTES, VALID_BYTES_EACH = 4 * MIB, 4096  # and so many for each sample
+VALID_BYTES, VALID_BYTES_EACH = 4 * MIB, 4096  # plus bytes for each sample
 PREVIEWS_BYTES = 32 * MIB  # a scan writes at most 1.5 MB
-HEAD_BYTES, HEAD_BYTES_EACH = 64 * MIB, 4096  # of listing.npz; and so many for each sample and file
+# Of the head of listing.npz; plus bytes for each sample and file.
+HEAD_BYTES, HEAD_BYTES_EACH = 64 * MIB, 4096
 _VALUES_EACH = 32
 
 
@@ -780,10 +780,10 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def _checked(kind: Any, value: Any, name: str) -> Any:
-    """Return a value of which every part is of the type that a run writes.
+    """Return a value after checking that all its parts have the types that a run writes.
 
     Raises:
-        ValueError: one is not; the message names the first.
+        ValueError: a part has another type; the message names the first.
     """
     try:
         _adapter(kind).validate_python(value)
@@ -799,7 +799,7 @@ def read_result(folder: Path) -> dict[str, Any]:
     """Return the result.json of a run.
 
     Raises:
-        OSError: it is missing, no regular file, or larger than a scan writes it.
+        OSError: it is missing, not a regular file, or larger than the limit.
         ValueError: it is damaged, or of another format.
     """
     said = read_json(folder / RESULT, RESULT_BYTES, links=False)
@@ -827,7 +827,7 @@ def read_started(folder: Path) -> str:
     """Return when a run began, as text.
 
     Raises:
-        OSError, ValueError: as of `read_result`.
+        OSError, ValueError: as in `read_result`.
     """
     said = read_json(folder / RESULT, RESULT_BYTES, links=False)
     started: str = _checked(BeganJson, said, RESULT)["run"]["started"]
@@ -835,10 +835,10 @@ def read_started(folder: Path) -> str:
 
 
 def read_valid(folder: Path, samples: int) -> dict[str, Any]:
-    """Return the valid.json of a run of so many samples.
+    """Return the valid.json of a run with that number of samples.
 
     Raises:
-        OSError, ValueError: as of `read_result`.
+        OSError, ValueError: as in `read_result`.
     """
     limit = VALID_BYTES + VALID_BYTES_EACH * samples
     said = read_json(folder / VALID, limit, VALUES + _VALUES_EACH * samples, links=False)
@@ -847,17 +847,17 @@ def read_valid(folder: Path, samples: int) -> dict[str, Any]:
 
 
 def read_previews(folder: Path) -> dict[str, Any] | None:
-    """Return the previews.json of a run; None where there is none that can be read."""
+    """Return the previews.json of a run; None where it is missing or cannot be read."""
     try:
         said = read_json(folder / PREVIEWS, PREVIEWS_BYTES, links=False)
         found: dict[str, Any] = _checked(Previews, said, PREVIEWS)
-    except (OSError, ValueError):  # none were made, or somebody wrote into the file
+    except (OSError, ValueError):  # no previews were made, or the file is damaged
         return None
     return found if found["format"] == PREVIEWS_FORMAT else None
 
 
 def read_schema(folder: Path) -> Schema:
-    """Return the schema of a run, whose file names no other files and whose code is not imported.
+    """Return the schema of a run without following the files and code that it names.
 
     Raises:
         SchemaError: it cannot be read, or is wrong.
@@ -869,10 +869,10 @@ def read_schema(folder: Path) -> Schema:
 
 
 def parse_head(data: bytes, rows: int) -> dict[str, Any]:
-    """Return the JSON of a listing.npz of so many rows: samples and files.
+    """Return the JSON head of a listing.npz with that number of rows (samples and files).
 
     Raises:
-        ValueError: it is larger than a scan writes it, or damaged.
+        ValueError: it is larger than the limit, or damaged.
     """
     limit = HEAD_BYTES + HEAD_BYTES_EACH * rows
     if len(data) > limit:
