@@ -426,7 +426,7 @@ class Journal:
         )
 
     def add(self, part: Mapping[str, Any], more: Sequence[Any] = ()) -> None:
-        """Store a finished part (table, items, entries, undeclared) and more tables of its items."""
+        """Store a finished part (table, items, entries, undeclared), and more tables of it."""
         said = {"key": self._key, "tables": [part["table"], *more]}
         said |= {name: part[name] for name in ("items", "entries", "undeclared")}
         data = b"".join(encode(said))  # one write: most of its pieces have a few bytes

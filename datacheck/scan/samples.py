@@ -1,7 +1,7 @@
-"""What a samples.parquet says of itself, checked before Arrow reads it: rows, sizes of columns, sizes of pages.
+"""Writes and reads samples.parquet; checks its metadata (rows, columns, pages) before Arrow does.
 
-Arrow believes these numbers: it allocates what they say, and of some it ends the process. The
-footer and the headers of pages are Thrift structs in the compact protocol.
+Arrow trusts these numbers: it allocates as much as they say, and some wrong numbers end the
+process. The footer and the headers of pages are Thrift structs in the compact protocol.
 
 Reference:
     https://github.com/apache/parquet-format: parquet.thrift; https://github.com/apache/thrift:
@@ -27,8 +27,8 @@ from datacheck.runtime.documents import open_document
 from datacheck.runtime.hashing import digest64
 from datacheck.schema.model import MOST_FIELDS
 
-# Of all columns in memory: so many, and so many for each byte of the file and for each row, whose
-# key is a path.
+# Bytes of all columns in memory: a constant, plus a factor of the file's bytes, plus bytes for each
+# row, whose key is a path.
 MOST_BYTES, MOST_RATIO, MOST_EACH = 192 << 20, 80, 4096
 FOOTER_BYTES = 16 << 20
 ROW_GROUP = 65_536
@@ -37,10 +37,12 @@ _COLUMNS, _DEEP = 50 * MOST_FIELDS, 16
 _PAGE_HEAD = 4096
 _LZ4 = {0, 5, 7}  # uncompressed, LZ4, LZ4_RAW
 _TYPES, _ENCODINGS = range(8), {0, 2, 3, 4, 8}
-_DICTIONARY = 2  # type of a page
-_KEYS = b"key"  # the one column of texts that is not read as a dictionary
-_TEXT, _FIXED_BYTES, _KEY = 6, 7, 64  # types; bytes of a key as text, besides its letters
-_SMALL = 1 << 16  # bytes of a column: LZ4 makes 16 MB of them at most
+_DICTIONARY = 2  # page type
+_KEYS = b"key"  # the one text column that is not read as a dictionary
+# Two types; bytes of a key as a Python string, besides its letters.
+_TEXT, _FIXED_BYTES, _KEY = 6, 7, 64
+_SMALL = 1 << 16  # bytes of a column, which LZ4 expands to 16 MB at most
+# Bytes of a value in memory, by type; for a text those of its number.
 _WIDTH = {
     0: 1,
     1: 4,
@@ -50,18 +52,19 @@ _WIDTH = {
     5: 8,
     6: 4,
     7: 8,
-}  # bytes of a value in memory, by type; of a text its number
+}
 
 
-_Wanted = Mapping[int, Any]  # fields of a struct by number, and those of the structs in each
+_Wanted = Mapping[int, Any]  # fields of a struct by number, each with the wanted fields inside it
 _ALL: Final[_Wanted] = {}
-_NOTHING: Final[_Wanted] = {}  # told from the other by identity
+_NOTHING: Final[_Wanted] = {}  # compared with `_ALL` by identity
 _COLUMN = dict.fromkeys((1, 2, 3, 4, 5, 6, 7, 9, 11), _ALL)
+# The fields of the footer that are checked here.
 _FOOTER = {
     2: dict.fromkeys((1, 2, 4, 5), _ALL),
     3: _ALL,
     4: {1: {3: _COLUMN}, 3: _ALL},
-}  # what is looked at here
+}
 
 
 class _Thrift:
@@ -71,8 +74,8 @@ class _Thrift:
         data: bytes that begin with a struct.
 
     Notes:
-        A struct or list in memory takes a hundred times its bytes: of those that are kept there is
-        at most one for each 8 bytes, of which those that Arrow writes take twice as many.
+        In memory a struct or list takes a hundred times its bytes, so at most one per 8 bytes is
+        kept. Those that Arrow writes have at least twice as many bytes.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -119,16 +122,15 @@ class _Thrift:
             raise ValueError(msg)
 
     def struct(self, deep: int = 0, wanted: _Wanted = _ALL) -> dict[int, Any]:
-        """Return the wanted fields of a struct; what is not wanted is read and not kept."""
+        """Return the wanted fields of a struct; the other fields are parsed and dropped."""
         self._keep(deep, wanted)
         found: dict[int, Any] = {}
         seen: set[int] = set()
         field = 0
         while head := self._byte():
             field = field + (head >> 4) if head >> 4 else self._number()
-            if (
-                field in seen or not 0 <= field < 1 << 15
-            ):  # other readers take another one of two, or 16 bits of it
+            # Refused, since other readers use the other of two fields, or 16 bits of the number.
+            if field in seen or not 0 <= field < 1 << 15:
                 msg = f"field {field} of a struct stands twice, or has an unknown number"
                 raise ValueError(msg)
             seen.add(field)
@@ -149,7 +151,7 @@ class _Thrift:
         self._keep(deep, wanted)
         head = self._byte()
         count = head >> 4 if head >> 4 < 15 else self._varint()
-        if count > len(self._data) - self.at:  # each takes a byte at least
+        if count > len(self._data) - self.at:  # each value takes at least a byte
             msg = "it ends too soon"
             raise ValueError(msg)
         kind = head & 15
@@ -162,7 +164,9 @@ class _Thrift:
 
 
 def check(file: BinaryIO) -> int:
-    """Return the bytes of memory that all columns of a Parquet file take, of lists one number each.
+    """Check a Parquet file; return the bytes that its columns take in memory.
+
+    A list counts as one number.
 
     Args:
         file: open.
@@ -190,10 +194,10 @@ def check(file: BinaryIO) -> int:
 
 
 def check_memory(memory: int, size: int, rows: int) -> None:
-    """Refuse columns that take far more memory than a file of that size and so many rows.
+    """Refuse columns that take far more memory than a file of that size and number of rows.
 
     Raises:
-        ValueError: they do.
+        ValueError: the columns take more.
     """
     if memory > (most := MOST_BYTES + MOST_RATIO * size + MOST_EACH * rows):
         msg = (
@@ -222,17 +226,17 @@ def _check_groups(said: dict[int, Any], size: int) -> int:
     memory = keys = stored = 0
     for group in groups:
         chunks = [chunk[3] for chunk in group[1]]
-        types = [chunk[1] for chunk in chunks]  # Arrow goes by the tree's
+        types = [chunk[1] for chunk in chunks]  # must agree with the tree's, which Arrow uses
         if types != [part[1] for part in names] or not 0 <= group[3] <= ROW_GROUP:
             msg = f"a row group of {group[3]:,} rows and {len(chunks)} columns, or of other types"
             raise ValueError(msg)
         memory += sum(_memory(chunk, group[3], size) for chunk in chunks) + _KEY * group[3]
         keys += chunks[0][7]
         stored += sum(chunk[7] for chunk in chunks)
-    if stored > size:  # each is walked page by page
+    if stored > size:  # bounds the walk through all pages
         msg = f"columns of {stored:,} stored bytes in a file of {size:,}"
         raise ValueError(msg)
-    if rows > keys + ROW_GROUP:  # keys differ, and LZ4 needs three bytes for each
+    if rows > keys + ROW_GROUP:  # keys differ, so LZ4 needs three bytes for each
         msg = f"{rows:,} rows with {keys:,} bytes of keys"
         raise ValueError(msg)
     return memory
@@ -256,7 +260,7 @@ def _memory(chunk: dict[int, Any], rows: int, size: int) -> int:
     """Return the bytes that a column of a row group takes in memory.
 
     Raises:
-        ValueError: what is said of it is not what a run writes.
+        ValueError: its metadata is not as a run writes it.
     """
     kind, values, large, stored = chunk[1], chunk[5], chunk[6], chunk[7]
     known = kind in _TYPES and chunk[4] in _LZ4 and set(chunk[2]) <= _ENCODINGS
@@ -268,18 +272,18 @@ def _memory(chunk: dict[int, Any], rows: int, size: int) -> int:
 
 
 def _first(chunk: dict[int, Any]) -> int:
-    """Return where the pages of a column begin; 11 is that of its dictionary."""
+    """Return where the pages of a column begin; field 11 is the offset of its dictionary."""
     return int(min(chunk[9], chunk.get(11, chunk[9])))
 
 
 def _check_pages(file: BinaryIO, chunk: dict[int, Any], *, plain: bool) -> None:
-    """Refuse pages that are together larger than their column, and a dictionary of more words than it has rows.
+    """Refuse pages that together exceed their column, and dictionaries with more words than rows.
 
     Args:
         file: open.
-        chunk: what the footer says of the column.
-        plain: whether every text must be there in full: a dictionary, or what each shares with the
-            one before, makes a gigabyte of a few bytes where texts are not read as a dictionary.
+        chunk: the column's metadata in the footer.
+        plain: whether every text must be stored in full. A dictionary, or an encoding that shares
+            prefixes, expands a few bytes to a gigabyte unless the column is read as a dictionary.
     """
     place, large = _first(chunk), chunk[6]
     stop = place + chunk[7]
@@ -293,7 +297,8 @@ def _check_pages(file: BinaryIO, chunk: dict[int, Any], *, plain: bool) -> None:
             msg = "a page is larger than its column"
             raise ValueError(msg)
         few = said[1] != _DICTIONARY or said[7][1] <= chunk[5]
-        if not few or (plain and (said[1] or said[5][2])):  # 0 is a page of data, and PLAIN
+        # Page type 0 is a data page, and encoding 0 is PLAIN.
+        if not few or (plain and (said[1] or said[5][2])):
             msg = f"the column {chunk[3][0][:80]!r} is not as datacheck writes it"
             raise ValueError(msg)
 
@@ -304,23 +309,25 @@ CODES = "codes"
 
 SAMPLES_BYTES = 64 << 30
 _ROW_GROUP = ROW_GROUP
-_NUMBER = 9  # bytes of a number of a list and of whether it is there
-_OCTETS = np.iinfo(np.int32).max  # of the texts of one array
-_LONG = 1 << 12  # bytes of a word: what a scan writes is hardly ever longer
-_FEW = 1000  # keys that are read one by one before all of them are
+_NUMBER = 9  # bytes of a number in a list, and of the flag whether it is present
+_OCTETS = np.iinfo(np.int32).max  # bytes of the texts of one array
+_LONG = 1 << 12  # bytes of a word: a scan hardly ever writes a longer one
+_FEW = 1000  # keys that are read one by one before the whole column is read
 _FIXED = ("key", "file", "inner", "split", "group", "status", "reason", "nbytes", CODES)
 _STATUS = {CHECKED: "checked", UNREADABLE: "unreadable", SKIPPED: "skipped"}
 _HEAD = b"datacheck"
 
 
 def table_bytes(table: Table, failing: Texts | None = None) -> memoryview:
-    """Return the table as Parquet: one row per sample, absent measurements null, row groups of 65,536.
+    """Return the table as Parquet: one row per sample, absent measurements null.
+
+    Row groups have 65,536 rows.
 
     Args:
         table: the rows.
-        failing: per row, the codes that it fails, with spaces between.
+        failing: per row, the codes that it fails, separated by spaces.
     """
-    import pyarrow as pa  # noqa: PLC0415  0.1 s that only a finished scan should pay
+    import pyarrow as pa  # noqa: PLC0415  takes 0.1 s, which only a finished scan should pay
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     failing = failing or Texts([""], np.zeros(len(table), np.int32))
@@ -342,7 +349,8 @@ def table_bytes(table: Table, failing: Texts | None = None) -> memoryview:
                 compression="lz4",
                 use_dictionary=texts,
                 write_batch_size=_ROW_GROUP,
-                write_statistics=False,  # nobody asks for them, and they take as long as a quarter of the rows
+                # Nothing reads statistics, and writing them takes as long as a quarter of the rows.
+                write_statistics=False,
             )
         writer.write_table(batch.replace_schema_metadata(schema.metadata))
     writer.close()
@@ -351,11 +359,10 @@ def table_bytes(table: Table, failing: Texts | None = None) -> memoryview:
 
 
 def codes_digest(failing: Texts) -> str:
-    """Return the digest of the column `codes`: whether rows fail what they failed in another run."""
+    """Return a digest of the column `codes`, equal for runs whose rows fail the same codes."""
     words = failing.present()
-    numbers = {
-        word: number for number, word in enumerate(words)
-    }  # without regard to words twice, or in no row
+    # Numbers of `present` words only, so repeated and unused words do not change the digest.
+    numbers = {word: number for number, word in enumerate(words)}
     rows = np.array([numbers.get(word, -1) for word in failing.words], np.int32)[failing.rows]
     return f"{digest64(chr(0).join(words).encode()):016x}{digest64(rows.data):016x}"
 
@@ -386,9 +393,8 @@ def _arrow(table: Table, failing: Texts, rows: slice) -> Any:
 
 
 def _arrow_texts(pa: Any, texts: Sequence[str]) -> Any:
-    if isinstance(texts, Texts) and len(texts.words) <= len(
-        texts
-    ):  # else most words are in rows of other groups
+    # With more words than texts, most words are in rows of other groups.
+    if isinstance(texts, Texts) and len(texts.words) <= len(texts):
         words, rows = [word.encode() for word in texts.words], texts.rows
         lengths = np.array([*map(len, words), 0])[rows]
         alike = len(rows) and rows.min() == rows.max()
@@ -403,7 +409,7 @@ def _arrow_texts(pa: Any, texts: Sequence[str]) -> Any:
 
 
 def _encoded(texts: Sequence[str]) -> tuple[bytes, Array]:
-    """Return the UTF-8 of texts one behind the other, and how many bytes each has."""
+    """Return the concatenated UTF-8 of texts, and the number of bytes of each."""
     octets, lengths = "".join(texts).encode(), [*map(len, texts)]
     if len(octets) > sum(lengths):
         lengths = [len(text.encode()) for text in texts]
@@ -411,7 +417,10 @@ def _encoded(texts: Sequence[str]) -> tuple[bytes, Array]:
 
 
 def _strings(pa: Any, octets: Any, lengths: Array, present: Array | None = None) -> Any:
-    """Return an array of texts; all other ways to make one import pandas, where there is one (0.15 s)."""
+    """Return an array of texts, from buffers.
+
+    All other ways to make one import pandas if it is installed (0.15 s).
+    """
     ends, octets = np.concatenate([[0], np.cumsum(lengths)]), pa.py_buffer(octets)
     bits = _validity(pa, present)
     if ends[-1] <= _OCTETS:
@@ -429,7 +438,7 @@ def _validity(pa: Any, present: Array | None) -> Any:
 def _arrow_column(pa: Any, values: Array, present: Array) -> Any:
     known = None if present.all() else present
     if values.dtype.kind in "OU":
-        if known is None and len(values) and not values.strides[0]:  # one text for all
+        if known is None and len(values) and not values.strides[0]:  # one text for all rows
             return _arrow_texts(pa, Texts([values[0]], np.zeros(len(values), np.int32)))
         return _strings(pa, *_encoded(np.where(present, values, "").tolist()), known)
     if values.ndim == 1:
@@ -453,7 +462,7 @@ def _numbers(pa: Any, values: Array, present: Array | None = None) -> Any:
 
 
 class _StoredKeys(Sequence[str]):
-    """The keys of a file, of which a few are read by themselves: most scans name few samples, or none."""
+    """The keys of a file. Single keys are read one by one, since most scans name few samples."""
 
     def __init__(self, file: _SamplesFile) -> None:
         self._file = file
@@ -470,7 +479,7 @@ class _StoredKeys(Sequence[str]):
     @overload
     def __getitem__(self, place: slice) -> list[str]: ...
     def __getitem__(self, place: int | slice) -> str | list[str]:
-        """Return one text, or some of them."""
+        """Return one text, or a slice of them."""
         if (
             self._texts is None
             and isinstance(place, int)
@@ -497,7 +506,7 @@ class _StoredKeys(Sequence[str]):
 
 
 class _StoredColumns(MutableMapping[str, Measured]):
-    """The measured columns of a file, each read when it is first asked for."""
+    """The measured columns of a file, each read when it is first accessed."""
 
     def __init__(self, file: _SamplesFile, names: Sequence[str]) -> None:
         self._file = file
@@ -525,14 +534,12 @@ class _StoredColumns(MutableMapping[str, Measured]):
         return len(self._known)
 
 
-_checked: tuple[tuple[int, ...], int] = (
-    (),
-    0,
-)  # the last file, and its memory: a command opens one several times
+# Stamp and memory of the last checked file: a command opens one file several times.
+_checked: tuple[tuple[int, ...], int] = ((), 0)
 
 
 def _check(path: Path) -> int:
-    """Return the bytes of memory that all columns take, of lists one number each; see `footer.check`."""
+    """Return the bytes that all columns take in memory (see `check`); cached for the last file."""
     global _checked
     with open_document(path, SAMPLES_BYTES, links=False) as file:
         status = os.fstat(file.fileno())
@@ -543,7 +550,7 @@ def _check(path: Path) -> int:
 
 
 def _width(pa: Any, kind: Any) -> int:
-    """Return how many numbers a row of a column of lists holds, else 0.
+    """Return the numbers per row of a list column, else 0.
 
     Raises:
         ValueError: no scan writes columns of that type.
@@ -565,10 +572,11 @@ class _SamplesFile:
         import pyarrow.parquet as pq  # noqa: PLC0415
 
         self._pa, self._path = pa, path
+        # The memory of list columns is added when they are read.
         self._memory, self._size = (
             _check(path),
             path.stat().st_size,
-        )  # of lists only those that were read
+        )
         plain = pq.ParquetFile(path, memory_map=True)
         self._widths = {column.name: _width(pa, column.type) for column in plain.schema_arrow}
         self.names: list[str] = plain.schema_arrow.names
@@ -581,10 +589,10 @@ class _SamplesFile:
             read_dictionary=[t for t in texts if t != "key"],
         )
         self.count: int = plain.metadata.num_rows
-        self._groups: dict[int, Any] = {}  # of keys
+        self._groups: dict[int, Any] = {}  # row groups of the key column
 
     def chunks(self, name: str) -> list[Any]:
-        """Return a column in pieces.
+        """Return a column in chunks.
 
         Raises:
             DamagedRunError: it cannot be read, or lacks rows.
@@ -614,7 +622,7 @@ class _SamplesFile:
         )
 
     def key(self, row: int) -> str:
-        """Return one key; its row group is read."""
+        """Return one key; reads its row group."""
         group, place = divmod(row, _ROW_GROUP)
         with self._reading("key"):
             if group not in self._groups:
@@ -633,22 +641,21 @@ class _SamplesFile:
             return [key for chunk in chunks for key in chunk.to_pylist()]
 
     def texts(self, name: str) -> Texts:
-        """Return a column of texts of which few differ; "" where there is none."""
+        """Return a column of texts with few different words; "" where a text is absent."""
         numbers = {"": 0}
         rows = [np.zeros(0, np.int32)]
         chunks = self.chunks(name)
         with self._reading(name):
             for chunk in chunks:
-                every = (
-                    chunk.dictionary.to_pylist()
-                )  # `to_numpy` would import pandas, where there is one
+                # `to_numpy` would import pandas if it is installed.
+                every = chunk.dictionary.to_pylist()
                 words = [numbers.setdefault(word, len(numbers)) for word in every]
                 places = np.array([*words, 0], np.int32)
                 rows.append(places[np.where(_present(chunk), _plain(chunk.indices), len(words))])
             return Texts(list(numbers), np.concatenate(rows))
 
     def measured(self, name: str) -> Measured:
-        """Return a measured column; what is absent is zero or ""."""
+        """Return a measured column; absent values are zero or ""."""
         chunks = self.chunks(name)
         with self._reading(name):
             kind = chunks[0].type
@@ -662,7 +669,10 @@ class _SamplesFile:
 
 
 def _wide(words: Any) -> int:
-    """Return the bytes that long words take as texts of Python beside their own: with an emoji four for each letter."""
+    """Return the additional bytes of long words as Python strings.
+
+    With an emoji, a string takes four bytes for each letter.
+    """
     return 3 * max(0, int(words.nbytes) - _LONG * len(words))
 
 
@@ -687,14 +697,14 @@ def _values(chunk: Any) -> Array:
 
 
 def _words(chunk: Any) -> Array:
-    """Return the texts of a dictionary array as objects, "" where there is none."""
+    """Return the texts of a dictionary array as objects, "" where a text is absent."""
     words = np.empty(len(chunk.dictionary) + 1, dtype=object)
     words[:-1], words[-1] = chunk.dictionary.to_pylist(), ""
     return words[np.where(_present(chunk), _plain(chunk.indices), len(words) - 1)]
 
 
 def _plain(chunk: Any) -> Array:
-    """Return the numbers of an array, whatever stands where there are none."""
+    """Return the numbers of an array; absent ones have any value."""
     dtype, data = np.dtype(chunk.type.to_pandas_dtype()), chunk.buffers()[1]
     if dtype.kind == "b":
         return _bits(data, chunk)
@@ -702,7 +712,7 @@ def _plain(chunk: Any) -> Array:
 
 
 def read_table(path: Path) -> Table:
-    """Return the table that `table_bytes` made; keys and measured columns are read when they are asked for.
+    """Return the table in a samples.parquet; keys and measured columns are read on access.
 
     Raises:
         Exception: of many kinds, where the file is damaged.
@@ -725,7 +735,7 @@ def read_table(path: Path) -> Table:
 
 
 def read_failing(path: Path) -> Texts:
-    """Return per row of a file the codes that it fails, with spaces between."""
+    """Return per row of a file the codes that it fails, separated by spaces."""
     return _SamplesFile(path).texts(CODES)
 
 

@@ -1,4 +1,4 @@
-"""The file patterns that paths follow."""
+"""File patterns derived from paths, and advice for data that no schema fits."""
 
 from __future__ import annotations
 
@@ -34,31 +34,31 @@ SPLITS = frozenset(
         "dev",
     }
 )
-NUMBER = "-{shard}"  # how an ending goes on behind which the number of a shard stands
-_READ = re.compile(r"[{}*\\]")  # what stands for itself in no pattern
-_IN_SHARDS = re.compile(
-    r"[^-]+-[0-9]+-of-[0-9]+(?:-[0-9a-f]+)?"
-)  # the digits at the end are those of a digest
+NUMBER = "-{shard}"  # ends an ending that is followed by the number of a shard
+_READ = re.compile(r"[{}*\\]")  # characters with a meaning in patterns
+# The digits at the end are those of a digest.
+_IN_SHARDS = re.compile(r"[^-]+-[0-9]+-of-[0-9]+(?:-[0-9a-f]+)?")
 
 
 def patterns(files: Sequence[tuple[Sequence[str], str]]) -> list[str]:
-    """Return the pattern that all paths of each kind of file follow; equal places have equal placeholders in all.
+    """Return for each kind of file a pattern that fits all of its paths.
+
+    The same level of folders has the same placeholder in all patterns.
 
     Args:
-        files: the paths of each kind, and how they end.
+        files: the paths of each kind, and their ending.
 
     Returns:
-        [] where there are several kinds, and no placeholders tell which file of one belongs to
-        which of another.
+        [] where there are several kinds, and no placeholders tell which files of the kinds belong
+        together.
     """
     kinds = [[path.split("/") for path in paths] for paths, _ in files]
     endings = [ending for _, ending in files]
     depths = {len(path) for kind in kinds for path in kind}
     if len(depths) > 1 and len(files) == 1:
         return [f"**/*{endings[0]}"]
-    rooted = any(
-        path[0].startswith("@") for kind in kinds for path in kind
-    )  # as files of --root are
+    # Files of --root have paths that start with @.
+    rooted = any(path[0].startswith("@") for kind in kinds for path in kind)
     if len(depths) > 1 or (len(files) > 1 and (rooted or any(map(_READ.search, endings)))):
         return []
     levels: list[list[str]] = []
@@ -76,11 +76,11 @@ def patterns(files: Sequence[tuple[Sequence[str], str]]) -> list[str]:
         last = {one.rpartition("-")[2] for one in stems}
         first = {one.partition("-")[0] for one in stems}
         if stem == "{id}" and endings[0].endswith(NUMBER) and _splits(last, levels):
-            stem = "{id}-{split}"  # as TensorFlow Datasets names its files: bridge-train.tfrecord-00000-of-00512
+            # As TensorFlow Datasets names its files: bridge-train.tfrecord-00000-of-00512
+            stem = "{id}-{split}"
         elif stem == "{id}" and _splits(first, levels) and all(map(_IN_SHARDS.fullmatch, stems)):
-            stem = (
-                "{split}-{shard}-of-{shards}"  # as Hugging Face does: train-00000-of-00003.parquet
-            )
+            # As Hugging Face names its files: train-00000-of-00003.parquet
+            stem = "{split}-{shard}-of-{shards}"
     return [
         "/".join([*(level[n] for level in levels), stem + end]) for n, end in enumerate(endings)
     ]
@@ -95,7 +95,10 @@ def _stem(name: str, ending: str) -> str:
 
 
 def _folders(values: Sequence[set[str]], level: int, above: Sequence[Sequence[str]]) -> list[str]:
-    """Return what each kind has at one level of folders; [] where kinds differ in names that no pattern can hold."""
+    """Return the pattern of each kind at one level of folders.
+
+    [] where the kinds differ in names that no pattern can hold.
+    """
     every = set[str]().union(*values)
     alone = all(len(kind) == 1 for kind in values) and not every & SPLITS
     if alone and not any(map(_READ.search, every)):
@@ -106,7 +109,7 @@ def _folders(values: Sequence[set[str]], level: int, above: Sequence[Sequence[st
 
 
 def _splits(names: set[str], above: Sequence[Sequence[str]]) -> bool:
-    """Tell whether names are those of splits: twice in a pattern it is the same one."""
+    """Tell whether names are split names; {split} stands in a pattern once at most."""
     return names <= SPLITS and not any("{split}" in level for level in above)
 
 
@@ -125,12 +128,12 @@ _ISO_639_1 = (
 _SIDE = re.compile(
     rf"(?:(?:{_ISO_639_1})(?:[_-][A-Z]\w{{1,9}})?|[a-z]{{3}}_[A-Z][a-z]{{3}}|src|tgt|source|target)"
 )
-# parts of one split (train-00001-of-00002, train.part1, train-aa); train.clean and train.noisy may
-# be two
+# Parts of one split (train-00001-of-00002, train.part1, train-aa); train.clean and train.noisy may
+# be two splits.
 _SHARD = re.compile(r"train(?:ing)?(?:[^a-z]|of|part|shard|chunk|split|file)*(?:[^a-z][a-z]{2})?")
-_NEARLY_ALL = 0.8  # corpora of which the others rather lack a file that they should have
-_EQUAL = 0.01  # share of the lines by which two files may differ that should have as many
-_LOOKED = 5  # corpora whose lines are counted
+_NEARLY_ALL = 0.8  # a language of this share of the texts should be in all; a rarer one is optional
+_EQUAL = 0.01  # share of lines by which two files may differ that should have equally many
+_LOOKED = 5  # texts whose lines are counted
 _MOST_SIDES = 64
 
 LineCounter = Callable[[Sequence[str]], Mapping[str, int]]
@@ -138,7 +141,7 @@ LineCounter = Callable[[Sequence[str]], Mapping[str, int]]
 
 @dataclass(frozen=True)
 class Corpus:
-    """Files whose lines correspond.
+    """A parallel corpus: files whose lines correspond.
 
     Args:
         sides: pattern of the files by language, the samples' own file first.
@@ -154,7 +157,10 @@ class Corpus:
 
 
 def texts_by_language(paths: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return by what the paths of a text begin with, by language, the path; those of two languages at least."""
+    """Return the texts that have files in at least two languages, as text: {language: path}.
+
+    A text is the part of the paths before the language.
+    """
     texts: dict[str, dict[str, str]] = defaultdict(dict)
     for path in paths:
         stem, _, side = path.rpartition(".")
@@ -164,16 +170,16 @@ def texts_by_language(paths: Sequence[str]) -> dict[str, dict[str, str]]:
 
 
 def corpus_of(paths: Sequence[str], count: LineCounter) -> Corpus | None:
-    """Return the parallel corpus that files are, None where they are none.
+    """Return the parallel corpus that files form, or None.
 
     Args:
         paths: relative POSIX paths of all files.
-        count: returns how many lines files have, without those that are no text.
+        count: returns the number of lines by file, without files that are not text.
 
     Notes:
-        The endings are languages, or source and target, and at least half of the files have as many
-        lines as the first
-        one of their name: code in several programming languages has not.
+        The endings must be languages, or source and target, and at least half of the files must
+        have as many lines as the first file of their text. Code in several programming languages
+        does not.
     """
     texts = texts_by_language(paths)
     held = Counter(side for found in texts.values() for side in found)
@@ -208,7 +214,7 @@ def corpus_of(paths: Sequence[str], count: LineCounter) -> Corpus | None:
 
 
 def _patterns(texts: Mapping[str, Mapping[str, str]], sides: Sequence[str]) -> list[str]:
-    """Return the pattern of each language; ``{split}`` where all names begin as those of splits do."""
+    """Return the pattern of each language; with ``{split}`` where all names begin with a split."""
     names = [stem.rpartition("/")[2] for stem in texts]
     tail = _tail(names)
     kinds = [
@@ -224,7 +230,7 @@ def _patterns(texts: Mapping[str, Mapping[str, str]], sides: Sequence[str]) -> l
 
 
 def _tail(names: Sequence[str]) -> str:
-    """Return what all names end with, from a mark between words on; "" of one name."""
+    """Return the common end of all names, from a word separator on; "" for a single name."""
     shared = min(names, key=len) if len(set(names)) > 1 else ""
     while not all(name.endswith(shared) for name in names):
         shared = shared[1:]
@@ -232,25 +238,25 @@ def _tail(names: Sequence[str]) -> str:
     return shared[found.start() :] if found else ""
 
 
-_PATHS = 5_000  # of a folder, by which it is judged
-_LEVELS = 3  # folders looked at above, and below
+_PATHS = 5_000  # paths of a folder that are examined
+_LEVELS = 3  # folders examined above, and below
 _ANYWHERE = "**/"
-_NO_HEADER = ".bin"  # names of such files say nothing of what they hold
-_KINDS = 6  # of files, named in one line
+_NO_HEADER = ".bin"  # the name says nothing of the content
+_KINDS = 6  # endings named in one line
 _OWN_CODE = "scan what your own code reads from them: datacheck scan --loader MODULE:FUNCTION"
 
 
 def advice(data: Path, listing: Listing, wanted: Schema | None = None) -> list[str]:
-    """Return lines that say what to type, indented.
+    """Return indented lines that say which commands to type.
 
     Args:
-        data: folder or file, as it was named.
+        data: folder or file, as the user named it.
         listing: its files.
         wanted: the schema that fits none of them; None: no built-in one does.
 
     Notes:
-        Only names are looked at. Of a large folder some of them decide. A line with a name that
-        cannot be typed as it is shown (a line break, a command to the terminal) is left out.
+        Only names are used; of a large folder only some. A line is left out if it has a name that
+        cannot be typed as it is shown (a line break, a terminal command).
     """
     known = {name: load_schema(name) for name in builtin() if name not in {FILES, *WHOLE}}
     if wanted is None:
@@ -284,7 +290,7 @@ def advice(data: Path, listing: Listing, wanted: Schema | None = None) -> list[s
 
 
 def unreadable(data: Path, listing: Listing) -> str:
-    """Return what to say of data of which no file is of a known format; "" where one is."""
+    """Return a message for data without a file of a known format; "" where there is one."""
     if any(format_of(path) is not None for path in listing.entries.paths):
         return ""
     none = (
@@ -299,7 +305,7 @@ def unreadable(data: Path, listing: Listing) -> str:
 
 
 def by_ending(paths: Iterable[str]) -> str:
-    """Return how many files have which ending, the most frequent ones first; of many kinds the last are counted."""
+    """Return the number of files by ending, the most frequent first; rare ones are summed up."""
     kinds = Counter(PurePosixPath(path).suffix for path in paths).most_common()
     said = [pluralize(count, f"{ending} file".strip()) for ending, count in kinds[:_KINDS]]
     rest = sum(count for _, count in kinds[_KINDS:])
@@ -307,7 +313,7 @@ def by_ending(paths: Iterable[str]) -> str:
 
 
 def _elsewhere(data: Path, listing: Listing, schemas: Mapping[str, Schema]) -> Iterator[str]:
-    """Yield which schema fits a folder above or below: the wrong level is the usual mistake."""
+    """Yield schemas that fit a folder above or below: the wrong level is the usual mistake."""
     paths = [path for path in listing.entries.paths[:: _step(listing)] if not path.startswith("@")]
     root, _ = target(data)
     for name, schema in schemas.items():
@@ -320,7 +326,7 @@ def _elsewhere(data: Path, listing: Listing, schemas: Mapping[str, Schema]) -> I
 
 
 def _above(schema: Schema, root: Path, paths: list[str]) -> Path | None:
-    root = root.resolve()  # a scan of a folder above follows no link that leads out of it
+    root = root.resolve()  # a scan of a folder above does not follow links that lead out of it
     folders = root.parts[1:]
     for level in range(1, min(_LEVELS, len(folders) - 1) + 1):
         within = "/".join(folders[-level:])
@@ -344,7 +350,7 @@ def _shown(folder: Path) -> Path:
 
 
 def typed(path: Path) -> str:
-    """Return a path as a shell takes it, and a command that could take it for an option."""
+    """Return a path as typed in a shell, protected from being taken for an option."""
     text = str(path)
     return shlex.quote(f"./{text}" if text.startswith("-") else text)
 
@@ -354,7 +360,7 @@ def _step(listing: Listing) -> int:
 
 
 def _bytes_by_ending(listing: Listing) -> Counter[str]:
-    """Return the bytes of some files by the ending of their names."""
+    """Return the bytes by file ending; of a large folder those of some files."""
     step = _step(listing)
     held: Counter[str] = Counter()
     for path, nbytes in zip(
@@ -371,8 +377,8 @@ def _fits(schema: Schema, path: str) -> bool:
 
 
 def _other_names(listing: Listing, schemas: Mapping[str, Schema]) -> Iterator[str]:
-    """Yield how a schema of one line takes the fields of a built-in one for files of other names."""
-    held = _bytes_by_ending(listing)  # what the data are; notes beside them are not
+    """Yield a one-line schema that applies a built-in schema to files with other names."""
+    held = _bytes_by_ending(listing)  # the ending with most bytes is the data, not notes
     ending = max(
         (one for one in held if format_of(f"x{one}") is not None),
         key=lambda one: held[one],

@@ -1,4 +1,4 @@
-"""What was measured of fields that the schema does not list, and of wide ones: as much as fits in memory."""
+"""Bounds the memory of measurements of unlisted fields and of wide columns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from datacheck.schema.model import Schema
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """How much is kept in memory: bytes for few rows, more for each row, bytes at most; names at most."""
+    """Bytes kept in memory: `few`, plus `row` for each row, `most` at most; and at most `names`."""
 
     few: int
     row: int
@@ -25,50 +25,47 @@ class MemoryLimit:
 
 
 UNLISTED = MemoryLimit(16 << 20, 2048, 256 << 20, MOST_UNLISTED)
-WIDE = MemoryLimit(
-    128 << 20, 1024, 256 << 20, 64
-)  # less than `footer.check_memory` allows, or a run could not be read again
+# Less than `samples.check_memory` allows; otherwise a run could not be read again.
+WIDE = MemoryLimit(128 << 20, 1024, 256 << 20, 64)
 
 
 class _FittingNames:
-    """The first names by order that fit into a room, when each takes some bytes of every row.
+    """The names, in order, that fit into a memory limit, where each takes some bytes of every row.
 
     Notes:
-        Rows, widths and names only ever become more, and the room of a row less: a name that does
-        not fit now would not fit later. So the names that are left do not depend on the order in
-        which tables come.
+        Rows, widths and names only grow, and the room per row only shrinks: a name that does not
+        fit now would not fit later. So the kept names do not depend on the order of the tables.
     """
 
     def __init__(self, room: MemoryLimit) -> None:
         self._room = room
-        self._names: dict[
-            str, dict[str, int]
-        ] = {}  # bytes of a row: by name that fits, and by column
-        self._end = ""  # no name from this one on fits; "" while all do
+        # By name that fits, and by column: bytes of a row.
+        self._names: dict[str, dict[str, int]] = {}
+        self._end = ""  # the first name that does not fit; "" while all fit
 
     def holds(self, name: str) -> bool:
-        """Tell whether a name fits, if it was met."""
+        """Tell whether a name would fit."""
         return not self._end or name < self._end
 
     @property
     def end(self) -> str:
-        """The first name that does not fit, "" where all do."""
+        """The first name that does not fit, "" while all fit."""
         return self._end
 
     def end_at(self, name: str) -> None:
-        """Leave out a name and all behind it: they did not fit where there were fewer rows."""
+        """Drop a name and all later ones: they did not fit when there were fewer rows."""
         if self.holds(name):
             self._end = name
             self._names = {known: of for known, of in self._names.items() if known < name}
 
     def add(self, name: str, column: str, width: int) -> None:
-        """Let a column of a name take so many bytes of each row."""
+        """Count a column of a name, with its bytes per row."""
         if self.holds(name):
             widths = self._names.setdefault(name, {})
             widths[column] = max(widths.get(column, 0), width)
 
     def cut(self, rows: int) -> None:
-        """Leave out the names that do not fit any more."""
+        """Drop the names that no longer fit."""
         left = min(self._room.most, self._room.few + self._room.row * rows)
         for place, (name, widths) in enumerate(sorted(self._names.items())):
             left -= rows * max(
@@ -80,18 +77,18 @@ class _FittingNames:
 
 
 class BoundedTables:
-    """Tables of rows, in which unlisted fields and wide columns are kept as far as they fit, the first by name.
+    """Tables of rows with as many unlisted fields and wide columns as fit in memory, by name.
 
     Args:
-        schema: which fields are listed.
+        schema: has the listed fields.
         tables: the first ones.
 
     Notes:
-        All rows of all tables will have all columns, so a field costs the widest of its rows, times
-        all rows. What is kept does not depend on the order in which tables come, nor on what was
-        cut to tables before. Rows say what of them was left out, so that a later scan of fewer
-        samples does not judge the others alone: of wide columns how much they would take, of
-            unlisted fields the first name, from which on there is none.
+        In the end all rows of all tables have all columns, so a field costs its widest row times
+        the number of rows. The kept columns depend neither on the order of the tables nor on how
+        rows were split into tables. Rows record what was left out (of wide columns the bytes, of
+        unlisted fields the first name that does not fit), so that a later scan of fewer samples
+        does not judge the remaining rows alone.
     """
 
     def __init__(self, schema: Schema, tables: Iterable[Table] = ()) -> None:
@@ -103,7 +100,7 @@ class BoundedTables:
         self._tables: list[Table] = []
         self._rows = 0
         self._unlisted, self._wide = _FittingNames(UNLISTED), _FittingNames(WIDE)
-        self._grown = 0  # bytes of what may not fit any more
+        self._grown = 0  # bytes added since the last cut of the tables
         for table in tables:
             self.add(table)
 
@@ -126,27 +123,29 @@ class BoundedTables:
             self.tables()
 
     def tables(self) -> list[Table]:
-        """Return the tables, without what does not fit."""
+        """Return the tables, without the columns that do not fit."""
         self._tables = [self._without(table) for table in self._tables]
         self._grown = 0
         return self._tables
 
     def holds(self, name: str) -> bool:
-        """Tell whether what was measured of an unlisted field is kept, if it was measured."""
+        """Tell whether measurements of an unlisted field would be kept."""
         return self._unlisted.holds(name)
 
     def named(self, names: Iterable[str]) -> set[str]:
-        """Return names of unlisted fields; those of which nothing is kept are said not to be read."""
+        """Return names of unlisted fields, marked as not read where no measurement is kept."""
         return {
             name if self.holds(name) or name.endswith(NOT_READ) else name + NOT_READ
             for name in names
         }
 
     def lack(self, *, partly: bool = False) -> bool:
-        """Tell whether rows of an earlier scan lack what fits now, or may fit: their files must be read again.
+        """Tell whether rows of an earlier scan lack columns that fit now, or may fit.
+
+        Then their files must be read again.
 
         Args:
-            partly: not all rows of that scan are here; where all are, what did not fit then does
+            partly: not all rows of that scan are here; if all are, columns that did not fit then do
                 not fit now.
         """
         return (partly and self._unlisted.end != "") or any(
