@@ -1,4 +1,4 @@
-"""Does a loader serve what was asked for, all of it, and nothing of its own making?"""
+"""Audits a loader: does it serve the requested samples, all of them, and none of its own making?"""
 
 from __future__ import annotations
 
@@ -58,12 +58,11 @@ Array = np.ndarray[Any, Any]
 
 _PROBED = 8
 _ROUNDS = 4
-_LEAST_EQUAL = (
-    3  # samples that must be equal before "every index gives one sample" is more than chance
-)
-_CLEARLY_LARGER = 3.0  # times: a share of failing samples that is clearly larger than in the files
-_STANDARD_ERRORS = 3.0  # standard errors
-_DROPPED_MOST = 0.5  # more missing than this is no loss but another way of counting
+# Samples that must be equal before "every index gives one sample" is more than chance.
+_LEAST_EQUAL = 3
+_CLEARLY_LARGER = 3.0  # factor by which a share of failures must exceed the share in the files
+_STANDARD_ERRORS = 3.0  # by which it must exceed it, too
+_DROPPED_MOST = 0.5  # if a larger share is missing, the loader counts otherwise and loses nothing
 
 
 # ---------------------------------------------------------------------------------------- the index
@@ -71,7 +70,7 @@ _DROPPED_MOST = 0.5  # more missing than this is no loss but another way of coun
 
 @dataclass(frozen=True, eq=False)
 class ServedIndex:
-    """What the first pass knows of every index.
+    """The first pass's results for every index.
 
     Shapes:
         digests: uint64 (indices), 0 where there is no sample
@@ -79,7 +78,7 @@ class ServedIndex:
     Args:
         keys: by index.
         digests: of whole samples.
-        instead: the sample that the loader passed on, in words, by the index that it was asked for.
+        instead: by requested index, the sample that the loader served instead, in words.
     """
 
     keys: Sequence[str]
@@ -88,7 +87,10 @@ class ServedIndex:
 
 
 def probe_repeatedly(loader: Loader, items: Sequence[int]) -> list[tuple[int, dict[str, int]]]:
-    """Return (index, digests) of indices asked again and again in turn, in one process; nothing where it dies."""
+    """Return (index, digests) of indices read several times in turn, in one process.
+
+    [] where the process dies.
+    """
     if not items:
         return []
     said, death = loader.run("probe", {"items": list(items), "rounds": _ROUNDS})
@@ -96,11 +98,11 @@ def probe_repeatedly(loader: Loader, items: Sequence[int]) -> list[tuple[int, di
 
 
 def index_notes(served: ServedIndex, answers: Sequence[tuple[int, int]]) -> Iterator[Note]:
-    """Yield notes about indices that are not served.
+    """Yield notes about indices that do not serve their own sample.
 
     Args:
         served: the first pass.
-        answers: (index, digest) of the indices that were asked again.
+        answers: (index, digest) of the indices that were read again.
     """
     known = served.digests[served.digests != 0]
     if len(known) >= _LEAST_EQUAL and bool((known == known[0]).all()):
@@ -129,7 +131,7 @@ def index_notes(served: ServedIndex, answers: Sequence[tuple[int, int]]) -> Iter
 
 
 def past_end_notes(loader: Loader, served: ServedIndex) -> Iterator[Note]:
-    """Yield a note where the first index that does not exist is served, recurses or hangs."""
+    """Yield a note where the first index past the end is served, recurses or hangs."""
     said, death = loader.run("beyond", {"items": [loader.length]})
     if isinstance(death, Death):
         yield _dataset("beyond", length=loader.length, how=death.how.strip().splitlines()[-1])
@@ -156,24 +158,24 @@ def _dataset(kind: str, **about: Any) -> Note:
     return Note(CONTRACT, "", "", about={"kind": kind, **about})
 
 
-# -------------------------------------------------------------------------------- against the files
+# --------------------------------------------------------------------------- compared with the files
 
 
 def loader_failures(
     judged: RuleResults, keys: Sequence[str], files: ScanRun, split: str
 ) -> Iterator[Note]:
-    """Yield a note for every sample that fails a rule as the loader returns it, while the files do not.
+    """Yield a note for every sample that fails a rule only as the loader returns it.
 
     Args:
-        judged: what the rules say of the loader's samples.
+        judged: the results of the rules on the loader's samples.
         keys: of the rows.
         files: the scan of the files.
-        split: the one that the loader serves, "" for all.
+        split: the split that the loader serves, "" for all.
 
     Notes:
-        Only rules that judged samples of the files. Where some fail there, too, the loader's share
-        must be clearly
-        larger: three times, and by three standard errors.
+        Only rules that judged samples of the files count. Where samples of the files fail too, the
+        loader's share of failures must be clearly larger: three times, and by three standard
+        errors.
     """
     verdicts = {v.code: v for v in files.report.verdicts}
     checked = {v.code: v.checked for v in judged.verdicts}
@@ -223,11 +225,13 @@ def _clearly_larger(failed: int, of: int, failed_before: int, of_before: int) ->
 
 
 def length_notes(length: int, split: str, files: ScanRun, schema: Schema) -> tuple[list[Note], str]:
-    """Return a note where the loader serves fewer samples than the files hold, or a sentence where that is unknown.
+    """Return a note where the loader serves fewer samples than the files hold.
+
+    Returns a sentence instead where that is unknown.
 
     Args:
         length: of the loader's dataset.
-        split: the one that it serves, "" where the user has not said so.
+        split: the split that it serves, "" where the user has not named it.
         files: the scan of the files.
         schema: of the files.
     """
@@ -249,7 +253,7 @@ def length_notes(length: int, split: str, files: ScanRun, schema: Schema) -> tup
 
 
 def _counts(table: Table, split: str, schema: Schema) -> list[tuple[str, str, int]]:
-    """Return (which split, of what, how many) that a loader may serve."""
+    """Return (split in words, unit, number) of all counts that a loader may serve."""
     splits = Counter(table.splits)
     wanted = [split] if split else [*sorted(name for name in splits if name), ""]
     counts = [
@@ -274,7 +278,7 @@ def _of(name: str, splits: Mapping[str, int]) -> str:
 
 
 def _steps(table: Table, schema: Schema) -> Array | None:
-    """Return the steps of each sample, 0 where they are not known: int64 (rows)."""
+    """Return the steps of each sample, 0 where unknown: int64 (rows); None without such a field."""
     names = [name for name, spec in sorted(schema.stored.items()) if spec.ragged == "T"]
     for name in sorted(names, key=lambda name: schema.fields[name].role != "action"):
         found = table.columns.get(f"{name}:dims")
@@ -284,7 +288,7 @@ def _steps(table: Table, schema: Schema) -> Array | None:
 
 
 def _reasons(files: ScanRun, split: str, schema: Schema) -> dict[str, int]:
-    """Return what may explain missing samples, and how many of the files' samples it concerns."""
+    """Return possible reasons for missing samples, and the number of samples that each affects."""
     table = files.table
     mine = np.array(
         [not split or split == "in all" or s == split for s in table.splits], dtype=bool
@@ -317,12 +321,12 @@ _UNREADABLE, _DUPLICATE = "DC101", "DC803"
 
 @dataclass(frozen=True)
 class Audit:
-    """What is asked of a loader.
+    """The loader to audit.
 
     Args:
         factory: ``module:function``; called without arguments it returns a map-style dataset.
-        files: the schema of the files that it reads (they are `Request.data`), None where they are
-            not scanned.
+        files: the schema of the files that it reads (`Request.data`), None where they are not
+            scanned.
         split: the split that it serves, "" where there is one only.
         compared: how many samples are read a second time.
     """
@@ -345,11 +349,11 @@ def run_audit(
         progress: called after each batch.
 
     Raises:
-        UsageError: the loader cannot be built, an option or a waiver is wrong.
+        UsageError: the loader cannot be built, or an option or a waiver is wrong.
         StorageError: the results cannot be written.
 
     Notes:
-        Never incremental: nothing tells whether the user's code has changed.
+        Never incremental, since changes of the user's code cannot be detected.
     """
     of_files = replace(request, output=None, reference=None, baseline=None)
     files = None if audit.files is None else run_scan(audit.files, of_files, progress)
@@ -396,7 +400,10 @@ def run_audit(
 def _without_nondeterminism(
     choices: Sequence[Choice], notes: Sequence[Note], seen: _FirstPass
 ) -> list[Choice]:
-    """Return the choices; where nothing was compared, or the index decides nothing, bytes that differ say nothing."""
+    """Return the choices; the rule on nondeterminism is skipped where it can tell nothing.
+
+    That is so if no sample was read twice, or if the index does not decide which sample is served.
+    """
     why = "" if seen.probed_indices() else "no sample was read a second time"
     if any(n.code == CONTRACT and n.about["kind"] in {"index-ignored", "constant"} for n in notes):
         why = f"{CONTRACT}: the index that is asked for is not the one that is served"
@@ -417,7 +424,7 @@ def _with_loader_fix(finding: Finding) -> Finding:
 
 
 def _caused_rules(notes: Sequence[Note]) -> set[str]:
-    """Return the rules that fail because of the loader: they do not judge the samples that it made."""
+    """Return the rules whose findings the loader causes; they do not judge its samples."""
     kinds = {note.about["kind"] for note in notes if note.code == CONTRACT}
     made = {
         note.about["rule"]
@@ -453,12 +460,15 @@ class _Progress:
 
 
 def _level(request: Request) -> Depth:
-    """Return how deep what a loader returns is judged; its size is not known beforehand."""
+    """Return the depth of a loader's audit; the size of the data is not known beforehand."""
     return request.level or "numeric"
 
 
 class _FirstPass:
-    """The first pass: every sample read once, in order, in one process; what rules and later passes need of it."""
+    """The first pass: reads every sample once, in order, in one process.
+
+    Collects what rules and later passes need.
+    """
 
     def __init__(
         self,
@@ -479,7 +489,7 @@ class _FirstPass:
         self._instead: dict[int, tuple[int, bool]] = {}
 
     def read(self) -> None:
-        """Read everything.
+        """Read all samples.
 
         Raises:
             UsageError: the loader cannot be built.
@@ -534,7 +544,7 @@ class _FirstPass:
 
     @property
     def served(self) -> ServedIndex:
-        """What is known of every index."""
+        """The results for every index."""
         keys = self._shaper.keys
         instead = {
             index: f"item {other} of the dataset inside" if inner else keys[other]
@@ -543,19 +553,19 @@ class _FirstPass:
         return ServedIndex(keys, self.digests, instead)
 
     def passes(self) -> DeterminismPasses:
-        """Return the further passes."""
+        """Return the passes that test for determinism."""
         first = FirstPassDigests(self._shaper.keys, self._fields)
         self._tell.doing = "reading again"
         tell: Callable[[], None] = lambda: self._tell(self.length)  # noqa: E731
         return DeterminismPasses(self.audit.factory, self.whole, self.request.limits, first, tell)
 
     def probed_indices(self) -> list[int]:
-        """Return the indices that are asked for again and again."""
+        """Return the indices that are read several times."""
         readable = sorted(self._fields)
         return [readable[place] for place in spread(len(readable), _ASKED_AGAIN)]
 
     def coverage_notes(self) -> Iterator[str]:
-        """Yield what was not looked at."""
+        """Yield sentences on samples that are not compared."""
         readable = int(np.count_nonzero(self.digests))
         if 0 < len(self._fields) < readable:
             yield (
@@ -568,7 +578,7 @@ class _FirstPass:
 def _contract(
     seen: _FirstPass, audit: Audit, files: ScanRun | None
 ) -> tuple[list[Note], list[str]]:
-    """Return the notes about determinism and contract, and what could not be looked at."""
+    """Return the notes about determinism and contract, and sentences on what was not checked."""
     unseen = list(seen.coverage_notes())
     loader = Loader(audit.factory, seen.whole, seen.request.limits)
     try:

@@ -1,4 +1,4 @@
-"""A user's own dataset as a source of samples: the child that holds it, and its answers as pieces of blocks."""
+"""The child process that holds a user's dataset, its answers, and tests of their determinism."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ BATCH_BYTES = 16 << 20
 BATCH_SAMPLES = 256
 
 _HOME = "datacheck.torch.audit"
-_BUILD_S = 900.0  # indexing a large dataset may well take minutes
+_BUILD_S = 900.0  # indexing a large dataset may take minutes
 
 
 @dataclass(frozen=True)
 class ProcessSettings:
-    """What may decide a sample besides its index.
+    """The settings of a process that may change its samples.
 
     Args:
         seed: of the global random numbers when the dataset is built.
-        listing: "reversed": directories list their names the other way round.
-        hash_seed: of ``hash()``, and so the order of sets.
+        listing: "reversed": directories list their names in reverse.
+        hash_seed: of ``hash()``, which decides the order of sets.
     """
 
     seed: int = 0
@@ -48,13 +48,13 @@ class ProcessSettings:
 
 
 class Loader(Child):
-    """The process in which a user's dataset lives; a new one, after a death, builds it again.
+    """The process that holds a user's dataset; after a death, a new process builds it again.
 
     Args:
         factory: ``module:function``.
         whole: fields that stay one JSON value where they are dicts or lists.
-        limits: of each sample.
-        how: what may decide the samples.
+        limits: of time and memory, per sample.
+        how: the settings of the process.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Loader(Child):
     def run(
         self, function: str, task: dict[str, Json], patience: float = 0.0
     ) -> tuple[Json, Death | None]:
-        """Run a function of the audit in the child, in which the dataset has been built.
+        """Run a function of the audit in the child; build the dataset there if it is not built.
 
         Raises:
             UsageError: it cannot be built.
@@ -91,7 +91,7 @@ class Loader(Child):
         """Build the dataset in a new process.
 
         Raises:
-            UsageError: there is no such factory, it raises or dies, or what it returns is no
+            UsageError: there is no such factory, it raises or dies, or it does not return a
                 map-style dataset.
         """
         said, death = super().run("datacheck.torch.audit:open_dataset", self._said, _BUILD_S)
@@ -103,11 +103,13 @@ class Loader(Child):
 
 
 def read_all(loader: Loader) -> Iterator[Answer]:
-    """Yield the dataset's answer to every index, in order: index, values, digests, instead; or error and where.
+    """Yield the dataset's answer to every index, in order.
+
+    An answer has index, values, digests and instead; or index, error and where.
 
     Notes:
-        What is under way is bounded. An index that kills or hangs the child is an error; ``crash``
-        marks one of ours.
+        Batches bound the memory. An index that kills or hangs the child gives an error; ``crash``
+        marks an error of datacheck's own.
     """
     start, size = 0, 1
     while start < loader.length:
@@ -135,12 +137,12 @@ def _death_answer(death: Death) -> Answer:
 
 
 def whole_fields(schema: Schema) -> list[str]:
-    """Return the names that the loader uses for fields which are one text or JSON value."""
+    """Return the loader's names of the fields that are one text or JSON value."""
     return sorted(spec.at or name for name, spec in schema.stored.items() if spec.is_text)
 
 
 class _SampleContainer(Container):
-    """The named values of one sample, in the place of an opened file."""
+    """The named values of one sample, in the role of an opened file."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
@@ -153,18 +155,17 @@ class _SampleContainer(Container):
 
 
 class PieceBuilder:
-    """Makes the pieces of blocks out of a loader's answers.
+    """Turns a loader's answers into pieces of blocks.
 
     Args:
         schema: from `served`, of the split.
-        factory: what the samples come from.
+        factory: the loader, as the origin of the samples.
     """
 
     def __init__(self, schema: Schema, factory: str) -> None:
         self._map, self._factory = FieldMap(schema.model_copy(update={"columns": None})), factory
-        self._table = FieldMap(
-            schema
-        )  # for a loader that returns the one array that the schema cuts into columns
+        # For loaders that return the one array that the schema cuts into columns.
+        self._table = FieldMap(schema)
         self._id = next((name for name, _ in schema.of_role("id")), "")
         group = schema.samples.group
         self._group: Template | None = (
@@ -174,7 +175,7 @@ class PieceBuilder:
         self._known: set[str] = set()
 
     def piece(self, answer: Answer) -> Piece | Unread:
-        """Return the sample, or why there is none; its key is kept under its index (call it in index order)."""
+        """Return the sample, or why it is missing; append its key (call this in index order)."""
         index = int(answer["index"])
         number = f"{index:012d}"
         if "error" in answer:
@@ -217,7 +218,7 @@ class PieceBuilder:
 
 
 def _word(value: Any) -> str:
-    """Return an identifier as text, "" where it is none."""
+    """Return an identifier as text, "" if the value is not an identifier."""
     if isinstance(value, str):
         return value
     if isinstance(value, np.ndarray) and value.size == 1 and value.dtype.kind in "iu":
@@ -225,8 +226,8 @@ def _word(value: Any) -> str:
     return ""
 
 
-_MOST_RETRIED = 48  # samples that are asked for again, one factor at a time
-_MOST_MEASURED = 8  # of these, whose values are held against one another
+_MOST_RETRIED = 48  # samples that are read again, with one factor changed at a time
+_MOST_MEASURED = 8  # of these, samples whose values are compared
 _WORKERS = 2
 _RAISED = "(exception)"
 
@@ -235,14 +236,14 @@ Places = set[tuple[int, str]]  # index and field
 
 @dataclass(frozen=True)
 class PassSettings:
-    """One pass: how the process was started, and how its dataset is asked.
+    """One pass: the settings of its process, and how it reads the dataset.
 
     Args:
-        how: of the process.
+        how: the settings of the process.
         backwards: the last index first.
-        reseed: the global random numbers are seeded before each index with this and the index;
+        reseed: before each index the global random numbers are seeded with this and the index;
             None: never.
-        twice: each index is asked for twice, the second answer counts.
+        twice: each index is read twice, and the second answer counts.
         workers: worker processes; 0: none.
         start: their start method.
     """
@@ -277,11 +278,11 @@ _FACTOR_PASSES: dict[str, PassSettings] = {
 
 @dataclass(frozen=True, eq=False)
 class FirstPassDigests:
-    """What the first pass has seen: every sample read once, in order, in one process.
+    """The digests of the first pass, which read every sample once, in order, in one process.
 
     Args:
         keys: of all samples, by index.
-        digests: of the fields of the samples that are compared, by index.
+        digests: of the fields of the compared samples, by index.
     """
 
     keys: Sequence[str]
@@ -289,11 +290,11 @@ class FirstPassDigests:
 
 
 class DeterminismPasses:
-    """The further passes over a loader.
+    """The passes over a loader that test for determinism.
 
     Args:
         factory, whole, limits: see `Loader`.
-        first: the pass that has been made.
+        first: the results of the first pass.
         tell: called before each pass.
     """
 
@@ -314,25 +315,25 @@ class DeterminismPasses:
         )
 
     def notes(self, asked: Sequence[tuple[int, Mapping[str, int]]]) -> list[Note]:
-        """Return a note for every cause that makes samples differ; none where a second pass gives the same bytes.
+        """Return a note for every cause of differences between passes.
+
+        [] where a second pass gives the same bytes.
 
         Args:
-            asked: what came of asking for some indices again and again in one process.
+            asked: (index, digests) of indices that were read several times in one process.
 
         Notes:
-            What a note is about: kind, fields, samples (how many differ by this cause), compared,
-                tried, indices (the
-            first few), difference (largest, absolute), drew (global generators that were used),
-            error.
+            `about` of a note has kind, fields, samples (how many differ by this cause), compared,
+            tried, indices (the first few), difference (largest, absolute), drew (global generators
+            that were used), error.
         """
         items = sorted(self._first.digests)
         if not items:
             return []
         seen = self._run_pass(SECOND, items)
         if isinstance(seen, Death):
-            words = re.sub(
-                r" ?\(pid\S*[^)]*\)", "", seen.how.strip().splitlines()[-1]
-            )  # another one in every run
+            # Without process ids, which differ in every run.
+            words = re.sub(r" ?\(pid\S*[^)]*\)", "", seen.how.strip().splitlines()[-1])
             return [self._note("died", set(), 0, {"error": words})]
         changed = _differing(self._first.digests, _digests(seen))
         for index, found in asked:
@@ -342,9 +343,8 @@ class DeterminismPasses:
         tried = _spread(sorted({index for index, _ in changed}), _MOST_RETRIED)
         notes = []
         for kind, (places, about) in self._causes(tried).items():
-            whole = {index for index, _ in places} >= set(
-                tried
-            )  # as it is with those tried it is with the others
+            # A cause that changes all tried samples is taken to change the others, too.
+            whole = {index for index, _ in places} >= set(tried)
             alike = (
                 {(i, name) for i, name in changed if name in {n for _, n in places}}
                 if whole
@@ -383,14 +383,14 @@ class DeterminismPasses:
         }
         try:
             said, death = loader.run("look", task)
-        except UsageError as error:  # it could be built the first time
+        except UsageError as error:  # although it could be built for the first pass
             return Death(None, str(error))
         finally:
             loader.close()
         return said if death is None else death
 
     def _causes(self, items: Sequence[int]) -> dict[str, tuple[Places, dict[str, Any]]]:
-        """Return what differs by each factor alone: where, how much, and which global generators were used."""
+        """Return the differences by factor: where, how large, and the global generators in use."""
         base = self._run_pass(_BASE_PASS, items, items[:_MOST_MEASURED])
         if isinstance(base, Death):
             return {}
@@ -415,13 +415,13 @@ class DeterminismPasses:
 
 
 def _attributed(found: dict[str, Places]) -> dict[str, Places]:
-    """Return the causes, without what follows from another one."""
+    """Return the causes, without differences that follow from another cause."""
     repeat = found["repeat"]
     causes = {kind: places - repeat for kind, places in found.items()}
     causes["repeat"] = repeat
-    causes["again"] -= causes[
-        "order"
-    ]  # a generator or a cursor of its own; what is left is changed by reading
+    # Differences that order makes, too, come from a generator or a cursor of the dataset's own; the
+    # others come from reading itself.
+    causes["again"] -= causes["order"]
     state = causes["order"] | causes["again"]
     fork, spawn = causes.pop("fork") - state, causes.pop("spawn") - state
     causes |= {"workers": fork & spawn, "fork": fork - spawn, "spawn": spawn - fork}
@@ -435,7 +435,7 @@ def _digests(seen: Sequence[Answer]) -> dict[int, Mapping[str, int]]:
 def _differing(
     expected: Mapping[int, Mapping[str, int]], seen: Mapping[int, Mapping[str, int]]
 ) -> Places:
-    """Return index and field of every value that is not the same in both; of those that one has and the other not."""
+    """Return index and field of every value that differs or is missing in one of the two."""
     return {
         (index, name)
         for index, found in seen.items()
@@ -446,7 +446,7 @@ def _differing(
 
 
 def _difference(base: Sequence[Answer], seen: Sequence[Answer]) -> dict[str, float]:
-    """Return the largest absolute difference of each field of numbers whose shape is the same in both passes."""
+    """Return the largest absolute difference of each numeric field, if its shape is the same."""
     first = {said["index"]: said.get("values", {}) for said in base}
     largest: dict[str, float] = {}
     for said in seen:
@@ -466,7 +466,7 @@ def _difference(base: Sequence[Answer], seen: Sequence[Answer]) -> dict[str, flo
 
 
 def spread(count: int, most: int) -> list[int]:
-    """Return at most so many of the numbers below `count`, evenly spread, the first and the last among them."""
+    """Return at most `most` of the numbers below `count`, evenly spread, with both ends."""
     return _spread(range(count), most)
 
 
