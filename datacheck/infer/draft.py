@@ -1,4 +1,4 @@
-"""Which files are one sample together: those of a folder, or of one name with several endings or in several folders."""
+"""Drafts a schema for ``datacheck init``: groups files into samples, profiles some, writes YAML."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ from datacheck.workers.parallel import Limits, ordered_map
 
 _NEARLY_ALL = 0.9
 _MOST_PARTS = 24
-_FIRST = 20_000  # paths of which some have to be parts of one sample before all are looked at
-_MOST_NAMES = 6  # words of a name that may be the sample's own
+_FIRST = 20_000  # paths that must show parts before all paths are grouped
+_MOST_NAMES = 6  # words of a file name that may be the sample's own name
 
 
 Cut = Callable[[str], "tuple[str, str] | None"]
@@ -53,18 +53,17 @@ Cut = Callable[[str], "tuple[str, str] | None"]
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """The files that hold the same of each sample.
+    """One kind of file of multi-file samples.
 
     Args:
-        name: what they are called beside the sample's own name, "" where only the format tells them
-            apart.
-        ending: what all their names end with, from which on they are alike.
+        name: its name besides the sample's own name, "" where only the format tells it apart.
+        ending: the common end of all its file names.
         paths: of all samples that have it.
-        whole: of the samples that lack none but optional parts, of all if there is none such: their
-            lengths compare.
-        pattern: what all paths follow; what the placeholders stand for in one part's path fills the
-            others'.
-        optional: more than a few samples have none.
+        whole: of the samples that lack only optional parts, or of all samples if there are none
+            such: their lengths can be compared.
+        pattern: of all paths; the values of the placeholders in one part's path give the paths of
+            the others.
+        optional: more than a few samples lack it.
     """
 
     name: str
@@ -76,15 +75,17 @@ class Part:
 
 
 def group_files(paths: Sequence[str]) -> list[Part]:
-    """Return the parts of which samples are made up, [] where each file is one by itself or no pattern says it.
+    """Return the parts that samples consist of.
+
+    [] where each file is a sample, or no pattern describes the parts.
 
     Args:
-        paths: relative POSIX paths of all files that can be read.
+        paths: relative POSIX paths of all readable files.
 
     Notes:
-        Parts are what nearly all samples have, at least two, and together nearly all files. Names
-        that differ in digits only are steps or views, and no parts; those of splits are neither a
-        sample's nor a part's.
+        Nearly all samples have each part. There are at least two, and together they are nearly all
+        files. Names that differ in digits only are steps or views, not parts. Names of splits are
+        neither sample names nor part names.
     """
     for cut_path, beside in _cuts(paths):
         if beside and not _parts(_groups(paths[:_FIRST], cut_path)):
@@ -106,7 +107,7 @@ def group_files(paths: Sequence[str]) -> list[Part]:
 
 
 def _groups(paths: Sequence[str], cut_path: Cut) -> dict[str, dict[str, str]]:
-    """Return by the sample's own name, by that of the part, the path."""
+    """Return the paths by sample name and part name."""
     groups: dict[str, dict[str, str]] = defaultdict(dict)
     for path in paths:
         found = cut_path(path)
@@ -116,14 +117,16 @@ def _groups(paths: Sequence[str], cut_path: Cut) -> dict[str, dict[str, str]]:
 
 
 def _cuts(paths: Sequence[str]) -> Iterator[tuple[Cut, bool]]:
-    """Yield ways to tell a sample's name from the part's, and whether its files then lie beside one another."""
+    """Yield ways to split a path into sample name and part name.
+
+    Each comes with whether the files of a sample are then next to each other in the listing.
+    """
     depth = max(path.count("/") for path in paths)
     yield _by_folder, True
     for words in range(_MOST_NAMES, 0, -1):
         yield partial(_by_words, words=words), True
-    dotted = any(
-        path.rpartition("/")[2].count(".") > 1 for path in paths
-    )  # in the sample's name, or in the ending
+    # A second dot may be in the sample's name, or in the ending.
+    dotted = any(path.rpartition("/")[2].count(".") > 1 for path in paths)
     for level in range(depth):
         yield partial(_by_level, level=level, cut=str.partition), False
         if dotted:
@@ -188,25 +191,28 @@ def _parts(groups: Mapping[str, Mapping[str, str]]) -> list[Part]:
     ]
 
 
-MOST = 200  # samples looked at
-_FILES = 40  # files looked into
+MOST = 200  # samples that are profiled
+_FILES = 40  # files that are read
 _VIDEOS, _STORES = frozenset({".mp4", ".m4v", ".mov"}), frozenset({".hdf5", ".h5", ".zarr"})
 _KEPT = frozenset({"index", EPISODE})  # columns by which LeRobot finds its rows
-_SHOWN = 100  # characters of a name
-_PASSED = 6  # names of values that are not read, in one line
+_SHOWN = 100  # characters of a name in a note
+_PASSED = 6  # names in one line
+# A cache cannot hold a field beyond these: bytes of a part of its name, and of the name; its axes.
 _NAME, _PATH, _AXES = (
     240,
     2000,
     62,
-)  # of a field, as no cache holds it: bytes of a part of its name, of all, its axes
+)
 _PICTURES = frozenset({".jpg", ".jpeg", ".png"})
 _LINES = (".jsonl", ".ndjson", ".jsonl.gz")
+# JSON documents that are read; mean number of records from which on they are samples.
 _DOCUMENTS, _MANY = (
     200,
     20,
-)  # JSON documents that are looked into; records in each that are rather samples
-_BESIDE = _PICTURES | {".yaml", ".yml", ".json", ".xml", ".txt"}  # rather beside data than the data
-_NEXT_TO_NOTHING = 10  # times as many pictures, with as many times the bytes
+)
+# Files that accompany data more often than they are the data.
+_BESIDE = _PICTURES | {".yaml", ".yml", ".json", ".xml", ".txt"}
+_NEXT_TO_NOTHING = 10  # factor in number and bytes by which pictures outweigh the other data
 _MARK = "# inferred"
 _GROUPS, _LOOK = "datacheck.infer.profile:inner_groups", "datacheck.infer.profile:look"
 
@@ -218,8 +224,8 @@ class Draft:
     Args:
         text: YAML with comments.
         fields: how many fields it declares.
-        samples: how many samples were looked at.
-        notes: what a person should know, a sentence each.
+        samples: how many samples were profiled.
+        notes: sentences for the user.
     """
 
     text: str
@@ -229,17 +235,17 @@ class Draft:
 
 
 class SampleProfile(NamedTuple):
-    """What a few samples hold.
+    """The profile of a few samples.
 
     Args:
         fields: by name.
-        samples: how many were looked at.
-        unread: why others could not be, of a few of them.
-        failed: how many could not be.
-        passed: names of values of a kind that is not read.
-        taken: near names by the field that they were read for.
+        samples: how many were read.
+        unread: why others could not be read, for a few of them.
+        failed: how many could not be read.
+        passed: names of values of an unsupported kind.
+        taken: near names, by the field that they were read for.
         odd: names of fields that no cache can hold and few samples have (a build leaves them out
-            where no schema lists them), or that are empty.
+            if no schema lists them), or that are empty.
     """
 
     fields: dict[str, FieldProfile]
@@ -252,7 +258,7 @@ class SampleProfile(NamedTuple):
 
     @property
     def notes(self) -> list[str]:
-        """What was not read, a sentence each."""
+        """Sentences on the values and samples that were not read."""
         notes = [f"could not be read: {reason}" for reason in self.unread]
         more, looked = self.failed - len(self.unread), self.samples + self.failed
         notes += [f"could not be read: {more:,} more of {looked:,} that were looked at"] * (
@@ -283,9 +289,8 @@ def draft(data: Path) -> Draft:
         return known
     if not readable:
         raise UsageError(unreadable(data, listing))
-    readable = [
-        path for path in readable if listing.by_path[path].size
-    ] or readable  # an empty file says nothing
+    # Empty files say nothing, so they count only if there are no others.
+    readable = [path for path in readable if listing.by_path[path].size] or readable
     parts = group_files(readable)
     several = _draft_parts(data, parts, listing) if parts else None
     if several is not None:
@@ -301,7 +306,7 @@ def draft(data: Path) -> Draft:
     why = (
         f"{len(paths):,} files at {depths} depths" if depths > 1 else pluralize(len(paths), "file")
     )
-    # without placeholders: files of one name with two endings would be two samples of one name
+    # Without placeholders, because one name with two endings would be two samples of one name.
     files = (
         [re.sub(r"\{\w+\}", "*", text) for text in (pattern, *(text for _, text in alike))]
         if alike
@@ -339,7 +344,7 @@ def draft(data: Path) -> Draft:
 
 
 def _stated_counts(kind: str, listing: Listing) -> dict[str, Any]:
-    """Return the key that has a scan compare how many records TensorFlow Datasets says that a file has."""
+    """Return the key that compares record counts with those that TensorFlow Datasets states."""
     stated = any(PurePosixPath(path).name == INFO for path in listing.entries.paths)
     return {"attrs": {SHARD_LENGTH: "samples"}} if stated and kind.startswith(".tfrecord") else {}
 
@@ -355,7 +360,10 @@ def _guesses(
 
 
 def _draft_records(data: Path, listing: Listing, readable: Sequence[str]) -> Draft | None:
-    """Return a draft of records in JSON lists and JSON lines, None where these are not most of the data."""
+    """Return a draft of records in JSON lists and JSON lines.
+
+    None where these are not most of the data.
+    """
     documents = [path for path in readable if path.lower().endswith(".json")]
     lines = [path for path in readable if path.lower().endswith(_LINES)]
     if (
@@ -366,9 +374,8 @@ def _draft_records(data: Path, listing: Listing, readable: Sequence[str]) -> Dra
         return None
     inner = _inner_patterns(listing.root, documents)
     records = _record_lists(inner, listing)
-    records += (
-        [path for path in documents if path not in inner] if records else []
-    )  # damaged: a scan is to say so
+    # Damaged documents are included, so that a scan reports them.
+    records += [path for path in documents if path not in inner] if records else []
     paths = sorted(records + lines)
     if not records or 2 * _size(listing, paths) < _size(listing, readable):
         return None
@@ -381,7 +388,7 @@ def _draft_records(data: Path, listing: Listing, readable: Sequence[str]) -> Dra
     if len(records) < len(documents) or any(
         not path.endswith(end) for some, end in ends for path in some
     ):
-        files = paths  # a pattern would take other documents, too
+        files = paths  # a pattern would match other documents, too
     if files is paths and (
         len(paths) > _DOCUMENTS or any(set(path) & set("{}*?[]") for path in paths)
     ):
@@ -406,7 +413,7 @@ def _draft_records(data: Path, listing: Listing, readable: Sequence[str]) -> Dra
 
 
 def _draft_corpus(data: Path, listing: Listing, readable: Sequence[str]) -> Draft | None:
-    """Return a draft of a parallel corpus, None where there is none, or other files are most of the data."""
+    """Return a draft of a parallel corpus, None if there is none or most data are other files."""
     corpus = corpus_of(listing.entries.paths, partial(_lines, listing.root))
     if corpus is None or _size(listing, corpus.paths) < _size(listing, readable):
         return None
@@ -432,19 +439,21 @@ def _draft_corpus(data: Path, listing: Listing, readable: Sequence[str]) -> Draf
 
 
 def _lines(root: Path, paths: Sequence[str]) -> dict[str, int]:
-    """Return how many lines files of text have, without other files."""
+    """Return the number of lines by path, without files that are not text."""
     found = {path: inner.split("\n") for path, inner in _inner_patterns(root, paths).items()}
     return {path: int(count[0]) for path, (kind, *count) in found.items() if kind == LINES}
 
 
 def _record_lists(inner: Mapping[str, str], listing: Listing) -> list[str]:
-    """Return the documents that are lists of many records, but for small ones without a key of the others."""
+    """Return the documents that are lists of many records.
+
+    Small ones count only if they share a key with the large ones.
+    """
     lists = {
         path: found.split("\n")[1:] for path, found in inner.items() if found.startswith(RECORDS)
     }
-    if sum(int(count) for count, *_ in lists.values()) < _MANY * len(
-        lists
-    ):  # rather the steps of a sample
+    # With few records per document, they are the steps of a sample rather than samples.
+    if sum(int(count) for count, *_ in lists.values()) < _MANY * len(lists):
         return []
     keys = {path: set(names) for path, (_, *names) in lists.items()}
     largest = max((_size(listing, [path]) for path in keys), default=0)
@@ -454,7 +463,10 @@ def _record_lists(inner: Mapping[str, str], listing: Listing) -> list[str]:
 
 
 def _are_tables(look: SampleProfile) -> bool:
-    """Tell whether files have hardly a column in common: they are tables of several kinds, not rows of one."""
+    """Tell whether hardly any column is in most files.
+
+    The files are then tables of several kinds, not rows of one.
+    """
     return bool(look.fields) and all(
         2 * seen.samples <= look.samples for seen in look.fields.values()
     )
@@ -478,7 +490,10 @@ def _size(listing: Listing, paths: Sequence[str]) -> int:
 def _with_guessed_patterns(
     said: Mapping[str, Any], listing: Listing, described: Sequence[str]
 ) -> dict[str, Any]:
-    """Return a head that lets a scan fail where a draft leaves out most bytes: its patterns are nobody's choice."""
+    """Return a draft's head; a scan fails by DC113 where its patterns leave out most bytes.
+
+    The patterns are a guess, not a choice of the user.
+    """
     known = [path for path in listing.entries.paths if format_of(path) is not None]
     if 2 * _size(listing, described) >= _size(listing, known):
         return dict(said)
@@ -488,7 +503,7 @@ def _with_guessed_patterns(
 def _draft_any_files(
     data: Path, listing: Listing, readable: Sequence[str], look: SampleProfile
 ) -> Draft:
-    """Return a draft for a folder of which no kind of files is the data: each file is a sample, all are read."""
+    """Return a draft that reads all files, each as a sample: no one kind of file is the data."""
     kinds = Counter[str]()
     for path in readable:
         kinds[PurePosixPath(path).suffix] += listing.by_path[path].size
@@ -518,7 +533,7 @@ def _draft_any_files(
 
 
 def _undescribed_notes(listing: Listing, described: Container[str]) -> list[str]:
-    """Say which files a draft does not describe, and which of them no format reads."""
+    """Return notes on files that a draft does not describe, and on those without a reader."""
     others = [path for path in listing.entries.paths if path not in described]
     known = [path for path in others if format_of(path) is not None]
     unknown = [path for path in others if format_of(path) is None]
@@ -533,7 +548,10 @@ def _undescribed_notes(listing: Listing, described: Container[str]) -> list[str]
 
 
 def _is_ambiguous_at(name: str, pattern: str) -> bool:
-    """Tell whether ``at:`` takes a name for an attribute of the sample (in XML it is a value), or for a placeholder."""
+    """Tell whether ``at:`` takes a name for a sample attribute or for a placeholder.
+
+    In XML, ``@name`` is a value.
+    """
     return (
         (name.startswith("@") and not pattern.lower().endswith(".xml"))
         or "{" in name
@@ -542,9 +560,9 @@ def _is_ambiguous_at(name: str, pattern: str) -> bool:
 
 
 def _draft_parts(data: Path, parts: Sequence[Part], listing: Listing) -> Draft | None:
-    """Return a draft of samples of several files each, None where the files are rather samples of their own.
+    """Return a draft of samples of several files each, None where each file is rather a sample.
 
-    The samples' own file is the largest; the fields of the others have a ``file``.
+    The samples' own file is the largest; the fields of the other files have a ``file``.
     """
     head = {"datacheck": 1, "name": _name(data)}
     looks = {
@@ -566,9 +584,8 @@ def _draft_parts(data: Path, parts: Sequence[Part], listing: Listing) -> Draft |
     fields: dict[str, FieldProfile] = {}
     places: dict[str, tuple[Part, dict[str, Any]]] = {}
     unsaid: list[str] = []
-    for part in sorted(
-        kept, key=lambda one: (len(looks[one].fields) > 1, one is not main)
-    ):  # one array has one name
+    # Parts with one array come first: the array gets the part's name.
+    for part in sorted(kept, key=lambda one: (len(looks[one].fields) > 1, one is not main)):
         several = len(looks[part].fields) > 1
         for inner, seen in looks[part].fields.items():
             name = _free_name(part, inner if several or not part.name else part.name, inner, fields)
@@ -606,7 +623,7 @@ def _draft_parts(data: Path, parts: Sequence[Part], listing: Listing) -> Draft |
 
 
 def _hold_different_fields(parts: Sequence[Part], looks: Mapping[Part, SampleProfile]) -> bool:
-    """Tell whether files of a sample hold different things, or arrays of which their names say different things."""
+    """Tell whether the files of a sample differ in their fields, or in the roles of their names."""
     first, *others = (looks[part].fields for part in parts)
     if any(
         len(first) != len(other) or (len(first) > 1 and first.keys() != other.keys())
@@ -634,18 +651,17 @@ def _holds_samples(part: Part, listing: Listing) -> bool:
 
 
 def _rank(parts: Sequence[Part], listing: Listing, part: Part) -> tuple[Any, ...]:
-    """Return what orders parts: which of them is rather the samples' own file."""
-    within = any(
-        one.ending != part.ending and one.ending.endswith(part.ending) for one in parts
-    )  # fits its files, too
+    """Return a sort key: the part with the lowest is the samples' own file."""
+    # The pattern of this part then matches the files of another part, too.
+    within = any(one.ending != part.ending and one.ending.endswith(part.ending) for one in parts)
     size = sum(listing.by_path[path].size for path in _evenly_spaced(part.paths, MOST))
     return part.optional, within, _ending(part.paths[0]).lower() in _BESIDE, -size, part.name
 
 
 def _free_name(part: Part, name: str, inner: str, taken: Container[str]) -> str:
-    """Return a name for a field that no other has."""
+    """Return an unused name for a field."""
     own = part.name or re.sub(r"\W+", "_", part.ending).strip("_")
-    while name in taken or name == "*":  # which stands for fields that are not listed
+    while name in taken or name == "*":  # "*" stands for fields that are not listed
         name, inner = f"{own}_{inner}", f"{inner}_"
     return name
 
@@ -656,7 +672,7 @@ def _sublisting(listing: Listing, paths: Sequence[str]) -> Listing:
 
 
 class _BuiltinFit(NamedTuple):
-    """A built-in schema that fits files, what they hold, and their pattern where it is not the schema's own."""
+    """A built-in schema that fits files, their profile, and their pattern if it is another one."""
 
     name: str
     schema: Schema
@@ -665,7 +681,10 @@ class _BuiltinFit(NamedTuple):
 
 
 def _draft_builtin(listing: Listing, readable: Sequence[str], data: Path) -> Draft | None:
-    """Return a draft that extends the one built-in schema that fits most files, with what differs, else None."""
+    """Return a draft that extends the one built-in schema that fits most files.
+
+    None where no schema or several fit.
+    """
     schemas = {name: load_schema(name) for name in builtin() if name not in {FILES, *WHOLE}}
     own = {path for path in readable if not _is_auxiliary(path)} or set(readable)
     found = []
@@ -681,14 +700,14 @@ def _draft_builtin(listing: Listing, readable: Sequence[str], data: Path) -> Dra
 
 
 def _is_auxiliary(path: str) -> bool:
-    """Tell whether a file rather lies beside data than is the data: pictures, videos, notes, calibrations."""
+    """Tell whether a file accompanies data rather than being the data: pictures, videos, notes."""
     return PurePosixPath(path).suffix.lower() in _BESIDE | _VIDEOS
 
 
 def _renamed_builtins(
     schemas: Mapping[str, Schema], listing: Listing, readable: Sequence[str]
 ) -> Iterator[_BuiltinFit]:
-    """Yield the built-in schemas of robot data whose groups and fields lie in files of other names, the best one."""
+    """Yield the built-in robot schemas that best fit the content of files with other names."""
     kind, paths = _main_kind(readable, listing)
     if kind.lower() not in _STORES:
         return
@@ -715,12 +734,12 @@ def _renamed_builtins(
 
 
 def _with_any(schema: Schema) -> Schema:
-    """Return a schema that reads what it does not list, too."""
+    """Return a schema that also reads unlisted fields."""
     return schema.model_copy(update={"fields": schema.fields | {"*": FieldSpec()}})
 
 
 def _matching_fields(schema: Schema, look: SampleProfile) -> set[str]:
-    """Return the fields of a schema that samples hold in the declared kind and sizes."""
+    """Return the fields of a schema that samples have in the declared kind and sizes."""
     return {
         name
         for name, spec in schema.stored.items()
@@ -739,17 +758,22 @@ def _fits_spec(seen: FieldProfile, spec: FieldSpec) -> bool:
 
 
 def _has_most_fields(schema: Schema, look: SampleProfile) -> bool:
-    """Tell whether files hold at least half of the fields that a schema asks for; others may be called as they are."""
+    """Tell whether files have at least half of the fields that a schema requires.
+
+    Files of another layout may have the same names.
+    """
     wanted = {name for name, spec in schema.stored.items() if not spec.optional}
-    if (
-        not look.samples
-    ):  # they are damaged, or are called as those of the schema and hold something else
+    # The files are damaged, or have the schema's names and another content.
+    if not look.samples:
         return not any(NO_GROUP in reason for reason in look.unread)
     return 2 * len(wanted & look.fields.keys()) >= len(wanted)
 
 
 def _draft_extending(fit: _BuiltinFit, listing: Listing, data: Path) -> Draft:
-    """Return a draft that extends a built-in schema: other file names, other names of fields, fields that it lacks."""
+    """Return a draft that extends a built-in schema by what differs.
+
+    That is file names, names of fields, absent fields, and additional fields.
+    """
     schema, look = fit.schema, fit.look
     guesses: dict[str, Guess] = {}
     more = {
@@ -826,8 +850,8 @@ def _main_kind(paths: Sequence[str], listing: Listing) -> tuple[str, list[str]]:
     """Return the ending that most files of the main format have, and these files.
 
     Notes:
-        Pictures, videos and notes are the main format only where there is nothing else, or next to
-        nothing: six arrays of labels beside a thousand pictures.
+        Pictures, videos and notes are the main format only if there are no other files, or next to
+        none: six arrays of labels next to a thousand pictures.
     """
     numbers, sizes = Counter[str](), Counter[str]()
     for path in paths:
@@ -847,7 +871,7 @@ def _main_kind(paths: Sequence[str], listing: Listing) -> tuple[str, list[str]]:
 def _other_endings(
     readable: Sequence[str], listing: Listing, kind: str, pattern: str, data: Path
 ) -> list[tuple[list[str], str]]:
-    """Return paths and pattern of files of other endings that hold the same as those of the main one."""
+    """Return paths and pattern of files with other endings but the same fields as the main kind."""
     kinds: dict[str, list[str]] = {}
     for path in readable:
         if format_of(path) is format_of(f"x{kind}") and kind.lower() not in _BESIDE:
@@ -875,13 +899,13 @@ def _other_endings(
 
 
 def _same_kind(one: FieldProfile, other: FieldProfile) -> bool:
-    """Tell whether fields are alike, and arrays of one width: tables of several widths are of several kinds."""
+    """Tell whether fields are alike; arrays of several widths are tables of several kinds."""
     written = bool({"text", "json"} & one.dtypes.keys())
     return one.like(other) and (written or (one.item is not None and one.item == other.item))
 
 
 def _ending(path: str) -> str:
-    """Return the ending of a path as it is written: patterns tell capitals."""
+    """Return the ending of a path in its own spelling, because patterns are case-sensitive."""
     found = format_of(path)
     name = unnumbered(path)
     known = (s for s in (found.suffixes if found else ()) if name.lower().endswith(s))
@@ -900,7 +924,7 @@ def _evenly_spaced(paths: Sequence[str], count: int) -> list[str]:
 
 
 def _each(root: Path, ending: str, paths: Sequence[str]) -> str:
-    """Return ``samples.each``: lines, groups or episodes inside the files, "" where a file is a sample."""
+    """Return ``samples.each``: lines, groups or episodes in the files; "" if a file is a sample."""
     if ending.lower() in _LINES:
         return "line"
     found = Counter(
@@ -908,9 +932,8 @@ def _each(root: Path, ending: str, paths: Sequence[str]) -> str:
         for inner in _inner_patterns(root, paths).values()
     )
     own = [text for text in found if text.count("/") == 1 and not text.endswith("*")]
-    if (
-        len(own) > 1 and len(own) == found.total()
-    ):  # each file has its one group under a name of its own
+    # Each file has one group under a name of its own.
+    if len(own) > 1 and len(own) == found.total():
         return "/*"
     for text in own:
         del found[text]
@@ -918,7 +941,7 @@ def _each(root: Path, ending: str, paths: Sequence[str]) -> str:
 
 
 def _inner_patterns(root: Path, paths: Sequence[str]) -> dict[str, str]:
-    """Return how the samples inside each file that is read are called, see `look.inner_groups`."""
+    """Return the pattern of the samples inside each readable file; see `profile.inner_groups`."""
     task = {"root": str(root.absolute()), "items": [{"path": path} for path in paths]}
     found: dict[str, str] = {}
     for outcome in ordered_map(
@@ -930,12 +953,18 @@ def _inner_patterns(root: Path, paths: Sequence[str]) -> dict[str, str]:
 
 
 def _any_field_schema(said: Mapping[str, Any]) -> Schema:
-    """Return a schema of which nothing is known but where its samples are."""
+    """Return a schema that says only where the samples are, and reads all fields."""
     return Schema.model_validate({**said, "fields": {"*": {}}})
 
 
 def _profile_files(schema: Schema, listing: Listing, files: int = 0) -> SampleProfile:
-    """Look into some files of a listing, of which there are so many, or those that a schema names."""
+    """Profile some files of a listing.
+
+    Args:
+        schema: names the files.
+        listing: the files to choose from.
+        files: how many files there are in all, if `listing` is a part of them.
+    """
     items = plan_work(schema, listing).items
     chosen = [items[i] for i in range(0, len(items), max(1, len(items) // _FILES))][:_FILES]
     task = {
@@ -963,9 +992,8 @@ def _profile_files(schema: Schema, listing: Listing, files: int = 0) -> SamplePr
             for seen in found.values():
                 seen.thinned |= len(chosen) < (files or len(items))
             fields |= found
-    few = {
-        name for name, seen in fields.items() if not name or 2 * seen.samples < samples
-    }  # "" names no field
+    # "" names no field.
+    few = {name for name, seen in fields.items() if not name or 2 * seen.samples < samples}
     odd = sorted(name for name in few if not _is_stored(name, fields[name]))
     kept = {name: seen for name, seen in fields.items() if name not in odd}
     return SampleProfile(kept, samples, unread[:3], failed, sorted(passed), taken, odd)
@@ -1008,7 +1036,7 @@ def _finished_draft(
 
 
 def _inert(comment: str) -> str:
-    """Return a comment that no name of a file or field in it can end."""
+    """Return a comment with line breaks and the like escaped, so that no name in it can end it."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in comment)
 
 
@@ -1016,18 +1044,16 @@ def _commented(lines: Sequence[str], guesses: Mapping[str, Guess], why: str) -> 
     names = iter(guesses)
     inside = False
     for line in lines:
-        if line.startswith(
-            ("fields:", "rules:")
-        ):  # a name of several lines may begin at the margin
+        # These keys only: a name of several lines may begin at the margin, too.
+        if line.startswith(("fields:", "rules:")):
             inside = line.startswith("fields:")
         if line == "  DC113: {left_out: true}":
             line += (
                 f"    {_MARK}: the patterns leave out most bytes; take this line out if that "
                 f"is meant"
             )
-        elif (
-            inside and line[:2] == "  " and line[2] not in " ?"
-        ):  # a long name has a line of its own: "  ? name"
+        # A long name has a line of its own: "  ? name".
+        elif inside and line[:2] == "  " and line[2] not in " ?":
             reasons = _inert("; ".join(guesses[next(names)].why))
             line += f"    {_MARK}{': ' if reasons else ''}{reasons}"
         elif line.startswith("samples:"):

@@ -158,7 +158,7 @@ def _dataset(kind: str, **about: Any) -> Note:
     return Note(CONTRACT, "", "", about={"kind": kind, **about})
 
 
-# --------------------------------------------------------------------------- compared with the files
+# -------------------------------------------------------------------------- compared with the files
 
 
 def loader_failures(
