@@ -1,1 +1,1 @@
-"""What a draft of a schema is made from: profiles of fields, guesses of roles, groups of files."""
+"""Drafts schemas: profiles of fields, guesses of roles, groups of files."""

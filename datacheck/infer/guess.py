@@ -1,4 +1,4 @@
-"""Which axes the fields of a few samples have, and which of them they share."""
+"""Guesses the axes, roles, units and ranges of fields from their names and profiles."""
 
 from __future__ import annotations
 
@@ -24,31 +24,38 @@ from datacheck.schema.grammar import (
 )
 from datacheck.tokenization import MESSAGE_NAMES
 
-_NEARLY_ALL = 0.8  # samples of which the others are rather what a scan is to find
-_FIXED, _MANY = 0.9, 20  # the same of the lengths of a row of numbers, and fewest samples
-# Names of what each step has.
+_NEARLY_ALL = 0.8  # share of samples; the others rather have a fault that a scan should find
+_FIXED, _MANY = 0.9, 20  # that share for lengths of rows of numbers, and the fewest samples for it
+# Names of fields with a value for each step.
 _STEPS = (
     r"^acts?$|action|^rew(?:ards?)?$|^dones?$|terminal|^frame_index$|^time_?steps?$|^rotations$"
 )
 
 
 class Axis(NamedTuple):
-    """The name of a field's first axis, and in how many samples its length is not that of the fields that share it."""
+    """The first axis of a field.
+
+    Args:
+        name: its name.
+        astray: in how many samples its length differs from the other fields with this axis.
+    """
 
     name: str
     astray: int = 0
 
 
 def name_axes(seen: Mapping[str, FieldProfile], *, episodes: bool) -> dict[str, Axis]:
-    """Return the first axis of each field whose length differs between samples; equal lengths, equal name.
+    """Return the first axis of each field whose length differs between samples.
+
+    Fields of equal lengths share an axis.
 
     Args:
         seen: the fields.
-        episodes: the samples are episodes: the axis that most fields share is time.
+        episodes: the samples are episodes, so the axis that most fields share is time.
 
     Notes:
-        Lengths that are equal in nearly all samples are one axis: in the others something is cut
-        off.
+        Lengths that are equal in nearly all samples are one axis: in the other samples, some values
+        are cut off.
     """
     together: dict[tuple[int, ...], list[str]] = {}
     for name, field in sorted(seen.items()):
@@ -86,7 +93,10 @@ def _varied(field: FieldProfile) -> bool:
 
 
 def _astray(one: Sequence[int], two: Sequence[int]) -> int:
-    """Return in how many samples two lengths differ that are equal in nearly all, and not by chance, else 0."""
+    """Return in how many samples two lengths differ that are equal in nearly all, else 0.
+
+    Also 0 where they may be equal by chance.
+    """
     if len(one) != len(two):
         return 0
     pairs = list(zip(one, two, strict=True))
@@ -102,66 +112,74 @@ def _letters(*, episodes: bool) -> Iterator[str]:
 
 
 def joints(seen: FieldProfile) -> int:
-    """Return how many joints of three coordinates nearly all samples have, in each of their steps; 0 if none."""
+    """Return the number of 3D joints that nearly all samples have in each of their steps, or 0."""
     *sizes, width = [*([usual_length(seen)] if seen.lengths else []), *(seen.item or [])] or [0]
     return sizes[-1] if sizes and width == 3 and sizes[-1] in JOINT_COUNTS else 0
 
 
 def fixed_length(seen: FieldProfile) -> int:
-    """Return the length of rows of numbers that nearly all samples have, where the rest has one other; else 0."""
-    alike = (
-        not seen.item and len(seen.lengths) >= _MANY and len(set(seen.lengths)) == 2
-    )  # 1 is no question
+    """Return the length of rows of numbers in nearly all samples if the others share another one.
+
+    Else 0.
+    """
+    # Exactly two lengths: a single one leaves nothing to decide.
+    alike = not seen.item and len(seen.lengths) >= _MANY and len(set(seen.lengths)) == 2
     ((usual, many),) = Counter(seen.lengths).most_common(1) if seen.lengths else ((0, 0),)
     return usual if alike and many >= _FIXED * len(seen.lengths) else 0
 
 
 def usual_length(seen: FieldProfile) -> int:
-    """Return the length that nearly all samples have, 0 if there is none."""
+    """Return the length that nearly all samples have, or 0."""
     ((usual, many),) = Counter(seen.lengths).most_common(1)
     return usual if many >= _NEARLY_ALL * len(seen.lengths) else 0
 
 
-_SHORT = 80  # bytes of a text that is rather a name than written
+_SHORT = 80  # bytes; only longer texts get the role text
 _TURN = 2 * math.pi + 0.1
+# The largest angle in degrees, and names of angles.
 _DEGREES, _ANGLES = (
     720.0,
     r"(?:^|_)(?:angles?|rotations?|euler)(?:$|_)",
-)  # most of them, and names of theirs
-_HAND = 21  # so many rows of three numbers are joints, whatever they are called
+)
+_HAND = 21  # rows of three numbers in this number are joints, whatever their name
+# Files of many samples are few (train.npy, val.npy, test.npy) and have many rows; a sequence of
+# steps is shorter, or there are more files.
 _SPLIT_FILES, _MANY_ROWS = (
     6,
     256,
-)  # train.npy, val.npy, test.npy; a sequence of steps is shorter, or there are more
-_CLIMBS = 8  # numbers of fewer samples may rise by chance
+)
+_CLIMBS = 8  # the numbers of fewer samples may rise by chance
+# Share of the span by which a range is widened: all samples were read; or a few, and others may lie
+# beyond.
 _SPARE = {
     False: 0.1,
     True: 1.0,
-}  # shares of the span: of all samples, and of a few, beyond which others lie
-_FAR = 20  # times, from the smallest to the largest cloud
-_CLASSES = 10_000  # labels beyond that are tokens
-_FARTHEST = 1e307  # numbers beyond cannot be widened
+}
+_FAR = 20  # factor from the smallest to the largest cloud above which their units may differ
+_CLASSES = 10_000  # larger labels are tokens
+_FARTHEST = 1e307  # larger numbers cannot be widened
 _CLOUD, _TABLE = r"point|xyz|cloud|^pc|_pc|lidar|velodyne|scan|\.pts|\.xyz", "table"
+# Columns with smaller maxima are classes rather than colours; coordinates above 1.5 are no shares.
 _COLUMNS, _FEW_COLORS, _WIDE = (
     ("from its values",),
     64,
     1.5,
-)  # classes are fewer than colours; what is no share
-_TOKENS = r"(?:input|token)_ids|tokens"  # names of what a text becomes
-ONE_ARRAY, RECORDS = "array", "records"  # what a file of one array, and of one list, calls it
-SOUND = "samples"  # what a .wav calls its sound
-_ANSWERS = frozenset(
-    {"gpt", "assistant", "model", "bot", "agent", "system"}
-)  # who answers where a user asks
-_ANSWERED = 0.9  # share of the chats that have an answer: of fewer, somebody else answers, or they are no chats
-_CHOSEN = (  # and no "chosen_model": of one prompt two answers differ, all else may be equal
-    r"(?:{0}[_-]?)?chosen(?:[_-]?{0})?".format(
-        r"(?:answer|response|reply|completion|output|text|message|summary)s?"
-    )
 )
-_ASTRAY = 0.1  # share of the samples in which time falls, above which it is none
+_TOKENS = r"(?:input|token)_ids|tokens"  # names of token columns
+ONE_ARRAY, RECORDS = "array", "records"  # field name in a file of one array, and of one list
+SOUND = "samples"  # field name of the sound in a .wav
+# Speakers that answer a user.
+_ANSWERS = frozenset({"gpt", "assistant", "model", "bot", "agent", "system"})
+# Share of the chats that must have an answer. With fewer, another speaker answers, or they are no
+# chats.
+_ANSWERED = 0.9
+# Names of answers only, not "chosen_model": the two answers differ, all else may be equal.
+_CHOSEN = r"(?:{0}[_-]?)?chosen(?:[_-]?{0})?".format(
+    r"(?:answer|response|reply|completion|output|text|message|summary)s?"
+)
+_ASTRAY = 0.1  # share of samples with falling time above which a field is no clock
 _IDS = r"^(?:__index_level_\d+__|unnamed: 0|(?:(?:row|sample|example)_)?(?:id|idx|index)|[gu]?uid)$"
-UNTYPED = "bytes"  # what a .bin of no float32 numbers calls its content
+UNTYPED = "bytes"  # field name for the content of a .bin that is not float32
 _UNTYPED = (
     "unknown: no float32 coordinates; labels, a mask or tokens, of uint8, uint16, uint32 or "
     "int64: say which"
@@ -173,11 +191,11 @@ SpecAndReasons = tuple[dict[str, Any], list[str]]
 
 @dataclass(frozen=True)
 class Guess:
-    """What is declared of a field, and the sentence behind it.
+    """The guessed declaration of a field, with reasons.
 
     Args:
         spec: keys of the declaration.
-        why: where they come from, one short phrase each.
+        why: the reasons, one short phrase each.
     """
 
     spec: dict[str, Any]
@@ -212,13 +230,12 @@ def _whole(seen: FieldProfile) -> bool:
 
 
 def _pixels(seen: FieldProfile) -> bool:
-    return (
-        "uint8" in seen.dtypes and max(map(int, seen.ndims), default=0) > 2
-    )  # of one size, or of many
+    # Images of one size, or of several.
+    return "uint8" in seen.dtypes and max(map(int, seen.ndims), default=0) > 2
 
 
 def _integers(seen: FieldProfile) -> bool:
-    """Tell whether the type of all values is one of whole numbers: names of joints rather than their angles."""
+    """Tell whether all values have integer types: they are joint names rather than angles."""
     return all(name.startswith(("int", "uint")) for name in seen.dtypes)
 
 
@@ -246,12 +263,12 @@ def _flat(seen: FieldProfile) -> bool:
 
 
 def _is_sample_number(seen: FieldProfile) -> bool:
-    """Tell whether a whole number of each sample differs from those of most others."""
+    """Tell whether a field has one whole number per sample, different for most samples."""
     return seen.whole and seen.ndims.keys() == {"0"} and (seen.climbs >= 0 or not seen.distinct)
 
 
 def _is_clock(seen: FieldProfile) -> bool:
-    """Tell whether values rise, but for a few samples in which a scan is rather to find that they fall."""
+    """Tell whether values rise; a few samples may have falls, which a scan should report."""
     return seen.rising and seen.falls <= _ASTRAY * seen.samples
 
 
@@ -261,7 +278,7 @@ def _flags(seen: FieldProfile) -> bool:
     )
 
 
-# (role, what the name says, what the values must be like); the first that fits is taken
+# (role, pattern of the name, test of the values); the first match is taken.
 _ROLES: tuple[tuple[str, str, Callable[[FieldProfile], bool]], ...] = (
     ("image", r"rgb|image|img|colou?r|frames?$", _pixels),
     (
@@ -298,7 +315,7 @@ _ROLES: tuple[tuple[str, str, Callable[[FieldProfile], bool]], ...] = (
 
 
 def names_role(name: str) -> bool:
-    """Tell whether a word of a name says what its values are ("rotate" does, "carrot" does not)."""
+    """Tell whether a word of a name tells a role ("rotate" does, "carrot" does not)."""
     words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
     return any(names and re.match(f"(?:{names})", word) for _, names, _ in _ROLES for word in words)
 
@@ -306,23 +323,22 @@ def names_role(name: str) -> bool:
 def guess(
     name: str, seen: FieldProfile, axes: Mapping[str, Axis], samples: int, files: str = ""
 ) -> Guess:
-    """Return what a field probably is.
+    """Return the guessed declaration of a field.
 
     Args:
         name: of the field.
-        seen: what a few samples hold.
+        seen: its profile.
         axes: the first axis by field.
-        samples: how many samples were looked at.
-        files: what folder and files are called, which says more than the name of their one array.
+        samples: how many samples were profiled.
+        files: names of folder and files, which say more than the field name of a file's one array.
     """
     said = files if name == ONE_ARRAY else name.rpartition("/")[2]
     if name == UNTYPED and files.lower().endswith(".bin"):
         found = Guess({"shape": ["N"]}, (_UNTYPED,))  # with a dtype it would count as judged
     else:
         found = _guess(said.lower(), seen, axes.get(name))
-    if (
-        name == SOUND and files.lower().endswith(".wav") and _integers(seen)
-    ):  # a louder recording is no fault
+    # No range for sound: a louder recording is no fault.
+    if name == SOUND and files.lower().endswith(".wav") and _integers(seen):
         found = replace(
             found, spec={key: value for key, value in found.spec.items() if key != "range"}
         )
@@ -333,15 +349,15 @@ def guess(
 
 
 def inner_samples(fields: Mapping[str, FieldProfile], files: int, ending: str) -> str:
-    """Return ``samples.each`` where few files hold what is more likely a split's samples than one sample, else "".
+    """Return ``samples.each`` where few files more likely hold many samples than one each, or "".
 
-    One array of each, whose rows are skeletons, a JSON list of mappings (instructions and answers,
-    preferences), or a table with a column of tokens, or of texts or lists that differ from row to
-    row.
+    Such files have one array each, whose rows are skeletons; a JSON list of mappings (instructions
+    and answers, preferences); or a table with a column of tokens, or of texts or lists that differ
+    from row to row.
 
     Args:
-        fields: what was seen where each file was taken for a sample.
-        files: how many there are.
+        fields: their profiles, with each file read as one sample.
+        files: how many files there are.
         ending: of their names.
     """
     if ending.lower() in {".parquet", ".arrow", ".feather"}:
@@ -363,14 +379,16 @@ def inner_samples(fields: Mapping[str, FieldProfile], files: int, ending: str) -
 
 
 def cut(name: str, seen: FieldProfile, found: Guess, files: str = "") -> dict[str, Guess]:
-    """Return the guesses of a table of points and of its columns by name: places, colours, normals, labels.
+    """Return the guesses for a table of points and for its columns, by name.
+
+    The columns are coordinates, colours, normals, labels and others.
 
     Args:
-        name, seen, files: as of `guess`.
-        found: what `guess` says of the field as a whole.
+        name, seen, files: as in `guess`.
+        found: the result of `guess` for the whole field.
 
     Returns:
-        {} where numbers do not show that the first three columns are places.
+        {} where the values do not show that the first three columns are coordinates.
     """
     shape, columns = found.spec.get("shape") or [], seen.columns
     plain = (
@@ -420,7 +438,7 @@ def cut(name: str, seen: FieldProfile, found: Guess, files: str = "") -> dict[st
 
 
 def _color_and_normal_columns(seen: FieldProfile) -> list[tuple[int, dict[str, Any]]]:
-    """Return where colours and normals stand behind the places of a table of points, without a gap."""
+    """Return where colours and normals follow the coordinates of a point table, without a gap."""
     found: list[tuple[int, dict[str, Any]]] = []
     for at in (3, 6):
         three = seen.columns[at : at + 3]
@@ -476,7 +494,7 @@ def _guess(said: str, seen: FieldProfile, axis: Axis | None) -> Guess:
 
 
 def _kind(said: str, seen: FieldProfile) -> SpecAndReasons:
-    """Return the role that name and values tell, else the unit of angles."""
+    """Return the role that name and values suggest, else the unit of angles."""
     role, named = next(
         ((r, names) for r, names, fits in _ROLES if re.search(names, said) and fits(seen)),
         (None, ""),
@@ -498,9 +516,8 @@ def _text(said: str, seen: FieldProfile) -> Guess:
     if seen.longest <= _SHORT and re.search(_IDS, said):
         return Guess({"role": "id", "dtype": "text"}, ("role from name and values",))
     spec: dict[str, Any] = {"role": "text"} if seen.longest > _SHORT else {"dtype": "text"}
-    if (
-        2 * seen.empty < seen.samples
-    ):  # fewer are more likely what a scan is to find than what is meant
+    # Fewer empty texts are more likely a fault for a scan to find than intended.
+    if 2 * seen.empty < seen.samples:
         return Guess(spec, ("text",))
     return Guess(
         spec | {"optional": True}, ("text", f"empty in {seen.empty:,} of {seen.samples:,} samples")
@@ -508,7 +525,7 @@ def _text(said: str, seen: FieldProfile) -> Guess:
 
 
 def _chat(seen: FieldProfile) -> Guess | None:
-    """Return the guess of messages, as OpenAI, ShareGPT or a corpus of dialogues names their keys; None of others."""
+    """Return the guess for messages with keys of OpenAI, ShareGPT or dialogue corpora, or None."""
     names = next((names for names in MESSAGE_NAMES if set(names) <= set(seen.keys)), ())
     why = (f"messages with {' and '.join(names)}",)
     if names == MESSAGE_NAMES[0]:
@@ -518,16 +535,16 @@ def _chat(seen: FieldProfile) -> Guess | None:
         name for name, count in seen.speakers.items() if name.lower() in _ANSWERS and count >= most
     ]
     if "speaker" in names and not any(name.lower() in {"human", "user"} for name in seen.speakers):
-        answers = []  # a play or a meeting: nobody asks
+        answers = []  # a play or a meeting: no speaker is a user
     if not names or not answers:
         return None
-    # beside another one that answers, a system gives instructions
+    # If another speaker answers, "system" gives instructions.
     answer = max(answers, key=lambda name: (name.lower() != "system", seen.speakers[name]))
     return Guess({"role": "chat", "train_on": answer}, why)
 
 
 def preferences(guesses: Mapping[str, Guess]) -> dict[str, Guess]:
-    """Return guesses in which a chosen text or chat is preferred over the rejected one beside it."""
+    """Return the guesses, with each chosen text or chat preferred over its rejected counterpart."""
     found = dict(guesses)
     for name in guesses:
         pair = (name, name.replace("chosen", "rejected"))
@@ -557,10 +574,12 @@ def _shape(seen: FieldProfile, axis: Axis | None) -> list[int | str] | None:
     return [usual_length(seen) if same else "N", *seen.item]
 
 
+# Non-finite numbers in half of the samples mean missing values if there are at least this many
+# samples, or if at least this share of the numbers is non-finite.
 _SEVERAL, _MISSING = (
     4,
     0.05,
-)  # samples that agree, else the share of numbers that marks of what is missing take
+)
 
 
 def _nonfinite(seen: FieldProfile) -> SpecAndReasons:
@@ -569,14 +588,15 @@ def _nonfinite(seen: FieldProfile) -> SpecAndReasons:
     why = f"NaN or infinity in {seen.unfinite:,} of {seen.samples:,} samples"
     if 2 * seen.unfinite >= seen.samples and (seen.samples >= _SEVERAL or seen.holes >= _MISSING):
         return {"finite": False}, [why]
+    # In fewer samples they are more likely a fault for a scan to find than intended.
     return {}, [
         why,
         "finite: false where that means missing",
-    ]  # more likely what a scan is to find than what is meant
+    ]
 
 
 def _numbers(role: str | None, seen: FieldProfile) -> SpecAndReasons:
-    """Return unit and ranges: measured, and widened so that the next sample is not an error by a hair."""
+    """Return unit and ranges: measured, and widened so that the next sample does not just miss."""
     if seen.low is None or seen.high is None or role in _NO_RANGE:
         return {}, []
     return _GUESS_BY_ROLE.get(role or "", _range_guess)(
@@ -585,18 +605,17 @@ def _numbers(role: str | None, seen: FieldProfile) -> SpecAndReasons:
 
 
 def _range_guess(seen: FieldProfile, low: float, high: float, measured: str) -> SpecAndReasons:
-    if seen.climbs >= _CLIMBS:  # a number or time of the sample: the next one is larger than all
+    if seen.climbs >= _CLIMBS:  # a number or time of the sample: the next one exceeds all others
         return {}, [f"rises from sample to sample, {measured}"]
-    wide = (
-        max(-low, high) < _FARTHEST and sys.float_info.min < high - low
-    )  # else no ends can be widened and written
+    # Otherwise the ends cannot be widened and written.
+    wide = max(-low, high) < _FARTHEST and sys.float_info.min < high - low
     if not wide or "bool" in seen.dtypes:
         return {}, [measured]
     return {"range": _widened(low, high, _SPARE[seen.thinned], _limits(seen))}, [measured]
 
 
 def _limits(seen: FieldProfile) -> tuple[float, float]:
-    """Return what the types of a field can hold at all."""
+    """Return the lowest and the highest value that the types of a field can hold."""
     kinds = [np.dtype(name) for name in seen.dtypes]
     ends = [np.iinfo(kind) if kind.kind in "iu" else None for kind in kinds]
     known = [end for end in ends if end is not None]
@@ -659,7 +678,7 @@ def _no_label(low: float) -> str:
 
 
 def _color_guess(seen: FieldProfile, low: float, high: float, measured: str) -> SpecAndReasons:
-    if low < 0:  # around a mean, or from -1 to 1
+    if low < 0:  # normalized to a mean of 0, or to -1..1
         return _range_guess(seen, low, high, measured)
     return {"range": "0..1" if high <= 1 else "0..255"}, [measured]
 
@@ -692,11 +711,11 @@ _NO_RANGE = frozenset(
 
 
 def _widened(low: float, high: float, share: float, limits: tuple[float, float]) -> str:
-    """Return a range with a share of the span to spare on either side; 0, 1 and -1 are taken for true ends."""
+    """Return a range widened by a share of the span; ends at 0, 1 and -1 are taken as exact."""
     spare = (high - low) * share
     first = low if low in {-1.0, 0.0} else _round(low - spare, down=True)
     last = high if high in {0.0, 1.0} else _round(high + spare)
-    if low > 0:  # lengths, counts, depths: none is on the other side of 0
+    if low > 0:  # lengths, counts, depths: no value crosses 0
         first = max(first, 0.0)
     if high < 0:
         last = min(last, 0.0)
@@ -704,10 +723,10 @@ def _widened(low: float, high: float, share: float, limits: tuple[float, float])
 
 
 def _round(value: float, *, down: bool = False) -> float:
-    """Return a number with two digits that is not above (`down`) or not below the value."""
+    """Return the value rounded to two digits, never up if `down`, else never down."""
     if not math.isfinite(value):
         return value
-    if abs(value) < sys.float_info.min:  # a power of ten below it may be 0
+    if abs(value) < sys.float_info.min:  # subnormal: the power of ten below it may be 0
         return 0.0
     unit = 10.0 ** (math.floor(math.log10(abs(value))) - 1)
     steps = math.floor(value / unit + 1e-9) if down else math.ceil(value / unit - 1e-9)

@@ -1,4 +1,4 @@
-"""What runs in the expendable child of ``datacheck init``: look into a few files, tell what their values are like."""
+"""The child's side of ``datacheck init``: reads a few files and profiles their fields."""
 
 from __future__ import annotations
 
@@ -29,57 +29,56 @@ from datacheck.workers.wire import answers, finite, int64, natural, text
 
 Array = np.ndarray[Any, Any]
 
-LEAST_LABEL = -(
-    2**53
-)  # below, float64 knows no whole number for certain: NaN as an int64 is -2**63
-DISTINCT = 64  # different whole numbers worth keeping
-_BYTES = 32 << 20  # of samples among which a few are chosen: files are seldom sorted by chance
-_LENGTHS = 200  # samples whose lengths are kept, to see which fields go together
+# Below this, float64 does not represent every whole number; NaN as an int64 is -2**63.
+LEAST_LABEL = -(2**53)
+DISTINCT = 64  # most different whole numbers that are kept
+_BYTES = 32 << 20  # bytes of samples from which a few are drawn, since files are rarely shuffled
+_LENGTHS = 200  # samples whose lengths are kept, to find fields that share an axis
 _KEYS = 12
-_TABLE = range(4, 14)  # columns that may be places, colours, normals and labels
-_MOST_SEEN = 5 * MOST_FIELDS  # names: a draft declares none of more than it may
+_TABLE = range(4, 14)  # columns of tables that may have coordinates, colours, normals and labels
+_MOST_SEEN = 5 * MOST_FIELDS  # fields; beyond MOST_FIELDS a draft declares none
 _NAMES = 50  # of values that are not read, or keys of a record
-_KEY = 100  # letters of one
+_KEY = 100  # characters of a name or key
 RECORDS = "records"
-LINES = "lines"  # what a file of lines of text calls them
+LINES = "lines"  # field name for the lines of a text file
 _HEAD = 1 << 10
-_ROWS = 1000  # of a table, of which most differ or not
-_EPISODE = re.compile(r"/(?:demo|episode|ep|traj|trajectory)_?\*$")  # a file may hold one only
+_ROWS = 1000  # rows of a table that are compared with one another
+_EPISODE = re.compile(r"/(?:demo|episode|ep|traj|trajectory)_?\*$")  # even if a file has only one
 
 
 @dataclass(eq=False)
 class FieldProfile:
-    """What a few samples say of one field; JSON both ways.
+    """The profile of one field in a few samples; sent as JSON between processes.
 
     Args:
-        samples: how many hold it.
+        samples: how many have the field.
         dtypes, ndims: how often each occurs ("text" and "json" among the dtypes).
-        item: sizes of the axes behind the first, None where they differ.
+        item: sizes of the axes after the first, None where they differ.
         lengths: size of the first axis in the first samples.
         low, high: of all finite numbers.
-        unfinite: how many samples hold NaN or infinity.
-        holes: share of NaN and infinity among the numbers of these, of the block with most.
+        unfinite: how many samples have NaN or infinity.
+        holes: share of NaN and infinity among the numbers of such a block, at most.
         whole: all values are whole numbers.
-        distinct: different values where they are few whole numbers, else [].
+        distinct: different values if they are few whole numbers, else [].
         negative: different negative whole numbers, `LEAST_LABEL` or more; of many the lowest
             `DISTINCT` and one.
         norms: smallest and largest length of the rows along the last axis, for 3 and 4 numbers.
         sizes: smallest and largest diagonal of the bounding box, for rows of 3.
-        rising: most values of the samples rise: many rows of one time are no clock.
+        rising: most values in the samples rise: many rows with the same time are no clock.
         falls: in how many samples a value falls.
-        ends: fewest and most steps at the end of a sample that are not 0.
-        keys: the keys of JSON objects, of the first element of lists.
+        ends: fewest and most nonzero steps at the end of a sample.
+        keys: the keys of JSON objects, or of the first element of lists.
         chats: how many are messages, or lists of them.
-        speakers: who speaks in these, and in how many.
-        told: how many are lists of texts of which most differ, or of lists of several lengths: a
-            row of such a table is no step of an episode.
-        longest, empty: bytes of the longest text; how many texts have none.
-        climbs: how often a number of a sample stands behind that of another, and is larger each
+        speakers: the speakers in these, and in how many samples each speaks.
+        told: how many are lists of texts most of which differ, or lists of lists of several
+            lengths: a row of such a table is no step of an episode.
+        longest, empty: bytes of the longest text; how many texts are empty.
+        climbs: how often a sample's number was compared with the one before, if it is larger each
             time; -1 if not.
-        columns: of tables of 4 to 13 columns, of each: smallest and largest number, whether all are
-            whole (1, 0).
-        unit: of these, where three columns begin that make rows of length 1.
-        thinned: there are more samples than were looked at.
+        columns: for tables of 4 to 13 columns, of each column: smallest and largest number, whether
+            all are whole (1, 0).
+        unit: in these, the positions from which on three columns are rows of length 1.
+        thinned: there are more samples than were read.
     """
 
     samples: int = 0
@@ -111,7 +110,7 @@ class FieldProfile:
     thinned: bool = False
 
     def like(self, other: FieldProfile) -> bool:
-        """Tell whether two fields hold the same kind of values; pictures of one kind have many sizes."""
+        """Tell whether two fields have the same kind of values; images may have several sizes."""
         pairs = [(self.dtypes, other.dtypes), (self.ndims, other.ndims)]
         if any(one.keys().isdisjoint(two) for one, two in pairs if one or two):
             return False
@@ -124,17 +123,17 @@ class FieldProfile:
 
 @answers({"found": {text: text}}, raises=(UsageError, MissingDependencyError))
 def inner_groups(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
-    """Return, for each file of a task, how the groups inside it are called where several are alike.
+    """Return, for each file of a task, the pattern of the samples inside it.
 
     Args:
         task: root, items (`Item.as_dict`).
         beat: called with an item's number before it is touched.
 
     Returns:
-        found: pattern by path ("/data/demo_*", "" for a file without such groups,
-            "ends:meta/episode_ends", "key", `RECORDS`, how many, and the keys of the first, a line
-            each, for a JSON document that is a list of records; `LINES` and how many, a line each,
-            for a text).
+        found: by path: a pattern of groups ("/data/demo_*", "" for a file without similar groups);
+            "ends:meta/episode_ends"; "key"; for a JSON document that is a list of records the
+            lines `RECORDS`, their number, and the keys of the first; for a text the lines `LINES`
+            and their number.
     """
     found, folders = {}, Roots(task["root"], {})
     for number, data in enumerate(task["items"]):
@@ -156,13 +155,13 @@ def inner_groups(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str,
 
 
 def _is_list(place: File) -> bool:
-    """Tell whether a document begins as a list: an object may have its records under that name."""
+    """Tell whether a document begins as a list; an object may have its records under that name."""
     with place.open(buffering=0) as file:
         return file.read(_HEAD).removeprefix(BOM).lstrip().startswith(b"[")
 
 
 def _record_summary(value: Any) -> list[str]:
-    """Return the length of a list of several objects, and the keys of the first; [] for anything else."""
+    """Return the length of a list of several objects, and the keys of the first, else []."""
     if (
         not isinstance(value, list)
         or len(value) < 2
@@ -259,7 +258,7 @@ _PROFILE_WIRE = {
     raises=(UsageError, MissingDependencyError),
 )
 def look(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
-    """Return what a few samples hold.
+    """Return profiles of the fields in a few samples.
 
     Args:
         task: schema (`Schema.as_dict`), root, items (`Item.as_dict`), most (samples in all).
@@ -267,7 +266,7 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
 
     Returns:
         fields (`FieldProfile` by name, of very many the first), samples, unread (up to 3 reasons),
-        failed (how many were not read), passed (names of values of a kind that is not read), taken
+        failed (how many could not be read), passed (names of values of an unsupported kind), taken
         (near names by the field that they were read for).
     """
     source = open_source(Schema.model_validate(task["schema"]), Path(task["root"]))
@@ -277,9 +276,10 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
     thinned = False
     for number, data in enumerate(task["items"]):
         rest = len(task["items"]) - number
+        # Samples of every file, because files may have different fields.
         few = _SampleReservoir(
             max(1, (task["most"] - samples) // rest), _BYTES // len(task["items"])
-        )  # files hold different fields
+        )
         item = Item.from_dict(data)
         beat(number)
         limit_item(beat, source, item)
@@ -313,7 +313,10 @@ def _read(
     taken: dict[str, str],
     beat: Callable[[], None],
 ) -> tuple[list[str], int]:
-    """Take a few samples of a file; return why others could not be read, up to three reasons, and how many."""
+    """Draw a few samples of a file; return up to three reasons why others failed, and how many.
+
+    A failed sample cannot be read.
+    """
     unread, failed = list[str](), 0
     beat()
     try:
@@ -337,36 +340,35 @@ def _read(
 
 
 class _SampleReservoir:
-    """A few samples of a stream however long it is, each as likely as the others, the same ones each time.
+    """Draws a few samples from a stream of any length, with equal chances and reproducibly.
 
     Args:
-        room: how many.
-        most: bytes of the stream that are looked at.
+        room: how many samples.
+        most: bytes of the stream that are read.
 
     Notes:
-        Not each hundredth: left and right hands, or two cameras, may take turns.
+        Not every hundredth sample: left and right hands, or two cameras, may alternate.
     """
 
     def __init__(self, room: int, most: int) -> None:
         self._room, self._most = room, most
         self._met = self._nbytes = 0
-        self._draw = np.random.Philox(0)  # NumPy promises its words
-        self._kept: list[
-            tuple[Array, Block]
-        ] = []  # with the number that each sample drew; the lowest stay
+        self._draw = np.random.Philox(0)  # NumPy guarantees its stream of words
+        # Blocks with the number that each sample drew; the lowest stay.
+        self._kept: list[tuple[Array, Block]] = []
 
     @property
     def full(self) -> bool:
-        """Whether no more is to be looked at."""
+        """Whether enough of the stream was read."""
         return self._nbytes > self._most
 
     @property
     def thinned(self) -> bool:
-        """Whether there are more, as far as is known."""
+        """Whether the stream has more samples than were kept, or may have."""
         return self._met > self._room or self.full
 
     def add(self, block: Block) -> None:
-        """Let the next samples draw."""
+        """Draw for the next samples; keep the lowest draws."""
         self._kept.append((self._draw.random_raw(len(block)), block))
         self._met += len(block)
         self._nbytes += sum(
@@ -381,7 +383,7 @@ class _SampleReservoir:
             ]
 
     def blocks(self) -> list[Block]:
-        """Return the samples, in the order of the stream."""
+        """Return the kept samples, in the order of the stream."""
         return [block for _, block in self._kept]
 
 
@@ -391,7 +393,7 @@ def _take_rows(block: Block, few: Array) -> Block:
 
 
 def _add_order(seen: FieldProfile, column: Column) -> None:
-    """Note whether a field numbers the samples, or says when they were made."""
+    """Track whether a field rises from sample to sample, as a sample number or a time does."""
     if (
         column.kind == "array"
         and column.lengths is None
@@ -437,7 +439,7 @@ def _add_text(seen: FieldProfile, column: Column) -> None:
 
 
 def _speakers(value: Any) -> list[str]:
-    """Return who speaks in a message or in the first ones of a list."""
+    """Return the speakers in a message, or in the first messages of a list."""
     messages = [
         one
         for one in (value if isinstance(value, list) else [value])[:_KEYS]
@@ -474,9 +476,8 @@ def _add_numbers(seen: FieldProfile, column: Column) -> None:
         _add_whole(seen, numbers, first=seen.samples == len(column))
     if values.ndim == 1 and column.lengths is not None:
         series = [np.asarray(column[i]) for i in range(len(column))]
-        seen.falls += sum(
-            bool((steps[1:] < steps[:-1]).any()) for steps in series
-        )  # a difference could wrap
+        # Compared, because the difference of unsigned numbers can wrap.
+        seen.falls += sum(bool((steps[1:] < steps[:-1]).any()) for steps in series)
         rises = sum(int(np.count_nonzero(steps[1:] > steps[:-1])) for steps in series)
         seen.rising &= 2 * rises >= sum(max(0, len(steps) - 1) for steps in series)
         ends = [int(np.cumprod(steps[::-1] != 0).sum()) for steps in series]
