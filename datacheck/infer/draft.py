@@ -198,18 +198,11 @@ _KEPT = frozenset({"index", EPISODE})  # columns by which LeRobot finds its rows
 _SHOWN = 100  # characters of a name in a note
 _PASSED = 6  # names in one line
 # A cache cannot hold a field beyond these: bytes of a part of its name, and of the name; its axes.
-_NAME, _PATH, _AXES = (
-    240,
-    2000,
-    62,
-)
+_NAME, _PATH, _AXES = 240, 2000, 62
 _PICTURES = frozenset({".jpg", ".jpeg", ".png"})
 _LINES = (".jsonl", ".ndjson", ".jsonl.gz")
 # JSON documents that are read; mean number of records from which on they are samples.
-_DOCUMENTS, _MANY = (
-    200,
-    20,
-)
+_DOCUMENTS, _MANY = 200, 20
 # Files that accompany data more often than they are the data.
 _BESIDE = _PICTURES | {".yaml", ".yml", ".json", ".xml", ".txt"}
 _NEXT_TO_NOTHING = 10  # factor in number and bytes by which pictures outweigh the other data

@@ -137,34 +137,21 @@ def usual_length(seen: FieldProfile) -> int:
 _SHORT = 80  # bytes; only longer texts get the role text
 _TURN = 2 * math.pi + 0.1
 # The largest angle in degrees, and names of angles.
-_DEGREES, _ANGLES = (
-    720.0,
-    r"(?:^|_)(?:angles?|rotations?|euler)(?:$|_)",
-)
-_HAND = 21  # rows of three numbers in this number are joints, whatever their name
+_DEGREES, _ANGLES = 720.0, r"(?:^|_)(?:angles?|rotations?|euler)(?:$|_)"
+_HAND = 21  # this many rows of three numbers are joints, under any name
 # Files of many samples are few (train.npy, val.npy, test.npy) and have many rows; a sequence of
 # steps is shorter, or there are more files.
-_SPLIT_FILES, _MANY_ROWS = (
-    6,
-    256,
-)
+_SPLIT_FILES, _MANY_ROWS = 6, 256
 _CLIMBS = 8  # the numbers of fewer samples may rise by chance
-# Share of the span by which a range is widened: all samples were read; or a few, and others may lie
-# beyond.
-_SPARE = {
-    False: 0.1,
-    True: 1.0,
-}
+# Share of the span by which a range is widened, by `FieldProfile.thinned`: if only some samples
+# were read, others may exceed their range.
+_SPARE = {False: 0.1, True: 1.0}
 _FAR = 20  # factor from the smallest to the largest cloud above which their units may differ
 _CLASSES = 10_000  # larger labels are tokens
 _FARTHEST = 1e307  # larger numbers cannot be widened
 _CLOUD, _TABLE = r"point|xyz|cloud|^pc|_pc|lidar|velodyne|scan|\.pts|\.xyz", "table"
 # Columns with smaller maxima are classes rather than colours; coordinates above 1.5 are no shares.
-_COLUMNS, _FEW_COLORS, _WIDE = (
-    ("from its values",),
-    64,
-    1.5,
-)
+_COLUMNS, _FEW_COLORS, _WIDE = ("from its values",), 64, 1.5
 _TOKENS = r"(?:input|token)_ids|tokens"  # names of token columns
 ONE_ARRAY, RECORDS = "array", "records"  # field name in a file of one array, and of one list
 SOUND = "samples"  # field name of the sound in a .wav
@@ -576,10 +563,7 @@ def _shape(seen: FieldProfile, axis: Axis | None) -> list[int | str] | None:
 
 # Non-finite numbers in half of the samples mean missing values if there are at least this many
 # samples, or if at least this share of the numbers is non-finite.
-_SEVERAL, _MISSING = (
-    4,
-    0.05,
-)
+_SEVERAL, _MISSING = 4, 0.05
 
 
 def _nonfinite(seen: FieldProfile) -> SpecAndReasons:

@@ -111,7 +111,7 @@ class PreviousRun:
         crashes, deaths: measurements and items on which datacheck's own code failed.
         pairs: results of the second read of pairs of samples, by the digest of the question.
         only: the scanned file where DATA is one file; None for a folder.
-        folder: the finished run whose rows these all are, or ``Path()``.
+        folder: the finished run that has exactly these rows, or ``Path()``.
         written: everything else equals that run's ``listing.npz``.
     """
 

@@ -77,7 +77,10 @@ class RunLocation:
         )
 
     def finished(self) -> list[Path]:
-        """Return folders of finished scans of this dataset, newest first; none that have links."""
+        """Return folders of finished scans of this dataset, newest first.
+
+        A folder that is a link, or has one among its files, is skipped.
+        """
         runs = (
             sorted(self.base.glob(f"*-{self.slot}*/{RESULT}"), reverse=True)
             if folders.is_real(self.base)
@@ -355,7 +358,7 @@ class Journal:
             except OSError as error:
                 if isinstance(error, BlockingIOError) or not new:
                     return False
-            # No link to the lock: it was removed between the two calls.
+            # The lock was removed between the two calls, or it is not datacheck's.
             if not os.fstat(lock).st_nlink or not self._marked(lock):
                 return False
             held.enter_context(own.pop_all())

@@ -573,10 +573,7 @@ class _SamplesFile:
 
         self._pa, self._path = pa, path
         # The memory of list columns is added when they are read.
-        self._memory, self._size = (
-            _check(path),
-            path.stat().st_size,
-        )
+        self._memory, self._size = _check(path), path.stat().st_size
         plain = pq.ParquetFile(path, memory_map=True)
         self._widths = {column.name: _width(pa, column.type) for column in plain.schema_arrow}
         self.names: list[str] = plain.schema_arrow.names

@@ -62,8 +62,8 @@ class UnreadKind:
         way: how to get them read.
         files, nbytes: how many, and their bytes.
         first: path of the first one.
-        chosen: datacheck has a reader for them, and the schema's patterns leave them out on
-            purpose.
+        chosen: datacheck can read them, but the schema's patterns leave them out: a choice, unless
+            the patterns are guessed.
     """
 
     name: str

@@ -169,7 +169,7 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
             for file in files[number]
             if (entry := before[file]) is not None
         )
-        # No time limit by file size with a user's own checks: the file does not cause their time.
+        # Not with a user's own checks: their memory and time are not the file's fault.
         if isinstance(beat, Pulse) and not schema.checks:
             beat.files(waiting if part is None else part[1] - part[0])
 
