@@ -1,6 +1,6 @@
 """Imports by name: built-ins in name order, plug-ins by entry point, optional libraries.
 
-No other module imports by name.
+The lazy attributes of packages are the only other imports by name.
 """
 
 from __future__ import annotations

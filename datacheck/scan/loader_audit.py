@@ -225,9 +225,9 @@ def _clearly_larger(failed: int, of: int, failed_before: int, of_before: int) ->
 
 
 def length_notes(length: int, split: str, files: ScanRun, schema: Schema) -> tuple[list[Note], str]:
-    """Return a note where the loader serves fewer samples than the files hold.
+    """Return a note where the loader serves fewer samples than the files hold, and a sentence.
 
-    Returns a sentence instead where that is unknown.
+    The sentence says that this is unknown; else it is "".
 
     Args:
         length: of the loader's dataset.

@@ -409,7 +409,7 @@ class Journal:
                 left -= len(data)
                 head, _ = FRAME.unpack_from(data)
                 check_values(data[: FRAME.size + head])
-                part = decode(data, most=len(data))  # each row has a key of its own
+                part = decode(data, most=len(data))  # each row has its own key, so bytes bound rows
                 if part["key"] == self._key:
                     rows = list(map(Table.from_wire, part["tables"]))
                     check(part, _PART)
