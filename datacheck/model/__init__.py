@@ -1,1 +1,1 @@
-"""The nouns that every room shares: samples, tables of measurements, findings, keys of rows, chats."""
+"""The data types that all packages share: samples, tables, findings, row keys, chats."""

@@ -1,4 +1,4 @@
-"""Chats whose messages are a role and a text each, as columns: nothing of them is a Python object unless one asks."""
+"""Chats as columns: each message is a role and a text; Python objects are created on access."""
 
 from __future__ import annotations
 
@@ -14,24 +14,23 @@ from datacheck.model.sample import Column
 Array = np.ndarray[Any, Any]
 
 _AROUND = len('{"content":"","role":""}')
-_SHORT = np.frombuffer(
-    b'"\\\b\t\n\f\r', np.uint8
-)  # what JSON writes in two bytes; \u0000 and the like take six
+# Characters that JSON writes in two bytes; other control characters take six (\u0000).
+_SHORT = np.frombuffer(b'"\\\b\t\n\f\r', np.uint8)
 
 
 class Messages(Column):
-    """A JSON column of chats; `values`, their JSON, are written when somebody asks for them.
+    """A JSON column of chats; `values`, their JSON text, is written on first access.
 
     Shapes:
         counts: int64 (chats) [messages]
-        roles: int64 (messages), places in `words`
+        roles: int64 (messages), indices into `words`
         sizes: int64 (messages) [bytes of its JSON]
-        lengths: int64 (chats) [bytes of their JSON]
+        lengths: int64 (chats) [bytes of its JSON]
 
     Args:
-        words: the different roles: letters, digits, ``_`` and ``-``.
+        words: the distinct roles: letters, digits, ``_`` and ``-``.
         said: the text of each message.
-        plain: no text holds anything that JSON writes in another way.
+        plain: no text holds a character that JSON escapes.
     """
 
     counts: Array
@@ -78,16 +77,15 @@ class Messages(Column):
         if name != "values":
             raise AttributeError(name)
         written = bytearray()
-        for chat in (
-            self.objects
-        ):  # a list of what orjson returns would hold 4 kB for each chat, however short
+        # Serialize chat by chat: parsed chats would take 4 kB each, however short.
+        for chat in self.objects:
             written += orjson.dumps(chat, option=orjson.OPT_SORT_KEYS)
         values = self.__dict__["values"] = np.frombuffer(bytes(written), np.uint8)
         return values
 
 
 def joined_bytes(column: Column) -> bytes:
-    """Return the bytes of all texts of a column; made once, because several measurements search them."""
+    """Return the bytes of all texts of a column; cached, because several measurements use them."""
     if "_data" not in column.__dict__:
         column.__dict__["_data"] = column.values.tobytes()
     data: bytes = column.__dict__["_data"]
@@ -110,7 +108,10 @@ def text_bytes(column: Column) -> list[bytes]:
 
 
 def column_of(array: Any) -> Column:
-    """Return the column of an Arrow array of texts or of binary, which makes their parts in half the time."""
+    """Return the column of an Arrow array of text or binary.
+
+    Keeps the array, from which `text_bytes` takes the texts in half the time.
+    """
     begins, octets = strings_of(array)
     column = Column(octets[begins[0] : begins[-1]], np.diff(begins), "text")
     column.__dict__["_array"] = array.view("binary")
@@ -118,7 +119,7 @@ def column_of(array: Any) -> Column:
 
 
 def strings_of(array: Any) -> tuple[Array, Array]:
-    """Return where strings begin in a buffer, with the end of the last: int64 (strings + 1), uint8 (bytes)."""
+    """Return the offsets of strings, int64 (strings + 1), and their buffer, uint8 (bytes)."""
     _, offsets, data = array.buffers()
     begins = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1].astype(
         np.int64
@@ -127,7 +128,7 @@ def strings_of(array: Any) -> tuple[Array, Array]:
 
 
 def text_at(column: Column, place: int) -> str:
-    """Return one text of a column; the others need not be decoded for it."""
+    """Return one text of a column without decoding the others."""
     known: list[str] | None = column.__dict__.get("objects")
     return (
         column[place].tobytes().decode("utf-8", "surrogatepass") if known is None else known[place]
@@ -137,10 +138,10 @@ def text_at(column: Column, place: int) -> str:
 def message_bytes(
     words: Sequence[str], roles: Array, said: Column, *, plain: bool = False
 ) -> Array:
-    """Return the bytes of each message as JSON: int64 (messages).
+    """Return the size of each message as JSON: int64 (messages) [bytes].
 
     Args:
-        words, roles, said, plain: as of `Messages`; the words may be any.
+        words, roles, said, plain: as in `Messages`; here `words` may hold any text.
     """
     assert said.lengths is not None
     names = np.array([len(orjson.dumps(word)) - 2 for word in words] or [0], np.int64)

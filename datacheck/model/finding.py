@@ -1,4 +1,4 @@
-"""What a scan says: Severity, Level, Verdict, Failure (of a judge), Finding, RuleVerdict, Report."""
+"""The results of a scan: Severity, Level, Verdict, Failure, Finding, RuleVerdict, Report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ Array = np.ndarray[Any, Any]
 
 
 class Severity(StrEnum):
-    """How bad: an error makes the sample invalid for training, a warning asks for a look, info asks for nothing."""
+    """How bad a finding is.
+
+    An error makes the sample invalid for training, a warning calls for a look, info needs no
+    action.
+    """
 
     ERROR = "error"
     WARNING = "warning"
@@ -21,7 +25,7 @@ class Severity(StrEnum):
 
 
 class Level(StrEnum):
-    """What a rule is about; it says how rows are grouped."""
+    """The unit that a rule evaluates; it decides how rows are grouped."""
 
     FILE = "file"
     SAMPLE = "sample"
@@ -31,7 +35,7 @@ class Level(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What came of a rule; one that could not look never counts as passed."""
+    """The result of a rule; a rule that could not evaluate never counts as passed."""
 
     PASS = "pass"
     FAIL = "fail"
@@ -43,7 +47,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Cause:
-    """The likely reason, and how many of the failing samples it explains."""
+    """The likely cause, and how many of the failing samples it explains."""
 
     text: str
     kind: str = ""
@@ -54,21 +58,21 @@ class Cause:
 
 @dataclass(frozen=True, eq=False)
 class Failure:
-    """What a judge yields: which of the rows it was given fail, and why.
+    """The result of a judge function: which of its rows fail, and why.
 
     Args:
-        mask: bool (rows): the failing ones; all False for a statement about the dataset as a whole.
-        message: one sentence: what was measured, what is allowed, with units.
-        measured, expected: the numbers behind the sentence, JSON values.
+        mask: bool (rows): the failing rows; all False for a statement about the dataset as a whole.
+        message: one sentence: the measured value and the allowed value, with units.
+        measured, expected: the numbers in the sentence, JSON values.
         fix: what to do.
-        severity: other than the rule's own, or None.
-        kind: tells two failures of one rule and field apart ("mm", "short"); part of the finding's
-            id.
-        order: numbers (rows): the worst first when examples are chosen; None keeps key order.
-        extra: fields besides the judged one that the failure concerns.
-        ranges: int64 (rows, n, 2): which steps of a failing episode to train on, first and behind
-            the last, in order;
-            where both are the same there is none. None: the failure is of whole samples.
+        severity: overrides the rule's own severity; None keeps it.
+        kind: distinguishes two failures of one rule and field ("mm", "short"); part of the
+            finding's id.
+        order: numbers (rows): sort key for examples, worst first; None keeps key order.
+        extra: further fields that the failure concerns.
+        ranges: int64 (rows, n, 2): which steps of a failing episode to train on, as [first, stop)
+            in order; first equals stop for an unused range. None: the failure concerns whole
+            samples.
     """
 
     mask: Array
@@ -86,20 +90,19 @@ class Failure:
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """One violation of one rule by one field (one root cause), with the rows it concerns.
+    """One violation of one rule by one field (one root cause), with the affected rows.
 
     Args:
         rows: int64 positions in the run's table; empty for a statement about the dataset as a
             whole.
-        of: how many rows were judged.
+        of: how many rows were evaluated.
         examples: up to three keys, worst first.
-        worst: up to twelve of `rows`, worst first; empty where no order was kept.
-        hides: how many of these samples each later rule (by code) did not judge because of this
+        worst: up to twelve of `rows`, worst first; empty without an order.
+        hides: by code of a later rule, how many of these samples that rule skipped because of this
             finding.
-        split: the split that was judged, "" for a dataset without splits or a rule over all of
-            them.
-        suppressed: why it is not told again, "" where it is told.
-        ranges: as of `Failure`, of `rows`.
+        split: the evaluated split; "" for a dataset without splits or a rule over all splits.
+        suppressed: why the finding is not reported again; "" where it is reported.
+        ranges: as in `Failure`, one entry per element of `rows`.
     """
 
     code: str
@@ -124,29 +127,29 @@ class Finding:
 
     @property
     def id(self) -> str:
-        """Stable name: rule, field, kind, split; no counts, no paths."""
+        """Stable name: rule, fields, kind, split; contains no counts and no paths."""
         return ":".join(
             part for part in (self.code, "+".join(self.fields), self.kind, self.split) if part
         )
 
     @property
     def failed(self) -> int:
-        """How many samples fail."""
+        """Number of failing samples."""
         return len(self.rows)
 
 
 @dataclass(frozen=True)
 class RuleVerdict:
-    """What came of one rule over the whole run.
+    """The result of one rule over the whole run.
 
     Args:
-        checked, failed: samples that it judged, and those that fail.
-        skipped: samples that it did not judge, by the code that they fail already.
-        unseen: what else it could not look at, a sentence each.
-        why: the reason for a verdict that is neither pass nor fail, what was allowed or waived, and
-            what the rule saw.
+        checked, failed: number of samples evaluated, and number of failing samples.
+        skipped: number of samples not evaluated, by the code that they fail already.
+        unseen: further data that the rule could not evaluate, one sentence each.
+        why: the reason for a verdict that is neither pass nor fail, what is allowed or waived, and
+            what the rule observed.
         options: the options in force.
-        compared: of a rule against a reference, what it has compared: ``count``, ``measures`` (the
+        compared: for a rule against a reference, what it compared: ``count``, ``measures`` (the
             largest effects).
     """
 
@@ -166,25 +169,23 @@ class RuleVerdict:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """Everything a scan has to say; printing it is the business of `report/`.
+    """The complete result of a scan; `datacheck.report` prints it.
 
     Args:
         run: id, started, seconds, version, command, fail_on (error, warning, never), kept_files,
-            kept_samples,
-            rule_seconds {code: judging it took 1 ms or more}, allow_unread where it was given,
-            rescored and reference {run, folder} where there is one,
-            and since {run, started, new, gone, other} where the same data were scanned before.
+            kept_samples, rule_seconds {code: seconds, for rules that took 1 ms or more},
+            allow_unread if given, rescored and reference {run, folder} if any, and since {run,
+            started, new, gone, other} if an earlier run scanned the same data.
         dataset: name, root, digest, files, bytes, samples {listed, checked, unreadable, skipped},
-            splits
-            {name: {samples, valid}}, and of files read: what was looked at, as `Coverage` says it.
+            splits {name: {samples, valid}}, and for files read the coverage.
         schema: name, digest.
-        verdicts: every rule, also those that passed.
+        verdicts: every rule, including passed ones.
         findings: worst first.
         valid: number of samples fit for training.
-        unchecked: what was not looked at: one sentence each.
+        unchecked: what the scan did not check, one sentence each.
         crashes: rules and measurements that raised: rule, at, traceback.
-        folder: where result.json, samples.parquet, valid.json and report.html are.
-        suppressed: findings that a baseline knows; they count for nothing but what is valid.
+        folder: the directory of result.json, samples.parquet, valid.json and report.html.
+        suppressed: findings that the baseline lists; they affect only which samples are valid.
     """
 
     run: dict[str, Any]
@@ -200,7 +201,7 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """What the command line returns: 4 for a crash, 1 for findings at or above `run["fail_on"]`, else 0."""
+        """Exit code: 4 after a crash, 1 for findings at or above `run["fail_on"]`, else 0."""
         if self.crashes:
             return 4
         threshold = {"error": [Severity.ERROR], "warning": [Severity.ERROR, Severity.WARNING]}
@@ -208,15 +209,15 @@ class Report:
         return int(any(f.severity in failing for f in self.findings))
 
     def counts(self) -> dict[str, int]:
-        """Return the number of findings by severity."""
+        """Return the number of findings per severity."""
         return {s.value: sum(f.severity is s for f in self.findings) for s in Severity}
 
 
 class Tick(NamedTuple):
-    """How far a scan or a build is: files and bytes done and in all, samples done, files kept from before.
+    """Progress of a scan or a build: files and bytes done and in total, samples done, files kept.
 
-    A build counts shards where a scan counts files; `note` is a line to be told at once: what a
-    cluster is waited for.
+    A build counts shards instead of files. `note` is a line to print at once, for example what a
+    cluster is waiting for.
     """
 
     files: int
@@ -234,5 +235,5 @@ Progress = Callable[[Tick], None]
 
 
 def note_reporter(progress: Progress | None, tick: Tick) -> Callable[[str], None]:
-    """Return what tells a line by way of `progress`, where work has come as far as `tick` says."""
+    """Return a function that reports a line through `progress`, with the counts of `tick`."""
     return lambda note: None if progress is None else progress(tick._replace(note=note))

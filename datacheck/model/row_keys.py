@@ -1,4 +1,4 @@
-"""Keys of lines, rows and episodes: a file's path and a number of 12 digits, of which no text is made unasked."""
+"""Keys of lines, rows and episodes: a file path and a 12-digit number, formatted on demand."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ Array = np.ndarray[Any, Any]
 
 _DIGITS = 12
 _MOST = 10**_DIGITS
-_FOUR = 4  # digits that are looked up together
+_FOUR = 4  # digits per table lookup
 
 
 class NumberedKeys(Sequence[str]):
-    """Many keys ``sft.jsonl:000000000012``: of a million lines it takes 12 MB, and their texts would take 100.
+    """A compact sequence of keys such as ``sft.jsonl:000000000012``.
+
+    A million keys take 12 MB; their texts would take 100 MB.
 
     Shapes:
-        rows: int32 (keys), places in `heads`
+        rows: int32 (keys), indices into `heads`
         numbers: int64 (keys), at least 0 and below 10**12
 
     Args:
-        heads: what stands before the numbers, with the colon; no head begins with another one.
+        heads: the prefixes before the numbers, with the colon; no head is a prefix of another.
     """
 
     def __init__(self, heads: Sequence[str], rows: Array, numbers: Array) -> None:
@@ -38,19 +40,19 @@ class NumberedKeys(Sequence[str]):
     @staticmethod
     def of(path: str, numbers: Sequence[int] | Array) -> Sequence[str]:
         """Return the keys of numbered samples of one file."""
-        if isinstance(numbers, range):  # whose numbers NumPy takes one by one
+        # `asarray` of a range converts number by number.
+        if isinstance(numbers, range):
             found = np.arange(numbers.start, numbers.stop, numbers.step, dtype=np.int64)
         else:
             found = np.asarray(numbers, dtype=np.int64)
-        if len(found) and (
-            found.min() < 0 or found.max() >= _MOST
-        ):  # no file has so many, but a key must be a text
+        # No file has that many samples, but every number must have a key.
+        if len(found) and (found.min() < 0 or found.max() >= _MOST):
             return [f"{path}:{number:012d}" for number in found.tolist()]
         return NumberedKeys([f"{path}:"], np.zeros(len(found), np.int32), found)
 
     @staticmethod
     def joined(parts: Sequence[Sequence[str]]) -> Sequence[str]:
-        """Return keys one after the other; as a list where some are not numbered."""
+        """Return keys concatenated; as a list where some have another form."""
         some = any(isinstance(part, NumberedKeys) for part in parts)
         known = [found for part in parts if some and (found := _numbered(part)) is not None]
         heads = sorted({head for part in known for head in part.heads})
@@ -69,7 +71,7 @@ class NumberedKeys(Sequence[str]):
     @overload
     def __getitem__(self, place: slice) -> NumberedKeys: ...
     def __getitem__(self, place: int | slice) -> str | NumberedKeys:
-        """Return one key, or those of a range."""
+        """Return one key, or the keys of a slice."""
         if isinstance(place, slice):
             return NumberedKeys(self.heads, self.rows[place], self.numbers[place])
         return f"{self.heads[self.rows[place]]}{self.numbers[place]:012d}"
@@ -80,7 +82,7 @@ class NumberedKeys(Sequence[str]):
     def __iter__(self) -> Iterator[str]:
         heads = self.heads
         return (
-            heads[row] + str(number).zfill(_DIGITS)  # a third of the time of a format
+            heads[row] + str(number).zfill(_DIGITS)  # three times as fast as a format string
             for row, number in zip(self.rows.tolist(), self.numbers.tolist(), strict=True)
         )
 
@@ -101,17 +103,17 @@ class NumberedKeys(Sequence[str]):
         return NumberedKeys(self.heads, self.rows[index], self.numbers[index])
 
     def order(self) -> Array:
-        """Return the places in bytewise order of the keys, equal ones as they stand: int64 (keys)."""
+        """Return int64 (keys): the stable sort order of the keys by their bytes."""
         return np.lexsort([self.numbers, self._ranks()])
 
     def in_order(self) -> bool:
-        """Tell whether no key stands before a smaller one."""
+        """Return whether the keys are sorted."""
         ranks = self._ranks()
         later, same = ranks[1:] > ranks[:-1], ranks[1:] == ranks[:-1]
         return bool((later | (same & (self.numbers[1:] >= self.numbers[:-1]))).all())
 
     def octets(self) -> tuple[Array, Array]:
-        """Return the texts one after another in UTF-8, and where each ends.
+        """Return the UTF-8 bytes of all keys concatenated, and the end of each key.
 
         Shapes:
             returns: uint8 (bytes); int64 (keys)
@@ -149,7 +151,7 @@ def _four_digits() -> Array:
 
 
 def _numbered(keys: Sequence[str]) -> NumberedKeys | None:
-    """Return keys as numbered ones, None where some are of another form; those of bad lines come as texts."""
+    """Return keys as NumberedKeys; None where some have another form (bad lines have text keys)."""
     if isinstance(keys, NumberedKeys):
         return keys
     places: dict[str, int] = {}
@@ -164,11 +166,11 @@ def _numbered(keys: Sequence[str]) -> NumberedKeys | None:
 
 
 def keys_to_runs(keys: Sequence[str]) -> list[Any]:
-    """Return keys as JSON: each run of consecutive numbers as its head, its first number and how many they are.
+    """Return keys as JSON: per run of consecutive numbers its head, first number and length.
 
     Notes:
-        Keys that are not all numbered are returned as they are. Tasks name the samples of whole
-        files: a million texts take 150 MB in each process.
+        Keys are returned unchanged unless all are numbered. Tasks name the samples of whole files:
+        a million texts would take 150 MB in each process.
     """
     known = _numbered(keys)
     if known is None or not len(known):
@@ -181,7 +183,7 @@ def keys_to_runs(keys: Sequence[str]) -> list[Any]:
 
 
 def keys_from_runs(runs: Iterable[Any]) -> list[str]:
-    """Return the keys of `keys_to_runs`."""
+    """Return the keys that `keys_to_runs` encoded."""
     found: list[str] = []
     for run in runs:
         if isinstance(run, str):
@@ -193,14 +195,17 @@ def keys_from_runs(runs: Iterable[Any]) -> list[str]:
 
 
 def storable_keys(keys: Sequence[str]) -> Sequence[str]:
-    """Return keys as `storable` texts."""
+    """Return keys in `storable` form."""
     if isinstance(keys, NumberedKeys):
         return NumberedKeys(storable(keys.heads), keys.rows, keys.numbers)
     return storable(list(keys))
 
 
 def storable(texts: list[str]) -> list[str]:
-    """Return texts as every file format can hold them: names come from files, which may hold half a character."""
+    """Return texts with lone surrogates escaped, so that every file format can store them.
+
+    Names come from files, which may hold lone surrogates.
+    """
     try:
         "".join(texts).encode()
     except UnicodeEncodeError:
@@ -209,10 +214,10 @@ def storable(texts: list[str]) -> list[str]:
 
 
 def storable_names(names: Iterable[str]) -> dict[str, str]:
-    """Return names from inside a file by their `storable` form.
+    """Return a map from the `storable` form of names inside a file to the names.
 
     Raises:
-        FormatError: two of them have the same form.
+        FormatError: two names have the same form.
     """
     raw = list(names)
     known = dict(zip(storable(raw), raw, strict=True))

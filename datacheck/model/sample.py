@@ -1,8 +1,8 @@
-"""The nouns that flow: Container (an opened file), Block (many samples, stacked), Sample (one of them), Origin.
+"""The types of data in memory: Container (an open file), Block (stacked samples), Sample, Origin.
 
-A Block holds samples of one signature: the same fields, each with one dtype and one item shape;
-only the first axis may differ from sample to sample. A sample whose signature differs simply lies
-in another Block, so no measurement ever meets a list of arrays of mixed shapes.
+A Block holds samples of one signature: the same fields, each with one dtype and one item shape.
+Only the first axis may differ from sample to sample. Samples of another signature go into another
+Block, so no measurement ever receives a list of arrays of mixed shapes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ import orjson
 
 Array = np.ndarray[Any, Any]
 Kind = Literal["array", "text", "json"]
-Depth = Literal[
-    "structure", "numeric", "deep"
-]  # what must be read: headers, values, also pixels and second reads
+# What a rule needs: headers; values; pixels and second reads as well.
+Depth = Literal["structure", "numeric", "deep"]
 DEPTHS: tuple[Depth, ...] = ("structure", "numeric", "deep")
 
 
 class Origin(NamedTuple):
-    """Where a sample came from: file (relative to the root), path inside it, rows of that."""
+    """Where a sample comes from: file (relative to the root), path inside the file, rows."""
 
     file: str
     inner: str = ""
@@ -37,7 +36,7 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Origins(Sequence[Origin]):
-    """The origins of numbered samples of one file, each made when it is asked for."""
+    """The origins of numbered samples of one file, created on access."""
 
     file: str
     rows: Sequence[tuple[int, int]]
@@ -50,23 +49,23 @@ class Origins(Sequence[Origin]):
     @overload
     def __getitem__(self, place: slice) -> Origins: ...
     def __getitem__(self, place: int | slice) -> Origin | Origins:
-        """Return one origin, or those of a range of samples."""
+        """Return one origin, or the origins of a slice of samples."""
         if isinstance(place, slice):
             return Origins(self.file, self.rows[place])
         return Origin(self.file, "", self.rows[place])
 
 
 class Container(ABC):
-    """An opened file: names to values, read one by one. Formats implement it; it knows no schema.
+    """An open file that maps names to values. Formats implement it; it knows no schema.
 
-    A value is an array, a `str` (text) or a JSON value (dict, list): nothing else.
+    A value is an array, a `str` (text) or a JSON value (dict, list), and nothing else.
     """
 
-    passed: Sequence[
-        str
-    ] = ()  # names of what is there and is of a kind that is no value, where the format knows
-    opaque: bool = False  # some of these hold bytes: pictures, sounds
-    untyped: bool = False  # nothing says what its bytes are: they can be read, but not judged
+    # Names of entries whose type is not a value type, where the format knows them.
+    passed: Sequence[str] = ()
+    opaque: bool = False  # some of the `passed` entries hold bytes: pictures, sounds
+    # The file does not say what its bytes mean: it can be read, but not evaluated.
+    untyped: bool = False
 
     @abstractmethod
     def names(self) -> list[str]:
@@ -82,11 +81,11 @@ class Container(ABC):
         """
 
     def peek(self, name: str) -> tuple[tuple[int, ...], str]:
-        """Return (shape, dtype) of one array from the header alone where the format can."""
+        """Return (shape, dtype) of one array, from the header alone where the format allows it."""
         return (value := np.asarray(self.read(name))).shape, value.dtype.str
 
     def stores_text(self, name: str) -> bool:
-        """Return whether a value is stored as text, as far as the header tells; an array of bytes is so stored, too.
+        """Return whether the header says that a value is text; byte arrays count as text.
 
         Raises:
             KeyError: no such name.
@@ -95,11 +94,11 @@ class Container(ABC):
         return False
 
     def read_rows(self, name: str, start: int, stop: int) -> Any:
-        """Return rows [start, stop) of one array; formats that can leave the rest unread do so."""
+        """Return rows [start, stop) of one array; reads only them where the format can."""
         return self.read(name)[start:stop]
 
     def sliced(self, name: str) -> int | None:
-        """Return how many rows a value has of which `read_rows` leaves the others unread; None where it reads all.
+        """Return the row count of a value that `read_rows` reads in part; None where it reads all.
 
         Raises:
             KeyError: no such name.
@@ -108,18 +107,20 @@ class Container(ABC):
         return None
 
     def assume_uniform(self, name: str) -> None:  # noqa: B027  most formats say so in a header
-        """Believe that all rows of a value have one shape: whoever has read all of this file has seen it.
+        """Skip checks that all rows of a value have one shape.
+
+        Call it only after the whole file has been read once and the shape has been seen.
 
         Raises:
             KeyError: no such name.
         """
 
     def seek_points(self, name: str) -> Array | None:
-        """Return the rows at which `read_rows` can begin, ascending from 0; None where it can at any for little.
+        """Return the rows where a read can begin, ascending from 0; None where any row is cheap.
 
         Returns:
-            int64 (points). Whoever begins elsewhere reads from the point before; whoever goes on
-            where the last call ended reads on.
+            int64 (points). A read from another row starts at the point before it. A read that
+            begins where the last call ended continues there.
 
         Raises:
             KeyError: no such name.
@@ -133,7 +134,10 @@ class Container(ABC):
         return {}
 
     def groups(self, pattern: str) -> list[str]:
-        """Return the groups that match ``/data/demo_*`` (``*`` stays within one level), without the first slash."""
+        """Return the groups that match ``/data/demo_*``, without the leading slash.
+
+        ``*`` matches within one level.
+        """
         levels = [escape(level).replace("[*]", "*") for level in pattern.strip("/").split("/")]
         found = {
             tuple(name.split("/")[: len(levels)])
@@ -143,7 +147,7 @@ class Container(ABC):
         return sorted("/".join(group) for group in found if all(map(fnmatchcase, group, levels)))
 
     def keys(self) -> list[str]:
-        """Return the groups that are samples where the format itself says so (shards), in bytewise order."""
+        """Return the groups that the format defines as samples (shards), in bytewise order."""
         return []
 
     def close(self) -> None:  # noqa: B027  many formats hold nothing open
@@ -158,7 +162,7 @@ class Container(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Peeked:
-    """An array of which only shape and dtype are known: its values were not read."""
+    """An array whose values were not read: shape and dtype only."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -172,12 +176,12 @@ class Peeked:
         return self.shape[0]
 
     def __getitem__(self, rows: slice) -> Peeked:
-        """Return rows of the first axis."""
+        """Return a slice of the first axis."""
         return Peeked((len(range(*rows.indices(len(self)))), *self.shape[1:]), self.dtype)
 
     @property
     def array(self) -> Array:
-        """Zeros of this shape and dtype that take no memory."""
+        """Zeros of this shape and dtype; they take no memory."""
         return np.broadcast_to(np.zeros((), self.dtype), self.shape)
 
 
@@ -186,12 +190,12 @@ class Column:
     """One field of every sample of a block.
 
     Shapes:
-        values: any (rows, *item), the samples' rows one after another; (samples,) where `lengths`
+        values: any (rows, *item), the rows of all samples concatenated; (samples,) where `lengths`
             is None
         lengths: int64 (samples) [rows], None for a scalar per sample
 
     Args:
-        kind: how the values are to be understood.
+        kind: how to interpret the values.
         peeked: only shapes and dtype are known; the values are zeros that take no memory.
     """
 
@@ -212,21 +216,21 @@ class Column:
         """The values with the components first, each contiguous: any (components, rows).
 
         Notes:
-            Reductions along its last axis are fast. Made once, and not at all where the values lie
-            so already.
+            Reductions along the last axis are fast. The copy is made once, and skipped where the
+            values already have this layout.
         """
         planes = self.values.reshape(len(self.values), prod(self.values.shape[1:])).T
         return planes if planes.strides[1] == planes.itemsize else np.ascontiguousarray(planes)
 
     @cached_property
     def uniform(self) -> int | None:
-        """The common length where all samples have one, else None."""
+        """The common length of all samples, or None where lengths differ."""
         lengths = np.zeros(0, np.int64) if self.lengths is None else self.lengths
         return int(lengths[0]) if len(lengths) and bool((lengths == lengths[0]).all()) else None
 
     @cached_property
     def objects(self) -> list[Any]:
-        """The parsed values of a text or JSON column, one per sample (parsed once)."""
+        """The parsed values of a text or JSON column, one per sample; parsed once."""
         parse = orjson.loads if self.kind == "json" else lambda data: bytes(data).decode("utf-8")
         return [parse(self[i].tobytes()) for i in range(len(self))]
 
@@ -234,14 +238,14 @@ class Column:
         return len(self.values) if self.lengths is None else len(self.lengths)
 
     def __getitem__(self, i: int) -> Array:
-        """Return the array of sample `i`, a view."""
+        """Return the array of sample `i` as a view."""
         if self.lengths is None:
             return self.values[i]  # type: ignore[no-any-return]
         start = int(self.starts[i])
         return self.values[start : start + int(self.lengths[i])]
 
     def stacked(self) -> Array:
-        """Return [samples, length, *item], a view; needs `uniform` (or a scalar column)."""
+        """Return [samples, length, *item] as a view; requires `uniform` or a scalar column."""
         if self.lengths is None:
             return self.values
         if self.uniform is None and len(self):
@@ -257,11 +261,11 @@ class Column:
         return (int(self.lengths[i]), *self.values.shape[1:])
 
     def slice_items(self, start: int, stop: int) -> Column:
-        """Return the column of items [start, stop) of the last axis (a part of a field), a view where there are rows.
+        """Return items [start, stop) of the last axis; a view where there are rows.
 
         Notes:
-            Of samples that are vectors themselves ([7], no rows) it takes these places of each of
-            them.
+            Where each sample is a vector itself ([7], no rows), it takes these items of each
+            vector.
         """
         if self.lengths is not None and self.values.ndim == 1:
             place = np.arange(len(self.values)) - np.repeat(self.starts, self.lengths)
@@ -289,7 +293,7 @@ class Column:
 
     @staticmethod
     def of(samples: Sequence[Any]) -> Column:
-        """Stack one field's values of samples that share a signature (see `signature`)."""
+        """Stack the values of one field, from samples that share a `signature`."""
         first = samples[0]
         if isinstance(first, str):
             return _texts(samples)
@@ -300,9 +304,8 @@ class Column:
             )
         if not isinstance(first, np.ndarray):
             written, sizes = bytearray(), []
-            for (
-                sample
-            ) in samples:  # a list of what orjson returns would hold 4 kB for each, however short
+            # Serialize at once: parsed values would take 4 kB each, however short.
+            for sample in samples:
                 written += (one := orjson.dumps(sample, option=orjson.OPT_SORT_KEYS))
                 sizes.append(len(one))
             return _filled(bytes(written), sizes, "json", samples)
@@ -313,7 +316,7 @@ class Column:
 
 
 def _concatenated(arrays: Sequence[Array]) -> Array:
-    """Return the rows of arrays one behind the other: a view where they lie so in one array already."""
+    """Return the rows of all arrays concatenated: a view where they are adjacent in one array."""
     first = arrays[0]
     step, base = first.strides, first.base
     if (
@@ -332,7 +335,7 @@ def _concatenated(arrays: Sequence[Array]) -> Array:
 
 
 def _peeked_column(like: Array, lengths: Array | None, count: int) -> Column:
-    """Return the column of `count` samples that were only peeked at, with the dtype and the rows' shape of `like`."""
+    """Return a peeked column of `count` samples with the dtype and row shape of `like`."""
     rows = count if lengths is None else int(lengths.sum())
     return Column(Peeked((rows, *like.shape[1:]), like.dtype).array, lengths, peeked=True)
 
@@ -341,9 +344,8 @@ def _texts(samples: Sequence[str]) -> Column:
     if not all(map(str.isascii, samples)):
         parts = [s.encode("utf-8", "surrogatepass") for s in samples]
         return _filled(b"".join(parts), map(len, parts), "text", samples)
-    return _filled(
-        "".join(samples).encode(), map(len, samples), "text", samples
-    )  # one byte a character: one call
+    # ASCII has one byte per character: one call encodes all texts.
+    return _filled("".join(samples).encode(), map(len, samples), "text", samples)
 
 
 def _filled(data: bytes, lengths: Iterable[int], kind: Kind, objects: Sequence[Any]) -> Column:
@@ -354,7 +356,7 @@ def _filled(data: bytes, lengths: Iterable[int], kind: Kind, objects: Sequence[A
 
 
 def signature(value: Any) -> tuple[Any, ...]:
-    """Return what must be equal for values to be stacked into one column: kind, dtype, item shape."""
+    """Return what values need in common to stack into one column: kind, dtype, item shape."""
     if isinstance(value, np.ndarray):
         dtype = value.dtype.str if value.dtype.names is None else str(value.dtype)
         return ("array", dtype, value.ndim, value.shape[1:])
@@ -365,15 +367,15 @@ def signature(value: Any) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
-    """What one field is in a cache, and between transforms: dtype, item shape, the dimension its rows run along.
+    """The layout of one field in a cache and between transforms: dtype, item shape, ragged axis.
 
     Args:
         dtype: NumPy name, little-endian ("float32"); "uint8" for text and JSON.
-        item: sizes of one item: of a sample for a fixed field, of a row for a ragged one.
+        item: shape of one item: of a sample for a fixed field, of a row for a ragged one.
         dim: name of the ragged first axis; fields that share it share their row table. None: fixed.
-        kind: "array", or how the uint8 rows are to be understood ("text", "json").
-        optional: whether samples may lack it.
-        attrs: unit, frame, role ... for people and foreign readers; JSON values.
+        kind: "array", or how to interpret the uint8 rows ("text", "json").
+        optional: whether samples may lack the field.
+        attrs: unit, frame, role and so on, for people and foreign readers; JSON values.
     """
 
     dtype: str
@@ -400,7 +402,7 @@ class Sample:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Samples of one signature: columns by field, and what is known of their files.
+    """Samples of one signature: columns by field, and facts about their files.
 
     Args:
         keys: the samples' keys, in reading order.
@@ -409,7 +411,7 @@ class Block:
         origins: one per sample.
         split: the split that all samples of the block belong to, or "".
         groups: the group of each sample (a sequence, a room), or "".
-        unread: fields that the samples have too, and whose values were not read.
+        unread: fields that the samples have but whose values were not read.
     """
 
     keys: Sequence[str]
@@ -449,7 +451,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One sample on its way into a block: what a source has read of it."""
+    """One sample as a source reads it, before it joins a block."""
 
     key: str
     fields: Mapping[str, Any]
@@ -459,11 +461,11 @@ class Piece:
 
 
 def stack(pieces: Sequence[Piece], split: str = "") -> list[Block]:
-    """Stack pieces into blocks, one per signature, samples in the order given.
+    """Stack pieces into blocks, one per signature; samples keep their order.
 
     Args:
         pieces: samples with values that are arrays, `str`, or JSON values.
-        split: the split that all of them belong to.
+        split: the split of all pieces.
 
     Returns:
         Blocks in the order in which their first sample appears.

@@ -1,8 +1,8 @@
-"""The Table: one row per listed sample, columnar, with every scalar that was measured.
+"""Table: one row per listed sample and one column per measured scalar.
 
-Tables merge by concatenation in key order and nothing else merges. A column may be absent for some
-rows (the measurement did not apply or did not run); such rows are marked, never filled with a
-number that looks real.
+`concatenate` is the only way to merge tables: it joins their rows in key order. A column may be
+absent for some rows, because the measurement did not apply or did not run. Such rows are marked as
+absent and never filled with a number that looks real.
 """
 
 from __future__ import annotations
@@ -21,29 +21,30 @@ from datacheck.model.row_keys import NumberedKeys
 Array = np.ndarray[Any, Any]
 
 CHECKED, UNREADABLE, SKIPPED = 0, 1, 2
+# Columns in which many rows hold the same text.
 _REPETITIVE = (
     "inner",
     "splits",
     "groups",
     "reasons",
-)  # columns in which many rows hold the same text
+)
 _TEXTS = ("keys", "files", *_REPETITIVE)
-WIDEST = 4096  # numbers in one value of a column
-# A column that says how many bytes wide columns of its field would take in a row (`WIDE_NUMBER` for
-# each number, as samples.parquet is written and read), where these columns are left out.
+WIDEST = 4096  # numbers that one value of a column may hold
+# Column with the bytes that a field's wide columns would take in a row where a run leaves them out.
+# Each number counts `WIDE_NUMBER` bytes, as samples.parquet is written and read.
 LEFT_OUT, WIDE_NUMBER = "left_out", 18
-# In front of the reason of a row that stands for a folder: the folder may hold any number of
-# samples.
+# Prefix of the reason of a row that stands for a folder, which may hold any number of samples.
 NOT_LISTED = "not listed: "
-FAULT = "a fault of datacheck: please report it"  # in the reason of a row on which a measurement of ours fails
+# In the reason of a row on which a built-in measurement crashes.
+FAULT = "a fault of datacheck: please report it"
 _KINDS = "biufOU"
 
 
 class Texts(Sequence[str]):
-    """A column of texts of which many are equal: the different ones, and the number of each row's.
+    """A column of texts with many duplicates: the distinct texts and one index per row.
 
     Shapes:
-        rows: int32 (rows), places in `words`
+        rows: int32 (rows), indices into `words`
     """
 
     def __init__(self, words: Sequence[str], rows: Array) -> None:
@@ -52,12 +53,12 @@ class Texts(Sequence[str]):
 
     @staticmethod
     def of(texts: Sequence[str]) -> Texts:
-        """Return a column of these texts; the words come in the order in which they are met."""
+        """Return a column of these texts; `words` are in order of first appearance."""
         if isinstance(texts, Texts):
             return texts
         if isinstance(texts, list) and texts and texts.count(texts[0]) == len(texts):
             return Texts(texts[:1], np.zeros(len(texts), np.int32))
-        words = list(dict.fromkeys(texts))  # and no loop of our own: there may be a million
+        words = list(dict.fromkeys(texts))  # no Python loop: there may be a million texts
         if len(words) == len(texts):
             return Texts(words, np.arange(len(words), dtype=np.int32))
         numbers = dict(zip(words, range(len(words)), strict=True))
@@ -68,7 +69,7 @@ class Texts(Sequence[str]):
     @overload
     def __getitem__(self, place: slice) -> Texts: ...
     def __getitem__(self, place: int | slice) -> str | Texts:
-        """Return one text, or the column of a range of rows."""
+        """Return one text, or the column of a slice of rows."""
         return (
             Texts(self.words, self.rows[place])
             if isinstance(place, slice)
@@ -98,7 +99,7 @@ class Texts(Sequence[str]):
         return Texts(self.words, self.rows[index])
 
     def holds(self, some: Iterable[str]) -> bool:
-        """Tell whether a row holds one of these texts."""
+        """Return whether any row holds one of these texts."""
         return not self._met.isdisjoint(some)
 
     @cached_property
@@ -106,12 +107,12 @@ class Texts(Sequence[str]):
         return frozenset(self.present())
 
     def present(self) -> list[str]:
-        """Return the different texts that some row holds, sorted."""
+        """Return the distinct texts of all rows, sorted."""
         met = np.flatnonzero(np.bincount(self.rows, minlength=len(self.words)))
-        return sorted(dict.fromkeys(self.words[i] for i in met.tolist()))  # mostly in order already
+        return sorted(dict.fromkeys(self.words[i] for i in met.tolist()))  # nearly sorted already
 
     def places(self) -> Iterator[tuple[str, Array]]:
-        """Yield (text, int64 rows that hold it) in the order of the texts."""
+        """Yield (text, int64 indices of its rows), sorted by text."""
         if not len(self):
             return
         order = np.argsort(self.rows, kind="stable")
@@ -123,7 +124,7 @@ class Texts(Sequence[str]):
 
 
 class Measured(NamedTuple):
-    """One column: values, and where they exist.
+    """The values of one column and a mask of the rows that have one.
 
     Shapes:
         values: number or bool (rows) or (rows, k), k at most 4,096; object (rows) for text
@@ -136,7 +137,7 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True)
 class Note:
-    """Something known of a key or a file without opening it: a missing file, a file that no list names, a changed one.
+    """A fact about a key or a file that needs no opened file: a missing, unlisted or changed file.
 
     Args:
         code: the rule that reports it.
@@ -144,8 +145,7 @@ class Note:
         reason: one sentence.
         missing: the sample cannot be read at all; it becomes an UNREADABLE row.
         split: the split it belongs to, or "".
-        about: what else is known, JSON values; how a note of this code is told from another by
-            ``kind``.
+        about: further facts as JSON values; ``kind`` distinguishes notes of one code.
     """
 
     code: str
@@ -190,11 +190,11 @@ class Table:
         return len(self.keys)
 
     def rows(self, index: Array, field_name: str = "") -> Rows:
-        """Return the rows at `index` as a rule about `field_name` ("" for whole samples) sees them."""
+        """Return the rows at `index` as a rule about `field_name` sees them ("": whole samples)."""
         return Rows(self, np.asarray(index, dtype=np.int64), field_name)
 
     def present(self, field_name: str) -> Array:
-        """Return bool (rows): where something was measured of a field ("": of the sample as a whole)."""
+        """Return bool (rows): where a field has a measurement ("": the sample as a whole)."""
         found = np.zeros(len(self), bool)
         for name in sorted(self.columns):
             if name.rpartition(":")[0] == field_name and not found.all():
@@ -202,7 +202,7 @@ class Table:
         return found
 
     def as_wire(self) -> dict[str, Any]:
-        """Return the table as JSON values and arrays (what `parallel.encode` takes)."""
+        """Return the table as JSON values and arrays (what `wire.encode` takes)."""
         columns = {
             name: [_packed(m.values) if m.values.dtype.hasobject else m.values, m.present]
             for name, m in self.columns.items()
@@ -211,7 +211,8 @@ class Table:
         if isinstance(self.keys, NumberedKeys):
             texts["keys"] = [self.keys.heads, self.keys.rows, self.keys.numbers]
         else:
-            texts["keys"] = [list(self.keys), None]  # they differ: packing would find out, slowly
+            # Keys are unique: packing them would only find that out slowly.
+            texts["keys"] = [list(self.keys), None]
         if self.files is self.keys:
             texts["files"] = [[], None]
         return {"texts": texts, "status": self.status, "nbytes": self.nbytes, "columns": columns}
@@ -221,7 +222,7 @@ class Table:
         """Return the table of `as_wire`; equal texts of a column share one object.
 
         Raises:
-            ValueError: a child that was taken over says so, or a file that somebody else wrote.
+            ValueError: the data are malformed: a compromised worker or a foreign file wrote them.
         """
         try:
             table = _decode_wire(data)
@@ -234,7 +235,7 @@ class Table:
 
     @staticmethod
     def is_wire(data: Any) -> bool:
-        """Tell whether a value is one of `as_wire`; of others it raises `ValueError`."""
+        """Return True for a value of `as_wire`; raise `ValueError` for any other."""
         Table.from_wire(data)
         return True
 
@@ -270,7 +271,7 @@ def _decode_wire(data: dict[str, Any]) -> Table:
 
 
 def _is_sound(table: Table, data: dict[str, Any]) -> bool:
-    """Tell whether columns have the types and lengths of those of a table."""
+    """Return whether columns and texts have the types and lengths that a table requires."""
     count, texts = len(table), [data["texts"][name][0] for name in _TEXTS]
     packed = [value[0] for value, _ in data["columns"].values() if isinstance(value, list)]
     return (
@@ -286,13 +287,12 @@ def _is_sound(table: Table, data: dict[str, Any]) -> bool:
 
 
 def _are_texts(texts: list[Any]) -> bool:
-    return (
-        set(map(type, texts)) <= {str} and len("".join(texts).encode()) >= 0
-    )  # half a character cannot be encoded
+    # A lone surrogate cannot be encoded.
+    return set(map(type, texts)) <= {str} and len("".join(texts).encode()) >= 0
 
 
 def _is_column(array: Any, count: int, dtype: str, values: range) -> bool:
-    """Tell whether an array has a number of `values` for each row."""
+    """Return whether an array has this dtype and one number in `values` per row."""
     fits = isinstance(array, np.ndarray) and array.dtype == dtype and array.shape == (count,)
     return fits and (not count or (int(array.min()) in values and int(array.max()) in values))
 
@@ -301,9 +301,8 @@ def _has_rows(texts: Sequence[str], count: int) -> bool:
     if isinstance(texts, NumberedKeys):
         heads, numbers = sorted(texts.heads), range(10**12)
         apart = not any(b.startswith(a) for a, b in pairwise(heads))
-        distinct = count < 2 or texts.numbers.strides != (
-            0,
-        )  # else a few bytes would make many rows
+        # Stride 0: a few bytes would claim any number of rows.
+        distinct = count < 2 or texts.numbers.strides != (0,)
         return (
             apart
             and distinct
@@ -348,9 +347,9 @@ def _objects(texts: Sequence[str]) -> Array:
 
 
 def _packed(texts: Sequence[str] | Array) -> list[Any]:
-    """Return texts as the different ones and a number for each row; as they are where most differ."""
+    """Return texts as distinct words and an index per row, or unpacked where most are distinct."""
     if isinstance(texts, np.ndarray):
-        same = len(texts) > 0 and not texts.strides[0]  # one text for all
+        same = len(texts) > 0 and not texts.strides[0]  # one text for all rows
         texts = Texts([texts[0]], np.zeros(len(texts), np.int32)) if same else texts.tolist()
     few = Texts.of(texts)
     return [list(texts), None] if 2 * len(few.words) > len(texts) else [list(few.words), few.rows]
@@ -367,11 +366,13 @@ def _unpacked(texts: list[str], rows: Array | None, numbers: Array | None = None
 
 
 def concatenate(tables: Sequence[Table]) -> Table:
-    """Return all rows in bytewise key order (stable for equal keys); absent columns are marked absent.
+    """Return all rows in bytewise key order; equal keys keep their order.
+
+    Rows of a table that lacks a column are marked absent in it.
 
     Notes:
-        The columns of the given tables are taken out of them one by one: both at once would be
-        twice the memory. A table that comes alone and in order is returned as it is.
+        Removes the columns from the given tables one by one: both copies at once would double the
+        memory. A single table that is already in order is returned as it is.
     """
     tables = [t for t in tables if len(t)]
     if len(tables) == 1 and _in_order(tables[0].keys):
@@ -405,13 +406,12 @@ def concatenate(tables: Sequence[Table]) -> Table:
 def _in_order(keys: Sequence[str]) -> bool:
     if isinstance(keys, NumberedKeys):
         return keys.in_order()
-    return all(
-        map(operator.le, keys, islice(keys, 1, None))
-    )  # UTF-8 keeps the order of code points
+    # UTF-8 preserves the order of code points, so text order is bytewise order.
+    return all(map(operator.le, keys, islice(keys, 1, None)))
 
 
 def _concat_texts(columns: Sequence[Sequence[str]]) -> Texts:
-    """Return columns of texts one after the other as one of them."""
+    """Return columns of texts concatenated into one."""
     numbers: dict[str, int] = {}
     parts = []
     for column in map(Texts.of, columns):
@@ -424,9 +424,9 @@ def _concat_texts(columns: Sequence[Sequence[str]]) -> Texts:
 
 def _join(parts: list[tuple[Measured | None, int]]) -> Measured:
     known = [m for m, _ in parts if m is not None]
-    if (
-        len({_sort(m) for m in known}) > 1
-    ):  # only a child that was taken over says so: of the others nothing is known
+    # Only a compromised worker sends columns of different kinds. Keep the first kind and mark the
+    # other rows as absent.
+    if len({_sort(m) for m in known}) > 1:
         parts = [
             (m if m is not None and _sort(m) == _sort(known[0]) else None, size)
             for m, size in parts
@@ -445,7 +445,8 @@ def _join(parts: list[tuple[Measured | None, int]]) -> Measured:
             values.append(np.full((size, *width), "" if dtype.kind == "O" else 0, dtype=dtype))
         elif m.values.shape[1:] == width:
             values.append(m.values.astype(dtype, copy=False))
-        else:  # a shorter vector (a field with fewer columns): pad, the extra places mean nothing
+        else:
+            # A field with fewer columns gives a shorter vector. The padding carries no meaning.
             padded = np.zeros((size, *width), dtype=dtype)
             padded[:, : m.values.shape[1]] = m.values
             values.append(padded)
@@ -459,7 +460,7 @@ def _sort(column: Measured) -> tuple[int, str]:
 
 
 def _shared_column(parts: list[Measured], count: int) -> Measured | None:
-    """Return a column of parts that each hold one row many times, the same in all of them; None of others."""
+    """Return the joined column where all parts broadcast the same row; None otherwise."""
     first = parts[0]
     if first.values.strides[:1] != (0,) or any(a.strides[:1] != (0,) for m in parts for a in m):
         return None
@@ -478,15 +479,14 @@ def _shared_column(parts: list[Measured], count: int) -> Measured | None:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """What a rule judges: some rows of the table, seen from one field (or from the sample as a whole).
+    """The rows that a rule evaluates, seen from one field (or from the sample as a whole).
 
     Args:
-        table: the table they are part of.
-        index: int64: positions in the table.
-        field: the judged field; ``rows["min"]`` is then the column ``field:min``. A name that holds
-            a colon is taken
-            as it is: ``rows[":split_key"]`` is a column of the whole sample, ``rows["xyz:min"]``
-                one of another field.
+        table: the table that the rows belong to.
+        index: int64: row numbers in the table.
+        field: the field under evaluation: ``rows["min"]`` is the column ``field:min``. A name with
+            a colon is a full column name: ``rows[":split_key"]`` is a column of the whole sample,
+            ``rows["xyz:min"]`` a column of another field.
     """
 
     table: Table
@@ -498,7 +498,7 @@ class Rows:
 
     @cached_property
     def _place(self) -> slice | Array:
-        """Where the rows are in a column: a slice where they follow one another, as most do; that copies nothing."""
+        """The rows as an index into columns: a slice where consecutive, to avoid a copy."""
         index = self.index
         if (
             len(index)
@@ -510,15 +510,14 @@ class Rows:
 
     def _at(self, column: Array) -> Array:
         found = column[self._place].view()
-        found.flags.writeable = False  # it may be the table's own
+        found.flags.writeable = False  # it may be a view of the table's own data
         return found
 
     def _texts(self, column: Sequence[str]) -> Texts:
         if isinstance(column, Texts):
             return Texts(column.words, self._at(column.rows))
-        return Texts.of(
-            self._some(column)
-        )  # of these rows alone: there may be as many splits as rows
+        # Only the texts of these rows: a table may have as many splits as rows.
+        return Texts.of(self._some(column))
 
     def _some(self, column: Sequence[str]) -> list[str]:
         place = self._place
@@ -533,10 +532,10 @@ class Rows:
         return self._column(name) is not None
 
     def __getitem__(self, name: str) -> Array:
-        """Return a column's values at these rows, to read only.
+        """Return a read-only column of values at these rows.
 
         Raises:
-            KeyError: nothing of that name was measured.
+            KeyError: no such column.
         """
         if name not in self._taken:
             column = self._column(name)
@@ -547,7 +546,7 @@ class Rows:
 
     @cached_property
     def _taken(self) -> dict[str, Array]:
-        """Columns that a rule has asked for: of rows with gaps they are copies, and rules ask for them in loops."""
+        """Cache of columns: rows with gaps are copied, and rules read a column in loops."""
         return {}
 
     def where(self, mask: Array) -> Rows:
@@ -555,7 +554,7 @@ class Rows:
         return Rows(self.table, self.index[mask], self.field)
 
     def measured(self, *names: str) -> Array:
-        """Return bool (rows): where all these columns were measured (nowhere if a column does not exist)."""
+        """Return bool (rows): where all these columns have a value (none if one does not exist)."""
         mask = np.ones(len(self.index), bool)
         for name in names:
             column = self._column(name)

@@ -1,4 +1,4 @@
-"""Voxel cells and their representatives, as training loaders compute them: pure NumPy, used by rules and transforms."""
+"""Voxel cells and their representatives, as training loaders compute them, in pure NumPy."""
 
 from __future__ import annotations
 
@@ -23,25 +23,24 @@ def cells(points: Array, edge: float) -> Array:
     """
     if len(points) == 0:
         return np.zeros((0, 3), np.int64)
-    xyz = np.ascontiguousarray(
-        np.asarray(points).T, dtype=np.float64
-    )  # axis by axis it is many times faster
+    # Axis by axis it is many times faster.
+    xyz = np.ascontiguousarray(np.asarray(points).T, dtype=np.float64)
     xyz = xyz - xyz.min(axis=1, keepdims=True)
     found: Array = np.floor(xyz / edge).astype(np.int64)
     return found.T
 
 
 def occupied(points: Array, edge: float) -> tuple[Array, Array]:
-    """Return the rows that stand for the occupied voxels, and how many points each of these voxels holds.
+    """Return the representative row of each occupied voxel, and the number of points in the voxel.
 
     Shapes:
         points: float (rows, 3) [unit of `edge`]
-        returns: int64 (voxels): of each voxel its lowest row, in ascending order; int64 (voxels):
-            points in it
+        returns: int64 (voxels): the lowest row of each voxel, ascending; int64 (voxels): points in
+            the voxel
 
     Notes:
-        Deterministic: ties go to the lowest row; the same bits on every CPU (integer keys, none
-            twice).
+        Deterministic: ties go to the lowest row. The bits are the same on every CPU (unique integer
+        keys).
     """
     last = _lasts_of(points, edge)
     counts = np.bincount(last, minlength=len(last))[::-1]
@@ -50,7 +49,7 @@ def occupied(points: Array, edge: float) -> tuple[Array, Array]:
 
 
 def _lasts_of(points: Array, edge: float) -> Array:
-    """Return of each point, counted from the end, the last one in its voxel, counted from the end."""
+    """Return for each point the last point of its voxel; both counted from the end."""
     return (
         last_rows(_reversed_keys(points, edge).astype(np.int64, copy=False))
         if len(points)
@@ -59,13 +58,13 @@ def _lasts_of(points: Array, edge: float) -> Array:
 
 
 def _reversed_keys(points: Array, edge: float) -> Array:
-    """Return one number per point, the last point first, equal for those in one voxel."""
+    """Return one number per point, last point first; points of one voxel have equal numbers."""
     keys = _keys(points, edge)
     return np.ascontiguousarray((_numbers(cells(points, edge)) if keys is None else keys)[::-1])
 
 
 def _keys(points: Array, edge: float) -> Array | None:
-    """Return one number per voxel, int32 or int64 (rows); None where the extent is too large, or not finite."""
+    """Return one number per voxel, int32 or int64 (rows); None for a huge or non-finite extent."""
     axes = np.asarray(points).T
     lows = [float(axis.min()) for axis in axes]
     sizes: list[int] = []
@@ -85,9 +84,8 @@ def _keys(points: Array, edge: float) -> Array | None:
             place[:] = axis[start : start + _LONG]
             place -= low
             place /= edge
-            np.copyto(
-                number if i else part, place, casting="unsafe"
-            )  # not below 0: without its fraction is the floor
+            # Values are at least 0, so truncation equals floor.
+            np.copyto(number if i else part, place, casting="unsafe")
             if i:
                 part *= size
                 part += number
@@ -95,7 +93,7 @@ def _keys(points: Array, edge: float) -> Array | None:
 
 
 def _numbers(cell: Array) -> Array:
-    """Return one number per voxel, int64 (rows), whatever its extent."""
+    """Return one number per voxel, int64 (rows), for any extent."""
     order = np.lexsort((cell[:, 2], cell[:, 1], cell[:, 0]))
     along = cell[order]
     found = np.empty(len(order), np.int64)
@@ -115,22 +113,22 @@ _ODD = tuple(
 )
 
 
-_BAND = 1 << 20  # rows that are looked at together
-_STRIP = 1 << 14  # rows that stay in the cache of a core while they are worked on
-_LONG = 1 << 15  # such rows, where few arrays are at work
+_BAND = 1 << 20  # rows that share one hash table
+_STRIP = 1 << 14  # rows whose work arrays stay in a core's cache
+_LONG = 1 << 15  # such rows where fewer arrays are in use
 
 
 def last_rows(keys: Array) -> Array:
-    """Return of each row the last row with the same key.
+    """Return for each row the last row with the same key.
 
     Shapes:
         keys: int64 or uint64 (rows)
         returns: int64 (rows)
 
     Notes:
-        A table of slots that stays in a core's cache is many times faster than sorting: all rows
-        write their number into the slot of their key, and the last one stays. Rows that find
-        another key there try again elsewhere.
+        A hash table that stays in a core's cache is many times faster than sorting: every row
+        writes its number into the slot of its key, and the last write stays. Rows that find another
+        key in their slot retry with another hash.
     """
     keys = np.ascontiguousarray(keys).view(np.uint64)
     if len(keys) <= _BAND:
@@ -142,7 +140,7 @@ def last_rows(keys: Array) -> Array:
 
 
 def are_last(keys: Array) -> Array:
-    """Tell of each row whether no later one has the same key.
+    """Return for each row whether no later row has the same key.
 
     Shapes:
         keys: int32, uint32, int64 or uint64 (rows)
@@ -158,7 +156,7 @@ def are_last(keys: Array) -> Array:
 
 
 def _bands(keys: Array) -> Iterator[Array]:
-    """Yield the rows that are looked at together: many small tables stay in the cache, one large one would not."""
+    """Yield bands of rows by key, each small enough for a hash table that stays in the cache."""
     bands = -(-len(keys) // _BAND)
     band = ((keys.astype(np.uint64, copy=False) * _ODD[-1]) >> np.uint64(48)).astype(
         np.uint16
@@ -197,7 +195,7 @@ def _hash_are_last(keys: Array) -> Array:
 
 
 def _sort_last_rows(keys: Array) -> Array:
-    """Return of each row the last row with the same key, by sorting."""
+    """Return for each row the last row with the same key, by sorting."""
     order = np.argsort(keys, kind="stable")
     along = keys[order]
     last = np.concatenate([along[1:] != along[:-1], np.ones(min(1, len(order)), bool)])
@@ -207,9 +205,10 @@ def _sort_last_rows(keys: Array) -> Array:
 
 
 def _probe(keys: Array, odd: np.uint64) -> tuple[Array, Array, Array]:
-    """Return of each row the last one of the same slot, the rows of which that is another, and which of them lost it.
+    """Return for each row the last row in its hash slot, and the collisions.
 
-    Those lost it whose key is not that of the last.
+    The second array lists the rows that are not the last row of their slot. The third tells which
+    of these lost the slot to another key.
 
     Shapes:
         keys: uint32 or uint64 (rows)
@@ -224,31 +223,30 @@ def _probe(keys: Array, odd: np.uint64) -> tuple[Array, Array, Array]:
         table[_hashed(keys[strip], odd, bits)] = own[strip]
     for strip in strips:
         met[strip] = table.take(_hashed(keys[strip], odd, bits))
-    other = np.flatnonzero(met != own)  # of the rest the last row is themselves
+    other = np.flatnonzero(met != own)  # a row that is the last of its slot finds itself
     return met, other, keys.take(other) != keys.take(met.take(other))
 
 
-_PART = 8  # one voxel in so many is looked at for those that have plenty
+_PART = 8  # owners with many points: evaluate one voxel in eight
 
 
 def deciding_rows(
     points: Array, edge: float, owner: Array, size: Array, first: Array, enough: int
 ) -> Array:
-    """Return representatives that tell of each owner how many it has, up to `enough`, and which is its first.
+    """Return enough representatives to decide each owner's first one and its count up to `enough`.
 
     Shapes:
         points: float (rows, 3) [unit of `edge`]
-        owner: int (rows): whose each point is, from 1; 0 for nobody
-        size: int64 (owners): points of each
-        first: int64 (owners): the lowest row of each, -1 of those without one
-        returns: int64 (voxels), ascending: of the `representatives` at least the first of each
-            owner, and `enough` of its others or all that it has
+        owner: int (rows): the owner of each point, from 1; 0 for none
+        size: int64 (owners): points of each owner
+        first: int64 (owners): the lowest row of each owner, -1 for an owner without points
+        returns: int64 (voxels), ascending: a subset of `representatives` with at least the first of
+            each owner and `enough` of its others, or all of them
 
     Notes:
-        Voxels are looked at whole or not at all: an eighth of them, those where an owner begins,
-            and all of those that
-        this leaves in doubt. So a representative is the same as among all. For three quarters less
-        time.
+        Evaluates voxels whole or not at all: an eighth of all voxels, the voxels where an owner
+        begins, and every voxel of owners that this leaves undecided. Representatives are therefore
+        the same as in the full result, in a quarter of the time.
     """
     keys = _keys(points, edge)
     if keys is None or not len(keys):
@@ -273,18 +271,17 @@ def deciding_rows(
 
 
 def _rows_in_bins(keys: Array, wanted: Array) -> Array:
-    """Return the rows whose key is in one of the bins that are wanted, ascending."""
+    """Return the rows whose key hashes to a wanted bin, ascending."""
     found: Array = np.empty(len(keys), bool)
     for start in range(0, len(keys), _LONG):
         part = slice(start, start + _LONG)
-        wanted.take(
-            _hashed(keys[part], _ODD[-1], 16), out=found[part], mode="clip"
-        )  # else it is copied first
+        # Without `mode="clip"`, `take` copies the output first.
+        wanted.take(_hashed(keys[part], _ODD[-1], 16), out=found[part], mode="clip")
     return np.flatnonzero(found)
 
 
 def _hashed(keys: Array, odd: np.uint64, bits: int) -> Array:
-    """Return so many bits of each key, stirred: intp (rows)."""
+    """Return `bits` hashed bits of each key: intp (rows)."""
     plain = keys.view(f"u{keys.dtype.itemsize}")
     width = 8 * plain.dtype.itemsize
     found: Array = plain * plain.dtype.type(odd >> np.uint64(64 - width))
@@ -293,14 +290,14 @@ def _hashed(keys: Array, odd: np.uint64, bits: int) -> Array:
 
 
 def representatives(points: Array, edge: float) -> Array:
-    """Return the rows that stand for the occupied voxels: of each voxel the lowest row, in ascending order.
+    """Return the lowest row of each occupied voxel, ascending.
 
     Shapes:
         points: float (rows, 3) [unit of `edge`]
         returns: int64 (voxels)
 
     Notes:
-        As of `occupied`.
+        As for `occupied`.
     """
     if len(points) == 0:
         return np.zeros(0, np.int64)
