@@ -1,6 +1,6 @@
-"""How files become samples: list a folder, plan what is read, read it as blocks.
+"""Turn files into samples: list a folder, plan the reads, read samples as blocks.
 
-Each name is imported when it is first used: who only lists a folder needs no schema.
+Names are imported on first use, so that a caller that only lists a folder loads no schema code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What is known of a sample beside its data: id, split key, attributes, size, group, missing companions."""
+"""Source, the base class of all readers, and the facts of a sample besides its data.
+
+Facts are the id, split key, attributes, size, group and missing companions.
+"""
 
 from __future__ import annotations
 
@@ -37,19 +40,20 @@ from datacheck.workers.child import Pulse
 _ANY = FieldSpec()
 _LONGEST = 1000  # characters of a label
 _CONVENTION = (
-    "macros_image_convention"  # as robosuite calls it, of a sample's group or the one above
+    # robosuite's name of the attribute; on a sample's group or on its parent.
+    "macros_image_convention"
 )
 
 
 @dataclass(frozen=True)
 class SampleLocation:
-    """One sample: where it is and what its path says.
+    """Where one sample is, and the placeholder values in its path.
 
     Args:
         key: the sample's key.
         file: the listing path of its file.
-        inner: its place inside the file, "" where the file is the sample.
-        names: what the placeholders stand for.
+        inner: its path inside the file, "" where the file is the sample.
+        names: the values of the placeholders.
         nbytes: size of the file.
     """
 
@@ -61,30 +65,30 @@ class SampleLocation:
 
 
 class Facts:
-    """The facts that a schema asks for.
+    """The facts that a schema requests.
 
     Args:
         schema: with the split's ``when:`` block applied.
-        placeholders: every name that the patterns of the samples know.
-        unique: whether placeholders alone tell samples apart; with wildcards they do not.
+        placeholders: all placeholder names in the patterns of the samples.
+        unique: whether placeholders alone identify a sample; with wildcards they do not.
 
     Raises:
-        SchemaError: ``samples.group`` or ``splits.key`` names what does not exist.
+        SchemaError: ``samples.group`` or ``splits.key`` uses an unknown name.
     """
 
     def __init__(self, schema: Schema, placeholders: Iterable[str], *, unique: bool = True) -> None:
         known = {*placeholders, "file"}
         self._unique = unique
         self._attrs = sorted(schema.attrs)
-        self.oriented = any(
-            spec.origin for spec in schema.fields.values()
-        )  # ask how images were written
+        # Record how images were written.
+        self.oriented = any(spec.origin for spec in schema.fields.values())
         self._group = _group(schema, known)
         self._inner = schema.samples.each is not None and schema.samples.each.startswith("/")
+        # Cache: all samples of a file share one group, unless groups inside the file have names.
         self._last = (
             "",
             "",
-        )  # all samples of a file have one group, unless groups inside it have names
+        )
         self._key = schema.splits.key if schema.splits else ""
         self._match = (
             Expression(schema.splits.match) if schema.splits and schema.splits.match else None
@@ -98,7 +102,7 @@ class Facts:
             raise SchemaError(msg)
 
     def group(self, about: SampleLocation) -> str:
-        """Return the sample's group, "" where the schema names none."""
+        """Return the sample's group, "" where the schema defines none."""
         if self._group is None:
             return ""
         if about.file != self._last[0] or self._inner:
@@ -115,12 +119,12 @@ class Facts:
         """Return the facts of one sample.
 
         Args:
-            about: where it is.
+            about: the location of the sample.
             values: its fields.
             attrs: attributes of its file or group.
 
         Raises:
-            FormatError: an attribute is of a kind that is refused.
+            FormatError: an attribute has a type that is refused.
         """
         facts: dict[str, Any] = {
             "id": _identity(about) if self._unique else about.key,
@@ -142,14 +146,15 @@ class Facts:
         """Return the facts of many numbered samples of one file.
 
         Args:
-            about: the file; its key and place inside are not looked at.
-            keys: of the samples; the last 12 characters are their number.
-            fields: their columns.
+            about: the file; its key and inner path are not used.
+            keys: keys of the samples; the last 12 characters are the number.
+            fields: columns of the samples.
         """
         names = self._unique and _named(about.names)
         size = np.full(len(keys), about.nbytes, dtype=np.int64)
         facts = {"size": Column(size)}
-        if names:  # else the identity of a sample is its key, which needs no saying
+        # Otherwise the sample's key is its id and need not be stored again.
+        if names:
             facts["id"] = Column.of([f"{names}:{key[-12:]}" for key in keys])
         if not self._key:
             return facts
@@ -203,7 +208,7 @@ def _named(names: Mapping[str, str]) -> str:
 
 
 def _short(label: str | None) -> str | None:
-    """Return a label that whoever coordinates can hold: of a long one its beginning and its digest."""
+    """Shorten a long label to its beginning and its digest, to bound the coordinator's memory."""
     if label is None or len(label) <= _LONGEST:
         return label
     return f"{label[:_LONGEST]}… ({digest_bytes(label.encode('utf-8', 'surrogatepass'))})"
@@ -231,32 +236,32 @@ def _attribute(name: str, value: Any) -> Any:
 Array = np.ndarray[Any, Any]
 
 BLOCK_BYTES = 64 << 20
-SCAN_BYTES = (
-    4 << 20
-)  # a scan goes over a block again and again: it should stay in the cache of a core
-COLUMN_BYTES = (
-    6 << 20
-)  # of large tables no cache holds one: so many bytes of each column that blocks cost little
-TABLE_BYTES = 128 << 20  # however many columns a table has
+# Measurements pass over a block many times: it should stay in a core's cache.
+SCAN_BYTES = 4 << 20
+# Columns of large tables fit into no cache: make blocks large enough to cost little overhead.
+COLUMN_BYTES = 6 << 20
+TABLE_BYTES = 128 << 20  # limit for any number of columns
 BLOCK_SAMPLES = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One file (or store) to read: the unit of work, of child death and of reuse. JSON both ways.
+    """One file or store to read: the unit of work, of crash isolation and of reuse.
+
+    Serializes to JSON and back.
 
     Args:
         path: relative POSIX path of the main file.
         split: the split it belongs to, or "".
-        names: what the placeholders of the file pattern stand for ({"seq": "ABF10", "frame":
+        names: the values of the placeholders in the file pattern ({"seq": "ABF10", "frame":
             "0000"}).
         keys: read only these samples, in this order (a build); None reads all (a scan).
         nbytes: size of the file, for planning.
-        part: read only these bytes [start, stop), to the file's end where the stop is -1; the third
-            number is that of the line they begin with. Of an item with keys these lie in the part.
-        rows: read only these samples [start, stop) of rows; a stop of -1: the first ones, see
+        part: read only these bytes [start, stop); a stop of -1 means the end of the file. The third
+            number is the line number at the start. With `keys`, all keys lie in the part.
+        rows: read only these samples [start, stop) of rows; a stop of -1: the first part, see
             `Source.cuts`.
-        even: fields that a scan of this file has found to be arrays, see `Container.take_as_even`.
+        even: fields that a scan of this file found to be arrays, see `Container.assume_uniform`.
     """
 
     path: str
@@ -270,12 +275,12 @@ class Item:
 
     @property
     def whole(self) -> bool:
-        """Whether it is not one of several parts of its file."""
+        """Whether the item is its whole file and not one of several parts."""
         return self.part is None and self.rows is None
 
     @property
     def is_first(self) -> bool:
-        """Whether it is the part of which the others are told."""
+        """Whether this is the first part, which determines the size of the others."""
         return self.rows is not None and self.rows[1] < 0
 
     def as_dict(self) -> dict[str, Any]:
@@ -293,7 +298,7 @@ class Item:
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Item:
-        """Return the item of `as_dict`, also where its keys are `as_runs`."""
+        """Return the item of `as_dict`; keys may be encoded by `keys_to_runs`."""
         lists = {
             name: tuple(data[name])
             for name in ("part", "rows", "even")
@@ -304,32 +309,33 @@ class Item:
         return Item(**(data | lists))
 
 
+# Bytes of a key in JSON, characters of a reason; a path is always shorter.
 _KEY, _REASON = (
     32_768,
     1_000,
-)  # bytes of a key in JSON, characters of a reason; a path is never so long
+)
 
 
 @dataclass(frozen=True)
 class Unread:
-    """A sample that could not be made: its key, and why (a code and a sentence)."""
+    """A sample that could not be read: its key, and a code and a sentence for the reason."""
 
     key: str
     code: str
     reason: str
     group: str = ""
-    skipped: bool = False  # True: not looked at (an absent library); False: unreadable
-    alone: bool = False  # the key is a file's: what was read of it before does not count
+    skipped: bool = False  # True: not read (a missing library); False: unreadable
+    alone: bool = False  # the key is a file's; samples read from it before do not count
 
     def __post_init__(self) -> None:
-        for name in ("key", "group"):  # all of them may quote a name from inside a file
+        for name in ("key", "group"):  # each may quote a name from inside a file
             object.__setattr__(self, name, storable([shortened(getattr(self, name), _KEY)])[0])
         object.__setattr__(self, "reason", storable([self.reason[:_REASON]])[0])
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a listing comes to: items in path order, notes, and files that nothing claimed."""
+    """The plan for a listing: items in path order, notes, and files that no pattern claims."""
 
     items: Sequence[Item]
     notes: Sequence[Note] = ()
@@ -340,27 +346,27 @@ Part = Piece | Block | Unread
 
 
 class Source(ABC):
-    """One way in which files hold samples. Stateless but for what it knows of the schema; picklable by construction.
+    """Base class of the readers that turn files into samples; picklable.
 
     Args:
-        schema: the dataset's promise.
-        root, roots: the data folder and the extra ones by name.
-        fields: read only these fields; None reads all that the schema lists.
+        schema: the schema of the dataset.
+        root, roots: the data folder, and the extra ones by name.
+        fields: read only these fields; None reads all fields of the schema.
         level: how deep a scan reads, see `FieldMap`.
 
     Attributes:
-        partly: listing paths of files whose values were not all read for that reason, or of which
-            nothing says what their bytes are.
-        passed: names of what the schema asks for with ``"*"`` and is of a kind that is not read.
-        marks: of files that `cut` has cut, by path: bytes at which some of its lines begin, and
-            their numbers.
-        cuts: of files of which a first part was read, by path and split: how many samples each has,
-            and how many make a part.
-        unlisted: also give the numbers of a sample that the schema does not list, as fields under
+        partly: listing paths of files whose values were not all read because of `level`, or whose
+            bytes have no known meaning.
+        passed: names that ``"*"`` in the schema covers but whose type is not read.
+        marks: by path of a file that `cut` has split: byte offsets at which some of its lines
+            begin, and their line numbers.
+        cuts: by path and split of a file whose first part was read: its number of samples, and the
+            number per part.
+        unlisted: also return the numeric values that the schema does not list, as fields under
             their own names.
 
     Raises:
-        SchemaError: the schema's patterns do not fit together.
+        SchemaError: the schema's patterns are inconsistent.
         UsageError: an extra folder that a field needs was not given.
     """
 
@@ -387,7 +393,7 @@ class Source(ABC):
         check_roots(self.schema, self.roots)
         width = self.way("")[0].width
         together = COLUMN_BYTES if width and level is not None else 0
-        self._matching: dict[str, list[str]] = {}  # by pattern: what `files` has found
+        self._matching: dict[str, list[str]] = {}  # matches of `files` by pattern
         self._opener = Opener(root, roots, whole=level != "structure", together=together)
 
     @property
@@ -397,11 +403,11 @@ class Source(ABC):
 
     @cached_property
     def inner_names(self) -> tuple[str, ...]:
-        """Placeholders that stand for places inside a file."""
+        """Placeholders that stand for paths inside a file."""
         return ()
 
     def way(self, split: str) -> tuple[FieldMap, Facts]:
-        """Return where the fields of a split lie, and its facts."""
+        """Return the field map and the facts of a split."""
         if split not in self._maps:
             schema = self.schema.for_split(split)
             templates = file_templates(schema)
@@ -413,10 +419,10 @@ class Source(ABC):
     # -------------------------------------------------------------------------------------- reading
 
     def read(self, item: Item) -> Iterator[Block | Unread]:
-        """Yield the item's samples as blocks of one signature, and those that cannot be made.
+        """Yield the item's samples as blocks of one signature, and its unreadable samples.
 
-        Blocks hold at most 64 MB (of a scan 4 MB, of tables 6 MB a column and 128 MB in all) or
-        4,096 samples; every field of the schema that the file has, by schema name.
+        A block holds every schema field that the file has, by schema name. It has at most 4,096
+        samples or 64 MB (a scan: 4 MB; tables: 6 MB a column and 128 MB in all).
 
         Raises:
             FormatError: the file as a whole cannot be read.
@@ -430,12 +436,12 @@ class Source(ABC):
         """Yield the samples of many items; samples of small files share blocks.
 
         Args:
-            items: what to read.
-            beat: called with an item's number before the item is touched.
+            items: the items to read.
+            beat: called with an item's number before the item is read.
 
         Notes:
-            A file that cannot be read as a whole is one `Unread` with the file's path for key, or
-            one for every sample that its item asks for.
+            A file that cannot be read as a whole gives one `Unread` with the file's path as its
+            key, or one per key of its item.
         """
         with Shelf(self._opener) as shelf:
             for split, run in groupby(enumerate(items), key=lambda pair: pair[1].split):
@@ -444,7 +450,7 @@ class Source(ABC):
                 )
 
     def _block_bytes(self, split: str) -> int:
-        """Return how many bytes of fields make a block."""
+        """Return the size limit of a block in bytes of fields."""
         if self._level is None:
             return BLOCK_BYTES
         return min(COLUMN_BYTES * self.way(split)[0].width_read, TABLE_BYTES) or SCAN_BYTES
@@ -488,10 +494,10 @@ class Source(ABC):
         """
 
     def cut(self, item: Item) -> Iterator[tuple[tuple[int, int, int], str]] | None:
-        """Return the parts of a large file (see `Item.part`), None where it is read whole.
+        """Split a large file into parts (see `Item.part`); None for a file that is read whole.
 
         Yields:
-            A part, and "" beside all but the last one; beside that the digest of the whole file.
+            A part and "", except for the last part, which comes with the digest of the whole file.
 
         Raises:
             OSError: the file cannot be read.
@@ -500,11 +506,11 @@ class Source(ABC):
         return None
 
     def marks_of(self, item: Item, known: Mapping[str, Array]) -> Array | None:
-        """Return where lines of a large file begin (`Listing.marks`), None of a file whose lines are not cut.
+        """Return where lines of a large file begin (`Listing.marks`); None where lines are not cut.
 
         Args:
             item: the file.
-            known: as a scan has found it; other files are read for it.
+            known: marks from a scan, by path; a file without an entry is read.
         """
         if item.path in known:
             return known[item.path]
@@ -512,16 +518,16 @@ class Source(ABC):
             if (cut := self.cut(item)) is None:
                 return None
             deque(cut, maxlen=0)
-        except (OSError, FormatError):  # whoever reads its lines says why
+        except (OSError, FormatError):  # reading its lines reports the reason
             return None
         return np.array(self.marks[item.path], np.int64).reshape(-1, 2)
 
     def seek_points(self, item: Item) -> Array | None:
-        """Return the numbers of the samples at which reading of a large file can begin, ascending from 0.
+        """Return the sample numbers at which a read of a large file can begin, ascending from 0.
 
         Returns:
-            int64 (points), or None where it can begin at any sample, or each time all of the file
-            is read.
+            int64 (points), or None where a read can begin at any sample, or always reads the whole
+            file.
 
         Raises:
             FormatError: the file cannot be read.
@@ -531,27 +537,27 @@ class Source(ABC):
         return None
 
     def cut_when_read(self, item: Item) -> bool:
-        """Tell whether a first part of the file (``rows=(0, -1)``) is to be read, which tells how to cut the others."""
+        """Return whether to read a first part (``rows=(0, -1)``) that determines the others."""
         del item
         return False
 
     def is_packed(self, item: Item) -> bool:
-        """Tell whether a part of the file cannot be reached but by reading all before it."""
+        """Return whether a part of the file is reachable only by reading everything before it."""
         del item
         return False
 
     def files(self, item: Item) -> list[str]:
-        """Return every file that reading the item may open: its own, its companions, and those that its format names.
+        """Return the listing path of every file that reading the item may open.
 
-        The paths are those of a listing. A file below an extra root is written ``@name/path``.
+        These are the item's file, its companions, and files that its format names. A file below an
+        extra root has the path ``@name/path``.
         """
         paths = [item.path]
         for place in self.way(item.split)[0].companions:
             assert place.file is not None
             if set(place.file.names) <= item.names.keys():
-                with suppress(
-                    FormatError, OSError
-                ):  # names that make no path, or one too long: there is no such file
+                # The names make no valid path, or one that is too long: no such file exists.
+                with suppress(FormatError, OSError):
                     path = place.file.fill(item.names)
                     paths += [path] if self._inside(path) else []
             else:
@@ -564,7 +570,10 @@ class Source(ABC):
         return [path for path in beside if self.file(path).is_file()]
 
     def _matching_files(self, template: Template, names: Mapping[str, str]) -> list[str]:
-        """Return the files that a pattern may mean where only some of its names are known (groups name the rest)."""
+        """Return the files that may match where only some placeholders are known.
+
+        Names of groups inside a file supply the other placeholders.
+        """
         pattern = template.substitute({name: names.get(name, HOLE) for name in template.names})
         if pattern not in self._matching:
             found = self.folders.matching(pattern, LINKED)
@@ -577,14 +586,14 @@ class Source(ABC):
         try:
             self.folders.file(path).stat()
         except OSError:
-            return False  # by a link out of the folder, whose names are nobody's business
+            return False  # a link out of the folder: never list its names
         return True
 
     # ------------------------------------------------------------------------------- for subclasses
 
     @property
     def folders(self) -> Roots:
-        """The dataset's folders, from which all files are opened."""
+        """The dataset's folders; all files are opened through them."""
         return self._opener.folders
 
     def file(self, path: str) -> File:
@@ -595,13 +604,13 @@ class Source(ABC):
     def opened(
         self, item: Item, hint: Hint | None = None, *, whole: bool = True
     ) -> Iterator[Container]:
-        """Open an item's file, and see that it is the listed one and stays the same meanwhile.
+        """Open an item's file; check that it is the listed file and does not change meanwhile.
 
         Args:
-            item: it says which.
+            item: the item whose file to open.
             hint: what the schema expects.
-            whole: a file of ordinary size may be read at once; else it stays open for whoever reads
-                its next part.
+            whole: True may read a file of ordinary size at once; False keeps it open for the next
+                part.
 
         Raises:
             FormatError: it cannot be opened, or it changed.
@@ -621,7 +630,7 @@ class Source(ABC):
             yield container
 
     def _note_unread(self, item: Item, container: Container) -> None:
-        """Note what a file holds and no field is made of."""
+        """Note the entries of a file that become no field."""
         self._unread = {}
         if container.untyped:
             self.partly.add(item.path)
@@ -647,7 +656,7 @@ class Source(ABC):
         return missing
 
     def check_count(self, item: Item, count: int) -> None:
-        """Refuse more samples of a file than its bytes, and those of its companions, can hold.
+        """Refuse more samples than the bytes of a file and its companions can hold.
 
         Raises:
             TooManySamplesError: see `limits.check_samples`.
@@ -656,7 +665,7 @@ class Source(ABC):
             check_samples(count, sum(map(self.written, self.files(item))))
 
     def written(self, path: str) -> int:
-        """Return the bytes of a file or Zarr folder that are no holes, 0 where it cannot be opened."""
+        """Return the allocated bytes of a file or Zarr folder; 0 if it cannot be opened."""
         return self.folders.written(path)
 
     def others(
@@ -667,7 +676,7 @@ class Source(ABC):
         prefix: str = "",
         known: ContainerNames | None = None,
     ) -> Values:
-        """Return the numbers of a sample that the schema does not list, where they are asked for."""
+        """Return a sample's numeric values that the schema does not list, if `unlisted` is set."""
         if not self.unlisted:
             return {}
         listed = sum(value.nbytes for value in values.values() if isinstance(value, np.ndarray))
@@ -676,7 +685,7 @@ class Source(ABC):
         return found
 
     def left_out(self, path: str, values: Values) -> None:
-        """Note a file some of whose values were only peeked at."""
+        """Mark a file as partly read if some of its values were only peeked at."""
         if self._level not in {None, "deep"} and any(
             isinstance(value, Peeked) for value in values.values()
         ):
@@ -694,7 +703,7 @@ class Source(ABC):
         return facts.of(about, values, attrs or {}) | self._of_file(item), facts.group(about)
 
     def _of_file(self, item: Item) -> dict[str, Any]:
-        """Return what is known of all samples of the file that was opened last."""
+        """Return the facts that all samples of the file opened last share."""
         taken = {f"near/{field}": name for field, name in self.way(item.split)[0].taken.items()}
         return self._unread.get(item.path, {}) | taken
 
@@ -710,10 +719,10 @@ class Source(ABC):
 
         Args:
             item: the file.
-            keys: of the samples.
-            spans: the rows or lines [start, stop) of each.
-            fields: their columns.
-            extra: facts that are the same for all.
+            keys: keys of the samples.
+            spans: the rows or lines [start, stop) of each sample.
+            fields: columns of the samples.
+            extra: facts that all samples share.
         """
         fields_of, facts = self.way(item.split)
         about = SampleLocation(item.path, item.path, "", item.names, item.nbytes)
@@ -729,11 +738,11 @@ class Source(ABC):
 
 
 class _OpenLargeFile:
-    """The large file that this process has read in part: whoever reads its next part goes on with it.
+    """Keeps a large file open between parts, so that a read of the next part continues there.
 
     Notes:
-        What is packed, or in one row group, cannot be entered in the middle. The parts of a file
-        are often read by several tasks of one process.
+        A compressed stream or a single row group cannot be entered in the middle. Several tasks of
+        one process often read the parts of one file.
     """
 
     def __init__(self) -> None:
@@ -742,7 +751,7 @@ class _OpenLargeFile:
 
     @contextmanager
     def opened(self, path: File, hint: Hint | None) -> Iterator[Container]:
-        """Open a file, or go on with it where it is the one that is open.
+        """Open a file, or continue with the open one.
 
         Raises:
             FormatError: it cannot be opened.
@@ -759,7 +768,7 @@ class _OpenLargeFile:
         self._known, self._container = known, container
 
     def _taken(self, known: tuple[object, ...]) -> Container | None:
-        """Hand out the open file, which one caller uses at a time; close another one."""
+        """Take the open file, which has one user at a time; close it if it is another file."""
         if known != self._known:
             self._close()
         found, self._container = self._container, None
@@ -778,17 +787,19 @@ def file_templates(schema: Schema) -> list[Template]:
     """Return the parsed patterns of ``samples.files``.
 
     Raises:
-        SchemaError: one is malformed.
+        SchemaError: a pattern is malformed.
     """
     return [parse(text, f"{schema.name}, samples.files") for text in schema.samples.files]
 
 
 @contextmanager
 def unchanged(path: File, nbytes: int = 0) -> Iterator[None]:
-    """See that a file has the listed size and is not written while it is read; Zarr folders are not checked.
+    """Check that a file has the listed size and does not change while it is read.
+
+    Zarr folders are not checked.
 
     Raises:
-        FormatError: it changed, vanished, or the operating system refused.
+        FormatError: it changed, vanished, or the operating system refused access.
     """
     try:
         before = path.stat()
@@ -809,7 +820,10 @@ def _state(status: stat_result) -> tuple[int, int]:
 
 
 def blocks(parts: Iterable[Part], split: str, most: int = BLOCK_BYTES) -> Iterator[Block | Unread]:
-    """Gather pieces into blocks of at most `most` bytes or 4,096 samples; blocks and unread samples pass through."""
+    """Gather pieces into blocks of at most `most` bytes or 4,096 samples.
+
+    Blocks and unread samples pass through.
+    """
     waiting: list[Piece] = []
     nbytes = 0
     for part in parts:
@@ -831,20 +845,23 @@ def blocks(parts: Iterable[Part], split: str, most: int = BLOCK_BYTES) -> Iterat
 
 
 def size_in(folders: Roots, entry: Entry) -> int:
-    """Return the bytes for which a file justifies memory: those that are no holes, where it is large."""
+    """Return the bytes that justify a memory budget: allocated bytes if the file is large."""
     return (
         entry.size if entry.size <= SMALL_BYTES else max(SMALL_BYTES, folders.written(entry.path))
     )
 
 
 def size_of(root: Path, roots: Mapping[str, Path], path: str) -> int:
-    """Return `size_in` of what is at a path now, 0 where no readable file is."""
+    """Return `size_in` of the file at a path now, 0 without a readable file."""
     entry = stat_entry(root, path, roots)
     return 0 if entry is None else size_in(Roots(root, roots), entry)
 
 
 def limit_item(beat: Callable[[int], None], source: Source, item: Item) -> None:
-    """Limit what the item that `beat` is at may take, by the size of its files, as a scan does (`Pulse.files`)."""
+    """Limit the memory of the current item by the size of its files, as a scan does.
+
+    See `Pulse.files`.
+    """
     if isinstance(beat, Pulse):
         beat.files(_bytes(source, item))
 
@@ -852,7 +869,10 @@ def limit_item(beat: Callable[[int], None], source: Source, item: Item) -> None:
 def read_limited(
     beat: Callable[[int], None], source: Source, items: Sequence[Item]
 ) -> Iterator[Block | Unread]:
-    """Yield what `Source.read_all` reads, under limits by the size of the files that are read and not yielded yet."""
+    """Yield the results of `Source.read_all` under a memory limit.
+
+    The limit follows the size of the files read but not yet yielded.
+    """
     place = waiting = 0
 
     def at(number: int) -> None:
@@ -860,9 +880,8 @@ def read_limited(
         place = number
         beat(number)
         waiting += _bytes(source, items[number])
-        if (
-            isinstance(beat, Pulse) and not source.schema.checks
-        ):  # a scan with checks of the user sets no limit either
+        # A scan with user checks sets no limit either.
+        if isinstance(beat, Pulse) and not source.schema.checks:
             beat.files(waiting)
 
     for found in source.read_all(items, at):
@@ -878,7 +897,7 @@ def _bytes(source: Source, item: Item) -> int:
 def limit_files(
     beat: Callable[[int], None], paths: Iterable[str], root: str, roots: Mapping[str, str]
 ) -> None:
-    """Limit what the item that `beat` is at may take, by the size of these files."""
+    """Limit the memory of the current item by the size of these files."""
     if isinstance(beat, Pulse):
         places = {name: Path(path) for name, path in roots.items()}
         beat.files(sum(size_of(Path(root), places, path) for path in paths))

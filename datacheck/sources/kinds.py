@@ -1,4 +1,4 @@
-"""How a schema's files hold samples: `open_source` picks the way by what ``samples.each`` says."""
+"""`open_source` picks the Source class for a schema by ``samples.each``."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def open_source(
     fields: frozenset[str] | None = None,
     level: Depth | None = None,
 ) -> Source:
-    """Return the way in which a schema's files hold samples, as ``samples.each`` says.
+    """Return the source that reads a schema's files, as ``samples.each`` says.
 
     Args:
-        schema: the dataset's promise.
+        schema: the schema of the dataset.
         root, roots: the data folder, and extra folders by name.
         fields: read only these fields; None reads all.
         level: how deep a scan reads, see `FieldMap`; None for a build.

@@ -1,4 +1,7 @@
-"""Files by their listing path: those that a parser takes whole are read once, for the parser and the digest alike."""
+"""Open files by listing path; files that a parser takes whole are read once.
+
+The parser and the digest share these bytes.
+"""
 
 from __future__ import annotations
 
@@ -29,24 +32,24 @@ from datacheck.sources.values import ColumnMajorTable
 
 Array = np.ndarray[Any, Any]
 
-WHOLE_BYTES = 64 << 20  # larger files are read piece by piece, or mapped
-_PLANAR_BYTES = 1 << 20  # tables from here on are turned while they are read
-_PIECE_BYTES = 1 << 19  # of a table, read and turned while they are in the cache of a core
+WHOLE_BYTES = 64 << 20  # larger files are read in pieces or mapped
+_PLANAR_BYTES = 1 << 20  # tables from this size are transposed while reading
+_PIECE_BYTES = 1 << 19  # piece of a table that is read and transposed within a core's cache
 _MOST_COLUMNS = 64
 
 
 class Opener:
-    """Opens files of one dataset.
+    """Opens the files of one dataset.
 
     Args:
         root, roots: the data folder and the extra ones.
-        whole: read files whole where their format allows; a scan of headers alone does not.
-        together: give large tables with each column contiguous, and of alike ones so many bytes of
-            a column behind one another in memory; 0: give them as they are stored.
+        whole: read files whole where their format allows it; a scan of headers alone does not.
+        together: return large tables with contiguous columns; tables of one layout share a buffer
+            with this many bytes per column. 0: return tables as stored.
 
     Attributes:
-        folders: opens them.
-        digests: of the files that were read whole, by listing path.
+        folders: opens the files.
+        digests: digests of the files that were read whole, by listing path.
     """
 
     def __init__(
@@ -55,12 +58,13 @@ class Opener:
         self.folders = Roots(root, roots)
         self._root, self._roots, self._whole, self._together = root, roots, whole, together
         self._base = os.fspath(root)
-        self._room: Array | None = None  # of the last tables; the first `_filled` rows are taken
+        # buffer of the last tables; the first `_filled` rows are used
+        self._room: Array | None = None
         self._filled = 0
         self.digests: dict[str, str] = {}
 
     def exists(self, path: str) -> bool:
-        """Tell whether something has this listing path, also something that may not be opened."""
+        """Return whether something has this listing path, even if it may not be opened."""
         return os.path.exists(self._place(path))  # noqa: PTH110  asked for every sample of a scan
 
     def _place(self, path: str) -> str:
@@ -71,7 +75,7 @@ class Opener:
         )
 
     def takes(self, path: str, nbytes: int) -> Format | None:
-        """Return the format that takes a file of so many bytes whole, None where it is opened in another way."""
+        """Return the format that parses a file of this size whole; None where none does."""
         found = format_of(path) if self._whole and 0 < nbytes <= WHOLE_BYTES else None
         return None if found is None or found.parse is None else found
 
@@ -79,7 +83,7 @@ class Opener:
         """Read a file whole and parse it.
 
         Raises:
-            FormatError: it cannot be read, changed, or is damaged.
+            FormatError: the file cannot be read, has changed, or is damaged.
         """
         if self._together and found.table is not None and nbytes >= _PLANAR_BYTES:
             turned = self._planar_table(path, nbytes, found)
@@ -93,7 +97,7 @@ class Opener:
         return parse_container(found, data, hint)
 
     def _planar_table(self, path: str, nbytes: int, found: Format) -> Container | None:
-        """Return the table of a file, each column contiguous; None for what is no plain table."""
+        """Return the table of a file with contiguous columns; None for other layouts."""
         assert found.table is not None
         with _open_unchanged(self.folders, path, nbytes) as file:
             table = found.table(os.pread(file, HEAD_BYTES, 0), nbytes)
@@ -106,14 +110,14 @@ class Opener:
         return ColumnMajorTable({table.name: planes.T})
 
     def _column_buffer(self, table: TableLayout) -> Array:
-        """Return room for the columns of a table behind those of the last one, so that a block needs no copy of them.
+        """Return a buffer for a table's columns next to the last table's, so that a block needs no copy.
 
         Shapes:
             returns: any (columns, rows), each column contiguous
 
         Notes:
-            A table unlike the one before gets room for itself alone: kept in turns they would take
-            it many times.
+            A table of another layout than the one before gets a buffer of its own size: with
+            alternating layouts, shared buffers would take many times the memory.
         """
         room = self._room
         alike = room is None or (room.dtype == table.dtype and len(room) == table.columns)
@@ -124,7 +128,7 @@ class Opener:
         return room[:, self._filled : self._filled + table.rows]
 
     def opened(self, path: str, hint: Hint) -> Container:
-        """Open a companion, whatever its size.
+        """Open a companion of any size.
 
         Raises:
             FormatError: it cannot be read, or is damaged.
@@ -154,7 +158,7 @@ class Opener:
 
 @contextmanager
 def _open_unchanged(folders: Roots, path: str, nbytes: int) -> Iterator[int]:
-    """Open a file that has the listed size and is not written meanwhile."""
+    """Open a file; check that it has the listed size and does not change meanwhile."""
     try:
         file = folders.descriptor(path)
         try:
@@ -187,14 +191,14 @@ def _read(folders: Roots, path: str, nbytes: int) -> bytes:
 
 
 def _read_planes(file: int, table: TableLayout, planes: Array) -> str:
-    """Fill in the columns of a table, and return the digest of its file.
+    """Fill in the columns of a table and return the digest of its file.
 
     Shapes:
         planes: any (columns, rows)
 
     Notes:
-        Reading all of it and then turning it takes half as long again: by then it is in no cache
-        any more.
+        Transposing only after the whole read takes half as long again: by then the data have left
+        the cache.
     """
     digester = Digester()
     digester.update(os.read(file, table.start))

@@ -1,4 +1,7 @@
-"""The files of a listing in columns: a million of them are arrays and a list of paths, not a million objects."""
+"""Columnar listing entries, and the folders that contain the files.
+
+A million entries are a few arrays and a list of paths instead of a million objects.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,19 @@ from datacheck.runtime.beneath import ConfinedFolder, File, Stamp, allocated_byt
 from datacheck.runtime.sandbox import Sandbox, wanted
 
 if TYPE_CHECKING:
-    from datacheck.schema.model import Schema  # a process that only digests files need not load it
+    # imported for types only: digest workers need no schema
+    from datacheck.schema.model import Schema
 
 
 Array = np.ndarray[Any, Any]
 
-SETTLED_NS = 2_000_000_000  # a file that changed less than this before it was seen may have changed again since
+# A file that changed less than this before it was seen may have changed again since.
+SETTLED_NS = 2_000_000_000
 NOT_WHOLE = ""  # in place of a digest
-LARGEST = 2**63 - 1  # what a column holds; some file systems know times before 1677 and after 2262
-_PARTLY = "-"  # what a column holds for it
-STAMP = 4  # of the five numbers of a file those that say whether it is still the same
+LARGEST = 2**63 - 1  # limit of a column; some file systems have times before 1677 and after 2262
+_PARTLY = "-"  # column value for `NOT_WHOLE`
+# The first four of the five numbers of a file tell whether it is unchanged.
+STAMP = 4
 
 
 class Entry(NamedTuple):
@@ -36,11 +42,11 @@ class Entry(NamedTuple):
 
     Args:
         path: POSIX path relative to the root; ``@name/path`` below an extra root.
-        size: bytes; of a Zarr folder the sum over its files.
-        mtime_ns, ctime_ns: times; of a Zarr folder the newest of everything in it.
-        seen_ns: when the walk that found it began.
+        size: bytes; for a Zarr folder the sum over its files.
+        mtime_ns, ctime_ns: times; for a Zarr folder the newest of its contents.
+        seen_ns: start of the walk that found it.
         digest: xxh3_128 of its bytes, `NOT_WHOLE` where a scan read only a part of it, None until
-            someone has read it.
+            it is read.
     """
 
     path: str
@@ -53,18 +59,17 @@ class Entry(NamedTuple):
 
 
 def encoded_digest(digest: str | None) -> bytes:
-    """Return a digest as a column holds it."""
+    """Return a digest in the form that a column stores."""
     return (_PARTLY if digest == NOT_WHOLE else digest or "").encode()
 
 
 class Entries(Sequence[Entry]):
-    """Files sorted by the bytes of their paths.
+    """Files sorted by path.
 
     Shapes:
         paths: list of text (files)
         numbers: int64 (files, 5): size, mtime_ns, ctime_ns, inode, seen_ns
-        digests: bytes (files) of 32 hex digits, b"-" where only a part was read, b"" where none is
-            known
+        digests: bytes (files) of 32 hex digits, b"-" where only a part was read, b"" where unknown
     """
 
     def __init__(self, paths: list[str], numbers: Array, digests: Array) -> None:
@@ -74,7 +79,7 @@ class Entries(Sequence[Entry]):
 
     @staticmethod
     def of(entries: Iterable[Entry]) -> Entries:
-        """Return the columns of some files."""
+        """Return these files as columns."""
         if isinstance(entries, Entries):
             return entries
         rows = sorted(entries)
@@ -87,7 +92,7 @@ class Entries(Sequence[Entry]):
     @overload
     def __getitem__(self, place: slice) -> list[Entry]: ...
     def __getitem__(self, place: int | slice) -> Entry | list[Entry]:
-        """Return one file, or some of them."""
+        """Return one file, or a slice of them."""
         if isinstance(place, slice):
             return [self[i] for i in range(*place.indices(len(self)))]
         size, mtime, ctime, inode, seen = self.numbers[place].tolist()
@@ -117,7 +122,7 @@ class Entries(Sequence[Entry]):
         return repr(list(self))
 
     def find(self, path: str) -> int:
-        """Return the place of a path, -1 where it is not."""
+        """Return the index of a path, -1 if it is absent."""
         place = bisect_left(self.paths, path)
         return place if place < len(self.paths) and self.paths[place] == path else -1
 
@@ -127,11 +132,14 @@ class Entries(Sequence[Entry]):
         return self.numbers[:, 0]
 
     def settled(self) -> Array:
-        """Return bool (files): seen at least 2 s after its mtime; sooner, a second write could leave the same times."""
+        """Return bool (files): seen at least 2 s after the mtime.
+
+        A second write within that time could leave the same times.
+        """
         return self.numbers[:, 4] - SETTLED_NS >= self.numbers[:, 1]
 
     def places_in(self, other: Entries) -> Array:
-        """Return where each file is in other entries, int64, -1 where it is not."""
+        """Return int64 (files): the index of each file in other entries, -1 if absent."""
         if self.paths == other.paths:
             return np.arange(len(self), dtype=np.int64)
         places = np.full(len(self), -1, np.int64)
@@ -141,33 +149,33 @@ class Entries(Sequence[Entry]):
         return places
 
     def same(self, other: Entries, places: Array) -> Array:
-        """Return bool (files): whether size, times and inode are those at `places` of other entries."""
+        """Return bool (files): same size, times and inode as at `places` in other entries."""
         found = places >= 0
         if len(other):
             found &= (self.numbers[:, :STAMP] == other.numbers[places, :STAMP]).all(axis=1)
         return found
 
     def take(self, index: Array) -> Entries:
-        """Return some of the files, in their order."""
+        """Return the files at `index`, in that order."""
         return Entries(
             [self.paths[i] for i in index.tolist()], self.numbers[index], self.digests[index]
         )
 
 
 def root_of(roots: Mapping[str, object], path: str) -> tuple[str, str]:
-    """Return (name of the extra root, path below it) of a listing's path; the name is "" below the data folder."""
+    """Return (extra root, path below it) of a listing path; ("", path) below the data folder."""
     name, _, rest = path[1:].partition("/") if path.startswith("@") else ("", "", "")
     return (name, rest) if name and name in roots else ("", path)
 
 
 def locate(root: str | Path, roots: Mapping[str, str | Path], path: str) -> Path:
-    """Return where a listing's path is on disk: below the root, or for ``@name/path`` below an extra root."""
+    """Return where a listing path is on disk; ``@name/path`` is below an extra root."""
     name, inner = root_of(roots, path)
     return Path(roots[name] if name else root, inner)
 
 
 def real_root(root: str | Path, roots: Mapping[str, str | Path], path: str) -> str:
-    """Return the folder, named without links, that no link on a listing's path may leave."""
+    """Return the resolved folder that no link on a listing path may leave."""
     name, _ = root_of(roots, path)
     return os.path.realpath(roots[name] if name else root)
 
@@ -194,23 +202,22 @@ class ByPath(Mapping[str, Entry]):
         return len(self._entries)
 
 
-HOLE = "\0"  # in a pattern: anything within one level, as no name holds it
+HOLE = "\0"  # in a pattern: any text within one level; no file name contains it
 
 _Inode = tuple[int, int]  # device and number
-_Way = tuple[
-    str, tuple[_Inode, ...]
-]  # a path with "/" at its end, and the folders that were listed on the way to it
+# A path that ends in "/", and the folders listed on the way to it.
+_Way = tuple[str, tuple[_Inode, ...]]
 
 
 class Roots:
-    """The data folder and the extra ones; a listing's path leads to a file below one of them, never out of it.
+    """The data folder and the extra ones; confines every listing path to its folder.
 
     Args:
         root, roots: the data folder and the extra ones by name.
 
     Attributes:
-        expected: what the status of a file must be when it is opened, by listing path; of others it
-            may be anything.
+        expected: by listing path, the status that a file must have when it is opened; other files
+            may have any status.
     """
 
     def __init__(self, root: str | Path, roots: Mapping[str, str | Path]) -> None:
@@ -219,20 +226,20 @@ class Roots:
         self.expected: dict[str, Stamp] = {}
 
     def file(self, path: str) -> File:
-        """Return the file of a listing's path.
+        """Return the file of a listing path.
 
         Raises:
-            OSError: the folder that it should be in cannot be opened.
+            OSError: its folder cannot be opened.
         """
         name, inner = root_of(self._roots, path)
         return File(self._folder(name), inner.rstrip("/"), self.expected.get(path))
 
     def descriptor(self, path: str) -> int:
-        """Return a new descriptor of a listing's path; see `File.descriptor`."""
+        """Return a new descriptor of a listing path; see `File.descriptor`."""
         return self.file(path).descriptor()
 
     def written(self, path: str) -> int:
-        """Return the bytes of a file or Zarr folder that are no holes, 0 where it cannot be opened."""
+        """Return the allocated bytes of a file or Zarr folder; 0 if it cannot be opened."""
         try:
             descriptor = self.descriptor(path)
         except OSError:  # whoever reads it says why
@@ -245,12 +252,12 @@ class Roots:
             os.close(descriptor)
 
     def matching(self, pattern: str, most: int) -> list[str]:
-        """Return the listing's paths that a pattern fits, sorted; names with a dot in front do not.
+        """Return the listing paths that match a pattern, sorted; hidden names do not match.
 
         Args:
-            pattern: levels with "/" between them; ``HOLE`` stands for anything within one of them.
-            most: links to folders that are followed on the way; those that lead out or back to
-                where they are never.
+            pattern: levels separated by "/"; ``HOLE`` stands for any text within one level.
+            most: how many links to folders to follow; links that lead out of the folder or form a
+                cycle are never followed.
         """
         *upper, last = pattern.split("/")
         paths: list[_Way] = [("", ())]
@@ -265,9 +272,8 @@ class Roots:
     ) -> tuple[list[_Way], int]:
         if HOLE not in level:
             return [(f"{path}{level}/", above) for path, above in paths], most
-        fits = re.compile(
-            fnmatch.translate(glob.escape(level).replace(HOLE, "*"))
-        ).fullmatch  # in linear time
+        # Takes linear time.
+        fits = re.compile(fnmatch.translate(glob.escape(level).replace(HOLE, "*"))).fullmatch
         found: list[_Way] = []
         for path, above in paths:
             with suppress(OSError), self._opened(path, above) as (entries, here):
@@ -300,7 +306,7 @@ class Roots:
         return self._folders[name]
 
     def __reduce__(self) -> tuple[type[Roots], tuple[object, ...]]:
-        """A copy in another process opens the folders anew."""
+        """A copy in another process opens the folders again."""
         return Roots, (self._root, self._roots)
 
 
@@ -312,17 +318,18 @@ def sandbox_of(
     read: Iterable[str] = (),
     write: Iterable[str] = (),
 ) -> Sandbox | None:
-    """Return what a child that reads a dataset may reach; None where its user wants no sandbox, or names own functions.
+    """Return the sandbox of a child that reads a dataset.
+
+    None if the user turned sandboxes off, or if the schema has user checks.
 
     Args:
         root, roots: the data folder and the extra ones by name.
-        schema: the dataset's promise; its tokenizer may be read, too.
-        read: more files and folders that may be read.
-        write: folders that may be written into.
+        schema: the schema of the dataset; its tokenizer becomes readable.
+        read: further files and folders that may be read.
+        write: folders that may be written to.
     """
-    if not wanted() or (
-        schema is not None and schema.checks
-    ):  # asked here: a Dask worker may not know what is wanted
+    # Evaluated here, because a Dask worker may not know the user's setting.
+    if not wanted() or (schema is not None and schema.checks):
         return None
     tokenizer = (
         schema.tokenizer.path if schema is not None and schema.tokenizer is not None else None
