@@ -39,10 +39,8 @@ from datacheck.workers.child import Pulse
 
 _ANY = FieldSpec()
 _LONGEST = 1000  # characters of a label
-_CONVENTION = (
-    # robosuite's name of the attribute; on a sample's group or on its parent.
-    "macros_image_convention"
-)
+# robosuite's name of the attribute; on a sample's group or on its parent.
+_CONVENTION = "macros_image_convention"
 
 
 @dataclass(frozen=True)

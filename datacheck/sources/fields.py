@@ -1,4 +1,4 @@
-"""The names of the values of an opened file."""
+"""Map schema fields to values in files: names, attributes, columns, companions."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ from datacheck.sources.values import (
 
 
 class ContainerNames:
-    """The names of a container's values, asked for when they are needed, and once: some formats walk the whole file.
+    """The sorted names in a container, listed on first use: some formats must walk the whole file.
 
     Args:
-        container: an opened file.
+        container: an open file.
     """
 
     def __init__(self, container: Container) -> None:
@@ -56,13 +56,13 @@ class ContainerNames:
         self._found: list[str] | FormatError | None = None
 
     def below(self, prefix: str = "") -> Sequence[str]:
-        """Return the names that begin with `prefix`, in bytewise order; the header of a CSV table is none.
+        """Return the names that begin with `prefix`, in bytewise order; omits a CSV table's header.
 
         Args:
             prefix: "" or a group with a "/" at its end.
 
         Raises:
-            FormatError: the file cannot tell them; each call says so again.
+            FormatError: the file cannot list its names; every call raises it again.
         """
         if self._found is None:
             try:
@@ -76,16 +76,15 @@ class ContainerNames:
         if not prefix:
             return self._found
         start = bisect_left(self._found, prefix)
-        return self._found[
-            start : bisect_left(self._found, f"{prefix[:-1]}0", lo=start)
-        ]  # "0" comes behind "/"
+        # "0" is the next character after "/".
+        return self._found[start : bisect_left(self._found, f"{prefix[:-1]}0", lo=start)]
 
 
 _OUTER = frozenset({"data", "obs", "observation", "observations"})
 
 
 def folded(name: str) -> str:
-    """Return a name without what near names differ in: case, plural, ``-`` and ``_``, groups of observations."""
+    """Normalize a name for comparison: case, plural, ``-`` and ``_``, groups of observations."""
     levels = [level for level in re.split(r"[./]", name.lower().replace("-", "_")) if level]
     levels = [level for level in levels[:-1] if level not in _OUTER] + levels[-1:]
     return "/".join(
@@ -95,13 +94,13 @@ def folded(name: str) -> str:
 
 
 def near_name(wanted: str, names: Iterable[str]) -> str:
-    """Return the only name that is near another one, "" where there is none or are several."""
+    """Return the only name that is near another one, "" where there is none or several."""
     found = [name for name in names if folded(name) == folded(wanted)]
     return found[0] if len(found) == 1 else ""
 
 
 def may_be(container: Container, name: str, spec: FieldSpec) -> bool:
-    """Tell from the header of a value whether it can be what is declared of a field: its kind, and its sizes."""
+    """Return whether a value's header fits the kind and sizes that a field declares."""
     try:
         shape, dtype = container.peek(name)
     except (KeyError, FormatError):
@@ -112,7 +111,7 @@ def may_be(container: Container, name: str, spec: FieldSpec) -> bool:
 
 
 def fits(shape: Iterable[int], spec: FieldSpec) -> bool:
-    """Tell whether a shape has the axes and sizes that are declared of a field."""
+    """Return whether a shape has the axes and sizes that the schema declares for a field."""
     sizes, wanted = tuple(shape), spec.shape
     if wanted is None:
         return True
@@ -122,14 +121,14 @@ def fits(shape: Iterable[int], spec: FieldSpec) -> bool:
     )
 
 
-MARK = "@"  # what ``at:`` begins with where a field is an attribute
+MARK = "@"  # ``at:`` begins with it where a field is an attribute
 
 
 class Attributes:
-    """The attributes of one container; those of groups that several samples share are read once.
+    """The attributes of one container; attributes of shared parent groups are read once.
 
     Args:
-        container: an opened file.
+        container: an open file.
     """
 
     def __init__(self, container: Container) -> None:
@@ -137,7 +136,7 @@ class Attributes:
         self._above: dict[str, dict[str, Any]] = {}
 
     def of(self, group: str = "") -> dict[str, Any]:
-        """Return the attributes that hold for a group: its own, then those of the groups above it and of the file."""
+        """Return a group's attributes; parent groups and the file supply defaults."""
         group = group.strip("/")
         if not group:
             return self._shared("")
@@ -151,14 +150,14 @@ class Attributes:
 
 
 def find(attrs: Mapping[str, Any], path: str) -> Any:
-    """Return an attribute, or what a dotted path names in one that is JSON text; None where there is none.
+    """Return an attribute by name or by a dotted path into its JSON text; None if absent.
 
     Args:
         attrs: attributes by name.
-        path: ``problem_info.language_instruction``; the longest name that there is counts.
+        path: ``problem_info.language_instruction``; the longest existing name wins.
 
     Raises:
-        FormatError: the attribute is no JSON text although the path goes on.
+        FormatError: the path goes on, but the attribute is not JSON text.
     """
     parts = path.split(".")
     for count in range(len(parts), 0, -1):
@@ -177,9 +176,9 @@ Values = dict[str, Any]
 Later = Callable[[str, Peeked], bool]
 
 _JSON = FieldSpec(dtype="json")
-_CELLS = 20_000_000  # of records by names
-# Of fields that the schema does not list so many of a sample are read, and so many bytes however
-# small its own are.
+_CELLS = 20_000_000  # limit for records times names
+# Unlisted fields of a sample: how many are read, how many bytes even for a small sample, and the
+# length of a name.
 _UNLISTED, _SMALL, _LONGEST = 64, 1 << 20, 200
 
 
@@ -190,13 +189,13 @@ def _never(name: str, seen: Peeked) -> bool:
 
 @dataclass(frozen=True)
 class FieldLocation:
-    """Where one field lies.
+    """Where to read one field.
 
     Args:
         name, spec: the field.
         at: its name inside the file; a leading "/" leaves the sample's group.
         file: pattern of the companion file that holds it, None for the sample's own file.
-        look: whether its header is enough, None: read it.
+        look: decides from the header whether the header is enough; None always reads the value.
     """
 
     name: str
@@ -207,7 +206,7 @@ class FieldLocation:
 
     @property
     def hint(self) -> Hint:
-        """What a file that does not describe itself should hold."""
+        """The expected content of a file that does not describe itself."""
         shape = self.spec.shape or ()
         dtype = self.spec.dtype if self.spec.dtype not in {None, "text", "json"} else ""
         sizes = tuple(d for d in shape[1:] if isinstance(d, int))
@@ -215,13 +214,13 @@ class FieldLocation:
 
 
 class FieldMap:
-    """The fields of a schema (of one split) and where each of them lies.
+    """The fields of a schema (of one split) and where each of them is stored.
 
     Args:
         schema: with the split's ``when:`` block applied.
         only: read just these fields; None reads all.
         level: how deep a scan reads: "structure" only headers where the format has them, "numeric"
-            no pixels; None for a build, which needs everything as it is.
+            no pixels; None for a build, which needs all values unchanged.
     """
 
     def __init__(
@@ -232,16 +231,14 @@ class FieldMap:
         self.level = level
         self._pixels = pixels(schema)
         self.declared = schema.stored
-        self.taken: dict[str, str] = {}  # what was read last: a near name by field
-        self.everything = (
-            not self.declared or ANY in schema.fields
-        )  # values that the schema does not list, too
+        self.taken: dict[str, str] = {}  # near names used in the last read, by field
+        # Also read values that the schema does not list.
+        self.everything = not self.declared or ANY in schema.fields
         places = [
             place for name in sorted(self.declared) if (place := self._place(name)) is not None
         ]
         self.companions = [place for place in places if place.file is not None]
-        # a value that is called "@q" in its file is no attribute: only where at: says so is one
-        # meant
+        # A value may be called "@q" in its file. Only an explicit ``at:`` denotes an attribute.
         self.noted = [
             p for p in places if p.file is None and p.spec.at is not None and p.at.startswith(MARK)
         ]
@@ -273,10 +270,11 @@ class FieldMap:
         )
 
     def look(self, name: str) -> HeaderTest | None:
-        """Return whether a field's header is enough at this level, None where its values are needed.
+        """Return the header test for a field at this level, None where its values are needed.
 
         Notes:
-            Of a field that the schema does not list, only the header tells whether it holds pixels.
+            For a field that the schema does not list, only the header tells whether it holds
+            pixels.
         """
         if self.level in {None, "deep"} or name == (self.schema.splits and self.schema.splits.key):
             return None
@@ -286,7 +284,7 @@ class FieldMap:
 
     @cached_property
     def columns(self) -> dict[str, tuple[int, int]]:
-        """The parts of the file's one table: {name: (start, stop)}; {} where the schema declares none."""
+        """The column ranges of the file's table: {name: (start, stop)}; {} if undeclared."""
         return parse_columns(self.schema.columns) if self.schema.columns else {}
 
     def _wanted(self, name: str) -> bool:
@@ -297,12 +295,12 @@ class FieldMap:
 
     @cached_property
     def width(self) -> int:
-        """How many columns the file's one table has at most; 0 where the schema declares none."""
+        """The highest column count that the file's table may have; 0 if undeclared."""
         return max((stop for _, stop in self.columns.values()), default=0)
 
     @cached_property
     def width_read(self) -> int:
-        """How many of these columns are read."""
+        """The number of these columns that are read."""
         return sum(
             stop - start for name, (start, stop) in self.columns.items() if self._wanted(name)
         )
@@ -316,7 +314,7 @@ class FieldMap:
 
     @property
     def hint(self) -> Hint:
-        """What the schema expects of a file that does not describe itself."""
+        """The content that the schema expects of a file that does not describe itself."""
         if self.columns:
             dtypes = {s.dtype for n, s in self.declared.items() if n in self.columns}
             return Hint((dtypes.pop() if len(dtypes) == 1 else None) or "", (self.width,))
@@ -327,16 +325,15 @@ class FieldMap:
     def found(
         self, container: Container, prefix: str = "", known: ContainerNames | None = None
     ) -> Iterator[tuple[str, FieldSpec, str]]:
-        """Yield (field, spec, name in the container) of what may be there; columns are not cut here.
+        """Yield (field, spec, name in the container) of candidate values; does not split columns.
 
         Args:
-            container: an opened file.
+            container: an open file.
             prefix: "" or the sample's group with a "/" at its end.
-            known: the container's names, where more than this sample is read of it.
+            known: the container's names, if several samples are read from it.
         """
-        escaped = any(
-            "\\ud" in place.at for place in self.own
-        )  # a field may be declared by its `storable` name
+        # A field may be declared by its `storable` name.
+        escaped = any("\\ud" in place.at for place in self.own)
         names: Sequence[str] = ()
         sole = self._sole is not None and not prefix
         if self.everything:
@@ -370,7 +367,7 @@ class FieldMap:
         """Return the names of one sample's values.
 
         Raises:
-            FormatError: the file cannot tell them, or is one sample of too many.
+            FormatError: the file cannot list them, or one sample has too many.
         """
         if not prefix and isinstance(container, CountedContainer):
             check_fields(container.least(), container.counted)
@@ -384,17 +381,18 @@ class FieldMap:
         known: ContainerNames | None = None,
         later: Later = _never,
     ) -> tuple[Values, list[str]]:
-        """Return arrays of numbers that lie beside the sample's own fields, and names of those that are not read.
+        """Return numeric arrays that the schema does not list, and the names of unread ones.
 
         Args:
             container, prefix, known: as for `found`.
-            listed: bytes of the sample's own fields that are in memory, and of those whose rows are
-                read later: others are read as long as they have no more, or are small.
-            later: whether the rows of a value, of which the header is known, are read later:
-                `Peeked` is returned.
+            listed: bytes of the sample's own fields in memory, and of those whose rows are read
+                later. Unlisted arrays may take the same size or are small.
+            later: decides from a header whether a value's rows are read later; such a value is
+                returned as `Peeked`.
 
         Notes:
-            The schema promises nothing of them: one that cannot be read is no fault of the sample.
+            The schema makes no promise about these arrays: an unreadable one is no fault of the
+            sample.
         """
         if self.columns:
             return {}, []
@@ -416,7 +414,7 @@ class FieldMap:
             return {}, [name.removeprefix(prefix) for name in inside] if len(every) > 1 else []
         room = [
             max(_SMALL, nbytes) for nbytes in listed
-        ]  # what is read at once must fit in memory, too
+        ]  # everything read at once must fit in memory
         found: Values = {}
         passed: list[str] = []
         for name in sorted(inside):
@@ -445,14 +443,15 @@ class FieldMap:
         prefix: str = "",
         known: ContainerNames | None = None,
     ) -> str:
-        """Return what a required field that a file does not hold is called there; "" where nothing says it for sure.
+        """Return the name that a file uses for a missing required field; "" where it is ambiguous.
 
         Args:
             field: the field.
             container, prefix, known: as for `found`.
 
         Notes:
-            Only where the schema has ``near_names``, and nothing that is declared has that name.
+            Applies only if the schema has ``near_names``, and never to a name that the schema
+            declares.
         """
         spec = self.declared.get(field)
         if not self.schema.near_names or spec is None or spec.optional or spec.absent:
@@ -471,16 +470,15 @@ class FieldMap:
     def read(
         self, container: Container, prefix: str = "", known: ContainerNames | None = None
     ) -> Values:
-        """Return the sample's own fields; what is missing or None is left out.
+        """Return the sample's own fields without missing ones and None.
 
-        A near name that was taken for a field's own stands in `taken`.
+        `taken` records near names that were used in place of a field's name.
 
         Args:
             container, prefix, known: as for `found`.
 
         Raises:
-            FormatError: a value is damaged or of a kind that is refused; the message names the
-                field.
+            FormatError: a value is damaged or of a refused type; the message names the field.
         """
         if self.columns:
             looks = [self.look(name) for name in self.columns]
@@ -500,14 +498,14 @@ class FieldMap:
 
     @property
     def reads_attributes(self) -> bool:
-        """Whether the schema speaks of attributes."""
+        """Whether the schema uses attributes."""
         return bool(self.noted or self.schema.attrs)
 
     def add_noted(self, values: Values, attrs: Mapping[str, Any]) -> None:
         """Add the fields that are attributes (``at: "@name.key"``) to a sample's values.
 
         Raises:
-            FormatError: one is damaged or of a kind that is refused; the message names the field.
+            FormatError: an attribute is damaged or of a refused type; the message names the field.
         """
         for place in self.noted:
             try:
@@ -532,9 +530,8 @@ class FieldMap:
             and isinstance(table, np.ndarray)
             and table.strides[0] != table.itemsize
         ):
-            table = np.ascontiguousarray(
-                table.T
-            ).T  # one pass, and the columns are views that scans reduce fast
+            # One pass; the columns become views that scans reduce fast.
+            table = np.ascontiguousarray(table.T).T
         values: Values = {}
         for name, (start, stop) in self.columns.items():
             if self._wanted(name) and stop <= table.shape[1]:
@@ -547,7 +544,7 @@ class FieldMap:
         """Return the fields of one parsed JSON record.
 
         Raises:
-            FormatError: (DC701) it is no object while the schema names keys.
+            FormatError: (DC701) the record is not an object, but the schema names keys.
         """
         if not isinstance(record, dict):
             if self._sole is None:
@@ -568,10 +565,10 @@ class FieldMap:
     def of_records(
         self, records: Sequence[Mapping[str, Any]]
     ) -> Iterator[tuple[str, FieldSpec, list[Any]]]:
-        """Yield (field, its declaration, one value for each record or None) of many parsed JSON objects.
+        """Yield (field, declaration, one value or None per record) for many parsed JSON objects.
 
         Raises:
-            FormatError: hardly two of them have a name in common.
+            FormatError: the records have hardly any names in common.
         """
         for place in self.own:
             at = place.at
@@ -601,7 +598,7 @@ class FieldMap:
             raise FormatError(msg, error.code) from error
 
     def drop_unasked(self, values: Values) -> Values:
-        """Return the fields without those that were read for the split key alone."""
+        """Drop fields that were read for the split key only."""
         return values if self.only is None else {n: v for n, v in values.items() if n in self.only}
 
 
@@ -609,7 +606,7 @@ def companion_template(schema: Schema, name: str) -> Template | None:
     """Return the parsed ``file:`` of a field; a leading ``{root}/`` becomes ``@root/``.
 
     Raises:
-        SchemaError: the pattern is malformed or does not name one file.
+        SchemaError: the pattern is malformed or does not name a single file.
     """
     text = schema.fields[name].file
     return (
@@ -620,10 +617,10 @@ def companion_template(schema: Schema, name: str) -> Template | None:
 
 
 def rooted_template(schema: Schema, text: str, where: str) -> Template:
-    """Return the parsed pattern of one file that belongs to a sample; a leading ``{root}/`` becomes ``@root/``.
+    """Return the parsed pattern of a companion file; a leading ``{root}/`` becomes ``@root/``.
 
     Raises:
-        SchemaError: the pattern is malformed or does not name one file.
+        SchemaError: the pattern is malformed or does not name a single file.
     """
     first, _, rest = text.partition("/")
     if first[1:-1] in schema.roots and first == f"{{{first[1:-1]}}}":
@@ -636,10 +633,10 @@ def rooted_template(schema: Schema, text: str, where: str) -> Template:
 
 
 def check_roots(schema: Schema, roots: Mapping[str, Path]) -> None:
-    """Check that every extra folder that a field needs was given; optional fields go without.
+    """Check that the user gave every extra folder that a required field needs.
 
     Raises:
-        UsageError: one is missing.
+        UsageError: a folder is missing.
     """
     for name in schema.stored:
         template = companion_template(schema, name)
@@ -657,7 +654,7 @@ def check_roots(schema: Schema, roots: Mapping[str, Path]) -> None:
 
 
 def _is_large(room: int, seen: Peeked) -> bool:
-    """Return whether the header of an unlisted field is enough: no numbers, pixels, or too many bytes."""
+    """Return whether to leave an unlisted field unread: no numbers, pixels, or too large."""
     return seen.dtype.kind not in "iuf" or like_pixels(seen) or not 0 < _nbytes(seen) <= room
 
 
@@ -674,11 +671,11 @@ def _is_plain_name(name: str) -> bool:
 
 
 class Shelf:
-    """Companion files kept open for the samples that follow: the last few, closed at the end.
+    """Cache of the companion files opened last; closes them at the end.
 
     Args:
-        opener: opens them.
-        size: how many.
+        opener: opens the files.
+        size: how many files stay open.
     """
 
     def __init__(self, opener: Opener, size: int = 4) -> None:
@@ -702,7 +699,7 @@ class Shelf:
         return self._open[key]
 
     def read(self, place: FieldLocation, names: Mapping[str, str]) -> tuple[Any, str]:
-        """Return (value, "") of a companion, or (None, what is missing).
+        """Return (value, "") of a companion, or (None, description of what is missing).
 
         Raises:
             FormatError: the companion is damaged; the message names it.
@@ -729,9 +726,8 @@ def _inside(container: Container, at: str, place: FieldLocation) -> Any:
     head, _, rest = at.partition("/")
     if value is not None or not rest:
         return value
-    outer = read_value(
-        container, head, _JSON, ""
-    )  # one file for all samples: {"scene0000_00": {"objects": ...}}
+    # A single file may hold the values of all samples: {"scene0000_00": {"objects": ...}}.
+    outer = read_value(container, head, _JSON, "")
     return plain(nested_value(outer, rest), place.spec) if isinstance(outer, dict) else None
 
 

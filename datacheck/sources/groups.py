@@ -1,4 +1,4 @@
-"""One file is one sample: a pickle per frame, an ``.npy`` per scene with its companions, an HDF5 file per episode."""
+"""Sources whose samples are whole files, groups, shard keys, rows, or ranges of rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FileSource(Source):
     """Samples that are whole files; the key is the file's path."""
 
     def parts(self, item: Item, shelf: Shelf) -> Iterator[Part]:
-        """Yield the one sample of the file.
+        """Yield the single sample of the file.
 
         Raises:
             FormatError: the file cannot be read.
@@ -70,14 +70,14 @@ _TEXT = FieldSpec(dtype="json")
 
 
 class GroupSource(Source):
-    """Samples that are groups; keys are ``file.hdf5:/data/demo_3``, in bytewise order."""
+    """Samples that are groups in a file; keys are ``file.hdf5:/data/demo_3``, in bytewise order."""
 
     @cached_property
     def pattern(self) -> Template:
         """The parsed ``samples.each``.
 
         Raises:
-            SchemaError: it is malformed.
+            SchemaError: the pattern is malformed.
         """
         text = self.schema.samples.each or ""
         template = parse(text.strip("/"), f"{self.schema.name}, samples.each")
@@ -98,7 +98,7 @@ class GroupSource(Source):
         """Yield the file's groups, one in memory at a time.
 
         Raises:
-            FormatError: the file cannot be opened, or holds no such group.
+            FormatError: the file cannot be opened, or holds no matching group.
         """
         fields, _ = self.way(item.split)
         with self.opened(item, fields.hint) as container:
@@ -106,7 +106,8 @@ class GroupSource(Source):
             self.check_count(item, len(found))
             known = ContainerNames(container)
             if fields.everything:
-                known.below()  # a file that cannot tell its names is at fault once, not with each sample
+                # A file that cannot list its names fails once, not with each sample.
+                known.below()
             if item.keys is None and not found:
                 raise FormatError(self._nothing())
             start = f"{item.path}:/"
@@ -129,7 +130,7 @@ class GroupSource(Source):
         folder: str,
         found: Mapping[str, object],
     ) -> Iterator[Unread]:
-        """Yield what the lists inside the file name and the file does not hold (robomimic's filter keys)."""
+        """Yield missing groups that lists inside the file name (robomimic's filter keys)."""
         start = f"{folder}/"
         outer = next(iter(found)).rpartition("/")[0]
         lacking: dict[str, str] = {}
@@ -150,7 +151,7 @@ class GroupSource(Source):
         return f"{NO_GROUP} {self.schema.samples.each}"
 
     def _groups(self, container: Container) -> dict[str, tuple[str, dict[str, str]]]:
-        """Return the name in the container and what the placeholders stand for, by group, in bytewise order."""
+        """Return by group its name in the container and its placeholders, in bytewise order."""
         anything = self.pattern.substitute(dict.fromkeys(self.pattern.names, "*"))
         groups = storable_names({group.strip("/") for group in container.groups("/" + anything)})
         found = ((group, at, self.pattern.match(group)) for group, at in sorted(groups.items()))
@@ -190,11 +191,11 @@ class GroupSource(Source):
 
 
 class KeySource(GroupSource):
-    """Samples that the format itself tells apart: the keys of a tar shard, ``shard-000.tar:/0007``."""
+    """Samples that the format itself delimits: the keys of a tar shard, ``shard-000.tar:/0007``."""
 
     @property
     def inner_names(self) -> tuple[str, ...]:
-        """No placeholders."""
+        """Always empty: keys have no placeholders."""
         return ()
 
     def _nothing(self) -> str:
@@ -236,13 +237,16 @@ class RowSource(RowSliceSource):
         return np.arange(total), Spans(range(total))
 
     def cut_when_read(self, item: Item) -> bool:
-        """Return whether the file is large; one with companions or columns, which are read whole, is not cut."""
+        """Return whether the file is large enough to read in parts.
+
+        Files with companions or columns are read whole.
+        """
         fields, _ = self.way(item.split)
         alone = not fields.companions and not fields.columns
         return item.keys is None and item.nbytes >= LEAST_BYTES and alone
 
     def column(self, value: Any, lengths: Array) -> Column:
-        """Return the column of samples that are one row each."""
+        """Return the column of samples with one row each."""
         if isinstance(value, list):
             return per_sample(value)
         if value.ndim == 1:
@@ -253,7 +257,10 @@ class RowSource(RowSliceSource):
 
 
 class RaggedSource(RowSliceSource):
-    """Samples that are rows ``[ends[i-1], ends[i])`` of every field; ``each: "ends:meta/episode_ends"``."""
+    """Samples that are rows ``[ends[i-1], ends[i])`` of every field.
+
+    The schema has ``each: "ends:meta/episode_ends"``.
+    """
 
     @property
     def ends(self) -> str:
@@ -266,7 +273,7 @@ class RaggedSource(RowSliceSource):
         """Return one span per episode, counted from 0.
 
         Raises:
-            FormatError: there are no ends, they do not ascend, or a field ends elsewhere.
+            FormatError: the ends are missing or decrease, or a field has another length.
         """
         ends = read_value(container, self.ends, FieldSpec(dtype="int64"), self.ends)
         if not isinstance(ends, np.ndarray) or ends.ndim != 1 or ends.dtype.kind not in "iu":

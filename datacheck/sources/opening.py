@@ -58,7 +58,7 @@ class Opener:
         self.folders = Roots(root, roots)
         self._root, self._roots, self._whole, self._together = root, roots, whole, together
         self._base = os.fspath(root)
-        # buffer of the last tables; the first `_filled` rows are used
+        # Buffer of the last tables; the first `_filled` rows are used
         self._room: Array | None = None
         self._filled = 0
         self.digests: dict[str, str] = {}
@@ -110,7 +110,7 @@ class Opener:
         return ColumnMajorTable({table.name: planes.T})
 
     def _column_buffer(self, table: TableLayout) -> Array:
-        """Return a buffer for a table's columns next to the last table's, so that a block needs no copy.
+        """Return a buffer for a table's columns next to the last table's: blocks need no copy.
 
         Shapes:
             returns: any (columns, rows), each column contiguous

@@ -1,4 +1,7 @@
-"""What a listing comes to under a schema: files to read, lists that name what is not there, files left over."""
+"""Plan the reads: match a listing with a schema.
+
+The plan has the files to read, notes on list entries without a file, and unclaimed files.
+"""
 
 from __future__ import annotations
 
@@ -27,22 +30,24 @@ from datacheck.sources.roots import HOLE, locate, root_of
 
 _LIST, _COUNTS, _LACKING = "DC105", "DC111", "DC129"
 _EMPTY = "is an empty entry: it names no sample"
-_MOST_EMPTY = 1_000  # of a list that are told one by one
-_MOST_LINES = 5_000_000  # of all lists
-_MOST_FAULTS = 100_000  # lines of all lists that name no file, or one that was named before: each is a row or a note
-# Bytes of a line that names no file, as a key, and of it and its list's path beside the key of a
-# note; `shortened` cuts longer ones. A run has 4 KiB for each sample.
+_MOST_EMPTY = 1_000  # entries of one list that are reported one by one
+_MOST_LINES = 5_000_000  # lines of all lists together
+# Faulty lines of all lists together: lines without a file, or naming a file again. Each becomes a
+# row or a note.
+_MOST_FAULTS = 100_000
+# Bytes of a faulty line as a key; bytes of the line and of its list's path in a note. `shortened`
+# cuts longer ones. A run budgets 4 KiB per sample.
 _LINE, PLACE = 1_000, 300
-_PATH = 4_096  # bytes of a path that a record names; no system opens a longer one
-_QUOTED, _WHY = 100, 200  # characters of a line, and of why it names no file
+_PATH = 4_096  # bytes of a path in a record; no system opens a longer one
+_QUOTED, _WHY = 100, 200  # characters of a quoted line, and of the reason why it names no file
 _SPLIT = "split"
 _UNREADABLE, _NO_BYTES = "DC101", "DC103"
 _JUNK = "DC107"
 _CLUTTER = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
 _PACKED = ".mds.zstd"
 _LEFT_BEHIND = ("~", ".tmp", ".part", ".crdownload", ".swp")
-# a zero-width joiner between two emoji (a variation selector or a skin tone may follow the first)
-# makes one of them
+# A zero-width joiner between two emoji joins them into one. A variation selector or a skin tone may
+# follow the first.
 _EMOJI = "[\u2190-\u27ff\u2900-\u2bff\U0001f000-\U0001faff]"
 _JOINED = re.compile(f"(?<={_EMOJI})\ufe0f?\u200d(?={_EMOJI})")
 
@@ -56,7 +61,7 @@ class _MatchedFile:
 
 
 def matches(schema: Schema, listing: Listing) -> int:
-    """Return how many files the patterns of ``samples.files`` match; no list is read.
+    """Return how many files match the patterns of ``samples.files``; reads no list.
 
     Raises:
         SchemaError: a pattern is malformed.
@@ -65,23 +70,23 @@ def matches(schema: Schema, listing: Listing) -> int:
 
 
 def plan_work(schema: Schema, listing: Listing) -> Work:
-    """Return what is to be read, in path order.
+    """Return the items to read in path order, notes, and unclaimed files.
 
     Args:
-        schema: the dataset's promise.
-        listing: every file there is.
+        schema: the schema of the dataset.
+        listing: all files.
 
     Raises:
-        SchemaError: a pattern is malformed, or two patterns do not fit together.
+        SchemaError: a pattern is malformed, or two patterns are inconsistent.
         UsageError: DATA is a Zarr folder, and the schema looks for fields in other files of this
-            folder; or see `check_alone`.
+            folder; also see `check_alone`.
 
     Notes:
-        What the system did not let be listed counts as a sample that cannot be read: it may hold
-        any number of them. The first pattern of ``samples.files`` that matches a file claims it. A
+        A folder that the system refused to list counts as one unreadable sample: it may hold any
+        number of samples. The first pattern of ``samples.files`` that matches a file claims it. A
         pattern without a fixed ending claims files of known formats only. Files below extra roots
-        are claimed as companions and never left over. Of an MDS shard that lies there plain and
-        packed, as Streaming may leave it, the plain one is read, as by Streaming.
+        are claimed as companions and never count as unclaimed. If an MDS shard exists both plain
+        and compressed, as Streaming may leave it, the plain one is read, as Streaming does.
     """
     schema = schema.located(listing.root, listing.roots).placed(listing.roots)
     found = _without_packed(list(_matched_files(schema, listing)))
@@ -117,16 +122,16 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
 
 
 def check_alone(schema: Schema, alone: str, tokenizer: TokenizerSpec | None = None) -> None:
-    """Refuse files beside a Zarr folder that is DATA itself, where only a marker in it says that it is one.
+    """Refuse a schema that names files next to DATA where DATA is a Zarr folder only by its marker.
 
     Args:
-        schema: the dataset's promise.
-        alone: as of a listing.
-        tokenizer: as the schema's file declares it: a relative path of it is one below DATA.
+        schema: the schema of the dataset.
+        alone: as in a listing.
+        tokenizer: as the schema file declares it; a relative path is below DATA.
 
     Raises:
-        UsageError: the schema names such files. Without the marker it would mean files in DATA, and
-            whoever made DATA would choose what is read beside it.
+        UsageError: the schema names such files. Without the marker they would be files in DATA, so
+            the author of DATA could choose which files next to it are read.
     """
     if not alone or alone.endswith(".zarr"):
         return
@@ -159,9 +164,9 @@ def check_alone(schema: Schema, alone: str, tokenizer: TokenizerSpec | None = No
 def _merged_store_notes(
     templates: Sequence[Template], listing: Listing, claimed: Collection[str]
 ) -> Iterator[Note]:
-    """Yield the Zarr folders that no sample uses, and in which the patterns name Zarr folders one by one."""
+    """Yield a note for each unused Zarr folder that merges the Zarr folders that patterns name."""
     for store, nodes in sorted(listing.nodes.items()):
-        if store in claimed or store not in listing.by_path:  # of links that are not followed
+        if store in claimed or store not in listing.by_path:  # links that are not followed
             continue
         named = sorted(path for path in nodes if _matches_any(path, templates))
         if named:
@@ -175,7 +180,9 @@ def _merged_store_notes(
 
 
 def _check_inside(schema: Schema, alone: str, found: Sequence[_MatchedFile]) -> None:
-    """Refuse fields in files of a Zarr folder that is DATA itself: its links would lead into the folder above.
+    """Refuse fields in files of a Zarr folder that is DATA itself.
+
+    Links in the Zarr folder would lead into the folder above.
 
     Raises:
         UsageError: the schema has such fields.
@@ -196,11 +203,13 @@ def _check_inside(schema: Schema, alone: str, found: Sequence[_MatchedFile]) -> 
 
 
 def unopened_companions(schema: Schema, listing: Listing) -> set[str]:
-    """Return the files of ``samples.companions`` that no field lies in and no sample is: nothing opens them.
+    """Return files of ``samples.companions`` that are neither a sample nor hold a field.
+
+    Nothing opens these files.
 
     Args:
-        schema: the dataset's promise.
-        listing: every file there is.
+        schema: the schema of the dataset.
+        listing: all files.
 
     Raises:
         SchemaError: a pattern is malformed.
@@ -226,9 +235,8 @@ def _matches_any(path: str, templates: Sequence[Template]) -> bool:
 
 
 def _is_count(value: Any) -> bool:
-    return (
-        type(value) is int and abs(value) < 1 << 62
-    )  # no boolean, and one that fits where it is compared
+    # Excludes booleans, and integers that overflow the comparison.
+    return type(value) is int and abs(value) < 1 << 62
 
 
 def _by_key(note: Note) -> tuple[str, str]:
@@ -236,7 +244,7 @@ def _by_key(note: Note) -> tuple[str, str]:
 
 
 def _junk_notes(listing: Listing) -> Iterator[Note]:
-    """Yield what other programs left behind, and names that hold what nobody sees."""
+    """Yield notes on leftovers of other programs, and on invisible characters and outer spaces."""
     names = [e.path for e in listing.entries]
     suspect = [
         p
@@ -254,7 +262,7 @@ def _junk_notes(listing: Listing) -> Iterator[Note]:
 
 
 def _empty_file_notes(unclaimed: Sequence[str], listing: Listing) -> Iterator[Note]:
-    """Yield the files of 0 bytes that no sample uses and that a format of data never leaves empty."""
+    """Yield notes on unclaimed files of 0 bytes whose data format is never empty."""
     for path in unclaimed:
         if listing.by_path[path].size == 0 and not is_ancillary(path):
             known = format_of(path)
@@ -266,9 +274,8 @@ def _matched_files(schema: Schema, listing: Listing) -> Iterator[_MatchedFile]:
     templates, splits = file_templates(schema), _split_patterns(schema)
     tails = tuple(template.tail for template in templates)
     for path, nbytes in zip(listing.entries.paths, listing.entries.sizes.tolist(), strict=True):
-        if not path.endswith(
-            tails
-        ):  # a tenth of the time of an expression, for most files of most schemas
+        # Takes a tenth of the time of a regular expression, for most files of most schemas.
+        if not path.endswith(tails):
             continue
         for number, template in enumerate(templates):
             names = template.match(path)
@@ -281,7 +288,7 @@ def _matched_files(schema: Schema, listing: Listing) -> Iterator[_MatchedFile]:
 
 
 def _split_patterns(schema: Schema) -> list[tuple[str, Template]]:
-    """Return the patterns of ``samples.split``, in their order, each with the split that it stands for."""
+    """Return the patterns of ``samples.split`` in order, each with its split."""
     where = f"{schema.name}, samples.split"
     return [
         (name, parse(text, f"{where}.{name}"))
@@ -291,7 +298,7 @@ def _split_patterns(schema: Schema) -> list[tuple[str, Template]]:
 
 
 def _without_packed(found: list[_MatchedFile]) -> list[_MatchedFile]:
-    """Return the files without those that are another one packed: their samples would count twice."""
+    """Drop compressed files whose plain version is listed: their samples would count twice."""
     if not any(f.path.endswith(_PACKED) for f in found):
         return found
     paths = {f.path for f in found}
@@ -323,7 +330,7 @@ def _companion_templates(schema: Schema) -> list[Template]:
 
 
 def companion_patterns(schema: Schema) -> dict[str, list[Template]]:
-    """Return the patterns of each of ``samples.companions``."""
+    """Return the patterns of each entry of ``samples.companions``."""
     return {
         name: [
             rooted_template(schema, text, f"{schema.name}, samples.companions.{name}")
@@ -336,12 +343,11 @@ def companion_patterns(schema: Schema) -> dict[str, list[Template]]:
 def _companion_notes(
     beside: Mapping[str, Sequence[Template]], items: Sequence[Item], listing: Listing
 ) -> Iterator[Note]:
-    """Yield a note for each companion that files of a split lack, or that has no bytes, while others have it.
+    """Yield a note for each companion that is missing or empty for some files of a split.
 
     Notes:
-        The listing decides: nothing is opened. A companion that no file of a split has was not
-            copied, and is nothing
-        that some of them lack.
+        Uses the listing only and opens no file. A companion that all files of a split lack was not
+        copied, and gives no note.
     """
     sizes = (
         dict(zip(listing.entries.paths, listing.entries.sizes.tolist(), strict=True))
@@ -372,7 +378,7 @@ def _companions(templates: Sequence[Template], found: list[_MatchedFile]) -> set
 
 
 def _filled_path(template: Template, names: Mapping[str, str]) -> str:
-    """Return the path for these names, "" where one of them can be part of none: an empty one, a split "a/b"."""
+    """Return the path for these names; "" for an invalid name, such as "" or a split "a/b"."""
     try:
         return template.fill(names)
     except FormatError:
@@ -384,28 +390,28 @@ def _filled_path(template: Template, names: Mapping[str, str]) -> str:
 
 @dataclass
 class _ListFile:
-    """What one list file says: lines in order, what they say beside a name, and what its own path stands for."""
+    """The content of one list file, and the placeholder values in its path."""
 
     path: str
     names: dict[str, str]
     lines: list[str] = field(default_factory=list)
-    about: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # of a line that is a mapping
-    empty: list[int] = field(default_factory=list)  # places without a name
-    apart: dict[str, str] = field(
-        default_factory=dict
-    )  # paths to another folder than most, and how most begin
+    # Facts of lines that are mappings.
+    about: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    empty: list[int] = field(default_factory=list)  # indices of entries without a name
+    # Lines whose path leads to another folder than most, with the folder of most lines.
+    apart: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
 class _Index:
-    """Files by (number of their pattern, names that they share with a list's path, what a line of it would say)."""
+    """Files by pattern number, placeholder values shared with a list's path, and list line."""
 
     paths: dict[tuple[int, tuple[str, ...], str], list[str]] = field(default_factory=dict)
     scopes: set[tuple[int, tuple[str, ...]]] = field(default_factory=set)
 
 
 class _Lists:
-    """The files that name the samples of each split, and what came of holding them against the files found."""
+    """The list files that name the samples of each split, compared with the files found."""
 
     def __init__(self, schema: Schema, listing: Listing) -> None:
         self._schema = schema
@@ -434,7 +440,7 @@ class _Lists:
         return [*(names.path for names in (*self._lists, *self._records)), *self._broken]
 
     def _parsed(self) -> list[tuple[Template, dict[str, str]]]:
-        """Return the patterns of the lists' paths, each with the names that the schema gives to its lists."""
+        """Return the patterns of the list paths, each with the names that the schema assigns."""
         lists, where = self._schema.samples.list, f"{self._schema.name}, samples.list"
         if isinstance(lists, str):
             return [(parse(lists, where), {})]
@@ -459,9 +465,8 @@ class _Lists:
             for template, given in self._known
             if (names := template.match(path)) is not None
         ]
-        for _, path, names in sorted(
-            found, key=itemgetter(0)
-        ):  # no large list takes the lines that others may have
+        # Small lists first, so that a large one cannot use up their share of the line limit.
+        for _, path, names in sorted(found, key=itemgetter(0)):
             self._read_list(path, names)
         self._lists.sort(key=attrgetter("path"))
 
@@ -473,7 +478,7 @@ class _Lists:
             self._lists.append(self._named(path, names, entries))
 
     def _entries(self, path: str, names: Mapping[str, str], failure: str) -> list[ListEntry] | None:
-        """Return the entries of a list; None, with a note, where it cannot be read or lists have too many lines."""
+        """Return the entries of a list; None, with a note, if unreadable or over the line limit."""
         try:
             entries = read_list(self._listing.root, self._listing.roots, path)
         except (OSError, UnicodeDecodeError, FormatError) as error:
@@ -488,13 +493,13 @@ class _Lists:
         return None
 
     def _other_kind(self, names: Mapping[str, str]) -> bool:
-        """Tell a file of another kind, whose name means what no sample can be called: ``label_database.yaml``."""
+        """Return whether a path's names fit no sample, as in ``label_database.yaml``."""
         return any(
             t.allows(name, value) is False for t in self._templates for name, value in names.items()
         )
 
     def _read_records(self) -> list[_ListFile]:
-        """Return what ``samples.records`` say; they choose no samples."""
+        """Return the entries of ``samples.records``, which select no samples."""
         text, found = self._schema.samples.records, list[_ListFile]()
         template = None if text is None else parse(text, f"{self._schema.name}, samples.records")
         for path in self._listing.entries.paths if template is not None else ():
@@ -537,15 +542,15 @@ class _Lists:
     def _line(
         self, path: str, names: Mapping[str, str], templates: Sequence[tuple[Template, Template]]
     ) -> tuple[str | None, str]:
-        """Return what stands above a sample's file in a path, and what a line of a text would say for the file.
+        """Split an entry's path into the folder above a sample's file and the file's list line.
 
         Args:
-            path: of an entry of a list.
-            names: of the list.
-            templates: of files, each as it is and with these names.
+            path: path of a list entry.
+            names: placeholder values of the list.
+            templates: file patterns, each with its form for these names.
 
         Notes:
-            Where no end of the path is a sample's: None and the path as it is.
+            Returns (None, path) where no suffix of the path matches a sample.
         """
         if len(path.encode("utf-8", "surrogatepass")) > _PATH:
             return None, path
@@ -554,10 +559,8 @@ class _Lists:
             *([] if first == "." else [first]),
             *(part for part in rest if part not in {"", "."}),
         ]
-        # no pattern matches more levels than it has, and no listing goes deeper; each end of a path
-        # that is tried is held against each pattern: of all ends of a long one that would take as
-        # the square of its length
-        # length
+        # No pattern matches more levels than it has, and no listing goes deeper. Each suffix is
+        # matched with each pattern: without this limit a long path would take quadratic time.
         for start in range(max(0, len(parts) - self._levels), len(parts)):
             end = "/".join(parts[start:])
             for template, given in templates:
@@ -569,7 +572,7 @@ class _Lists:
         return None, path
 
     def _is_list(self, names: _ListFile, index: _Index) -> bool:
-        """Tell a list from another text file whose name fits the pattern."""
+        """Return whether the file is a list, not another text file whose name fits the pattern."""
         told = self._schema.splits.disjoint if self._schema.splits else ()
         split = names.names.get(_SPLIT, "")
         if (
@@ -600,7 +603,7 @@ class _Lists:
         self.notes.append(Note(_LIST, key, reason, missing, split, about or {}))
 
     def choose(self, found: list[_MatchedFile]) -> list[Item]:
-        """Return the items of the files that are listed, or that no list speaks of."""
+        """Return the items of listed files and of files that no list covers."""
         index = self._index(found) if self._known or self._records else _Index()
         self._note_records(index)
         if not self._known:
@@ -635,7 +638,7 @@ class _Lists:
         return items
 
     def _note_records(self, index: _Index) -> None:
-        """Note the empty entries of records, and the numbers that their other entries state of samples."""
+        """Note the empty entries of records, and the sample counts that other entries state."""
         for names in self._records:
             scopes = [(n, self._scope(t, names.names)) for n, t in enumerate(self._templates)]
             self._note_empty(names)
@@ -652,12 +655,12 @@ class _Lists:
             self._note(names.path, f"has {more:,} more empty entries", names.names.get(_SPLIT, ""))
 
     def _hidden(self, name: str) -> bool:
-        """Tell a list that is there but not in the listing, because a single file was asked for."""
+        """Return whether a list exists outside the listing, because a single file was requested."""
         here = locate(self._listing.root, self._listing.roots, name)
         return name not in self._listing.by_path and here.is_file()
 
     def _expected(self, names: Mapping[str, str]) -> str:
-        """Return the path of the list that should name a sample, "" where the schema speaks of none."""
+        """Return the path of the list that should name a sample, "" if the schema has no list."""
         for template, given in self._known:
             if names.items() >= given.items():
                 known = set(template.names) <= names.keys() and not template.wild
@@ -668,7 +671,7 @@ class _Lists:
         return Item(found.path, split, found.names, None, found.nbytes)
 
     def _scope(self, template: Template, names: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the names that a list's path and a file's path share."""
+        """Return the placeholder values that a list's path and a file's path share."""
         return tuple(names[name] for name in self._names if name in template.names)
 
     def _free(self, template: Template) -> list[str]:
@@ -685,7 +688,7 @@ class _Lists:
         return index
 
     def _compare_with_files(self, index: _Index) -> dict[str, _ListFile]:
-        """Return which list names which file; note lines without a file and lines that stand twice."""
+        """Return the list of each listed file; note lines without a file and duplicate lines."""
         listed: dict[str, _ListFile] = {}
         for names in sorted(self._lists, key=self._is_union):
             scopes = [(n, self._scope(t, names.names)) for n, t in enumerate(self._templates)]
@@ -711,7 +714,7 @@ class _Lists:
 
     @cached_property
     def _unions(self) -> set[str]:
-        """Return the splits that are two others together, by their names: trainval beside train and val."""
+        """Splits that are the union of two others by their names: trainval with train and val."""
         splits = {one.names.get(_SPLIT, "") for one in self._lists} - {""}
         return {
             name
@@ -750,22 +753,26 @@ class _Lists:
                 self._count(path, names.about.get(line, {}), split)
 
     def _is_taken(self, key: str) -> bool:
-        """Tell whether a file, or what lies in it, has this key: a line of another list's sample is not that sample."""
+        """Return whether a file, or a file above this path, has this key already.
+
+        A list line for a missing sample must not get the key of an existing sample.
+        """
+        # No listing goes deeper.
         find, path = (
             self._listing.entries.find,
             "/".join(key.split("/")[: DEPTH + 1]),
-        )  # no listing goes deeper
+        )
         while path and find(path) < 0 and path not in self._refused:
             path = path.rpartition("/")[0]
         return bool(path)
 
     def _count(self, path: str, about: Mapping[str, Any], split: str) -> None:
-        """Note the numbers that an entry states of its file."""
+        """Note the counts that an entry states for its file."""
         if about:
             self.notes.append(Note(_COUNTS, path, "", split=split, about=about))
 
     def _absent(self, line: str, names: _ListFile) -> tuple[str, str]:
-        """Return the key of a listed sample that is not there, and why."""
+        """Return the key of a listed sample that does not exist, and the reason."""
         if (short := shortened(line, _LINE)) != line:
             return short, f"which is longer than {_LINE:,} bytes, and no file here has such a name"
         if line in names.apart:

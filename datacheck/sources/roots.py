@@ -22,7 +22,7 @@ from datacheck.runtime.beneath import ConfinedFolder, File, Stamp, allocated_byt
 from datacheck.runtime.sandbox import Sandbox, wanted
 
 if TYPE_CHECKING:
-    # imported for types only: digest workers need no schema
+    # Imported for types only: digest workers need no schema
     from datacheck.schema.model import Schema
 
 
@@ -242,7 +242,7 @@ class Roots:
         """Return the allocated bytes of a file or Zarr folder; 0 if it cannot be opened."""
         try:
             descriptor = self.descriptor(path)
-        except OSError:  # whoever reads it says why
+        except OSError:  # reading the file reports the reason
             return 0
         try:
             return allocated_bytes(descriptor)

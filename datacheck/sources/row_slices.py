@@ -1,4 +1,4 @@
-"""Arrays that hold many samples along their first axis, cut into samples: rows, or episodes behind one another."""
+"""Slice arrays that hold many samples along their first axis: rows, or consecutive episodes."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ from datacheck.sources.values import read_value, value_bytes
 Array = np.ndarray[Any, Any]
 Span = tuple[int, int]
 
-_WHOLE_BYTES = 256 << 20  # larger arrays are read piece by piece
+_WHOLE_BYTES = 256 << 20  # larger arrays are read in pieces
+# Limits of a part of a file of rows; the rows of a scan's result take memory, too.
 PART_BYTES, PART_ROWS = (
     BLOCK_BYTES,
     1 << 18,
-)  # of a part of a file of rows: the rows of a scan take memory, too
+)
 LEAST_BYTES = 16 << 20  # smaller files are read whole
-_PART_FILE_BYTES = (
-    1 << 20
-)  # stored bytes for each part of a file: every part reads some rows again, with its own budget
-_SOME = 1 << 10  # rows that tell how large all are
+# Stored bytes per part of a file: each part reads some rows again, and has its own budget.
+_PART_FILE_BYTES = 1 << 20
+_SOME = 1 << 10  # rows sampled to estimate the size of a row
 
 
 class RowSlices:
     """The fields of one file, each with one row (or element) per step.
 
     Args:
-        container: the opened file; it stays open while the strips are used.
-        fields: where the fields lie.
-        companions: fields of companion files, cut in the same way.
-        piecewise: read of each value no other rows than those that are cut, where the format can.
+        container: the open file; it stays open while the slices are used.
+        fields: where the fields are stored.
+        companions: fields of companion files, sliced in the same way.
+        piecewise: read only the rows that are sliced, where the format can.
         even: fields that are known to be arrays.
 
     Attributes:
         known: the names in the file.
-        stop: behind the last row that will be cut; no piece goes further.
+        stop: end of the last row that will be sliced; no piece extends beyond it.
 
     Raises:
-        FormatError: a value is damaged, or a declared one has no first axis to cut.
+        FormatError: a value is damaged, or a declared value has no first axis.
     """
 
     def __init__(
@@ -66,16 +66,15 @@ class RowSlices:
     ) -> None:
         self._container, self._piecewise, self._even = container, piecewise, even
         self.known = ContainerNames(container)
-        self._pieces: dict[
-            str, tuple[int, Any]
-        ] = {}  # by field the first row of what was read last, and its rows
+        # By field: first row of the piece that was read last, and its rows.
+        self._pieces: dict[str, tuple[int, Any]] = {}
         self.stop = 1 << 62
         self._look = fields.look
         self.values: dict[str, Any] = dict(companions)
-        self.deferred: dict[str, tuple[FieldSpec, str]] = {}  # large arrays: read when they are cut
-        self.noted: dict[Span, Values] = {}  # what is known of a sample as a whole, by its rows
+        self.deferred: dict[str, tuple[FieldSpec, str]] = {}  # large arrays: read when sliced
+        self.noted: dict[Span, Values] = {}  # values of a sample as a whole, by its rows
         self.lengths: dict[str, int] = {}
-        self._others: set[str] = set()  # what the schema does not list
+        self._others: set[str] = set()  # fields that the schema does not list
         self.declared = set(fields.declared) | set(fields.columns)
         if fields.columns:
             self.values |= fields.read(container)
@@ -100,7 +99,7 @@ class RowSlices:
 
     @property
     def whole(self) -> bool:
-        """Whether values are in memory whose rows will be cut; the few bytes that the schema does not list are not."""
+        """Whether values to be sliced are in memory; small unlisted ones do not count."""
         asked = self.lengths.keys() - self._others
         return not all(f in self.deferred or isinstance(self.values[f], Peeked) for f in asked)
 
@@ -126,7 +125,7 @@ class RowSlices:
                 self.values[field] = value
 
     def _deferred_rows(self, name: str, shape: Sequence[int], dtype: str) -> int:
-        """Return how many rows a value has that is read when they are cut, 0 where it is read at once."""
+        """Return how many rows a value has if it is read when sliced, 0 if it is read at once."""
         rows = self._container.sliced(name) if self._piecewise else None
         if rows:
             return rows
@@ -134,10 +133,10 @@ class RowSlices:
         return shape[0] if sliced and len(shape) and _nbytes(shape, dtype) > _WHOLE_BYTES else 0
 
     def add_unlisted(self, fields: FieldMap) -> list[str]:
-        """Take arrays that the schema does not list; those of another length are left out by `keep`.
+        """Add arrays that the schema does not list; `keep` drops those of another length.
 
         Returns:
-            Names of those that are not read.
+            Names of unread arrays.
         """
         headers = [self._container.peek(name) for _, name in self.deferred.values()]
         late = sum(_nbytes(shape, dtype) for shape, dtype in headers if shape)
@@ -159,7 +158,7 @@ class RowSlices:
         return passed
 
     def seek_points(self) -> Array | None:
-        """Return the rows at which reading of all fields can begin, see `Container.seek_points`."""
+        """Return the rows where a read of all fields can begin, see `Container.seek_points`."""
         points: Array | None = None
         for field in sorted(self.deferred.keys() & self.lengths.keys()):
             own = self._container.seek_points(self.deferred[field][1])
@@ -168,11 +167,10 @@ class RowSlices:
         return points
 
     def columns(self, spans: Sequence[Span]) -> Iterator[tuple[str, Any]]:
-        """Yield each field and the rows of several spans one behind the other.
+        """Yield each field with the rows of several spans concatenated.
 
         Raises:
-            FormatError: one is damaged; one that the schema does not list is left out from there
-                on.
+            FormatError: a listed field is damaged; a damaged unlisted field is dropped instead.
         """
         for field in sorted(self.lengths):
             try:
@@ -196,12 +194,12 @@ class RowSlices:
         return float(np.prod(shape[1:], dtype=np.float64)) * np.dtype(dtype).itemsize
 
     def leave_out(self, name: str) -> None:
-        """Take out the value that is called `name` in the file: it says how to cut, it is no field."""
+        """Drop the value `name` unless it is declared: it defines the spans and is not a field."""
         if name not in self.declared:
             self.lengths.pop(name, None)
 
     def keep(self, total: int, why: str) -> None:
-        """Leave out undeclared values of another length.
+        """Drop undeclared values of another length.
 
         Raises:
             FormatError: a declared field has another length.
@@ -215,7 +213,7 @@ class RowSlices:
             del self.lengths[field]
 
     def cut(self, field: str, spans: Sequence[Span]) -> Any:
-        """Return the rows of several spans one behind the other: an array, or a list."""
+        """Return the rows of several spans concatenated: an array, or a list."""
         merged = list(_merged(spans))
         if field in self.deferred:
             parts = [self._piece(field, a, b) for a, b in merged]
@@ -230,11 +228,10 @@ class RowSlices:
         return np.concatenate(parts)
 
     def _piece(self, field: str, start: int, stop: int) -> Any:
-        """Return rows of a value that lies in the file.
+        """Return rows of a value in the file.
 
         Notes:
-            Much is read at once: libraries read the chunk or the page that a row lies in, for each
-                call anew.
+            Reads far ahead: for each call, libraries read the whole chunk or page of a row again.
         """
         if not self._piecewise:
             return self._read(field, start, stop)
@@ -253,7 +250,7 @@ class RowSlices:
         return read_value(self._container, name, spec, field, rows=(start, stop))
 
     def chunks(self, spans: Sequence[Span]) -> Iterator[Sequence[int]]:
-        """Yield runs of positions in `spans` that make one block each."""
+        """Yield runs of positions in `spans`; each run makes one block."""
         per_row = self.row_bytes
         start, size = 0, 0.0
         for place, (a, b) in enumerate(spans):
@@ -266,7 +263,7 @@ class RowSlices:
             yield range(start, len(spans))
 
     def uniform_runs(self, places: list[int], spans: Sequence[Span]) -> Iterator[list[int]]:
-        """Yield runs of places in `spans` of which the same is noted."""
+        """Yield runs of positions in `spans` whose samples have the same names in `noted`."""
         if self.noted:
             for _, run in groupby(
                 places, key=lambda place: sorted(self.noted.get(spans[place], ()))
@@ -305,27 +302,27 @@ def _merged(spans: Sequence[Span]) -> Iterator[Span]:
 
 
 class RowSliceSource(Source):
-    """Samples that lie behind one another in the arrays of a file; keys end in the 12 digits of a sample's number."""
+    """Samples that follow one another in the arrays of a file; keys end in a 12-digit number."""
 
     @abstractmethod
     def spans(
         self, item: Item, container: Container, strips: RowSlices
     ) -> tuple[Array, Sequence[Span]]:
-        """Return the samples' numbers, ascending, and their [start, stop); settle in `strips` which fields are cut.
+        """Return the ascending sample numbers and their spans; settle the fields in `strips`.
 
         Raises:
-            FormatError: the file does not say.
+            FormatError: the file does not define its samples.
         """
 
     @abstractmethod
     def column(self, value: Any, lengths: Array) -> Column:
-        """Return the column of samples whose rows are given one behind the other."""
+        """Return the column of samples whose rows are concatenated in `value`."""
 
     def parts(self, item: Item, shelf: Shelf) -> Iterator[Part]:
         """Yield the file's samples as blocks.
 
         Raises:
-            FormatError: the file or a companion cannot be read, or its fields do not fit together.
+            FormatError: the file or a companion cannot be read, or its fields are inconsistent.
         """
         fields, _ = self.way(item.split)
         piecewise = item.rows is not None or (item.keys is not None and self._in_pieces(item))
@@ -362,10 +359,10 @@ class RowSliceSource(Source):
                     )
 
     def seek_points(self, item: Item) -> Array | None:
-        """Return the first samples behind the rows at which reading of all fields can begin.
+        """Return the first samples at or after the rows where a read of all fields can begin.
 
         Raises:
-            FormatError: the file or a companion cannot be read, or its fields do not fit together.
+            FormatError: the file or a companion cannot be read, or its fields are inconsistent.
         """
         found = format_of(item.path)
         if found is None or not found.points or not self._in_pieces(item):
@@ -383,11 +380,11 @@ class RowSliceSource(Source):
             return np.unique([0, *(int(numbers[place]) for place in places if place < len(spans))])
 
     def _in_pieces(self, item: Item) -> bool:
-        """Return whether to read of a file only what is asked for; one that is read at once is digested, too."""
+        """Return whether to read only requested rows; files read at once are also digested."""
         return item.nbytes >= LEAST_BYTES and self._opener.takes(item.path, item.nbytes) is None
 
     def _part(self, item: Item, strips: RowSlices, total: int) -> tuple[int, int]:
-        """Return which samples [start, stop) a part of a file is; of the first one say how the others are cut."""
+        """Return the samples [start, stop) of a part; the first part defines `cuts`."""
         assert item.rows is not None
         start, stop = item.rows
         if stop >= 0:
@@ -396,9 +393,8 @@ class RowSliceSource(Source):
         if not strips.whole:
             step = max(1, min(PART_ROWS, int(PART_BYTES // max(1.0, strips.row_bytes))))
             step = max(step, -(-total // (2 + item.nbytes // _PART_FILE_BYTES)))
-            step -= (
-                step % BLOCK_SAMPLES if step > BLOCK_SAMPLES else 0
-            )  # blocks as they are without parts
+            # Blocks then begin where they begin without parts.
+            step -= step % BLOCK_SAMPLES if step > BLOCK_SAMPLES else 0
         self.cuts[item.path, item.split] = total, step
         return 0, min(step, total)
 

@@ -1,4 +1,4 @@
-"""Values as containers give them, made plain: native arrays, `str`, JSON values, or nothing."""
+"""Convert container values to plain values: native arrays, `str`, JSON values, or None."""
 
 from __future__ import annotations
 
@@ -17,34 +17,35 @@ from datacheck.model.sample import Container, Peeked
 from datacheck.schema.model import FieldSpec
 
 Array = np.ndarray[Any, Any]
-HeaderTest = Callable[[Peeked], bool]  # of a header: whether it is enough
+HeaderTest = Callable[[Peeked], bool]  # whether a header is enough, so that the values stay unread
 
 _PLAIN = frozenset(
     map(np.dtype, ("?", "u1", "i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f2", "<f4", "<f8"))
 )
 _LARGE_BYTES, _STRIP = 64 << 20, 1 << 16
-_MOST_BYTES = 1 << 50  # of an array that is only peeked at: thousands of them still have a size
+_MOST_BYTES = 1 << 50  # limit for a peeked array, so that thousands of them still have a total size
 
 
 def plain(value: Any, spec: FieldSpec, *, parsed: bool = False) -> Any:
-    """Return `value` as a block can hold it, or None where there is nothing.
+    """Return `value` in a form that a block can hold; None for no value.
 
     Args:
         value: what a container returned.
-        spec: the field's declaration: lists become arrays where a number is expected, and stay JSON
+        spec: the field's declaration: lists become arrays where it expects numbers, and stay JSON
             elsewhere.
-        parsed: the value comes from a JSON text and needs no check.
+        parsed: the value comes from JSON text and needs no check.
 
     Returns:
         An array (little-endian, C order, bool, integer or float), a `str`, a JSON value, or None.
 
     Raises:
-        FormatError: it is none of these: objects, records, text that is not UTF-8, ragged lists.
+        FormatError: the value is none of these: objects, records, text that is not UTF-8, ragged
+            lists.
 
     Notes:
-        Built-in formats give plain values already; this holds those of plug-ins to the same. JSON
-        has one kind of
-        number: integers become floats where the schema declares floats.
+        Built-in formats return plain values already; this function holds plug-ins to the same
+        standard. JSON has a single number type: integers become floats where the schema declares
+        floats.
     """
     if value is None or isinstance(value, str) or _is_plain(value):
         return value
@@ -64,7 +65,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def is_rows(spec: FieldSpec) -> bool:
-    """Tell whether a list is read as an array, because the field is declared as numbers."""
+    """Return whether to read a list as an array, because the field is declared as numbers."""
     return not spec.is_text and (
         spec.shape is not None or spec.dtype is not None or spec.role not in {None, "id"}
     )
@@ -78,13 +79,16 @@ def _cast(value: Any, spec: FieldSpec) -> Any:
     if not isinstance(value, np.ndarray):
         return value
     cast = cast_all(value, spec)
-    return (
-        value if cast is None else cast
-    )  # what does not fit keeps its dtype, for the rule about dtypes to see
+    # Values that do not fit keep their dtype, so that the rule about dtypes sees them.
+    return value if cast is None else cast
 
 
 def cast_all(value: Array, spec: FieldSpec) -> Array | None:
-    """Return numbers in the declared dtype, as they are where that is of another kind, None where some do not fit."""
+    """Cast numbers to the declared dtype; None where some do not fit.
+
+    The array stays unchanged if it or the declared dtype is not numeric, or if it holds floats and
+    integers are declared.
+    """
     if spec.dtype is None or value.dtype.kind not in "iuf":
         return value
     wanted = np.dtype(spec.dtype)
@@ -105,13 +109,13 @@ def _json(value: Any) -> Any:
 
 
 def always(seen: Peeked) -> bool:
-    """Take every header for enough."""
+    """Accept every header."""
     del seen
     return True
 
 
 def like_pixels(seen: Peeked) -> bool:
-    """Tell whether an array looks like images: uint8 with 3 axes or more."""
+    """Return whether an array looks like images: uint8 with 3 axes or more."""
     return seen.dtype == np.uint8 and seen.ndim >= 3
 
 
@@ -123,13 +127,13 @@ def read_value(
     look: HeaderTest | None = None,
     rows: tuple[int, int] | None = None,
 ) -> Any:
-    """Return one plain value, None where there is none; damage is told with the field's name.
+    """Return one plain value, None if absent; an error names the field.
 
     Args:
-        container, name: where it is.
-        spec, field: what it is to be.
-        look: where its header is enough it is `Peeked`; None reads it.
-        rows: read these [start, stop) only.
+        container, name: where the value is.
+        spec, field: the declared field.
+        look: returns `Peeked` where this test accepts the header; None reads the value.
+        rows: read only rows [start, stop).
     """
     try:
         if look is not None and (seen := _peeked(container, name)) is not None and look(seen):
@@ -154,10 +158,10 @@ def read_value(
 
 
 def _plain_column(container: Columns, name: str, held: Any, spec: FieldSpec) -> Any:
-    """Return `plain` of a column of a table.
+    """Return a table column as a plain value.
 
     Raises:
-        FormatError: it is declared as numbers or times and some of its cells are none; says which.
+        FormatError: the column is declared as numbers or times, but some cells are not; names them.
     """
     if isinstance(held, list) and held and is_rows(spec):
         raise FormatError(container.why_text(name))
@@ -165,14 +169,14 @@ def _plain_column(container: Columns, name: str, held: Any, spec: FieldSpec) -> 
 
 
 def read_numbers(container: Container, name: str, look: HeaderTest) -> Array | Peeked | None:
-    """Return an array, None for what is none; texts stay unread where the format can tell.
+    """Return an array, None for other values; texts stay unread where the format can tell.
 
     Args:
-        container, name: where it is.
-        look: where its header is enough it is `Peeked`.
+        container, name: where the value is.
+        look: returns `Peeked` where this test accepts the header.
 
     Raises:
-        FormatError: it is damaged, or of a kind that is refused.
+        FormatError: the value is damaged or of a refused type.
     """
     seen: Peeked | None = None
     if type(container).peek is not Container.peek:
@@ -187,18 +191,18 @@ def read_numbers(container: Container, name: str, look: HeaderTest) -> Array | P
 
 
 class ColumnMajorTable(limits.Values):
-    """A container of one table of plain numbers, each column contiguous."""
+    """A container of one table of plain numbers with contiguous columns."""
 
 
 def read_planar(container: Container, name: str) -> Array | None:
-    """Return a large table of numbers with its columns first in memory, None for what is no such table.
+    """Return a large table of numbers in column-major order, None for other values.
 
     Shapes:
         returns: any (rows, columns), each column contiguous
 
     Notes:
-        It is read strip by strip: all of it, and all of it the other way round, would be twice its
-            memory.
+        Reads strip by strip: the whole table and its transpose together would take twice the
+        memory.
     """
     if isinstance(container, ColumnMajorTable):
         table: Array = container.read(name)
@@ -218,14 +222,14 @@ def read_planar(container: Container, name: str) -> Array | None:
 
 
 def part_of(table: Any, start: int, stop: int) -> Any:
-    """Return columns [start, stop) of a table: one of them alone as a flat array."""
+    """Return columns [start, stop) of a table; a single column as a flat array."""
     if isinstance(table, Peeked):
         return Peeked((len(table), *([] if stop - start == 1 else [stop - start])), table.dtype)
     return table[:, start] if stop - start == 1 else table[:, start:stop]
 
 
 def _peeked(container: Container, name: str) -> Peeked | None:
-    """Return what the header says of an array, None for texts, JSON and formats without headers."""
+    """Return an array's header, None for texts, JSON and formats without headers."""
     if type(container).peek is Container.peek:
         return None
     shape, dtype = container.peek(name)
@@ -240,16 +244,16 @@ def _peeked(container: Container, name: str) -> Peeked | None:
 
 
 def _of_field(reason: str, name: str, field: str) -> str:
-    """Return a reason with the field's name in front, in place of the container's own name for it."""
+    """Return a reason that begins with the field's name instead of the container's name for it."""
     head, colon, rest = reason.partition(": ")
     return f"{field}: {rest if colon and (name == head or name.startswith((f'{head}/', f'{head}.'))) else reason}"
 
 
 def check_written(values: Mapping[str, Any]) -> None:
-    """Check that every value can be written as JSON again: what is parsed may be nested deeper.
+    """Check that every value can be written as JSON: the parser accepts deeper nesting.
 
     Raises:
-        FormatError: (DC701) one is nested too deep; the message names the field.
+        FormatError: (DC701) a value is nested too deep; the message names the field.
     """
     for name, value in values.items():
         try:
@@ -261,7 +265,7 @@ def check_written(values: Mapping[str, Any]) -> None:
 
 
 def value_bytes(value: Any) -> int:
-    """Return about how many bytes a plain value takes."""
+    """Return the approximate size of a plain value in bytes."""
     if isinstance(value, np.ndarray):
         return value.nbytes
     if isinstance(value, str):
@@ -272,7 +276,7 @@ def value_bytes(value: Any) -> int:
 
 
 def nested_value(record: Mapping[str, Any], at: str) -> Any:
-    """Return what a JSON object holds under a name, or under the names on a way down ("pose/left"); None if nothing."""
+    """Return the value in a JSON object at a name or a path ("pose/left"); None if absent."""
     if at in record:
         return record[at]
     value: Any = record
@@ -282,7 +286,7 @@ def nested_value(record: Mapping[str, Any], at: str) -> Any:
 
 
 def kind_of(value: Any) -> str:
-    """Return what a parsed JSON value is, in words."""
+    """Return the type of a parsed JSON value, in words."""
     kinds = {
         list: "a list",
         str: "a text",
