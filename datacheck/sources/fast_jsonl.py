@@ -1,8 +1,7 @@
-"""Lines of JSON that are all alike, cut at their quotes: a few passes over the bytes prove what each line holds.
+"""Parse uniform JSON lines by their quotes: a few passes over the bytes prove what each line holds.
 
-A parser looks at every byte and asks what it may be. Where programs have written the lines, all
-that differs is what stands between quotes; the rest is told at once for all lines. What is not
-proven here is left to a parser.
+A general parser inspects every byte. Lines that a program wrote differ only between quotes; the
+rest can be compared for all lines at once. Lines without such a proof are left to a parser.
 """
 
 from __future__ import annotations
@@ -21,33 +20,34 @@ from datacheck.sources.fields import FieldMap
 
 Array = np.ndarray[Any, Any]
 
-_EIGHT = 8  # bytes that are compared as one number
-_THREE = 3  # bytes before the last one of a character have most to say of it
+_EIGHT = 8  # bytes compared as one number
+_THREE = 3  # a UTF-8 lead byte can be up to three bytes back
 _QUOTE, _BACKSLASH, _SPACE = ord('"'), ord("\\"), ord(" ")
-_GONE = 0xFF  # in the place of a backslash that is to go; UTF-8 has no such byte
+_GONE = 0xFF  # marks a backslash for removal; UTF-8 has no such byte
 _MASKS = np.array([(1 << 8 * size) - 1 for size in range(_EIGHT + 1)], np.uint64)
 _UNESCAPED = np.zeros(256, np.uint8)
 _UNESCAPED[[*b'"\\/bfnrt']] = [*b'"\\/\b\f\n\r\t']
 
 
+# The default of Python's json, and the format of most other writers.
 _SPACING = (
     (b", ", b": "),
     (b",", b":"),
-)  # as Python's json writes by default, and as most others do
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Strings:
-    """What stands between the quotes of some lines.
+    """The texts between the quotes of some lines.
 
     Shapes:
-        begins, ends: int64 (strings), places in `octets`
-        eight: as of `eights`
+        begins, ends: int64 (strings), indices into `octets`
+        eight: as in `eights`
 
     Args:
-        octets: the bytes of the lines; behind a backslash stands what it means, in its own place
-            0xFF.
-        gone: where these are: int64, ascending.
+        octets: the bytes of the lines; an escape is 0xFF in place of the backslash, then the byte
+            that it means.
+        gone: int64, ascending: indices of these 0xFF.
     """
 
     octets: Array
@@ -57,18 +57,18 @@ class Strings:
     gone: Array
 
     def eight_bytes(self, at: int) -> Array:
-        """Return the bytes [at, at + 8) of each as one number, 0 for those behind its end: uint64 (strings)."""
+        """Return bytes [at, at + 8) of each string as uint64 (strings), zeros after its end."""
         found: Array = (
             self.eight[self.begins + at] & _MASKS[np.clip(self.ends - self.begins - at, 0, _EIGHT)]
         )
         return found
 
     def array(self) -> Any:
-        """Return what they say, one behind the other: Arrow's binary (strings), with no other bytes in between."""
+        """Return the texts without escape marks: Arrow's binary (strings), contiguous."""
         import pyarrow as pa  # noqa: PLC0415  what only large files should pay
 
         begins, ends, lengths = self.begins, self.ends, self.ends - self.begins
-        if len(self.gone):  # what is kept of each string lies in several pieces
+        if len(self.gone):  # the kept bytes of a string are in several pieces
             owners = np.searchsorted(begins, self.gone, side="right") - 1
             inside = (owners >= 0) & (self.gone < ends[owners])
             gone = self.gone[inside]
@@ -77,9 +77,8 @@ class Strings:
                 np.sort(np.concatenate(both), kind="stable")
                 for both in ((begins, gone + 1), (ends, gone))
             )
-        places = np.zeros(
-            2 * len(begins) + 1, np.int32
-        )  # every second piece lies between two that are kept
+        # Every second piece lies between two kept ones.
+        places = np.zeros(2 * len(begins) + 1, np.int32)
         places[1::2], places[2::2] = begins, ends
         pieces = _binary(pa, places, pa.py_buffer(self.octets))
         kept = _kernel()("array_take", [pieces, pa.array(np.arange(1, len(pieces), 2))])
@@ -88,10 +87,13 @@ class Strings:
 
 @cache
 def _kernel() -> Any:
-    """Return what calls Arrow's functions by name; its public place makes 300 of Python first, in 0.05 s."""
+    """Return Arrow's `call_function`.
+
+    The import of its public module creates 300 Python functions first, in 0.05 s.
+    """
     try:
         from pyarrow._compute import call_function  # noqa: PLC0415  as above
-    except ImportError:  # it is nobody's promise
+    except ImportError:  # the private module may change
         from pyarrow.compute import call_function  # noqa: PLC0415
     return call_function
 
@@ -103,16 +105,16 @@ def _binary(pa: Any, places: Array, octets: Any) -> Any:
 
 
 def text_strings(data: bytes, count: int, names: Sequence[str]) -> dict[str, Strings] | None:
-    """Return the texts of lines that hold nothing but these, all in one order.
+    """Return the texts of lines that hold these keys only, in one order.
 
     Args:
-        data: whole lines; the last need not have an end.
-        count: how many.
+        data: whole lines; the last one needs no line feed.
+        count: number of lines.
         names: the keys of a line.
 
     Returns:
-        By key the texts of the lines; None where the lines are not proven to be such, or are no
-        JSON.
+        Texts of the lines by key; None if the lines are not proven to have this form, or are
+        invalid.
     """
     lines = _QuotedLines.of(data, count, names)
     if lines is None or len(lines.quotes) != 4 * len(names) * count:
@@ -141,7 +143,7 @@ def text_strings(data: bytes, count: int, names: Sequence[str]) -> dict[str, Str
 
 
 def chat_strings(data: bytes, count: int, name: str) -> tuple[Array, Strings, Strings] | None:
-    """Return the messages of lines that hold one chat and nothing else, each message a role and a content.
+    """Return the messages of lines with a single chat, each message a role and a content.
 
     Shapes:
         returns: int64 (lines) [messages]; (messages) roles; (messages) contents
@@ -151,7 +153,7 @@ def chat_strings(data: bytes, count: int, name: str) -> tuple[Array, Strings, St
         name: the key of a line.
 
     Returns:
-        None where the lines are not proven to be such, or are no JSON.
+        None if the lines are not proven to have this form, or are invalid.
     """
     lines = _QuotedLines.of(data, count, [name])
     if lines is None or len(lines.quotes) < 10 * count:
@@ -162,7 +164,7 @@ def chat_strings(data: bytes, count: int, name: str) -> tuple[Array, Strings, St
     stops = (
         np.flatnonzero(lines.octets[np.minimum(lines.quotes[1::2] + 2, len(data) - 1)] == ord("]"))
         + 1
-    )  # strings
+    )  # in strings
     sizes = np.diff(stops, prepend=0)
     if (
         len(stops) != count
@@ -171,9 +173,8 @@ def chat_strings(data: bytes, count: int, name: str) -> tuple[Array, Strings, St
     ):
         return None
     counts = sizes // 4
-    place = 8 * np.arange(int(counts.sum())) + 2 * np.repeat(
-        np.arange(count), counts
-    )  # of the quote of each key
+    # Index of each key's first quote.
+    place = 8 * np.arange(int(counts.sum())) + 2 * np.repeat(np.arange(count), counts)
     roles, contents = ((lines.quotes[place + at], lines.quotes[place + at + 1]) for at in (4, 8))
     begins = np.cumsum(counts) - counts
     inner = np.ones(len(place), bool)
@@ -199,14 +200,14 @@ def _encoded(name: str) -> bytes:
 
 @dataclass(frozen=True, eq=False)
 class _QuotedLines:
-    """Some lines without a control character in a string, in UTF-8, and where their quotes are.
+    """UTF-8 lines without control characters in strings, and the positions of their quotes.
 
     Shapes:
         quotes: int64 (quotes), those that begin and end strings
 
     Args:
-        data: their bytes; `octets` and `gone` as of `Strings`, `eight` as of `eights`.
-        comma, colon: how entries and their values are set apart, as far as the first line tells.
+        data: their bytes; `octets` and `gone` as in `Strings`, `eight` as in `eights`.
+        comma, colon: the separators with their spacing, from the first line.
     """
 
     data: bytes
@@ -219,12 +220,11 @@ class _QuotedLines:
 
     @staticmethod
     def of(data: bytes, count: int, names: Sequence[str]) -> _QuotedLines | None:
-        """Return lines cut at their quotes, None of what is no JSON, or not as it is mostly written.
+        """Return lines split at their quotes; None for invalid or unusually written JSON.
 
         Notes:
-            Line feeds and other control characters: as many as there are lines, so that none is in
-                a string, if only
-            each line ends with one.
+            There are as many control characters, line feeds included, as lines. So if each line
+            ends with one, no string contains any.
         """
         spacing = next((two for two in _SPACING if _head(data).startswith(two[1] + b'"', 1)), None)
         spacing = spacing or next(
@@ -244,10 +244,11 @@ class _QuotedLines:
             if found is None:
                 return None
             gone, meant = found
+            # A quote after a backslash does not end a string.
             padded[gone], padded[gone + 1] = (
                 _GONE,
                 _SPACE,
-            )  # a quote behind a backslash ends nothing
+            )
         quotes = np.flatnonzero(octets == _QUOTE)
         if len(gone):
             padded[gone + 1] = meant
@@ -258,11 +259,11 @@ class _QuotedLines:
         )
 
     def strings(self, begins: Array, ends: Array) -> Strings:
-        """Return what stands in these places."""
+        """Return the strings at these positions."""
         return Strings(self.octets, self.eight, begins, ends, self.gone)
 
     def between(self, ends: Array, begins: Array, word: bytes) -> bool:
-        """Tell whether this word stands from each of these quotes to the other of it."""
+        """Return whether `word` covers the bytes from each end quote to its begin quote."""
         if not bool((begins - ends == len(word) - 1).all()):
             return False
         pieces = ((at, word[at : at + _EIGHT]) for at in range(0, len(word), _EIGHT))
@@ -277,26 +278,26 @@ class _QuotedLines:
         )
 
     def ends_with(self, word: bytes) -> bool:
-        """Tell whether this is what stands from the last quote on, a line feed or not behind it."""
+        """Return whether `word` is the data from the last quote on, without a line feed."""
         return self.data[self.quotes[-1] :].removesuffix(b"\n") == word
 
 
 def _head(data: bytes) -> bytes:
-    """Return what follows the first key of some lines, from its last quote on."""
+    """Return the bytes after the first key of some lines, from its closing quote on."""
     end = data.find(b'"', 2)
     return data[end : end + _EIGHT]
 
 
 def _escapes(octets: Array) -> tuple[Array, Array] | None:
-    r"""Return where the backslashes are that say something of the byte behind them, and what is meant by it.
+    r"""Return the positions of backslashes that begin an escape, and the bytes they mean.
 
     Returns:
-        int64 (escapes); uint8 (escapes). None where one is no JSON, or the number of a character
+        int64 (escapes); uint8 (escapes). None if an escape is invalid, or a character number
         (``\u0041``).
     """
     places = np.flatnonzero(octets == _BACKSLASH)
     beside = np.diff(places) == 1
-    if beside.any():  # in a row of them every second one is meant by the one before it
+    if beside.any():  # in a run, every second one is escaped by the one before it
         order = np.arange(len(places))
         heads = np.maximum.accumulate(np.where(np.append(True, ~beside), order, 0))
         places = places[(order - heads) % 2 == 0]
@@ -305,17 +306,20 @@ def _escapes(octets: Array) -> tuple[Array, Array] | None:
 
 
 def eights(padded: Array) -> Array:
-    """Return the 8 bytes from each place on, as one number, little-endian: uint64 (bytes - 7), a view."""
+    """Return the 8 bytes from each position on as a little-endian uint64 (bytes - 7), a view."""
     return np.ndarray(len(padded) - _EIGHT + 1, "<u8", padded.data, 0, (1,))
 
 
 def is_utf8(data: bytes) -> bool:
-    """Tell whether bytes are UTF-8 as RFC 3629 has it: shortest forms only, no surrogates, nothing above U+10FFFF."""
+    """Return whether bytes are UTF-8 by RFC 3629.
+
+    It allows the shortest forms only, no surrogates, and nothing above U+10FFFF.
+    """
     return _is_utf8(_zero_padded(data), data)
 
 
 def _zero_padded(data: bytes) -> Array:
-    """Return bytes with zeros around them, so that those beside each one can be looked at together."""
+    """Return bytes with zeros around them, so that neighbors of each byte can be read together."""
     around = np.empty(_THREE + len(data) + 2 * _EIGHT, np.uint8)
     around[:_THREE] = around[_THREE + len(data) :] = 0
     around[_THREE : _THREE + len(data)] = np.frombuffer(data, np.uint8)
@@ -329,37 +333,38 @@ def _is_utf8(around: Array, data: bytes) -> bool:
     top = int(octets.max())
     if top > 0xF4 or b"\xc0" in data or b"\xc1" in data:
         return False
+    # Every byte after one of these is 0x80 to 0xBF.
     wanted, part = (
         octets[2:-1] >= 0xC0,
         octets[1:-2] >= 0xE0,
-    )  # every byte behind such a one is 0x80 to 0xBF
+    )
     np.logical_or(wanted, part, out=wanted)
     if top >= 0xF0:
         np.logical_or(wanted, np.greater_equal(octets[:-3], 0xF0, out=part), out=wanted)
     np.less(octets[3:].view(np.int8), -0x40, out=part)
-    if np.not_equal(wanted, part, out=part).any():  # and no other is
+    if np.not_equal(wanted, part, out=part).any():  # and no other byte is
         return False
     edges = ((0xE0, 0xA0, 0xBF), (0xED, 0x80, 0x9F), (0xF0, 0x90, 0xBF), (0xF4, 0x80, 0x8F))
     return all(_followed_by(octets, *edge) for edge in edges if bytes(edge[:1]) in data)
 
 
 def _followed_by(octets: Array, lead: int, low: int, high: int) -> bool:
-    """Tell whether all bytes behind a lead lie in a range."""
+    """Return whether every byte after a lead byte is in a range."""
     behind = octets[np.flatnonzero(octets == lead) + 1]
     return bool(((behind >= low) & (behind <= high)).all())
 
 
-_MOST_BYTES = 16 << 20  # one of more lines may be too long
-_TRIES = 8  # refused pieces of a file that is probably of another kind
-_ROLES = 16  # different ones, of as many bytes
+_MOST_BYTES = 16 << 20  # longer data may contain an overlong line
+_TRIES = 8  # failures after which a file is taken to be of another kind
+_ROLES = 16  # limit for distinct roles, and for the bytes of one
 _ROLE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class BulkParser:
-    """A parser of lines that hold the fields of a schema and nothing else.
+    """Parses lines that hold the fields of a schema and nothing else.
 
     Args:
-        fields: which key is which field.
+        fields: maps keys to fields.
     """
 
     def __init__(self, fields: FieldMap) -> None:
@@ -367,7 +372,7 @@ class BulkParser:
         known = all(
             "/" not in at and place.spec.role in {"text", "chat"} for at, place in own.items()
         )
-        alone = len(own) == len(fields.own)  # two fields may have one key
+        alone = len(own) == len(fields.own)  # two fields may share a key
         fits = (
             own
             and known
@@ -386,7 +391,7 @@ class BulkParser:
         self._cuts = _TRIES if fits and (not self._chats or len(self._names) == 1) else 0
 
     def columns(self, data: bytes, count: int) -> dict[str, Column] | None:
-        """Return the columns of `count` whole lines by field, None where these must be read one by one."""
+        """Return the columns of `count` whole lines by field; None to read them one by one."""
         if not self._names or len(data) > _MOST_BYTES:
             return None
         found = self._at_quotes(data, count) if self._cuts else None
@@ -433,13 +438,13 @@ class BulkParser:
 
 
 def _objects(data: bytes, count: int) -> bool:
-    """Tell whether each line begins and ends as an object does.
+    """Return whether each line begins and ends like an object.
 
     Notes:
-        Between ``}`` at the end of a line and ``{`` at the begin of the next no object can go on:
-        JSON has a comma there. So as many objects as lines are one on each line.
+        No object can continue between ``}`` at a line's end and ``{`` at the next line's start:
+        JSON needs a comma there. So if there are as many objects as lines, each line holds one.
     """
-    if b"\r" in data:  # which a line may end with, and not hold
+    if b"\r" in data:  # allowed at the end of a line, but not inside
         return False
     octets = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(octets == ord("\n"))
@@ -465,7 +470,7 @@ def _parsed(data: bytes, names: dict[str, tuple[str, bool]]) -> Any:
     all_at_once = pj.ReadOptions(use_threads=False, block_size=len(data) + 1)
     try:
         table = pj.read_json(pa.BufferReader(data), read_options=all_at_once, parse_options=how)
-        table.validate(full=True)  # the parser takes bytes that are no UTF-8
+        table.validate(full=True)  # the parser accepts bytes that are not UTF-8
     except pa.ArrowException:
         return None
     return table
@@ -491,7 +496,7 @@ def _chats(array: Any) -> Column | None:
 
 
 def _words(roles: Strings) -> tuple[list[str], Array] | None:
-    """Return the different strings, and which of them each one is; None where they are many, long or strange."""
+    """Return the distinct strings and an index per string; None if many, long or unusual."""
     lengths = roles.ends - roles.begins
     if lengths.max(initial=0) > _ROLES:
         return None

@@ -1,7 +1,7 @@
-"""Digests of many files: small data in this process, else in one child per core.
+"""Digest many files: small data in this process, otherwise in one child per core.
 
-A small file costs an open, a read, a look at its times and a close, and nothing else; threads would
-take turns at the interpreter's lock for each of these.
+A small file costs little more than an open, a read, a stat and a close. Threads would compete for
+the interpreter's lock at each of these.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ Array = np.ndarray[Any, Any]
 Beat = Callable[[int], None]
 Many = tuple[list[str], list[int]]  # paths and sizes
 
-SMALL_BYTES = 512 << 20  # sooner read than a child has started
+SMALL_BYTES = 512 << 20  # read in less time than a child takes to start
 SMALL_FILES = 10_000
 TASK_BYTES = 128 << 20
 TASK_FILES = 4_000
-_SILENCE_S = 600.0  # of a disk that sleeps, a network that stalls
+_SILENCE_S = 600.0  # a disk may wake up, a network may stall
 _TASK = "datacheck.sources.file_digests:digest_files"
 
 
 @dataclass(frozen=True)
 class _Task:
-    """Files that are read in one go: their places in the result, their paths, and how many bytes they have."""
+    """Files that one task reads: their positions in the result, their paths, their total bytes."""
 
     places: list[int]
     paths: list[str]
@@ -56,24 +56,24 @@ class _Task:
 def digest_listed(
     listing: Listing, places: Array, workers: int | None, progress: Progress | None
 ) -> tuple[Array, StorageError | None]:
-    """Return the digests of some files of a listing, bytes (places), and what is wrong with those that have none.
+    """Return the digests of some files of a listing, and an error about files without one.
 
     Shapes:
         places: int64 (places)
 
     Args:
         listing: the files as they were listed.
-        places: which of them.
-        workers: children of this process that read; None: none for small data, one per core for
-            large.
+        places: indices of the files.
+        workers: number of child processes that read; None: no child for small data, one per core
+            for large data.
         progress: called after each part.
 
     Returns:
-        digests of 32 hex digits, b"" of a file that cannot be read or is no longer what was listed;
-        an error that says so, None where all are known.
+        digests, bytes (places) of 32 hex digits, b"" for an unreadable or changed file; an error
+        about such files, or None.
 
     Raises:
-        StorageError: what reads died.
+        StorageError: a child died while reading.
     """
     paths = [listing.entries.paths[i] for i in places.tolist()]
     tasks = _tasks([(paths, listing.entries.sizes[places].tolist())])
@@ -89,20 +89,20 @@ def digest_while_listed(
     workers: int | None,
     progress: Progress | None,
 ) -> tuple[Listing, Array, StorageError | None]:
-    """Return a listing, the digests of all its files, bytes (files), and what is wrong with those that have none.
+    """Return a listing, the digests of all its files, and an error about files without one.
 
     Args:
-        root, roots: of the listing.
-        walk: makes it, in a thread; called with whom to tell of files.
-        workers, progress: as of `digest_listed`.
+        root, roots: as in a listing.
+        walk: creates the listing in a thread; takes a callback for found files.
+        workers, progress: as for `digest_listed`.
 
     Raises:
         UsageError: the data cannot be listed.
-        StorageError: as of `digest_listed`.
+        StorageError: as for `digest_listed`.
 
     Notes:
-        Children read while files are still found. Of small data (`SMALL_FILES`, `SMALL_BYTES`), and
-        of files of `TASK_BYTES` or more, reading begins when all are found.
+        Children read while the walk still finds files. Reading begins after the walk for small data
+        (`SMALL_FILES`, `SMALL_BYTES`), and for files of `TASK_BYTES` or more.
     """
     from concurrent.futures import CancelledError, ThreadPoolExecutor  # noqa: PLC0415  children need it not
 
@@ -117,17 +117,17 @@ def digest_while_listed(
 
     def handed() -> Iterator[Many]:
         yield from iter(queue.get, None)
-        walking.result()  # whoever cannot list all need not read the rest
+        walking.result()  # a failed walk makes the rest pointless
 
     with ExitStack() as leaving:
         walking = leaving.enter_context(ThreadPoolExecutor(1)).submit(walk, found)
-        leaving.callback(stop.set)  # after an interrupt nobody waits for the rest of a long walk
+        leaving.callback(stop.set)  # after an interrupt, do not wait for the rest of a long walk
         walking.add_done_callback(lambda _: queue.put(None))
         try:
             digests, numbers, fault = _digested(root, roots, _tasks(handed()), workers, progress)
         except StorageError:
             if walking.done():
-                walking.result()  # says more than a file that could not be read either
+                walking.result()  # a failed walk explains more than a file that cannot be read
             raise
     listing = walking.result()
     order = listing.told
@@ -137,7 +137,10 @@ def digest_while_listed(
 
 
 def _tasks(found: Iterable[Many]) -> Iterator[_Task]:
-    """Yield tasks as files are found; large ones at the end, the largest first, so that all children end together."""
+    """Yield tasks as files are found; large files at the end.
+
+    Large files are in falling size, so that all children end at about the same time.
+    """
     large: list[tuple[int, int, str]] = []
     places: list[int] = []
     paths: list[str] = []
@@ -166,7 +169,7 @@ def _digested(
     workers: int | None,
     progress: Progress | None,
 ) -> tuple[Array, Array, StorageError | None]:
-    """Return (digests, stamps) of the files of all tasks, by their places, and which of them could not be read."""
+    """Return the digests and stamps of all tasks by position, and an error about unread files."""
     from datacheck.model.finding import Tick  # noqa: PLC0415  as above
 
     seen = [0, 0]
@@ -243,7 +246,7 @@ def _read(
 
 
 def _first_tasks(tasks: Iterator[_Task]) -> Iterator[_Task]:
-    """Yield tasks until they are too much for one process."""
+    """Yield tasks until they exceed the limit for one process."""
     files = nbytes = 0
     for task in tasks:
         yield task
@@ -255,7 +258,7 @@ def _first_tasks(tasks: Iterator[_Task]) -> Iterator[_Task]:
 def _matching(
     listing: Listing, places: Array, digests: Array, numbers: Array, fault: StorageError | None
 ) -> tuple[Array, StorageError | None]:
-    """Return the digests of files that were as listed when they had been read, b"" of others, and what is wrong."""
+    """Return digests of files that are still as listed, b"" for others; an error about those."""
     other = (numbers != listing.entries.numbers[places, :STAMP]).any(axis=1)
     digests[other] = b""
     if other.any() and fault is None:
@@ -289,17 +292,16 @@ def digest_files(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
 
     Args:
         task: root, roots, items (listing paths).
-        beat: called with an item's number before it is touched, and while a large one is read.
+        beat: called with an item's number before the item is read, and while a large one is read.
 
     Returns:
-        digests (uint8 [items, 16]), numbers (int64 [items, 4]: size, mtime, ctime and inode when it
-        had been read), refused (path, reason).
+        digests (uint8 [items, 16]), numbers (int64 [items, 4]: size, mtime, ctime and inode after
+        the read), refused (path, reason).
     """
     root, roots = task["root"], task["roots"]
     folders = Roots(root, roots)
-    view = empty(
-        [READ_BYTES], np.uint8
-    ).data  # one for all: fresh memory for each file takes longer than its digest
+    # A single buffer: fresh memory for each file takes longer than its digest.
+    view = empty([READ_BYTES], np.uint8).data
     buffers = (view,)
     digests, numbers, refused = bytearray(), array("q"), []
     for number, path in enumerate(task["items"]):
@@ -334,7 +336,7 @@ def digest_files(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
             numbers.extend(stamp)
         except OverflowError:
             del numbers[STAMP * number :]
-            numbers.extend(clamp_stamp(stamp))  # as the listing says it
+            numbers.extend(clamp_stamp(stamp))  # in the form of the listing
     return {
         "digests": np.frombuffer(digests, np.uint8).reshape(-1, 16),
         "numbers": np.frombuffer(numbers, np.int64).reshape(-1, STAMP),
@@ -345,16 +347,16 @@ def digest_files(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
 def _digest_rest(
     descriptor: int, view: memoryview, size: int, beat: Callable[[], None]
 ) -> tuple[bytes, os.stat_result]:
-    """Return digest and status of a file of which the first `size` bytes have been read.
+    """Return digest and status of a file whose first `size` bytes are in `view`.
 
     Raises:
-        OSError: it cannot be read, or says of itself that it has fewer bytes.
+        OSError: it cannot be read, or holds more bytes than its size.
     """
     status = os.fstat(descriptor)
     check_holes(descriptor)
     hasher = Digester()
     done = 0
-    while size and done <= status.st_size:  # what grows as fast as it is read has no end
+    while size and done <= status.st_size:  # a file that grows as fast as it is read has no end
         hasher.update(view[:size])
         done += size
         beat()
@@ -374,10 +376,10 @@ def _digest_store(
     error: OSError,
     beat: Callable[[], None],
 ) -> tuple[bytes, tuple[int, ...]]:
-    """Return digest and stamp of what could not be read at once: a Zarr folder.
+    """Return digest and stamp of a Zarr folder, whose read as a file failed.
 
     Raises:
-        OSError: it cannot be read; `error` where nothing else is known of it.
+        OSError: it cannot be read; `error` if it is not a folder.
     """
     if not isinstance(error, IsADirectoryError):
         raise error

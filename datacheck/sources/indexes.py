@@ -1,6 +1,6 @@
-"""Files that others speak of and that are not there: named by a document, or like those of the folders beside.
+"""Find files that are missing although documents name them or neighboring folders have them.
 
-Nothing here is declared by a schema, so it is told only where most of what is spoken of is there.
+No schema declares these files, so notes appear only where most of the named files exist.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ _LISTS = re.compile(
     r"(?:^|/)(?:(?P<train>train|training)|val|valid|validation|test|testing|eval|evaluation)\.(?:txt|lst)\Z"
 )
 _ID = re.compile(r"[\w./-]{1,200}")
-_LEAST_LISTED = 10  # names in a list of a split, of which some stand in another's, too
+# Names in a list of a split, some of which are in the list of another split as well.
+_LEAST_LISTED = 10
 _OF_A_SPLIT = re.compile(r"(?<![a-z])(?:train|val|test|eval)", re.IGNORECASE)
 _ENDING = re.compile(r"\.[^./]*\Z")
 _MEDIA = (
@@ -68,20 +69,22 @@ _MEDIA = (
     ".pkl",
 )
 _NAME = re.compile(rf"[\w./\\ ()+-]{{1,300}}(?:{'|'.join(map(re.escape, _MEDIA))})", re.IGNORECASE)
+# Documents of a dataset; bytes and names of a single one.
 _MOST_DOCUMENTS, _MOST_BYTES, _MOST_NAMES = (
     500,
     16 << 20,
     100_000,
-)  # documents of a dataset; of one of them
+)
 _MOST_IN_ALL, MOST_NAMED = 64 << 20, 200_000  # bytes of all documents, and names in them
-_MOST_FILES = 200_000  # that are held against one another
-_TOLD = 1_000  # names that are told of one reason
+_MOST_FILES = 200_000  # files that are compared with one another
+_TOLD = 1_000  # names that are reported per reason
 _LEAST_THERE, _SHARE_THERE = 2, 2 / 3
-_LEVELS = 2  # of folders in which those beside one another are held against one another
+_LEVELS = 2  # levels of folders whose siblings are compared
+# Kinds of files that have all names of a folder; the number of these names.
 _LEAST_KINDS, _LEAST = (
     2,
     3,
-)  # kinds of files that have all of a folder's names; how many names these are
+)
 _SHARE_GONE = 0.2
 
 
@@ -91,16 +94,16 @@ _SHARE_GONE = 0.2
 def documents(
     schema: Schema, listing: Listing, unclaimed: Collection[str]
 ) -> tuple[list[str], list[str]]:
-    """Return the lists of splits and the documents that may name files, and those that are too many to be read.
+    """Return documents and lists of splits that may name files, and those over the limit.
 
     Args:
-        schema: the dataset's promise.
-        listing: every file there is.
+        schema: the schema of the dataset.
+        listing: all files.
         unclaimed: files that no sample uses.
 
     Notes:
-        The built-in schemas say themselves what lies beside their documents. Tables are read where
-        they are few: many are recordings.
+        Built-in schemas declare the files next to their documents themselves. Tables are read only
+        if they are few: many tables are recordings.
     """
     entries = listing.entries
     lists = [
@@ -126,7 +129,7 @@ def documents(
 
 
 def _readable(paths: list[str], listing: Listing) -> tuple[list[str], list[str]]:
-    """Return as many as are read, those near the top of the data first, and the others."""
+    """Return the documents within the limit, in order of depth, and the others."""
     ordered = sorted(paths, key=lambda path: (path.count("/"), path))
     sizes = accumulate(listing.by_path[path].size for path in ordered[:_MOST_DOCUMENTS])
     count = sum(size <= _MOST_IN_ALL for size in sizes)
@@ -134,14 +137,14 @@ def _readable(paths: list[str], listing: Listing) -> tuple[list[str], list[str]]
 
 
 def names_in(place: File) -> list[str]:
-    """Return the names of files that a JSON document, JSON lines or a table hold as texts, sorted; lines of a list.
+    """Return the sorted file names in JSON, JSON lines or a table, or the lines of a list.
 
     Args:
-        place: of the document.
+        place: path of the document.
 
     Returns:
-        [] for a damaged document, for one of too many names, and for a list of other things than
-        names.
+        [] for a damaged document, for one with too many names, and for a list of something other
+        than names.
     """
     try:
         data = place.read_bytes()
@@ -152,9 +155,8 @@ def names_in(place: File) -> list[str]:
                 if line.strip()
             ]
             named = sorted(set(said))
-            few = (
-                len(said) < 2 * len(named) <= 2 * _MOST_NAMES
-            )  # numbers and classes stand there again and again
+            # Numbers and classes repeat many times.
+            few = len(said) < 2 * len(named) <= 2 * _MOST_NAMES
             return named if few and all(map(_ID.fullmatch, named)) else []
         if place.name.lower().endswith(_TABLES):
             return _in_cells(data)
@@ -175,12 +177,11 @@ def names_in(place: File) -> list[str]:
 
 
 def _in_cells(data: bytes) -> list[str]:
-    """Return the names of files in the cells of a table; quotes around a cell do not count."""
+    """Return the file names in the cells of a table; ignores quotes around a cell."""
     cells = set[str]()
     low = data.lower()
-    if any(
-        ending.encode() in low for ending in _MEDIA
-    ):  # tables of numbers are passed over in a moment
+    # Tables of numbers are skipped at once.
+    if any(ending.encode() in low for ending in _MEDIA):
         file = io.StringIO(data.decode("utf-8"))
         while lines := file.readlines(_READ_BYTES):
             part = (cell.strip(" \"'") for cell in dict.fromkeys(_CELLS.split("".join(lines))))
@@ -191,7 +192,7 @@ def _in_cells(data: bytes) -> list[str]:
 
 
 def _file_name(text: str) -> str:
-    """Return the name of a file below a folder that a text is, "" where it is none."""
+    """Return a text as a file's path below a folder, "" if it is not one."""
     if len(text) > 310 or not text.lower().endswith(_MEDIA) or not _NAME.fullmatch(text):
         return ""
     parts = PurePosixPath(text.replace("\\", "/")).parts
@@ -207,11 +208,11 @@ def _is_text(item: str) -> bool:
 
 
 def lost_file_notes(named: Mapping[str, Sequence[str]], listing: Listing) -> Iterator[Note]:
-    """Yield a note for each file that documents name and that no folder has, where most that they name are there.
+    """Yield a note for each file that documents name but no folder has, if most named files exist.
 
     Args:
-        named: names of files by the path of the document; of a list of a split, its lines.
-        listing: every file there is.
+        named: names of files by path of the document; for a list of a split, its lines.
+        listing: all files.
     """
     lists = {path: set(names) for path, names in named.items() if _LISTS.search(path)}
     yield from _overlap_notes(lists, listing.entries.paths)
@@ -236,16 +237,16 @@ def lost_file_notes(named: Mapping[str, Sequence[str]], listing: Listing) -> Ite
 
 
 def _below(name: str) -> str:
-    """Return a name below its first folder, which may be that of the data: ``data/rgb/1.png`` where DATA is ``data``.
+    """Drop the first folder of a name, which may be DATA: ``data/rgb/1.png`` in ``data``.
 
-    A name in one folder alone stays as it is: others in other folders may be called as its file is.
+    A name with a single folder stays unchanged: other folders may have files of the same name.
     """
     _, _, rest = name.partition("/")
     return rest if "/" in rest else name
 
 
 def _ends(paths: Iterable[str], wanted: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield the ends of paths, whole names of folders and files, that are wanted, and what stands before each."""
+    """Yield (rest, suffix) for each wanted suffix of a path, in whole folder and file names."""
     depths = sorted({name.count("/") + 1 for name in wanted})
     for path in paths if depths else ():
         parts = path.split("/")
@@ -258,12 +259,12 @@ def _ends(paths: Iterable[str], wanted: Collection[str]) -> Iterator[tuple[str, 
 
 
 def _overlap_notes(lists: Mapping[str, set[str]], paths: Sequence[str]) -> Iterator[Note]:
-    """Yield a note for each file that the list of a folder for training names, and one for validation or tests too.
+    """Yield a note for each file in both a training list and a validation or test list of a folder.
 
     Notes:
-        Lists of other things than names of files are not compared. In a folder of a split
-        (``testing/000001.bin``) a
-        name may be of another file than in that of the other split: it is passed over.
+        Lists of something other than file names are not compared. Files in a split's folder
+        (``testing/000001.bin``) are skipped: the same name may denote another file in the other
+        split's folder.
     """
     folders: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     for path, names in sorted(lists.items()):
@@ -286,7 +287,7 @@ def _overlap_notes(lists: Mapping[str, set[str]], paths: Sequence[str]) -> Itera
 
 
 def _first(names: Sequence[str], reason: str, kind: str) -> Iterator[Note]:
-    """Yield notes on the first names; where there are more, the reason says how many."""
+    """Yield notes on the first names; if there are more, the reason has the total."""
     more = f" (the first {_TOLD:,} of {len(names):,})" if len(names) > _TOLD else ""
     return (
         Note(_COMPANION_CODE, name, reason + more, about={"kind": kind}) for name in names[:_TOLD]
@@ -297,15 +298,16 @@ def _first(names: Sequence[str], reason: str, kind: str) -> Iterator[Note]:
 
 
 def missing_sibling_notes(listing: Listing) -> Iterator[Note]:
-    """Yield a note for each file that lacks in one folder or ending while those beside have one of its name.
+    """Yield a note for each file that one folder or ending lacks while its siblings have it.
 
     Args:
-        listing: every file there is.
+        listing: all files.
 
     Notes:
-        Folders are parts of samples only where their files end differently (labels, clouds,
-        pictures): folders of one ending are rather samples, or people, of which one has fewer
-        steps. Two kinds of files with all names agree against the one that lacks a few.
+        Folders count as parts of samples only if their files end differently (labels, clouds,
+        pictures). Folders of a single ending are more likely samples, or people, one of which has
+        fewer steps. At least two complete kinds of files must agree against the kind that lacks a
+        few.
     """
     paths = [
         path
@@ -337,7 +339,7 @@ def missing_sibling_notes(listing: Listing) -> Iterator[Note]:
 
 
 def _places(folder: str) -> Iterator[tuple[str, str, str]]:
-    """Yield what stands before a name, of which others stand beside, and behind it: of files, of the last folders."""
+    """Yield (before, name, behind) per level: a name that has siblings, and the path around it."""
     yield folder and f"{folder}/", "", ""
     above, behind = folder, "/"
     for _ in range(_LEVELS):
@@ -350,7 +352,7 @@ def _places(folder: str) -> Iterator[tuple[str, str, str]]:
 def _missing_siblings(
     kinds: Mapping[tuple[str, str], set[str]],
 ) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield a folder, the names of the files that one kind lacks there, and the first kinds that have them."""
+    """Yield a folder, the names of its missing files, and the first kinds that have them."""
     folders, endings = [folder for folder, _ in kinds], {ending.lower() for _, ending in kinds}
     if (
         len(kinds) <= _LEAST_KINDS
@@ -380,21 +382,20 @@ _INDEXES = {"key": INDEX, "episode": INFO}  # by `samples.each`
 _CODE, _PACKED = "DC105", "DC101"
 _GONE = (_CODE, "it is gone")
 _LIMITS = Limits(item_s=60)
-_MOST_MISSING = (
-    100_000  # files of all indexes that are looked for, besides as many as there are files
-)
-_MISSING_BYTES, _A_NOTE = 32 << 20, 200  # of notes on files that are gone: each is a row, too
-_INFO_BYTES = 16 << 20  # of all LeRobot datasets of which the rate is asked
+# How many files of all indexes are looked up, in addition to the number of listed files.
+_MOST_MISSING = 100_000
+_MISSING_BYTES, _A_NOTE = 32 << 20, 200  # budget for notes on missing files: each is a row, too
+_INFO_BYTES = 16 << 20  # info.json files of all LeRobot datasets whose rate is read
 _RATE = "DC503"
-_MOST_RATES = 100  # different ones, each of which is judged by itself
-_MOST_TOLD = 10_000  # files that nothing but documents or files beside them speak of
+_MOST_RATES = 100  # distinct rates; each is evaluated separately
+_MOST_TOLD = 10_000  # files known only from documents or neighboring files
 _LOST_VIDEOS = "names videos that are not there"
 _UNCOMPARED = "names files that are not compared with those there"
 _FAR_MORE, _OF_GONE = (
     "as the indexes together name far more than there are",
     "of the files that indexes name",
 )
-# a child answers with sentences alone, of which these are the beginning or the end
+# A child returns sentences only; these are their beginnings or ends.
 _KINDS = {
     _LOST_VIDEOS: "videos",
     _UNCOMPARED: "uncompared",
@@ -404,14 +405,13 @@ _KINDS = {
 
 
 class StepRates(NamedTuple):
-    """What LeRobot datasets tell of their steps a second.
+    """The step rates (steps per second) of LeRobot datasets.
 
     Args:
-        schema: with the rate that most files have, where it said none itself.
-        others: by the folder of each dataset with another rate, this rate; None where it tells
-            none.
-        notes: on datasets that tell none, where another one does, and on those of which the rate is
-            not judged.
+        schema: with the rate that most files have, if it declares none itself.
+        others: by folder of each dataset with another rate, this rate; None where it states none.
+        notes: on datasets without a rate, if another one states one, and on datasets whose rate is
+            not evaluated.
     """
 
     schema: Schema
@@ -419,7 +419,7 @@ class StepRates(NamedTuple):
     notes: list[Note]
 
     def of_all(self, schema: Schema) -> Schema:
-        """Return this schema without a rate where datasets have different ones: a page shows samples of all."""
+        """Return the schema without a rate if datasets differ: a page shows samples of all."""
         if not self.others or schema.episode is None:
             return schema
         return schema.model_copy(
@@ -427,7 +427,7 @@ class StepRates(NamedTuple):
         )
 
     def of(self, files: Sequence[str]) -> Array | None:
-        """Return the rate of each of some files, NaN where none is told; None where all have that of the schema."""
+        """Return the rate per file, NaN if unknown; None if all files have the schema's rate."""
         if not self.others:
             return None
         fps = self.schema.episode.fps if self.schema.episode is not None else None
@@ -439,18 +439,17 @@ class StepRates(NamedTuple):
 
 
 def with_rate(schema: Schema, listing: Listing, paths: Iterable[str] | None = None) -> StepRates:
-    """Return the schema with the steps a second that LeRobot datasets tell, where it says none itself.
+    """Return the schema with the step rate of LeRobot datasets, if it declares none itself.
 
     Args:
-        schema: the dataset's promise.
-        listing: every file there is.
-        paths: files of samples, whose datasets alone are asked, and only where their documents are
-            as they were listed;
-            None: all that the schema finds.
+        schema: the schema of the dataset.
+        listing: all files.
+        paths: files of samples; only their datasets are read, and only documents that are unchanged
+            since the listing. None: all files that the schema matches.
 
     Notes:
-        Of datasets that tell different rates each file has that of its own: an odd one decides for
-        no other.
+        If datasets state different rates, each file has the rate of its own dataset: an odd one
+        does not decide for the others.
     """
     if schema.samples.each != "episode" or (
         schema.episode is not None and schema.episode.fps is not None
@@ -478,7 +477,7 @@ def with_rate(schema: Schema, listing: Listing, paths: Iterable[str] | None = No
         if lacking and (most or not rates)
         else []
     )
-    if beyond:  # who adds many datasets would keep another one from being judged
+    if beyond:  # otherwise, adding many datasets could keep another one from being evaluated
         why = (
             f"tells a rate beside the {len(most)} that most files "
             f"have{_more(beyond, 'with another rate')}"
@@ -494,7 +493,7 @@ def with_rate(schema: Schema, listing: Listing, paths: Iterable[str] | None = No
 
 
 def _why(lacking: Sequence[str], rates: Mapping[str, float | None], listing: Listing) -> str:
-    """Return why the rate of the first dataset is not known, and of how many others none is."""
+    """Return why the first dataset's rate is unknown, and how many others lack one."""
     why = "tells no rate"
     if lacking[0] not in rates and not listing.holds(lacking[0] + INFO):
         why = "is not what was scanned"
@@ -510,10 +509,10 @@ def _more(folders: Sequence[str], what: str) -> str:
 def _rates(
     schema: Schema, listing: Listing, paths: Iterable[str] | None
 ) -> tuple[dict[str, int], dict[str, float | None]]:
-    """Return how many files each LeRobot dataset has, by folder, and the rates of those whose documents are read.
+    """Return the file count of each LeRobot dataset by folder, and the rates that were read.
 
     Notes:
-        The smallest documents first, so that a large one takes the place of no other.
+        Reads the smallest documents first, so that a large one does not displace the others.
     """
     try:
         found = [item.path for item in plan_work(schema, listing).items] if paths is None else paths
@@ -539,24 +538,24 @@ def _rates(
 def _rate(datasets: Roots, folder: str) -> float | None:
     try:
         return read_rate(datasets.file(folder))
-    except (FormatError, OSError):  # whoever reads the episodes says so
+    except (FormatError, OSError):  # reading the episodes reports it
         return None
 
 
 def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:
-    """Return the work with a note on each file that an index names and that is gone; an index is no file left over.
+    """Add a note for each missing file that an index names; an index is not an unclaimed file.
 
     Args:
-        work: what the listing comes to.
-        schema: the dataset's promise.
-        listing: every file there is.
+        work: the plan for the listing.
+        schema: the schema of the dataset.
+        listing: all files.
 
     Raises:
         StorageError: no child could be started.
 
     Notes:
-        An index that cannot be read says so where the files beside it are read. Files of which the
-        schema's patterns do not speak are not missed.
+        An unreadable index is reported when the files next to it are read. Files that no pattern of
+        the schema matches are not reported.
     """
     name = _INDEXES.get(schema.samples.each or "")
     indexes = {path for path in listing.entries.paths if _is_index(path, name)}
@@ -568,14 +567,15 @@ def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:
         notes.append(_note(left[0], f"{_UNCOMPARED}: {why}"))
     known = {(note.code, note.key) for note in work.notes}
     notes = [*work.notes, *(note for note in notes if (note.code, note.key) not in known)]
-    # another rule tells that some files have none
+    # Another rule reports missing companions.
     companions = [
         template for templates in companion_patterns(schema).values() for template in templates
     ]
+    # The least certain come last.
     for found in (
         lost_file_notes(named, listing),
         missing_sibling_notes(listing),
-    ):  # the least certain last
+    ):
         told = {note.key for note in notes if note.missing or note.code == _CODE}
         fresh = (
             note for note in found if note.key not in told and _match(note.key, companions) is None
@@ -598,7 +598,7 @@ def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:
 def _read_indexes(
     paths: Sequence[str], name: str | None, schema: Schema, listing: Listing
 ) -> tuple[list[Note], set[str], dict[str, list[str]]]:
-    """Return notes on what indexes name, the paths of all that belongs to them, and what documents name."""
+    """Return notes on files that indexes name, paths of the indexes' own files, and named files."""
     roots = {root: str(folder.absolute()) for root, folder in listing.roots.items()}
     task = {
         "index": name,
@@ -606,7 +606,7 @@ def _read_indexes(
         "roots": roots,
         "most": len(listing.entries) + _MOST_MISSING,
         "items": [{"path": path} for path in paths],
-        # indexes name about as many files as there are
+        # Indexes name about as many files as are listed.
         "nbytes": 100 * len(listing.entries) + max(listing.by_path[path].size for path in paths),
     }
     placed = schema.located(listing.root, listing.roots).placed(listing.roots)
@@ -623,9 +623,8 @@ def _read_indexes(
             if _is_index(death.item["path"], name)
         ]
         for payload in outcome.payloads:
-            for found in sorted(
-                payload, key=_count
-            ):  # one that names very many takes no room from the others
+            # Small indexes first, so that a large one does not use up the budget of the others.
+            for found in sorted(payload, key=_count):
                 read.update(found["read"])
                 named |= {found["path"]: found["named"]} if found["named"] else {}
                 notes += [_note(found["path"], reason) for reason in found["faults"]]
@@ -669,7 +668,7 @@ def _note(path: str, reason: str) -> Note:
 def _missing(
     found: Mapping[str, Any], templates: Sequence[Template], listing: Listing
 ) -> Iterator[Note]:
-    """Yield a note for each file that an index names and that is not there, or only in a way that is not read."""
+    """Yield a note for each file that an index names and that is missing or unreadably packed."""
     folders = Roots(listing.root, listing.roots)
     for paths, samples in found["files"]:
         fits = [(path, names) for path in paths if (names := _match(path, templates)) is not None]
@@ -687,7 +686,7 @@ def _missing(
 
 def _match(path: str, templates: Sequence[Template]) -> Mapping[str, str] | None:
     if not {"", ".", ".."}.isdisjoint(path.split("/")) or "\0" in path:
-        return None  # no path below the data folder: nothing is looked for elsewhere
+        return None  # not a path below the data folder: never look elsewhere
     return next(
         (names for template in templates if (names := template.match(path)) is not None), None
     )
@@ -698,18 +697,18 @@ def _match(path: str, templates: Sequence[Template]) -> Mapping[str, str] | None
     raises=(MissingDependencyError,),
 )
 def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, Any]]:
-    """Return what each index of a task names.
+    """Return the files that each index of a task names.
 
     Args:
-        task: index (its name, None where there is none), most (files of all that are looked for),
-            root, roots, items (of each its ``path``).
-        beat: called with an item's number before it is touched.
+        task: index (its name, None without one), most (limit for the files of all indexes), root,
+            roots, items (each with its ``path``).
+        beat: called with an item's number before the item is read.
 
     Returns:
-        path; read: listing paths of what belongs to the index; files: for each file that it names
-        the paths at which it may lie, and a phrase about its samples; faults: what is wrong with
-        the index, or was not looked at; named: files that a document which is no index names
-        somewhere, none where all of them are too many.
+        path; read: listing paths of the index's own files; files: for each named file its possible
+        paths, and a phrase about its samples; faults: errors in the index, or what was not
+        compared; named: files that a document other than an index names anywhere, [] if all
+        documents together name too many.
     """
     folders, found = Roots(task["root"], task["roots"]), list[dict[str, Any]]()
     shares = _Shares(task["most"])
@@ -731,15 +730,14 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, An
                 found.append(
                     {"path": path, "read": [], "files": [], "faults": [], "named": names_in(place)}
                 )
-        except FormatError:  # whoever reads the files beside it says so
+        except FormatError:  # reading the files next to it reports the reason
             continue
     for one, count in shares.cut():
         one["faults"].append(
             f"names {count:,} files, of which {_count(one):,} are looked for, {_FAR_MORE}"
         )
-    if (
-        count := sum(len(one["named"]) for one in found)
-    ) > MOST_NAMED:  # whoever asked holds each of them
+    # The coordinator holds every name in memory.
+    if (count := sum(len(one["named"]) for one in found)) > MOST_NAMED:
         why = f"documents and lists name {count:,} in all, at most {MOST_NAMED:,} are compared"
         first = next(one for one in found if one["named"])
         first["faults"].append(f"{_UNCOMPARED}: {why}")
@@ -752,21 +750,20 @@ def _count(index: Mapping[str, Any]) -> int:
 
 
 class _Shares:
-    """How many files are looked for of each index: of all together so many, and those that name the fewest come first.
+    """Limits the files that all indexes may name together; indexes with few files come first.
 
     Args:
-        most: files of all of them.
+        most: limit for the files of all indexes.
     """
 
     def __init__(self, most: int) -> None:
         self._left = most
-        self._longest: list[
-            tuple[int, int]
-        ] = []  # a heap of (files that are kept, which index), both negative
+        # A heap of (files kept, index number), both negative.
+        self._longest: list[tuple[int, int]] = []
         self._indexes: list[tuple[dict[str, Any], int]] = []
 
     def add(self, index: dict[str, Any]) -> None:
-        """Take an index, and cut those that name most files to what is left."""
+        """Add an index, and cut the indexes with most files to fit the limit."""
         heappush(self._longest, (-_count(index), -len(self._indexes)))
         self._indexes.append((index, _count(index)))
         self._left -= _count(index)
@@ -778,12 +775,12 @@ class _Shares:
             self._left += less
 
     def cut(self) -> Iterator[tuple[dict[str, Any], int]]:
-        """Yield each index that was cut, and how many files it names."""
+        """Yield each index that was cut, and the number of files that it names."""
         return ((index, count) for index, count in self._indexes if _count(index) < count)
 
 
 def _files_of(path: str, index: str | None, place: File) -> list[str]:
-    """Return the paths of what is read of an index or a document."""
+    """Return the paths of the files that reading an index or a document opens."""
     if index != INFO or not _is_index(path, index):
         return [path]
     folder = path.removesuffix(INFO)
@@ -820,12 +817,11 @@ def _of_lerobot(path: str, base: File) -> dict[str, Any]:
 
 
 def _lost_videos(base: File) -> list[str]:
-    """Return a sentence about the videos that a meta folder names and that are gone, if any are."""
+    """Return a sentence about missing videos that a meta folder names, [] if there are none."""
     try:
         named = read_videos(base)
-    except (
-        FormatError
-    ):  # it tells no places of videos, or in another way: which there should be is unknown
+    # It has no video paths, or in another form: the expected videos are unknown.
+    except FormatError:
         return []
     inside = [
         path for path in named if {"", ".", ".."}.isdisjoint(path.split("/")) and "\0" not in path

@@ -1,8 +1,7 @@
-"""Episodes of LeRobot datasets (v2, v3): rows of a Parquet file that share an ``episode_index``.
+"""Read episodes of LeRobot datasets (v2, v3): rows of a Parquet file by ``episode_index``.
 
-What the meta folder says of an episode are its attributes (``at: "@task"``): `length`; `tasks`, the
-texts of its steps in the order in which they first occur; `task`, the one text where all of its
-steps have the same.
+The meta folder supplies attributes of an episode (``at: "@task"``): `length`; `tasks`, the texts of
+its steps in order of first occurrence; `task`, the text if all steps have the same one.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ _LENGTH = "length"
 
 
 class EpisodeSource(RaggedSource):
-    """Samples that are episodes of a LeRobot dataset; the number in a key is the episode's own."""
+    """Samples that are episodes of a LeRobot dataset; keys contain the dataset's episode number."""
 
     def parts(self, item: Item, shelf: Shelf) -> Iterator[Part]:
-        """Yield the file's episodes, then those that should lie in it and do not.
+        """Yield the file's episodes, then the listed episodes that the file lacks.
 
         Raises:
-            FormatError: the file or the meta folder cannot be read, or they do not fit together.
+            FormatError: the file or the meta folder is unreadable, or they contradict each other.
         """
         found: set[int] = set()
         for part in super().parts(item, shelf):
@@ -56,7 +55,7 @@ class EpisodeSource(RaggedSource):
             )
 
     def files(self, item: Item) -> list[str]:
-        """Return the file, and those of the meta folder that speak of it."""
+        """Return the file, and the files of the meta folder that describe it."""
         folder, _ = folder_of(item.path)
         known: dict[str, list[str]] = self.__dict__.setdefault("_beside_all", {})  # as `_known`
         if folder not in known:
@@ -66,10 +65,10 @@ class EpisodeSource(RaggedSource):
     def spans(
         self, item: Item, container: Container, strips: RowSlices
     ) -> tuple[Array, list[Span]]:
-        """Return the numbers of the episodes, and their rows.
+        """Return the numbers and rows of the episodes.
 
         Raises:
-            FormatError: the file does not say, or says something else than the meta folder.
+            FormatError: the file has no valid episode column, or contradicts the meta folder.
         """
         meta = self._meta(folder_of(item.path)[0])
         _check_columns(container, meta)
@@ -103,10 +102,10 @@ class EpisodeSource(RaggedSource):
         return numbers, spans
 
     def _check_place(self, item: Item, meta: Meta, numbers: Sequence[int]) -> None:
-        """Refuse a file with an episode of another one: LeRobot reads all files behind one another.
+        """Refuse a file with an episode of another file: LeRobot reads all files as one sequence.
 
         Raises:
-            FormatError: the meta folder names another file that is there.
+            FormatError: the meta folder assigns the episode to another existing file.
         """
         folder, inner = folder_of(item.path)
         others = set(numbers).difference(meta.files.get(inner, ()))
@@ -132,19 +131,18 @@ class EpisodeSource(RaggedSource):
         return replace(block, facts=block.facts | {f"attrs/{_LENGTH}": told})
 
     def _meta(self, folder: str) -> Meta:
-        known: dict[str, Meta] = self.__dict__.setdefault(
-            "_known", {}
-        )  # of one task: a meta folder may change
+        # Kept for one task only: a meta folder may change.
+        known: dict[str, Meta] = self.__dict__.setdefault("_known", {})
         if folder not in known:
             known[folder] = read_meta(self.file(folder))
         return known[folder]
 
 
 def _tasks_of(container: Container, meta: Meta, spans: Sequence[Span]) -> list[list[str] | None]:
-    """Return the texts of the tasks of each episode in the order in which they first occur, None where none is told.
+    """Return each episode's task texts in order of first occurrence, None where unknown.
 
     Raises:
-        FormatError: a number names no task.
+        FormatError: a number has no task.
     """
     index = (
         None if meta.tasks is None else read_value(container, TASK, FieldSpec(dtype="int64"), TASK)
@@ -192,27 +190,28 @@ EPISODE, TASK = "episode_index", "task_index"
 _LINES, _TABLES = "meta/episodes.jsonl", "meta/episodes"
 _TASK_LINES, _TASK_TABLE = "meta/tasks.jsonl", "meta/tasks.parquet"
 _WHERE = ("data/chunk_index", "data/file_index")
-_ROWS = ("dataset_from_index", "dataset_to_index")  # of an episode, among those of all files
+# Row range of an episode in the sequence of all files.
+_ROWS = ("dataset_from_index", "dataset_to_index")
 _OLD = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
 _NEW = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
-_PLACE = re.compile(
-    r"\{(\w+)(?::([0-9,_<>=^+ -]{0,6}[dxXob]?))?\}"
-)  # no width makes a path of megabytes
+# Limits the width: a huge one would make a path of megabytes.
+_PLACE = re.compile(r"\{(\w+)(?::([0-9,_<>=^+ -]{0,6}[dxXob]?))?\}")
 _NUMBERS = re.compile(r"u?int\d+|float\d+|bool")  # other features are texts, pictures and videos
 _INFO_BYTES = 4 << 20
-_VIDEOS = 100_000  # whose paths are looked for
-_MOST_TABLES = 1_000  # each has up to 100 MB as LeRobot writes them, and each data file is read with all of them
-_LONGEST = 255  # bytes of the name of a file
+_VIDEOS = 100_000  # videos whose paths are checked
+# LeRobot writes tables of up to 100 MB, and each data file is read with all of them.
+_MOST_TABLES = 1_000
+_LONGEST = 255  # bytes of a file name
 
 
 class Meta(NamedTuple):
-    """What the meta folder of one dataset says.
+    """The contents of a dataset's meta folder.
 
     Args:
-        features: (dtype, shape of a step) of the columns that hold numbers.
+        features: (dtype, shape of a step) of the numeric columns.
         lengths: steps of each episode.
         files: the episodes of each file, by its path below the dataset's folder.
-        tasks: texts by number; None where no file tells them.
+        tasks: texts by number; None where no file has them.
     """
 
     features: Mapping[str, tuple[str, tuple[int, ...]]]
@@ -222,26 +221,27 @@ class Meta(NamedTuple):
 
 
 def folder_of(path: str) -> tuple[str, str]:
-    """Return (the dataset's folder with a "/" at its end or "", the rest) of a data file's path."""
+    """Split a data file's path into (the dataset's folder with a final "/" or "", the rest)."""
     head, data, rest = path.rpartition("data/")
     return head, data + rest
 
 
 def meta_files(base: File) -> list[str]:
-    """Return the paths, below the dataset's folder, of the files of its meta folder that are read."""
+    """Return the paths below the dataset's folder of the meta files that are read."""
     try:
         tables = [f"{_TABLES}/{path.parent.name}/{path.name}" for path in _tables(base)]
-    except FormatError:  # whoever reads the meta folder says so
+    except FormatError:  # reading the meta folder reports it
         tables = []
     found = [INFO, _LINES, *tables, _TASK_LINES, _TASK_TABLE]
     return [name for name in found if (base / name).is_file()]
 
 
 def read_rate(base: File) -> float | None:
-    """Return the steps a second of a dataset, None where its info does not tell.
+    """Return the steps per second of a dataset, None if its info does not state them.
 
     Raises:
-        FormatError: the info is not there or damaged, or the rate is no number that a schema takes.
+        FormatError: the info is missing or damaged, or the rate is not a number that a schema
+            accepts.
     """
     rate = _info(base).get("fps")
     found = rate.item() if isinstance(rate, np.ndarray) and rate.ndim == 0 else rate
@@ -257,10 +257,10 @@ def read_rate(base: File) -> float | None:
 
 
 def read_meta(base: File) -> Meta:
-    """Return what the meta folder of the dataset in `base` says.
+    """Return the contents of the meta folder of the dataset in `base`.
 
     Raises:
-        FormatError: it is not there, or damaged.
+        FormatError: the folder is missing or damaged.
     """
     info, tables = _info(base), _tables(base)
     features = info.get("features")
@@ -295,10 +295,10 @@ def read_meta(base: File) -> Meta:
 
 
 def read_videos(base: File) -> list[str]:
-    """Return the paths of the videos that the meta folder of the dataset in `base` names, sorted; no more than 100,000.
+    """Return the sorted paths of at most 100,000 videos that the dataset's meta folder names.
 
     Raises:
-        FormatError: the meta folder is not there, or damaged.
+        FormatError: the meta folder is missing or damaged.
     """
     info, tables = _info(base), _tables(base)
     template, features = info.get("video_path"), info.get("features")
@@ -331,13 +331,15 @@ def read_videos(base: File) -> list[str]:
 
 
 def _is_new(info: Mapping[str, Any]) -> bool:
-    return str(info.get("codebase_version")).startswith(
-        "v3"
-    )  # a converted dataset may keep its old files beside
+    # A converted dataset may keep its old files as well.
+    return str(info.get("codebase_version")).startswith("v3")
 
 
 def _info(base: File) -> dict[str, Any]:
-    """Return the info: it is opened once, for the coordinator parses it, too, and what was checked must be what is."""
+    """Return the info from a single open.
+
+    The coordinator parses it as well, so the checked bytes must be the parsed bytes.
+    """
     try:
         with (base / INFO).open() as file:
             size = os.fstat(file.fileno()).st_size
@@ -355,7 +357,7 @@ def _tables(base: File) -> list[File]:
     """Return the tables of episodes.
 
     Raises:
-        FormatError: there are too many.
+        FormatError: there are too many tables.
     """
     tables = base / _TABLES
     paths = (tables / chunk / name for chunk in _names(tables) for name in _names(tables / chunk))
@@ -369,7 +371,7 @@ def _tables(base: File) -> list[File]:
 def _names(folder: File) -> list[str]:
     try:
         return folder.names()
-    except OSError:  # none, or no folder
+    except OSError:  # absent, or not a folder
         return []
 
 
@@ -413,19 +415,18 @@ def _of_table(
     if len(arrays) < len(values):
         msg = f"{where}: {', '.join(sorted(set(values) - set(arrays)))} is no column of numbers"
         raise FormatError(msg)
-    check_samples(
-        max((array.size for array in arrays.values()), default=0), path.stat().st_size
-    )  # each becomes a dict
+    # Each row becomes a dict.
+    check_samples(max((array.size for array in arrays.values()), default=0), path.stat().st_size)
     columns = {key: value.tolist() for key, value in arrays.items()}
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     return [{key: _whole(value, f"{where}, {key}") for key, value in row.items()} for row in rows]
 
 
 def _check_rows(tables: Sequence[File], episodes: Sequence[Mapping[str, int]]) -> None:
-    """Refuse tables whose rows of an episode are not its own: LeRobot reads steps by them, from all files as one.
+    """Refuse tables with wrong row ranges: LeRobot uses them to read steps from all files as one.
 
     Raises:
-        FormatError: they are not, or some tables name them and some do not.
+        FormatError: a range is wrong, or only some tables have ranges.
     """
     found = [row for path in tables for row in _of_table(path, _ROWS)] if _name_rows(tables) else []
     begin = 0
@@ -443,7 +444,7 @@ def _check_rows(tables: Sequence[File], episodes: Sequence[Mapping[str, int]]) -
 
 
 def _name_rows(tables: Sequence[File]) -> bool:
-    """Tell whether any table names rows; then all have to."""
+    """Return whether any table has row ranges; then all must have them."""
     for table in tables:
         with open_container(table) as container:
             if set(_ROWS) <= set(container.names()):
@@ -452,10 +453,10 @@ def _name_rows(tables: Sequence[File]) -> bool:
 
 
 def _tasks(base: File, *, new: bool) -> dict[int, str] | None:
-    """Return the texts of tasks by number, None where no file tells them.
+    """Return the texts of tasks by number, None where no file has them.
 
     Raises:
-        FormatError: the file is damaged, or a number stands there twice or out of its place.
+        FormatError: the file is damaged, or a number is duplicated or out of order.
     """
     lines, table = (base / _TASK_LINES).is_file(), (base / _TASK_TABLE).is_file()
     if lines and not (new and table):
@@ -479,7 +480,10 @@ def _tasks(base: File, *, new: bool) -> dict[int, str] | None:
 
 
 def _of_task_table(path: File) -> list[tuple[Any, Any]]:
-    """Return (number, text) of each row; the texts are the index of a table that pandas wrote, whatever its name."""
+    """Return (number, text) of each row.
+
+    pandas writes the texts as the table's index, under one of two names.
+    """
     values = _values(path, _TASK_TABLE)
     texts = [name for name in ("task", "__index_level_0__") if isinstance(values.get(name), list)]
     numbers = values.get(TASK)
@@ -499,12 +503,12 @@ def _of_task_table(path: File) -> list[tuple[Any, Any]]:
 
 
 def _values(path: File, where: str, names: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the values of a file of the meta folder: those of these names, or all."""
-    if not path.is_file():  # a pipe would be waited for
+    """Return the values of a meta file: the given names, or all."""
+    if not path.is_file():  # opening a pipe would block
         msg = f"{where}: No such file"
         raise FormatError(msg)
     try:
-        # by a handle of its own, which is closed behind it: a dataset has hundreds of tables
+        # A separate handle, closed afterwards: a dataset has hundreds of tables.
         with open_container(path.with_name(path.name)) as container:
             return {name: container.read(name) for name in names or container.names()}
     except KeyError as error:
@@ -524,11 +528,10 @@ def _whole(value: Any, where: str) -> int:
 
 
 def _filled(template: str, names: Mapping[str, int | str]) -> str:
-    """Return a path for these numbers.
+    """Return the path that the template gives for these numbers.
 
     Raises:
-        FormatError: the template asks for more than numbers in some form: where its files are is
-            not known then.
+        FormatError: the template needs more than formatted numbers, so its paths are unknown.
     """
     if strange := re.search(r"[{}][^{}]{0,40}", _PLACE.sub("", template)):
         msg = (

@@ -1,4 +1,4 @@
-"""Many parsed JSON records at once to columns: what `FieldMap.of_record` makes of them one by one."""
+"""Read samples that are lines (JSON lines, CoNLL-U) and convert them to columns in bulk."""
 
 from __future__ import annotations
 
@@ -35,17 +35,16 @@ Columns = dict[str, Column]
 def grouped(
     fields: FieldMap, records: Sequence[Record]
 ) -> Iterator[tuple[list[int] | None, Columns | None]]:
-    """Yield (positions, columns) for every group of records whose fields are of one signature.
+    """Yield (positions, columns) for every group of records whose fields have one signature.
 
     Args:
-        fields: which key is which field.
+        fields: maps keys to fields.
         records: parsed objects.
 
     Yields:
-        The positions within `records` (None: all of them), ascending, and their columns by field in
-        name order. None
-        for columns: these must be read one by one, because they hold lists of numbers, or what no
-            column can hold.
+        The ascending positions within `records` (None: all), and their columns by field in name
+        order. None for columns: these records must be read one by one, because they hold lists of
+        numbers, or values that no column can hold.
     """
     specs, values = {}, {}
     try:
@@ -69,7 +68,7 @@ def grouped(
 
 
 def _columns(specs: dict[str, FieldSpec], values: dict[str, list[Any]]) -> Columns | None:
-    """Return the columns of values that are of one type for each field; fields that are None throughout are absent."""
+    """Return columns of values with one type per field; fields that are always None are absent."""
     columns = {}
     for name in sorted(values):
         found, spec = values[name], specs[name]
@@ -96,19 +95,18 @@ def _column(values: list[Any], spec: FieldSpec) -> Column | None:
 
 
 _CUT_BYTES = 16 << 20
-_LEAST_BYTES = (
-    4 << 20
-)  # of files are met before Arrow is loaded: to read so much without it takes as long
-_BULK_LINES = 1 << 14  # each block costs the same again; lines that are no Python objects are small
+# Bytes read before Arrow is loaded: reading this many bytes without it takes as long as the import.
+_LEAST_BYTES = 4 << 20
+_BULK_LINES = 1 << 14  # each block has a fixed cost; lines without Python objects are small
 
 
 def numbered(path: str, number: int) -> str:
-    """Return the key of a line, row or episode: 12 digits, so that bytewise order is reading order."""
+    """Return the key of a line, row or episode; 12 digits make bytewise order reading order."""
     return f"{path}:{number:012d}"
 
 
 def runs(numbers: Iterable[int]) -> Iterator[list[int]]:
-    """Cut numbers into ascending runs: each is one pass over a file."""
+    """Split numbers into ascending runs; each run is one pass over a file."""
     run: list[int] = []
     for number in numbers:
         if run and number <= run[-1]:
@@ -120,7 +118,7 @@ def runs(numbers: Iterable[int]) -> Iterator[list[int]]:
 
 
 def numbers_of(item: Item) -> tuple[list[int], list[Unread]]:
-    """Return the numbers in the item's keys, and the keys that are none of this file."""
+    """Return the numbers in the item's keys, and the keys that do not belong to this file."""
     found: list[int] = []
     strange: list[Unread] = []
     for key in item.keys or ():
@@ -136,7 +134,7 @@ class LineSource(Source):
     """Samples that are lines; keys are ``sft.jsonl:000000000012``, counted from 0.
 
     Attributes:
-        met: bytes of files so far.
+        met: bytes of files read so far.
     """
 
     met = 0
@@ -145,12 +143,12 @@ class LineSource(Source):
         """Yield the file's lines as blocks; a bad line is one unread sample.
 
         Raises:
-            FormatError: the file cannot be read, or holds no line; of one that is packed, it holds
-                too many.
+            FormatError: the file is unreadable or holds no line, or is compressed and holds too
+                many lines.
         """
         path = self.file(item.path)
         with unchanged(path, item.nbytes):
-            if item.part is None:  # a file that is cut is too large for one
+            if item.part is None:  # a file in parts is too large for a pointer or a page
                 check_lines(path)
             lines = _LineBlocks(self, item, shelf)
             if item.keys is None:
@@ -179,11 +177,13 @@ class LineSource(Source):
                 yield from lines.blocks(range(first, first + len(values)), values)
 
     def _packed(self, item: Item, path: File, lines: _LineBlocks) -> Iterator[Part]:
-        """Yield the lines of a part of a packed file as blocks; the first part counts all, which have to be unpacked.
+        """Yield a part of a compressed file as blocks.
+
+        The first part counts all lines, for which it must decompress the whole file.
 
         Raises:
             FormatError: the file is damaged.
-            TooManySamplesError: its lines are too many.
+            TooManySamplesError: it has too many lines.
         """
         assert item.rows is not None
         start, stop = item.rows
@@ -203,10 +203,10 @@ class LineSource(Source):
             self.cuts[item.path, item.split] = total, jsonl.PART_LINES
 
     def _count(self, item: Item, path: File) -> None:
-        """Count the lines of a file that is packed tightly before the first is parsed.
+        """Count the lines of a highly compressed file before the first one is parsed.
 
         Raises:
-            TooManySamplesError: they are too many; of other files it shows while they are read.
+            TooManySamplesError: there are too many; other files raise it during the read.
         """
         if item.path.lower().endswith(".jsonl.gz") and jsonl.is_overcompressed(path):
             seen = 0
@@ -215,15 +215,15 @@ class LineSource(Source):
                 self.check_count(item, seen)
 
     def seek_points(self, item: Item) -> Array | None:
-        """Return the first line alone of a packed file."""
+        """Return line 0 only for a compressed file: a read cannot begin elsewhere."""
         return np.zeros(1, np.int64) if self.is_packed(item) else None
 
     def cut_when_read(self, item: Item) -> bool:
-        """Return whether the file is packed and large: whoever has unpacked it knows how many lines there are."""
+        """Return whether the file is compressed and large: only a full read counts its lines."""
         return self.is_packed(item) and item.keys is None and item.nbytes >= _LEAST_BYTES
 
     def is_packed(self, item: Item) -> bool:
-        """Tell whether lines are packed; a list in one JSON document is parsed whole each time."""
+        """Return whether lines are compressed; a single JSON document is always parsed whole."""
         return item.path.lower().endswith(".jsonl.gz")
 
     def cut(self, item: Item) -> Iterator[tuple[tuple[int, int, int], str]] | None:
@@ -237,7 +237,7 @@ class LineSource(Source):
 def _batches(
     path: File, span: jsonl.Span | None = None, wanted: Sequence[int] | None = None
 ) -> Iterator[tuple[int, list[Any]]]:
-    """Yield what `jsonl.batches` does, of whichever of the formats of lines the file is."""
+    """Yield the result of `jsonl.batches` for any line format."""
     if path.name.lower().endswith(conllu.SUFFIX):
         return conllu.batches(path, wanted)
     return jsonl.batches(path, span, wanted=wanted)
@@ -262,7 +262,7 @@ def _some(
 
 
 class Spans(Sequence[tuple[int, int]]):
-    """The lines or rows [n, n + 1) of each sample, which hardly anybody asks for."""
+    """The lines or rows [n, n + 1) of each sample, created on access."""
 
     def __init__(self, numbers: Sequence[int]) -> None:
         self._numbers = numbers
@@ -275,18 +275,18 @@ class Spans(Sequence[tuple[int, int]]):
     @overload
     def __getitem__(self, place: slice) -> Spans: ...
     def __getitem__(self, place: int | slice) -> tuple[int, int] | Spans:
-        """Return the lines of one sample, or those of a range of samples."""
+        """Return the lines of one sample, or of a slice of samples."""
         if isinstance(place, slice):
             return Spans(self._numbers[place])
         return self._numbers[place], self._numbers[place] + 1
 
 
 class _LineBlocks:
-    """The lines of one file on their way into blocks.
+    """Turns the lines of one file into blocks.
 
     Args:
-        source, item: what is read.
-        shelf: where the companions of the file stand; they are the same for all its lines.
+        source, item: the source and the item to read.
+        shelf: opens the companions of the file, which all lines share.
 
     Raises:
         FormatError: a companion is damaged.
@@ -304,11 +304,11 @@ class _LineBlocks:
         self._group = facts.group(SampleLocation(item.path, item.path, "", item.names, item.nbytes))
 
     def unread(self, number: int, error: FormatError) -> Unread:
-        """Return what is said of a line that cannot be read."""
+        """Return the `Unread` of a bad line."""
         return Unread(numbered(self._item.path, number), error.code, str(error), self._group)
 
     def of_piece(self, piece: jsonl.LineChunk) -> Iterator[Part]:
-        """Yield the blocks of some lines as they stand in a file, and each line that cannot be read."""
+        """Yield the blocks of a chunk of lines, and each unreadable line."""
         for part in piece.cut(_BULK_LINES):
             numbers = range(part.number, part.number + part.count)
             columns = (
@@ -323,11 +323,11 @@ class _LineBlocks:
                 yield self._block(numbers, columns)
 
     def blocks(self, numbers: Sequence[int], values: Sequence[Any]) -> Iterator[Part]:
-        """Yield the blocks of some lines, those of one signature together, and each line that cannot be read.
+        """Yield the blocks of some lines, grouped by signature, and each unreadable line.
 
         Args:
-            numbers: of the lines, ascending.
-            values: what `jsonl.batches` says that they hold.
+            numbers: ascending line numbers.
+            values: their values, from `jsonl.batches`.
         """
         for start in range(0, len(values), BLOCK_SAMPLES):
             yield from self._blocks(

@@ -1,4 +1,4 @@
-"""What lies in a Zarr folder: one entry of a listing, with the size, times and digest of all in it."""
+"""List the files of a dataset: walk the folders, merge each Zarr folder into one entry, digest."""
 
 from __future__ import annotations
 
@@ -26,20 +26,19 @@ from datacheck.runtime.documents import parse_json
 from datacheck.runtime.hashing import digest_bytes, digest_file, digest_value
 from datacheck.sources.roots import NOT_WHOLE, ByPath, Entries, Entry, Roots, locate, real_root
 
-DEPTH = 64  # folders within one another
-CHUNK = re.compile(r"(c|\d+)(\.\d+)*")  # what chunks of Zarr are called
+DEPTH = 64  # nesting limit of folders
+CHUNK = re.compile(r"(c|\d+)(\.\d+)*")  # names of Zarr chunks
 _DOCUMENT, _DOCUMENT_BYTES = "zarr.json", 4 << 20
-_PARTS = frozenset(
-    {".zattrs", ".zmetadata"}
-)  # files of a Zarr folder that are neither markers nor chunks
+# Files of a Zarr folder that are neither markers nor chunks.
+_PARTS = frozenset({".zattrs", ".zmetadata"})
 
 
 def is_part(name: str, *, chunks: bool) -> bool:
-    """Tell the name of a file of a Zarr folder from those of files that only lie in it.
+    """Return whether a file name belongs to a Zarr folder, not to an unrelated file in it.
 
     Args:
-        name: of the file.
-        chunks: as `has_chunks` says of its folder.
+        name: name of the file.
+        chunks: result of `has_chunks` for the file's folder.
     """
     return (
         name in store_markers() or name in _PARTS or (chunks and CHUNK.fullmatch(name) is not None)
@@ -47,15 +46,14 @@ def is_part(name: str, *, chunks: bool) -> bool:
 
 
 def has_chunks(opened: int, of_chunks: bool = False) -> bool:  # noqa: FBT001, FBT002  as it is of the folder above
-    """Tell whether files that are called by numbers are chunks in a folder of a Zarr folder: in a group they are not.
+    """Return whether numbered files in a folder of a Zarr store are chunks (not in a group).
 
     Args:
         opened: descriptor of the folder.
-        of_chunks: it is called as folders of chunks are, and lies in one or in an array.
+        of_chunks: the folder has a chunk name and lies in an array or in a folder of chunks.
 
     Notes:
-        A document that is damaged or too large may be that of an array: reading the Zarr folder
-        says so.
+        A damaged or oversized document may belong to an array: reading the Zarr folder reports it.
     """
     if _is_file(".zarray", opened):
         return True
@@ -84,26 +82,25 @@ def _is_group(opened: int) -> bool:
 
 
 def reason(error: OSError) -> str:
-    """Return why the system refused something, as the end of a sentence."""
-    return (
-        error.strerror.lower() if error.strerror else str(error)
-    )  # what is said here may name a path
+    """Return why the system refused an operation, as the end of a sentence."""
+    # Without `strerror` the text is the exception's own, and may name a path.
+    return error.strerror.lower() if error.strerror else str(error)
 
 
 def store_entry(
     path: str, folder: str, real: str, seen_ns: int, beat: Callable[[], object] | None = None
 ) -> Entry:
-    """Return what a listing says of a Zarr folder; its size is that of its own files, not of others that lie in it.
+    """Return the listing entry of a Zarr folder; its size excludes unrelated files in it.
 
     Args:
         path: its listing path.
-        folder: where it is.
-        real: the data folder, named without links.
-        seen_ns: when it is looked at.
-        beat: called for each name in it.
+        folder: its path on disk.
+        real: the resolved data folder.
+        seen_ns: time of this call.
+        beat: called for each name in the folder.
 
     Raises:
-        OSError: something in it cannot be looked at.
+        OSError: the status of something in it is unavailable.
     """
     size, mtime, ctime = 0, 0, 0
     for inner, status, chunks in _inside(folder, real, beat):
@@ -123,17 +120,18 @@ def store_digest(
     *,
     links: bool = True,
 ) -> str:
-    """Return the digest over the sorted names and digests of a Zarr folder's files, and the goals of its links.
+    """Return the digest of a Zarr folder: sorted names and digests of its files, link targets.
 
     Args:
         folders: opens the files.
         path: listing path of the Zarr folder.
-        folder, real, beat: as of `store_entry`.
-        links: whether there may be links. No reader follows them, so nothing depends on the files
-            behind them; but a digest that vouches for all of the data would not cover those.
+        folder, real, beat: as for `store_entry`.
+        links: whether links are allowed. No reader follows them, so nothing depends on their
+            targets; but a digest that vouches for all data would not cover the targets.
 
     Raises:
-        OSError: as of `store_entry`, a file cannot be read, or there is a link where none may be.
+        OSError: as for `store_entry`, a file is unreadable, or there is a link although `links` is
+            False.
     """
     found = sorted((inner, status.st_mode) for inner, status, _ in _inside(folder, real, beat))
     files = [
@@ -161,11 +159,11 @@ def store_digest(
 def _inside(
     folder: str, real: str, beat: Callable[[], object] | None
 ) -> Iterator[tuple[str, os.stat_result, bool]]:
-    """Yield path below the folder, status, and `has_chunks` of its folder, of a Zarr folder and all in it.
+    """Yield (path below the folder, status, `has_chunks` of its folder) for a Zarr folder's tree.
 
     Notes:
-        Links are not followed. An entry says nothing of parts that it lacks: what cannot be listed
-        is an error.
+        Does not follow links. An unlistable folder is an error, because an entry cannot show that
+        parts of it are missing.
     """
     waiting: list[tuple[str, str, bool]] = [(os.path.realpath(folder), "", False)]
     root = ConfinedFolder(real)
@@ -189,7 +187,7 @@ def _inside(
 
 
 def _opened(root: ConfinedFolder, place: str, path: str) -> int:
-    """Return a descriptor of a folder by its place on disk: a link that takes this place now leads nowhere."""
+    """Return a descriptor of a folder by its path on disk; refuses a link in its place."""
     if path.count("/") > DEPTH:
         msg = f"{path} in it is more than {DEPTH} folders deep"
         raise OSError(msg)
@@ -200,7 +198,7 @@ def _opened(root: ConfinedFolder, place: str, path: str) -> int:
 
 
 def _listed(opened: int, path: str) -> Iterator[os.DirEntry[str]]:
-    """Yield what lies in a folder; a list of it all would hold 0.7 kB for each file, with its status."""
+    """Yield the contents of a folder; a full list with status would take 0.7 kB per file."""
     try:
         with os.scandir(opened) as scan:
             yield from scan
@@ -217,14 +215,14 @@ def _unread(path: str, error: OSError) -> OSError:
 Array = np.ndarray[Any, Any]
 OnFound = Callable[[list[str], list[int]], None]
 
-LINKED = 10_000  # folders that may be reached by links: a few that link to one another have millions of paths
-BEHIND = 100_000  # files behind links that may be listed beside as many as there are without
+# Limit for folders reached by links: a few folders that link to one another have millions of paths.
+LINKED = 10_000
+BEHIND = 100_000  # files behind links that may be listed on top of as many as exist without links
 _BYTECODE = "__pycache__"
-_LEFT_OUT = frozenset(
-    {".git", ".datacheck", _BYTECODE}
-)  # without a word, where no file of data lies in them
+# Left out silently, unless they hold data files.
+_LEFT_OUT = frozenset({".git", ".datacheck", _BYTECODE})
 _ZARR = ".zarr"
-# "lost+found" and the two behind it belong to a file system; most users may not list them.
+# "lost+found" and the two names after it belong to a file system; most users may not list them.
 _CLUTTER = frozenset(
     {"Thumbs.db", "desktop.ini", "lost+found", "System Volume Information", "$RECYCLE.BIN"}
 )
@@ -232,24 +230,25 @@ _CLUTTER = frozenset(
 
 @dataclass(frozen=True, eq=False)
 class Listing:
-    """What a dataset's folders hold.
+    """The contents of a dataset's folders.
 
     Args:
         root: the data folder.
         entries: files sorted by the bytes of their paths.
-        skipped: (path, reason) of what is no readable file: links that leave the folder, devices,
-            clutter.
+        skipped: (path, reason) of everything that is not a readable file: links that leave the
+            folder, devices, clutter.
         roots: extra folders by name.
-        refused: those of `skipped` in which samples may lie: the system did not let them be listed,
-            or there are too many links.
-        told: int64 (files): which of the files that the walk told of, in that order, each entry is;
-            of a listing that no walk made it is empty.
-        alone: path of the Zarr folder that DATA is, "" for all others: its parent is the root, and
-            is not the data.
-        marks: by path of a large file of lines int64 (lines, 2): bytes at which some of its lines
-            begin, and their numbers; whoever looks for a line need not count from the first.
-        nodes: by path of a Zarr folder whose name does not say that it is one, the arrays and
-            groups in it: a marker that somebody adds to a folder of Zarr folders makes one of them.
+        refused: the part of `skipped` that may contain samples: the system refused to list it, or
+            it has too many links.
+        told: int64 (files): for each entry, its position among the files that the walk reported;
+            empty for a listing without a walk.
+        alone: path of the Zarr folder that is DATA itself, otherwise "". Its parent is then the
+            root, but not the data.
+        marks: by path of a large file of lines int64 (lines, 2): byte offsets at which some of its
+            lines begin, and their line numbers, so that a search for a line need not start at the
+            first.
+        nodes: by path of a Zarr folder without a Zarr name, the arrays and groups in it: a marker
+            added to a folder of Zarr folders merges them into one.
     """
 
     root: Path
@@ -274,18 +273,18 @@ class Listing:
 
     @property
     def digest(self) -> str:
-        """Digest over path, size and (where it is known) digest of every file: no times, no root."""
+        """Digest over path, size and known digest of every file; covers neither times nor root."""
         entries = self.entries
         paths = digest_bytes("\0".join(entries.paths).encode())
         sizes = digest_bytes(np.ascontiguousarray(entries.sizes, "<i8").data)
         return digest_value([len(entries), paths, sizes, digest_bytes(entries.digests.tobytes())])
 
     def holds(self, path: str) -> bool:
-        """Tell whether a file is still what was listed: its size, and its time or its digest.
+        """Return whether a file still is as listed: same size, and same time or digest.
 
         Notes:
-            Of files that somebody else has listed: a run that a stranger shared may name any file
-                of this machine.
+            The listing may come from somebody else: a run that a stranger shared may name any file
+            of this machine.
         """
         place, now = self.entries.find(path), stat_entry(self.root, path, self.roots)
         if place < 0 or now is None or now.size != self.entries[place].size:
@@ -293,25 +292,25 @@ class Listing:
         then = self.entries[place]
         if now.mtime_ns == then.mtime_ns:
             return True
-        if then.size == 0:  # a file of /proc says so, too, and may have no end
+        # Files in /proc report size 0 as well, and may have no end.
+        if then.size == 0:
             return then.digest == digest_bytes(b"")
         return then.digest not in {None, NOT_WHOLE} and then.digest == digest_entry(
             self.root, path, self.roots
         )
 
     def with_digests(self, digests: Array) -> Listing:
-        """Return the listing with other digests: bytes (files) of 32 hex digits, b"" where none is known."""
+        """Return the listing with other digests: bytes (files), 32 hex digits or b""."""
         entries = Entries(self.entries.paths, self.entries.numbers, digests)
         return replace(self, entries=entries)
 
 
 def carried_digests(new: Listing, old: Listing) -> Array:
-    """Return the digests of files of `new` that have not changed since `old`, bytes (files), b"" for all others.
+    """Return the digests of files unchanged since `old`, bytes (files), b"" for all others.
 
     Notes:
         Unchanged means: equal size, mtime, ctime and inode, and `old` saw the file at least 2 s
-            after its mtime. Within
-        these 2 s a second write could leave the same times.
+        after its mtime. Within these 2 s a second write could leave the same times.
     """
     places = new.entries.places_in(old.entries)
     same = new.entries.same(old.entries, places)
@@ -322,15 +321,15 @@ def carried_digests(new: Listing, old: Listing) -> Array:
 
 
 def target(data: Path) -> tuple[Path, str | None]:
-    """Return (root, only) for what a person names as DATA: a folder, one file, or one Zarr folder.
+    """Return (root, only) for the user's DATA argument: a folder, one file, or one Zarr folder.
 
     Raises:
-        UsageError: there is nothing of that name.
+        UsageError: DATA does not exist.
     """
     check_name(data)
     try:
         data.stat()
-    except OSError as error:  # also a name that no file system takes
+    except OSError as error:  # includes names that no file system accepts
         why = "no such file or folder" if isinstance(error, FileNotFoundError) else reason(error)
         msg = f"{data}: {why}. Check the path."
         raise UsageError(msg) from error
@@ -341,17 +340,16 @@ def target(data: Path) -> tuple[Path, str | None]:
 
 
 def _is_store(folder: Path) -> bool:
-    """Tell a Zarr folder from a folder of data in which markers of Zarr lie, too.
+    """Return whether a folder is one Zarr store, not a data folder with Zarr markers in it.
 
     Notes:
-        The folder above a Zarr folder is the root, and the Zarr folder its only sample. So a marker
-        that somebody adds
-        to a folder of other files must not make one of it: one whose name does not say that it is
-        one holds arrays, groups and chunks alone, at every level.
+        For a Zarr store, the parent folder becomes the root and the store its only sample. A marker
+        added to a folder of other files must not have this effect: without a Zarr name, the folder
+        must consist of arrays, groups and chunks alone, at every level.
     """
-    if folder.name.endswith(_ZARR):  # whoever names it says that it is one
+    if folder.name.endswith(_ZARR):  # the user names it as a Zarr store
         return not store_markers().isdisjoint(_names(folder))
-    waiting = [(folder, False)]  # with whether it may be one of chunks
+    waiting = [(folder, False)]  # with whether it may be a folder of chunks
     while waiting:
         place, of_chunks = waiting.pop()
         inner = _inner(place, of_chunks)
@@ -362,7 +360,7 @@ def _is_store(folder: Path) -> bool:
 
 
 def _inner(folder: Path, of_chunks: bool) -> list[tuple[Path, bool]] | None:  # noqa: FBT001
-    """Return the folders in an array, a group or a folder of chunks, None of what is no such folder."""
+    """Return the subfolders of an array, a group or a folder of chunks; None for other folders."""
     markers, found = store_markers(), _names(folder)
     chunks = _has_chunks(folder, of_chunks)
     parts = {
@@ -396,11 +394,11 @@ def _has_chunks(folder: Path, of_chunks: bool) -> bool:  # noqa: FBT001  as `has
 
 
 def _names(folder: Path) -> dict[str, bool]:
-    """Return the names in a folder, and whether each is a folder; none of one that cannot be listed."""
+    """Return the names in a folder and whether each is a folder; {} for an unlistable folder."""
     try:
         with os.scandir(folder) as scan:
             return {entry.name: entry.is_dir(follow_symlinks=False) for entry in scan}
-    except OSError:  # `list_files` says so
+    except OSError:  # `list_files` reports it
         return {}
 
 
@@ -415,19 +413,19 @@ def list_files(
     Args:
         root: the data folder.
         roots: extra folders by name; their files are listed as ``@name/path``.
-        only: list this one file (or Zarr folder) of the root.
-        found: called with paths and sizes of the files of each folder, also of none, as soon as
-            they are known, in no order; what it raises ends the walk.
+        only: list this single file (or Zarr folder) of the root.
+        found: called per folder with paths and sizes of its files as soon as they are known, also
+            for no files, in no fixed order; its exceptions end the walk.
 
     Raises:
-        UsageError: a folder is missing or unreadable, `only` is not in it, or names of files are
-            not taken for UTF-8.
+        UsageError: a folder is missing or unreadable, `only` is not in it, or Python does not
+            decode file names as UTF-8.
 
     Notes:
-        Sorted by the bytes of the path, whatever the order on disk. Links are followed inside the
-        folder only, one to each folder at a time, and no more where they lead to too many folders
-        or files. Folders named .git, .datacheck and __pycache__ are left out; everything else that
-        is not listed is in `skipped`.
+        Sorted by the bytes of the path, regardless of the order on disk. Links are followed inside
+        the folder only, one per target folder at a time, and no further once they lead to too many
+        folders or files. Folders named .git, .datacheck and __pycache__ are left out; everything
+        else that is not listed is in `skipped`.
     """
     if sys.getfilesystemencoding() != "utf-8":
         msg = (
@@ -458,9 +456,8 @@ def list_files(
         walk.skipped += more.skipped
         walk.refused += more.refused
         walk.nodes |= more.nodes
-    order = sorted(
-        range(len(walk.paths)), key=walk.paths.__getitem__
-    )  # code points sort as their bytes in UTF-8 do
+    # Code points sort like their UTF-8 bytes.
+    order = sorted(range(len(walk.paths)), key=walk.paths.__getitem__)
     numbers = np.frombuffer(walk.numbers, np.int64).reshape(-1, 5)[order]
     entries = Entries([walk.paths[i] for i in order], numbers, np.zeros(len(order), "S32"))
     return Listing(
@@ -476,7 +473,7 @@ def list_files(
 
 
 def _first_skipped(skipped: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return names with their reasons, in order, as many as the files of a run hold; the rest are counted."""
+    """Return (path, reason) pairs in order, up to a run's limit; the last one counts the rest."""
     found = sorted(skipped)
     sizes = np.cumsum([len(path) + len(reason) for path, reason in found[:_MOST_SKIPPED]])
     count = int(np.searchsorted(sizes, _SKIPPED_LETTERS, side="right"))
@@ -497,20 +494,20 @@ def _check_folder(folder: Path) -> None:
         raise UsageError(msg) from error
 
 
-_MOST_SKIPPED, _SKIPPED_LETTERS = 100_000, 8 << 20  # of what is left out
-_NAMED = 100  # links that are not followed
+_MOST_SKIPPED, _SKIPPED_LETTERS = 100_000, 8 << 20  # limits for skipped names: number, characters
+_NAMED = 100  # unfollowed links that are reported one by one
 
 
 def _link_target(
     entry: os.DirEntry[str], place: str, real: str, links: tuple[str, ...]
 ) -> tuple[str, str]:
-    """Return where a link leads, and why it is not followed, "" where it is.
+    """Return a link's target, and the reason why it is not followed ("" if it is).
 
     Args:
         entry: the link.
-        place: where it is, in a folder that is named without links.
-        real: the data folder, named without links; what lies outside of it is not followed.
-        links: folders that links led to on the way here.
+        place: its path, in a resolved folder.
+        real: the resolved data folder; targets outside of it are not followed.
+        links: targets of the links on the way to this one.
     """
     goal = os.path.realpath(place)
     if not os.path.exists(goal):  # noqa: PTH110  one call per link
@@ -529,11 +526,11 @@ def _link_target(
 
 
 class _FullError(Exception):
-    """More lies behind links than is listed."""
+    """There is more behind links than the listing limit."""
 
 
 class _Walk:
-    """The state of one walk: what was found below one root."""
+    """The state of one walk: the files found below one root."""
 
     def __init__(
         self,
@@ -543,40 +540,35 @@ class _Walk:
         found: OnFound | None,
         taken: frozenset[str] = frozenset(),
     ) -> None:
-        self.taken = taken  # names in the folder that stand for extra folders
+        self.taken = taken  # names in the folder that clash with extra folders
         self._root = ConfinedFolder(root)
         self.real = self._root.real
         self.prefix = prefix
         self.seen_ns = seen_ns
         self.paths: list[str] = []
-        self.numbers = array("q")  # five of each file, as in `Entries`
+        self.numbers = array("q")  # five per file, as in `Entries`
         self.skipped: list[tuple[str, str]] = []
         self.refused: list[tuple[str, str]] = []
         self._found, self._told = found, 0
-        self._linked = 0  # folders that were reached by links
-        self._reached: Counter[str] = Counter()  # how often each of them was
-        self._links: dict[
-            str, list[tuple[int, str, tuple[str, ...]]]
-        ] = {}  # by goal a heap of those not followed yet
-        self._met: list[
-            tuple[str, int, str, tuple[str, ...]]
-        ] = []  # links with their goals that are in no heap yet
-        self._looked = self._plain = (
-            0  # names in folders that were looked at; those of them that no link leads to
-        )
-        self._most = math.inf  # names that may be looked at
-        # What was known before the links that are followed now (see `_now`), and those as they
-        # wait.
+        self._linked = 0  # folders reached by links
+        self._reached: Counter[str] = Counter()  # how often each target was reached
+        # By target, a heap of links that are not followed yet.
+        self._links: dict[str, list[tuple[int, str, tuple[str, ...]]]] = {}
+        # Links with their targets that are in no heap yet.
+        self._met: list[tuple[str, int, str, tuple[str, ...]]] = []
+        # Names seen in folders; those of them that are reached without links.
+        self._looked = self._plain = 0
+        self._most = math.inf  # limit for names seen
+        # State before the current round of links (see `_snapshot`), and the links of the round.
         self._round: (
             tuple[tuple[int, int, int, int, int], list[tuple[str, str, tuple[str, ...], str]]]
             | None
         ) = None
         self._markers = store_markers()
-        self._of_chunks: set[str] = set()  # folders that wait and may be of chunks
-        self.alone = ""  # path of the one Zarr folder that is listed
+        self._of_chunks: set[str] = set()  # waiting folders that may hold chunks
+        self.alone = ""  # path of the only Zarr folder, if the listing has just one
         self.nodes: dict[str, list[str]] = {}
-        # (folder on disk, its path, links on the way, path of the Zarr folder that it lies in or
-        # "")
+        # (folder on disk, its path, links on the way, path of the enclosing Zarr folder or "").
         self._waiting: list[tuple[str, str, tuple[str, ...], str]] = []
 
     def run(self) -> None:
@@ -597,9 +589,8 @@ class _Walk:
             self._skip(path, f"more than {DEPTH} folders deep")
             return
         try:
-            opened = self._root.listed(
-                path
-            )  # by handle: a link that takes its place now leads nowhere
+            # By descriptor: a link that replaces the folder now leads nowhere.
+            opened = self._root.listed(path)
         except OSError as error:
             self._refuse(path, error, "folder cannot be read: ")
             return
@@ -609,9 +600,9 @@ class _Walk:
             os.close(opened)
 
     def _follow(self) -> bool:
-        """Go on with one link to each of the folders that were reached least often, where links are left.
+        """Start the next round: one link to each of the least often reached targets.
 
-        So the only link to a folder is followed, however many others lead to other folders.
+        The only link to a folder is therefore followed, however many links lead to other folders.
         """
         if self._round is None:
             self._plain, self._most = self._looked, 2 * self._looked + BEHIND
@@ -646,7 +637,7 @@ class _Walk:
         return len(self.paths), len(self.skipped), len(self.refused), len(self._met), self._looked
 
     def _restore(self, then: tuple[int, int, int, int, int]) -> None:
-        """Forget what was found since then."""
+        """Discard everything found since a snapshot."""
         files, skipped, refused, met, self._looked = then
         del (
             self.paths[files:],
@@ -658,10 +649,10 @@ class _Walk:
         self._waiting = []
 
     def _bound_links(self) -> None:
-        """Leave out what lies behind some of the links where all of it is too much, whatever the order on disk.
+        """Drop some links of a round that exceeds the limit, regardless of the order on disk.
 
-        So that no link takes the room of all others, those behind which little lies are followed
-        first.
+        Links with few files behind them are followed first, so that no link uses up the room of all
+        others.
         """
         assert self._round is not None
         then, links = self._round
@@ -681,7 +672,7 @@ class _Walk:
         )
 
     def _fits(self, link: tuple[str, str, tuple[str, ...], str], most: int) -> bool:
-        """Follow one link, unless there are more names with what lies behind it."""
+        """Follow one link; undo and return False if it exceeds the limit of names."""
         then, self._most = self._snapshot(), most
         self._waiting = [link]
         try:
@@ -693,7 +684,7 @@ class _Walk:
         return True
 
     def _give_up(self, why: str) -> None:
-        """Name links that are not followed; those below one of them were found or not, as the disk has it."""
+        """Report unfollowed links; omit links below them, which depend on the order on disk."""
         assert self._round is not None
         self._queue_links()
         now = {path for _, path, *_ in self._round[1]}
@@ -739,7 +730,7 @@ class _Walk:
             self._visit(entry, folder, path, links)
 
     def _is_own(self, path: str) -> bool:
-        """Tell whether a Zarr folder in another one is listed by itself: its name says that it is one."""
+        """Return whether a Zarr folder inside another one has its own entry, by its Zarr name."""
         return path.endswith(_ZARR) and not self.alone
 
     def _without_taken(self, found: list[os.DirEntry[str]]) -> list[os.DirEntry[str]]:
@@ -758,10 +749,10 @@ class _Walk:
         *,
         chunks: bool,
     ) -> None:
-        """List what is no part of a Zarr folder: its marker would hide it from every rule.
+        """List unrelated files in a Zarr folder: its marker would hide them from every rule.
 
         Notes:
-            Of a Zarr folder that is DATA itself no link is followed, since the folder above is the
+            If the Zarr folder is DATA itself, no link is followed, because its parent is the
             root.
         """
         for entry in found:
@@ -783,14 +774,14 @@ class _Walk:
                 self._visit(entry, folder, path, links)
 
     def _is_part(self, entry: os.DirEntry[str], place: str, *, chunks: bool) -> bool:
-        """Tell a file of a Zarr folder, or a link in its place, from one that the folder's marker would hide."""
+        """Return whether a file, or a link in its place, is part of a Zarr folder."""
         name = entry.name
         return is_part(name, chunks=chunks) and not (
             entry.is_symlink() and os.path.isdir(place)  # noqa: PTH112  a link may lead nowhere, or be refused
         )
 
     def _unusual(self, found: list[os.DirEntry[str]], path: str) -> list[os.DirEntry[str]]:
-        """List the ordinary files of a folder, as fast as Python can; return what needs a closer look."""
+        """List the regular files of a folder in a fast loop; return all other entries."""
         head, seen = self.prefix + (f"{path}/" if path else ""), self.seen_ns
         paths: list[str] = []
         numbers: list[int] = []
@@ -814,19 +805,19 @@ class _Walk:
                     )
                     paths.append(head + name)
                     continue
-            except OSError:  # gone by now
+            except OSError:  # removed meanwhile
                 pass
             rest.append(entry)
         try:
             self.numbers.extend(numbers)
-        except OverflowError:  # one of them needs care
+        except OverflowError:  # an out-of-range number needs `clamp_stamp`
             del self.numbers[5 * len(self.paths) :]
             return found
         self.paths += paths
         return rest
 
     def single(self, only: str) -> None:
-        """List one file or Zarr folder."""
+        """List a single file or Zarr folder."""
         place = Path(self.real, only)
         if Path(only).is_absolute() or not place.exists() or ".." in Path(only).parts:
             msg = f"{self.real}: no file {only} in it. Check the path."
@@ -842,7 +833,7 @@ class _Walk:
         self._report_found()
 
     def _report_found(self) -> None:
-        """Hand on what was found since the last call, also nothing: whoever is told may end the walk."""
+        """Report the files found since the last call, or none: the callback may end the walk."""
         if self._found is not None:
             known = (
                 len(self.paths) if self._round is None or not self._waiting else self._round[0][0]
@@ -876,14 +867,14 @@ class _Walk:
             self._refuse(path, error)
 
     def _is_tool_folder(self, entry: os.DirEntry[str], path: str) -> bool:
-        """Tell whether what is called as one of git, Python or datacheck is no folder with files of data in it."""
+        """Return whether a name of git, Python or datacheck is theirs, with no data files in it."""
         if entry.name not in _LEFT_OUT or entry.is_symlink():
             return False
         if not entry.is_dir():
             return entry.name == ".git"  # of a submodule or a worktree
         try:
             opened = self._root.listed(path)
-        except OSError:  # of another user: as hidden as one of another name
+        except OSError:  # another user's: treat it like other hidden names
             return False
         try:
             with os.scandir(opened) as found:
@@ -902,7 +893,8 @@ class _Walk:
         elif entry.is_file():
             self._add(path, entry.stat())
         else:
-            self._met.append((goal, len(links), path, (*links, goal)))  # behind few links first
+            # Links with few links on the way come first.
+            self._met.append((goal, len(links), path, (*links, goal)))
 
     def _add(self, path: str, status: os.stat_result) -> None:
         self._append(_entry(self.prefix + path, status, self.seen_ns))
@@ -912,19 +904,20 @@ class _Walk:
         self.numbers.extend(entry[1:6])
 
     def _store(self, folder: str, path: str) -> None:
-        """List a Zarr folder."""
+        """Add the entry of a Zarr folder."""
         try:
             self._append(
                 store_entry(self.prefix + path, folder, self.real, self.seen_ns, self._count_names)
             )
-        except OSError as error:  # also where it is written at this moment: it is there, and nothing else says so
+        # Includes a folder that changes at this moment: nothing else would report it.
+        except OSError as error:
             self._refuse(path, OSError(reason(error)))
 
     def _count_names(self, names: int = 1) -> None:
-        """Count names, before they are looked at more closely.
+        """Count names before a closer look at them.
 
         Raises:
-            _FullError: they are too many.
+            _FullError: the count exceeds the limit.
         """
         self._looked += names
         if self._looked > self._most:
@@ -937,9 +930,8 @@ class _Walk:
 
     def _refuse(self, path: str, error: OSError, what: str = "") -> None:
         self._skip(path, f"{what}{reason(error)}")
-        if not isinstance(
-            error, FileNotFoundError
-        ):  # what was removed at this moment holds no sample
+        # A file removed at this moment holds no sample.
+        if not isinstance(error, FileNotFoundError):
             self.refused.append(self.skipped[-1])
 
 
@@ -961,10 +953,10 @@ def stat_entry(
     roots: Mapping[str, Path] | None = None,
     beat: Callable[[], object] | None = None,
 ) -> Entry | None:
-    """Return what a listing would say of one path now, None where no readable file is.
+    """Return the current listing entry of one path, None without a readable file.
 
     Args:
-        root, roots, path: as of a listing.
+        root, roots, path: as in a listing.
         beat: called for each file of a Zarr folder.
     """
     place = str(locate(root, roots or {}, path)) if path.startswith("@") else f"{root}/{path}"
@@ -989,11 +981,11 @@ def digest_entry(
     roots: Mapping[str, Path] | None = None,
     beat: Callable[[], object] | None = None,
 ) -> str:
-    """Return the digest of a listed file; of a Zarr folder one over the sorted names and digests of its files.
+    """Return the digest of a listed file or Zarr folder (over sorted names and file digests).
 
     Args:
-        root, roots, path: as of a listing.
-        beat: called for each file of a Zarr folder, and for each piece of one.
+        root, roots, path: as in a listing.
+        beat: called for each file of a Zarr folder, and for each piece of a file.
 
     Raises:
         FormatError: it cannot be read (any more).

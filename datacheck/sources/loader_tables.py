@@ -1,4 +1,7 @@
-"""Documents about a whole dataset (lists of samples, statistics): small JSON is parsed here, the rest in a child."""
+"""Read documents about a whole dataset: lists of samples, label tables, statistics.
+
+This process parses small JSON files; a child parses everything else.
+"""
 
 from __future__ import annotations
 
@@ -27,23 +30,23 @@ from datacheck.sources.roots import Roots, sandbox_of
 from datacheck.workers.parallel import Limits, ordered_map
 from datacheck.workers.wire import answers, check
 
-_HERE_BYTES = 1 << 20  # of JSON, whose parser takes at most some tens of megabytes for them
-_VALUES = 2_000_000  # each of which takes about 64 bytes of whoever asked
+_HERE_BYTES = 1 << 20  # JSON of this size takes its parser some tens of megabytes at most
+_VALUES = 2_000_000  # each takes about 64 bytes in the caller
 _LIMITS = Limits(item_s=60.0)
 _READ = "datacheck.sources.loader_tables:read_values"
 
 
 def read_document(root: Path, roots: Mapping[str, Path], path: str, limit: int) -> dict[str, Any]:
-    """Return the values of a JSON, YAML or other document below a dataset's folders; None for those that are null.
+    """Return the values of a JSON, YAML or other document; null becomes None.
 
     Args:
         root, roots: the data folder and the extra ones by name.
-        path: of the document, as in a listing.
-        limit: bytes that the document may have.
+        path: listing path of the document.
+        limit: maximum size of the document in bytes.
 
     Raises:
         FormatError: the document is missing, too large or damaged, or its parser died.
-        OSError: the folder that it should be in cannot be opened.
+        OSError: its folder cannot be opened.
     """
     try:
         with Roots(root, roots).file(path).open() as file:
@@ -88,7 +91,7 @@ def _is_read(answer: Any) -> bool:
 
 @answers(_is_read, raises=(MissingDependencyError,))
 def read_values(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
-    """Return the values of one document, or what is wrong with it (see `parallel.run_task`)."""
+    """Return the values of one document, or its fault (see `parallel.run_task`)."""
     beat(0)
     limit_files(beat, task["items"], task["root"], task["roots"])
     try:
@@ -101,11 +104,12 @@ def read_values(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, 
         return {"fault": str(error), "code": error.code}
 
 
+# Keys under which a mapping names its file; Mask3D writes the first one.
 _PATHS = (
     "filepath",
     "file",
     "path",
-)  # where a mapping says which file it speaks of; the first as Mask3D writes it
+)
 
 _TEXT_BYTES, _RECORD_BYTES, _NAMES = 256 << 20, 32 << 20, 5_000_000
 
@@ -115,9 +119,9 @@ class ListEntry:
     """One entry of a list.
 
     Args:
-        name: the line of a text, the name or path of a record; "" where there is none.
-        is_path: the name is a path, of which only the end may lie below the data folder.
-        about: what else a mapping says.
+        name: the line of a text, the name or path in a record; "" without one.
+        is_path: the name is a path, of which only the end may be below the data folder.
+        about: the whole mapping of the record.
     """
 
     name: str
@@ -126,16 +130,16 @@ class ListEntry:
 
 
 def read_list(root: Path, roots: Mapping[str, Path], path: str) -> list[ListEntry]:
-    """Return the entries of a list in order; blank lines of a text are none.
+    """Return the entries of a list in order, without blank lines.
 
     Args:
         root, roots: the data folder and the extra ones by name.
-        path: of the list, as in a listing.
+        path: listing path of the list.
 
     Raises:
         FormatError: the list is missing, too large or damaged.
-        OSError: the folder that it should be in cannot be opened.
-        UnicodeDecodeError: a text that is not UTF-8.
+        OSError: its folder cannot be opened.
+        UnicodeDecodeError: the text is not UTF-8.
     """
     if not path.lower().endswith(RECORDS):
         return [ListEntry(line) for line in _lines(Roots(root, roots).file(path))]
@@ -151,7 +155,7 @@ def read_list(root: Path, roots: Mapping[str, Path], path: str) -> list[ListEntr
 
 
 def _lines(file: File) -> Iterator[str]:
-    """Yield the lines of a text that are not blank."""
+    """Yield the non-blank lines of a text."""
     try:
         lines = io.TextIOWrapper(file.open(), encoding="utf-8-sig")
     except OSError as error:
@@ -182,26 +186,25 @@ def _list_entry(record: Any) -> ListEntry:
 
 
 _STEP, _CODE = "keep_classes", "DC404"
-_TABLE_BYTES = (
-    1 << 20
-)  # ten times those of thousands of classes; YAML takes seconds for each megabyte
-_USED = "validation"  # as Mask3D calls it: whether the class is trained and evaluated
+# Ten times the size of a table with thousands of classes; YAML takes seconds per megabyte.
+_TABLE_BYTES = 1 << 20
+_USED = "validation"  # Mask3D's key: whether the class is trained and evaluated
 _NAMED = 10
 
 
 def with_label_table(
     schema: Schema, root: Path, roots: Mapping[str, Path]
 ) -> tuple[Schema, list[Note]]:
-    """Return the schema with the classes of its label table in place of the file's name, and what is wrong with it.
+    """Replace the file name of the schema's label table by its classes; return notes on faults.
 
     Args:
-        schema: whose loader may have the step ``keep_classes`` with a file.
+        schema: its loader may have the step ``keep_classes`` with a file.
         root, roots: the data folder and the extra ones.
 
     Notes:
-        A table is a mapping of class numbers to what is known of each. Classes with ``validation:
-        false`` are dropped, unless all of them are, as by Mask3D. Without the file, or where it
-        cannot be read, the step takes nothing.
+        A table maps class numbers to the properties of each class. Classes with ``validation:
+        false`` are dropped, unless that drops all classes; Mask3D does the same. If the file is
+        missing or unreadable, the step has no effect.
     """
     path = schema.loader.get(_STEP) if schema.loader is not None else None
     if schema.loader is None or not isinstance(path, str) or not _exists(root / path):
@@ -228,7 +231,7 @@ def with_label_table(
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except OSError:  # the name is longer than the system allows
+    except OSError:  # the name exceeds the system's limit
         return False
 
 
@@ -247,20 +250,20 @@ _STATISTICS = ("mean", "std", "min", "max")
 
 
 def with_stats(schema: Schema, root: Path, roots: Mapping[str, Path]) -> tuple[Schema, list[Note]]:
-    """Return the schema with the statistics of its files filled in, and which optional ones cannot be read.
+    """Fill in the statistics that a schema takes from files; return notes on unreadable files.
 
     Args:
-        schema: whose fields may have ``stats: {file: ..., at: ...}``.
-        root, roots: the data folder and the extra ones; ``{name}/stats.json`` lies below an extra
+        schema: its fields may have ``stats: {file: ..., at: ...}``.
+        root, roots: the data folder and the extra ones; ``{name}/stats.json`` is below an extra
             one.
 
     Raises:
-        UsageError: a file that is not optional is missing, damaged, or does not hold numbers there.
+        UsageError: a required file is missing or damaged, or has no numbers at that place.
 
     Notes:
-        Numbers of the schema itself count before those of the file. A field whose file is optional
-        and absent has no statistics; one whose optional file is damaged has those of the schema,
-        and a note says so.
+        Numbers in the schema take precedence over numbers in the file. A field with an absent
+        optional file keeps only the schema's statistics. So does a field with a damaged optional
+        file, with a note.
     """
     named = {
         name: spec.stats
@@ -293,7 +296,7 @@ def with_stats(schema: Schema, root: Path, roots: Mapping[str, Path]) -> tuple[S
 
 
 def path_of(stats: StatsSpec, roots: Mapping[str, Path]) -> str:
-    """Return the listing path of a field's statistics; ``{name}/stats.json`` lies below an extra root."""
+    """Return the listing path of a statistics file; ``{name}/...`` is below an extra root."""
     text = stats.file or ""
     head, _, rest = text.partition("/")
     return f"@{head[1:-1]}/{rest}" if head[1:-1] in roots and head == f"{{{head[1:-1]}}}" else text
@@ -326,12 +329,12 @@ def _read(
 
 
 def stored_at(held: Mapping[str, Any], at: str | None) -> tuple[Mapping[str, Any], dict[str, str]]:
-    """Return the mapping that holds the statistics, and the key of each by mean, std, min, max.
+    """Return the mapping that holds the statistics, and its keys for mean, std, min, max.
 
     Args:
-        held: all that the file holds.
-        at: ``a/b``: the mapping at a, b; or the one at a, with keys ``b_mean`` and so on. None: the
-            whole file.
+        held: the contents of the file.
+        at: ``a/b``: the mapping at a, b; or the mapping at a, with keys ``b_mean`` and so on. None:
+            the whole file.
     """
     place: Any = held
     levels = at.split("/") if at else []
