@@ -1,4 +1,4 @@
-"""What a dataset promises."""
+"""The schema: what a dataset declares about its files and fields."""
 
 from datacheck.schema.model import FieldSpec, Schema
 

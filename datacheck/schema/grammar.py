@@ -1,4 +1,7 @@
-"""The shape grammar of schemas: ``[T, 7]``, ``[P, 3]``, ``[]``; names are axes, integers are sizes."""
+"""Value types of the schema language: shapes, counts, units, roles, ranges, columns.
+
+In a shape (``[T, 7]``, ``[P, 3]``, ``[]``), names are axes and integers are sizes.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def parse_dim(value: object) -> Dim:
     """Return one axis: a size of 0 or more, or a name.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the value is neither.
     """
     if isinstance(value, int | str) and _is_dim(value):
         return value
@@ -35,15 +38,15 @@ def parse_dim(value: object) -> Dim:
     raise ValueError(msg)
 
 
-SAMPLES = "samples"  # as a count: how many samples the file holds
-SUM = "sum "  # before an axis: its sizes added up over the samples of the file
+SAMPLES = "samples"  # as a count: the number of samples in the file
+SUM = "sum "  # before an axis: the sum of its sizes over the samples of the file
 
 
 def parse_count(value: object) -> Dim:
     """Return what an attribute counts: a number, an axis, ``samples``, or ``sum T``.
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: the value is none of these.
     """
     if (
         isinstance(value, str)
@@ -59,11 +62,11 @@ def parse_count(value: object) -> Dim:
 
 
 def parse_shape(value: object) -> object:
-    """Return a list of axes as a tuple; what is not a list passes through to the type check.
+    """Return a list of axes as a tuple; other values pass through to the type check.
 
     Raises:
-        ValueError: an item is no axis; the message shows the whole shape and, for ``4x4``, what was
-            meant.
+        ValueError: an item is not an axis; the message shows the whole shape and, for ``4x4``, a
+            correction.
     """
     if not isinstance(value, list | tuple):
         return value
@@ -86,7 +89,7 @@ def parse_shape(value: object) -> object:
 
 
 def format_shape(dims: Sequence[object]) -> str:
-    """Return a shape as a person writes it."""
+    """Return a shape in the notation of the schema language."""
     return "[" + ", ".join(map(str, dims)) + "]"
 
 
@@ -101,20 +104,24 @@ FRAMES: frozenset[str] = frozenset(
 )
 CENTRES: frozenset[str] = frozenset({"no", "root", "centroid", "box", "xy"})
 
-SKELETONS: frozenset[str] = frozenset(
-    {"mano21", "mano21_ho3d", "mano21_openpose"}
-)  # their bones are known to the rules
+# The rules know their bones.
+SKELETONS: frozenset[str] = frozenset({"mano21", "mano21_ho3d", "mano21_openpose"})
 
-ROBOTS: frozenset[str] = frozenset({"panda", "leap"})  # their joint limits are known to the rules
+ROBOTS: frozenset[str] = frozenset({"panda", "leap"})  # the rules know their joint limits
 
 SPATIAL_ROLES: frozenset[str] = frozenset({"points", "joints", "position"})
+# Typical names of skeleton fields, and their joint counts.
 JOINT_NAMES, JOINT_COUNTS = (
     r"joint|keypoint|landmark|kpt|skelet",
     range(14, 71),
-)  # what skeletons are called, and have
+)
 POINT_NAMES = r"point|xyz|cloud|^pc|_pc|coord|vert|scan"
-RATE_NAMES = r"(?:^|_|q)(?:vel(?:$|_|oc)|acc(?:$|_|el)|torque|effort|force|wrench)|_(?:cos|sin)$"  # of joints
-PACE_NAMES = r"(?:^|[./])(?:(?:sampl\w*_?|frame_?)?(?:rate|freq(?:uency)?)|fps|hz|sr|dt|frame_?time)$"  # of a recording
+# Rates of joints.
+RATE_NAMES = r"(?:^|_|q)(?:vel(?:$|_|oc)|acc(?:$|_|el)|torque|effort|force|wrench)|_(?:cos|sin)$"
+# Sampling rate or time step of a recording.
+PACE_NAMES = (
+    r"(?:^|[./])(?:(?:sampl\w*_?|frame_?)?(?:rate|freq(?:uency)?)|fps|hz|sr|dt|frame_?time)$"
+)
 
 ROLES: frozenset[str] = SPATIAL_ROLES | {
     "pose",
@@ -153,7 +160,7 @@ ROLES: frozenset[str] = SPATIAL_ROLES | {
 
 
 def factor(unit: str) -> float:
-    """Return what one `unit` is in the base unit of its kind (metre, radian, second); 1 for pixels and counts."""
+    """Return the factor from a unit to its base unit (metre, radian, second); 1 for other units."""
     for kind in (LENGTH, ANGLE, TIME):
         if unit in kind:
             return kind[unit]
@@ -166,18 +173,19 @@ DTYPES: frozenset[str] = frozenset(
 )
 
 
+# Suggestions: characters of a word, and number of candidates.
 _LONGEST, _MOST = (
     40,
     400,
-)  # characters of a word, and words, among which one is looked for that was meant
+)
 
 
 def suggestion(word: object, known: Iterable[str]) -> str:
     """Return `` Did you mean 'x'?`` for the nearest known word, or "" where none is near.
 
     Notes:
-        Ties go to the last in sorted order. Of long words, and of many, none is near: comparing
-        takes quadratic time.
+        Ties go to the last in sorted order. Long words get no suggestion, and only the first
+        candidates count: the comparison takes quadratic time.
     """
     lowered = {k.lower(): k for k in sorted(k for k in known if len(k) <= _LONGEST)[:_MOST]}
     text = str(word).lower()
@@ -190,7 +198,7 @@ def suggestion(word: object, known: Iterable[str]) -> str:
 
 
 class Range(BaseModel):
-    """A closed interval, written ``low..high``; either side may be left open."""
+    """A closed interval, written ``low..high``; either side may be open."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     low: float | None = None
@@ -252,7 +260,7 @@ def _share(value: object) -> float:
 
 
 def one_of(known: frozenset[str], what: str) -> BeforeValidator:
-    """Return the validator of a closed list of words; None passes."""
+    """Return the validator of a closed list of words; it accepts None."""
 
     def check(value: object) -> object:
         if value is None or (isinstance(value, str) and value in known):
@@ -267,12 +275,12 @@ def one_of(known: frozenset[str], what: str) -> BeforeValidator:
 
 
 def word_off(value: object) -> object:
-    """Return "off" for the False that YAML 1.1 makes of a bare ``off``."""
+    """Return "off" for False: YAML 1.1 reads a bare ``off`` as False."""
     return "off" if value is False else value
 
 
 def word_no(value: object) -> object:
-    """Return "no" for the False that YAML 1.1 makes of a bare ``no``."""
+    """Return "no" for False: YAML 1.1 reads a bare ``no`` as False."""
     return "no" if value is False else value
 
 
@@ -283,7 +291,7 @@ def _strings(value: object) -> object:
 
 
 def as_tuple(value: object) -> object:
-    """Return a list as a tuple; anything else as it is."""
+    """Return a list as a tuple, other values unchanged."""
     return tuple(value) if isinstance(value, list) else value
 
 

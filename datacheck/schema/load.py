@@ -1,8 +1,7 @@
-"""From YAML to a schema: `load_schema`, `parse_schema`; and which schema a folder looks like.
+"""Read schemas from YAML (`load_schema`, `parse_schema`) and choose the schema for a folder.
 
-YAML is read event by event: every key keeps its line, nothing but plain values can come out, and
-what YAML 1.1 would quietly turn into something else (``0777``, ``1:30``, dates) is refused with its
-line.
+YAML is read event by event. Every key keeps its line, and only plain values are accepted. Values
+that YAML 1.1 would silently convert (``0777``, ``1:30``, dates) are refused with their line.
 """
 
 from __future__ import annotations
@@ -49,14 +48,15 @@ MAX_NODES = 10_000
 MAX_DEPTH = 12
 MAX_EXTENDS = 8
 
-FILES = "files"  # the schema for any folder; it is never chosen by itself
-# the schema of a folder that holds several of these at once; it is chosen where at least two of
-# them fit, or where one fits and some of its files are held out: only the whole knows splits
+FILES = "files"  # the schema for any folder; never chosen automatically
+# Schemas for folders that several schemas match at once. Such a schema is chosen if at least two of
+# its parts match, or if one matches and some of its files are held out: only the whole schema has
+# splits.
 WHOLE = {"minimind": frozenset({"minimind_dpo", "minimind_pretrain", "minimind_sft"})}
 
 
 def builtin_folder(kind: Kind) -> Path:
-    """Return the folder of the built-in schemas or pipelines: in the installed package, else in the checkout.
+    """Return the folder of the built-in schemas or pipelines, in the package or the checkout.
 
     Raises:
         StorageError: neither exists: the installation is incomplete.
@@ -70,21 +70,21 @@ def builtin_folder(kind: Kind) -> Path:
 
 
 def builtin(kind: Kind = "schemas") -> list[str]:
-    """Return the names of the built-in schemas (or pipelines), sorted."""
+    """Return the sorted names of the built-in schemas or pipelines."""
     return sorted(path.stem for path in builtin_folder(kind).glob("*.yaml"))
 
 
 def load_schema(name_or_path: str | Path, also: ExtraChecks = lambda schema: ()) -> Schema:
-    """Return a built-in schema by its name, or the schema of a file by its path.
+    """Return a built-in schema by name, or the schema in a file by path.
 
     Args:
-        name_or_path: of the schema.
-        also: what else is wrong with a schema, for those who know more than the language (which
-            rules there are).
+        name_or_path: name or path of the schema.
+        also: further checks, for callers that know more than the language, such as the existing
+            rules.
 
     Raises:
-        SchemaError: no such name or file, or the file is wrong: every fault with line, key and what
-            is allowed.
+        SchemaError: no such name or file, or the file is wrong: lists every fault with line, key
+            and what is allowed.
     """
     path = find(str(name_or_path), "schemas")
     return parse_schema(read_text(path), str(path), also)
@@ -101,13 +101,12 @@ def parse_schema(
 
     Args:
         text: YAML.
-        origin: the file's path: it stands in messages, and ``extends:`` paths are relative to its
-            folder.
-        also: as of `load_schema`.
-        files: ``extends:`` may name a file; else built-in schemas only.
+        origin: the file's path, for messages; ``extends:`` paths are relative to its folder.
+        also: as for `load_schema`.
+        files: whether ``extends:`` may name a file; otherwise only built-in schemas.
 
     Raises:
-        SchemaError: as `load_schema`.
+        SchemaError: as for `load_schema`.
     """
     data, lines = _extended(*read_yaml(text, origin), origin, (), files=files)
     schema = to_model(Schema, data, lines, also=("extends",))
@@ -118,15 +117,15 @@ def parse_schema(
 def choose_schema(
     matches: Callable[[Schema], int], advice: Callable[[], list[str]] = list
 ) -> Schema:
-    """Return the built-in schema whose file patterns fit a folder.
+    """Return the built-in schema whose file patterns match a folder.
 
     Args:
-        matches: how many files of the folder a schema's patterns claim.
-        advice: what else to say where none fits, a line each.
+        matches: returns how many files of the folder a schema's patterns match.
+        advice: returns further lines for the message if no schema matches.
 
     Raises:
-        UsageError: none fits, or several do; the message lists the candidates and says what to
-            type.
+        UsageError: no schema matches, or several do; the message lists the candidates and the
+            option to use.
     """
     counted = [
         (load_schema(name), name) for name in builtin() if name != FILES and name not in WHOLE
@@ -147,7 +146,7 @@ def choose_schema(
     listed = ", ".join(
         f"{name} ({count} file{'s' if count > 1 else ''})" for count, name, _ in fitting
     )
-    # no advice by the number of files: who may add small ones would choose
+    # Do not suggest the schema with most files: adding small files would then decide.
     msg = (
         f"several built-in schemas fit the files found here: {listed}. Say what the data are: "
         f"--schema NAME|FILE"
@@ -156,7 +155,7 @@ def choose_schema(
 
 
 def _held_out(schema: Schema) -> Schema:
-    """Return the schema for the files of its evaluation splits alone."""
+    """Return the schema restricted to the files of its evaluation splits."""
     patterns = [
         text
         for split, texts in schema.samples.split.items()
@@ -169,7 +168,7 @@ def _held_out(schema: Schema) -> Schema:
 
 
 def find(name: str, kind: Kind) -> Path:
-    """Return the file of a built-in schema or pipeline, or the path itself where it names a file.
+    """Return the file of a built-in schema or pipeline, or the path itself if it names a file.
 
     Raises:
         SchemaError: there is neither.
@@ -198,10 +197,10 @@ def read_text(path: Path, *, links: bool = True) -> str:
 
     Args:
         path: the file.
-        links: follow a link in its place.
+        links: whether to follow a link at this path.
 
     Raises:
-        SchemaError: it cannot be read, is larger than 1 MB, or is not UTF-8.
+        SchemaError: the file cannot be read, is larger than 1 MB, or is not UTF-8.
     """
     try:
         content = read_file(path, MAX_BYTES, links=links)
@@ -222,7 +221,7 @@ def read_text(path: Path, *, links: bool = True) -> str:
 def _extended(
     data: Any, lines: Lines, origin: str, chain: tuple[str, ...], *, files: bool = True
 ) -> tuple[dict[str, Any], Lines]:
-    """Return a schema's keys over those of its base."""
+    """Merge a schema's keys over those of its base."""
     base = data.pop("extends", None)
     if base is None:
         return data, lines
@@ -266,10 +265,10 @@ def _extended(
 def _merge(
     below: dict[str, Any], above: dict[str, Any], kept: dict[Where, FileLine], where: Where = ()
 ) -> dict[str, Any]:
-    """Lay `above` over `below`: mappings key by key, everything else replaced, an empty value removes.
+    """Merge `above` over `below`: mappings by key, other values replaced; an empty value removes.
 
-    The steps of a loader are an ordered whole and are replaced together. Lines of what is replaced
-    leave `kept`.
+    The steps of a loader are an ordered unit and are replaced together. Lines of replaced values
+    are removed from `kept`.
     """
     merged = dict(below)
     for key, value in above.items():
@@ -297,9 +296,9 @@ def read_yaml(text: str, origin: str) -> tuple[dict[str, Any], Lines]:
 
     Raises:
         SchemaError: a syntax error, a duplicate or non-text key, a tag, a merge key, a second
-            document, more than 10,000 values (aliases counted as often as they are used), more than
-            12 levels, or a value that YAML 1.1 reads as something else than it looks (0777, 0x1F,
-            1:30, 1_000, 2024-01-01, .inf); all with their line.
+            document, more than 10,000 values (each use of an alias counts), more than 12 levels, or
+            a value that YAML 1.1 reads differently than it looks (0777, 0x1F, 1:30, 1_000,
+            2024-01-01, .inf); all with their line.
     """
     reader = _YamlReader(text, origin)
     try:
@@ -326,7 +325,7 @@ def _not_yaml(origin: str, line: int, reason: object) -> SchemaError:
 
 
 class _StopReading(Exception):  # noqa: N818  not an error: the rest of the file is not worth reading
-    """The complaint that ends reading has been noted."""
+    """A complaint was noted after which the rest of the file is not read."""
 
 
 _INT = re.compile(r"[-+]?(0|[1-9]\d{0,17})")
@@ -334,7 +333,7 @@ _FLOAT = re.compile(r"[-+]?(\d+\.\d*|\.\d+)([eE][-+]\d+)?")
 
 
 class _YamlReader:
-    """Turns parse events into plain values, one document, noting the line of everything and all complaints."""
+    """Converts the parse events of one document into plain values; records lines and complaints."""
 
     def __init__(self, text: str, origin: str) -> None:
         self.events: Iterator[Any] = yaml.parse(text, Loader=yaml.SafeLoader)
@@ -363,7 +362,7 @@ class _YamlReader:
         event = next(self.events)
         self.line = event.start_mark.line + 1
         if isinstance(event, yaml.ScalarEvent):
-            event.value.encode()  # half a surrogate pair is no character
+            event.value.encode()  # raises for a lone surrogate
         return event
 
     def _note(self, where: Where, message: str) -> None:
@@ -494,7 +493,7 @@ def _surprise(kind: str, text: str) -> str:
 
 
 class _CompactDumper(yaml.SafeDumper):
-    """Writes one line for each field, rule and split: what people read line by line."""
+    """Writes one line per field, rule and split, for readability."""
 
     depth = 0
 
@@ -508,7 +507,7 @@ class _CompactDumper(yaml.SafeDumper):
         return node
 
     def represent_str(self, data: str) -> Any:
-        """Return a text as one line: whoever adds a comment to a line finds the value whole."""
+        """Return a text as one line, so that a comment can follow the complete value."""
         return self.represent_scalar(
             "tag:yaml.org,2002:str", data, style='"' if "\n" in data or "\r" in data else None
         )
@@ -522,22 +521,24 @@ _CompactDumper.add_representer(str, _CompactDumper.represent_str)
 
 
 def dump_schema(schema: Schema) -> str:
-    """Return a schema as YAML: defaults left out, keys and loader steps in their order, bases written out.
+    """Return a schema as YAML without defaults; keys and loader steps keep their order.
+
+    The keys of base schemas are included.
 
     Notes:
         Lossless: ``parse_schema(dump_schema(schema)) == schema``.
     """
     said, text = schema.as_dict(), ""
+    # PyYAML loses some characters (U+0085) unless it escapes them.
     for unescaped in (
         True,
         False,
-    ):  # PyYAML folds some characters (U+0085) away unless they are escaped
+    ):
         text = yaml.dump(
             said, Dumper=_CompactDumper, sort_keys=False, allow_unicode=unescaped, width=1 << 20
         )
-        seen = all(
-            line.isprintable() for line in text.split("\n")
-        )  # and some turn the text around them
+        # Some unprintable characters reverse the text around them.
+        seen = all(line.isprintable() for line in text.split("\n"))
         if seen and read_yaml(text, "")[0] == said:
             break
     return text

@@ -1,7 +1,6 @@
-"""What a dataset promises: the schema, as frozen models.
+"""The schema as frozen pydantic models.
 
-The language is described for people in ``schemas/README.md``; every key there is one attribute
-here.
+``schemas/README.md`` describes the language for users; every key there is an attribute here.
 """
 
 from __future__ import annotations
@@ -62,9 +61,10 @@ from datacheck.schema.patterns import Template, parse
 
 __all__ = ["ANY", "FieldSpec", "Range", "Schema", "parse_columns"]
 
-UNLISTED = "DC130"  # the rule about fields that a schema does not list; they are read where it is not switched off
-RECORDS = (".yaml", ".yml", ".json")  # lists of samples whose entries may be mappings
-ANY = "*"  # the field name that stands for every field a schema does not list
+# The rule about fields that a schema does not list; a scan reads them unless the rule is off.
+UNLISTED = "DC130"
+RECORDS = (".yaml", ".yml", ".json")  # list formats whose entries may be mappings
+ANY = "*"  # field name for all fields that a schema does not list
 
 Ints = Annotated[tuple[int, ...], BeforeValidator(as_tuple)]
 Floats = Annotated[tuple[float, ...], BeforeValidator(as_tuple)]
@@ -80,10 +80,10 @@ class _Model(BaseModel):
 
 
 class StatsSpec(_Model):
-    """What a normaliser believes of a field: numbers per column, said here or read from a JSON or YAML file.
+    """The normalization statistics of a field: one number per column, declared or read from a file.
 
     Args:
-        optional: the normaliser does without the file where there is none, and so does the schema.
+        optional: the normalizer works without the file, so the schema accepts its absence.
     """
 
     file: File | None = None
@@ -96,7 +96,7 @@ class StatsSpec(_Model):
 
 
 class FieldSpec(_Model):
-    """One field: what it is (role), how it looks (shape, dtype) and what must hold of its values."""
+    """One field: its role, its shape and dtype, and the conditions on its values."""
 
     role: Annotated[str | None, one_of(ROLES, "role")] = None
     shape: Shape | None = None
@@ -153,7 +153,7 @@ class FieldSpec(_Model):
 
     @property
     def ragged(self) -> str | None:
-        """The name of the first axis where it is named (its size differs from sample to sample)."""
+        """The name of the first axis if it has one: its size then differs between samples."""
         return self.shape[0] if self.shape and isinstance(self.shape[0], str) else None
 
     @property
@@ -163,7 +163,7 @@ class FieldSpec(_Model):
 
 
 class SamplesSpec(_Model):
-    """What one sample is: which files, which list names them, what each of them holds, what belongs together."""
+    """Where samples come from: their files, lists, contents, groups and companions."""
 
     files: Files
     split: dict[str, Files] = Field(default_factory=dict)
@@ -179,13 +179,13 @@ class SamplesSpec(_Model):
 class EpisodeSpec(_Model):
     """The time axis: rate, allowed lengths, share of idle steps."""
 
-    fps: Annotated[float, Field(ge=1e-6, le=1e9)] | None = None  # one over it is a step of time
+    fps: Annotated[float, Field(ge=1e-6, le=1e9)] | None = None  # a time step is 1 / fps
     length: Interval | None = None
     max_idle: Share | None = None
 
 
 class WindowsSpec(_Model):
-    """How training cuts episodes: window length in steps, stride, padding, what becomes of short episodes."""
+    """How training cuts episodes: window length in steps, stride, padding, short episodes."""
 
     length: Count
     stride: Count = 1
@@ -238,13 +238,12 @@ def _inside(path: str) -> bool:
 
 
 def _above_0(value: Any, *kinds: type) -> bool:
-    return type(value) in kinds and bool(
-        0 < value < float("inf")
-    )  # type(), not isinstance: True is no number
+    # `type()`, not `isinstance`: True is not a number.
+    return type(value) in kinds and bool(0 < value < float("inf"))
 
 
 class LoaderSpec(RootModel[Annotated[dict[str, Any], BeforeValidator(_loader_steps)]]):
-    """What the training loader does to instances, in the order written: they are counted after these steps.
+    """The steps of the training loader on instances, in order; instances are counted after them.
 
     Steps: ``clip`` (keep so many random points), ``voxel`` (edge in the unit of the points),
     ``drop_classes``, ``keep_classes`` (points of others lose their label), ``min_points`` (of an
@@ -255,16 +254,16 @@ class LoaderSpec(RootModel[Annotated[dict[str, Any], BeforeValidator(_loader_ste
 
     @property
     def steps(self) -> tuple[tuple[str, Any], ...]:
-        """(name, value) of each step in the order in which the schema lists them."""
+        """(name, value) of each step, in the order of the schema."""
         return tuple(self.root.items())
 
     def get(self, name: str) -> Any:
-        """Return the value of a step, or None where the loader has no such step."""
+        """Return the value of a step, None without such a step."""
         return self.root.get(name)
 
 
 class TokenizerSpec(_Model):
-    """How text becomes tokens: tokenizer file or folder, vocabulary size, maximum length, what is supervised."""
+    """How text becomes tokens: tokenizer path, vocabulary size, maximum length, supervised part."""
 
     path: File | None = None
     vocab: Count | None = None
@@ -275,7 +274,7 @@ class TokenizerSpec(_Model):
 
 
 class SplitsSpec(_Model):
-    """Which key keeps samples together across splits, and which splits must not share it."""
+    """The key that keeps samples together across splits, and the splits that must not share it."""
 
     key: str
     match: Regex | None = None
@@ -283,14 +282,14 @@ class SplitsSpec(_Model):
 
 
 class DuplicatesSpec(_Model):
-    """How exact copies of a sample are judged, and from which similarity (0 to 1) on two samples are near copies."""
+    """The severity of exact copies, and the similarity (0 to 1) at which near copies begin."""
 
     exact: Annotated[Level, BeforeValidator(word_off)] = "warning"
     near: Share | None = None
 
 
 class RuleSpec(_Model):
-    """Settings of one rule: severity, share of samples allowed to fail, waived keys, and its own options."""
+    """Settings of one rule: severity, share allowed to fail, waived keys, and its own options."""
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
     severity: Annotated[Level | None, BeforeValidator(word_off)] = None
@@ -336,13 +335,12 @@ def _name(value: str) -> str:
 
 
 def _holds(folder: str, root: str, templates: Sequence[Template]) -> bool:
-    """Tell whether a folder holds a file that a pattern names, in folders of its own first, then behind links.
+    """Return whether a folder holds a file that a pattern names; searches links last.
 
     Notes:
-        Links to folders are followed within `root`, in the order of their names, but for those to a
-        folder that holds
-        the link, and to `_LINKED` folders in all: two folders that link to one another have paths
-        without end.
+        Follows links to folders within `root`, sorted by name, except links to a folder that
+        contains the link. Visits at most `_LINKED` folders behind links: two folders that link to
+        each other have infinitely many paths.
     """
     waiting, linked, left, within = [""], deque[str](), _LINKED, f"{root.rstrip('/')}/"
     while templates and (waiting or (linked and left)):
@@ -371,7 +369,7 @@ def _holds(folder: str, root: str, templates: Sequence[Template]) -> bool:
 
 
 def _listed(folder: str) -> tuple[list[str], list[str], list[str]]:
-    """Return the names of the folders, of the links to folders and of the files in a folder, each sorted."""
+    """Return the sorted names of folders, links to folders, and files in a folder."""
     found: tuple[list[str], list[str], list[str]] = [], [], []
     try:
         with os.scandir(folder) as scan:
@@ -379,7 +377,7 @@ def _listed(folder: str) -> tuple[list[str], list[str], list[str]]:
                 with suppress(OSError):  # a link to itself
                     is_dir = entry.is_dir()
                     found[(1 if entry.is_symlink() else 0) if is_dir else 2].append(entry.name)
-    except OSError:  # the listing says so
+    except OSError:  # the listing reports it
         pass
     for names in found:
         names.sort()
@@ -391,33 +389,34 @@ def _replaced(text: str, heads: Mapping[str, str]) -> str:
     return heads[head] + text.removeprefix(head) if head else text
 
 
-# what a split changes of a field: also a key that it sets back to its default
+# The changes of a field for a split; includes keys that are set back to their default.
 Change = Annotated[
     FieldSpec,
     BeforeValidator(_change),
     PlainSerializer(_explicit_values, return_type=dict[str, Any]),
 ]
 _NOTHING = FieldSpec()
-_LINKED = 1_000  # folders behind links that the search for the place of an extra folder looks into
+_LINKED = 1_000  # limit for folders behind links in the search for an extra folder
 
 
+# Each field has up to some tens of measured columns, with its name in each.
 MOST_FIELDS, _NAME_BYTES = (
     1_000,
     100_000,
-)  # each has up to some tens of measured columns, with its name in each
-_MOST_PLACES = 20_000  # fields for each split that `when` names: a scan unfolds them all
+)
+_MOST_PLACES = 20_000  # fields times splits in `when`: a scan expands all of them
 
 
-_MOST_PATTERNS = 2_000  # of all rules' `ignore`: each is held against each key that fails
+_MOST_PATTERNS = 2_000  # `ignore` patterns of all rules: each is matched with each failing key
 
 
 def is_pattern(entry: str) -> bool:
-    """Tell whether an entry of a rule's ``ignore`` may mean other keys than the one that it spells."""
+    """Return whether an entry of a rule's ``ignore`` is a pattern rather than a literal key."""
     return any(sign in entry for sign in "*?[")
 
 
 def exceeded_limit(names: Collection[str]) -> str:
-    """Return which limit fields of these names exceed in a schema, and how many they are; "" where they exceed none."""
+    """Return the limit that these field names exceed, with their number; "" if they exceed none."""
     if len(names) > MOST_FIELDS:
         return f"{len(names):,} fields; a schema declares at most {MOST_FIELDS:,}"
     nbytes = sum(len(name.encode("utf-8", "surrogatepass")) for name in names)
@@ -430,7 +429,7 @@ def exceeded_limit(names: Collection[str]) -> str:
 
 
 class Schema(_Model):
-    """A dataset's promise. Build one from YAML with `datacheck.schema.load`."""
+    """The schema of a dataset. Build one from YAML with `datacheck.schema.load`."""
 
     datacheck: Literal[1]
     name: Annotated[str, AfterValidator(_name)]
@@ -486,18 +485,18 @@ class Schema(_Model):
 
     @property
     def digest(self) -> str:
-        """Digest of what the schema says, defaults left out (adding an option changes no digest)."""
+        """Digest of the schema without defaults, so that a new option changes no digest."""
         said = self.as_dict()
         if self.loader is not None:  # the order of its steps matters, and canonical JSON sorts keys
             said["loader"] = [list(step) for step in self.loader.steps]
         return digest_value(said)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the schema as plain JSON values, defaults left out."""
+        """Return the schema as plain JSON values without defaults."""
         return self.model_dump(mode="json", exclude_defaults=True) | {"datacheck": 1}
 
     def for_split(self, split: str) -> Schema:
-        """Return the schema with the ``when: split=...`` block of `split` applied, and its own ``max_length``."""
+        """Return the schema with the ``when: split=...`` block and ``max_length`` of a split."""
         changes = self.when.get(f"split={split}", {})
         if self.tokenizer is not None and split in self.tokenizer.lengths:
             length = {"max_length": self.tokenizer.lengths[split], "lengths": {}}
@@ -512,14 +511,14 @@ class Schema(_Model):
         return Schema.model_validate(data | {"fields": fields})
 
     def located(self, data: Path, given: Collection[str] = ()) -> Schema:
-        """Return the schema with one default place of each extra folder that has several: the one with its files.
+        """Resolve each extra folder with several default places to the place that holds its files.
 
         Args:
             data: the data folder.
-            given: names of the extra folders that the user gave: their default places do not count.
+            given: names of the extra folders that the user gave; their default places are ignored.
 
         Raises:
-            UsageError: several of them hold files that the schema's patterns name.
+            UsageError: several places hold files that the schema's patterns name.
         """
         several = {
             name: places
@@ -543,9 +542,8 @@ class Schema(_Model):
             place for place in places if f"{there[place]}/".startswith(f"{root.rstrip('/')}/")
         ]
         holding = [place for place in inside if _holds(there[place], root, templates)]
-        if (
-            len({there[place] for place in holding}) > 1
-        ):  # what one of them holds must hide nothing in another
+        # Otherwise the files in one place would hide those in another.
+        if len({there[place] for place in holding}) > 1:
             msg = (
                 f"schema {self.name}: {' and '.join(holding)} hold files of {name}. Say which "
                 f"counts (--root "
@@ -555,26 +553,27 @@ class Schema(_Model):
         return next(iter(holding), next((p for p in places if os.path.isdir(there[p])), places[0]))  # noqa: PTH112
 
     def _companions(self) -> Iterator[str]:
-        """Yield the patterns of files that belong to samples."""
+        """Yield the patterns of companion files and of the fields' own files."""
         for change in (self.fields, *self.when.values()):
             yield from (spec.file for spec in change.values() if spec.file)
         for patterns in self.samples.companions.values():
             yield from patterns
 
     def placed(self, given: Collection[str], data: Path | None = None) -> Schema:
-        """Return the schema with each extra folder that was not given at its default place below the data folder.
+        """Return the schema with default places for extra folders that the user did not give.
 
         Args:
             given: names of the extra folders that the user gave (``--root objects=DIR``).
-            data: the data folder; where it is said, a relative tokenizer path becomes an absolute
-                one, and of several default places of a folder the one counts that is there. Else
-                the first does.
+            data: the data folder. With it, a relative tokenizer path becomes absolute, and an
+                existing default place takes precedence. Without it, the first default place is
+                used.
 
         Raises:
-            UsageError: the schema knows no extra folder of that name.
+            UsageError: the schema has no extra folder of that name.
 
         Notes:
-            A folder without a default place stays as it is: the source asks for it.
+            Default places are below the data folder. A folder without a default place stays
+            unresolved: the source requires it.
         """
         for name in sorted(given):
             if name not in self.roots:
@@ -613,21 +612,24 @@ class Schema(_Model):
         return parse_columns(spec.columns) if spec is not None and spec.columns else {}
 
     def part_of(self, name: str) -> tuple[str, tuple[int, int]] | None:
-        """Return (field, (start, stop)) of an entry ``field.part``, which describes columns of a field, else None."""
+        """Return (field, (start, stop)) of a column entry ``field.part``, else None."""
         field, _, part = name.rpartition(".")
         columns = self.parts(field).get(part)
         return None if columns is None else (field, columns)
 
     @property
     def needed_attrs(self) -> list[str]:
-        """Names of the attributes that every sample must have; those that count what a file holds may be missing."""
+        """Names of the attributes that every sample must have.
+
+        Attributes that count the contents of a file may be missing.
+        """
         return sorted(
             n for n, what in self.attrs.items() if what != SAMPLES and not str(what).startswith(SUM)
         )
 
     @property
     def reads_unlisted(self) -> bool:
-        """Whether a scan reads fields of numbers that the schema does not list, beside those that it does."""
+        """Whether a scan also reads numeric fields that the schema does not list."""
         rule = self.rules.get(UNLISTED)
         return (
             bool(self.stored)
@@ -645,7 +647,7 @@ class Schema(_Model):
         }
 
     def spec(self, name: str) -> FieldSpec:
-        """Return what is declared of a field or part: of an unlisted one the ``"*"`` entry, else nothing."""
+        """Return the declaration of a field or part, or else the ``"*"`` entry, or an empty one."""
         return self.fields.get(name) or self.fields.get(ANY) or _NOTHING
 
     def of_role(self, *roles: str) -> Iterator[tuple[str, FieldSpec]]:
@@ -656,11 +658,11 @@ class Schema(_Model):
 
 
 _IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
-_VIDEOS = (".mp4", ".m4v", ".mov")  # of which only the header is read
+_VIDEOS = (".mp4", ".m4v", ".mov")  # only their headers are read
 
 
 def pixels(schema: Schema) -> frozenset[str]:
-    """Return the fields of role image, videos stored as arrays, and depth maps that are stored as image files."""
+    """Return the pixel fields: images, videos stored as arrays, depth maps in image files."""
     found = set()
     for name, spec in schema.stored.items():
         files = (spec.file,) if spec.file is not None else schema.samples.files

@@ -1,8 +1,8 @@
-"""Regular expressions of schemas in linear time: no pattern and no name makes a search take for ever.
+"""Match path patterns and users' regular expressions in linear time.
 
-Python's `re` tries one way after the other, which takes exponential time for ``(x+x+)+y``. It is
-used where the number of ways is small; else a matcher that tries them in the same order, but none
-twice from the same place.
+Python's `re` backtracks, which takes exponential time for ``(x+x+)+y``. It is used only where the
+number of ways to match is small. Otherwise a matcher tries the ways in the same order, but visits
+each state at a position only once.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 from datacheck.errors import FormatError, SchemaError
 
-WAYS = 300_000  # that `re` may try: a few milliseconds
-_STEPS = 4_000  # of a program
-_AHEAD = 100  # characters that a look-ahead may see: it is tried at every place
-_STATES = 100_000  # of an expression with a name that stands twice
+WAYS = 300_000  # limit of attempts for `re`: a few milliseconds
+_STEPS = 4_000  # limit for the steps of a program
+_AHEAD = 100  # limit for a lookahead in characters: it runs at every position
+_STATES = 100_000  # state limit for an expression with a repeated name
 _FLAGS = re.IGNORECASE | re.DOTALL | re.MULTILINE | re.ASCII
 _REFUSED = {
     "GROUPREF": "a back-reference",
@@ -48,32 +48,32 @@ _CLASSES = {
 }
 
 Nodes = Iterable[tuple[Any, Any]]
-_Step = tuple[str, Any, Any]  # what is done, and with what
-_OPEN: _Step = ("jump", -1, None)  # filled in behind
-_Saved = tuple[int, int, Any] | None  # slot, position, what was saved before
+_Step = tuple[str, Any, Any]  # operation and operands
+_OPEN: _Step = ("jump", -1, None)  # patched later with its target
+_Saved = tuple[int, int, Any] | None  # slot, position, previous saves
 
 
 class Growth(NamedTuple):
-    """How many ways there are to match a text: `ways` times what `loops` loops over its characters come to."""
+    """Bounds the number of ways to match a text: `ways` times the choices of `loops` loops."""
 
     loops: int = 0
     ways: int = 1
 
     def at(self, length: int) -> int:
-        """Return the most ways for a text of so many characters."""
+        """Return the maximum number of ways for a text of this length."""
         return self.ways * comb(length + self.loops, self.loops)
 
     def and_then(self, other: Growth) -> Growth:
-        """Return the growth of two expressions one behind the other."""
+        """Return the growth of two consecutive expressions."""
         return Growth(self.loops + other.loops, self.ways * other.ways)
 
 
 def parsed(expression: str) -> Any:
-    """Return the tree of an expression.
+    """Return the parse tree of an expression.
 
     Raises:
-        ValueError: it is malformed, or of a kind that cannot be matched in linear time; how a
-            sentence about it ends.
+        ValueError: it is malformed, or needs more than linear time; the text is the end of a
+            sentence.
     """
     try:
         tree = _parser.parse(expression)
@@ -95,7 +95,7 @@ def parsed(expression: str) -> Any:
 
 
 def _inside(kind: Any, value: Any) -> list[Any]:
-    """Return the expressions within one part of another."""
+    """Return the subexpressions of a node."""
     if kind in {op.MAX_REPEAT, op.MIN_REPEAT, op.SUBPATTERN, op.POSSESSIVE_REPEAT}:
         return [value[-1]]
     if kind is op.BRANCH:
@@ -113,7 +113,7 @@ def _every(nodes: Nodes) -> Iterator[tuple[Any, Any]]:
 
 
 def _size(nodes: Nodes) -> int:
-    """Return about how many steps an expression takes, more than `_STEPS` where it is too long."""
+    """Return the approximate number of steps of an expression, at most `_STEPS` + 1."""
     total = 0
     for kind, value in nodes:
         inner = 1 + sum(_size(part) for part in _inside(kind, value))
@@ -124,7 +124,7 @@ def _size(nodes: Nodes) -> int:
 
 
 def may_match(nodes: Nodes, char: str) -> bool:
-    """Tell whether a character can be part of what an expression matches."""
+    """Return whether a match of an expression can contain a character."""
     single = {op.ANY, op.IN, op.LITERAL, op.NOT_LITERAL}
     return any(
         kind in single and _test(kind, value, 0)(char) is not None for kind, value in _every(nodes)
@@ -132,7 +132,7 @@ def may_match(nodes: Nodes, char: str) -> bool:
 
 
 def growth(nodes: Nodes) -> Growth:
-    """Return how the ways to match a text grow with it; a choice within a loop makes them more than `WAYS` at once."""
+    """Return how the ways to match grow with the text; a choice inside a loop exceeds `WAYS`."""
     total = Growth()
     for kind, value in nodes:
         inside = [growth(part) for part in _inside(kind, value)]
@@ -151,11 +151,11 @@ def growth(nodes: Nodes) -> Growth:
 
 
 class Program:
-    """An expression as steps that are taken for one place of a text after the other, at most once for each place.
+    """A compiled expression: steps that run at most once per position of a text.
 
     Args:
-        expression: as `re` takes it; `parsed` holds for what a user wrote of it.
-        kept: the numbers of the groups whose places are wanted.
+        expression: a regular expression; `parsed` has accepted a user's part of it.
+        kept: numbers of the groups whose positions are needed.
     """
 
     def __init__(self, expression: str, kept: Iterable[int]) -> None:
@@ -209,9 +209,8 @@ class Program:
         for _ in range(low):
             self._add(body, flags, steps)
         splits, ends = [], []
-        empty = (
-            greedy and body.getwidth()[0] == 0
-        )  # one that takes no character is the last, as of `re`
+        # As in `re`, a repetition that consumes no character ends the loop.
+        empty = greedy and body.getwidth()[0] == 0
         for _ in range(1 if high is op.MAXREPEAT else high - low):
             splits.append(len(steps))
             steps += [_OPEN, ("save", -1 - len(steps), None)] if empty else [_OPEN]
@@ -229,15 +228,15 @@ class Program:
     def spans(
         self, text: str, starts: Iterable[int], *, whole: bool
     ) -> dict[int, tuple[int, int]] | None:
-        """Return where the groups match, None where the expression does not.
+        """Return the spans of the groups, None without a match.
 
         Args:
-            text: what is matched.
-            starts: where it may begin, in the order in which they are tried.
-            whole: it has to end where the text does.
+            text: the text to match.
+            starts: possible start positions, in the order of trial.
+            whole: the match must end at the end of the text.
 
         Raises:
-            OverflowError: a name that stands twice makes it too many ways.
+            OverflowError: a repeated name leads to too many states.
         """
         run = _MatchState(self._steps, self._refs, text, whole=whole)
         for start in starts:
@@ -258,7 +257,7 @@ class Program:
 
 
 class _MatchState:
-    """A program on its way through one text; where it was before, whatever came before, it goes no second time."""
+    """A program run on one text; visits each state only once, across all start positions."""
 
     def __init__(
         self, steps: Sequence[_Step], refs: Sequence[int], text: str, *, whole: bool
@@ -268,7 +267,7 @@ class _MatchState:
         self._waiting: list[tuple[int, int, _Saved]] = []
 
     def start(self, place: int) -> tuple[int, _Saved] | None:
-        """Return the end of the first match that begins at `place`, and what it saved."""
+        """Return the end of the first match that begins at `place`, and its saves."""
         self._waiting = [(0, place, None)]
         while self._waiting:
             found = self._follow(*self._waiting.pop())
@@ -279,7 +278,7 @@ class _MatchState:
         return None
 
     def _follow(self, at: int, place: int, saved: _Saved) -> tuple[int, _Saved] | None:
-        """Return where a match ends, None where this way does not lead to one."""
+        """Follow one way; return where its match ends, None without a match."""
         while at >= 0:
             kind, value, other = self._steps[at]
             if kind == "char":
@@ -307,7 +306,7 @@ class _MatchState:
         return None
 
     def _moved(self, at: int, place: int, saved: _Saved) -> tuple[int, int, _Saved]:
-        """Return the next step, place and saved places; -1 for the step where the text does not fit."""
+        """Return the next step, position and saves; step -1 if the text does not match."""
         kind, value, other = self._steps[at]
         if kind == "jump":
             return value, place, saved
@@ -333,7 +332,7 @@ class _MatchState:
 
 
 def _place(saved: _Saved, slot: int) -> int:
-    """Return what was saved last under a number, -1 for nothing."""
+    """Return the position saved last in a slot, -1 if none."""
     while saved is not None:
         if saved[0] == slot:
             return saved[1]
@@ -342,7 +341,7 @@ def _place(saved: _Saved, slot: int) -> int:
 
 
 def _test(kind: Any, value: Any, flags: int) -> Callable[[str], Any]:
-    """Return the test of one character."""
+    """Return the test of a single character."""
     if kind is op.ANY:
         source = "."
     elif kind is op.IN:
@@ -361,13 +360,13 @@ def _member(kind: Any, value: Any) -> str:
 
 
 class Expression:
-    """A regular expression that a user wrote.
+    """A regular expression written by a user.
 
     Args:
-        text: as `re` takes it.
+        text: in the syntax of `re`.
 
     Raises:
-        ValueError: as `parsed`.
+        ValueError: as for `parsed`.
     """
 
     def __init__(self, text: str) -> None:
@@ -381,13 +380,13 @@ class Expression:
         return Program(self._text, {1} if self._regex.groups else ())
 
     def fits(self, text: str) -> bool:
-        """Tell whether all of a text matches."""
+        """Return whether the whole text matches."""
         if self._growth.at(len(text)) <= WAYS:
             return self._regex.fullmatch(text) is not None
         return self._program.spans(text, [0], whole=True) is not None
 
     def search(self, text: str) -> str | None:
-        """Return the first group of the first match ("" where it took no part), all of it without groups, or None."""
+        """Return the first match: its first group ("" if unmatched), or all of it; None if none."""
         if self._growth.at(len(text)) * (len(text) + 1) <= WAYS:
             found = self._regex.search(text)
             return None if found is None else found[1] or "" if self._regex.groups else found[0]
@@ -398,9 +397,8 @@ class Expression:
         return text[start:end]
 
 
-_FORMAT_SPEC = re.compile(
-    r"0?\d*[ds]"
-)  # {frame:04d}: how Python prints, not what a name looks like
+# {frame:04d}: a Python print format, not a regular expression.
+_FORMAT_SPEC = re.compile(r"0?\d*[ds]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,12 +419,13 @@ _LENGTHS = (16, 32, 48, 64, 80, 100, 128, 160, 200, 256, 512, 1024, 4096)
 
 @dataclass(frozen=True)
 class _PathGrowth:
-    """How many ways to match a path `re` tries at most.
+    """Bounds the attempts of `re` on a path.
 
     Args:
-        folders: how many parts stand for any number of folders.
-        levels: of each level that is matched on its own, as nothing in it can match "/".
-        others: of all other levels together.
+        folders: number of parts that match any number of folders.
+        levels: growth of each level that is matched on its own, because nothing in it can match
+            "/".
+        others: growth of all other levels together.
     """
 
     folders: int
@@ -434,11 +433,11 @@ class _PathGrowth:
     others: Growth
 
     def at(self, path: str) -> int:
-        """Return the most ways for one path."""
+        """Return the maximum number of ways for a path."""
         return self.of(path.count("/"), max(map(len, path.split("/"))), len(path))
 
     def of(self, depth: int, longest: int, length: int) -> int:
-        """Return the most ways for a path of so many folders, characters in its longest level, and in all."""
+        """Return the maximum number of ways for a folder count, longest level and total length."""
         each = sum(level.at(longest) for level in self.levels)
         return comb(depth + self.folders, self.folders) * self.others.at(length) * max(1, each)
 
@@ -451,9 +450,9 @@ class Template:
         text: the pattern as written.
         where: the schema key that holds it, for messages.
         parts: literal text, names and wildcards in order.
-        names: placeholders in order of their first appearance.
-        regex: what `re` matches where it is quick.
-        growth: how many ways it may try.
+        names: placeholders in order of first appearance.
+        regex: the regular expression for `re`, used where it is fast.
+        growth: bounds its attempts.
     """
 
     text: str
@@ -465,17 +464,17 @@ class Template:
 
     @property
     def tail(self) -> str:
-        """The fixed end of every path that matches; "" where the pattern leaves it open."""
+        """The fixed end of every matching path; "" where the pattern leaves it open."""
         last = self.parts[-1]
         return last if isinstance(last, str) else ""
 
     @property
     def wild(self) -> bool:
-        """Whether names alone do not say which path is meant."""
+        """Whether the placeholders alone do not determine the path."""
         return any(isinstance(part, _Wildcard) for part in self.parts)
 
     def allows(self, name: str, value: str) -> bool | None:
-        """Tell whether the constraint of a placeholder allows `value`; None where it has none."""
+        """Return whether a placeholder's constraint allows `value`; None without a constraint."""
         rules = [
             part.rule
             for part in self.parts
@@ -484,14 +483,14 @@ class Template:
         return Expression(rules[0]).fits(value) if rules else None
 
     def match(self, path: str) -> dict[str, str] | None:
-        """Return what the placeholders stand for in `path`, or None where it does not match.
+        """Return the values of the placeholders in `path`, None if it does not match.
 
         Notes:
-            A placeholder and ``*`` never cross "/". Of several ways to match, earlier placeholders
-            are shortest.
+            A placeholder and ``*`` never match "/". Among several ways to match, earlier
+            placeholders are the shortest.
 
         Raises:
-            SchemaError: names that stand twice can be too many things.
+            SchemaError: repeated names are too ambiguous.
         """
         names: dict[str, str] | None
         if len(path) > self._quick_length and self.growth.at(path) > WAYS:
@@ -503,7 +502,7 @@ class Template:
 
     @cached_property
     def _quick_length(self) -> int:
-        """The most characters of a path for which `re` is quick, whatever they are."""
+        """The path length up to which `re` is fast for any path."""
         return max((n for n in _LENGTHS if self.growth.of(n // 2, n, n) <= WAYS), default=0)
 
     @cached_property
@@ -526,7 +525,7 @@ class Template:
         return {name: path[slice(*spans[number])] for name, number in self.regex.groupindex.items()}
 
     def given(self, names: Mapping[str, str]) -> Template:
-        """Return the pattern of those paths in which placeholders have these values."""
+        """Return the pattern with fixed values for some placeholders."""
         parts = (
             names.get(part.name, part) if isinstance(part, _Name) else part for part in self.parts
         )
@@ -546,12 +545,12 @@ class Template:
         return self.substitute(names)
 
     def substitute(self, names: Mapping[str, str]) -> str:
-        """Return the text for these names, whatever they hold: for labels, not for paths."""
+        """Return the text for these names, without a check: for labels, not for paths."""
         return self._form % names
 
     @cached_property
     def _form(self) -> str:
-        """The text with ``%(name)s`` in the place of each name: files are as many as samples."""
+        """The text with ``%(name)s`` for each name; built once, as there are many files."""
         return "".join(
             f"%({p.name})s" if isinstance(p, _Name) else _shown(p).replace("%", "%%")
             for p in self.parts
@@ -564,14 +563,14 @@ def _shown(part: _Wildcard | str) -> str:
 
 @lru_cache(maxsize=512)
 def parse(text: str, where: str, *, path: bool = True) -> Template:
-    """Return the pattern of `text`.
+    """Parse a pattern.
 
     Args:
-        text: ``{name}`` is one or more characters without "/", ``{name:regex}`` what the expression
-            matches, ``*`` any characters without "/", ``**/`` any number of folders; everything
-            else stands for itself.
+        text: ``{name}`` is one or more characters without "/", ``{name:regex}`` a match of the
+            expression, ``*`` any characters without "/", ``**/`` any number of folders; everything
+            else is literal.
         where: the schema key, for messages.
-        path: the pattern is of paths: relative, without "." and "..".
+        path: the pattern describes paths: relative, without "." and "..".
 
     Raises:
         SchemaError: the pattern is malformed.
@@ -615,10 +614,10 @@ def _compiled(text: str, where: str, parts: tuple[_Part, ...]) -> Template:
 
 
 def _trees(text: str, where: str, parts: Sequence[_Part]) -> dict[str, Any]:
-    """Return the constraints of placeholders, parsed.
+    """Return the parse trees of the placeholders' constraints.
 
     Raises:
-        SchemaError: one is malformed, or cannot be matched in linear time.
+        SchemaError: a constraint is malformed, or needs more than linear time.
     """
     trees = {}
     for part in parts:
@@ -631,7 +630,7 @@ def _trees(text: str, where: str, parts: Sequence[_Part]) -> dict[str, Any]:
 
 
 def _levels(parts: Sequence[_Part]) -> Iterator[list[_Part]]:
-    """Yield the parts of each level, its "/" with it."""
+    """Yield the parts of each level with its "/"."""
     level: list[_Part] = []
     for part in parts:
         if part == _FOLDERS and not level:
@@ -650,7 +649,10 @@ def _levels(parts: Sequence[_Part]) -> Iterator[list[_Part]]:
 def _level(
     level: list[_Part], parts: Sequence[_Part], trees: Mapping[str, Any]
 ) -> tuple[list[_Part], Growth, bool]:
-    """Return a level, how its ways grow, and whether it is matched on its own: once, in the first way that fits."""
+    """Return a level, its growth, and whether it is matched on its own.
+
+    A level on its own is matched once, in the first way that fits.
+    """
     whole, names = Growth(), [part.name for part in parts if isinstance(part, _Name)]
     alone = True
     for part in level:
@@ -665,7 +667,7 @@ def _level(
 
 
 def _joined(level: Sequence[_Part], seen: set[str], *, once: bool) -> str:
-    """Return the expression of a level; where it is matched once, later levels make it try no second way."""
+    """Return the expression of a level; `once` makes it an atomic group without backtracking."""
     source = "".join(_expression(part, seen) for part in level)
     if not once or all(isinstance(part, str) for part in level):
         return source

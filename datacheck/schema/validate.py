@@ -1,4 +1,7 @@
-"""What a person is told about a wrong schema or pipeline file: ``path:line, key: what was found; what is allowed``."""
+"""Check schema and pipeline files and format the faults for users.
+
+A fault reads ``path:line, key: what was found; what is allowed``.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +38,12 @@ Lines = Mapping[Where, FileLine]
 
 
 def raise_complaints(complaints: Iterable[Complaint], lines: Lines) -> None:
-    """Raise one error that lists all complaints in line order, one per line; nothing happens where there are none.
+    """Raise one error that lists all complaints in line order, one per line.
+
+    Does nothing without complaints.
 
     Args:
-        complaints: (key path, message); a path that no line is known for is placed at its nearest
+        complaints: (key path, message); a path without a known line gets the line of its nearest
             known ancestor.
         lines: as `datacheck.schema.load.read_yaml` returns them.
 
@@ -63,11 +68,11 @@ def to_model(model: type[Model], data: object, lines: Lines, also: Sequence[str]
     Args:
         model: a pydantic model that forbids unknown keys.
         data, lines: as `datacheck.schema.load.read_yaml` returns them.
-        also: top-level keys that the file may have and the model does not (they are suggested for
-            misspellings).
+        also: further top-level keys that the file may have; they count as suggestions for
+            misspellings.
 
     Raises:
-        SchemaError: it does not fit; every fault is listed with its line, what is allowed, and the
+        SchemaError: `data` does not fit; lists every fault with its line, what is allowed, and the
             nearest known word.
     """
     try:
@@ -80,11 +85,11 @@ def to_model(model: type[Model], data: object, lines: Lines, also: Sequence[str]
             ],
             lines,
         )
-        raise  # refuse always raises here: an error without details does not exist
+        raise  # unreachable: `raise_complaints` raises, as every ValidationError has details
 
 
 def describe(value: object) -> str:
-    """Return what stands in a file, in words: "the text 'x'", "the number 3", "a list"."""
+    """Return a value from a file in words: "the text 'x'", "the number 3", "a list"."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -134,7 +139,7 @@ def _lowered(text: str) -> str:
 
 
 def _allowed(kind: str, context: Mapping[str, Any], value: object) -> str:
-    """Return what is allowed and what was probably meant, or "" for a kind of error that has no words of its own."""
+    """Return what is allowed and a suggestion, or "" for errors without a wording here."""
     if kind == "literal_error":
         words = re.findall(r"'([^']*)'", context["expected"])
         near = suggestion(value, words) if isinstance(value, str) else ""
@@ -207,7 +212,10 @@ def _as_number(value: object) -> str:
 
 
 def _known_part(loc: tuple[Any, ...], data: object) -> tuple[Where, object]:
-    """Return the longest head of `loc` that exists in `data`, and what stands there: pydantic adds names of its own."""
+    """Return the longest prefix of `loc` that exists in `data`, and the value there.
+
+    pydantic appends names of its own to `loc`.
+    """
     where: list[str | int] = []
     for part in loc:
         inside = (isinstance(data, dict) and part in data) or (
@@ -227,7 +235,7 @@ def _unknown_key(key: str, known: Sequence[str]) -> str:
 
 
 def _keys_at(model: type[BaseModel], where: Where) -> list[str]:
-    """Return the keys that the model knows at a path."""
+    """Return the keys that the model accepts at a path."""
     kind: Any = model
     for part in where:
         members = _classes_of(kind)
@@ -317,7 +325,7 @@ _UNIT_OF: Mapping[str, tuple[str, ...]] = {
 
 
 def check(schema: Schema) -> list[Complaint]:
-    """Return what is wrong with a schema although each of its keys is well formed, in no particular order."""
+    """Return the faults of a schema whose keys are all well-formed, in no particular order."""
     names = _names(schema)
     return [
         *_samples(schema, names),
@@ -429,7 +437,7 @@ def _allows(pattern: str, split: str) -> bool:
     try:
         return parse(pattern, "").allows("split", split) is not False
     except SchemaError:
-        return True  # it has its own complaint
+        return True  # reported elsewhere
 
 
 def _list(
@@ -453,7 +461,7 @@ def _list(
 
 
 def _placeholders(pattern: str) -> tuple[str, ...]:
-    """Return the names in a pattern; one that cannot be read, which has its own complaint, has none."""
+    """Return the placeholders in a pattern; () if malformed, which is reported elsewhere."""
     try:
         return parse(pattern, "", path=False).names
     except SchemaError:
@@ -591,16 +599,19 @@ def _listed(known: Iterable[str]) -> str:
     return f"; there are {', '.join(known) or 'none'}"
 
 
-_OF_EPISODES = ("@length", "@task", "@tasks")  # of a LeRobot dataset: its meta folder tells them
+_OF_EPISODES = ("@length", "@task", "@tasks")  # from the meta folder of a LeRobot dataset
 
 
 def _attribute(schema: Schema, spec: FieldSpec, where: Where) -> Iterator[Complaint]:
-    """An attribute belongs to a file or to a group in it: lines, rows and cut arrays have none, companions neither."""
+    """Check that an attribute's sample is a file, a group or an episode.
+
+    Companions, lines, rows and slices of arrays have no attributes.
+    """
     each = schema.samples.each
     if spec.at is None or not spec.at.startswith("@"):
         return
     if spec.file is not None and spec.file.lower().endswith(".xml"):
-        return  # an attribute of an element is a value of its file, of this name
+        return  # attributes of XML elements are ordinary values of the file
     if spec.file is not None:
         yield (
             (*where, "at"),
@@ -617,7 +628,7 @@ def _attribute(schema: Schema, spec: FieldSpec, where: Where) -> Iterator[Compla
 
 
 def _places(schema: Schema, name: str, spec: FieldSpec, where: Where) -> Iterator[Complaint]:
-    """Parts of a field and the entry for all other fields are not stored themselves, so they say nothing of where."""
+    """Refuse locations for column parts and for ``"*"``, which are not stored themselves."""
     field, _, part = name.rpartition(".")
     if field in schema.fields and schema.fields[field].columns and part not in schema.parts(field):
         known = list(schema.parts(field))
@@ -731,7 +742,7 @@ def _has_splits(schema: Schema, names: list[str]) -> bool:
 
 
 def _is_new_field(change: FieldSpec) -> bool:
-    """Tell whether a change declares a field of its own rather than part of one."""
+    """Return whether a change declares a new field rather than keys of an existing one."""
     return bool({"role", "shape", "dtype"} & change.model_fields_set)
 
 

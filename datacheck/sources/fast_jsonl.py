@@ -161,10 +161,11 @@ def chat_strings(data: bytes, count: int, name: str) -> tuple[Array, Strings, St
     colon, comma = lines.colon, lines.comma
     role = b'{"role"' + colon + b'"'
     first = b'{"' + _encoded(name) + b'"' + colon + b"[" + role
+    # The end of each line, counted in strings.
     stops = (
         np.flatnonzero(lines.octets[np.minimum(lines.quotes[1::2] + 2, len(data) - 1)] == ord("]"))
         + 1
-    )  # in strings
+    )
     sizes = np.diff(stops, prepend=0)
     if (
         len(stops) != count
