@@ -106,7 +106,7 @@ class Container(ABC):
         del name
         return None
 
-    def assume_uniform(self, name: str) -> None:  # noqa: B027  most formats say so in a header
+    def assume_uniform(self, name: str) -> None:  # noqa: B027  most formats have it in a header
         """Skip checks that all rows of a value have one shape.
 
         Call it only after the whole file has been read once and the shape has been seen.

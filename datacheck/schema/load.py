@@ -324,7 +324,7 @@ def _not_yaml(origin: str, line: int, reason: object) -> SchemaError:
     return SchemaError(f"{origin}:{line}: not valid YAML: {reason}")
 
 
-class _StopReading(Exception):  # noqa: N818  not an error: the rest of the file is not worth reading
+class _StopReading(Exception):  # noqa: N818  control flow, not an error
     """A complaint was noted after which the rest of the file is not read."""
 
 

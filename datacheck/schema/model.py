@@ -353,7 +353,7 @@ def _holds(folder: str, root: str, templates: Sequence[Template]) -> bool:
             for name in files
             if any(t.match(head + name) is not None for t in templates)
         )
-        if any(os.path.isfile(f"{folder}/{path}") for path in paths):  # noqa: PTH113  else it raises
+        if any(os.path.isfile(f"{folder}/{path}") for path in paths):  # noqa: PTH113  Path.is_file may raise
             return True
         here = f"{os.path.realpath(f'{folder}/{head}')}/" if links else ""
         goals = ((name, f"{os.path.realpath(f'{folder}/{head}{name}')}/") for name in links)

@@ -65,7 +65,7 @@ class Strings:
 
     def array(self) -> Any:
         """Return the texts without escape marks: Arrow's binary (strings), contiguous."""
-        import pyarrow as pa  # noqa: PLC0415  what only large files should pay
+        import pyarrow as pa  # noqa: PLC0415  only for large files
 
         begins, ends, lengths = self.begins, self.ends, self.ends - self.begins
         if len(self.gone):  # the kept bytes of a string are in several pieces
@@ -92,7 +92,7 @@ def _kernel() -> Any:
     The import of its public module creates 300 Python functions first, in 0.05 s.
     """
     try:
-        from pyarrow._compute import call_function  # noqa: PLC0415  as above
+        from pyarrow._compute import call_function  # noqa: PLC0415  only for large files
     except ImportError:  # the private module may change
         from pyarrow.compute import call_function  # noqa: PLC0415
     return call_function
@@ -458,7 +458,7 @@ def _objects(data: bytes, count: int) -> bool:
 
 
 def _parsed(data: bytes, names: dict[str, tuple[str, bool]]) -> Any:
-    import pyarrow as pa  # noqa: PLC0415  0.1 s that only large files should pay
+    import pyarrow as pa  # noqa: PLC0415  takes 0.1 s, only for large files
     import pyarrow.json as pj  # noqa: PLC0415
 
     chat = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))

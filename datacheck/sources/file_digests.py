@@ -104,7 +104,8 @@ def digest_while_listed(
         Children read while the walk still finds files. Reading begins after the walk for small data
         (`SMALL_FILES`, `SMALL_BYTES`), and for files of `TASK_BYTES` or more.
     """
-    from concurrent.futures import CancelledError, ThreadPoolExecutor  # noqa: PLC0415  children need it not
+    # Imported here, because children do not need it.
+    from concurrent.futures import CancelledError, ThreadPoolExecutor  # noqa: PLC0415
 
     queue: SimpleQueue[Many | None] = SimpleQueue()
     stop = Event()
@@ -170,7 +171,7 @@ def _digested(
     progress: Progress | None,
 ) -> tuple[Array, Array, StorageError | None]:
     """Return the digests and stamps of all tasks by position, and an error about unread files."""
-    from datacheck.model.finding import Tick  # noqa: PLC0415  as above
+    from datacheck.model.finding import Tick  # noqa: PLC0415  children do not need it
 
     seen = [0, 0]
     done = [0, 0]
@@ -222,8 +223,8 @@ def _read(
             (task, [digest_files(shared | {"items": task.paths}, lambda _: None)]) for task in first
         )
         return
-    from datacheck.sources.roots import sandbox_of  # noqa: PLC0415  as above
-    from datacheck.workers.parallel import Limits, ordered_map  # noqa: PLC0415  small data need no child
+    from datacheck.sources.roots import sandbox_of  # noqa: PLC0415  only for large data
+    from datacheck.workers.parallel import Limits, ordered_map  # noqa: PLC0415  only for large data
 
     given: list[_Task] = []
 
@@ -383,7 +384,8 @@ def _digest_store(
     """
     if not isinstance(error, IsADirectoryError):
         raise error
-    from datacheck.sources.listing import store_digest, store_entry  # noqa: PLC0415  few datasets have such folders
+    # Imported here, because few datasets have Zarr folders.
+    from datacheck.sources.listing import store_digest, store_entry  # noqa: PLC0415
 
     place, real = str(locate(root, roots, path)), real_root(root, roots, path)
     raw = bytes.fromhex(store_digest(folders, path, place, real, beat, links=False))

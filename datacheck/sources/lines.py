@@ -134,7 +134,7 @@ class LineSource(Source):
     """Samples that are lines; keys are ``sft.jsonl:000000000012``, counted from 0.
 
     Attributes:
-        met: bytes of files read so far.
+        met: total bytes of the files read so far.
     """
 
     met = 0

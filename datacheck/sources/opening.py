@@ -65,7 +65,7 @@ class Opener:
 
     def exists(self, path: str) -> bool:
         """Return whether something has this listing path, even if it may not be opened."""
-        return os.path.exists(self._place(path))  # noqa: PTH110  asked for every sample of a scan
+        return os.path.exists(self._place(path))  # noqa: PTH110  called for every sample
 
     def _place(self, path: str) -> str:
         return (
@@ -134,7 +134,7 @@ class Opener:
             FormatError: it cannot be read, or is damaged.
         """
         try:
-            nbytes = os.stat(self._place(path)).st_size  # noqa: PTH116  asked for every sample of a scan
+            nbytes = os.stat(self._place(path)).st_size  # noqa: PTH116  called for every sample
             if nbytes > HOLE_BYTES:
                 check_holes(self.folders.file(path))
         except OSError as error:
