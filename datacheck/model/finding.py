@@ -177,7 +177,7 @@ class Report:
             allow_unread if given, rescored and reference {run, folder} if any, and since {run,
             started, new, gone, other} if an earlier run scanned the same data.
         dataset: name, root, digest, files, bytes, samples {listed, checked, unreadable, skipped},
-            splits {name: {samples, valid}}, and for files read the coverage.
+            splits {name: {samples, valid}}, and for files read what `ReadCoverage` states.
         schema: name, digest.
         verdicts: every rule, including passed ones.
         findings: worst first.

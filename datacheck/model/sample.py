@@ -85,7 +85,7 @@ class Container(ABC):
         return (value := np.asarray(self.read(name))).shape, value.dtype.str
 
     def stores_text(self, name: str) -> bool:
-        """Return whether the header says that a value is text; byte arrays count as text.
+        """Return whether the header says that a value is text; byte strings count as text.
 
         Raises:
             KeyError: no such name.
@@ -107,9 +107,9 @@ class Container(ABC):
         return None
 
     def assume_uniform(self, name: str) -> None:  # noqa: B027  most formats have it in a header
-        """Skip checks that all rows of a value have one shape.
+        """Assume without a check that all rows of a value have one shape.
 
-        Call it only after the whole file has been read once and the shape has been seen.
+        Valid only if an earlier read of the whole file has found one shape.
 
         Raises:
             KeyError: no such name.

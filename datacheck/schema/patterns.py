@@ -72,7 +72,7 @@ def parsed(expression: str) -> Any:
     """Return the parse tree of an expression.
 
     Raises:
-        ValueError: it is malformed, or needs more than linear time; the text is the end of a
+        ValueError: it is malformed, or cannot be matched in linear time; the text is the end of a
             sentence.
     """
     try:
@@ -617,7 +617,7 @@ def _trees(text: str, where: str, parts: Sequence[_Part]) -> dict[str, Any]:
     """Return the parse trees of the placeholders' constraints.
 
     Raises:
-        SchemaError: a constraint is malformed, or needs more than linear time.
+        SchemaError: a constraint is malformed, or cannot be matched in linear time.
     """
     trees = {}
     for part in parts:

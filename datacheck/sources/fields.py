@@ -386,7 +386,7 @@ class FieldMap:
         Args:
             container, prefix, known: as for `found`.
             listed: bytes of the sample's own fields in memory, and of those whose rows are read
-                later. Unlisted arrays may take the same size or are small.
+                later. Unlisted arrays may take as many bytes in all, or `_SMALL` if that is more.
             later: decides from a header whether a value's rows are read later; such a value is
                 returned as `Peeked`.
 
@@ -412,9 +412,8 @@ class FieldMap:
         ]
         if len(inside) > _UNLISTED or (self._sole is not None and len(every) == 1):
             return {}, [name.removeprefix(prefix) for name in inside] if len(every) > 1 else []
-        room = [
-            max(_SMALL, nbytes) for nbytes in listed
-        ]  # everything read at once must fit in memory
+        # Everything read at once must fit in memory.
+        room = [max(_SMALL, nbytes) for nbytes in listed]
         found: Values = {}
         passed: list[str] = []
         for name in sorted(inside):

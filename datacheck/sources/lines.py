@@ -215,7 +215,7 @@ class LineSource(Source):
                 self.check_count(item, seen)
 
     def seek_points(self, item: Item) -> Array | None:
-        """Return line 0 only for a compressed file: a read cannot begin elsewhere."""
+        """Return [0] for a compressed file, which has no other point to begin; None otherwise."""
         return np.zeros(1, np.int64) if self.is_packed(item) else None
 
     def cut_when_read(self, item: Item) -> bool:

@@ -566,7 +566,7 @@ class _Walk:
         ) = None
         self._markers = store_markers()
         self._of_chunks: set[str] = set()  # waiting folders that may hold chunks
-        self.alone = ""  # path of the only Zarr folder, if the listing has just one
+        self.alone = ""  # path of the Zarr folder, if DATA is one
         self.nodes: dict[str, list[str]] = {}
         # (folder on disk, its path, links on the way, path of the enclosing Zarr folder or "").
         self._waiting: list[tuple[str, str, tuple[str, ...], str]] = []

@@ -58,7 +58,7 @@ class Opener:
         self.folders = Roots(root, roots)
         self._root, self._roots, self._whole, self._together = root, roots, whole, together
         self._base = os.fspath(root)
-        # Buffer of the last tables; the first `_filled` rows are used
+        # Buffer of the last tables; the first `_filled` rows are used.
         self._room: Array | None = None
         self._filled = 0
         self.digests: dict[str, str] = {}

@@ -638,7 +638,7 @@ class _Lists:
         return items
 
     def _note_records(self, index: _Index) -> None:
-        """Note the empty entries of records, and the sample counts that other entries state."""
+        """Note the empty entries of records, and the counts that other entries state."""
         for names in self._records:
             scopes = [(n, self._scope(t, names.names)) for n, t in enumerate(self._templates)]
             self._note_empty(names)

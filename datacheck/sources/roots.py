@@ -22,7 +22,7 @@ from datacheck.runtime.beneath import ConfinedFolder, File, Stamp, allocated_byt
 from datacheck.runtime.sandbox import Sandbox, wanted
 
 if TYPE_CHECKING:
-    # Imported for types only: digest workers need no schema
+    # Imported for types only: digest workers need no schema.
     from datacheck.schema.model import Schema
 
 
