@@ -1,4 +1,4 @@
-"""The cache on disk: names and numbers, manifest, reading, verification. Light: no Zarr, no pydantic, no YAML."""
+"""The cache on disk: layout, manifest, reading, verification. Imports no Zarr, pydantic or YAML."""
 
 from datacheck.cache.find import open_cache
 from datacheck.cache.reader import Cache

@@ -1,4 +1,7 @@
-"""Files mapped into ranges of addresses, without a descriptor for each: what the mmap module cannot do."""
+"""Files mapped into reserved address ranges, without keeping a descriptor for each file.
+
+Python's mmap module cannot do this.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-_MAP_FIXED = 0x10  # the same on Linux and macOS; the mmap module does not name it
+_MAP_FIXED = 0x10  # the same on Linux and macOS; missing from the mmap module
 _PROT_NONE = 0
 _MADV_WILLNEED = 3  # madvise: the same on Linux and macOS
 _MAP_FAILED = ctypes.c_void_p(-1).value
@@ -29,14 +32,15 @@ def _libc() -> Any:
 
 
 class AddressRange:
-    """A reserved range of addresses; unmapped when no array looks at it any more."""
+    """A reserved range of addresses; unmapped when no array refers to it any more."""
 
     def __init__(self, size: int) -> None:
         self._libc = _libc()
         self.size = size
         self.address = self._map(None, size, _PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
         end = weakref.finalize(self, self._libc.munmap, self.address, size)
-        end.atexit = False  # at exit, threads may still read; the process takes its maps with it
+        # At exit threads may still read, and the maps end with the process anyway.
+        end.atexit = False
         self.__array_interface__ = {
             "data": (self.address, True),
             "shape": (size,),
@@ -55,17 +59,17 @@ class AddressRange:
         self._map(self.address + offset, size, mmap.PROT_READ, mmap.MAP_SHARED | _MAP_FIXED, file)
 
     def forget(self) -> None:
-        """Let go of the pages that were read; they come back when they are read again."""
+        """Release the pages that were read; the next access reads them again."""
         self._libc.madvise(self.address, self.size, mmap.MADV_DONTNEED)
 
     def will_need(self, offset: int, size: int) -> None:
-        """Ask the system to read what is mapped there ahead; it may not."""
+        """Ask the system to read this part of the map ahead (best effort)."""
         first = offset // mmap.PAGESIZE * mmap.PAGESIZE
         self._libc.madvise(self.address + first, offset + size - first, _MADV_WILLNEED)
 
 
 def map_file(path: Path, size: int) -> memoryview:
-    """Return the first `size` bytes of a file, mapped; they stay when its name goes.
+    """Return a map of the first `size` bytes of a file; it outlives the file's name.
 
     Raises:
         OSError: there is no such file, or the operating system grants no (further) map.

@@ -1,7 +1,8 @@
-"""A cache in an object store: what lies there, which attempt was committed, and its files as a `Store`.
+"""A cache in an object store: its objects, its commit, and its files as a `Store`.
 
-    <root>/<pipeline>/<split>/<key>/commit.json     which attempt is the cache; created last, once,
-    by one request <root>/<pipeline>/<split>/<key>/<attempt>/...   the files of a cache
+    <root>/<pipeline>/<split>/<key>/commit.json     names the attempt that is the cache; created
+                                                    last, once, by one request
+    <root>/<pipeline>/<split>/<key>/<attempt>/...   the files of a cache
 
 A folder that was copied to a bucket has no commit: its files lie at ``<key>/`` itself.
 """
@@ -21,11 +22,11 @@ from datacheck.runtime.hashing import Digester, canonical_json, digest_bytes
 
 ATTEMPT = re.compile(r"[0-9a-f]{32}")
 _DEPTH = 3  # root / pipeline / split / key
-_CONCURRENT_FETCHES = 4  # parts of a file that is read whole
+_CONCURRENT_FETCHES = 4  # parts fetched at a time when a file is read whole
 
 
 def commit_document(attempt: str, manifest: bytes) -> bytes:
-    """Return what ``commit.json`` says: the attempt, and the digest of its manifest as a file."""
+    """Return the content of ``commit.json``: the attempt, and the digest of its manifest file."""
     return canonical_json(
         {"attempt": attempt, "format": layout.FORMAT, "manifest": digest_bytes(manifest)}
     )
@@ -35,11 +36,11 @@ class Bucket:
     """A cache in an object store.
 
     Args:
-        url: the place of the cache, ``s3://bucket/prefix``; nothing is read yet.
+        url: the URL of the cache, ``s3://bucket/prefix``; nothing is read yet.
 
     Notes:
-        Sizes are asked for once; the files of a committed cache never change. Each other method
-        makes requests; see `Objects` for what they raise.
+        Sizes are listed once, because the files of a committed cache never change. Every other
+        method makes requests; see `Objects` for the exceptions.
     """
 
     folder = None
@@ -53,16 +54,16 @@ class Bucket:
         self._listed: Mapping[str, tuple[int, str]] = {}
 
     def keep(self, shards: ShardCache, files: Mapping[str, tuple[int, str]]) -> None:
-        """See `Store`: those of fields, once one of their samples is asked for."""
+        """See `Store`; keeps shards of fields, each once a sample of it is read."""
         self._shards, self._listed = shards, files
 
     # ----------------------------------------------------------------------------------- the commit
 
     def commit(self) -> dict[str, str] | None:
-        """Return what was committed here: {"attempt", "manifest"}, None where nothing was.
+        """Return the commit as {"attempt", "manifest"}; None if nothing was committed.
 
         Raises:
-            CorruptionError: the commit is not what was written.
+            CorruptionError: the commit is damaged.
             UsageError: it is of a newer format.
         """
         return read_commit(self.objects, self.prefix)
@@ -73,7 +74,7 @@ class Bucket:
 
     @cached_property
     def _base(self) -> str:
-        """The prefix of the files, with a slash at its end."""
+        """The prefix of the files, with a trailing slash."""
         if self._committed is not None:
             return f"{self.prefix}/{self._committed['attempt']}/".lstrip("/")
         above, _, name = self.prefix.rpartition("/")
@@ -146,7 +147,7 @@ class Bucket:
         ]
 
     def _local_shard(self, path: str) -> memoryview | None:
-        """Return a shard that is kept here."""
+        """Return a shard from the local cache, fetched if needed; None if it is not kept there."""
         if self._shards is None or not path.startswith("fields/") or layout.shard_of(path) is None:
             return None
         size, digest = self._listed[path]
@@ -158,7 +159,7 @@ class Bucket:
         )
 
     def read_into(self, path: str, start: int, view: memoryview) -> None:
-        """See `Store`; an index of a shard is no reason to fetch the shard."""
+        """See `Store`; never fetches a whole shard, because this reads shard indices."""
         if len(view):
             view[:] = self._fetch_parts([(path, start, len(view))])[0]
 
@@ -166,7 +167,7 @@ class Bucket:
         """Yield the first `size` bytes of a file, in order.
 
         Raises:
-            CorruptionError: it ends before.
+            CorruptionError: the file ends too early.
         """
         step = PART_BYTES * _CONCURRENT_FETCHES
         for start in range(0, size, step):
@@ -192,7 +193,7 @@ class Bucket:
 
 
 def read_commit(objects: Objects, prefix: str) -> dict[str, str] | None:
-    """Return what was committed at a prefix; see `Bucket.commit`."""
+    """Return the commit at a prefix; see `Bucket.commit`."""
     key = f"{prefix}/{layout.COMMIT}".lstrip("/")
     (raw,) = objects.get([key], [most_bytes(layout.COMMIT)])
     if raw is None:
@@ -219,10 +220,12 @@ def read_commit(objects: Objects, prefix: str) -> dict[str, str] | None:
 
 
 def find_attempts(url: str, depth: int = _DEPTH) -> Iterator[str]:
-    """Yield the URLs of attempts below a URL that were not committed: of builders at work, or gone; sorted.
+    """Yield the URLs of uncommitted attempts below a URL, sorted.
+
+    Their builders are at work, or gone.
 
     Notes:
-        None are told where the commit is damaged, as nobody knows which attempt it named.
+        Skips a cache with a damaged commit, because its committed attempt is unknown.
     """
     place, prefix = parse_url(url)
     yield from _uncommitted(Objects(place), prefix, depth)
@@ -248,13 +251,16 @@ def _uncommitted(objects: Objects, prefix: str, depth: int) -> Iterator[str]:
 
 
 def find_buckets(url: str, depth: int = _DEPTH) -> Iterator[str]:
-    """Yield the URLs of the finished caches at and below a URL, sorted; names that begin with a dot are left out."""
+    """Yield the URLs of finished caches at and below a URL, sorted; skips dot names."""
     place, prefix = parse_url(url)
     yield from _finished_prefixes(Objects(place), prefix, depth)
 
 
 def newest_buckets(url: str) -> list[str]:
-    """Return the URLs of the finished caches directly below a URL, the newest first; copies without commit last."""
+    """Return the URLs of finished caches directly below a URL, newest first.
+
+    Copies without a commit come last.
+    """
     found = list(find_buckets(url, 1))
     commits = [f"{parse_url(path)[1]}/{layout.COMMIT}" for path in found]
     said = Objects(parse_url(url)[0]).attributes(commits)

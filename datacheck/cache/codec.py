@@ -1,6 +1,6 @@
-"""How the inner chunks of a field are stored: as they are, or each as one zstd frame that ends with a checksum.
+"""How the inner chunks of a field are stored: plain, or as one zstd frame each, with a checksum.
 
-Nothing is compressed unless asked for: a plain shard is mapped and read at the speed of memory.
+The default is plain: a plain shard is mapped and read at the speed of memory.
 """
 
 from __future__ import annotations
@@ -17,26 +17,24 @@ from datacheck.errors import CorruptionError, UsageError
 Array = np.ndarray[Any, Any]
 
 LEVELS = range(1, 23)
-_LEVEL = 3  # where one is not said: zstd's own
+_LEVEL = 3  # the default of zstd
 _MAGIC = 0xFD2FB528
 _BLOCK_HEADER, _CHECKSUM = 3, 4
 _RLE, _RESERVED = 1, 3  # types of blocks
-_BLOCKS, _BLOCK_BYTES = (
-    256,
-    512,
-)  # so many blocks of a frame, and one more for so many bytes: zstd splits by 900
+# A frame may have _BLOCKS blocks, and one more per _BLOCK_BYTES; zstd splits by 900.
+_BLOCKS, _BLOCK_BYTES = 256, 512
 
 
 @dataclass(frozen=True)
 class Codec:
-    """What the inner chunks of the fields go through.
+    """The codec of a field's inner chunks.
 
     Args:
         name: "none" or "zstd".
-        level: of zstd, 1 (fast) to 22 (small); means nothing without.
+        level: of zstd, 1 (fast) to 22 (small); ignored for "none".
 
     Notes:
-        Deterministic for one version of the zstd library; other versions may give other bytes of
+        Deterministic for one version of the zstd library; other versions may give other bytes for
         the same values.
     """
 
@@ -51,7 +49,7 @@ class Codec:
         """Return the codec of "none", "zstd" or "zstd:LEVEL".
 
         Raises:
-            UsageError: it is none of them.
+            UsageError: the text is none of these.
         """
         name, _, level = text.partition(":")
         if text == "none":
@@ -68,14 +66,14 @@ class Codec:
 
     @classmethod
     def of(cls, document: Any) -> Codec | None:
-        """Return the codec of `document`, or None where it says something else."""
+        """Return the codec of `document`, or None if it is not one of ours."""
         for level in LEVELS:
             if document == cls("zstd", level).document():
                 return cls("zstd", level)
         return cls() if document == [] else None
 
     def document(self) -> list[dict[str, Any]]:
-        """Return what ``zarr.json`` says behind ``bytes`` among the inner codecs."""
+        """Return the entries after ``bytes`` in the inner codecs of ``zarr.json``."""
         if self.name == "none":
             return []
         return [{"name": "zstd", "configuration": {"level": self.level, "checksum": True}}]
@@ -83,7 +81,7 @@ class Codec:
     def encode(
         self, payload: memoryview, chunk_bytes: int
     ) -> tuple[list[bytes | memoryview], Array]:
-        """Return what is stored of whole inner chunks, and the stored size of each.
+        """Return the stored bytes of whole inner chunks, and the stored size of each.
 
         Shapes:
             sizes: uint64 (chunks) [bytes]
@@ -101,11 +99,11 @@ class Codec:
         """Fill `out` with the inner chunk that `stored` holds.
 
         Raises:
-            CorruptionError: it is not one whole frame of just that many bytes, or its checksum does
-                not match.
+            CorruptionError: it is not one whole frame of exactly that many bytes, or its checksum
+                does not match.
 
         Notes:
-            No memory is taken that the frame asks for: it has to say the size of `out`.
+            Allocates nothing by the frame's own header: the header must state the size of `out`.
         """
         if self.name == "none":
             if len(stored) != len(out):
@@ -113,8 +111,8 @@ class Codec:
                 raise CorruptionError(msg)
             out[:] = stored
             return
-        # the library would leave the end of `out` as it was where frames hold less, and take more
-        # than one of them
+        # Checked here, because the library accepts several frames, and leaves the end of `out`
+        # untouched if they hold less.
         if not _is_frame(stored, len(out)):
             msg = f"not one zstd frame of {len(out):,} bytes with a checksum"
             raise CorruptionError(msg)
@@ -125,13 +123,13 @@ class Codec:
             raise CorruptionError(msg) from error
 
     def load(self) -> None:
-        """Load the library now: of a thread that does, a process forked meanwhile waits for ever."""
+        """Load the library now: a process forked while a thread loads it would wait for ever."""
         if self.name != "none":
             self._zstd  # noqa: B018
 
     @cached_property
     def _zstd(self) -> Any:
-        from numcodecs.zstd import Zstd  # noqa: PLC0415  0.07 s and every other codec: only where it is needed
+        from numcodecs.zstd import Zstd  # noqa: PLC0415  takes 0.07 s, loads every other codec
 
         return Zstd(level=self.level, checksum=True)
 
@@ -140,23 +138,25 @@ PLAIN = Codec()
 
 
 def most_stored(size: int) -> int:
-    """Return how many bytes are stored at most of a chunk of `size`: more than zstd makes of bytes without order."""
+    """Return an upper bound for the stored bytes of a chunk of `size` bytes.
+
+    It exceeds the size that zstd gives to incompressible bytes.
+    """
     return size + (size >> 7) + 1024
 
 
 def _is_frame(stored: memoryview, size: int) -> bool:
-    """Tell whether the bytes are exactly one zstd frame with a checksum and without a dictionary, of `size` bytes.
+    """Return whether the bytes are exactly one zstd frame of `size` decoded bytes.
+
+    The frame must have a checksum and no dictionary.
 
     Reference: RFC 8878, sections 3.1.1.1 and 3.1.1.2.
     """
     if len(stored) < 5 or struct.unpack_from("<I", stored)[0] != _MAGIC:
         return False
     said = stored[4]
-    single, checksum, rest = (
-        bool(said & 0x20),
-        bool(said & 0x04),
-        said & 0x0B,
-    )  # reserved bit, kind of dictionary
+    # `rest`: the reserved bit and the kind of dictionary.
+    single, checksum, rest = bool(said & 0x20), bool(said & 0x04), said & 0x0B
     width = [int(single), 2, 4, 8][said >> 6]
     at = 5 + (0 if single else 1)
     if not checksum or rest or not width or len(stored) < at + width:
@@ -167,10 +167,10 @@ def _is_frame(stored: memoryview, size: int) -> bool:
 
 
 def _end_of_blocks(stored: memoryview, at: int, most: int) -> int:
-    """Return where the last block ends, or a place behind the end: the blocks make no sense, or are more than `most`.
+    """Return the end of the last block; an offset after the end if the blocks are invalid.
 
-    Notes:
-        A block may be empty, and takes its time here and in the library.
+    More than `most` blocks are invalid too: a block may be empty and still takes time, here and in
+    the library.
     """
     for _ in range(most):
         if at + _BLOCK_HEADER > len(stored):

@@ -1,4 +1,7 @@
-"""Calls side by side that wait for a server: who waits for them can be interrupted, and the process end meanwhile."""
+"""Concurrent calls that wait for a server, in daemon threads.
+
+The waiting thread can be interrupted, and the process can exit while calls are pending.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +15,21 @@ R = TypeVar("R")
 
 
 def concurrent_map(function: Callable[[T], R], items: Iterable[T], count: int) -> Iterator[R]:
-    """Call a function for every item, so many at a time, and yield what it returns in their order.
+    """Call a function for every item in `count` threads, and yield the results in item order.
 
     Args:
-        function: may be called by any thread.
-        items: their arguments.
-        count: threads.
+        function: called from any thread.
+        items: its arguments.
+        count: how many calls run at a time.
 
     Raises:
-        Exception: what the first item that failed has raised. Calls that had not begun are left out
-            then, as where nobody asks for more; who had begun goes on.
+        Exception: the exception of the first item that failed. Calls that have not begun are
+            dropped then, as when the iterator is closed early; calls that have begun run to their
+            end.
 
     Notes:
-        A process that ends does not wait for these threads, as it would for those of an executor
-        however long a server is silent.
+        A process does not wait for these threads at exit. It would wait for those of an executor,
+        for as long as a server does not answer.
     """
     todo: list[tuple[T, Future[R]]] = [(item, Future()) for item in items]
     waiting = iter(todo)
@@ -39,7 +43,7 @@ def concurrent_map(function: Callable[[T], R], items: Iterable[T], count: int) -
                 return
             try:
                 mine[1].set_result(function(mine[0]))
-            except BaseException as error:  # noqa: BLE001  raised where it is waited for
+            except BaseException as error:  # noqa: BLE001  future.result() raises it
                 ended.set()
                 mine[1].set_exception(error)
 

@@ -1,4 +1,4 @@
-"""Which samples the rows of an array belong to, for messages: read without a check, as something is damaged."""
+"""Locate damage: the damaged files of a cache, their chunks, and the samples concerned."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from datacheck.runtime.machine import usable_cpus
 
 Array = np.ndarray[Any, Any]
 
-MOST_KEY_BYTES = (
-    1_000  # bytes of a key that are told: each damaged file of a shard tells the same two
-)
+# Printed bytes of a key: each damaged file of a shard repeats the same two keys.
+MOST_KEY_BYTES = 1_000
 _CACHED_TABLES = 8  # tables in memory: a cache may have a thousand damaged shards
 
 
 class RowToSample:
-    """The samples of rows.
+    """Maps rows of an array to samples.
 
     Args:
-        table: returns an array of the cache; raises where it is damaged itself.
+        table: returns an array of the cache; raises if that array is damaged.
         fields: the fields of the cache.
 
     Notes:
-        Every method raises what reading a damaged cache raises (`DatacheckError`, `OSError`,
-        `ValueError`, `LookupError`), and trusts what it reads.
+        Reads without checks, because the cache is known to be damaged. Every method raises the
+        exceptions of reading a damaged cache (`DatacheckError`, `OSError`, `ValueError`,
+        `LookupError`).
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class RowToSample:
         }
 
     def of(self, path: str, first: int, stop: int) -> tuple[int, int]:
-        """Return the samples [low, high) that have rows in [first, stop) of an array; (0, 0) where none has."""
+        """Return the samples [low, high) with rows in [first, stop) of an array; (0, 0) for none."""
         dim = self._dims.get(path)
         if dim is None:
             return first, stop
@@ -91,34 +91,27 @@ def describe_range(low: int, high: int) -> str:
 def describe_samples(
     arrays: Mapping[str, StoredArray], fields: Mapping[str, ArraySpec], path: str, a: int, b: int
 ) -> str:
-    """Name the samples of rows [a, b) of an array, for a message; unchecked, something is damaged."""
+    """Return a description of the samples of rows [a, b) of an array, for a message.
+
+    The tables are read without checks, because the cache is damaged.
+    """
     owners = RowToSample(arrays.__getitem__, fields)
     try:
         return owners.describe(*owners.of(path, a, b))
-    except (
-        DatacheckError,
-        OSError,
-        ValueError,
-        LookupError,
-    ):  # the tables that would tell are damaged, too
+    # The tables that map rows to samples are damaged, too.
+    except (DatacheckError, OSError, ValueError, LookupError):
         return "samples unknown"
 
 
-_READ_ERRORS = (
-    DatacheckError,
-    OSError,
-    ValueError,
-    LookupError,
-    TypeError,
-    MemoryError,
-)  # what would tell is damaged, too
+# Raised while locating damage, if the tables needed for that are damaged, too.
+_READ_ERRORS = (DatacheckError, OSError, ValueError, LookupError, TypeError, MemoryError)
 _CHUNK_WORD, _DIGEST_WORD = "chunk", "digest of chunk"
-MOST_RUNS = 1_000  # of one file that are told one by one
+MOST_RUNS = 1_000  # runs of damaged chunks of a file that are reported one by one
 _FIELDS, _DIGESTS, _DOCUMENT_SUFFIX = "fields/", "digests/", "/" + layout.ZARR
 
 
 def changed_files(store: Store, manifest: Manifest, names: Iterable[str]) -> dict[str, str]:
-    """Return the files whose bytes are not what the manifest says, and what was found, in order of their names.
+    """Return the files whose bytes do not match the manifest, and how, sorted by name.
 
     Args:
         store: the cache.
@@ -126,8 +119,8 @@ def changed_files(store: Store, manifest: Manifest, names: Iterable[str]) -> dic
         names: the files to read; each is read once, on every core, the largest first.
 
     Raises:
-        StorageError: the operating system refuses; a disk that fails while it reads (EIO) is damage
-            and no refusal.
+        StorageError: the operating system refuses. An input/output error of the disk (EIO) counts
+            as damage instead.
     """
     order = sorted(names, key=lambda name: (-manifest.files[name][0], name))
     found = list(concurrent_map(lambda name: _digest(store, name), order, usable_cpus()))
@@ -152,7 +145,10 @@ def _digest(store: Store, name: str) -> str:
 
 
 def consecutive_runs(numbers: Array) -> list[tuple[int, int]]:
-    """Return the first and the last of each run of ascending numbers; of more than `MOST_RUNS` the rest as one."""
+    """Return the first and last number of each run of consecutive numbers.
+
+    The input ascends. Beyond `MOST_RUNS` runs the rest is returned as one.
+    """
     if not numbers.size:
         return []
     apart = np.flatnonzero(np.diff(numbers) > 1)
@@ -164,17 +160,17 @@ def consecutive_runs(numbers: Array) -> list[tuple[int, int]]:
 
 
 class DamageLocator:
-    """Names what damaged files concern.
+    """Locates damage: the chunks, fields, shards and samples of damaged files.
 
     Args:
         store: the cache.
         manifest: its manifest, which is intact.
-        damaged: every file that is not what the manifest says; none of them is believed.
+        damaged: every file that does not match the manifest; none of them is trusted.
 
     Notes:
-        Reads the files that are asked about and the tables that name samples, and maps nothing.
-        Where those tables are damaged themselves the answer is wider (the whole shard, all
-        samples), never too narrow.
+        Reads the given files and the tables that name samples, and maps nothing. If those tables
+        are damaged themselves, the result is wider (the whole shard, all samples), never too
+        narrow.
     """
 
     def __init__(self, store: Store, manifest: Manifest, damaged: Collection[str]) -> None:
@@ -185,12 +181,12 @@ class DamageLocator:
         self._owners = RowToSample(self._table, self._fields)
 
     def problems(self, file: str, what: str, *, inside: bool) -> list[Problem]:
-        """Return what is wrong with a file of the manifest.
+        """Return the problems of a file of the manifest.
 
         Args:
             file: its path.
-            what: what is wrong with it, where no part of it can be blamed.
-            inside: whether it is a file of its size, so that the damage lies in some of its chunks.
+            what: the damage to report if it cannot be traced to a part of the file.
+            inside: whether the file has its expected size, so that the damage lies in some chunks.
         """
         path, g = layout.shard_of(file) or ("", 0)
         if inside and path:
@@ -202,10 +198,10 @@ class DamageLocator:
         return [self._problem(file, what, (0, self._samples))]
 
     def chunks(self, file: str) -> list[Problem]:
-        """Return the runs of chunks of a shard file whose bytes do not fit their digests.
+        """Return the runs of chunks of a shard file that do not match their digests.
 
         Raises:
-            CorruptionError: its index is damaged, or the digests are.
+            CorruptionError: the index or the digests are damaged.
         """
         path, g = layout.shard_of(file) or ("", 0)
         return list(self._chunks(file, path, g))
@@ -214,7 +210,7 @@ class DamageLocator:
 
     def _document(self, path: str) -> dict[str, Any]:
         name = f"{path}{_DOCUMENT_SUFFIX}" if path else layout.ZARR
-        if name in self._damaged:  # it may be a pipe: reading it could wait for ever
+        if name in self._damaged:  # it may be a pipe, and reading a pipe can block for ever
             raise LookupError(name)
         with self._place.checked_content(name):
             return parse_document(self._place.read(name))
@@ -227,7 +223,7 @@ class DamageLocator:
 
     @cached_property
     def _samples(self) -> int:
-        """How many samples there are; 0 where nothing tells."""
+        """The number of samples; 0 if no intact document states it."""
         with suppress(*_READ_ERRORS):
             shape = self._document(layout.sample_path("made"))["shape"]
             return self._root.samples if self._root is not None else int(shape[0])
@@ -263,7 +259,7 @@ class DamageLocator:
     # --------------------------------------------------------------------------------------- naming
 
     def _field(self, file: str) -> str:
-        """Return the fields that a file belongs to."""
+        """Return the names of the fields that a file belongs to."""
         path = file.removesuffix(_DOCUMENT_SUFFIX).removeprefix(_DIGESTS)
         return self._field_names((layout.shard_of(path) or (path, 0))[0])
 
@@ -282,7 +278,7 @@ class DamageLocator:
         return found
 
     def _fields_of(self, path: str) -> str:
-        """Return the fields that an array or a folder of arrays belongs to."""
+        """Return the names of the fields that an array or a folder of arrays belongs to."""
         family, _, rest = path.partition("/")
         if family == "rows":
             parts = f"{path}/".split("/")
@@ -293,9 +289,8 @@ class DamageLocator:
         if family not in {"fields", "present"} or not rest:
             return ""
         name = layout.field_name(_FIELDS + rest)
-        inside = slice(
-            bisect_left(self._names, f"{name}/"), bisect_left(self._names, f"{name}0")
-        )  # "0" follows "/"
+        # The names that begin with "{name}/": "0" is the character after "/".
+        inside = slice(bisect_left(self._names, f"{name}/"), bisect_left(self._names, f"{name}0"))
         return describe_fields(self._names[inside]) or name
 
     def _shard_samples(self, g: int) -> tuple[int, int]:
@@ -321,7 +316,7 @@ class DamageLocator:
     # --------------------------------------------------------------------------------------- chunks
 
     def _chunks(self, file: str, path: str, g: int) -> Iterator[Problem]:
-        """Yield each run of chunks of a shard that are not what was written, or of digests that fit no chunk."""
+        """Yield each run of damaged chunks of a shard, or of digests that match no chunk."""
         if path.startswith(_DIGESTS):
             array = self._array(path.removeprefix(_DIGESTS))
             raw = self._store.read(file, self._manifest.files[file][0])
@@ -359,7 +354,11 @@ class DamageLocator:
     def _samples_of_rows(
         self, array: StoredArray, first: int, stop: int, g: int
     ) -> tuple[int, int]:
-        """Return the samples of rows of an array; of its whole shard where no table tells, or no sample has them."""
+        """Return the samples of rows of an array.
+
+        Falls back to the samples of the whole shard if the tables are damaged or no sample has the
+        rows.
+        """
         low, high = self._shard_samples(g) if array.path.startswith(_FIELDS) else (0, self._samples)
         with suppress(*_READ_ERRORS):
             inside = self._owners.of(array.path, first, min(array.grid.shape[0], stop))

@@ -1,4 +1,4 @@
-"""What differs between two caches: samples by key, their content by digest first, values only where those differ."""
+"""Compare two caches: match samples by key, compare digests, then values where digests differ."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ Codes = tuple[str, ...]
 _Column = tuple[Array, Array, Array | None]  # see `whole_column`
 
 _AT_ONCE = 1 << 20  # values
-MOST_CHANGES = 250_000  # changes that are held, each of a field of a sample
+MOST_CHANGES = 250_000  # changes kept, each of one field of one sample
 
 
 @dataclass(frozen=True, slots=True)
 class ValueChange:
-    """How one field of one sample differs.
+    """The difference of one field of one sample.
 
     Args:
-        before: its shape in the first cache; None where the sample lacks it there.
-        after: its shape in the second cache; None where the sample lacks it there.
-        values: how many values have other bytes; 0 where the shapes differ.
-        largest: the largest difference of those that are finite in both; None where none is, and of
-            bool and text.
+        before: its shape in the first cache; None if the sample lacks it there.
+        after: its shape in the second cache; None if the sample lacks it there.
+        values: how many values have other bytes; 0 if the shapes differ.
+        largest: the largest difference of values that are finite in both caches; None if there are
+            none, and for bool and text.
         relative: the largest ratio of such a difference to the larger magnitude of both values, at
             most 2.
-        first: where the first of these values is; () where the shapes differ.
+        first: the index of the first differing value; () if the shapes differ.
     """
 
     before: tuple[int, ...] | None
@@ -57,19 +57,19 @@ class ValueChange:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """What differs between two caches.
+    """The differences of two caches.
 
     Args:
-        fields: fields that only one has, or that are stored otherwise: what each says, "" where it
-            has none.
-        added: keys that only the second has, in bytewise order.
-        removed: keys that only the first has, in bytewise order.
-        changed: by key and field, the content of samples that both have.
+        fields: fields that only one cache has, or that are stored differently: a description for
+            each cache, "" if it lacks the field.
+        added: keys that only the second cache has, in bytewise order.
+        removed: keys that only the first cache has, in bytewise order.
+        changed: by key and field, the content of samples in both caches.
         verdicts: by key, the codes of the findings that made the sample invalid, in the first and
-            in the second; none where it is valid.
-        unread: how many samples that both have were not looked at, because of `most`, or as 250,000
-            values had changed before; where both have the same fields each of these is a changed
-            one.
+            in the second cache; no codes if it is valid.
+        unread: how many samples in both caches were not compared, because of `most`, or because
+            250,000 values had changed before. If both caches have the same fields, each of these
+            samples has changed.
     """
 
     fields: dict[str, tuple[str, str]]
@@ -93,25 +93,25 @@ class Diff:
 def diff(
     a: Cache, b: Cache, fields: Collection[str] | None = None, most: int | None = None
 ) -> Diff:
-    """Return what differs between two caches, however each is cut into shards and chunks.
+    """Return the differences of two caches, independent of their shards and chunks.
 
     Args:
         a: the first.
         b: the second.
         fields: the fields to compare; None: all.
-        most: bytes of values that may be read of each: the samples behind are counted and not
-            looked at; None: all.
+        most: bytes of values to read of each cache: samples beyond are counted but not compared;
+            None: all.
 
     Raises:
-        UsageError: neither has such a field.
-        CorruptionError: what is stored is not what was written.
+        UsageError: neither cache has such a field.
+        CorruptionError: the stored data is damaged.
 
     Notes:
-        Samples are matched by key. Values are compared by their bytes: a NaN equals itself, 0.0 is
-        not -0.0. A sample that was not made has no fields. Fields that are stored otherwise (dtype,
-        shape, kind) are told as such, and not sample by sample. Where both have the same fields,
-        only samples of other digests are read. No samples are looked at behind the block in which
-        the 250,000th value that changed lies.
+        Samples are matched by key. Values are compared by their bytes: a NaN equals itself, 0.0
+        differs from -0.0. A sample that was not made has no fields. Fields that are stored
+        differently (dtype, shape, kind) are reported once, not sample by sample. If both caches
+        have the same fields, only samples of different digests are read. The comparison ends with
+        the block that holds the 250,000th changed value.
     """
     said = _fields(a, b, fields)
     shared = [name for name in sorted(a.fields) if name in b.fields and name not in said]
@@ -144,7 +144,7 @@ def diff(
 
 
 def same_digest_scheme(a: Cache, b: Cache) -> bool:
-    """Tell whether samples of equal values have equal digests in two caches: whether both have the same fields."""
+    """Return whether equal samples have equal digests in both caches: both have the same fields."""
     one, other = (
         {name: (spec.dtype, spec.item) for name, spec in cache.fields.items()} for cache in (a, b)
     )
@@ -152,7 +152,7 @@ def same_digest_scheme(a: Cache, b: Cache) -> bool:
 
 
 def _sizes(a: Cache, b: Cache, names: list[str], of_a: Array, of_b: Array) -> Array:
-    """Return int64 (pairs): the bytes of these fields of the larger one of two samples, decoded."""
+    """Return int64 (pairs): the decoded bytes of these fields, of the larger sample of each pair."""
     sizes: Array = np.maximum(sample_bytes(a, names, of_a), sample_bytes(b, names, of_b))
     return sizes
 
@@ -172,7 +172,7 @@ def _fields(a: Cache, b: Cache, fields: Collection[str] | None) -> dict[str, tup
 
 
 def _describe_storage(spec: ArraySpec | None) -> str:
-    """Return how a field is stored, in words; optional or not does not matter to who compares."""
+    """Return how a field is stored, in words; whether it is optional makes no difference."""
     if spec is None:
         return ""
     shape = ", ".join(map(str, [*([spec.dim] if spec.dim is not None else []), *spec.item]))
@@ -208,7 +208,10 @@ def _changed(
 
 
 def _differing_samples(one: _Column, other: _Column) -> list[int]:
-    """Return which samples differ in a field, all compared at once: a call for each would take longest."""
+    """Return which samples differ in a field.
+
+    Compares all samples at once, because one call per sample would dominate the time.
+    """
     (has, x, ends), (had, y, stops) = one, other
     both = has & had
     if ends is None or stops is None:
@@ -227,7 +230,7 @@ def _differing_samples(one: _Column, other: _Column) -> list[int]:
 
 
 def _differing_rows(x: Array, y: Array) -> Array:
-    """Return which rows of two arrays of one shape and dtype have other bytes, bool (rows)."""
+    """Return which rows of two arrays of one shape and dtype differ in their bytes, bool (rows)."""
     if not x.size:
         return np.zeros(len(x), bool)
     found: Array = (_row_bytes(x, len(x)) != _row_bytes(y, len(y))).any(axis=1)
@@ -241,7 +244,7 @@ def _row_bytes(values: Array, rows: int) -> Array:
 
 
 def _value(of: _Column, i: int) -> Array | None:
-    """Return what a sample has of a column, None where it lacks it."""
+    """Return the value of a sample in a column; None if it lacks the field."""
     has, rows, ends = of
     if not has[i]:
         return None
@@ -249,11 +252,11 @@ def _value(of: _Column, i: int) -> Array | None:
 
 
 def compare_values(x: Array | None, y: Array | None, *, number: bool) -> ValueChange | None:
-    """Return how two values of a field differ, None where their bytes are equal.
+    """Return the difference of two values of a field; None if their bytes are equal.
 
     Args:
-        x, y: before and after, of one dtype; None where there is none.
-        number: whether it makes sense to say by how much.
+        x, y: before and after, of one dtype; None for a missing value.
+        number: whether to compute numeric differences.
     """
     if x is None or y is None:
         return (
@@ -276,22 +279,20 @@ def compare_values(x: Array | None, y: Array | None, *, number: bool) -> ValueCh
 
 
 def _largest_difference(x: Array, y: Array) -> tuple[float | None, float | None]:
-    """Return the largest difference of values that are finite in both, and the largest one relative to the values."""
-    parts = [
-        slice(start, start + _AT_ONCE) for start in range(0, len(x), _AT_ONCE)
-    ]  # wide numbers need much memory
+    """Return the largest absolute and relative difference of values that are finite in both."""
+    # In parts, because the extended precision needs much memory.
+    parts = [slice(start, start + _AT_ONCE) for start in range(0, len(x), _AT_ONCE)]
     found = [some for part in parts if (some := _finite_difference(x[part], y[part])) is not None]
     if not found:
         return None, None
     apart, share = (max(some) for some in zip(*found, strict=True))
-    return min(apart, sys.float_info.max), share  # it has no larger number
+    return min(apart, sys.float_info.max), share  # the difference may exceed the largest float
 
 
 def _finite_difference(x: Array, y: Array) -> tuple[float, float] | None:
-    """Return `_largest_difference` of some values; None where none is finite in both."""
-    if (
-        x.dtype.kind in "iu"
-    ):  # modulo 2**64 exact, where float64 would not tell 2**62 from its neighbour
+    """Return `_largest_difference` of some values; None if none is finite in both."""
+    # Exact modulo 2**64; float64 could not distinguish 2**62 from its neighbour.
+    if x.dtype.kind in "iu":
         apart = (np.maximum(x, y).astype(np.uint64) - np.minimum(x, y).astype(np.uint64)).astype(
             np.float64
         )
@@ -301,13 +302,11 @@ def _finite_difference(x: Array, y: Array) -> tuple[float, float] | None:
     both = np.isfinite(x) & np.isfinite(y)
     if not both.any():
         return None
-    wide = (
-        np.clongdouble if x.dtype.kind == "c" else np.longdouble
-    )  # the largest float64 may be apart by twice that
+    # Wide, because two float64 may differ by twice the largest float64.
+    wide = np.clongdouble if x.dtype.kind == "c" else np.longdouble
     with np.errstate(all="ignore"):
         x, y = x[both].astype(wide), y[both].astype(wide)
         apart, size = np.abs(x - y), np.maximum(np.abs(x), np.abs(y))
-        share = np.divide(
-            apart, size, out=np.zeros_like(apart), where=size > 0
-        )  # 0.0 and -0.0 are not apart
+        # `size` is 0 for 0.0 against -0.0, which differ in their bytes only.
+        share = np.divide(apart, size, out=np.zeros_like(apart), where=size > 0)
         return float(apart.max()), float(share.max())

@@ -1,4 +1,4 @@
-"""Find finished caches and unfinished builds below a folder, or finished caches below a URL; open the only one."""
+"""Find finished caches and unfinished builds below a folder or URL, and open the only cache."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ def open_cache(
     """Open a finished cache for reading.
 
     Args:
-        path: the cache, or a folder above it that holds no other finished cache (of that split); a
-            URL of either.
-        split: the split; needed where the folder holds several.
+        path: the cache, or a folder above it that holds no other finished cache (of that split); or
+            the URL of either.
+        split: the split; needed if the folder holds several.
         verify: "manifest" checks names and sizes; "touch" also each inner chunk the first time it
             is read; "always" each time; "full" everything now, then as "touch".
-        io: "mmap", "pread", or "auto": maps on local file systems only.
-        shards_in: of a URL: the folder of this machine where whole shards are kept; None: as
-            DATACHECK_SHARDS_IN says, else nowhere.
-        shards_bytes: how many bytes may lie there; None: as DATACHECK_SHARDS_BYTES says, else 64
-            GiB.
+        io: "mmap", "pread", or "auto", which maps on local file systems only.
+        shards_in: for a URL: the local folder in which to keep whole shards; None: the environment
+            variable DATACHECK_SHARDS_IN, else nowhere.
+        shards_bytes: the limit of that folder [bytes]; None: the environment variable
+            DATACHECK_SHARDS_BYTES, else 64 GiB.
 
     Raises:
         UsageError: there is no such cache, or more than one; an option is unknown.
         StorageError: a disk or server refuses.
-        CorruptionError: the cache is not what was written.
+        CorruptionError: the cache is damaged.
     """
     shards = ShardCache.from_options(shards_in, shards_bytes) if is_url(path) else None
     return Cache(choose_cache(path, split), verify=verify, io=io, shards=shards)
@@ -58,7 +58,7 @@ def choose_cache(where: str | os.PathLike[str], split: str | None = None) -> Pat
 
     Raises:
         UsageError: there is none (of that split), or there are several, which are listed.
-        StorageError: none is found, and there are folders that cannot be listed.
+        StorageError: none is found, and some folders cannot be listed.
     """
     folder = os.fspath(where) if is_url(where) else Path(where)
     unlisted: list[StorageError] = []
@@ -88,7 +88,7 @@ def choose_cache(where: str | os.PathLike[str], split: str | None = None) -> Pat
 
 
 def split_of(path: Path | str) -> str:
-    """Return the split of a cache by its place."""
+    """Return the split of a cache, the name of its parent folder."""
     return path.split("/")[-2] if isinstance(path, str) else path.resolve().parent.name
 
 
@@ -103,16 +103,17 @@ def find_caches(
 def find_caches(
     folder: Path | str, depth: int = _DEPTH, unlisted: list[StorageError] | None = None
 ) -> Iterator[Path | str]:
-    """Yield the finished caches at and below a folder or URL, sorted; names that begin with a dot are left out.
+    """Yield the finished caches at and below a folder or URL, sorted; skips dot names.
 
     Args:
-        folder: where; it may be a link itself, and no link below it is followed: see `find_links`.
-        depth: how many folders below.
-        unlisted: takes what the system says of folders that it does not list: who asks for all must
-            look.
+        folder: the folder, which may be a link, or the URL. Links below it are not followed: see
+            `find_links`.
+        depth: how many levels to search.
+        unlisted: receives the errors of folders that cannot be listed; pass it if you need all
+            caches.
     """
     if isinstance(folder, str):
-        from datacheck.cache.bucket import find_buckets  # noqa: PLC0415  who reads folders need not load it
+        from datacheck.cache.bucket import find_buckets  # noqa: PLC0415  not needed for folders
 
         yield from find_buckets(folder, depth)
         return
@@ -132,7 +133,7 @@ def find_caches(
 
 
 def find_without_manifest(folder: Path, depth: int = _DEPTH) -> Iterator[Path]:
-    """Yield the folders at and below one that lie and look like a finished cache, and have lost their manifest."""
+    """Yield folders with the place and look of a finished cache that lost their manifest."""
     if _has(folder, layout.MANIFEST):
         return
     if _KEY.fullmatch(folder.name) and _has(folder, layout.ZARR):
@@ -144,12 +145,14 @@ def find_without_manifest(folder: Path, depth: int = _DEPTH) -> Iterator[Path]:
 
 
 def newest_caches(place: Path) -> list[Path]:
-    """Return the finished caches directly in a folder, the newest first."""
+    """Return the finished caches directly in a folder, newest first."""
     return newest_first(find_caches(place, 1))
 
 
 def neighbouring_caches(cache: Path | str) -> tuple[list[Path | str], list[Path | str]]:
-    """Return the finished caches in the folder of one: those built before it, and those built later, the newest first.
+    """Return the other finished caches in a cache's folder: those built before it, and those after.
+
+    Each list is sorted newest first.
 
     Args:
         cache: the folder or URL of a finished cache.
@@ -159,7 +162,7 @@ def neighbouring_caches(cache: Path | str) -> tuple[list[Path | str], list[Path 
     """
     every: list[Path | str]
     if isinstance(cache, str):
-        from datacheck.cache.bucket import newest_buckets  # noqa: PLC0415  who reads folders need not load it
+        from datacheck.cache.bucket import newest_buckets  # noqa: PLC0415  not needed for folders
 
         every = [*newest_buckets(cache.rpartition("/")[0])]
     else:
@@ -170,7 +173,7 @@ def neighbouring_caches(cache: Path | str) -> tuple[list[Path | str], list[Path 
 
 
 def newest_first(folders: Iterable[Path]) -> list[Path]:
-    """Return folders, the newest first; those that are gone meanwhile are left out."""
+    """Return folders, newest first, without those that no longer exist."""
     times = []
     for path in folders:
         with suppress(OSError):
@@ -190,7 +193,7 @@ def unfinished_builds(where: Path | str) -> list[str]:
         StorageError: a server refuses.
     """
     if isinstance(where, str):
-        from datacheck.cache.bucket import find_attempts  # noqa: PLC0415  see there
+        from datacheck.cache.bucket import find_attempts  # noqa: PLC0415  not needed for folders
 
         return list(find_attempts(where))
     own = [str(where)] if where.is_dir() and where.resolve().parent.name == layout.BUILDING else []
@@ -198,7 +201,7 @@ def unfinished_builds(where: Path | str) -> list[str]:
 
 
 def find_links(folder: Path, depth: int = _DEPTH) -> Iterator[Path]:
-    """Yield the links to folders below a folder, sorted: caches behind them are not looked for."""
+    """Yield the links to folders below a folder, sorted; caches behind links are not searched."""
     if not depth or _has(folder, layout.MANIFEST):
         return
     with suppress(OSError), os.scandir(folder) as entries:
@@ -216,12 +219,12 @@ def find_links(folder: Path, depth: int = _DEPTH) -> Iterator[Path]:
 def _leads_to_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # links in a circle
+    except OSError:  # a cycle of links
         return False
 
 
 def find_trash(folder: Path) -> Iterator[Path]:
-    """Yield what was moved aside below a folder, sorted."""
+    """Yield the folders in the trash below a folder, sorted."""
     yield from _inside(folder, layout.TRASH, _DEPTH)
 
 
@@ -234,7 +237,7 @@ def _inside(folder: Path, name: str, depth: int) -> Iterator[Path]:
 
 
 def _has(folder: Path, name: str) -> bool:
-    """Tell whether a folder has a file of a name, as far as the system says."""
+    """Return whether a folder has a file of this name; False if that cannot be determined."""
     with suppress(OSError):
         return (folder / name).is_file()
     return False
@@ -248,7 +251,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _list_folders(folder: Path) -> list[Path]:
-    """Return the folders in a folder, sorted; links are none: a folder that others gave leads nowhere else."""
+    """Return the folders in a folder, sorted, without links: a link could lead anywhere."""
     try:
         with os.scandir(folder) as entries:
             return sorted(

@@ -1,4 +1,4 @@
-"""Every name on disk of a cache, its ``zarr.json`` documents and its shard index: format version 1, and nothing else.
+"""The names of a cache's files, its ``zarr.json`` documents and its shard index, format version 1.
 
 `docs/cache-format.md` is the specification; this module is its only implementation of names and
 numbers.
@@ -26,15 +26,15 @@ Array = np.ndarray[Any, Any]
 
 FORMAT = 1
 MANIFEST = "manifest.json"
-COMMIT = "commit.json"  # in an object store: which attempt is the cache
-BUILD = "build.json"  # when, where, by which versions: outside the digested set
+COMMIT = "commit.json"  # in an object store: names the attempt that is the cache
+BUILD = "build.json"  # time, place and versions of the build; not covered by the manifest
 SOURCES = "sources.json"
-INPUTS = "inputs.json"  # what the key is a digest of
+INPUTS = "inputs.json"  # the inputs that the key is a digest of
 FINDINGS = "findings.json"
 ZARR = "zarr.json"
 BUILDING = ".building"
 TRASH = ".trash"
-NO_SPLIT = "all"  # the split folder of a dataset without splits
+NO_SPLIT = "all"  # the split folder for a dataset without splits
 
 CHUNK_BYTES = 64 << 10
 SHARD_BYTES = 64 << 20
@@ -44,10 +44,10 @@ ABSENT = 2**64 - 1
 
 KEY_DIM, ORIGIN_DIM = "samples.key", "samples.origin"
 
-_SHARD = re.compile(r"(.+)/c([./])([0-9]{1,15})(?:\2[0])*")  # other writers separate by slashes
-AXES = 62  # of an array: NumPy has 64, and a batch of windows one more than the array
-_NAME = 1_000  # letters of the key, which is printed as it is
-_MOST = 1 << 48  # of anything that is counted: NumPy reckons with products of such numbers
+_SHARD = re.compile(r"(.+)/c([./])([0-9]{1,15})(?:\2[0])*")  # other writers separate with slashes
+AXES = 62  # axes of an array: NumPy allows 64, and a batch of windows adds one
+_NAME = 1_000  # characters of the key, which is printed in full
+_MOST = 1 << 48  # limit of every count: NumPy multiplies such numbers
 _TYPES = {
     "bool",
     "int8",
@@ -67,7 +67,7 @@ _TYPES = {
 
 
 def field_path(name: str) -> str:
-    """Return the array path of a field: ``fields/obs/ee_pos``; characters unsafe in names are percent-encoded."""
+    """Return the array path of a field: ``fields/obs/ee_pos``, with unsafe characters escaped."""
     return "fields/" + _escape_name(name)
 
 
@@ -92,18 +92,21 @@ def sample_path(what: str) -> str:
 
 
 def shard_of(file: str) -> tuple[str, int] | None:
-    """Return the array and the number of a shard file, or None where a file is none."""
+    """Return the array and the number of a shard file; None for any other file."""
     found = _SHARD.fullmatch(file)
     return (found[1], int(found[3])) if found else None
 
 
 def field_name(path: str) -> str:
-    """Return the field of `field_path`."""
+    """Return the field name of a path made by `field_path`."""
     return "/".join(unquote(part) for part in path.removeprefix("fields/").split("/"))
 
 
 def group_paths(arrays: Iterable[str]) -> list[str]:
-    """Return the path of every group above these arrays, "" (the root) first, each of which needs a ``zarr.json``."""
+    """Return the path of every group above these arrays, the root ("") first.
+
+    Each group needs a ``zarr.json``.
+    """
     paths = {
         "/".join(array.split("/")[:depth])
         for array in arrays
@@ -113,7 +116,7 @@ def group_paths(arrays: Iterable[str]) -> list[str]:
 
 
 def text_dim(field: str) -> str:
-    """Return the ragged dimension of a text or JSON field (every such field has its own)."""
+    """Return the ragged dimension of a text or JSON field; each such field has its own."""
     return "fields." + field
 
 
@@ -123,7 +126,7 @@ def _escape_name(name: str) -> str:
 
 
 def _escape_part(said: str) -> str:
-    """Return a part of a name; what Zarr or a file system takes for something else begins with an escape."""
+    """Return one part of a path, escaped where Zarr or a file system would misread it."""
     if said.strip(".") and said != ZARR and not said.startswith("__"):
         return said
     return "%" + said.encode()[:1].hex().upper() + said[1:] if said else "%00"
@@ -143,10 +146,12 @@ def zarr_type(dtype: str) -> str:
 
 
 def parse_dtype(document: Mapping[str, Any]) -> str:
-    """Return the dtype of an array, as Zarr v3 spells it: NumPy takes None for float64, and ">f8" and "d" as well.
+    """Return the dtype of an array, which must be spelled as in Zarr v3.
+
+    NumPy would also accept None (as float64), ">f8" and "d".
 
     Raises:
-        KeyError, TypeError, ValueError: no plain type of Zarr v3 is said.
+        KeyError, TypeError, ValueError: the document names no plain type of Zarr v3.
     """
     dtype = document["data_type"]
     if not isinstance(dtype, str) or dtype not in _TYPES:
@@ -157,9 +162,10 @@ def parse_dtype(document: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """How one array is cut: `shape` in all, `shard` rows per file, `chunk` rows per inner chunk (both divide evenly).
+    """How an array is cut along its first axis, the only one that is cut.
 
-    The first axis is the only one that is cut.
+    `shape` is the whole array, `shard` the rows of a file, `chunk` the rows of an inner chunk,
+    which divides `shard` evenly.
     """
 
     dtype: str
@@ -194,7 +200,7 @@ class Grid:
 
     @property
     def chunks_per_shard(self) -> int:
-        """Inner chunks of one shard, absent ones included."""
+        """Inner chunks of one shard, including absent ones."""
         return self.shard // self.chunk
 
     @property
@@ -203,30 +209,33 @@ class Grid:
         return -(-self.shape[0] // self.shard)
 
     def shard_file(self, g: int) -> str:
-        """Return the file of shard `g`, relative to the array: in its folder, so that no shard needs one of its own."""
+        """Return the file of shard `g`, relative to the array's folder.
+
+        All shards lie directly in that folder, so no shard needs a folder of its own.
+        """
         return ".".join(["c", str(g), *("0" for _ in self.item)])
 
 
 def _check_counts(least: int, *numbers: Any) -> None:
-    """Raise `ValueError` unless these are counts: what a document says may come from anybody."""
+    """Raise `ValueError` unless these are counts: numbers in a document are untrusted."""
     if not all(type(number) is int and least <= number < _MOST for number in numbers):
         msg = f"{numbers} are not whole numbers of {least} or more"
         raise ValueError(msg)
 
 
 def ends_of(lengths: Array, total: int) -> Array:
-    """Return where each of some values ends that lie one behind the other: int64 (values).
+    """Return the end of each of several concatenated values: int64 (values).
 
     Args:
-        lengths: int64 (values), of a file that may say anything.
-        total: what they may be together.
+        lengths: int64 (values), from an untrusted file.
+        total: the largest allowed sum.
 
     Raises:
-        ValueError: one is negative, or they are more together.
+        ValueError: a length is negative, or the sum exceeds `total`.
     """
     ends = np.cumsum(lengths, dtype=np.int64)
-    # a sum that does not fit into 64 bits is smaller than the one before, as no length is above
-    # `total`
+    # A sum that overflows 64 bits is smaller than its predecessor, because no length exceeds
+    # `total`.
     if len(ends) and (
         lengths.min() < 0
         or lengths.max() > total
@@ -239,7 +248,10 @@ def ends_of(lengths: Array, total: int) -> Array:
 
 
 def chunk_rows(row_bytes: int) -> int:
-    """Return the rows of an inner chunk: 1 for rows of 64 KiB or more, else a power of two up to 64 KiB."""
+    """Return the rows of an inner chunk.
+
+    1 for rows of 64 KiB or more, else a power of two whose rows take up to 64 KiB.
+    """
     return (
         1
         if row_bytes >= CHUNK_BYTES
@@ -257,8 +269,8 @@ def samples_per_shard(sample_bytes: int, specs: Iterable[ArraySpec]) -> int:
 
     Args:
         sample_bytes: the median size of a sample over all fields.
-        specs: the fields; those of a page or more per sample are kept page-aligned where that at
-            most doubles k: a shard is in memory while it is made.
+        specs: the fields. Fields of a page or more per sample are kept page-aligned if that at most
+            doubles k, because a build holds a whole shard in memory.
     """
     wanted = 1 << max(0, (SHARD_BYTES // max(1, sample_bytes)).bit_length() - 1)
     k = min(wanted, MAX_SAMPLES_PER_SHARD)
@@ -280,7 +292,7 @@ def ragged_rows(specs: Sequence[ArraySpec], fullest: int) -> int:
 
     Args:
         specs: the fields that share the dimension.
-        fullest: the most rows that any shard holds.
+        fullest: the rows of the fullest shard.
     """
     r = max(max(chunk_rows(s.item_bytes), aligned_rows(s.item_bytes)) for s in specs)
     while r < fullest:
@@ -289,12 +301,12 @@ def ragged_rows(specs: Sequence[ArraySpec], fullest: int) -> int:
 
 
 def ragged_grid(spec: ArraySpec, shards: int, r: int) -> Grid:
-    """Return the grid of a ragged field: `r` rows per shard, whatever of them is used."""
+    """Return the grid of a ragged field: `r` rows per shard, used or not."""
     return Grid(spec.dtype, (shards * r, *spec.item), r, chunk_rows(spec.item_bytes))
 
 
 def field_grid(spec: ArraySpec, samples: int, k: int, dims: Mapping[str, int]) -> Grid:
-    """Return the grid of a field: of a ragged one with the rows that `dims` says of its dimension."""
+    """Return the grid of a field; for a ragged field `dims` gives the rows of a shard."""
     return (
         fixed_grid(spec, samples, k)
         if spec.dim is None
@@ -303,7 +315,7 @@ def field_grid(spec: ArraySpec, samples: int, k: int, dims: Mapping[str, int]) -
 
 
 def table_grid(dtype: str, rows: int, item: tuple[int, ...] = ()) -> Grid:
-    """Return the grid of a table that the coordinator writes: one shard, whatever its length."""
+    """Return the grid of a table that the coordinator writes: one shard of any length."""
     chunk = chunk_rows(prod(item) * np.dtype(dtype).itemsize)
     shard = chunk
     while shard < rows:
@@ -312,7 +324,10 @@ def table_grid(dtype: str, rows: int, item: tuple[int, ...] = ()) -> Grid:
 
 
 def fill_value(dtype: str) -> float | int | bool | str | list[Any]:
-    """Return the fill value of a type as Zarr JSON: NaN for floats, so that a missing chunk never looks like data."""
+    """Return the fill value of a type as Zarr JSON.
+
+    It is NaN for floats, so that a missing chunk never looks like data.
+    """
     kind = np.dtype(dtype).kind
     if kind == "f":
         return "NaN"
@@ -322,7 +337,7 @@ def fill_value(dtype: str) -> float | int | bool | str | list[Any]:
 
 
 def fill_array(dtype: str, shape: tuple[int, ...]) -> Array:
-    """Return an array of the fill value (the padding of the last inner chunk)."""
+    """Return an array of the fill value, for example to pad the last inner chunk."""
     kind = np.dtype(dtype).kind
     value: Any = np.nan if kind == "f" else complex(np.nan, np.nan) if kind == "c" else 0
     return np.full(shape, value, dtype=np.dtype(dtype).newbyteorder("<"))
@@ -330,7 +345,7 @@ def fill_array(dtype: str, shape: tuple[int, ...]) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """What the root group says of a cache (``attributes.datacheck``).
+    """The attributes of the root group (``attributes.datacheck``).
 
     Args:
         key: the fingerprint of the build's inputs, 16 hex digits; also the folder's name.
@@ -339,8 +354,8 @@ class Root:
         split: the split's folder, `NO_SPLIT` for a dataset without splits.
         samples: S, the number of samples, made or not.
         shard_samples: k, the samples of one shard of every field; a power of two.
-        dims: R, the rows of one shard, of each ragged dimension of the fields.
-        windows: how episodes are cut by default: dim, length, stride, pad, short; None where they
+        dims: R, the rows of one shard, by ragged dimension of the fields.
+        windows: the default windows over episodes: dim, length, stride, pad, short; None: episodes
             are served whole.
     """
 
@@ -373,10 +388,10 @@ class Root:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Root:
-        """Read the root group's document.
+        """Parse the root group's document.
 
         Raises:
-            KeyError, TypeError, ValueError: it says not what a cache of this format says.
+            KeyError, TypeError, ValueError: it is not the root of a cache of this format.
         """
         said: dict[str, Any] = {"windows": None} | dict(document["attributes"]["datacheck"])
         if not isinstance(said["dims"], dict):
@@ -400,7 +415,7 @@ class Root:
 
 
 def check_dims(names: Iterable[str]) -> None:
-    """Raise `ValueError` where the name of a dimension holds half of a surrogate pair: no path of a table does."""
+    """Raise `ValueError` if a dimension's name holds a lone surrogate, which no path can hold."""
     for name in names:
         if any("\ud800" <= letter <= "\udfff" for letter in name):
             msg = f"the dimension {name!r} holds half of a surrogate pair"
@@ -408,7 +423,7 @@ def check_dims(names: Iterable[str]) -> None:
 
 
 def field_attributes(spec: ArraySpec) -> dict[str, Any]:
-    """Return the attributes of a field's array: what is declared of it, then kind, dim and optional."""
+    """Return the attributes of a field's array: those of its spec, then kind, dim and optional."""
     said = dict(spec.attrs) | {"kind": spec.kind, "dim": spec.dim, "optional": spec.optional}
     return {"datacheck": said}
 
@@ -419,7 +434,7 @@ def array_document(
     dimensions: Sequence[str | None] | None = None,
     codec: Codec = PLAIN,
 ) -> dict[str, Any]:
-    """Return the ``zarr.json`` of an array; only a field has a codec."""
+    """Return the ``zarr.json`` of an array; only fields have a codec."""
     plain = {"name": "bytes", "configuration": {"endian": "little"}}
     if np.dtype(grid.dtype).itemsize == 1:
         plain = {"name": "bytes"}
@@ -460,7 +475,10 @@ def group_document(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def grid_of(document: Mapping[str, Any]) -> tuple[Grid, Codec] | None:
-    """Return how an array is cut and stored, or None where its chain is not exactly ours (then zarr must read it)."""
+    """Return the grid and codec of an array; None if its codec chain is not exactly ours.
+
+    An array of another chain needs the general reader.
+    """
     try:
         (sharding,) = document["codecs"]
         chain = sharding["configuration"]
@@ -483,8 +501,7 @@ def pack_index(grid: Grid, sizes: Array) -> bytes:
     """Return the index of a shard, with its crc32c.
 
     Shapes:
-        sizes: uint64 (inner chunks in use) [bytes] as stored, one behind the other from the
-            beginning of the file
+        sizes: uint64 (inner chunks in use) [bytes] as stored, packed from the start of the file
     """
     index = np.full((grid.chunks_per_shard, 2), ABSENT, dtype="<u8")
     index[: len(sizes), 0] = np.cumsum(sizes, dtype=np.uint64) - sizes
@@ -494,7 +511,7 @@ def pack_index(grid: Grid, sizes: Array) -> bytes:
 
 
 def plain_sizes(grid: Grid, used: int) -> Array:
-    """Return uint64 (used): the stored size of inner chunks that are not compressed."""
+    """Return uint64 (used): the stored size of uncompressed inner chunks."""
     return np.full(used, grid.chunk_bytes, np.uint64)
 
 

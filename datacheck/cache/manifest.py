@@ -1,6 +1,7 @@
-"""The manifest: every file of a cache with its size and digest, and the digest of what the cache holds.
+"""The manifest: size and digest of every file of a cache, and the digest of its content.
 
-It is written last, so its presence means that the cache is complete.
+It is written last: a cache with a manifest is complete. `CacheFiles` checks files against it, and
+the reader locks are locks on it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from datacheck.runtime.hashing import canonical_json, digest_bytes
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
-OUTSIDE = frozenset({layout.MANIFEST, layout.BUILD})  # the files that it does not list
+OUTSIDE = frozenset({layout.MANIFEST, layout.BUILD})  # files that the manifest does not list
 _HEX = re.compile("[0-9a-f]{32}")
 _OUTSIDE = re.compile(r"\0|(?:^|/)\.{0,2}(?:/|$)")  # an absolute path, an empty part, "." or ".."
 _DIGEST = re.compile(rb'"digest":"([0-9a-f]{32})",')
@@ -37,7 +38,7 @@ _DIGEST = re.compile(rb'"digest":"([0-9a-f]{32})",')
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What ``manifest.json`` says.
+    """The content of ``manifest.json``.
 
     Args:
         files: size in bytes and xxh3_128 by path relative to the cache, for every file but the
@@ -59,7 +60,7 @@ def content_root(
     keys: Array,
     digests: Array,
 ) -> str:
-    """Return the digest of what a cache holds, whatever its chunks, codec or format version.
+    """Return the digest of a cache's content, independent of chunks, codec and format version.
 
     Shapes:
         key_lengths: int64 (samples) [bytes]
@@ -84,18 +85,18 @@ def content_root(
 
 
 def measure_files(folder: Path) -> dict[str, tuple[int, str]]:
-    """Return size and xxh3_128 of every file that a manifest lists, reading each once."""
+    """Return size and xxh3_128 of every file that a manifest lists; reads each file once."""
     store = open_store(folder)
     return {path: (size, store.digest(path)) for path, size in store.files() if path not in OUTSIDE}
 
 
 def write_manifest(folder: Path, files: Mapping[str, tuple[int, str]], root: str) -> Manifest:
-    """Write ``manifest.json``: call it when everything else is written and synced.
+    """Write ``manifest.json``; call it after everything else is written and synced.
 
     Args:
         folder: the cache.
-        files: size and xxh3_128 of every other file (build.json left out), as `measure_files` gives
-            it.
+        files: size and xxh3_128 of every other file except build.json, as `measure_files` returns
+            them.
         root: the `content_root`.
 
     Raises:
@@ -116,8 +117,8 @@ def read_manifest(store: Store) -> Manifest:
     """Read and check the manifest of a cache.
 
     Raises:
-        UsageError: there is none, or it is of a newer format.
-        CorruptionError: it is not what was written.
+        UsageError: the cache has no manifest, or one of a newer format.
+        CorruptionError: the manifest is damaged, or not one of a cache.
         StorageError: the operating system refuses.
     """
     try:
@@ -135,8 +136,8 @@ def parse_manifest(raw: bytes, origin: str) -> Manifest:
     """Return the manifest in `raw`; see `read_manifest`.
 
     Notes:
-        Canonical JSON sorts its keys, so taking ``"digest":"...",`` out leaves exactly the bytes
-        that were digested.
+        Canonical JSON sorts its keys, so removing ``"digest":"...",`` leaves exactly the bytes that
+        were digested.
     """
     found = _DIGEST.search(raw)
     said = _json(raw)
@@ -162,9 +163,8 @@ def parse_manifest(raw: bytes, origin: str) -> Manifest:
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         what = f"its digest matches, but it is not the manifest of a cache ({short_repr(error)})"
         msg = f"{origin}: {what}. Delete the folder."
-        raise CorruptionError(
-            msg
-        ) from None  # its text holds a name from the cache: see `DatacheckError`
+        # `from None`: the error's text holds a name from the cache; see `DatacheckError`.
+        raise CorruptionError(msg) from None
     outside = next((path for path in files if _OUTSIDE.search(path)), None)
     if outside is not None:
         what = f"it names a file outside the cache, {outside[:200]!r}"
@@ -175,10 +175,9 @@ def parse_manifest(raw: bytes, origin: str) -> Manifest:
 
 def _entry(path: str, entry: Any) -> tuple[int, str]:
     size, digest = entry
-    os.fsencode(path)  # a name that no file can have
-    if (
-        _HEX.fullmatch(_check_type(str, digest)) is None
-    ):  # shards that are kept nearby are files of this name
+    os.fsencode(path)  # raises for a name that no file can have
+    # A local shard cache uses the digest as a file name.
+    if _HEX.fullmatch(_check_type(str, digest)) is None:
         msg = f"{digest[:40]!r} where a digest of 32 hexadecimal digits is expected"
         raise ValueError(msg)
     return parse_size(size), digest
@@ -204,12 +203,12 @@ Files = Mapping[str, tuple[int, str]]
 
 @dataclass(frozen=True)
 class CacheFiles:
-    """Where a cache lies and how it is read.
+    """The files of a cache and how to read them.
 
     Args:
         store: the files of the cache.
         files: size and digest of each file, from the manifest.
-        mapped: whether to map (else positioned reads).
+        mapped: whether to map files; otherwise reads are positioned.
         verify: which chunks to check: "manifest" none, "touch" each once, "always" each time.
     """
 
@@ -220,7 +219,7 @@ class CacheFiles:
 
     @classmethod
     def of_files(cls, store: Store) -> CacheFiles:
-        """Return a place whose files are read whole.
+        """Return a `CacheFiles` for reading whole files only.
 
         Raises:
             UsageError, CorruptionError: there is no manifest that this version reads.
@@ -229,11 +228,11 @@ class CacheFiles:
 
     @cached_property
     def size(self) -> int:
-        """How many bytes the cache has, its manifest left out."""
+        """The size of the cache in bytes, without its manifest."""
         return sum(size for size, _ in self.files.values())
 
     def check_sizes(self) -> None:
-        """Fail where a file is not there, or of another size than the manifest says."""
+        """Raise if a file is missing or has another size than the manifest lists."""
         for name, (size, _) in self.files.items():
             found = self.store.size(name)
             if found is None:
@@ -243,7 +242,7 @@ class CacheFiles:
                 self.fail(f"{name}: {what if found >= 0 else 'no plain file'}")
 
     def fail(self, what: str) -> NoReturn:
-        """Raise the exception for damage: the cache, what was found, what to do."""
+        """Raise the exception for damage, with the cache, the damage and the remedy."""
         raise self._damage(what)
 
     def _damage(self, what: str) -> DatacheckError:
@@ -253,24 +252,28 @@ class CacheFiles:
 
     @contextlib.contextmanager
     def checked_content(self, path: str) -> Iterator[None]:
-        """Fail where what a file of the cache says is not what such a file may say, though it is whole."""
+        """Turn errors of parsing a file's content into damage of that file.
+
+        The file itself matches the manifest; its content does not fit the format.
+        """
         try:
             yield
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             damage = self._damage(
                 f"{path}: not what a cache of this format holds there ({short_repr(error)})"
             )
-            raise damage from None  # its text holds a name from the cache: see `DatacheckError`
+            # `from None`: the error's text holds a name from the cache; see `DatacheckError`.
+            raise damage from None
 
     def read(self, path: str, most: int | None = None) -> bytes:
-        """Return a whole file, checked against the manifest.
+        """Return the content of a whole file, checked against the manifest.
 
         Args:
             path: the file.
-            most: the most bytes that it may have; see `Store.read`.
+            most: the largest size accepted [bytes]; see `Store.read`.
 
         Raises:
-            CorruptionError: it is not there, larger, or its bytes are others.
+            CorruptionError: the file is missing, too large, or does not match its digest.
             StorageError: the operating system refuses.
         """
         try:
@@ -284,22 +287,23 @@ class CacheFiles:
         return raw
 
 
-_TRIES, _PAUSE_S = 50, 0.02  # a look whether a cache is in use locks its manifest for an instant
+# Retries: a check whether a cache is in use holds its manifest's lock for an instant.
+_TRIES, _PAUSE_S = 50, 0.02
 
 
 def reader_lock(folder: Path) -> FileLock | None:
-    """Return the lock of a reader, or None where there is no manifest, or nothing can be locked.
+    """Return a shared lock on the manifest; None if there is no manifest or locking is impossible.
 
     Args:
-        folder: a cache on a file system of this machine.
+        folder: a cache on a local file system.
 
     Raises:
-        EvictedError: the cache is just being removed.
+        EvictedError: the cache is being removed.
     """
     for _ in range(_TRIES):
         try:
             held = _lock_manifest(folder, shared=True)
-        except (FileNotFoundError, StorageError):  # reading the manifest will say what is wrong
+        except (FileNotFoundError, StorageError):  # reading the manifest reports the problem
             return None
         if held is not None:
             return held
@@ -309,7 +313,7 @@ def reader_lock(folder: Path) -> FileLock | None:
 
 
 def exclusive_lock(folder: Path) -> FileLock | None:
-    """Return a lock that no reader shares, or None where one reads the cache, or another removes it.
+    """Return an exclusive lock on the manifest; None if a reader or another remover holds a lock.
 
     Raises:
         FileNotFoundError: there is no manifest.
@@ -319,7 +323,10 @@ def exclusive_lock(folder: Path) -> FileLock | None:
 
 
 def _lock_manifest(folder: Path, *, shared: bool) -> FileLock | None:
-    """Lock the manifest that has this path now, and had it when it was locked: folders change places."""
+    """Lock the manifest; retry if the path refers to another file after locking.
+
+    Another process may replace the folder in between.
+    """
     path = folder / layout.MANIFEST
     for _ in range(_TRIES):
         before = path.stat()

@@ -1,8 +1,10 @@
-"""Requests to object stores: the one door to obstore. Each is bounded in time, and refused in words without secrets.
+"""Requests to object stores; the only module that uses obstore.
 
-A process that was forked from one that had made requests cannot make any: the threads that drive
-them stay with its parent, and obstore would wait for them for ever. There a program of its own
-makes them, started when it is needed.
+Every request is bounded in time, and its errors are reported without secrets.
+
+A process forked from one that made requests cannot make any: the threads that drive them exist only
+in its parent, and obstore would wait for them for ever. Such a process starts a helper program that
+makes its requests.
 """
 
 from __future__ import annotations
@@ -29,25 +31,22 @@ from datacheck.workers.child import Child, ChildSpec
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-SCHEMES = {  # where their credentials come from
+SCHEMES = {  # the environment variables of their credentials
     "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS",
     "az": "AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY",
 }
 CONCURRENT_REQUESTS = 16  # requests at a time
-PART_BYTES = 8 << 20  # of uploads, and of reads of whole files
+PART_BYTES = 8 << 20  # part size of uploads, and of reads of whole files
 _TIMEOUT_S, _CONNECT_S = 120, 5  # of one request
-_TRIES, _TRYING_S, _PAUSE_S = (
-    8,
-    60,
-    5.0,
-)  # how often a request is made again, for how long, and the longest pause
+# Retries of a request: how many, for how long, and the longest pause between two.
+_TRIES, _TRYING_S, _PAUSE_S = 8, 60, 5.0
 _URL = re.compile(
     r"(?P<place>[a-z0-9]+://[A-Za-z0-9][A-Za-z0-9._-]+)(?:/(?P<prefix>.*))?", re.DOTALL
 )
 _HELPER = ChildSpec("the program that reads the object store", limited=False, doubted=False)
 
-_CONCURRENT_CALLS = {"get", "parts", "attributes"}  # verbs that wait for threads anyway
+_CONCURRENT_CALLS = {"get", "parts", "attributes"}  # verbs that use `concurrent_map` already
 _FORKED = [False]  # whether obstore was in use before this process was forked
 
 
@@ -59,10 +58,11 @@ os.register_at_fork(after_in_child=_note_fork)
 
 
 def parse_url(url: str) -> tuple[str, str]:
-    """Return the bucket of a URL (``s3://bucket``) and the prefix in it, without a slash at its ends.
+    """Return the bucket of a URL (``s3://bucket``) and the prefix in it, without outer slashes.
 
     Raises:
-        UsageError: it is no URL of an object store; a user or password in it is not repeated.
+        UsageError: it is no URL of an object store; the message does not repeat a user or password
+            in it.
     """
     scheme, _, _ = url.partition("://")
     found = _URL.fullmatch(url)
@@ -85,33 +85,35 @@ class Objects:
         place: ``s3://bucket``.
 
     Raises:
-        UsageError: every request: there is no such bucket.
-        StorageError: every request: the server refuses, is not there, or is busy for longer than is
-            waited.
-        MissingDependencyError: every request: obstore is not installed.
+        UsageError: on every request: there is no such bucket.
+        StorageError: on every request: the server refuses, cannot be reached, or stays busy beyond
+            the retries.
+        MissingDependencyError: on every request: obstore is not installed.
     """
 
     def __init__(self, place: str) -> None:
         self.place = place
 
     def get(self, keys: Sequence[str], most: Sequence[int]) -> list[Buffer | None]:
-        """Return whole objects, None for each that is not there.
+        """Return whole objects, None for each that is missing.
 
         Args:
-            keys: of the objects.
-            most: the most bytes that each may have.
+            keys: keys of the objects.
+            most: the largest size accepted for each [bytes].
 
         Raises:
-            CorruptionError: an object has more.
+            CorruptionError: an object is larger.
         """
         found: list[Buffer | None] = self._ask("get", list(keys), list(most))
         return found
 
     def parts(self, wanted: Sequence[tuple[str, int, int]]) -> list[memoryview]:
-        """Return parts of objects: of each (key, first byte, number of bytes). Neighbours are fetched in one request.
+        """Return byte ranges of objects, each given as (key, first byte, size).
+
+        Neighbouring ranges are fetched in one request.
 
         Raises:
-            CorruptionError: an object is not there, or ends before.
+            CorruptionError: an object is missing, or ends too early.
         """
         return [
             memoryview(part).cast("B") for part in self._ask("parts", [list(one) for one in wanted])
@@ -122,34 +124,39 @@ class Objects:
         return {key: size for key, size, _ in self.listed(prefix)}
 
     def listed(self, prefix: str) -> list[tuple[str, int, int]]:
-        """Return key, size and time of storing [s since 1970] of every object below a prefix."""
+        """Return key, size and time of storage [s since 1970] of every object below a prefix."""
         return [(key, size, when) for key, size, when in self._ask("listed", prefix)]
 
     def below(self, prefix: str) -> tuple[list[str], list[str]]:
-        """Return the names right below a prefix: of those that hold others, and of objects; sorted."""
+        """Return the names of prefixes and of objects directly below a prefix, each sorted."""
         folders, names = self._ask("below", prefix)
         return folders, names
 
     def attributes(self, keys: Sequence[str]) -> list[dict[str, str] | None]:
-        """Return what objects were stored with, and when ("modified"), None for each that is not there."""
+        """Return the attributes of objects, with the time of storage as "modified".
+
+        None for each object that is missing.
+        """
         found: list[dict[str, str] | None] = self._ask("attributes", list(keys))
         return found
 
     def put(self, key: str, data: Path, attributes: Mapping[str, str]) -> None:
-        """Store a file as an object: it appears whole or not at all, over one that is there."""
+        """Store a file as an object, atomically; an existing object is replaced."""
         self._ask("put", key, str(data), dict(attributes))
 
     def create(self, key: str, data: bytes) -> bool:
-        """Store an object that must not be there yet; return False where it is, maybe from a request of our own.
+        """Store a new object; return False if the key exists.
+
+        An earlier try of this request may itself have created it.
 
         Raises:
-            StorageError: besides, it is not known whether it was stored.
+            StorageError: in addition: it is unknown whether the object was stored.
         """
         stored: bool = self._ask("create", key, np.frombuffer(data, np.uint8))
         return stored
 
     def remove(self, keys: Sequence[str]) -> None:
-        """Delete objects; absent ones are fine."""
+        """Delete objects; missing ones are ignored."""
         self._ask("remove", list(keys))
 
     def _ask(self, verb: str, *arguments: Any) -> Any:
@@ -157,14 +164,14 @@ class Objects:
             asked = getattr(_obstore_client(self.place, _environment()), verb)
             if verb in _CONCURRENT_CALLS:
                 return asked(*arguments)
-            return next(
-                concurrent_map(lambda some: asked(*some), [arguments], 1)
-            )  # obstore itself cannot be interrupted
+            # In a thread, because obstore itself cannot be interrupted.
+            return next(concurrent_map(lambda some: asked(*some), [arguments], 1))
         task = {"place": self.place, "verb": verb, "arguments": list(arguments)}
         child, talking = _helper(os.getpid())
         with talking:
             found, death = child.run("datacheck.cache.objects:answer", task)
-            if death is not None and not death.crash:  # it ends with the thread that started it
+            # The helper ends with the thread that started it; start another one.
+            if death is not None and not death.crash:
                 found, death = child.run("datacheck.cache.objects:answer", task)
         if death is not None:
             msg = f"{self.place}: {death.how.strip().splitlines()[-1]}"
@@ -174,12 +181,12 @@ class Objects:
 
 @lru_cache(1)
 def _helper(process: int) -> tuple[Child, threading.Lock]:
-    """Return the program of a process, and what lets one thread at a time talk to it."""
+    """Return the helper program of a process, and the lock that serialises its requests."""
     return Child(Limits(item_s=20.0 * _TRYING_S), _HELPER), threading.Lock()
 
 
 def answer(task: dict[str, Any], beat: Any) -> Any:
-    """Make the request of a process that cannot; called in the program that `Objects` starts there."""
+    """Make a request; runs in the helper program that a forked process starts."""
     return _sendable(
         getattr(_obstore_client(task["place"], _environment()), task["verb"])(*task["arguments"])
     )
@@ -192,9 +199,8 @@ def _sendable(value: Any) -> Any:
     return value if plain else np.frombuffer(value, np.uint8)
 
 
-_REFUSALS: tuple[
-    tuple[str, type[DatacheckError], str], ...
-] = (  # of "<status> <exception> <what it says>"
+# Patterns for "<status> <exception> <its text>"; the first match decides.
+_REFUSALS: tuple[tuple[str, type[DatacheckError], str], ...] = (
     ("<Code>NoSuchBucket", UsageError, "there is no such bucket. Create it, or correct the URL."),
     (r"169\.254\.169\.254", StorageError, "no credentials are known. Set {who}."),
     (
@@ -237,7 +243,7 @@ _REFUSALS: tuple[
 
 
 def _environment() -> str:
-    """Return another text where credentials or endpoints are others."""
+    """Return a digest of the credentials and endpoints in the environment."""
     return digest_value(
         {n: v for n, v in os.environ.items() if n.startswith(("AWS_", "GOOGLE_", "AZURE_"))}
     )
@@ -249,17 +255,13 @@ def _obstore_client(place: str, environment: str) -> _ObstoreClient:
 
 
 class _ObstoreClient:
-    """The verbs of `Objects`, by obstore in this process."""
+    """The verbs of `Objects`, implemented with obstore in this process."""
 
     def __init__(self, place: str) -> None:
         self._place = place
         self._obstore = require("obstore", "s3")
-        plain = os.environ.get("AWS_ALLOW_HTTP", "true").lower() in {
-            "1",
-            "true",
-            "yes",
-            "on",
-        }  # the endpoint decides
+        # Allowed by default: the scheme of the endpoint decides.
+        plain = os.environ.get("AWS_ALLOW_HTTP", "true").lower() in {"1", "true", "yes", "on"}
         timeouts = {"timeout": f"{_TIMEOUT_S}s", "connect_timeout": f"{_CONNECT_S}s"}
         pause = {"max_backoff": timedelta(seconds=_PAUSE_S)}
         retries = {
@@ -401,14 +403,17 @@ class _ObstoreClient:
     # ------------------------------------------------------------------------------------- refusals
 
     def _check_bucket(self, error: FileNotFoundError) -> None:
-        """Raise where it is the bucket that is not there."""
+        """Raise if the bucket itself is missing."""
         if "<Code>NoSuchBucket" in str(error):
             raise UsageError(
                 self._message("", "there is no such bucket. Create it, or correct the URL.")
             ) from None
 
     def _call(self, key: str, function: Any, *arguments: Any, **options: Any) -> Any:
-        """Call, and say what came of it without what the server wrote: it may repeat what was signed, and by whom."""
+        """Call a function, and translate its errors.
+
+        The new error repeats no text of the server, which may hold signed data and account names.
+        """
         try:
             return function(*arguments, **options)
         except DatacheckError:

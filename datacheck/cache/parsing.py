@@ -1,4 +1,7 @@
-"""How much one document of a cache may be: checked before memory is taken, as anybody may have written it."""
+"""Parsing of a cache's documents under limits, which are checked before memory is allocated.
+
+Anybody may have written a cache, so no size in it is trusted.
+"""
 
 from __future__ import annotations
 
@@ -15,44 +18,41 @@ from datacheck.model.sample import ArraySpec
 from datacheck.runtime.documents import check_depth, check_values, count_values
 
 DOCUMENT_BYTES = 4 << 20  # zarr.json, inputs.json, commit.json
-SOURCES = 2_500_000  # files that a cache is made of
+SOURCES = 2_500_000  # source files of a cache
 _SOURCE_DOCUMENTS = {layout.SOURCES, layout.FINDINGS, layout.BUILD}
 _BYTES = {layout.MANIFEST: 64 << 20}  # 700,000 files
-VALUES = (
-    8_000_000  # of one JSON document: an empty object takes 3 bytes in the file and 72 in memory
-)
-LEVELS = 254  # of a value of a JSON field: what orjson writes
+# Values of one JSON document: an empty object takes 3 bytes in the file and 72 in memory.
+VALUES = 8_000_000
+LEVELS = 254  # nesting of a value of a JSON field: the limit of orjson
 SAMPLES = 1 << 32
-SHARDS = 100_000  # that a cache has beside those that are files of it
-CHUNK_BYTES = 4 << 30  # one inner chunk, decoded: of one row
-ROWS_BYTES = (
-    1 << 20
-)  # an inner chunk of several rows, decoded for any of them: 16 times what a build writes
-SAMPLE_BYTES = 4 << 30  # the fixed fields of one sample, and its rows of one other field
-TEXT_BYTES = (
-    512 << 20
-)  # one text or JSON value: as an object of Python it takes up to seven times as much
-WINDOW_BYTES = 1 << 30  # one window as the cache cuts them by default
-WINDOW_STEPS = 1 << 20  # the same, of one field
-WINDOWS_BYTES = 4 << 30  # such windows of one batch
-ABSENT_BYTES = (
-    256 << 20
-)  # chunks of a field that are not stored, as other writers leave out what is all fill value
-ABSENT_TABLE_BYTES = 16 << 20  # the same of a table, which is read as a whole
+SHARDS = 100_000  # shards of a cache beyond the number of its files
+CHUNK_BYTES = 4 << 30  # one decoded inner chunk of one row
+# One decoded inner chunk of several rows, all decoded to read any of them: 16 times the size that a
+# build writes.
+ROWS_BYTES = 1 << 20
+SAMPLE_BYTES = 4 << 30  # the fixed fields of one sample; also its rows of one ragged field
+# One text or JSON value: as a Python object it takes up to seven times as much.
+TEXT_BYTES = 512 << 20
+WINDOW_BYTES = 1 << 30  # one window, cut as the cache declares by default
+WINDOW_STEPS = 1 << 20  # steps of one field in such a window
+WINDOWS_BYTES = 4 << 30  # such windows in one batch
+# Absent chunks of a field: other writers omit chunks that hold only the fill value.
+ABSENT_BYTES = 256 << 20
+ABSENT_TABLE_BYTES = 16 << 20  # the same for a table, which is read whole
 
 
 def most_bytes(path: str) -> int:
-    """Return how many bytes a JSON document of a cache may have."""
+    """Return the largest size accepted for a JSON document of a cache [bytes]."""
     return 512 << 20 if path in _SOURCE_DOCUMENTS else _BYTES.get(path, DOCUMENT_BYTES)
 
 
 def most_values(path: str) -> int:
-    """Return how many values a JSON document of a cache may have."""
+    """Return the largest number of values accepted in a JSON document of a cache."""
     return 2 * VALUES if path in _SOURCE_DOCUMENTS else VALUES
 
 
 def check_chunk(grid: layout.Grid) -> None:
-    """Raise `ValueError` where an inner chunk has more bytes than may be decoded."""
+    """Raise `ValueError` if an inner chunk is too large to decode."""
     most, rows = (
         (CHUNK_BYTES, "one row") if grid.chunk == 1 else (ROWS_BYTES, f"{grid.chunk:,} rows")
     )
@@ -66,15 +66,15 @@ def check_chunk(grid: layout.Grid) -> None:
 
 _TABLES = {"rows": "int64", "present": "bool", "made": "bool", "valid": "bool", "digest": "uint64"}
 _KINDS = {"array", "text", "json"}
-_FIELD_VALUES = 2_000  # that are said of a field, which a training keeps
+_FIELD_VALUES = 2_000  # JSON values in a field's attributes, which stay in memory during training
 _TEXTS = {layout.sample_path("key"), layout.sample_path("origin")}
 
 
 def json_object(raw: bytes, most: int = VALUES) -> dict[str, Any]:
-    """Return the JSON object in `raw`; what it holds may be nested as deep as Python's stack.
+    """Return the JSON object in `raw`, nested at most as deep as Python's stack allows.
 
     Raises:
-        ValueError: there is none, or one of more than `most` values.
+        ValueError: `raw` is no JSON object, or has more than `most` values.
     """
     check_values(raw, most)
     try:
@@ -84,7 +84,7 @@ def json_object(raw: bytes, most: int = VALUES) -> dict[str, Any]:
         raise ValueError(msg) from error
     if not isinstance(said, dict):
         msg = "not a JSON object"
-        raise ValueError(msg)  # noqa: TRY004  text that does not fit, as any other
+        raise ValueError(msg)  # noqa: TRY004  a malformed text like any other
     return said
 
 
@@ -92,7 +92,7 @@ def parse_document(raw: bytes, path: str = "") -> dict[str, Any]:
     """Return the JSON object in `raw`, the document of a cache at `path`.
 
     Raises:
-        ValueError: there is none, or one of too many values or levels (see `limits`).
+        ValueError: it is no JSON object, or has too many values (`most_values`) or levels.
     """
     said = json_object(raw, most_values(path))
     check_depth(said)
@@ -103,7 +103,7 @@ def parse_size(value: Any) -> int:
     """Return a number of bytes.
 
     Raises:
-        ValueError: it is none that files can have.
+        ValueError: no file can have this size.
     """
     if type(value) is not int or not 0 <= value < 1 << 62:  # a bool is an int
         msg = f"a size that no file has ({type(value).__name__})"
@@ -112,10 +112,10 @@ def parse_size(value: Any) -> int:
 
 
 def parse_findings(raw: bytes) -> dict[str, list[str]]:
-    """Return what ``findings.json`` says: codes by key.
+    """Return the content of ``findings.json``: finding codes by key.
 
     Raises:
-        ValueError: it says something else.
+        ValueError: the document has another structure.
     """
     said = parse_document(raw, layout.FINDINGS)
     if not all(
@@ -128,14 +128,14 @@ def parse_findings(raw: bytes) -> dict[str, list[str]]:
 
 
 def parse_root(document: Mapping[str, Any], files: int) -> layout.Root:
-    """Return what the root group says.
+    """Return the attributes of the root group.
 
     Args:
         document: its ``zarr.json``.
-        files: how many the cache has.
+        files: the number of files of the cache.
 
     Raises:
-        KeyError, TypeError, ValueError: it says not what a cache of this format says.
+        KeyError, TypeError, ValueError: it is not the root of a cache of this format.
     """
     root = layout.Root.of(document)
     if root.samples > SAMPLES:
@@ -147,17 +147,16 @@ def parse_root(document: Mapping[str, Any], files: int) -> layout.Root:
     return root
 
 
-STEP_OVERHEAD_BYTES = (
-    64  # that a step of a window takes besides its values: where it lies, and whether it is padding
-)
+# Memory for a step of a window besides its values: its position and whether it is padding.
+STEP_OVERHEAD_BYTES = 64
 
 
 def check_sizes(said: Mapping[str, Any] | None, fields: Mapping[str, ArraySpec]) -> None:
-    """Raise `ValueError` where one sample, or one window by default, would take more memory than is served at once.
+    """Raise `ValueError` if one sample, or one default window, needs too much memory to serve.
 
     Args:
-        said: how episodes are cut by default, as the root group says it.
-        fields: of the cache.
+        said: the default windows, as the root group declares them.
+        fields: the fields of the cache.
     """
     size = sum(spec.item_bytes for spec in fields.values() if spec.dim is None)
     if size > SAMPLE_BYTES:
@@ -165,7 +164,7 @@ def check_sizes(said: Mapping[str, Any] | None, fields: Mapping[str, ArraySpec])
         raise ValueError(msg)
     try:
         windows = None if said is None else Windows.of(said)
-    except UsageError:  # whoever asks for windows is told
+    except UsageError:  # reported when windows are used
         return
     if windows is None:
         return
@@ -188,10 +187,12 @@ def check_sizes(said: Mapping[str, Any] | None, fields: Mapping[str, ArraySpec])
 
 
 def check_no_overlap(fields: Iterable[str]) -> None:
-    """Raise `ValueError` where a field lies inside another: an array of Zarr holds no array, and a file no folder."""
-    paths = sorted(
-        layout.field_path(name).replace("/", "\0") for name in fields
-    )  # what lies inside comes next
+    """Raise `ValueError` if a field lies inside another field.
+
+    A Zarr array holds no other array, and a file holds no folder.
+    """
+    # "\0" sorts before every other character, so nested fields follow their outer field directly.
+    paths = sorted(layout.field_path(name).replace("/", "\0") for name in fields)
     for outer, inner in pairwise(paths):
         if inner.startswith(outer + "\0"):
             msg = f"a field inside a field: {inner}".replace("\0", "/")
@@ -199,10 +200,10 @@ def check_no_overlap(fields: Iterable[str]) -> None:
 
 
 def parse_spec(path: str, document: Mapping[str, Any]) -> ArraySpec | None:
-    """Return the spec of a field; None of an array of another kind.
+    """Return the spec of a field; None for an array that is no field.
 
     Raises:
-        KeyError, TypeError, ValueError: it says not what that of a field says.
+        KeyError, TypeError, ValueError: the document is not that of a field.
     """
     if not path.startswith("fields/"):
         return None
@@ -225,16 +226,16 @@ def parse_spec(path: str, document: Mapping[str, Any]) -> ArraySpec | None:
 
 
 def check_array(path: str, grid: Grid, spec: ArraySpec | None, root: layout.Root) -> None:
-    """Check type and length of an array of a cache.
+    """Check dtype and length of an array of a cache.
 
     Args:
-        path: of the array.
-        grid: how it is cut.
-        spec: of a field; None of a table.
-        root: what the cache says of itself.
+        path: path of the array.
+        grid: its shards and chunks.
+        spec: its spec if it is a field; None for a table.
+        root: the attributes of the root group.
 
     Raises:
-        ValueError: they are not what this array must have.
+        ValueError: dtype or length do not fit this array.
     """
     dtype, rows = grid.dtype, root.samples
     if spec is not None and spec.dim is not None:

@@ -1,4 +1,4 @@
-"""What verification says of damage: the file, what was found, and whom it concerns."""
+"""Problems that verification reports: the file, the damage, and the samples concerned."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ REPAIR = "Repair it: datacheck cache repair, with the words of the build"
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a cache.
+    """One problem of a cache.
 
     Args:
         file: path in the cache.
-        what: what was found, what was expected.
-        field: the field concerned; of several that share a row table the first ten; "" where it is
-            about none.
-        shard: number of the shard, where exactly one is concerned.
-        samples: the samples concerned, in words; "" where it is about none.
+        what: the damage: what was found, what was expected.
+        field: the field concerned; the first ten of several that share a row table; "" for none.
+        shard: number of the shard, if exactly one is concerned.
+        samples: the samples concerned, in words; "" for none.
         first: number of the first sample concerned.
-        stop: number behind the last one; 0 where it is about none, or where damage hides how many
-            samples there are.
+        stop: number after the last sample concerned; 0 if no samples are concerned, or if damage
+            hides how many samples there are.
     """
 
     file: str
@@ -41,28 +40,29 @@ class Problem:
         shard = f"shard {self.shard}" if self.shard is not None else ""
         where = ", ".join(part for part in (field, shard, self.samples) if part)
         said = f"{self.file}{f' ({where})' if where else ''}: {self.what}"
-        return said.encode("utf-8", "backslashreplace").decode()  # a file may have any name
+        # A file name need not be valid UTF-8.
+        return said.encode("utf-8", "backslashreplace").decode()
 
 
 def describe_fields(names: Sequence[str]) -> str:
-    """Return the names of some fields, the first ten, with commas between them."""
+    """Return the first ten field names, comma-separated, and the number of the others."""
     more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
 
 
 def evicted(where: object) -> EvictedError:
-    """Return the exception for a cache whose folder is gone."""
+    """Return the exception for a cache whose folder was removed."""
     return EvictedError(
         f"{where}: was removed while it was being read. Build it again: datacheck cache build"
     )
 
 
 def corrupt(where: str, path: str, what: str) -> CorruptionError:
-    """Return the exception for a file of a cache that is not what was written."""
+    """Return the exception for a damaged file of a cache."""
     return CorruptionError(f"{where}/{path}: {what}. Repair it: datacheck cache repair")
 
 
 def short_repr(error: Exception) -> str:
-    """Return what an exception says of a document, which may be of any length."""
+    """Return the `repr` of an exception, cut off: its text may quote a document of any length."""
     said = repr(error)
     return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}..."

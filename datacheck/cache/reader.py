@@ -1,4 +1,4 @@
-"""Where the rows of each sample lie along each ragged dimension, held to what shards can hold."""
+"""Read a finished cache: row tables, gathering of fields, columns and provenance."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _TEXTS = {
 
 
 class RowTables:
-    """The row tables of a cache.
+    """The row tables of a cache: the rows of each sample along each ragged dimension.
 
     Args:
-        place: the cache.
+        place: the files of the cache.
         arrays: its arrays by path.
-        dims: rows of a shard of each ragged dimension of the fields.
+        dims: rows per shard of each ragged dimension of the fields.
     """
 
     def __init__(
@@ -53,15 +53,17 @@ class RowTables:
         return layout.rows_path(dim, "length") in self._arrays
 
     def rows(self, dim: str, numbers: Array | None = None) -> tuple[Array, Array]:
-        """Return the first row of samples and how many rows they have, int64 (samples) each; of all where None.
+        """Return the first row and the number of rows of samples, int64 (samples) each.
+
+        `numbers` None stands for all samples.
 
         Raises:
-            CorruptionError: the table is damaged, or says what cannot be.
+            CorruptionError: the table is damaged, or its values exceed what a shard can hold.
         """
         return self._column(dim, "start", numbers), self.lengths(dim, numbers)
 
     def lengths(self, dim: str, numbers: Array | None = None) -> Array:
-        """Return how many rows samples have, int64 (samples); see `rows`."""
+        """Return the number of rows of samples, int64 (samples); see `rows`."""
         lengths = self._column(dim, "length", numbers)
         most = self._dims.get(dim, 0)
         if dim in _TEXTS:
@@ -73,7 +75,7 @@ class RowTables:
         return lengths
 
     def check_no_overlap(self, dim: str, numbers: Array) -> None:
-        """Fail where rows belong to several of these samples: each would take memory for them."""
+        """Raise if samples share rows: shared rows would take memory once per sample."""
         start, length = self.rows(dim, np.unique(numbers))
         start, length = start[length > 0], length[length > 0]
         order = np.argsort(start, kind="stable")
@@ -87,24 +89,24 @@ class RowTables:
 
 Io = Literal["auto", "mmap", "pread"]
 Indices = Sequence[int] | Array
-_MANY_VALUES = 10_000  # of JSON, for each sample of a large batch
+_MANY_VALUES = 10_000  # JSON values allowed per sample of a large batch
 
 
 class Cache:
-    """A finished cache, opened. Make it with `open_cache`.
+    """An open, finished cache. Create it with `open_cache`.
 
     Args:
         path: the cache's folder or URL.
         verify: see `open_cache`.
         io: see `open_cache`.
-        shards: of a URL: where whole shards are kept; None: nowhere.
+        shards: for a URL: where to keep whole shards; None: nowhere.
 
     Notes:
-        Sample numbers are positions in key order, from 0; samples that were not made have one too.
-        May be used by forked children; a pickled one is opened anew where it arrives. Arrays
-        returned are copies. As long as it lives, in any process, `cache gc` leaves the cache where
-        it is. What lies in an object store is fetched by inner chunks, each checked each time
-        ("touch" is "always" there).
+        Sample numbers are positions in key order, from 0; samples that were not made have numbers
+        too. Forked children may use the cache; a pickled one is reopened where it is unpickled.
+        Returned arrays are copies. While it exists in any process, `cache gc` does not remove the
+        cache. From an object store, inner chunks are fetched one by one and each is checked each
+        time ("touch" acts as "always" there).
     """
 
     def __init__(
@@ -125,9 +127,8 @@ class Cache:
         local = store.folder is not None and is_local(store.folder)
         self._lease = reader_lock(store.folder) if store.folder is not None and local else None
         self.manifest = read_manifest(store)
-        if (
-            store.folder is not None and local and self._lease is None
-        ):  # it may just have been put there
+        # No manifest at the first try: another process may have just renamed the cache into place.
+        if store.folder is not None and local and self._lease is None:
             self._lease = reader_lock(store.folder)
             self.manifest = read_manifest(store)
         mapped = store.folder is not None and (io == "mmap" or (io == "auto" and local))
@@ -177,9 +178,8 @@ class Cache:
     def _open_arrays(self) -> None:
         end = "/" + layout.ZARR
         names = [path.removesuffix(end) for path in self.manifest.files if path.endswith(end)]
-        alive: WeakValueDictionary[str, StoredArray] = (
-            WeakValueDictionary()
-        )  # who lets a cache go lets its maps go
+        # Weak, so that dropping the cache also drops its maps.
+        alive: WeakValueDictionary[str, StoredArray] = WeakValueDictionary()
         owned = partial(describe_samples, alive, self.fields)
         for name in sorted(n for n in names if not n.startswith("digests")):
             document = self.document(name + end)
@@ -211,7 +211,10 @@ class Cache:
         self._share_checked_flags()
 
     def _share_checked_flags(self) -> None:
-        """Put what has been checked into anonymous shared memory, so that forked workers do not check it again."""
+        """Keep the flags of checked chunks in anonymous shared memory.
+
+        Forked workers then do not check a chunk again.
+        """
         arrays = list(self._arrays.values())
         ends = np.cumsum([0, *(array.chunks for array in arrays)])
         memory = np.frombuffer(mmap.mmap(-1, max(1, int(ends[-1]))), dtype=np.uint8)
@@ -230,12 +233,12 @@ class Cache:
         Args:
             field: name of a field without a ragged dimension.
             indices: sample numbers, in any order, repeats allowed.
-            out: where to, of the field's dtype, C-contiguous; made where it is None.
+            out: the array to fill, of the field's dtype, C-contiguous; None: allocate one.
 
         Raises:
-            UsageError: no such field, or it is ragged.
+            UsageError: there is no such field, or it is ragged.
             IndexError: a sample number is out of range.
-            CorruptionError: what is stored is not what was written.
+            CorruptionError: the stored data is damaged.
         """
         if self._spec(field).dim is not None:
             msg = f"{field} is ragged ({self._spec(field).dim}): use gather_ragged"
@@ -245,7 +248,7 @@ class Cache:
     def gather_ragged(
         self, field: str, indices: Indices, out: Array | None = None
     ) -> tuple[Array, Array]:
-        """Return a ragged field of samples, one behind the other.
+        """Return a ragged field of samples, concatenated.
 
         Shapes:
             indices: int (samples)
@@ -254,19 +257,22 @@ class Cache:
         Args:
             field: name of a field with a ragged dimension.
             indices: sample numbers, in any order, repeats allowed.
-            out: where to, of the field's dtype and so many rows (see `lengths`), C-contiguous; made
-                where it is None.
+            out: the array to fill, of the field's dtype and the total number of rows (see
+                `lengths`), C-contiguous; None: allocate one.
 
         Raises:
-            UsageError: no such field, it is not ragged, or `out` has other rows.
+            UsageError: there is no such field, it is not ragged, or `out` has another number of
+                rows.
             IndexError: a sample number is out of range.
-            CorruptionError: what is stored is not what was written.
+            CorruptionError: the stored data is damaged.
         """
         dim = self._dim(field)
         return self._rows(layout.field_path(field), dim, self._numbers(indices), out)
 
     def view(self, field: str, index: int) -> Array:
-        """Return an array field of one sample, read-only: where it lies in the cache if mapped (it stays), else a copy.
+        """Return an array field of one sample, read-only and without a copy where possible.
+
+        In a mapped cache the result is a view of the map, which stays alive with it; else a copy.
 
         Shapes:
             returns: (*item); of a ragged field (rows, *item)
@@ -276,9 +282,9 @@ class Cache:
             index: the sample's number.
 
         Raises:
-            UsageError: no such field.
+            UsageError: there is no such field.
             IndexError: the sample number is out of range.
-            CorruptionError: what is stored is not what was written.
+            CorruptionError: the stored data is damaged.
         """
         dim, array, numbers = (
             self._spec(field).dim,
@@ -286,9 +292,8 @@ class Cache:
             self._numbers([index]),
         )
         if dim is None:
-            found: Array = array.view(int(numbers[0]), int(numbers[0]) + 1)[
-                0, ...
-            ]  # an array, also of one number
+            # `0, ...` rather than `0`: the result is an array even if an item is one number.
+            found: Array = array.view(int(numbers[0]), int(numbers[0]) + 1)[0, ...]
             return found
         start, length = (int(some[0]) for some in self._tables.rows(dim, numbers))
         return array.view(start, start + length)
@@ -302,7 +307,7 @@ class Cache:
         fill: Literal["edge", "zero"],
         out: Array | None = None,
     ) -> Array:
-        """Return steps at[i] + offsets of a ragged field of samples; what lies outside of one is filled.
+        """Return steps at[i] + offsets of a ragged field; steps outside the sample are filled.
 
         Shapes:
             indices, at: int64 (samples), each `at` a step of its sample
@@ -311,15 +316,14 @@ class Cache:
 
         Args:
             field: name of a field with a ragged dimension.
-            indices, at: which step of which samples.
-            offsets: of the wanted steps from there.
-            fill: "edge": by the nearest step that there is; "zero": by zeros.
-            out: where to, of the field's dtype, C-contiguous; made where it is None.
+            indices, at: the samples, and the step of each.
+            offsets: the steps to return, relative to `at`.
+            fill: "edge": repeat the nearest step of the sample; "zero": zeros.
+            out: the array to fill, of the field's dtype, C-contiguous; None: allocate one.
 
         Raises:
-            UsageError: no such field, it is not ragged, or `out` has another shape.
-            CorruptionError: what is stored is not what was written, or a step is asked for that is
-                not there.
+            UsageError: there is no such field, it is not ragged, or `out` has another shape.
+            CorruptionError: the stored data is damaged, or an `at` lies outside its sample.
         """
         dim, array = self._dim(field), self._arrays[layout.field_path(field)]
         start, size = self._tables.rows(dim, self._numbers(indices))
@@ -335,17 +339,17 @@ class Cache:
         return out
 
     def texts(self, field: str, indices: Indices) -> list[Any]:
-        """Return a text field as str, or a JSON field as values, of samples.
+        """Return a text field of samples as str, or a JSON field as values.
 
         Args:
             field: name of a text or JSON field.
             indices: sample numbers, in any order, repeats allowed.
 
         Raises:
-            UsageError: no such field, a text has more than 512 MiB, or the samples hold more JSON
-                values than are read at once.
+            UsageError: there is no such field, a text has more than 512 MiB, or the samples hold
+                more JSON values than are read at once.
             IndexError: a sample number is out of range.
-            CorruptionError: what is stored is not what was written.
+            CorruptionError: the stored data is damaged.
         """
         path, dim = layout.field_path(field), self._dim(field)
         values, lengths = self._rows(path, dim, self._numbers(indices), most=parsing.TEXT_BYTES)
@@ -355,19 +359,24 @@ class Cache:
         return self._decoded(path, values, lengths, _text)
 
     def present(self, field: str, indices: Indices | None = None) -> Array | None:
-        """Return which samples (all where `indices` is None) have an optional field; None where all must have it."""
+        """Return which samples have an optional field; None if the field is required.
+
+        `indices` None stands for all samples.
+        """
         array = self._arrays.get(layout.present_path(field))
         if array is None:
             return None
         return array.all() if indices is None else array.take(self._numbers(indices))
 
     def lengths(self, dim: str, indices: Indices | None = None) -> Array:
-        """Return the rows of samples along a ragged dimension, int64 (samples); of all where `indices` is None.
+        """Return the number of rows of samples along a ragged dimension, int64 (samples).
+
+        `indices` None stands for all samples.
 
         Raises:
-            UsageError: no such dimension.
-            CorruptionError: the table is damaged, or all samples have more rows than the files can
-                hold.
+            UsageError: there is no such dimension.
+            CorruptionError: the table is damaged, or all samples together have more rows than the
+                files can hold.
         """
         if dim not in self._tables:
             msg = (
@@ -387,7 +396,7 @@ class Cache:
         return self._table_texts("key", layout.KEY_DIM, indices)
 
     def key_rows(self, indices: Indices) -> tuple[Array, Array]:
-        """Return the keys of samples in UTF-8, one behind the other, and how many bytes each has."""
+        """Return the UTF-8 keys of samples, concatenated, and the bytes of each."""
         return self._rows(layout.sample_path("key"), layout.KEY_DIM, self._numbers(indices))
 
     def key(self, index: int) -> str:
@@ -395,7 +404,7 @@ class Cache:
         return self.keys([index])[0]
 
     def origin(self, index: int) -> Any:
-        """Return where a sample came from: a list of {file, inner, rows}."""
+        """Return the origin of a sample in its source files: a list of {file, inner, rows}."""
         return self._table_texts("origin", layout.ORIGIN_DIM, [index], _json)[0]
 
     def origins(self, indices: Indices) -> list[str]:
@@ -412,23 +421,23 @@ class Cache:
 
     @property
     def made(self) -> Array:
-        """Bool (samples): what could be made; the rest must never be served. Read at each use."""
+        """Bool (samples): the samples that were made; never serve the others. Read at each use."""
         return self._arrays[layout.sample_path("made")].all()
 
     @property
     def valid(self) -> Array:
-        """Bool (samples): what has no error finding. Read at each use."""
+        """Bool (samples): the samples without error findings. Read at each use."""
         return self._arrays[layout.sample_path("valid")].all()
 
     @cached_property
     def usable(self) -> Array:
-        """Bool (samples): made and valid, which is what may be served."""
+        """Bool (samples): the samples that may be served, made and valid."""
         usable = self.made
         usable &= self.valid
         return usable
 
     def findings(self) -> dict[str, list[str]]:
-        """Return the codes of the findings that made samples invalid, by the keys of those samples."""
+        """Return the codes of the findings that made samples invalid, by sample key."""
         with self._place.checked_content(layout.FINDINGS):
             return parsing.parse_findings(self._place.read(layout.FINDINGS))
 
@@ -442,8 +451,8 @@ class Cache:
         """Check every byte once, in parallel.
 
         Raises:
-            CorruptionError: something is not what was written; shard and samples are named where
-                they can be.
+            CorruptionError: the cache is damaged; the message names shard and samples where
+                possible.
         """
         store, files = self._place.store, self.manifest.files
         wrong = changed_files(store, self.manifest, files)
@@ -455,13 +464,13 @@ class Cache:
             array.seen[:] = 1
 
     def shard_files(self, field: str | None = None) -> list[str]:
-        """Return the shard files of a field, or of all arrays but the digests."""
+        """Return the shard files of a field, or of all arrays except the digests."""
         chosen = self._arrays if field is None else [layout.field_path(field)]
         return [file for path in chosen for file in self._arrays[path].files]
 
     @property
     def dims(self) -> list[str]:
-        """The ragged dimensions, those of keys and origins included."""
+        """The ragged dimensions, including those of keys and origins."""
         return [
             *sorted({s.dim for s in self.fields.values() if s.dim is not None}),
             layout.KEY_DIM,
@@ -469,13 +478,16 @@ class Cache:
         ]
 
     def load_codecs(self) -> None:
-        """Load the libraries that decode the fields, before threads do; else it is done with the first chunk."""
+        """Load the libraries that decode the fields, before threads start.
+
+        Otherwise the first chunk loads them.
+        """
         for array in self._arrays.values():
             array.codec.load()
 
     @property
     def compression(self) -> str:
-        """How the fields are compressed: "none", or "zstd:3"."""
+        """The compression of the fields: "none", or for example "zstd:3"."""
         codecs = {
             str(array.codec) for path, array in self._arrays.items() if path.startswith("fields/")
         }
@@ -497,7 +509,10 @@ class Cache:
         return dim
 
     def _most_rows(self, dim: str) -> int:
-        """Return how many rows can be stored along a dimension: who wrote its lengths may say any number."""
+        """Return how many rows the files can store along a dimension.
+
+        The lengths in a row table are untrusted and may claim any number.
+        """
         along = [layout.field_path(name) for name, spec in self.fields.items() if spec.dim == dim]
         text = {layout.KEY_DIM: "key", layout.ORIGIN_DIM: "origin"}.get(dim)
         along += [] if text is None else [layout.sample_path(text)]
@@ -525,7 +540,7 @@ class Cache:
         array.check_bounds(start, length)
         array.check_size(int(length.max(initial=0)), most)
         at, total = np.cumsum(length) - length, int(length.sum())
-        if total > array.held_rows:  # some samples are asked for twice, or else have rows in common
+        if total > array.held_rows:  # repeated samples are fine, samples that share rows are not
             self._tables.check_no_overlap(dim, numbers)
         values = array.output_array(out, (total,))
         first = runs(start, length, array.grid.shard)
@@ -534,16 +549,18 @@ class Cache:
         return values, length
 
     def _check_json(self, field: str, values: Array, lengths: Array) -> None:
-        """Refuse more JSON values than memory is allowed for: a sample with too many is damage, a batch too large."""
+        """Raise if the texts hold more JSON values than fit into memory.
+
+        A single sample over the limit is damage; a batch over it is a usage error.
+        """
         count = len(lengths)
         most = max(parsing.VALUES, _MANY_VALUES * count)
         if values.nbytes <= most:
             return
         ends, total = np.cumsum(lengths).tolist(), 0
         with self._place.checked_content(layout.field_path(field)):
-            for length, end in zip(
-                lengths.tolist(), ends, strict=True
-            ):  # one at a time: no second copy of the batch
+            # One text at a time, to avoid a second copy of the batch.
+            for length, end in zip(lengths.tolist(), ends, strict=True):
                 text = values[end - length : end].tobytes()
                 check_values(text, parsing.VALUES)
                 total += count_json(text)
@@ -569,7 +586,7 @@ class Cache:
     def _decoded(
         self, path: str, values: Array, lengths: Array, decode: Callable[[memoryview], Any]
     ) -> list[Any]:
-        """Return the texts of rows; of a JSON field None where a sample has none."""
+        """Return the decoded texts of rows; None for a sample without a value in a JSON field."""
         with self._place.checked_content(path):
             return [
                 decode(text) if text or decode is _text else None
@@ -578,12 +595,15 @@ class Cache:
 
 
 def _text(text: memoryview) -> str:
-    """Return a text; no other copy of its bytes is made."""
+    """Decode a text straight from the buffer, without another copy of its bytes."""
     return str(text, "utf-8", "surrogatepass")
 
 
 def _json(text: memoryview) -> Any:
-    """Return a JSON value, of no more levels than a build writes: a worker of a loader pickles it."""
+    """Return a JSON value, nested no deeper than `parsing.LEVELS`.
+
+    A loader's worker pickles the value, which needs bounded nesting.
+    """
     data = bytes(text)
     check_values(data, parsing.VALUES)
     value = orjson.loads(data)
@@ -597,11 +617,11 @@ def _json(text: memoryview) -> Any:
 
 
 BLOCK_BYTES = 64 << 20
-_VALUE_BYTES = 128  # of an array that stands for a value, beside its numbers
+_VALUE_BYTES = 128  # overhead of the array object of one value
 
 
 def sample_bytes(cache: Cache, names: Collection[str], numbers: Array) -> Array:
-    """Return int64 (samples): the bytes of these fields of samples, decoded."""
+    """Return the decoded size of these fields of samples [bytes], int64 (samples)."""
     specs = [cache.fields[name] for name in names]
     sizes = np.full(
         len(numbers), sum(spec.item_bytes for spec in specs if spec.dim is None), np.int64
@@ -617,8 +637,8 @@ def blocks(sizes: Array, most: int = BLOCK_BYTES, *, fields: int = 0) -> Iterato
 
     Args:
         sizes: bytes of each sample, int64 (samples).
-        most: bytes of a run, unless one sample alone has more.
-        fields: of each sample; each value becomes an array, which takes more than a number in it.
+        most: bytes of a run; a single sample may have more.
+        fields: fields per sample; each value becomes an array, whose object takes memory too.
     """
     ends, first = np.cumsum(sizes + fields * _VALUE_BYTES), 0
     while first < len(ends):
@@ -629,7 +649,7 @@ def blocks(sizes: Array, most: int = BLOCK_BYTES, *, fields: int = 0) -> Iterato
 
 
 def column(cache: Cache, name: str, numbers: Array) -> list[Array | None]:
-    """Return a field of samples, None of those that lack it or were not made."""
+    """Return a field of samples; None for samples that lack it or were not made."""
     has, rows, ends = whole_column(cache, name, numbers)
     values = list(rows) if ends is None else np.split(rows, ends[:-1]) if len(ends) else []
     return [
@@ -638,7 +658,9 @@ def column(cache: Cache, name: str, numbers: Array) -> list[Array | None]:
 
 
 def whole_column(cache: Cache, name: str, numbers: Array) -> tuple[Array, Array, Array | None]:
-    """Return which samples have a field, its values stacked, and where each sample's rows end; None: it is fixed.
+    """Return which samples have a field, its values stacked, and where each sample's rows end.
+
+    The ends are None for a fixed field.
 
     Shapes:
         returns: bool (samples); (samples, *item), or (rows of all samples, *item); int64 (samples)
@@ -655,16 +677,17 @@ def whole_column(cache: Cache, name: str, numbers: Array) -> tuple[Array, Array,
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a cache came from.
+    """The inputs and the build that a cache came from.
 
     Args:
-        said: what the key is a digest of (see docs/cache-format.md).
-        transforms: those of the build, in order.
-        recipe: equal for caches whose shards of equal samples are equal.
-        files: how many files it was made from.
-        nbytes: bytes of those files.
-        build: what ``build.json`` says: when, where, by which versions; nothing guards it, and it
-            may be absent.
+        said: the inputs that the key is a digest of (see docs/cache-format.md).
+        transforms: the transforms of the build, in order.
+        recipe: digest of how samples are made: caches of equal recipes have equal shards for equal
+            samples.
+        files: number of source files.
+        nbytes: bytes of the source files.
+        build: the content of ``build.json``: time, place and versions. No digest protects it, and
+            it may be missing.
     """
 
     said: Mapping[str, Any]
@@ -676,10 +699,10 @@ class Provenance:
 
 
 def provenance(cache: Cache) -> Provenance:
-    """Return where a cache came from.
+    """Return the provenance of a cache.
 
     Raises:
-        CorruptionError: what says so is damaged.
+        CorruptionError: ``inputs.json`` or ``sources.json`` is damaged.
     """
     place = CacheFiles.of_files(open_store(cache.path))
     inputs, sources = cache.document(layout.INPUTS), cache.document(layout.SOURCES)

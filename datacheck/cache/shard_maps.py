@@ -1,4 +1,4 @@
-"""Numbers of samples, and the runs of rows that they stand for."""
+"""Sample numbers and runs of rows, and reading of uncompressed rows: mapped, read, in memory."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def sample_numbers(indices: Sequence[int] | Array) -> Array:
     """Return whole numbers as int64.
 
     Raises:
-        IndexError: one is beyond 2**63.
-        TypeError: they are none (a bool mask, floats, a slice), or no list of them.
+        IndexError: a number is 2**63 or more.
+        TypeError: the indices are no whole numbers (a bool mask, floats, a slice), or no list.
     """
     numbers = np.asarray(indices)
     if numbers.dtype == _INT64 and numbers.ndim == 1:
@@ -36,9 +36,8 @@ def sample_numbers(indices: Sequence[int] | Array) -> Array:
         found = type(numbers.flat[0]).__name__ if numbers.dtype == object else numbers.dtype
         msg = f"indices are whole numbers of 64 bits, not {found}"
         raise TypeError(msg)
-    if (
-        numbers.dtype == np.uint64 and numbers.size and numbers.max() > _LARGEST
-    ):  # else it would count from the end
+    # As int64 it would turn negative.
+    if numbers.dtype == np.uint64 and numbers.size and numbers.max() > _LARGEST:
         msg = f"index {numbers.max()} is out of range"
         raise IndexError(msg)
     if numbers.ndim != 1:
@@ -48,25 +47,25 @@ def sample_numbers(indices: Sequence[int] | Array) -> Array:
 
 
 def all_below(numbers: Array, limit: int) -> bool:
-    """Tell whether int64 numbers are all in [0, limit)."""
-    inside = numbers.view(np.uint64) < limit  # those below 0 are large ones
+    """Return whether all int64 numbers are in [0, limit)."""
+    inside = numbers.view(np.uint64) < limit  # as uint64, negative numbers are large
     return b"\0" not in inside.tobytes()  # for a batch, half the time of `all`
 
 
 def runs(start: Array, length: Array, shard: int) -> Array:
-    """Return where runs of rows that lie one behind the other in one shard begin: each run is copied at once."""
+    """Return where runs of adjacent rows in one shard begin; each run is copied at once."""
     new = (start[1:] != start[:-1] + length[:-1]) | (start[1:] % shard == 0)
     return np.flatnonzero(np.concatenate([np.ones(min(1, len(start)), dtype=bool), new]))
 
 
 def split_bytes(values: Array, lengths: Array) -> list[bytes]:
-    """Return the bytes of each text of texts that lie one behind the other."""
+    """Return the bytes of each of several concatenated texts."""
     whole = values.tobytes()
     return [whole[start:end] for start, end in _between(lengths)]
 
 
 def split_views(values: Array, lengths: Array) -> list[memoryview]:
-    """Return each text of texts that lie one behind the other, where it lies."""
+    """Return a view of each of several concatenated texts."""
     whole = values.data
     return [whole[start:end] for start, end in _between(lengths)]
 
@@ -77,7 +76,7 @@ def _between(lengths: Array) -> Iterator[tuple[int, int]]:
 
 
 def chunks_of(starts: Array, lengths: Array, chunk: int) -> Array:
-    """Return the inner chunks that rows [starts[i], starts[i] + lengths[i]) lie in, some of them twice."""
+    """Return the inner chunks of rows [starts[i], starts[i] + lengths[i]), possibly with repeats."""
     first, last = starts // chunk, (starts + lengths - 1) // chunk
     counts = np.where(lengths > 0, last - first + 1, 0)
     inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -85,13 +84,12 @@ def chunks_of(starts: Array, lengths: Array, chunk: int) -> Array:
     return found
 
 
-_AHEAD = (
-    1 << 20
-)  # bytes: of more at once Linux reads no more ahead than the disk takes in one request
+# Bytes per call: of a larger range Linux reads ahead only one disk request.
+_AHEAD = 1 << 20
 
 
 class RowReader(Protocol):
-    """How the rows of one array are had."""
+    """Reads the rows of one array."""
 
     def take(self, indices: Array, out: Array) -> None:
         """Copy the rows at `indices` into `out`, in that order."""
@@ -104,22 +102,22 @@ class RowReader(Protocol):
 
 
 class MappedRows:
-    """Rows through one memory map over all shard files.
+    """Rows in one address range that maps all shard files.
 
     Args:
         grid: how the array is cut.
-        store: where the shard files are.
+        store: the folder of the shard files.
         files: their paths in it, in order.
         used: present inner chunks of each shard.
 
     Raises:
         OSError: the operating system grants no (further) map.
-        CorruptionError: a file is no plain one any more, or shorter than its chunks.
+        CorruptionError: a file is no longer a plain file, or is shorter than its chunks.
 
     Notes:
-        Shards whose size is a multiple of a page lie behind each other without a gap, and the whole
-        array is one contiguous array. Others start at the next page. Rows of absent chunks are not
-        mapped. Valid in forked children, too.
+        Shards whose size is a multiple of a page follow each other without a gap, which makes the
+        whole array contiguous. Others start at the next page. Rows of absent chunks are not mapped.
+        Also valid in forked children.
     """
 
     def __init__(
@@ -133,9 +131,8 @@ class MappedRows:
             length = used[g] * grid.chunk_bytes
             if length:
                 file = store.descriptor(path)
-                if (
-                    os.fstat(file.number).st_size < length
-                ):  # a map behind its end would end the process
+                # Access to a map beyond the end of its file kills the process (SIGBUS).
+                if os.fstat(file.number).st_size < length:
                     raise corrupt(store.where, path, "ends too early")
                 span.place(g * stride, length, file.number)
         dtype = np.dtype(grid.dtype).newbyteorder("<")
@@ -156,9 +153,8 @@ class MappedRows:
     def take(self, indices: Array, out: Array) -> None:
         """See `RowReader`."""
         if self._rows is not None:
-            np.take(
-                self._rows, indices, axis=0, out=out, mode="clip"
-            )  # "raise" would gather into a second buffer
+            # "clip", because mode "raise" gathers into a second buffer.
+            np.take(self._rows, indices, axis=0, out=out, mode="clip")
         else:
             out[...] = self._shards[indices // self._grid.shard, indices % self._grid.shard]
 
@@ -168,11 +164,11 @@ class MappedRows:
         out[...] = self._shards[g, first : first + stop - start]
 
     def forget(self) -> None:
-        """Let the pages that were read no longer count as this process's."""
+        """Release the pages that were read, so that they do not count as this process's memory."""
         self._span.forget()
 
     def view(self, start: int, stop: int) -> Array:
-        """Return rows [start, stop), which lie in one shard, where they lie: read-only, as the map is."""
+        """Return a read-only view of rows [start, stop), which lie in one shard."""
         g, first = divmod(start, self._grid.shard)
         found: Array = self._shards[g, first : first + stop - start]
         return found
@@ -184,13 +180,15 @@ class MappedRows:
         return self._bytes[start : start + self._chunk_bytes]
 
     def will_need(self, chunks: Array) -> None:
-        """Have inner chunks, in ascending order, read ahead together: a copy would wait for one after the other."""
+        """Read inner chunks ahead together; a copy would wait for one after the other.
+
+        The chunks are given in ascending order.
+        """
         if chunks.size:
             g, j = np.divmod(chunks, self._chunks)
             size, starts = self._grid.chunk_bytes, g * self._stride + j * self._grid.chunk_bytes
-            new = np.flatnonzero(
-                np.diff(starts, prepend=starts[0] - size - 1) != size
-            )  # neighbours in one go
+            # Adjacent chunks are one range.
+            new = np.flatnonzero(np.diff(starts, prepend=starts[0] - size - 1) != size)
             ends = starts[np.append(new[1:], len(starts)) - 1] + size
             for start, end in zip(starts[new].tolist(), ends.tolist(), strict=True):
                 for at in range(start, end, _AHEAD):
@@ -198,11 +196,11 @@ class MappedRows:
 
 
 class ReadRows:
-    """Rows through positioned reads of a store, for places where a map could lose its file.
+    """Rows through positioned reads, for stores where a mapped file could vanish.
 
     Args:
         grid: how the array is cut.
-        store: where the shard files are.
+        store: the store of the shard files.
         files: their paths in it, in order.
     """
 
@@ -214,7 +212,7 @@ class ReadRows:
 
     def take(self, indices: Array, out: Array) -> None:
         """See `RowReader`."""
-        if not out.flags.c_contiguous:  # else the rows would go into a copy of it
+        if not out.flags.c_contiguous:  # reshape would copy, and the rows would go to the copy
             msg = "rows are read into C-contiguous arrays only"
             raise ValueError(msg)
         raw, size, shard = (
@@ -245,11 +243,11 @@ class ReadRows:
 
 
 class MemoryRows:
-    """Rows of a table that is held in memory.
+    """Rows of a table held in memory.
 
     Args:
-        grid: how the array is cut: one shard, or none.
-        raw: that shard's file.
+        grid: how the array is cut: into one shard, or none.
+        raw: the file of that shard.
     """
 
     def __init__(self, grid: Grid, raw: bytes) -> None:

@@ -1,11 +1,11 @@
-"""Whole shards of caches that lie far away, kept in a folder under a limit of bytes; many processes may share it.
+"""A local folder that keeps whole shards of remote caches, under a limit of bytes.
 
-    <digest>    a shard, named by its xxh3_128: only once its bytes were seen to have that digest
-    LOCK        held by the one process that adds and removes; all others read from afar meanwhile
+    <digest>    a shard, named by its xxh3_128, which was verified before it got this name
+    LOCK        held by the one process that adds and removes; others read remotely meanwhile
 
-A shard that nobody has used for ten minutes gives way to a new one, the longest unused first. While
-all are in use a new one is not kept: passing over data that is larger than the limit would else
-fetch whole shards for single samples.
+Many processes may share the folder. A new shard replaces shards that were unused for ten minutes,
+the longest unused first. While all are in use, a new shard is not kept: a pass over data larger
+than the limit would otherwise fetch whole shards for single samples.
 """
 
 from __future__ import annotations
@@ -24,10 +24,8 @@ from datacheck.runtime import fsops, machine
 from datacheck.runtime.hashing import Digester
 
 LIMIT_BYTES = 64 << 30
-FOLDER_VARIABLE, LIMIT_VARIABLE = (
-    "DATACHECK_SHARDS_IN",
-    "DATACHECK_SHARDS_BYTES",
-)  # variables of the environment
+# Environment variables.
+FOLDER_VARIABLE, LIMIT_VARIABLE = "DATACHECK_SHARDS_IN", "DATACHECK_SHARDS_BYTES"
 _LOCK = "LOCK"
 _NAME = re.compile(r"[0-9a-f]{32}")
 _UNFINISHED = re.compile(r"\.(?:[0-9a-f]{32}|LOCK)\.[0-9a-f]{12}\.partial")
@@ -37,24 +35,23 @@ Fetch = Callable[[], Iterable[memoryview]]
 
 
 class ShardCache:
-    """Shards that are kept in a folder of this machine. Safe to share between threads, and with forked children.
+    """Shards in a local folder. Safe to share between threads, and with forked children.
 
     Args:
-        folder: where; made where it is not there.
+        folder: the folder; created if missing.
         limit: bytes of all files in it.
 
     Raises:
-        UsageError: it lies on a network file system, where a file may go that is mapped, or holds
-            other files.
-        StorageError: it cannot be made.
+        UsageError: the folder lies on a network file system, where a mapped file may vanish, or
+            holds other files.
+        StorageError: the folder cannot be created.
     """
 
     def __init__(self, folder: str | os.PathLike[str], limit: int) -> None:
         self.folder, self.limit = Path(folder), limit
         self._maps: dict[str, memoryview] = {}
-        self._useless: dict[
-            str, bool
-        ] = {}  # shards that are not what the manifest says, or larger than the limit
+        # Shards not to add: damaged at the source, or dropped as damaged.
+        self._useless: dict[str, bool] = {}
         self._refused = False
         fsops.make_directory(self.folder, sync=False)
         if not machine.is_local(self.folder):
@@ -68,10 +65,11 @@ class ShardCache:
             fsops.write_file(self.folder / _LOCK, b"", sync=False, mode=0o644)
 
     def _check_empty(self) -> None:
-        """Refuse a folder of other files: some may have names as shards have, and give way to them."""
+        """Raise if the folder holds other files, which might have names of shards and be removed."""
         with os.scandir(self.folder) as entries:
             names = [entry.name for entry in entries if not _UNFINISHED.fullmatch(entry.name)]
-        if names and not (self.folder / _LOCK).exists():  # another process may have begun
+        # Look for the lock again: another process may have started to use the folder.
+        if names and not (self.folder / _LOCK).exists():
             msg = (
                 f"{self.folder}: holds other files, such as {min(names)}. Name a new or empty "
                 f"folder for shards."
@@ -85,11 +83,11 @@ class ShardCache:
     def from_options(
         cls, folder: str | os.PathLike[str] | None, limit: float | None
     ) -> ShardCache | None:
-        """Return what is asked for, by arguments or else by the environment; None: nothing is kept.
+        """Return the shard cache that the arguments or else the environment ask for; None for none.
 
         Raises:
             UsageError: the limit is no number of bytes, or the folder cannot be used.
-            StorageError: it cannot be made.
+            StorageError: the folder cannot be created.
         """
         folder = folder or os.environ.get(FOLDER_VARIABLE) or None
         if folder is None:
@@ -105,36 +103,36 @@ class ShardCache:
         return cls(folder, count)
 
     def get(self, digest: str, size: int, fetch: Fetch) -> memoryview | None:
-        """Return a shard, mapped; None where it is not here and cannot come now.
+        """Return a shard, mapped; None if it is not kept and cannot be added now.
 
         Args:
             digest: its xxh3_128.
-            size: bytes.
+            size: its size [bytes].
             fetch: yields its bytes, in order.
 
         Raises:
-            StorageError: it could not be fetched.
+            StorageError: fetching it failed.
         """
         path = self.folder / digest
         held = self._maps.get(digest)
         if held is not None:
             if _mark_used(path):
                 return held
-            del self._maps[digest]  # it gave way: its bytes go when they are not mapped any more
+            del self._maps[digest]  # evicted: the file's space is free once nothing maps it
         if not path.exists() and not self._add(path, size, fetch):
             return None
         try:
             found = (
                 map_file(path, size) if path.stat().st_size == size and _mark_used(path) else None
             )
-        except OSError:  # it gave way a moment ago, or there are no more maps
+        except OSError:  # just evicted, or the system grants no more maps
             return None
         if found is not None:
             self._maps[digest] = found
         return found
 
     def discard(self, digest: str) -> bool:
-        """Remove a shard whose bytes are not what they were; return whether it was here."""
+        """Remove a damaged shard, and do not keep it again; return whether it was here."""
         self._maps.pop(digest, None)
         there = (self.folder / digest).exists()
         with contextlib.suppress(StorageError):
@@ -160,7 +158,7 @@ class ShardCache:
         failed: list[DatacheckError] = []
         try:
             fsops.write_file(path, _verified_pieces(path.name, fetch, failed))
-        except CorruptionError:  # who reads it by chunks can say which of them
+        except CorruptionError:  # reading by chunks will name the damaged ones
             self._useless[path.name] = True
             return False
         except StorageError as error:
@@ -179,7 +177,7 @@ class ShardCache:
         return False
 
     def _make_room(self, size: int) -> bool:
-        """Let shards that nobody uses give way until there is room; who calls holds the lock."""
+        """Evict unused shards until there is room; the caller holds the lock."""
         for digest in [
             digest for digest in list(self._maps) if not (self.folder / digest).exists()
         ]:
@@ -191,9 +189,8 @@ class ShardCache:
                     status = entry.stat()
                     kept.append((status.st_mtime, entry.name, status.st_size))
                     used += status.st_size
-                elif _UNFINISHED.fullmatch(
-                    entry.name
-                ):  # of a process that is gone: the lock is ours
+                # Left by a process that ended, because this process holds the lock.
+                elif _UNFINISHED.fullmatch(entry.name):
                     fsops.remove_file(Path(entry.path))
         fsops.touch(self.folder / _LOCK)
         now = (self.folder / _LOCK).stat().st_mtime
@@ -209,7 +206,7 @@ class ShardCache:
 def _verified_pieces(
     digest: str, fetch: Fetch, failed: list[DatacheckError]
 ) -> Iterator[memoryview]:
-    """Yield what is fetched, and raise at its end where it is not what it should be: before it has its name."""
+    """Yield the fetched bytes; raise at the end if they do not match, before the file gets its name."""
     hasher = Digester()
     try:
         for piece in fetch():
@@ -224,9 +221,9 @@ def _verified_pieces(
 
 
 def _mark_used(path: Path) -> bool:
-    """Note that a shard is used; return whether it is there."""
+    """Update the modification time of a shard; return whether the shard exists."""
     try:
         fsops.touch(path)
-    except StorageError:  # it is gone, or another user's
+    except StorageError:  # missing, or owned by another user
         return path.exists()
     return True

@@ -1,4 +1,4 @@
-"""Where the files of a cache lie: readers ask a store, never a path, so that a cache need not be a folder."""
+"""Access to the files of a cache: readers use a `Store`, so that a cache need not be a folder."""
 
 from __future__ import annotations
 
@@ -21,13 +21,8 @@ from datacheck.runtime.beneath import check_holes
 from datacheck.runtime.hashing import digest_file
 
 _GONE = {errno.ENOENT, errno.ESTALE}
-_NO_FILE = {
-    errno.ELOOP,
-    errno.EISDIR,
-    errno.EINVAL,
-    errno.ENXIO,
-    errno.EXDEV,
-}  # a link, a folder, a pipe, a socket
+# A link, a folder, a pipe or a socket.
+_NO_FILE = {errno.ELOOP, errno.EISDIR, errno.EINVAL, errno.ENXIO, errno.EXDEV}
 _NO_PLAIN = "no plain file (a link, a folder, a pipe or a device)"
 
 if TYPE_CHECKING:
@@ -38,71 +33,75 @@ _NO_SUCH_FILE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}
 
 
 class Store(Protocol):
-    """The files of one cache; paths are relative to it, with ``/`` between their parts."""
+    """The files of one cache; paths are relative to the cache and separated by ``/``."""
 
     @property
     def where(self) -> str:
-        """Where that is, for messages."""
+        """The path or URL of the cache, for messages."""
 
     @property
     def folder(self) -> Path | None:
-        """The folder whose files can be mapped; None where there is none."""
+        """The folder whose files can be mapped; None for a store without a local folder."""
 
     def size(self, path: str) -> int | None:
-        """Return the bytes of a file, None where it is not there, -1 where it is something else."""
+        """Return the size of a file in bytes; None if it is missing, -1 if it is no plain file."""
 
     def read(self, path: str, most: int | None = None) -> bytes:
-        """Return a whole file.
+        """Return the content of a whole file.
 
         Args:
             path: the file.
-            most: the most bytes that it may have; None: as many as a JSON document of its name
-                (`limits`).
+            most: the largest size accepted [bytes]; None: the limit for a JSON document of this
+                name (`parsing.most_bytes`).
 
         Raises:
-            FileNotFoundError: it is not there.
-            CorruptionError: it is no file (a pipe would be waited for), or has more bytes.
-            StorageError: another refusal.
+            FileNotFoundError: the file is missing.
+            CorruptionError: it is no plain file (reading a pipe would block), or larger than the
+                limit.
+            StorageError: the read fails for another reason.
         """
 
     def read_into(self, path: str, start: int, view: memoryview) -> None:
-        """Fill `view` with the bytes of a file from `start` on.
+        """Fill `view` with the bytes of a file from offset `start` on.
 
         Raises:
-            CorruptionError: it ends before, or is no file.
-            StorageError: it is not there, or another refusal.
+            CorruptionError: the file ends too early, or is no plain file.
+            StorageError: the file is missing, or the read fails for another reason.
         """
 
     def parts(self, wanted: Sequence[tuple[str, int, int]]) -> Iterable[memoryview]:
-        """Return parts of files, in that order: of each (path, first byte, number of bytes).
+        """Return byte ranges of files, each given as (path, first byte, size), in the given order.
 
         Raises:
-            CorruptionError: a file ends before.
-            StorageError: it is not there, or another refusal.
+            CorruptionError: a file ends too early.
+            StorageError: a file is missing, or the read fails for another reason.
         """
 
     def prefetch(self, paths: Iterable[str]) -> None:
-        """Say which files will be read whole, each once: a store that is far away fetches them together."""
+        """Announce files that will each be read whole, once: a remote store can batch them."""
 
     def keep(self, shards: ShardCache, files: Mapping[str, tuple[int, str]]) -> None:
-        """Keep whole shards nearer than here, where that helps.
+        """Keep whole shards in a local cache, where the store is remote.
 
         Args:
-            shards: where.
+            shards: the local shard cache.
             files: size and digest of each file, from the manifest.
         """
 
     def discard(self, path: str) -> bool:
-        """Forget a copy of a file that lies nearer than the file itself; return whether there was one."""
+        """Drop the local copy of a remote file; return whether there was one."""
 
     def files(self) -> Iterator[tuple[str, int]]:
-        """Yield path and size of every file, sorted by the bytes of the path; -1 for a link or another thing."""
+        """Yield path and size of every file, sorted by the bytes of the path.
+
+        The size is -1 for anything that is no plain file, such as a link.
+        """
 
     def digest(self, path: str) -> str:
-        """Return xxh3_128 of a file as 32 hex digits.
+        """Return the xxh3_128 of a file as 32 hex digits.
 
         Raises:
-            StorageError: it is not there, or another refusal.
+            StorageError: the file is missing, or the read fails for another reason.
         """
 
 
@@ -112,27 +111,27 @@ def is_url(where: str | os.PathLike[str]) -> bool:
 
 
 def open_store(where: str | os.PathLike[str]) -> Store:
-    """Return the store of a cache; nothing is read yet.
+    """Return the store of a cache; reads nothing yet.
 
     Raises:
-        UsageError: it is a URL of a kind that no store is there for, or a name that no file can
-            have.
+        UsageError: the URL has a scheme that no store supports, or the name is not a valid file
+            name.
     """
     check_name(where)
     if is_url(where):
-        from datacheck.cache.bucket import Bucket  # noqa: PLC0415  who reads folders need not load it
+        from datacheck.cache.bucket import Bucket  # noqa: PLC0415  not needed for folders
 
         return Bucket(os.fspath(where))
     return FolderStore(Path(where))
 
 
 class FolderStore:
-    """A cache in a folder; no link in it is followed, and nothing but plain files is opened.
+    """A cache in a folder; opens plain files only and follows no links inside the folder.
 
     Args:
-        folder: where; links on the way to it are followed.
-        kept: how many files stay open for `read_into`, and with them the folder; forked children
-            may share them, as each call says its position.
+        folder: the cache folder; links on the way to it are followed.
+        kept: how many files stay open for `read_into`; above 0 the folder stays open too. Forked
+            children may share the descriptors, because every read passes its own position.
 
     Raises:
         StorageError, CorruptionError: files are to stay open, and the folder cannot be opened.
@@ -141,9 +140,9 @@ class FolderStore:
     def __init__(self, folder: Path, kept: int = 0) -> None:
         self.where = str(folder)
         self.folder = folder
-        self._real = {""}  # folders in it that are no links
-        # a thread that reads holds what it reads, so that another's read cannot close (and reuse)
-        # its descriptor
+        self._real = {""}  # folders in the cache known to be no links
+        # A reading thread holds a reference to its `Descriptor`: an eviction by another thread must
+        # not close the number, which the system would then reuse for another file.
         self._held = held = self._opened_folder() if kept else None
         self._opened = lru_cache(kept)(lambda path: Descriptor(f"{folder}", path, held))
 
@@ -162,12 +161,10 @@ class FolderStore:
             if error.errno in _NO_SUCH_FILE:
                 return None
             raise self._refused(path, error) from error
-        return (
-            found.st_size if real and stat.S_ISREG(found.st_mode) else -1
-        )  # a pipe would be waited for
+        return found.st_size if real and stat.S_ISREG(found.st_mode) else -1
 
     def _is_real(self, folder: str) -> bool:
-        """Tell whether no part of a path in the cache is a link; each folder is looked at once."""
+        """Return whether no component of a path in the cache is a link; checks each folder once."""
         above = []
         while folder not in self._real:
             if not stat.S_ISDIR(os.lstat(self._at(folder)).st_mode):
@@ -182,7 +179,7 @@ class FolderStore:
 
         Raises:
             CorruptionError: it is no plain file.
-            StorageError: it is not there, or another refusal.
+            StorageError: the file is missing, or the operating system refuses for another reason.
         """
         try:
             return Descriptor(self.where, path, self._held)
@@ -247,9 +244,7 @@ class FolderStore:
                         except OSError as error:
                             raise self._refused(path, error) from error
                         found.append((path, mode.st_size if stat.S_ISREG(mode.st_mode) else -1))
-            except (
-                OSError
-            ) as error:  # removed at this moment, or a folder that may not be listed or entered
+            except OSError as error:  # just removed, or no permission to list or enter it
                 raise self._refused(inside, error) from error
         yield from sorted(found, key=lambda file: os.fsencode(file[0]))
 
@@ -261,19 +256,20 @@ class FolderStore:
             raise self._refused(path, error) from error
 
     def drop(self) -> None:
-        """Ask the system to forget what it holds of the files in memory, so that they are read from the disk.
+        """Ask the system to drop the page cache of the files, so that reads go to the disk.
 
         Notes:
-            It may refuse, and keeps what is mapped or not yet written.
+            Best effort: the system may ignore it, and keeps pages that are mapped or not yet written.
         """
         for path, size in self.files() if hasattr(os, "posix_fadvise") else ():
             if size > 0:
-                with suppress(OSError):  # what cannot be read is told where it is read
+                with suppress(OSError):  # a later read reports an unreadable file
                     held = Descriptor(self.where, path)
                     os.posix_fadvise(held.number, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def _at(self, path: str) -> str:
-        return f"{self.where}/{path}"  # a tenth of the time of a Path, which is half of that of asking for a size
+        # A tenth of the time of building a Path, which takes half as long as asking for a size.
+        return f"{self.where}/{path}"
 
     def _refused(self, path: str, error: OSError) -> DatacheckError:
         if error.errno in _GONE and not self.folder.exists():
@@ -288,16 +284,16 @@ class FolderStore:
 
 
 class Descriptor:
-    """An open file of a cache in a folder; closed when nobody holds it any more.
+    """An open file of a cache in a folder; closed when the last reference to it is dropped.
 
     Args:
         folder: the cache.
-        path: the file in it; no link is followed.
-        held: the folder, where it is open.
+        path: the file in it; links are not followed.
+        held: the folder, if it is open.
 
     Raises:
         CorruptionError: it is no plain file.
-        OSError: it is not there, or another refusal.
+        OSError: the file is missing, or the operating system refuses for another reason.
     """
 
     def __init__(self, folder: str, path: str, held: beneath.ConfinedFolder | None = None) -> None:
@@ -313,9 +309,8 @@ class Descriptor:
         if not stat.S_ISREG(status.st_mode):
             raise corrupt(folder, path, _NO_PLAIN)
         try:
-            check_holes(
-                self.number
-            )  # a copy may keep zeros as holes: what is read at once has limits of its own
+            # Some holes are fine, as a copy may keep zeros as holes; single reads have own limits.
+            check_holes(self.number)
         except OSError as error:
             raise corrupt(folder, path, str(error.strerror)) from error
 

@@ -1,4 +1,4 @@
-"""Verify a finished cache: quickly (names, sizes, the manifest itself), every byte, or every value as well."""
+"""Verify a finished cache: names and sizes only, every byte, or every value as well."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Depth = Literal["quick", "full", "values"]
 
 _NO_FILE = "a symbolic link, a folder, or no file; a cache holds plain files only"
 _KEY_DIGITS = 16
-_MOST_REPORTED = 1_000  # samples of another digest that are told one by one
+_MOST_REPORTED = 1_000  # samples with a wrong digest that are reported one by one
 _AT_ONCE = 1 << 20  # samples
 
 
@@ -37,30 +37,29 @@ def verify(
     subset: tuple[int, int] | None = None,
     expect: str | None = None,
 ) -> list[Problem]:
-    """Return everything that is wrong with a finished cache; an empty list where it is what was written.
+    """Return the problems of a finished cache; an empty list if it is intact.
 
     Args:
         where: the cache's folder or URL.
         depth: "quick": the manifest's own digest, the set of files, their sizes. "full": also every
             file's digest, and the tables, keys and content root against each other. "values": also
-            every inner chunk's digest and every
-            sample's, computed from what is served: for who distrusts the writer, not the disk.
-        subset: (n, t), 1 <= n <= t: of the shards of fields the n-th of t parts only, chosen by
-            their names; all else is always checked. All t parts together check everything.
-        expect: what the cache must be: the digest of its manifest, or its content root; 32 hex
-            digits each.
+            the digest of every inner chunk and of every sample, computed from the values that are
+            served; use it if you distrust the writer, not the disk.
+        subset: (n, t), 1 <= n <= t: check only the n-th of t parts of the fields' shards, selected
+            by their names, and everything else. All t parts together check everything.
+        expect: the expected digest of the manifest, or content root; 32 hex digits each.
 
     Returns:
-        The problems in order of their files. Each says which field, shard and samples it concerns.
+        The problems in order of their files. Each names the field, shard and samples it concerns.
 
     Raises:
-        UsageError: there is no manifest, or it is of a newer format; an argument is none of those
-            above.
+        UsageError: there is no manifest, or it is of a newer format; an argument has an invalid
+            value.
         StorageError: the operating system refuses to read.
 
     Notes:
-        Reads each file once and maps none. What is no plain file is never opened. A file that lies
-        in the page cache is read from there.
+        Reads each file once and maps none. Never opens anything but plain files. Files in the page
+        cache are read from there.
     """
     _check_request(depth, subset, expect)
     store = open_store(where)
@@ -129,7 +128,7 @@ def _unexpected_files(listed: dict[str, int], manifest: Manifest) -> Iterator[tu
 def _wrong_files(
     store: Store, listed: dict[str, int], manifest: Manifest
 ) -> Iterator[tuple[str, str]]:
-    """Yield the files of the manifest that cannot be right, whatever their bytes."""
+    """Yield the files of the manifest that are wrong by presence, type or size."""
     for name, (size, _) in manifest.files.items():
         if name not in listed:
             yield name, "missing" if store.size(name) is None else _NO_FILE
@@ -146,7 +145,7 @@ def _chosen(name: str, subset: tuple[int, int] | None) -> bool:
 
 
 def _check_consistency(where: str | os.PathLike[str], store: Store, depth: Depth) -> list[Problem]:
-    """Return what the files say against each other, each being what the manifest says."""
+    """Return contradictions between the files, each of which matches the manifest."""
     try:
         cache = Cache(where, verify="manifest", io="pread")
     except CorruptionError as error:
@@ -174,14 +173,14 @@ def _check_tables(cache: Cache) -> Iterator[Problem]:
             cache, layout.sample_path("valid"), number, "a sample is valid and was not made"
         )
     sparse = [problem for dim in cache.dims for problem in _check_packing(cache, dim)]
-    if sparse:  # rows that lie over each other: nobody knows how many texts they would be
+    if sparse:  # rows that overlap could expand to any amount of text
         yield from sparse
         return
     whole = np.arange(len(cache))
     joined, lengths = cache.key_rows(whole)
     keys = split_bytes(joined, lengths)
     try:
-        b"\n".join(keys).decode("utf-8", "surrogatepass")  # a tenth of the time of one by one
+        b"\n".join(keys).decode("utf-8", "surrogatepass")  # a tenth of the time of single calls
     except UnicodeDecodeError:
         yield _of_all(cache, layout.sample_path("key"), "a key is no UTF-8")
         return
@@ -200,7 +199,7 @@ def _check_tables(cache: Cache) -> Iterator[Problem]:
 
 
 def _check_packing(cache: Cache, dim: str) -> Iterator[Problem]:
-    """Check that the rows of a dimension lie one behind the other, shard by shard; yield each run of other shards."""
+    """Yield each run of shards in which the rows of a dimension are not packed without gaps."""
     start, length = cache.row_table(dim)
     r = cache.root.dims.get(dim, 0)
     k = cache.root.shard_samples if dim in cache.root.dims else max(1, len(cache))
@@ -218,7 +217,7 @@ def _check_packing(cache: Cache, dim: str) -> Iterator[Problem]:
 
 
 def _unpacked_shards(start: Array, length: Array, k: int, r: int) -> Array:
-    """Return the shards of k samples whose rows do not lie one behind the other from a multiple of `r` on."""
+    """Return the shards of k samples whose rows are not packed from a multiple of `r` on."""
     found = [np.zeros(0, np.int64)]
     step = max(1, _AT_ONCE // k) * k
     for low in range(0, len(start), step):
@@ -232,7 +231,7 @@ def _unpacked_shards(start: Array, length: Array, k: int, r: int) -> Array:
 
 
 def _check_key(cache: Cache, store: Store) -> Iterator[Problem]:
-    """Check the key against the inputs that it is a digest of, and the folder's name against the key."""
+    """Check that the key is the digest of the inputs, and that the folder is named by the key."""
     try:
         key = digest_bytes(canonical_json(parse_document(store.read(layout.INPUTS))["said"]))[
             :_KEY_DIGITS
@@ -250,14 +249,17 @@ def _check_key(cache: Cache, store: Store) -> Iterator[Problem]:
         store.folder.resolve().name if store.folder is not None else store.where.rpartition("/")[2]
     )
     looks = len(name) == _KEY_DIGITS and set(name) <= set("0123456789abcdef")
-    if looks and name != cache.root.key:  # a copy under a name of its own is no damage
+    if looks and name != cache.root.key:  # a copy under another kind of name is no damage
         yield _of_all(
             cache, layout.ZARR, f"the folder is named {name}, the key is {cache.root.key}"
         )
 
 
 def _check_values(cache: Cache) -> Iterator[Problem]:
-    """Compute each sample's digest again from what is served; yield the first that are others, and the rest as one."""
+    """Recompute each sample's digest from the values served, and yield the mismatches.
+
+    The first `_MOST_REPORTED` are single problems, the rest is one.
+    """
     path, wrong = layout.sample_path("digest"), _digest_mismatches(cache)
     for number, said, found in islice(wrong, _MOST_REPORTED):
         yield _of_sample(cache, path, number, f"expected xxh3_64 {said:016x}, found {found:016x}")
@@ -269,7 +271,7 @@ def _check_values(cache: Cache) -> Iterator[Problem]:
 
 
 def _digest_mismatches(cache: Cache) -> Iterator[tuple[int, int, int]]:
-    """Yield each sample whose values have another digest: number, what is said, what was found."""
+    """Yield each sample whose values do not match its digest: number, expected, found."""
     names, whole = sorted(cache.fields), np.arange(len(cache))
     made, digests = cache.made, cache.digests(whole)
     for block in blocks(sample_bytes(cache, names, whole), fields=len(names)):

@@ -1,4 +1,7 @@
-"""Windows over episodes: which steps of which episode item i is, by arithmetic; nothing is stored per window."""
+"""Windows over episodes: maps an item to the steps of an episode by arithmetic.
+
+Nothing is stored per window.
+"""
 
 from __future__ import annotations
 
@@ -17,29 +20,28 @@ Pad = Literal["none", "edge", "zero"]
 Short = Literal["drop", "pad", "raise"]
 
 _FARTHEST = 1 << 31  # steps
-_MOST_STEPS = 2**53  # whole numbers that a float holds
+_MOST_STEPS = 2**53  # a float holds every whole number up to here
 _TOLERANCE = 1e-4  # seconds, as LeRobot's
 
 
 @dataclass(frozen=True)
 class Windows:
-    """How episodes are cut: an item is a step of an episode, and what is served are the steps around it.
+    """How episodes are cut: an item is a step of an episode, served with the steps around it.
 
     Args:
         length: steps of a window from its item's step on, 1 or more; None: that one step, without
             an axis of time.
         stride: steps between the items of an episode, 1 or more.
         pad: "none": a window lies within its episode; "edge", "zero": every stride-th step is an
-            item, and what
-            lies outside the episode is its nearest step, or zeros. None: "edge" where there are
-            deltas, else "none".
-        short: what becomes of episodes of fewer steps than a window (with padding: than `length`):
-            left out; filled (one window, "edge", where `pad` is "none"; else as other episodes);
-            refused.
+            item, and steps outside the episode repeat its nearest step, or are zeros. None: "edge"
+            if there are deltas, else "none".
+        short: what happens to episodes of fewer steps than a window (with padding: than `length`):
+            "drop" leaves them out; "pad" fills them (one window, "edge", if `pad` is "none"; else
+            as other episodes); "raise" refuses them.
         dim: the ragged dimension that is time.
-        history: steps before the item's step that are served too, 0 or more.
-        delta_indices: by field: the steps to serve, counted from the item's, in the place of
-            history and length.
+        history: steps before the item's step to serve as well, 0 or more.
+        delta_indices: by field: the steps to serve, relative to the item's, instead of history and
+            length.
         delta_timestamps: the same in seconds; each a multiple of 1/fps, to within 0.1 ms.
         fps: steps per second; needed for `delta_timestamps`.
 
@@ -108,27 +110,26 @@ class Windows:
         """Return the windows that a cache declares.
 
         Raises:
-            UsageError: it declares none that there are.
+            UsageError: the declaration is invalid.
         """
         try:
             return cls(**dict(said))
-        except TypeError as error:  # another name
+        except TypeError as error:  # an unknown name
             msg = f"windows: {error}"
-            raise UsageError(
-                msg
-            ) from None  # its text holds a name from the cache: see `DatacheckError`
+            # `from None`: the error's text holds a name from the cache; see `DatacheckError`.
+            raise UsageError(msg) from None
 
     @property
     def fill(self) -> Literal["edge", "zero"]:
-        """What stands outside of an episode."""
+        """How to fill steps outside an episode."""
         return "zero" if self.pad == "zero" else "edge"
 
     @cached_property
     def deltas(self) -> dict[str, tuple[int, ...]]:
-        """By field: the steps to serve, counted from the item's; those in seconds made steps.
+        """The steps to serve by field, relative to the item's step; seconds are converted to steps.
 
         Raises:
-            UsageError: a field has none, or twice, or they are no steps.
+            UsageError: a field has no steps or two lists, or a value is not a step.
         """
         asked = _listed("delta_indices", self.delta_indices)
         found = {
@@ -163,7 +164,10 @@ class Windows:
         return round(step)
 
     def offsets(self, name: str) -> Array | None:
-        """Return the steps of a field that are served, counted from the item's; None: that step, without an axis."""
+        """Return the steps of a field to serve, relative to the item's step.
+
+        None stands for the item's step alone, without an axis of time.
+        """
         found = self._offsets.get(name)
         return self._around if found is None else found
 
@@ -179,7 +183,7 @@ class Windows:
 
     @cached_property
     def extent(self) -> tuple[int, int]:
-        """The farthest steps before and behind an item's own, 0 or more each."""
+        """The farthest steps before and after an item's step, 0 or more each."""
         asked = [step for steps in self.deltas.values() for step in steps]
         return max(self.history, *(-step for step in asked), 0), max(
             (self.length or 1) - 1, *asked, 0
@@ -187,12 +191,12 @@ class Windows:
 
     @property
     def least(self) -> int:
-        """How many steps an episode has that is not short."""
+        """The number of steps from which on an episode is not short."""
         before, behind = self.extent
         return before + 1 + behind if self.pad == "none" else self.length or 1
 
     def counts(self, lengths: Array) -> Array:
-        """Return how many windows each episode has.
+        """Return the number of windows of each episode.
 
         Shapes:
             lengths: int64 (episodes) [steps]
@@ -206,7 +210,7 @@ class Windows:
 
 
 def _read_only(steps: Array) -> Array:
-    """Return what each batch is given, so that nobody changes it."""
+    """Return the array read-only: every batch receives the same one."""
     steps.flags.writeable = False
     return steps
 
@@ -222,14 +226,14 @@ def _check_whole(what: str, value: Any) -> int:
 
 
 def _is_number(value: Any) -> TypeGuard[float]:
-    """Tell whether a value is a number, and no whole one beyond those that a float holds."""
+    """Return whether a value is a number; whole numbers beyond the precision of a float are not."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         return False
     return isinstance(value, float | np.floating) or abs(int(value)) <= _MOST_STEPS
 
 
 def _listed(what: str, said: Any) -> dict[str, list[Any]]:
-    """Return what is said by field."""
+    """Return lists by field; raise `UsageError` for any other structure."""
     try:
         return {str(name): list(steps) for name, steps in said.items()}
     except (AttributeError, TypeError) as error:
@@ -247,8 +251,8 @@ class WindowIndex:
     Args:
         windows: how to cut.
         lengths: steps of each episode.
-        usable: the episodes that may be served; windows of others are counted too unless `skip`.
-        skip: leave the windows of episodes out that are not usable.
+        usable: the episodes that may be served; windows of other episodes count too unless `skip`.
+        skip: leave out the windows of episodes that are not usable.
 
     Raises:
         UsageError: ``short="raise"`` and a usable episode is too short.
@@ -278,15 +282,15 @@ class WindowIndex:
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def locate(self, items: Array) -> tuple[Array, Array]:
-        """Return the episode of each item, and the step of it.
+        """Return the episode of each item, and its step in the episode.
 
         Shapes:
             items: int64 (items), each in [0, len)
             returns: int64 (items), int64 (items) [steps]
 
         Notes:
-            Without padding the first item of an episode is the first step that has its whole
-            history; in a short episode that has none, the last step.
+            Without padding the first item of an episode is the first step with a complete history.
+            In a short episode, which has no such step, it is the last step.
         """
         episodes = np.searchsorted(self._ends, items, side="right")
         before = np.where(episodes > 0, self._ends[episodes - 1], 0)
@@ -294,15 +298,15 @@ class WindowIndex:
         return episodes, np.minimum(at, self._lengths[episodes] - 1) if self._before else at
 
     def lengths(self, episodes: Array) -> Array:
-        """Return the steps of episodes, int64 (episodes)."""
+        """Return the number of steps of episodes, int64 (episodes)."""
         return self._lengths[episodes]
 
     def longest(self, usable: Array) -> int:
-        """Return the steps of the longest usable episode."""
+        """Return the number of steps of the longest usable episode."""
         return int(self._lengths[usable].max(initial=0))
 
     def nth_usable(self, number: int, usable: Array) -> int:
-        """Return the item that is window `number` among those of usable episodes only."""
+        """Return the item of the window `number`, counting windows of usable episodes only."""
         counts = np.diff(self._ends, prepend=0)
         of_usable = np.cumsum(np.where(usable, counts, 0))
         episode = int(np.searchsorted(of_usable, number, side="right"))
