@@ -1,7 +1,7 @@
-"""From a job to a published cache: plan, write shards in expendable children, finish, rename once.
+"""Build a cache from a job: plan, write shards in child processes, finish, rename once.
 
-Nothing is visible before the rename. What ends the build before it (a full disk, Ctrl-C, a kill)
-leaves the finished shards, with which the same command goes on.
+Nothing is visible before the rename. If the build ends before it (a full disk, Ctrl-C, a kill), the
+finished shards stay, and the same command continues with them.
 """
 
 from __future__ import annotations
@@ -58,20 +58,20 @@ class Built:
     Args:
         path: its folder or URL.
         split: the split's folder name.
-        samples, made, valid: how many.
-        nbytes: of all its files.
-        reused: it was there already: equal inputs, equal bytes.
+        samples, made, valid: numbers of samples.
+        nbytes: size of all its files.
+        reused: the cache existed already: equal inputs, equal bytes.
         not_made: (key, reason) of readable samples that could not be made.
-        moved: where a damaged cache that stood in its place lies now, or None.
-        kept: how many shards a run before had finished.
-        shards: how many each field has.
-        reuse: what an earlier cache gave; None where none was asked.
-        checked: how many shards were made a second time and came out the same.
+        moved: where a damaged cache of the same name was moved, or None.
+        kept: how many shards a previous run had finished.
+        shards: shards of each field.
+        reuse: what was reused of an earlier cache; None if there was none.
+        checked: how many shards were made a second time, with equal results.
         unlisted: (path, reason) of folders that could not be listed: no cache has their samples.
         left_out: a sentence for each field that few samples have and no cache can hold.
-        unfit: by field how many samples that the scan found fit are not made since their sizes of
-            it differ, and the sizes that the cache holds, "[n, 259, 3]"; each sample at its first
-            such field.
+        unfit: by field: how many samples that are valid in the scan are not made because their
+            sizes of it differ, and the sizes that the cache holds, "[n, 259, 3]"; each sample
+            counts for its first such field.
     """
 
     path: Path | str
@@ -93,7 +93,7 @@ class Built:
 
 
 def prepare(job: BuildJob) -> tuple[BuildPlan, list[Transform], dict[str, Any]]:
-    """Return the plan, the bound transforms and what ``inputs.json`` says; reads no data.
+    """Return the plan, the bound transforms and the content of ``inputs.json``; reads no data.
 
     Raises:
         UsageError: no sample can be read, or a transform does not fit the fields.
@@ -140,7 +140,7 @@ def prepare(job: BuildJob) -> tuple[BuildPlan, list[Transform], dict[str, Any]]:
 
 
 def _check_sizes(job: BuildJob, schema: Schema, specs: Mapping[str, ArraySpec]) -> None:
-    """Refuse what no reader of a cache would take, before anything is made.
+    """Raise for a cache that readers would refuse, before anything is made.
 
     Raises:
         UsageError: too many files, or samples or windows that are too large.
@@ -172,19 +172,18 @@ def build_cache(
     staging: Path | None = None,
     check: Share | None = None,
 ) -> Built:
-    """Build the cache of one split, or find it built.
+    """Build the cache of one split, or return the existing one.
 
     Args:
         job: what to build.
         out: the folder or URL that holds caches; the new one is ``out/<pipeline>/<split>/<key>``.
-        workers, scheduler: as `parallel.ordered_map`.
+        workers, scheduler: as in `parallel.ordered_map`.
         progress: called after every task, and after each file of an upload.
-        reuse: take from the newest earlier cache what must be equal, see `earlier`; else everything
-            is made anew. Of a URL there is none to take from.
-        staging: the folder in which caches for a URL grow; None: one of the user's (see
-            `build.target`).
-        check: also make "some" or "all" shards a second time, and publish nothing where one
-            differs.
+        reuse: take equal shards and samples from the newest earlier cache, see `reuse`; else make
+            everything. For a URL nothing is reused.
+        staging: the folder in which caches for a URL are built; None: a folder in the user's cache
+            directory (see `publish.target_of`).
+        check: also make "some" or "all" shards a second time, and publish nothing if one differs.
 
     Raises:
         UsageError: nothing can be made, or a source changed since the scan.
@@ -193,7 +192,8 @@ def build_cache(
             the check failed.
 
     Notes:
-        The bytes depend on the job alone: not on workers, machines, or the order in which they end.
+        The bytes depend on the job alone: not on workers, machines, or the order in which workers
+        finish.
     """
     plan, steps, inputs = prepare(job)
     key = fingerprint.key(inputs["said"])
@@ -245,7 +245,7 @@ def build_cache(
 
 
 def _unfit(job: BuildJob, plan: BuildPlan, made: Array) -> dict[str, tuple[int, str]]:
-    """Return what `Built.unfit` says.
+    """Return the value of `Built.unfit`.
 
     Shapes:
         made: bool (samples)
@@ -272,18 +272,18 @@ def finish_build(
     scheduler: str | None,
     progress: Progress | None,
 ) -> tuple[Path, FinishedCache]:
-    """Make the shards that are not kept, then all else; return the finished folder, and what came of it.
+    """Make the missing shards and everything else; return the folder and the finished cache.
 
     Args:
         job: what to build.
-        plan, steps, inputs: as `prepare` gives them.
+        plan, steps, inputs: the result of `prepare`.
         stage: the folder of this build.
-        kept: the records of the shards that are there.
-        old: an earlier cache from which the others may be linked or copied, or None.
-        workers, scheduler, progress: as of `build_cache`.
+        kept: the records of the shards that exist.
+        old: an earlier cache whose shards may be linked or copied, or None.
+        workers, scheduler, progress: as in `build_cache`.
 
     Raises:
-        UsageError, OutOfSpaceError: as `build_cache`.
+        UsageError, OutOfSpaceError: as in `build_cache`.
     """
     _check_space(job, plan, {*kept, *([] if old is None else old.shared)}, stage.folder)
     records = _make_shards(job, plan, steps, stage, kept, old, workers, scheduler, progress)
@@ -319,13 +319,15 @@ def _existing_cache(target: Target, plan: BuildPlan, cache: Cache) -> Built:
 
 
 def _check_space(job: BuildJob, plan: BuildPlan, kept: Collection[int], folder: Path) -> None:
-    """Raise where the disk cannot hold what is certain to be written: all that is fixed, and ragged rows as they are.
+    """Raise if the disk lacks space for the bytes that are certain to be written.
+
+    Certain are fixed fields, and ragged rows as read where no transform changes them.
 
     Raises:
-        OutOfSpaceError: it cannot.
+        OutOfSpaceError: it does.
 
     Notes:
-        Of compressed fields nothing is certain.
+        Checks nothing for compressed fields, whose sizes are unknown.
     """
     if plan.codec != PLAIN:
         return
@@ -341,7 +343,7 @@ def _check_space(job: BuildJob, plan: BuildPlan, kept: Collection[int], folder: 
             needed += int(job.seen[name].length[sure].sum()) * spec.item_bytes
     disk = os.statvfs(folder)
     free = disk.f_bavail * disk.f_frsize
-    if disk.f_blocks and needed > free:  # some servers do not say
+    if disk.f_blocks and needed > free:  # some servers report no size
         msg = (
             f"{folder.parent.parent}: the cache needs {needed:,} bytes or more, {free:,} are free. "
             f"Free some space or "
@@ -361,7 +363,7 @@ def _make_shards(
     scheduler: str | None,
     progress: Progress | None,
 ) -> dict[int, ShardRecord]:
-    """Make all shards but those that are kept; return the records of all."""
+    """Make all shards except the kept ones; return the records of all."""
     records = dict(kept)
     several = (workers > 1 or scheduler is not None) and len(kept) < plan.shards
     points = seek_points(job, plan) if several else {}
@@ -377,9 +379,8 @@ def _make_shards(
             ]
             for some in plan.series(points)
         ]
-        needed = min(
-            workers, sum(map(bool, series))
-        )  # starting processes takes longer than making few shards
+        # No idle processes: starting one takes longer than making a few shards.
+        needed = min(workers, sum(map(bool, series)))
         tasks = tasks_of(
             job, plan, steps, chain.from_iterable(series), stage.shards, stage.records, giver
         )
@@ -414,9 +415,8 @@ def _make_shards(
                     progress(tick)
 
     if old is not None:
-        alone = all(
-            step.by_sample for step in steps
-        )  # else a sample made beside others may be another one
+        # A step that sees several samples at once may give others with other neighbours.
+        alone = all(step.by_sample for step in steps)
         shared = [g for g in old.shared if g not in records]
         with old.linking(stage, shared) as linked:
             make(shared, old if alone else None)
@@ -425,7 +425,7 @@ def _make_shards(
         tick = plan.after(tick, found)._replace(kept=tick.kept + len(found))
         if progress is not None and found:
             progress(tick)
-    make([], None)  # all, or what an earlier cache could not give
+    make([], None)  # everything, or the shards that an earlier cache could not provide
     return records
 
 

@@ -1,7 +1,7 @@
-"""Whether a build gives the same twice: some shards are made a second time, and where they differ the step is found.
+"""Check that a build is deterministic: make some shards twice, and find the step that differs.
 
-The second time everything is otherwise that must not matter: processes, hash seed, number of
-workers, the order of shards, files and samples, and which samples a step sees together.
+The second time everything differs that must not matter: processes, hash seed, number of workers,
+the order of shards, files and samples, and which samples a step sees together.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from datacheck.workers.wire import answers
 
 Array = np.ndarray[Any, Any]
 Share = Literal["some", "all"]
-Stage = dict[str, dict[str, str]]  # by key and field the digest of a value
+Stage = dict[str, dict[str, str]]  # digest of a value, by key and field
 
 _SOME = 8  # shards
 _NAMED = 3  # samples
-_TRIES = 4  # a fault of timing does not show each time
+_TRIES = 4  # a race does not show every time
 _HASH_SEED = "PYTHONHASHSEED"
 _WRITE, _TRACE = "datacheck.build.shard_worker:write_shards", "datacheck.build.check:trace"
 _ADVICE = (
@@ -60,14 +60,14 @@ _ADVICE = (
 
 @dataclass(frozen=True, eq=False)
 class ShardDigests:
-    """What a shard was the first time.
+    """Digests of a shard from the first time.
 
     Shapes:
         made: bool (samples)
         digest: uint64 (samples)
 
     Args:
-        files: size and xxh3_128 of each field's file, where they are known.
+        files: size and xxh3_128 of the field files that can be compared.
     """
 
     made: Array
@@ -76,12 +76,12 @@ class ShardDigests:
 
 
 def _shard_digests(cache: Cache, plan: BuildPlan, g: int) -> ShardDigests:
-    """Return what a shard of a cache is.
+    """Return the digests of a shard of a cache.
 
     Notes:
-        The file of a ragged field ends with an index that is not known while a shard is made; the
-        samples' digests cover all that it holds. Another version of a codec may give other bytes of
-        the same values.
+        The file of a ragged field ends with an index that is unknown while a shard is made; the
+        samples' digests cover all of its content. Another version of a codec may give other bytes
+        for the same values.
     """
     part = plan.shard(g)
     fixed = [name for name, spec in plan.specs.items() if spec.dim is None and plan.codec == PLAIN]
@@ -111,21 +111,21 @@ def checked(
     scheduler: str | None = None,
     progress: Progress | None = None,
 ) -> int:
-    """Make shards again and compare them with what they were the first time; return how many.
+    """Make shards a second time and compare them with the first; return how many.
 
     Args:
-        job, plan, steps: what is built, as `builder.prepare` gave it.
+        job, plan, steps: what is built, from `builder.prepare`.
         share: which shards.
-        cache: what was made the first time, published or not; it is not touched.
-        folder: of this builder; what is known of the second time lies there for a while, but no
-            shard.
-        workers, scheduler: of the first time; the second time there is one worker less, and where
-            there was one alone every shard has a process of its own.
+        cache: the result of the first time, published or not; it is not touched.
+        folder: the folder of this builder; holds the records of the second time for a while, but no
+            shards.
+        workers, scheduler: of the first time. The second time uses one worker less; if there was
+            only one, every shard gets its own process.
         progress: called after every shard.
 
     Raises:
-        NondeterministicBuildError: one differs: with its field, its samples, and the step by which
-            it came.
+        NondeterministicBuildError: a shard differs; the message names the field, the samples and
+            the step that causes it.
     """
     fsops.make_directory(folder := folder / AGAIN, sync=False)
     numbers = choose_shards(plan.shards, share)[::-1]
@@ -165,7 +165,7 @@ def _remake(
 
 
 def _seed(number: int) -> dict[str, str]:
-    """Return the environment with a hash seed that is not the user's own."""
+    """Return an environment with a hash seed that differs from the user's."""
     return {_HASH_SEED: str(number if os.environ.get(_HASH_SEED) != str(number) else number + 2)}
 
 
@@ -219,7 +219,10 @@ def _cause(
     keys: Sequence[str],
     folder: Path,
 ) -> Iterator[str]:
-    """Yield by which step the samples of a shard come to differ: it is read and transformed twice, step by step."""
+    """Yield lines that name the step by which the samples of a shard differ.
+
+    The shard is read and transformed twice, step by step.
+    """
     names = [
         "reading the files",
         *(f"step {n} of {len(steps)}, {_name(s)}" for n, s in enumerate(steps, 1)),
@@ -292,13 +295,14 @@ def trace(task: dict[str, Any], beat: Beat) -> list[Stage]:
     """Read and transform the samples of one shard step by step; runs in the child.
 
     Args:
-        task: as of `writer.write_shards`, and wanted (keys); where it is again, all is done once
-            before it is noted.
+        task: as of `shard_worker.write_shards`, with "wanted" (keys); if "again" is set, everything
+            runs once before the pass that is recorded.
         beat: called as work goes on.
 
     Returns:
-        Of what was read, and of what each step made: by key and field the digest of the value;
-        under "" why a sample was refused.
+        For reading and for each step: by key and field the digest of the value; under "" why a
+            sample
+        was refused.
     """
     source, steps = load_task(task)
     stages: list[Stage] = [{} for _ in range(len(steps) + 1)]

@@ -1,4 +1,7 @@
-"""Caches as files that other loaders read: equal caches give equal bytes, and nothing is ever overwritten."""
+"""Export caches to formats of other loaders; equal caches give equal bytes.
+
+Nothing is ever overwritten.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-EXPORT_DOCUMENT = "export.json"  # beside the samples: of which cache they are
+EXPORT_DOCUMENT = "export.json"  # next to the samples: the cache they come from
 _PLAIN = frozenset(ascii_letters + digits + "_.-~ @+=,()[]")
 
 
@@ -43,8 +46,8 @@ class ExportedSample:
 
     Args:
         key: its key.
-        arrays: its fields that are numbers.
-        texts: its fields that are text or canonical JSON, in UTF-8.
+        arrays: its numeric fields.
+        texts: its fields of text or canonical JSON, in UTF-8.
     """
 
     key: str
@@ -53,10 +56,10 @@ class ExportedSample:
 
 
 def samples(cache: Cache, numbers: Array) -> Iterator[ExportedSample]:
-    """Yield samples in the order of `numbers`; a field that a sample lacks is left out.
+    """Yield samples in the order of `numbers`, without the fields that a sample lacks.
 
     Raises:
-        CorruptionError: what is stored is not what was written.
+        CorruptionError: the stored data is damaged.
     """
     for block in blocks(sample_bytes(cache, cache.fields, numbers), fields=len(cache.fields)):
         some = numbers[block]
@@ -77,7 +80,7 @@ def npy(array: Array) -> bytes:
 
 
 def file_name(key: str, escaped: str = "", *, flat: bool = False) -> str:
-    """Return a key as a relative path of plain characters; `urllib.parse.unquote` gives the key again.
+    """Return a key as a relative path of plain characters; `urllib.parse.unquote` reverses it.
 
     Args:
         key: any text; ``/`` separates folders.
@@ -91,27 +94,26 @@ def _part(part: str, escaped: str) -> str:
     plain = _PLAIN - set(escaped)
     raw = part.encode("utf-8", "surrogatepass")
     said = "".join(chr(byte) if chr(byte) in plain else f"%{byte:02X}" for byte in raw)
-    if said.startswith("__") or (
-        said and not said.strip(".")
-    ):  # what loaders or file systems take for something else
+    # Names that have a meaning for loaders or file systems.
+    if said.startswith("__") or (said and not said.strip(".")):
         said = f"%{ord(said[0]):02X}{said[1:]}"
     return said or "%00"
 
 
 class NewFile(io.RawIOBase):
-    """A file that is made and opened for reading and writing.
+    """A new file, open for reading and writing, that records errors instead of raising them.
 
     Args:
-        path: where; nothing is there yet.
+        path: its path; nothing may exist there.
 
     Attributes:
-        error: the first refusal of the system, or None. No exception says so, and what is written
-            behind it is lost: HDF5 kills the process when it cannot write while it closes a file.
-                Who writes must look.
+        error: the first error of the system, or None. It is not raised, and later writes are
+            dropped, because HDF5 kills the process if it cannot write while it closes a file. The
+            writer must check it.
 
     Raises:
         OutOfSpaceError: the disk is full.
-        StorageError: another refusal.
+        StorageError: the operating system refuses.
     """
 
     def __init__(self, path: Path) -> None:
@@ -187,21 +189,21 @@ class NewFile(io.RawIOBase):
 
 
 _END = ".npz"
-_LONGEST = 230  # of 255 bytes: while it is written a file has a longer name
-_DEEPEST = 64  # folders in each other
-_RENAMED = "renamed"  # the folder of samples whose keys are no names of files
+_LONGEST = 230  # of 255 bytes, because a file has a longer name while it is written
+_DEEPEST = 64  # nested folders
+_RENAMED = "renamed"  # the folder of samples whose keys cannot be file names
 
 
 def write_npz(cache: Cache, samples: Iterable[ExportedSample], folder: Path) -> dict[str, object]:
-    """Write a file for each sample; return what is to be known of the names.
+    """Write a file for each sample; return how keys and texts are stored, for the document.
 
     Raises:
         UsageError: two keys have one name on this file system.
         OutOfSpaceError: the disk is full.
 
     Notes:
-        A key that is too long for a name, or has too many folders, is in `renamed` of what is
-        returned.
+        A key that is too long for a name, or has too many folders, is listed in "renamed" of the
+        result.
     """
     del cache
     renamed: dict[str, str] = {}
@@ -234,7 +236,7 @@ def _name(key: str) -> str:
 
 
 def _folder(part: str) -> str:
-    """Return the name of a folder, which must not be that of a file: its last dot is escaped then."""
+    """Return the name of a folder; the last dot is escaped if a file could have this name."""
     stem, dot, end = part.rpartition(".")
     return f"{stem}%2E{end}" if dot + end == _END or part == EXPORT_DOCUMENT else part
 
@@ -244,7 +246,7 @@ def _npz_bytes(sample: ExportedSample) -> bytes:
     texts = {name: np.frombuffer(text, np.uint8) for name, text in sample.texts.items()}
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as packed:
         for name, array in sorted({**sample.arrays, **texts}.items()):
-            entry = zipfile.ZipInfo(f"{name}.npy")  # its time is the first of 1980
+            entry = zipfile.ZipInfo(f"{name}.npy")  # its default time is 1980-01-01
             entry.create_system, entry.external_attr = 3, 0o644 << 16
             packed.writestr(entry, npy(array))
     return file.getvalue()
@@ -257,11 +259,11 @@ _AXES = 32  # of an array of HDF5
 
 
 def check(cache: Cache) -> None:
-    """Raise where a cache cannot be written so.
+    """Raise if a cache cannot be written as robomimic file.
 
     Raises:
-        UsageError: no field ``actions`` [steps, numbers], or a field that HDF5 cannot hold: with a
-            name that it would take for another, or too many axes.
+        UsageError: there is no field ``actions`` [steps, numbers], or HDF5 cannot hold a field: it
+            would take the name for another, or there are too many axes.
     """
     odd = next((name for name in (cache.root.split, *cache.fields) if not _is_name(name)), None)
     if odd is not None:
@@ -290,11 +292,11 @@ def check(cache: Cache) -> None:
 
 
 def check_keys(cache: Cache, numbers: Array) -> None:
-    """Raise where HDF5 can hold the key of a sample in no attribute, before hours of writing.
+    """Raise if an HDF5 attribute cannot hold the key of a sample; called before hours of writing.
 
     Raises:
-        UsageError: a key holds a NUL, which would end it, or half of a surrogate pair.
-        CorruptionError: what is stored is not what was written.
+        UsageError: a key holds a NUL, which would end it, or a lone surrogate.
+        CorruptionError: the stored data is damaged.
     """
     for first in range(0, len(numbers), _AT_ONCE):
         odd = next(
@@ -321,7 +323,7 @@ def _is_name(name: str) -> bool:
 def write_robomimic(
     cache: Cache, samples: Iterable[ExportedSample], folder: Path
 ) -> dict[str, object]:
-    """Write the file; return what is to be known of it.
+    """Write the HDF5 file; return its name, its steps and where the keys are, for the document.
 
     Raises:
         OutOfSpaceError: the disk is full.
@@ -349,7 +351,7 @@ def write_robomimic(
 
 
 def _demo(group: Any, sample: ExportedSample) -> int:
-    """Write one demonstration; return its steps."""
+    """Write one demonstration; return the number of its steps."""
     for name, array in sorted(sample.arrays.items()):
         group.create_dataset(name, data=array, track_times=False)
     for name, text in sorted(sample.texts.items()):
@@ -367,7 +369,7 @@ _ENDS = {"array": "npy", "text": "txt", "json": "json"}
 def write_webdataset(
     cache: Cache, samples: Iterable[ExportedSample], folder: Path
 ) -> dict[str, object]:
-    """Write tar files of about `SHARD_BYTES`; return what each field is called in them.
+    """Write tar files of about `SHARD_BYTES`; return the extension of each field, for the document.
 
     Raises:
         OutOfSpaceError: the disk is full.
@@ -382,7 +384,7 @@ def write_webdataset(
 
 
 def _extensions(kinds: Mapping[str, str]) -> dict[str, str]:
-    """Return what stands behind the first dot, by field: in small letters, as readers see it."""
+    """Return the part of a name after the first dot, by field, in lower case as readers see it."""
     alike = Counter(name.lower() for name in kinds)
     names = {
         name: file_name(name, ascii_uppercase if alike[name.lower()] > 1 else "", flat=True)
@@ -397,9 +399,8 @@ def _tar_bytes(samples: Iterator[ExportedSample], names: dict[str, str]) -> Iter
     for sample in samples:
         members = {name: npy(array) for name, array in sample.arrays.items()} | sample.texts
         for name, data in sorted(members.items()):
-            entry = tarfile.TarInfo(
-                f"{file_name(sample.key, '.')}.{names[name]}"
-            )  # no time, no owner
+            # Has no time and no owner, so that equal samples give equal bytes.
+            entry = tarfile.TarInfo(f"{file_name(sample.key, '.')}.{names[name]}")
             entry.size, entry.mode = len(data), 0o644
             parts = entry.tobuf(tarfile.GNU_FORMAT), data, bytes(-len(data) % _BLOCK)
             size += sum(map(len, parts))
@@ -418,14 +419,14 @@ _WRITERS = {"robomimic": write_robomimic, "webdataset": write_webdataset, "npz":
 
 @dataclass(frozen=True)
 class ExportResult:
-    """What was written.
+    """The result of an export.
 
     Args:
         path: the folder.
-        samples: how many are in it.
-        files: how many files.
-        nbytes: of all files.
-        left_out: how many samples were left out, by why.
+        samples: number of samples in it.
+        files: number of files.
+        nbytes: size of all files.
+        left_out: number of samples left out, by reason.
     """
 
     path: Path
@@ -450,27 +451,25 @@ def export(
         to: the new folder.
         form: "robomimic" (one HDF5 file, episodes only), "webdataset" (tar files) or "npz" (a file
             per sample).
-        invalid: also samples that have an error finding; what could not be made is never written.
-        split: the split, where the folder holds several.
+        invalid: include samples with error findings; samples that were not made are never written.
+        split: the split, if the folder holds several.
 
     Raises:
-        UsageError: `to` is there and not empty, or a URL; there is no such cache; it does not fit
-            the format; nothing is left.
-        CorruptionError: what is stored is not what was written; nothing is published.
+        UsageError: `to` exists and is not empty, or is a URL; there is no such cache; it does not
+            fit the format; no sample is left.
+        CorruptionError: the stored data is damaged; nothing is published.
         OutOfSpaceError: the disk is full.
 
     Notes:
         Equal caches give equal bytes: in key order, without times or owners. Every inner chunk is
-            checked when it is
-        read. The folder appears whole or not at all.
+        checked when it is read. The folder appears whole or not at all.
     """
     if is_url(to):
         msg = f"{to}: exports go to a folder. Name a new one, and copy it."
         raise UsageError(msg)
     to = Path(to)
-    full = to.exists() and (
-        not to.is_dir() or any(to.iterdir()) or to.samefile(Path.cwd())
-    )  # a shell may be in it
+    # The working directory counts as full: a shell may be in it.
+    full = to.exists() and (not to.is_dir() or any(to.iterdir()) or to.samefile(Path.cwd()))
     if full or to.is_symlink():
         msg = f"{to}: is there already, and nothing is overwritten. Name a new folder."
         raise UsageError(msg)
@@ -498,7 +497,7 @@ def export(
 
 @contextlib.contextmanager
 def _staging_folder(to: Path) -> Iterator[Path]:
-    """Make the folder that becomes `to`, beside it, and remove what is left of it and of those of killed exports."""
+    """Create the folder that becomes `to`, next to it; remove it and those of killed exports."""
     parent = to.absolute().parent
     fsops.make_directory(parent)
     local = machine.is_local(parent)
@@ -509,11 +508,11 @@ def _staging_folder(to: Path) -> Iterator[Path]:
         staging = parent / f".{to.name}.{uuid.uuid4().hex}.partial"
         fsops.make_directory(staging, sync=False)
         if not local or (held := _locked(staging)) is not None:
-            break  # else another export to that name took it for one that was left
+            break  # otherwise another export of that name took it for a leftover
     try:
         yield staging
     finally:
-        folders.remove_tree(staging)  # where it has not got its name
+        folders.remove_tree(staging)  # exists only if it was not renamed to `to`
         if held is not None:
             held.close()
 
@@ -521,14 +520,14 @@ def _staging_folder(to: Path) -> Iterator[Path]:
 def _clear(parent: Path, name: str) -> None:
     ours = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{32}}\.partial")
     for left in sorted(path for path in parent.glob(".*.partial") if ours.fullmatch(path.name)):
-        with contextlib.suppress(StorageError):  # somebody else's
+        with contextlib.suppress(StorageError):  # it belongs to another user
             if not left.is_symlink() and (held := _locked(left)) is not None:
                 with held:
                     folders.remove_tree(left)
 
 
 def _locked(folder: Path) -> fsops.FileLock | None:
-    """Lock a folder; return None where another has it, or it is gone."""
+    """Lock a folder; return None if another process holds it, or if it is gone."""
     try:
         held = fsops.hold(folder, shared=False)
     except FileNotFoundError:
@@ -540,7 +539,7 @@ def _locked(folder: Path) -> fsops.FileLock | None:
 
 
 def _chosen(cache: Cache, form: Format, *, invalid: bool) -> tuple[Array, dict[str, int]]:
-    """Return the numbers of the samples to write, and how many are left out, by why."""
+    """Return the numbers of the samples to write, and how many are left out by reason."""
     made, wanted = cache.made, cache.made if invalid else cache.usable
     left_out = {"not made": int((~made).sum()), "not valid": int((made & ~wanted).sum())}
     rows = np.ones(len(cache), bool)
@@ -587,7 +586,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _rename_finished(staging: Path, to: Path) -> None:
-    """Give the finished folder its name; a folder that came meanwhile stays as it is."""
+    """Rename the finished folder to `to`; a folder that appeared in between stays unchanged."""
     try:
         fsops.rename(staging, to)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What is known of every field before a build: from a scan's table where it measured it, else by reading once more."""
+"""Statistics of every field before a build: from the scan's table, else by reading again."""
 
 from __future__ import annotations
 
@@ -28,18 +28,16 @@ Array = np.ndarray[Any, Any]
 
 TASK_ITEMS = 256
 _MOST_FIELDS = 4096  # each is a folder of its own
-_MOST_NAMES = 200_000  # of fields that are counted
-_FEW_FIELDS, _BYTES, _EACH = (
-    40,
-    256 << 20,
-    12,
-)  # so many always; of more, memory, and bytes for each field and sample
+_MOST_NAMES = 200_000  # counted field names
+# _FEW_FIELDS fields are always kept; more as long as _EACH bytes per field and sample fit into
+# _BYTES.
+_FEW_FIELDS, _BYTES, _EACH = 40, 256 << 20, 12
 _LOOK = "datacheck.build.field_stats:look"
 
 
 @dataclass(frozen=True)
 class Signature:
-    """What a field's value is in one sample: kind, dtype, number of axes, sizes behind the first."""
+    """Kind, dtype, number of axes and sizes after the first axis of a field in one sample."""
 
     kind: Kind
     dtype: str
@@ -49,7 +47,7 @@ class Signature:
 
 @dataclass(eq=False)
 class FieldStats:
-    """What is known of one field over all samples of a split.
+    """Statistics of one field over all samples of a split.
 
     Shapes:
         which: int32 (samples), positions in `signatures`; -1 where the field is absent
@@ -63,11 +61,11 @@ class FieldStats:
 
     @staticmethod
     def nothing(samples: int) -> FieldStats:
-        """Return the record of a field that no sample has."""
+        """Return the statistics of a field that no sample has."""
         return FieldStats([], np.full(samples, -1, np.int32), np.zeros(samples, np.int64))
 
     def add(self, index: Array, signature: Signature, lengths: Array | int) -> None:
-        """Note that the samples at `index` have the field, with these sizes of the first axis."""
+        """Record that the samples at `index` have the field, with these sizes of the first axis."""
         if signature not in self._numbers:
             self._numbers[signature] = len(self.signatures)
             self.signatures.append(signature)
@@ -76,7 +74,7 @@ class FieldStats:
 
 
 def signature(column: Column) -> Signature:
-    """Return what a column's samples share."""
+    """Return the signature that all samples of a column share."""
     if column.kind != "array":
         return Signature(column.kind, "uint8", 1, ())
     rank = column.values.ndim - (column.lengths is None)
@@ -86,7 +84,7 @@ def signature(column: Column) -> Signature:
 
 
 def stats_of_blocks(keys: Sequence[str], blocks: Sequence[Block]) -> dict[str, FieldStats]:
-    """Return what blocks say of each field of the samples `keys`."""
+    """Return the statistics of each field in blocks of the samples `keys`."""
     place = {key: i for i, key in enumerate(keys)}
     seen: dict[str, FieldStats] = {}
     for block in blocks:
@@ -101,7 +99,7 @@ def stats_of_blocks(keys: Sequence[str], blocks: Sequence[Block]) -> dict[str, F
 
 
 def has_field_stats(schema: Schema, table: Table) -> bool:
-    """Tell whether a scan's table says of every field what a build must know."""
+    """Return whether a scan's table has the statistics of every field."""
     return (
         bool(schema.stored)
         and ANY not in schema.fields
@@ -110,7 +108,7 @@ def has_field_stats(schema: Schema, table: Table) -> bool:
 
 
 def stats_of_table(schema: Schema, table: Table) -> dict[str, FieldStats]:
-    """Return what a scan measured of each field; see `has_field_stats`."""
+    """Return the statistics of each field that a scan measured; see `has_field_stats`."""
     return {
         name: _stats_of_columns(
             len(table), *(table.columns.get(f"{name}:{stat}") for stat in ("ndim", "dtype", "dims"))
@@ -131,9 +129,8 @@ def _stats_of_columns(
     sizes = (
         np.zeros((len(there), 1), np.int64) if dims is None else dims.values[there].astype(np.int64)
     )
-    sizes[np.arange(sizes.shape[1]) >= np.maximum(rank, 1)[:, None]] = (
-        0  # what stands behind the last axis means nothing
-    )
+    # Columns after the last axis hold no sizes.
+    sizes[np.arange(sizes.shape[1]) >= np.maximum(rank, 1)[:, None]] = 0
     names = Texts.of(dtype.values[there].tolist())
     kinds, which = _distinct(np.column_stack([rank, names.rows, sizes[:, 1:]]))
     order = np.argsort(which, kind="stable")
@@ -150,7 +147,9 @@ def _stats_of_columns(
 
 
 def _distinct(rows: Array) -> tuple[Array, Array]:
-    """Return the distinct rows, ascending, and which of them each is: ``np.unique(axis=0)`` without sorting whole rows.
+    """Return the distinct rows in ascending order, and the position of each row among them.
+
+    Like ``np.unique(axis=0)``, but without sorting whole rows.
 
     Shapes:
         rows: int64 (rows, columns)
@@ -176,18 +175,20 @@ def measure_fields(
     scheduler: str | None = None,
     progress: Progress | None = None,
 ) -> tuple[dict[str, FieldStats], int]:
-    """Open every item once more; return what each field is in each of the samples `keys`, and how many are left out.
+    """Read every item again; return the statistics of each field, and how many are left out.
+
+    The statistics cover the samples `keys`.
 
     Raises:
         DatacheckError: a child died on a file that the scan could read.
-        UsageError: the samples have more fields than a cache is made of, and half of them or more
+        UsageError: the samples have more fields than a cache holds, and half of the samples or more
             have each; or far more.
 
     Notes:
-        Only headers are read where a format has them. Every item is opened, because the lengths of
-        all samples decide how a cache is cut; a schema that lists its fields spares it, as the scan
-        has measured those. Where there are too many fields, those that the fewest samples have are
-        left out, ties by name.
+        Reads only headers where the format has them. Every item is opened, because the lengths of
+        all samples decide how a cache is cut. A schema that lists its fields avoids this, because
+        the scan has measured those. If there are too many fields, those that the fewest samples
+        have are left out, ties by name.
     """
     shared = {"schema": schema.as_dict(), "root": str(root.absolute())}
     shared |= {"roots": {name: str(path.absolute()) for name, path in sorted(roots.items())}}
@@ -211,10 +212,12 @@ def measure_fields(
 def _collect_stats(
     records: Iterable[dict[str, Any]], keys: Sequence[str], most: int, chosen: Collection[str] = ()
 ) -> tuple[dict[str, FieldStats], Counter[str]]:
-    """Return what records say of the first so many fields, or of those that are chosen, and how many samples have each.
+    """Return the statistics of fields, and how many samples have each field.
+
+    Covers the first `most` fields, or the chosen ones.
 
     Raises:
-        UsageError: there are far too many.
+        UsageError: there are far too many fields.
     """
     place = {key: i for i, key in enumerate(keys)}
     seen: dict[str, FieldStats] = {}
@@ -237,10 +240,13 @@ def _collect_stats(
 def _most_common(
     counts: Mapping[str, int], samples: int, most: int, listed: Collection[str]
 ) -> set[str]:
-    """Return the names of the fields that the schema lists, and of those that the most samples have, ties by name.
+    """Return the names of the fields to keep.
+
+    The fields that the schema lists come first, then those that the most samples have, ties by
+    name.
 
     Raises:
-        UsageError: half of the samples or more have more of them.
+        UsageError: half of the samples or more have one more field than that.
     """
     names = sorted(counts, key=lambda name: (name not in listed, -counts[name], name))
     if 2 * counts[names[most]] >= samples:
@@ -277,7 +283,7 @@ def _records(
 
 
 def _is_number(name: str) -> bool:
-    dtype = np.dtype(name[:40])  # texts and JSON come as their bytes
+    dtype = np.dtype(name[:40])  # text and JSON have the dtype of their bytes
     return dtype.name == name and dtype.kind in "biufc"
 
 
@@ -302,7 +308,7 @@ def _of_keys(answer: list[Any], _: Any) -> bool:
     raises=(UsageError, MissingDependencyError),
 )
 def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, Any]]:
-    """Return one record per block of the task's items: keys, and of each field its signature and lengths."""
+    """Return one record per block of the task's items: keys, and signature and lengths by field."""
     schema = Schema.model_validate(task["schema"])
     roots = {name: Path(path) for name, path in task["roots"].items()}
     source = open_source(schema, Path(task["root"]), roots, level="structure")

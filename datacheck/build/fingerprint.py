@@ -1,4 +1,7 @@
-"""The fingerprint of a build: a digest over everything that decides the bytes of the cache, and nothing else."""
+"""The fingerprint of a build: a digest over everything that decides the bytes of a cache.
+
+Also explains how the inputs of two builds differ.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,9 @@ from datacheck.schema.model import Schema
 from datacheck.transforms.base import Transform
 
 KEY_DIGITS = 16
-# What only judges samples, and never changes what is read or made of one. A key that is not listed
-# costs reuse where it might; one listed wrongly would serve stale data. `when` is settled before:
-# declarations are those of one split.
-# of one split.
+# Keys that only judge samples, and never change how a sample is read or made. A missing key costs
+# reuse; a wrongly listed one would serve stale data. `when` is safe to list: the declarations are
+# already those of one split.
 _JUDGES = frozenset(
     {"rules", "checks", "duplicates", "splits", "windows", "episode", "loader", "attrs", "when"}
 )
@@ -65,7 +67,9 @@ _JUDGES_OF_FIELDS = frozenset(
         "min_trained_tokens",
     }
 )
-VALUES = 2  # one more whenever datacheck makes other values of the same files: no older cache is taken for a new one
+# Increment whenever datacheck makes other values from the same files, so that older caches are not
+# taken for new ones.
+VALUES = 2
 
 
 def key_inputs(
@@ -81,13 +85,13 @@ def key_inputs(
         pipeline: its name.
         schema: the declarations in force for the split.
         steps: the bound transforms, in order.
-        plan: the samples with the gate's verdict on each, the layout and the cut.
+        plan: the samples with the verdict on each, the layout and the cut.
         sources: digest of every file that is read, by path.
 
     Notes:
-        Paths of extra roots and of a tokenizer say where things lie on this machine, not what they
-        are: left out. The verdict is over (key, readable, valid, codes), so a new threshold makes a
-            new cache.
+        Leaves out the paths of extra roots and of a tokenizer: they name places on this machine,
+        not content. The verdict covers (key, readable, valid, codes), so a new threshold makes a
+        new cache.
     """
     return {
         **_recipe(schema, steps, plan),
@@ -100,20 +104,24 @@ def key_inputs(
 
 
 def key(inputs: Mapping[str, Any]) -> str:
-    """Return the key of a cache: the first 16 hex digits of xxh3_128 over the canonical JSON of `key_inputs`.
+    """Return the key of a cache from `key_inputs`, 16 hex digits.
+
+    It is the start of the xxh3_128 of the canonical JSON.
 
     Raises:
-        TypeError, ValueError: something has no canonical form: an error, never a random key.
+        TypeError, ValueError: a value has no canonical form.
     """
     return digest_value(inputs)[:KEY_DIGITS]
 
 
 def recipe(schema: Schema, steps: Sequence[Transform], plan: BuildPlan) -> str:
-    """Return a digest of what makes arrays of a sample: shards of equal samples and recipes are equal, 32 hex digits.
+    """Return a digest of how the arrays of a sample are made, 32 hex digits.
+
+    Caches of equal recipes have equal shards for equal samples.
 
     Notes:
-        What only judges samples does not count: with a new threshold the arrays of an earlier cache
-            serve again.
+        Declarations that only judge samples do not count: after a change of a threshold the arrays
+        of an earlier cache are reused.
     """
     made = _recipe(schema, steps, plan)
     declared = {name: value for name, value in made["schema"].items() if name not in _JUDGES}
@@ -139,17 +147,17 @@ def _recipe(schema: Schema, steps: Sequence[Transform], plan: BuildPlan) -> dict
 
 
 def _of_vectors(step: Transform, plan: BuildPlan) -> dict[str, int]:
-    """Return a mark for a step that changes a part of a field of one vector each.
+    """Return a version mark for a step that changes parts of a field of one vector per sample.
 
-    It once changed the first sample of each block alone: caches of that time have another key, all
-    others keep theirs.
+    Such a step once changed only the first sample of each block. Caches of that time must get
+    another key; all others keep theirs.
     """
     specs = [plan.specs[name] for name in step.partly_changed_fields if name in plan.specs]
     return {"vectors": 2} if any(spec.dim is None and len(spec.item) == 1 for spec in specs) else {}
 
 
 def _verdict(samples: SplitSamples) -> dict[str, str]:
-    """Return digests of the keys, of who is readable and valid, and of the codes of those that are not."""
+    """Return digests of the keys, of the masks readable and valid, and of the finding codes."""
     codes = [
         [key, list(codes)] for key, codes in zip(samples.keys, samples.codes, strict=True) if codes
     ]
@@ -166,7 +174,8 @@ def _declared(schema: Schema) -> dict[str, Any]:
     declared.pop("roots", None)
     if "tokenizer" in declared:
         declared["tokenizer"].pop("path", None)
-    if schema.loader is not None:  # the order of its steps matters, and canonical JSON sorts keys
+    # As a list, because the order of the steps matters and canonical JSON sorts keys.
+    if schema.loader is not None:
         declared["loader"] = [list(step) for step in schema.loader.steps]
     return declared
 
@@ -175,19 +184,19 @@ Codes = tuple[str, ...]
 Files = Mapping[str, tuple[Any, ...]]
 
 _SHOWN = 3
-_MOST = 10_000  # differences that are held
+_MOST = 10_000  # differences kept
 _PATH = 1_000  # characters of a path
 _NOTHING = "absent"
 
 
 @dataclass(frozen=True)
 class InputDifference:
-    """One part that differs.
+    """One differing part of the inputs.
 
     Args:
         where: dotted path ("schema.fields.xyz.unit", "transforms.1 voxel.options.edge", "sources",
             "samples").
-        before, now: what it is in the cache and in the build; of files and samples a sentence.
+        before, now: its value in the cache and in the build; a sentence for files and samples.
     """
 
     where: str
@@ -201,16 +210,16 @@ def explain(
     samples: SplitSamples,
     cache: Path | str,
 ) -> list[InputDifference]:
-    """Return what tells a build's inputs from those of a finished cache, in the order of their paths.
+    """Return the differences between a build's inputs and those of a finished cache, by path.
 
     Args:
-        said: what the key of the build is a digest of.
+        said: the inputs of the build, see `key_inputs`.
         sources: size and digest of its files, by path.
         samples: its samples, with the verdict on each.
         cache: the folder or URL of the cache.
 
     Raises:
-        CorruptionError: what tells is damaged.
+        CorruptionError: the documents of the cache are damaged.
     """
 
     def judged() -> dict[str, Codes]:
@@ -223,14 +232,14 @@ def explain(
 
 
 def compare_caches(cache: Path | str, before: Path | str) -> list[InputDifference]:
-    """Return what tells the inputs of a finished cache from those of another one, as `explain` does.
+    """Return the differences between the inputs of two finished caches, as `explain` does.
 
     Args:
         cache: the folder or URL of a cache.
-        before: the one that it is held against.
+        before: the cache to compare it with.
 
     Raises:
-        CorruptionError: what tells is damaged.
+        CorruptionError: the documents of a cache are damaged.
     """
     return _compare(_inputs(cache), partial(_sources, cache), partial(_verdicts, cache), before)
 
@@ -241,7 +250,10 @@ def _compare(
     judged: Callable[[], dict[str, Codes]],
     cache: Path | str,
 ) -> list[InputDifference]:
-    """Hold inputs against those of a cache, 10,000 differences at most; what is large is asked for where it differs."""
+    """Return the differences of inputs to those of a cache, 10,000 at most.
+
+    Files and samples are loaded only if their digests differ.
+    """
     found: list[InputDifference] = []
     large = set()
     for one in differences(said, _inputs(cache)):
@@ -257,7 +269,7 @@ def _compare(
 
 
 def _inputs(cache: Path | str) -> dict[str, Any]:
-    """Return what the key of a cache is a digest of, as `_by_name`."""
+    """Return the inputs of a cache in the form of `_by_name`."""
     place = CacheFiles.of_files(open_store(cache))
     with place.checked_content(layout.INPUTS):
         return _by_name(parse_document(place.read(layout.INPUTS))["said"])
@@ -273,7 +285,7 @@ def _sources(cache: Path | str) -> Files:
 
 
 def _verdicts(cache: Path | str) -> dict[str, Codes]:
-    """Return of each sample the codes that the scan gave it."""
+    """Return the codes that the scan gave to each sample."""
     opened = open_cache(cache, verify="manifest")
     names = opened.keys(np.arange(len(opened)))
     codes = {
@@ -283,7 +295,10 @@ def _verdicts(cache: Path | str) -> dict[str, Codes]:
 
 
 def _by_name(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return inputs with the layout by field and the transforms by place and name, so that a part has a path."""
+    """Return inputs as mappings: layout by field, transforms by place and name.
+
+    Every part then has a path of its own.
+    """
     parts = ("dtype", "item", "dim", "kind", "optional", "attrs")
     if not all(isinstance(name, str) for name, *_ in said["layout"]):
         msg = "a field without a name"
@@ -298,7 +313,7 @@ def _step(step: Mapping[str, Any]) -> str:
 
 
 def differences(now: Any, before: Any, where: str = "") -> Iterator[InputDifference]:
-    """Yield the leaves in which two JSON values differ; lists of one length are compared place by place."""
+    """Yield the leaves in which two JSON values differ; compares lists of equal length by place."""
     if isinstance(now, Mapping) and isinstance(before, Mapping):
         for key in sorted({*now, *before}):
             inner = _short(f"{where}.{key}" if where else key)
@@ -316,7 +331,7 @@ def differences(now: Any, before: Any, where: str = "") -> Iterator[InputDiffere
 
 
 def _short(path: str) -> str:
-    """Return a path as long as somebody may look at: each leaf below a long name has one of its own."""
+    """Return a long path cut to its start and end: every leaf below a long name repeats it."""
     return path if len(path) <= _PATH else f"{path[: _PATH // 2]}...{path[-_PATH // 4 :]}"
 
 

@@ -1,7 +1,7 @@
-"""Digests of source files that a scan does not read whole: a build takes them, and the next one finds them.
+"""Finish a cache: indices, tables, documents, manifest; and digests of files the scan did not read.
 
-What a file looked like when it was hashed stands in ``build.json``, the digest in ``sources.json``
-of the cache.
+The build hashes source files that a scan does not read whole. ``build.json`` records their size and
+times at that moment, ``sources.json`` their digests, and the next build looks them up.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ STAMPS = "stamps"  # in build.json: size, mtime, ctime, inode and time of listin
 
 
 def stamps(sources: Mapping[str, Entry], hashed: Iterable[str]) -> dict[str, list[int]]:
-    """Return what ``build.json`` says of the files that a build hashed itself."""
+    """Return the stamps in ``build.json`` of the files that a build hashed itself."""
     return {path: list(sources[path][1:6]) for path in sorted(hashed)}
 
 
 def hashed_before(out: Path | str, pipeline: str, split: str) -> dict[str, Entry]:
-    """Return the files that the build of the newest cache of a split hashed itself, with their digests.
+    """Return the files, with digests, that the build of the newest cache of a split hashed itself.
 
     Args:
-        out: the folder of caches; of a URL nothing is known.
-        pipeline, split: whose caches; "" for a dataset without splits.
+        out: the folder of caches; for a URL the result is empty.
+        pipeline, split: of the cache; "" for a dataset without splits.
 
     Notes:
-        Files that had just been written when they were listed are left out: a second write may
-        leave the same times.
+        Leaves out files that had just been written when they were listed: a second write may leave
+        the same times.
     """
     caches = (
         newest_caches(out / pipeline / (split or layout.NO_SPLIT)) if isinstance(out, Path) else []
@@ -75,22 +75,21 @@ def _entry(path: str, stamp: Sequence[int], digest: str) -> Entry:
 
 Array = np.ndarray[Any, Any]
 
-NOT_MADE = (
-    "DC961"  # in findings.json: read, but a transform refused it or it does not fit the cache
-)
+# In findings.json: the sample was read, but a transform refused it or it does not fit the cache.
+NOT_MADE = "DC961"
 
 
 @dataclass(frozen=True)
 class CacheMetadata:
-    """What the cache says of itself besides its arrays.
+    """The metadata that a cache stores besides its arrays.
 
     Args:
         pipeline: name of the pipeline.
         schema: the declarations in force for the split.
         key: the fingerprint.
-        inputs: what it is the digest of, and the recipe.
+        inputs: the inputs that the key is a digest of, and the recipe.
         sources: size and digest of every source file, by path.
-        stamps: of those that the build hashed itself what they looked like then.
+        stamps: size and times of the files that the build hashed itself.
     """
 
     pipeline: str
@@ -103,7 +102,7 @@ class CacheMetadata:
 
 @dataclass(frozen=True, eq=False)
 class FinishedCache:
-    """What came of it: the manifest, the masks, and why readable samples were not made."""
+    """The result: the manifest, the masks, and why readable samples were not made."""
 
     manifest: Manifest
     made: Array
@@ -112,15 +111,14 @@ class FinishedCache:
 
 
 class CacheFinisher:
-    """Complete an unfinished cache.
+    """Completes an unfinished cache.
 
     Args:
-        folder: where the shards are; nobody else writes there any more.
-        plan: what was to be built.
-        facts: what it says of itself.
+        folder: the folder of the shards; no other process writes there any more.
+        plan: the plan of the cache.
+        facts: its metadata.
         records: of every shard of the plan.
-        linked: files of shards that are proven already; no process that parses could write into
-            them.
+        linked: shard files that are already proven, because no parsing process could write to them.
     """
 
     def __init__(
@@ -139,7 +137,7 @@ class CacheFinisher:
         self._files: dict[str, tuple[int, str]] = {}
         self._digests: dict[str, Array] = {}
         self._rows: dict[str, int] = {}
-        self._unsynced: list[str] = []  # all but what the writers have synced
+        self._unsynced: list[str] = []  # files that the writers have not synced
 
     def run(self) -> FinishedCache:
         """Write everything, the manifest last, and make it durable."""
@@ -166,7 +164,7 @@ class CacheFinisher:
         return FinishedCache(self._seal(root), made, valid, not_made)
 
     def _dimensions(self) -> None:
-        """Decide the rows of a shard of each ragged dimension, and write where each sample's rows are."""
+        """Set the rows of a shard for each ragged dimension, and write the row tables."""
         for dim, names in self.plan.dims.items():
             lengths = [record.lengths[dim] for record in self.records]
             fullest = max(int(n.sum()) for n in lengths)
@@ -195,11 +193,13 @@ class CacheFinisher:
             self._table(layout.present_path(name), present)
 
     def _shards(self, name: str, path: str, grid: layout.Grid, *, ragged: bool) -> None:
-        """Hold each shard of a field to what was written, as a process that parses could change those of others.
+        """Check each shard of a field against its record, and complete ragged shards.
+
+        A process that parses could have changed the shards of others.
 
         Notes:
-            A ragged shard gets its index: its writer could not know how many rows the fullest shard
-                has.
+            A ragged shard gets its index here, because its writer could not know how many rows the
+            fullest shard has.
         """
         tails = {}
         for g, record in enumerate(self.records):
@@ -207,9 +207,8 @@ class CacheFinisher:
             self._files[file] = size, _ = record.files[name]
             if ragged:
                 tail = layout.pack_index(grid, record.sizes[name])
-                if record.whole.get(name, (0, ""))[0] == size + len(
-                    tail
-                ):  # an index of as many chunks is this one
+                # A shard of an earlier cache has an index; of equal size, it is this one.
+                if record.whole.get(name, (0, ""))[0] == size + len(tail):
                     self._files[file], tail = record.whole[name], b""
                 else:
                     fsops.write_tail(self.folder / file, size, tail)
@@ -222,7 +221,7 @@ class CacheFinisher:
             )
 
     def _with_tail(self, file: str, tail: bytes) -> tuple[int, str]:
-        """Return size and digest of a shard with its tail, which is what was written, not what is there now."""
+        """Return size and digest of a shard with its tail; raise if the file was changed."""
         size, digest = self._files[file]
         path = self.folder / file
         try:
@@ -275,7 +274,7 @@ class CacheFinisher:
         return np.concatenate(values), np.concatenate(lengths)
 
     def _origins_of(self, record: ShardRecord) -> tuple[Array, Array]:
-        """Return the origins of a shard; of a sample that was never read only its file is known."""
+        """Return the origins of a shard; for a sample never read, only its file is known."""
         samples, lengths = self.plan.samples, record.origin_lengths
         if lengths.all():
             return record.origins, lengths
@@ -334,7 +333,7 @@ class CacheFinisher:
 
     def _write(self, path: str, data: bytes) -> None:
         place = self.folder / path
-        fsops.make_directory(place.parent, sync=False)  # every folder is synced in the end
+        fsops.make_directory(place.parent, sync=False)  # `_seal` syncs every folder
         fsops.write_file(place, data, sync=False)
         self._unsynced.append(path)
         self._files[path] = (len(data), digest_bytes(data))
@@ -355,7 +354,7 @@ class CacheFinisher:
         self._unsynced.append(layout.BUILD)
 
     def _seal(self, root: str) -> Manifest:
-        """Remove what late tasks left, make all of it durable, then write the manifest."""
+        """Remove files that late tasks left, sync everything, then write the manifest."""
         ours = {*self._files, layout.BUILD}
         for place, _, names, folder in os.fwalk(self.folder):
             here = Path(place).relative_to(self.folder).as_posix()
@@ -371,7 +370,7 @@ class CacheFinisher:
 
 
 def _concatenate(texts: Sequence[bytes]) -> tuple[Array, Array]:
-    """Return the bytes of texts, one behind the other, and the length of each."""
+    """Return the concatenated bytes of texts, and the length of each."""
     return np.frombuffer(b"".join(texts), np.uint8), np.array(
         [len(text) for text in texts], np.int64
     )
@@ -382,7 +381,10 @@ def _names(grid: layout.Grid, first: str | None) -> list[str | None]:
 
 
 def windows(schema: Schema, specs: Mapping[str, ArraySpec]) -> dict[str, Any] | None:
-    """Return how episodes are cut by default, with the dimension that is time: the actions', else the most used one."""
+    """Return the default windows over episodes, with the dimension that is time.
+
+    That is the dimension of the actions, else the most frequent one.
+    """
     if schema.windows is None:
         return None
     ragged = {

@@ -1,8 +1,8 @@
-"""Remove what nobody needs: old caches, builds whose builder is gone, the trash.
+"""Remove old caches, builds whose builder is gone, and the trash.
 
 A cache is locked against readers, renamed into the trash, and only then removed: file by file as
-its manifest names them, the manifest last. So a half-removed cache has no name, and the next run
-goes on with it. What is strange stays.
+its manifest lists them, the manifest last. A half-removed cache therefore has no name, and the next
+run continues with it. Unknown files stay.
 """
 
 from __future__ import annotations
@@ -34,24 +34,25 @@ _DEPTH = 3  # root / pipeline / split / key
 _KEY = re.compile(r"[0-9a-f]{16}")
 _BUILD = re.compile(r"\.?[0-9a-f]{16}\.[0-9a-f]{32}(\.gone)?")
 _TRASH = re.compile(r".+\.[0-9a-f]{32}")
-_NEW_S = 3600.0  # a folder without an owner that is younger may just be made
-SILENT_S = 86400.0  # on a network file system: an owner that has said nothing for so long is gone, whatever the clocks
+_NEW_S = 3600.0  # a younger folder without an owner may just be in creation
+# On a network file system an owner that was silent for this long is gone, even if clocks differ.
+SILENT_S = 86400.0
 
 
 @dataclass(eq=False)
 class GcCandidate:
-    """One thing below a folder of caches.
+    """One entry below a folder of caches.
 
     Args:
-        path: where it is; in an object store a URL.
-        kind: what it is.
-        goes: whether it is removed.
-        why: why, or why not, in words.
-        age: since it was made, or moved to the trash [s]; 0 where it is "unknown".
-        files: its plain files, by device and inode (or key): how many names of each lie here, how
-            many it has, its size [bytes].
-        strange: what was left of it, as no cache or build holds such files.
-        root: the folder of caches below which it lies.
+        path: its folder, or its URL in an object store.
+        kind: the kind of entry.
+        goes: whether to remove it.
+        why: the reason, in words.
+        age: since its creation, or since it was moved to the trash [s]; 0 for "unknown".
+        files: its plain files by device and inode (or key): the number of their names in it, their
+            number of links, their size [bytes].
+        strange: files left after the removal, because no cache or build has such files.
+        root: the folder of caches that it was found in.
     """
 
     path: Path | str
@@ -71,20 +72,20 @@ def survey(
     *,
     unlocked: bool = False,
 ) -> list[GcCandidate]:
-    """Return everything below a folder of caches, and what of it would go; nothing is changed.
+    """Return everything below a folder of caches and whether to remove it; changes nothing.
 
     Args:
         root: the folder of caches, or that of a pipeline or of a split; links in it are not
             followed.
-        keep: of the caches of each split the newest so many stay.
-        older: what is younger stays [s]. With neither of the two every finished cache stays.
-        unlocked: nobody reads what goes: believed on network file systems, where readers are not
-            seen.
+        keep: how many of the newest caches of each split stay.
+        older: younger entries stay [s]. If `keep` and `older` are None, every finished cache stays.
+        unlocked: the caller guarantees that nothing reads the caches; used on network file systems,
+            where readers are not visible.
 
     Raises:
         UsageError: there is no such folder, or it is a cache itself, or a URL.
-        StorageError: the operating system refuses to list it. A folder below that it refuses to
-            list is "unknown".
+        StorageError: the operating system refuses to list it. A folder below that cannot be listed
+            is "unknown".
     """
     if is_url(root):
         msg = (
@@ -116,7 +117,7 @@ def survey(
 
 
 def freed_bytes(found: Sequence[GcCandidate]) -> int:
-    """Return how many bytes the removal of these gives back: those of files that have no name elsewhere."""
+    """Return how many bytes removal frees: those of files without a name elsewhere."""
     here: Counter[Any] = Counter()
     known: dict[Any, tuple[int, int]] = {}
     for one in found:
@@ -127,19 +128,18 @@ def freed_bytes(found: Sequence[GcCandidate]) -> int:
 
 
 def remove(found: GcCandidate) -> bool:
-    """Remove one of `survey` that goes; return False where it is in use by now, or gone, or a build that stays.
+    """Remove an entry of `survey`; return False if it is in use, gone, or a build that stays.
 
     Notes:
-        `found.strange` then holds what was left.
+        `found.strange` then holds the files that were left.
 
     Raises:
         StorageError: the operating system refuses.
     """
     path = Path(found.path)
     try:
-        with ConfinedFolder(
-            found.root
-        ) as root:  # held, so that no folder on the way can become a link meanwhile
+        # Held open, so that no folder on the path can be replaced by a link in between.
+        with ConfinedFolder(found.root) as root:
             held = root.open_plain(os.path.relpath(path.parent, found.root))
     except FileNotFoundError:
         return False
@@ -181,9 +181,8 @@ def _removed(found: GcCandidate, path: Path) -> bool:
                 folder = publish.set_aside(folder, folder.parent)
             except FileNotFoundError:
                 return False
-            fsops.sync_directory(
-                folder.parent
-            )  # no power loss may bring the name back when files are gone
+            # A power loss must not restore the name after files are removed.
+            fsops.sync_directory(folder.parent)
             fsops.sync_directory(path.parent)
         found.strange = _remove_files(folder, status)
         fsops.remove_empty(folder.parent)
@@ -198,11 +197,11 @@ class _Policy:
     unlocked: bool
 
     def of_age(self, age: float) -> str:
-        """Return why something of this age stays, "" where it may go."""
+        """Return why an entry of this age stays, "" if it may be removed."""
         return "too young" if self.older is not None and age < self.older else ""
 
     def of_readers(self, path: Path) -> str:
-        """Return why something stays that somebody may read, "" where it may go."""
+        """Return why an entry that may have readers stays, "" if it may be removed."""
         if not self.local:
             return (
                 ""
@@ -259,7 +258,7 @@ def _each(paths: Sequence[Path], say: Callable[[Path], GcCandidate]) -> Iterator
     for path in paths:
         try:
             found = say(path)
-        except FileNotFoundError:  # it was there a moment ago: others are at work, too
+        except FileNotFoundError:  # another process has removed it in between
             continue
         yield found
 
@@ -276,7 +275,7 @@ def _cache(path: Path, rank: int, policy: _Policy) -> GcCandidate:
 
 
 def _why_foreign(path: Path) -> str:
-    """Return why a folder with a manifest is none that a build published here, "" where it is."""
+    """Return why a folder with a manifest is no cache that a build published here, "" if it is."""
     store = open_store(path)
     try:
         read_manifest(store)
@@ -291,7 +290,7 @@ def _build(path: Path, policy: _Policy) -> GcCandidate:
     if _BUILD.fullmatch(path.name) is None:
         return GcCandidate(path, "unknown", goes=False, why="not named like a build", age=0.0)
     since = None if policy.local else time.time() - SILENT_S
-    begun = path.name.startswith(".") or not _is_file(owner)  # its owner is about to lock it
+    begun = path.name.startswith(".") or not _is_file(owner)  # its owner may not hold the lock yet
     if begun and not path.name.endswith(staging.GONE) and age < _NEW_S:
         why = "just being made"
     elif not staging.is_gone(owner, since):
@@ -302,7 +301,7 @@ def _build(path: Path, policy: _Policy) -> GcCandidate:
 
 
 def _trash(path: Path, policy: _Policy) -> GcCandidate:
-    age = time.time() - path.stat().st_ctime  # when it came here
+    age = time.time() - path.stat().st_ctime  # the rename into the trash set ctime
     if _TRASH.fullmatch(path.name) is None:
         return GcCandidate(
             path, "unknown", goes=False, why="not named like what datacheck moves there", age=0.0
@@ -326,7 +325,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _folders(folder: Path) -> list[Path]:
-    """Return the folders in a folder, sorted; links are none."""
+    """Return the folders in a folder, sorted, without links."""
     try:
         with os.scandir(folder) as entries:
             return sorted(
@@ -338,9 +337,8 @@ def _folders(folder: Path) -> list[Path]:
 
 def _files(folder: Path) -> dict[tuple[int, int], tuple[int, int, int]]:
     found: dict[tuple[int, int], tuple[int, int, int]] = {}
-    todo = [
-        str(folder)
-    ]  # os.walk calls itself, and somebody may have nested folders a thousand deep
+    # Iterative, because folders may be nested a thousand deep and os.walk recurses.
+    todo = [str(folder)]
     while todo:
         with suppress(OSError), os.scandir(todo.pop()) as entries:
             for entry in entries:
@@ -355,11 +353,12 @@ def _files(folder: Path) -> dict[tuple[int, int], tuple[int, int, int]]:
 
 
 def _remove_files(folder: Path, status: os.stat_result) -> list[Path]:
-    """Remove the files that are a cache's, the manifest last, and folders that hold nothing; return what is left.
+    """Remove the files of a cache, the manifest last, and empty folders; return the rest.
 
     Args:
-        folder: where it is now.
-        status: of the folder that is meant; another one that came in its place is left.
+        folder: its current path.
+        status: the `stat` result of the intended folder; another folder in its place is not
+            touched.
     """
     ours, manifest = _is_cache_file(folder), folder / layout.MANIFEST
     try:
@@ -368,20 +367,24 @@ def _remove_files(folder: Path, status: os.stat_result) -> list[Path]:
                 return [folder]
             left = folders.empty(folder, held, lambda name: name != layout.MANIFEST and ours(name))
             strange = [path for path in left if path != manifest]
-            if not strange:  # as long as anything is there the next run must know what is a cache's
+            # While files are left, the next run needs the manifest to tell which are a cache's.
+            if not strange:
                 strange = folders.empty(folder, held, layout.MANIFEST.__eq__)
     except FileNotFoundError:
         return []
     except OSError as error:
         if error.errno not in folders.NO_FOLDER:
             raise fsops.as_storage_error(error, folder) from error
-        return [folder]  # a link came in its place
+        return [folder]  # replaced by a link
     fsops.remove_empty(folder)
     return strange
 
 
 def _is_cache_file(folder: Path) -> Callable[[str], bool]:
-    """Return what tells the files of a cache: its manifest, or where that is damaged the names of the format."""
+    """Return a predicate for the files of a cache: listed in its manifest.
+
+    If the manifest is damaged, the names of the format decide.
+    """
     try:
         return {*read_manifest(open_store(folder)).files, *OUTSIDE}.__contains__
     except (CorruptionError, UsageError):

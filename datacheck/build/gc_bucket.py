@@ -1,7 +1,7 @@
-"""Remove from an object store what builders left that are gone: attempts that were not committed.
+"""Remove uncommitted attempts from an object store, whose builders are gone.
 
-Nothing tells who is at work there, so an attempt is left alone until a day after its last object.
-Caches are not touched: nobody sees who reads them.
+Nothing shows which builders are at work there, so an attempt stays until a day after its last
+object. Caches are never removed, because their readers are not visible.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from datacheck.cache.bucket import find_attempts
 from datacheck.cache.objects import Objects, parse_url
 from datacheck.errors import UsageError
 
-_PROBE = re.compile(r"\.[0-9a-f]{32}")  # of a builder that looked whether it may write
+_PROBE = re.compile(r"\.[0-9a-f]{32}")  # object of a builder that tested for write permission
 
 
 def survey(url: str, keep: int | None = None, older: float | None = None) -> list[GcCandidate]:
-    """Return the uncommitted attempts below a URL, and which of them would go; nothing is changed.
+    """Return the uncommitted attempts below a URL and whether to remove them; changes nothing.
 
     Args:
         url: of caches, of a pipeline, of a split or of a cache.
         keep: of caches; refused.
-        older: what has not been silent for so long stays [s]; a day is the least.
+        older: attempts that were silent for less stay [s]; at least a day.
 
     Raises:
-        UsageError: there is no such bucket, or caches are to go.
+        UsageError: there is no such bucket, or `keep` is given.
         StorageError: the store refuses.
     """
     if keep is not None:
@@ -62,13 +62,13 @@ def survey(url: str, keep: int | None = None, older: float | None = None) -> lis
 
 
 def remove(found: GcCandidate) -> bool:
-    """Remove one of `survey` that goes; return False where its builder has gone on by now, or it is gone.
+    """Remove an attempt of `survey`; return False if its builder went on, or if it is gone.
 
     Raises:
         StorageError: the store refuses.
 
     Notes:
-        `found.strange` then holds the objects that were left, as no build writes such.
+        `found.strange` then holds the objects that were left, because no build writes such objects.
     """
     objects = Objects(parse_url(str(found.path))[0])
     above, _, name = str(found.path).rpartition("/")
@@ -88,7 +88,7 @@ def remove(found: GcCandidate) -> bool:
 
 
 def _files(objects: Objects, url: str) -> list[tuple[str, int, int]]:
-    """Return the objects of an attempt, or the one that has this name."""
+    """Return the objects of an attempt, or the single object of this name."""
     key = parse_url(url)[1]
     if _PROBE.fullmatch(key.rpartition("/")[2]):
         above = objects.listed(key.rpartition("/")[0])

@@ -1,4 +1,4 @@
-"""What a build of one split is made from, the tasks that make its shards, and what they leave."""
+"""The job of a build: its inputs, the tasks that make its shards, and the records of tasks."""
 
 from __future__ import annotations
 
@@ -39,29 +39,28 @@ from datacheck.workers.wire import answers
 
 Array = np.ndarray[Any, Any]
 
-LIMITS = Limits(item_s=600.0)  # for a whole shard
+LIMITS = Limits(item_s=600.0)  # an item is a whole shard
 
 
 @dataclass(frozen=True, eq=False)
 class BuildJob:
-    """Everything a build of one split is made from: plain data, the scan's verdict included.
+    """The inputs of a build of one split: plain data, including the verdicts of the scan.
 
     Args:
         pipeline: its name: the folder below the output.
         schema: the whole schema; `Schema.for_split` is applied here.
         split: the split, "" for a dataset without splits.
-        root, roots: where the files are.
+        root, roots: the folders of the files.
         steps: the pipeline's transforms, unbound.
         samples: in key order, with the verdict on each.
-        seen: what is known of each field before the transforms.
+        seen: the statistics of each field before the transforms.
         files: per item the listing paths of all files that reading it opens.
         sources: their entries, digests included.
-        paths: folders in which the functions of a user are found.
-        codec: what the chunks of the fields go through.
-        hashed: the sources that no scan has a digest of.
-        marks: by path where lines of large files begin, see `Listing.marks`.
-        too_many: how many fields that few samples have are left out, as there are more than a cache
-            has.
+        paths: folders of the user's functions.
+        codec: the codec of the fields' chunks.
+        hashed: the sources without a digest from a scan.
+        marks: by path, where lines of large files begin, see `Listing.marks`.
+        too_many: how many rare fields are left out because a cache holds only so many.
     """
 
     pipeline: str
@@ -82,14 +81,14 @@ class BuildJob:
 
     @property
     def limits(self) -> Limits:
-        """What one child may use that makes shards."""
+        """The limits of one child that makes shards."""
         return replace(LIMITS, own_code=any(step.own_code for step in self.steps))
 
     def sandbox(self, *, read: Iterable[Path] = (), write: Iterable[Path] = ()) -> Sandbox | None:
-        """Return what a child may reach that makes shards; None where a step is a function of the user.
+        """Return the sandbox of a child that makes shards; None if a step is a user's function.
 
         Args:
-            read, write: more folders that it may read, or write into.
+            read, write: further folders that it may read, or write into.
         """
         if any(step.own_code for step in self.steps):
             return None
@@ -103,7 +102,7 @@ def digests(job: BuildJob) -> dict[str, tuple[int, str]]:
 
 
 def files_of(job: BuildJob) -> list[list[File]]:
-    """Return per item path, size and digest of all files that reading it opens."""
+    """Return, per item, path, size and digest of all files that reading it opens."""
     items = range(len(job.files))
     return [
         [(entry.path, entry.size, entry.digest or "") for entry in _entries(job, item)]
@@ -120,17 +119,17 @@ def tasks_of(
     records: Path,
     old: ReusableCache | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Return the tasks for `writer.write_shards`.
+    """Return the tasks for `shard_worker.write_shards`.
 
     Args:
-        job, plan, steps: what is built, as `builder.prepare` gave it.
-        batches: the numbers of the shards of each task; an empty one is passed over.
+        job, plan, steps: what is built, from `builder.prepare`.
+        batches: the numbers of the shards of each task; empty ones are skipped.
         shards: where the tasks write the shards of every field; None: nowhere.
-        records: where they write what is known of each.
-        old: an earlier cache from which samples are copied that it has.
+        records: where they write the record of each shard.
+        old: an earlier cache whose samples are copied.
 
     Notes:
-        Each task is made when it is asked for; what all of them say is settled now.
+        Each task is made on demand; the parts that they share are fixed now.
     """
     shared = {
         "schema": job.schema.as_dict(),
@@ -157,7 +156,10 @@ def tasks_of(
 
 
 def even_fields(job: BuildJob) -> dict[int, tuple[str, ...]]:
-    """Return by item of a large file the fields that the scan has found to be arrays in it (`Item.even`)."""
+    """Return, by item of a large file, the fields that the scan found to be arrays.
+
+    See `Item.even`.
+    """
     readable = np.flatnonzero(job.samples.readable)
     items, first = np.unique(job.samples.item_of[readable], return_index=True)
     found = {}
@@ -179,7 +181,7 @@ def _order(
     old: ReusableCache | None,
     even: Mapping[int, tuple[str, ...]],
 ) -> dict[str, Any]:
-    """Return the order for one shard: its keys, which of them to read from which files, and which to copy."""
+    """Return the order for one shard: its keys, the keys to read by file, and the copies."""
     part = plan.shard(g)
     keys = job.samples.keys[part]
     asked = (
@@ -214,7 +216,10 @@ def _order(
 
 
 def _between(marks: Array, keys: Sequence[str]) -> list[int]:
-    """Return the part of a file of lines (`Item.part`) that holds some lines, given by ascending keys."""
+    """Return the part of a file of lines (`Item.part`) that holds some lines.
+
+    The lines are given by ascending keys.
+    """
     first, last = (int(key.rpartition(":")[2]) for key in (keys[0], keys[-1]))
     before, behind = np.searchsorted(marks[:, 1], [first, last], side="right").tolist()
     start, line = marks[before - 1].tolist() if before else (0, 0)
@@ -226,14 +231,14 @@ def _entries(job: BuildJob, item: int) -> list[Entry]:
 
 
 def read_records(outcome: TaskResult, folder: Path, plan: BuildPlan) -> list[ShardRecord]:
-    """Return the records of the shards of a task, read from where it wrote them and held to the plan.
+    """Return the records of a task's shards, checked against the task's answer and the plan.
 
     Raises:
-        StorageError: a record is not what the task answered for, or its process died.
-        DatacheckError: the task failed as nobody expected.
+        StorageError: a record is not the one that the task reported, or its process died.
+        DatacheckError: the task failed unexpectedly.
 
     Notes:
-        A shard that an earlier cache should have given, and could not, has none.
+        A shard that an earlier cache should have provided, and could not, has no record.
     """
     for death in outcome.deaths:
         keys = keys_from_runs(death.item["keys"])
@@ -266,11 +271,11 @@ _LOOK = "datacheck.build.job:look"
 
 
 def seek_points(job: BuildJob, plan: BuildPlan) -> dict[int, Array]:
-    """Return by item of a build the numbers of the samples at which reading of its file can begin; see `look`.
+    """Return, by item, the numbers of the samples at which reading of its file can begin.
 
     Notes:
-        Asks only large files that several tasks read; files of lines whose offsets are known are
-        skipped.
+        Asks `look` only about large files that several tasks read; skips files of lines with known
+        offsets.
     """
     starts = range(plan.k * plan.per_task, len(plan.samples), plan.k * plan.per_task)
     before, behind = (
@@ -298,7 +303,8 @@ def seek_points(job: BuildJob, plan: BuildPlan) -> dict[int, Array]:
     for outcome in ordered_map(_LOOK, [task], limits=job.limits, sandbox=job.sandbox()):
         for path, split, points in (said for payload in outcome.payloads for said in payload):
             found[numbers[path, split]] = points
-    return found  # of a file that kills the child nothing is known: whoever reads it says why
+    # A file that kills the child has no points; the task that reads it reports why.
+    return found
 
 
 def _points(value: Any) -> bool:
@@ -319,7 +325,7 @@ def _of_items(answer: list[Any], task: dict[str, Any]) -> bool:
 
 @answers([(str, str, _points)], _of_items, raises=(UsageError, MissingDependencyError))
 def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[list[Any]]:
-    """Return path, split and `Source.seek_points` of each file of which reading cannot begin anywhere.
+    """Return path, split and `Source.seek_points` of each file that cannot be entered anywhere.
 
     Args:
         task: schema (`Schema.as_dict`), root, roots, items (`Item.as_dict`).
@@ -333,7 +339,7 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[list[Any]]:
         beat(number)
         try:
             points = source.seek_points(item)
-        except FormatError:  # whoever reads it says why
+        except FormatError:  # the task that reads the file reports it
             continue
         if points is not None:
             found.append([item.path, item.split, points])

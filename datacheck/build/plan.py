@@ -1,4 +1,4 @@
-"""What will be built: the samples of one split, the layout of their fields, the cut into shards and tasks."""
+"""The plan of a build: samples of a split, layout of fields, cut into shards and tasks."""
 
 from __future__ import annotations
 
@@ -20,17 +20,15 @@ from datacheck.sources.base import Item
 
 Array = np.ndarray[Any, Any]
 
-_PART_BYTES, _PATH_BYTES = 255, 2048  # of a name in a folder, and of a path below the cache's own
-SOURCE_BYTES = 256 << 20  # of source in one task
-_MOST_REREAD = 1 / 16  # of what tasks read may be what others have read before
-_RARE_SHARE = 0.5  # share of the samples; a field that fewer have takes no room where it is absent
-_ODD_SHARE, _FLOAT_SHARE = (
-    0.05,
-    0.2,
-)  # share of the samples; where fewer have floats, the others stay whole numbers
-_INTEGER_ROLES = frozenset(
-    {"class", "id", "instance", "labels", "segment", "timestamp", "tokens"}
-)  # seldom floats
+# Longest name in a folder, and longest path inside a cache [bytes].
+_PART_BYTES, _PATH_BYTES = 255, 2048
+SOURCE_BYTES = 256 << 20  # source bytes of one task
+_MOST_REREAD = 1 / 16  # share of the source bytes of a task that other tasks may read, too
+_RARE_SHARE = 0.5  # share of samples; a field of fewer samples is ragged, so absence costs no space
+# Share of samples; if fewer have floats, the dtype stays an integer.
+_ODD_SHARE, _FLOAT_SHARE = 0.05, 0.2
+# Roles that seldom hold floats.
+_INTEGER_ROLES = frozenset({"class", "id", "instance", "labels", "segment", "timestamp", "tokens"})
 _ATTRIBUTES = ("role", "unit", "frame", "centered", "columns", "order", "skeleton")
 
 
@@ -45,9 +43,9 @@ class SplitSamples:
 
     Args:
         keys: unique and ascending.
-        items: the files they come from.
+        items: the files of the samples.
         inner: the path inside the file.
-        codes: why a sample is not valid.
+        codes: the finding codes that made a sample invalid.
     """
 
     keys: list[str]
@@ -70,16 +68,18 @@ def resolve(
 
     Args:
         schema: the declarations in force for the split.
-        seen: what was found.
-        valid: bool (samples): those whose word counts; where none is valid, all count.
-        own_code: a step is the user's function, which may give other samples the axes of most.
+        seen: the statistics of each field.
+        valid: bool (samples): the samples that decide; if none is valid, all decide.
+        own_code: a step is the user's function, which may give minority samples the axes of the
+            majority.
 
     Notes:
-        What the schema declares stands. What it leaves open is what most valid samples have, ties
-        to the smaller sizes. An undeclared dtype is the smallest that holds all of theirs, but for
-        a few odd ones (see `_common_dtype`) and, without own code, for those of other axes. An
-        undeclared first axis is fixed where all that fit the others agree and half of the samples
-        have the field, else ragged. Samples that do not fit cannot be made.
+        Declarations of the schema win. Open properties follow the majority of valid samples, ties
+        go to the smaller sizes. An undeclared dtype is the smallest that holds the dtypes of all
+        these samples, except for a few odd ones (see `_common_dtype`) and, without own code,
+        samples of other axes. An undeclared first axis is fixed if all samples that fit the other
+        axes agree and half of the samples have the field, else ragged. Samples that do not fit
+        cannot be made.
     """
     specs: dict[str, ArraySpec] = {}
     for name in sorted(seen):
@@ -140,7 +140,7 @@ def _axes(
     seen: FieldStats,
     counted: Array,
 ) -> tuple[str | None, tuple[int, ...]]:
-    """Return (ragged dimension, item sizes)."""
+    """Return the ragged dimension (None for a fixed field) and the item sizes."""
     if rank == 0:
         return None, ()
     tails = [(n, s.item) for n, s in found if s.rank == rank]
@@ -158,9 +158,8 @@ def _axes(
         for i, s in enumerate(seen.signatures)
         if (s.kind, s.rank, s.item) == ("array", rank, tail)
     ]
-    lengths = seen.length[
-        counted & np.isin(seen.which, fits)
-    ]  # what has other axes cannot be made, whatever is chosen
+    # Samples of other axes cannot be made in any case.
+    lengths = seen.length[counted & np.isin(seen.which, fits)]
     if len(lengths) and int(lengths.min()) == int(lengths.max()) > 0:
         return None, (int(lengths[0]), *tail)
     return layout.text_dim(name), tail
@@ -175,14 +174,17 @@ def _most_common(counted: Iterable[tuple[int, Any]]) -> Any:
 
 
 def _common_dtype(found: Sequence[tuple[int, Signature]], role: str | None) -> str:
-    """Return the dtype of samples of which so many have each signature: the smallest that holds all that count.
+    """Return the smallest dtype that holds the dtypes of all samples that count.
+
+    Args:
+        found: the number of samples of each signature.
+        role: the role of the field.
 
     Notes:
-        Whole numbers become no floats where none are floats: NumPy says so of int64 and uint64. Nor
-        do they where
-        floats are a few odd samples: of classes, ids and times, and of arrays of two axes or more,
-            such as pictures.
-        Of other numbers all count: JSON writes 1 and 0.5.
+        Integers become no floats if none are floats; NumPy would do so for int64 with uint64. Nor
+        do they if a few odd samples are floats: for roles of classes, ids and times, and for arrays
+        of two axes or more, such as pictures. For other numbers all samples count, because JSON
+        writes 1 and 0.5.
     """
     counts: Counter[str] = Counter()
     for n, signature in found:
@@ -207,11 +209,11 @@ def without_unstorable(
     seen: Mapping[str, FieldStats],
     samples: SplitSamples,
 ) -> tuple[dict[str, ArraySpec], list[str]]:
-    """Return the fields but those that no cache can hold and few samples have, and a sentence for each of these.
+    """Return the storable fields, and a sentence for each rare field that no cache can hold.
 
     Notes:
-        One odd file ends the build of no other. What the schema lists, or half of the valid samples
-        have, is left to `storage_specs`, which refuses it.
+        This way one odd file does not fail the build of the others. An unstorable field that the
+        schema lists, or that half of the valid samples have, stays, and `storage_specs` refuses it.
     """
     valid = samples.valid & samples.readable
     have = {name: (seen[name].which >= 0) & valid for name in specs}
@@ -235,12 +237,11 @@ def without_unstorable(
 
 
 def storage_specs(specs: Mapping[str, ArraySpec]) -> dict[str, ArraySpec]:
-    """Return the specs as the format wants them: by name, every text and JSON field on a dimension of its own.
+    """Return the specs in name order, with a dimension of its own for every text and JSON field.
 
     Raises:
         UsageError: a field has an axis of size 0, lies inside another, or has a name with an empty
-            part or that is
-            too long: no cache holds these.
+            part or that is too long: no cache holds these.
     """
     for name, spec in specs.items():
         if reason := _refused(name, spec) or next(
@@ -254,7 +255,9 @@ def storage_specs(specs: Mapping[str, ArraySpec]) -> dict[str, ArraySpec]:
 
 
 def unfit(specs: Mapping[str, ArraySpec], seen: Mapping[str, FieldStats]) -> dict[str, Array]:
-    """Return which samples have another kind, or other sizes, of a field than a cache holds; of read fields alone.
+    """Return which samples have another kind or other sizes of a field than the cache holds.
+
+    Covers only fields that were read.
 
     Shapes:
         returns: each bool (samples)
@@ -272,7 +275,7 @@ def unfit(specs: Mapping[str, ArraySpec], seen: Mapping[str, FieldStats]) -> dic
 
 
 def describe_shape(spec: ArraySpec) -> str:
-    """Return the sizes that a cache holds of a field, "[n, 259, 3]", or "text", "JSON"."""
+    """Return the sizes of a field in a cache, for example "[n, 259, 3]", or "text", "JSON"."""
     if spec.kind != "array":
         return "JSON" if spec.kind == "json" else spec.kind
     first = [] if spec.dim is None else ["n" if spec.dim.startswith("fields.") else spec.dim]
@@ -287,7 +290,7 @@ def _holds(spec: ArraySpec, signature: Signature) -> bool:
 
 
 def _refused(name: str, spec: ArraySpec) -> str:
-    """Return why no cache can hold a field, "" where one can."""
+    """Return why no cache can hold a field; "" if one can."""
     if "\0" in name or not all(name.split("/")):
         return (
             f"{name!r}: an empty part or a NUL, so no cache has such a field. Rename it: at: in "
@@ -311,7 +314,7 @@ def _refused(name: str, spec: ArraySpec) -> str:
 
 
 def _enclosing_fields(name: str, specs: Mapping[str, ArraySpec]) -> list[str]:
-    """Return the fields inside which a field lies."""
+    """Return the fields that a field lies inside, by its name."""
     return [
         outer
         for place, letter in enumerate(name)
@@ -332,12 +335,12 @@ def estimate_sample_bytes(
     seen: Mapping[str, FieldStats],
     samples: SplitSamples,
 ) -> int:
-    """Return the bytes of a median sample behind the transforms.
+    """Return the bytes of a median sample after the transforms.
 
     Notes:
-        Lengths are those before the transforms. What a sample has beyond its arrays is its text, in
-        equal parts; a ragged field that only a transform makes counts as much as all of the text,
-        or as the sample where it has none.
+        Uses the lengths before the transforms. The bytes of a sample beyond its arrays are its
+        texts, in equal parts. A ragged field that only a transform makes counts as much as one text
+        field, or as the whole sample if there are no texts.
     """
     counted = samples.readable & samples.valid
     counted = counted if counted.any() else samples.readable
@@ -376,9 +379,9 @@ class BuildPlan:
         specs: the fields of the cache, by name.
         k: samples per shard.
         per_task: shards of one task.
-        codec: what the chunks of the fields go through.
+        codec: the codec of the fields' chunks.
         left_out: a sentence for each field that is left out, see `without_unstorable`.
-        as_read: the fields whose axes no step changes.
+        unchanged_axes: the fields whose axes no step changes.
     """
 
     split: str
@@ -409,16 +412,16 @@ class BuildPlan:
         return slice(g * self.k, min(len(self.samples), (g + 1) * self.k))
 
     def series(self, points: Mapping[int, Array] | None = None) -> Iterator[list[list[int]]]:
-        """Yield the shards of each task, and together the tasks that one process does one after another.
+        """Yield series of tasks, each a list of shards; one process runs a whole series.
 
         Args:
-            points: by item the numbers of the samples at which reading of its file can begin,
+            points: by item, the numbers of the samples at which reading of its file can begin,
                 ascending from 0; the file of another item can be entered at any sample.
 
         Notes:
-            A process that begins behind such a point reads what lies between as well, which the
-            process before it has read. A series ends where that is little beside what it reads
-            itself.
+            A process that begins after such a point also reads the samples in between, which the
+            process before it has read. A series ends where that overhead is small compared to the
+            bytes it reads itself.
         """
         sizes = np.add.reduceat(self.samples.nbytes, range(0, len(self.samples), self.k)).tolist()
         first = size = 0
@@ -435,7 +438,7 @@ class BuildPlan:
                 first, size = g, 0
 
     def _again(self, g: int, points: Mapping[int, Array]) -> int:
-        """Return how many bytes of samples are read once more where a process begins with shard `g`."""
+        """Return the bytes of samples that are read again if a process begins with shard `g`."""
         place = self.shard(g).start
         if place >= len(self.samples) or (item := int(self.samples.item_of[place])) not in points:
             return 0
@@ -445,12 +448,12 @@ class BuildPlan:
         return int(self.samples.nbytes[before][self.samples.item_of[before] == item].sum())
 
     def before(self, doing: str, shards: Sequence[int]) -> Tick:
-        """Return how far work on these shards is before it begins; bytes are those of the samples as read."""
+        """Return the progress before work on these shards; bytes are those of samples as read."""
         nbytes = sum(int(self.samples.nbytes[self.shard(g)].sum()) for g in shards)
         return Tick(0, len(shards), 0, nbytes, 0, 0, f"{doing} {self.split}", "shards")
 
     def after(self, tick: Tick, shards: Collection[int]) -> Tick:
-        """Return how far it is when these shards are done as well."""
+        """Return the progress after these shards are done as well."""
         parts = [self.shard(g) for g in shards]
         nbytes = sum(int(self.samples.nbytes[part].sum()) for part in parts)
         samples = sum(part.stop - part.start for part in parts)

@@ -1,6 +1,6 @@
-"""What a task leaves beside the files of a shard: all that is known of it, in a file that proves itself.
+"""Records of shards: all facts about a shard, in a file that carries its own digest.
 
-Nothing else of a shard crosses processes, so an answer is small, and a later run can go on from
+Nothing else of a shard crosses processes, so an answer is small, and a later run can continue from
 records alone.
 """
 
@@ -29,11 +29,10 @@ from datacheck.workers.wire import FrameLimits, decode, encode, text
 Array = np.ndarray[Any, Any]
 
 _DIGEST = 32  # hex digits
-_MOST_BYTES = 1 << 30  # of a shard of a million samples; far more than a real one has
+_MOST_BYTES = 1 << 30  # of the record of a shard of a million samples; real ones are far smaller
 _DECODE_LIMITS = FrameLimits(_MOST_BYTES, 20_000_000, _MOST_BYTES, _MOST_BYTES)
-_MOST_LENGTH = (
-    1 << 40
-)  # rows of one sample, bytes of its origin: a million of them still add up to an int64
+# Rows of one sample, or bytes of its origin: the sum of a million of them fits into an int64.
+_MOST_LENGTH = 1 << 40
 _HEX = re.compile(f"[0-9a-f]{{{_DIGEST}}}")
 
 
@@ -48,16 +47,16 @@ class ShardRecord:
         lengths[dim]: int64 (samples) [rows]
         chunks[field]: uint64 (inner chunks in use), digests of the decoded chunks
         sizes[field]: uint64 (inner chunks in use) [bytes] as stored
-        origins: uint8 (bytes), the texts one behind the other
-        origin_lengths: int64 (samples) [bytes], 0 where a sample was never read
+        origins: uint8 (bytes), the concatenated texts
+        origin_lengths: int64 (samples) [bytes], 0 for a sample that was never read
 
     Args:
         g: number of the shard.
-        files: size and xxh3_128 of each field's file as the task wrote it: without its index where
-            the field is ragged.
-        reasons: place in the shard and why, of the samples that were not made; ascending.
-        whole: size and xxh3_128 of files that have their index already: those of an earlier cache.
-        numerics: what the process that made it makes of numbers (`numerics.digest`).
+        files: size and xxh3_128 of each field's file as the task wrote it; without the index if the
+            field is ragged.
+        reasons: place in the shard and reason of the samples that were not made; ascending.
+        whole: size and xxh3_128 of ragged files that already have an index, from an earlier cache.
+        numerics: digest of the numeric environment of the process that made it (`numerics.digest`).
     """
 
     g: int
@@ -79,11 +78,10 @@ _NAMES = {one.name for one in fields(ShardRecord)}
 
 
 def write(folder: Path, record: ShardRecord) -> list[Any]:
-    """Write a record to ``folder/<g>``, its digest behind it; return [g, size, xxh3_128].
+    """Write a record to ``folder/<g>``, followed by its digest; return [g, size, xxh3_128].
 
     Notes:
-        Not synced: the digest tells whether it is still there after a crash. Equal records are
-            equal bytes.
+        Not synced: the digest shows whether it survived a crash. Equal records are equal bytes.
     """
     parts = encode(vars(record))
     digest = digest_parts(parts)
@@ -92,7 +90,7 @@ def write(folder: Path, record: ShardRecord) -> list[Any]:
 
 
 def read(folder: Path, g: int, size: int, digest: str) -> ShardRecord | None:
-    """Return the record of shard `g`, or None where it is not there or not what `write` answered for.
+    """Return the record of shard `g`; None if it is missing or not the one that `write` reported.
 
     Raises:
         StorageError: the operating system refuses.
@@ -106,9 +104,9 @@ def read(folder: Path, g: int, size: int, digest: str) -> ShardRecord | None:
 
 
 def saved_record(folder: Path, g: int) -> ShardRecord | None:
-    """Return the record of shard `g` that a run before wrote, or None where there is none to go on with.
+    """Return the record of shard `g` that a previous run wrote; None if it is unusable.
 
-    It may be torn, damaged, or of an environment that makes something else of numbers.
+    It may be missing, torn, damaged, or of an environment that computes other numbers.
 
     Raises:
         StorageError: the operating system refuses.
@@ -137,11 +135,10 @@ def _read_verified(path: Path) -> bytes | None:
 def _record(data: bytes, g: int) -> ShardRecord | None:
     try:
         said = decode(data, room=_DECODE_LIMITS)
-        if (
-            said.keys() != _NAMES or said["numerics"] != numerics.digest()
-        ):  # of another version, of another NumPy
+        # Written by another version of datacheck or NumPy.
+        if said.keys() != _NAMES or said["numerics"] != numerics.digest():
             return None
-        if said["g"] != g:  # its name is outside of its digest
+        if said["g"] != g:  # the digest does not cover the file's name
             return None
         for what in ("files", "whole"):
             said[what] = {name: (count, digest) for name, (count, digest) in said[what].items()}
@@ -154,16 +151,16 @@ def _record(data: bytes, g: int) -> ShardRecord | None:
         TypeError,
         ValueError,
         RecursionError,
-    ):  # another version's
+    ):  # written by another version
         return None
 
 
 def fits(found: ShardRecord, plan: BuildPlan) -> bool:
-    """Tell whether a record is of a shard of this plan; its digest does not say who wrote it.
+    """Return whether a record fits a shard of this plan; its digest does not show its author.
 
     Notes:
-        A worker that was taken over, or whoever shares the folder, may write any record; later code
-        relies on it.
+        A compromised worker, or anyone with access to the folder, may write any record, and later
+        code relies on it.
     """
     try:
         return _is_of(found, plan)
@@ -203,7 +200,7 @@ def _is_reason(place: Any, why: Any, count: int) -> bool:
 def _are_chunks(
     found: ShardRecord, name: str, spec: ArraySpec, plan: BuildPlan, count: int
 ) -> bool:
-    """Tell whether a field's files and inner chunks are of the number and the sizes that its rows come to."""
+    """Return whether number and sizes of a field's chunks and files fit its rows."""
     if spec.dim is None:
         grid = layout.fixed_grid(spec, len(plan.samples), plan.k)
         rows, chunk, index = count, grid.chunk, layout.index_bytes(grid)
@@ -215,7 +212,7 @@ def _are_chunks(
         )
     used = -(-rows // chunk) if spec.item_bytes else 0
     chunks, sizes = found.chunks[name], found.sizes[name]
-    # what cannot be compressed grows a little
+    # Incompressible chunks grow a little.
     most = 2 * chunk * spec.item_bytes + layout.CHUNK_BYTES
     (size, digest), (whole, whole_digest) = (
         found.files[name],

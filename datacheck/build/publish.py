@@ -1,4 +1,4 @@
-"""The rename that makes a finished folder a cache, and what becomes of what stood in its place.
+"""Publish a finished folder as a cache: by a rename, or by the upload and commit of an attempt.
 
 .trash/<key>.<uuid>    damaged caches, builds that were not deterministic; never read again
 """
@@ -41,16 +41,17 @@ def publish(folder: Path, target: Path, manifest: Manifest) -> Literal["new", "t
 
     Args:
         folder: complete and synced.
-        target: the cache's name; another builder may have been faster.
+        target: the cache's name; another builder may have taken it first.
         manifest: of `folder`.
 
     Returns:
-        "new", or "theirs" where another builder was first with the same content.
+        "new", or "theirs" if another builder published the same content first.
 
     Raises:
-        NondeterministicBuildError: it was first with other content; ours is kept in the trash.
+        NondeterministicBuildError: another builder published other content first; `folder` is kept
+            in the trash.
         LostStagingError: another builder took `folder` over.
-        SyncFailedError: the device did not take the name.
+        SyncFailedError: the device did not store the name.
     """
     came: Literal["new", "theirs"] = "new"
     try:
@@ -76,26 +77,26 @@ def publish(folder: Path, target: Path, manifest: Manifest) -> Literal["new", "t
 
 
 def replace(folder: Path, target: Path, manifest: Manifest, damaged: os.stat_result) -> Path | None:
-    """Put a finished folder in the place of a damaged cache, and make the name durable.
+    """Replace a damaged cache by a finished folder, and make the name durable.
 
     Args:
         folder: complete and synced.
         target: the cache's name.
         manifest: of `folder`.
-        damaged: what `stat` says of the damaged cache.
+        damaged: the `stat` result of the damaged cache.
 
     Returns:
-        Where the damaged cache lies now; None where it is gone, or another builder replaced it with
-        the same content.
+        The path of the damaged cache in the trash; None if it is gone, or if another builder
+        replaced it with the same content.
 
     Raises:
-        NondeterministicBuildError: with other content.
-        SyncFailedError: the device did not take the name.
+        NondeterministicBuildError: another builder replaced it with other content.
+        SyncFailedError: the device did not store the name.
 
     Notes:
-        At any moment one of the two has the name. Where the file system cannot let two names change
-        places, for a
-        moment none has: who is killed then leaves both, and a build goes on where this ended.
+        At any moment one of the two has the name. Where the file system cannot exchange two names,
+        for a moment none has it: a process killed then leaves both folders, and a build continues
+        from there.
     """
     aside = None
     with contextlib.suppress(FileNotFoundError):  # the damaged one is gone
@@ -110,23 +111,23 @@ def replace(folder: Path, target: Path, manifest: Manifest, damaged: os.stat_res
 
 
 def acknowledge(target: Path) -> None:
-    """Make the name of a published cache durable; also for one that another builder renamed a moment ago.
+    """Make the name of a published cache durable, even if another builder has just renamed it.
 
     Raises:
-        SyncFailedError: the device did not take it.
+        SyncFailedError: the device did not store it.
     """
-    fsops.sync_directory(target.parent)  # the names above have been since `staging.claimed`
+    fsops.sync_directory(target.parent)  # `staging.claim` has synced the names above
 
 
 def check_same(
     folder: Path, target: Path | str, place: Path, ours: Manifest, theirs: Manifest
 ) -> None:
-    """Raise unless two caches hold the same.
+    """Raise unless two caches have the same content.
 
     Args:
-        folder: ours; kept in the trash of `place` where they differ.
-        target: theirs.
-        place: where ours grew.
+        folder: our cache; moved to the trash of `place` if they differ.
+        target: the other cache.
+        place: the folder in which ours was built.
         ours, theirs: the manifests.
 
     Raises:
@@ -145,11 +146,11 @@ def check_same(
 
 
 def first_difference(ours: Manifest, theirs: Manifest) -> str | None:
-    """Return the first file in which two caches differ, or None where they hold the same.
+    """Return the first file in which two caches differ; None if their content is the same.
 
     Notes:
-        Shards of fields may be compressed by another version of the codec: of them the digests of
-        the decoded chunks must agree, which are files, too.
+        Another version of the codec may compress shards differently. For shards of fields the
+        digests of the decoded chunks must agree, which are files, too.
     """
     paths = sorted({*ours.files, *theirs.files})
     found = next((path for path in paths if _differs(path, ours, theirs)), None)
@@ -169,15 +170,15 @@ def _differs(path: str, ours: Manifest, theirs: Manifest) -> bool:
 
 
 def set_aside(folder: Path, place: Path, name: str = "") -> Path:
-    """Move what is not to be used but may be looked at to the trash in `place`; return where it is now.
+    """Move a folder to the trash in `place`; return its new path.
 
     Args:
-        folder: what is moved.
+        folder: the folder to move.
         place: the folder of a split.
-        name: of the cache that it is, where the folder has another one.
+        name: name of its cache, if that differs from the folder's name.
 
     Raises:
-        FileNotFoundError: it is gone: an answer, not a fault.
+        FileNotFoundError: the folder is gone, which is a valid outcome.
         StorageError: the operating system refuses.
     """
     aside = place / layout.TRASH / f"{name or folder.name}.{uuid.uuid4().hex}"
@@ -186,7 +187,7 @@ def set_aside(folder: Path, place: Path, name: str = "") -> Path:
         try:
             fsops.rename(folder, aside)
         except OSError as error:
-            # `cache gc` removes the trash when it is empty, also at this moment
+            # `cache gc` may have removed the empty trash in between.
             if error.errno == errno.ENOENT and not folder.exists():
                 raise
             if error.errno != errno.ENOENT or not tries:
@@ -197,16 +198,16 @@ def set_aside(folder: Path, place: Path, name: str = "") -> Path:
 
 
 PublishOutcome = Literal["new", "theirs"]
-UploadProgress = Callable[[int, int], None]  # bytes so far, in all
+UploadProgress = Callable[[int, int], None]  # bytes sent so far, bytes in total
 
-_ATTEMPT = "attempt"  # beside what is uploaded: where it goes
-_DIGEST = "xxh3"  # what an object was stored with: of its bytes
-_ALONGSIDE = 4  # files
+_ATTEMPT = "attempt"  # file next to the uploaded folder: the attempt and the URL
+_DIGEST = "xxh3"  # attribute of an object: the digest of its bytes
+_ALONGSIDE = 4  # concurrent uploads of files
 _LOCK_TRIES = 3
 
 
 class Target(Protocol):
-    """Where one cache goes."""
+    """The destination of one cache."""
 
     @property
     def path(self) -> Path | str:
@@ -214,56 +215,57 @@ class Target(Protocol):
 
     @property
     def place(self) -> Path:
-        """The folder in which it grows, in one of its own."""
+        """The folder whose subfolder the cache is built in."""
 
     def finished(self) -> tuple[Cache | None, Path | None]:
-        """Return the cache that is there already, or where a damaged one lies now."""
+        """Return the existing cache; or the path to which a damaged one was moved."""
 
     def exists(self) -> bool:
-        """Tell whether there is a cache, be it damaged."""
+        """Return whether there is a cache, damaged or not."""
 
     def newest(self) -> Path | str | None:
         """Return the newest finished cache of its split."""
 
     def earlier(self) -> list[Path]:
-        """Return the finished caches of its split that a build may take from, the newest first."""
+        """Return the finished caches of its split that a build may reuse, newest first."""
 
     def settle(self) -> None:
-        """Make sure of a cache that is there already, and remove what builders of it left that are gone."""
+        """Make an existing cache durable, and remove leftovers of builders that are gone."""
 
     def publish(self, folder: Path, manifest: Manifest, sent: UploadProgress) -> PublishOutcome:
-        """Make the finished cache in `folder` the one that is there; "theirs" where another builder was faster.
+        """Publish the finished cache in `folder`; "theirs" if another builder was faster.
 
         Raises:
-            NondeterministicBuildError: it was first with other content; ours is kept in the trash.
+            NondeterministicBuildError: another builder published other content first; `folder` is
+                kept in the trash.
         """
 
 
 def check_writable(out: Path | str) -> None:
-    """Raise where caches cannot be written to `out`: before anything is scanned.
+    """Raise if caches cannot be written to `out`; called before anything is scanned.
 
     Raises:
         UsageError: there is no such bucket.
-        StorageError: it cannot be written to.
+        StorageError: `out` is not writable.
     """
     if isinstance(out, Path):
         return fsops.check_writable(out)
     place, prefix = parse_url(out)
     objects, probe = Objects(place), f"{prefix}/.{uuid.uuid4().hex}".lstrip("/")
     objects.create(probe, b"")
-    with contextlib.suppress(StorageError):  # who may write need not be allowed to delete
+    with contextlib.suppress(StorageError):  # permission to write need not include to delete
         objects.remove([probe])
     return None
 
 
 def target_of(out: Path | str, where: tuple[str, str, str], building: Path | None) -> Target:
-    """Return where a cache goes.
+    """Return the destination of a cache.
 
     Args:
         out: the folder or URL that holds caches.
         where: pipeline, split, key.
-        building: the folder in which caches for a URL grow; None: in the user's folder for such
-            things.
+        building: the folder in which caches for a URL are built; None: ``datacheck/staging`` in the
+            user's cache directory.
     """
     if is_url(out):
         return BucketTarget(
@@ -311,7 +313,7 @@ class FolderTarget:
 
     def settle(self) -> None:
         """See `Target`."""
-        acknowledge(self.path)  # who renamed it may not have come so far
+        acknowledge(self.path)  # the builder that renamed it may not have synced it
         staging.remove_abandoned(self.place, self.path.name)
 
     def publish(self, folder: Path, manifest: Manifest, sent: UploadProgress) -> PublishOutcome:
@@ -320,7 +322,7 @@ class FolderTarget:
 
 
 class BucketTarget:
-    """A place in an object store; see `Target`."""
+    """A prefix in an object store; see `Target`."""
 
     def __init__(self, url: str, place: Path) -> None:
         self.path, self.place = url, place
@@ -331,7 +333,7 @@ class BucketTarget:
         """See `Target`.
 
         Raises:
-            CorruptionError: it is damaged: a store knows no rename, so nothing can take its place.
+            CorruptionError: the cache is damaged. A store has no rename, so nothing can replace it.
         """
         if not self.exists():
             return None, None
@@ -346,7 +348,7 @@ class BucketTarget:
         return next(iter(newest_buckets(self.path.rpartition("/")[0])), None)
 
     def earlier(self) -> list[Path]:
-        """See `Target`; shards are not fetched to be linked."""
+        """See `Target`; empty, because shards are never fetched from a store to be reused."""
         return []
 
     def settle(self) -> None:
@@ -359,7 +361,8 @@ class BucketTarget:
         raw = (folder / layout.MANIFEST).read_bytes()
         try:
             self._upload(folder, manifest, f"{self._bucket.prefix}/{attempt}", sent, known=known)
-        except UsageError as error:  # the bucket is gone: what was made is kept
+        # The bucket is gone. A `StorageError` keeps the finished shards, a `UsageError` does not.
+        except UsageError as error:
             raise StorageError(str(error)) from None
         came = self._commit(attempt, commit_document(attempt, raw))
         if came == attempt:
@@ -367,13 +370,13 @@ class BucketTarget:
         try:
             check_same(folder, self.path, self.place, manifest, read_manifest(Bucket(self.path)))
         finally:
-            with contextlib.suppress(StorageError):  # what is left costs space, and is never read
+            with contextlib.suppress(StorageError):  # leftovers cost space but are never read
                 mine = self._objects.sizes(f"{self._bucket.prefix}/{attempt}")
                 self._objects.remove(sorted(mine))
         return "theirs"
 
     def _attempt(self, file: Path) -> tuple[str, bool]:
-        """Return the attempt to which this build is uploaded, and whether a run before has begun to."""
+        """Return the attempt to upload to, and whether a previous run has begun to upload to it."""
         said = _read_note(file)
         if said.get("url") == self.path and ATTEMPT.fullmatch(str(said.get("attempt"))):
             return str(said["attempt"]), True
@@ -386,7 +389,7 @@ class BucketTarget:
     def _upload(
         self, folder: Path, manifest: Manifest, prefix: str, sent: UploadProgress, *, known: bool
     ) -> None:
-        """Put every file of the cache below `prefix`, its manifest last; what is there already is not sent again."""
+        """Upload every file of the cache below `prefix`, its manifest last; skip existing files."""
         files = {path: manifest.files[path] for path in manifest.files}
         for path in (layout.BUILD, layout.MANIFEST):
             raw = (folder / path).read_bytes()
@@ -409,7 +412,7 @@ class BucketTarget:
         self._objects.put(f"{prefix}/{path}".lstrip("/"), folder / path, {_DIGEST: digest})
 
     def _there(self, prefix: str, files: Mapping[str, tuple[int, str]]) -> set[str]:
-        """Return the files that a run before has uploaded: of the right size, and stored with the right digest."""
+        """Return the files that a previous run uploaded with the right size and digest."""
         sizes = self._sizes(prefix)
         some = [path for path, (size, _) in sorted(files.items()) if sizes.get(path) == size]
         said = self._objects.attributes([f"{prefix}/{path}".lstrip("/") for path in some])
@@ -440,10 +443,10 @@ class BucketTarget:
     # ----------------------------------------------------------------------------------- the commit
 
     def _commit(self, attempt: str, said: bytes) -> str:
-        """Create the commit, once and by one request; return the attempt that is committed now.
+        """Create the commit by one request; return the attempt that is committed now.
 
         Raises:
-            StorageError: it is not known which; or none is.
+            StorageError: no attempt is committed, or it is unknown which.
         """
         key = f"{self._bucket.prefix}/{layout.COMMIT}".lstrip("/")
         refused: StorageError | None = None
@@ -451,7 +454,7 @@ class BucketTarget:
             try:
                 if self._objects.create(key, said):
                     return attempt
-            except StorageError as error:  # the store may have done it, and the answer was lost
+            except StorageError as error:  # it may have succeeded, with the answer lost
                 refused = error
             try:
                 found = self._bucket.commit()

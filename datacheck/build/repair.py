@@ -1,4 +1,4 @@
-"""What of a damaged cache is still right: whole shards, linked into an unfinished build with what is known of them."""
+"""Repair damaged caches: link their intact shards into a build and rebuild the others."""
 
 from __future__ import annotations
 
@@ -60,19 +60,20 @@ def salvage(
     stage: Staging,
     kept: Mapping[int, ShardRecord],
 ) -> dict[int, ShardRecord]:
-    """Link the shards of a damaged cache that are whole into an unfinished build; return the records of finished ones.
+    """Link the intact shards of a damaged cache into a build; return the finished records.
 
     Args:
-        cache: its folder; nothing in it changes.
-        files: what its manifest says of its files, as far as that is known.
-        intact: those that are what it says.
-        plan: the plan of the cache; the build has made the folders that shards go into.
-        stage: the unfinished build; what lies there of a shard that is whole is replaced.
-        kept: records of the shards that are finished there already.
+        cache: the folder of the damaged cache, which is not changed.
+        files: size and digest of its files, as far as its manifest is known.
+        intact: the files that match.
+        plan: the plan of the cache; the build has created the folders for shards.
+        stage: the unfinished build; its files of intact shards are replaced.
+        kept: records of the shards that are already finished there.
 
     Notes:
-        A shard is taken where the files of all its fields are whole and every table still knows all
-        its samples. Each is read once more, behind its link. Where links are refused it is copied.
+        A shard is taken if the files of all its fields are intact and every table still has rows
+        for all its samples. Each file is read again, through its link. Where links are refused it
+        is copied.
     """
     found = _DamagedCache(cache, files, frozenset(intact), plan)
     with ThreadPoolExecutor(min(8, usable_cpus())) as threads:
@@ -90,7 +91,7 @@ class _DamagedCache:
     def __init__(self, cache: Path, files: Files, intact: frozenset[str], plan: BuildPlan) -> None:
         self._cache, self._files, self._intact, self._plan = cache, files, intact, plan
         self._place = CacheFiles(open_store(cache), files, mapped=False, verify="manifest")
-        self._sound = np.ones(len(plan.samples), bool)  # the samples that every table still knows
+        self._sound = np.ones(len(plan.samples), bool)  # samples whose rows are intact everywhere
         self._made = self._of_samples(layout.sample_path("made"), "bool")
         self._digest = self._of_samples(layout.sample_path("digest"), "uint64")
         self._lengths = {
@@ -103,7 +104,7 @@ class _DamagedCache:
         self._origins, self._ends = self._texts("origin", layout.ORIGIN_DIM)
 
     def whole(self) -> list[int]:
-        """Return the shards of which every file is whole and every table still knows all samples."""
+        """Return the shards with intact files whose samples have intact rows in every table."""
         return [
             g
             for g in range(self._plan.shards)
@@ -117,7 +118,7 @@ class _DamagedCache:
         return f"{layout.field_path(name)}/{self._grid(name).shard_file(g)}"
 
     def take(self, stage: Staging, g: int) -> ShardRecord | None:
-        """Link the files of shard `g` and write its record; None where something of it is lost meanwhile."""
+        """Link the files of shard `g` and write its record; None if a file was lost in between."""
         found = self._found(stage, g)
         if found is None or not provenance.fits(found, self._plan):
             stage.drop_linked(self._plan, [g])
@@ -134,21 +135,20 @@ class _DamagedCache:
                 )
             except OutOfSpaceError:
                 raise
-            except (
-                CorruptionError,
-                StorageError,
-                OSError,
-            ):  # damaged or gone since it was looked at
+            except (CorruptionError, StorageError, OSError):  # damaged or removed since the check
                 return None
         return self._record(g, files, chunks, sizes)
 
     def _linked(
         self, stage: Staging, name: str, file: str, g: int
     ) -> tuple[tuple[int, str], Array, Array]:
-        """Link a shard; return size and digest as its writer knew them, digests and stored sizes of its chunks.
+        """Link a shard; return its size and digest, and the digests and sizes of its chunks.
+
+        Size and digest are those of the file as its writer knew it: without the index if it is
+        ragged.
 
         Raises:
-            CorruptionError: it is not what the manifest says.
+            CorruptionError: it does not match the manifest.
         """
         grid, spec, (size, digest) = self._grid(name), self._plan.specs[name], self._files[file]
         sizes, _ = chunk_sizes(self._place, self._place.store, layout.field_path(name), grid, g)
@@ -166,7 +166,7 @@ class _DamagedCache:
         )
 
     def _measured(self, path: Path, grid: layout.Grid, sizes: Array) -> tuple[str, str, Array]:
-        """Return the digest of a shard without its index, of all of it, and of each inner chunk."""
+        """Return the digests of a shard without its index, of the whole file, and of each chunk."""
         hasher, chunks = Digester(), np.zeros(len(sizes), np.uint64)
         decoded = bytearray(grid.chunk_bytes)
         with os.fdopen(open_regular(path), "rb") as file:
@@ -200,7 +200,7 @@ class _DamagedCache:
 
     @cached_property
     def _reasons(self) -> Mapping[str, str]:
-        """Why samples were not made, as far as ``build.json`` still says."""
+        """Why samples were not made, as far as ``build.json`` is readable."""
         with suppress(*_READ_ERRORS):
             return {
                 str(k): str(v)
@@ -217,7 +217,7 @@ class _DamagedCache:
 
     @cached_property
     def _rows(self) -> Mapping[str, int]:
-        """The rows of a shard of each ragged dimension: as the root says, else as the lengths do."""
+        """The rows of a shard of each ragged dimension: from the root group, else the lengths."""
         with suppress(*_READ_ERRORS):
             return layout.Root.of(parse_document(self._place.read(layout.ZARR))).dims
         parts = [self._plan.shard(g) for g in range(self._plan.shards)]
@@ -236,7 +236,7 @@ class _DamagedCache:
         return values
 
     def _texts(self, what: str, dim: str) -> tuple[Array, Array]:
-        """Return the bytes of a text per sample, one behind the other, and where each ends."""
+        """Return the concatenated texts of the samples, and where each ends."""
         lengths, good = self._table(
             layout.rows_path(dim, "length"), "int64", len(self._plan.samples)
         )
@@ -245,7 +245,7 @@ class _DamagedCache:
         except ValueError:
             good[:] = False
         if not good.all():
-            self._sound[:] = False  # nobody knows where the texts behind begin
+            self._sound[:] = False  # without all lengths the later texts cannot be located
             return np.zeros(0, np.uint8), np.zeros(len(lengths), np.int64)
         values, good = self._table(layout.sample_path(what), "uint8", int(ends[-1]))
         bad = np.concatenate([[0], np.cumsum(~good)])
@@ -253,7 +253,7 @@ class _DamagedCache:
         return values, ends
 
     def _bytes(self, path: str) -> int:
-        """Return the bytes that a table's file has: more rows of one byte it cannot hold."""
+        """Return the size of a table's file: an upper bound for its rows of one byte."""
         with suppress(*_READ_ERRORS):
             return max(
                 0,
@@ -263,14 +263,13 @@ class _DamagedCache:
         return 0
 
     def _table(self, path: str, dtype: str, rows: int) -> tuple[Array, Array]:
-        """Return a table and which of its rows are right: all, those in whole chunks, or none."""
+        """Return a table, and which of its rows are intact: all, those in intact chunks, none."""
         grid = layout.table_grid(dtype, rows)
         good = np.ones(rows, bool)
         file = f"{path}/{grid.shard_file(0)}"
         with suppress(*_READ_ERRORS):
-            raw = self._place.store.read(
-                file, table_bytes(dtype, rows)
-            )  # once: what is believed is what was checked
+            # Read once, so that the values used are the ones that were checked.
+            raw = self._place.store.read(file, table_bytes(dtype, rows))
             held, values = (
                 MemoryRows(grid, raw),
                 np.empty(grid.shape, np.dtype(dtype).newbyteorder("<")),
@@ -286,9 +285,8 @@ class _DamagedCache:
         return np.zeros(rows, np.dtype(dtype).newbyteorder("<")), ~good
 
 
-_ENTRY = re.compile(
-    rb'":\[(\d{1,19}),"([0-9a-f]{32})"\]'
-)  # of a file in a manifest, behind its name
+# The entry of a file in a manifest, after its name.
+_ENTRY = re.compile(rb'":\[(\d{1,19}),"([0-9a-f]{32})"\]')
 _LONGEST_NAME = 4096
 _SHOWN, _LONGEST = 10, 160
 _TRIES = 5
@@ -296,15 +294,14 @@ _TRIES = 5
 
 @dataclass(frozen=True, eq=False)
 class RepairedCache:
-    """A cache that was looked at, and mended where it had to be.
+    """A cache that was checked, and repaired if needed.
 
     Args:
         path: its folder.
-        problems: what was wrong with it; nothing where it is as it was written, and was not
-            touched.
-        shards: how many it has of every field.
-        rebuilt: how many of them were made anew.
-        moved: where the damaged cache lies now, or None.
+        problems: its problems; empty if it is intact, and was not touched.
+        shards: shards of every field.
+        rebuilt: how many of them were rebuilt.
+        moved: where the damaged cache was moved, or None.
     """
 
     path: Path
@@ -322,25 +319,25 @@ def repair_caches(
     scheduler: str | None = None,
     progress: Progress | None = None,
 ) -> list[RepairedCache]:
-    """Check the caches of some splits byte by byte, and make anew what is damaged.
+    """Check the caches of some splits byte by byte, and rebuild damaged shards only.
 
     Args:
-        jobs: what they are built from; splits of which there is no cache are left out.
+        jobs: the jobs of the splits; splits without a cache are skipped.
         out: the folder that holds caches.
-        workers, scheduler: as `parallel.ordered_map`.
+        workers, scheduler: as in `parallel.ordered_map`.
         progress: called after every task.
 
     Raises:
-        UsageError: the sources, the schema or the pipeline give another key than the newest cache
-            has; which part of it differs is said, and nothing is changed. Or there is no cache at
-            all, or a source changed meanwhile.
+        UsageError: the sources, the schema or the pipeline give another key than that of the newest
+            cache; the message says which part differs, and nothing is changed. Or there is no cache
+            at all, or a source changed in between.
         OutOfSpaceError: the disk is full.
-        NondeterministicBuildError: what was made anew is not what the cache held.
+        NondeterministicBuildError: the rebuilt shards differ from the content of the cache.
 
     Notes:
-        Whole shards are linked, damaged ones are made from the sources, tables and documents are
-        written anew; the manifest must come out as it was. Only then the two folders change places;
-        who reads the damaged one goes on with its files.
+        Intact shards are linked, damaged ones are made from the sources, tables and documents are
+        written again; the manifest must come out the same. Only then the two folders are exchanged;
+        readers of the damaged cache continue with its files.
     """
     found = [(job, place) for job in jobs if (place := _cache_of(job, out)) is not None]
     if not found:
@@ -351,10 +348,11 @@ def repair_caches(
 
 
 def _cache_of(job: BuildJob, out: Path) -> Path | None:
-    """Return the cache that a job is the build of, or None where the split has no cache at all.
+    """Return the cache that a job builds; None if the split has no cache at all.
 
     Raises:
-        UsageError: the split has caches, but of other inputs; or only an unfinished build of these.
+        UsageError: the split has only caches of other inputs, or an unfinished build of these
+            inputs.
     """
     plan, _, inputs = prepare(job)
     folder = out / job.pipeline / plan.split
@@ -368,7 +366,7 @@ def _cache_of(job: BuildJob, out: Path) -> Path | None:
         )
         raise UsageError(msg)
     newest = next(iter(newest_caches(folder)), None)
-    if newest in {None, target}:  # a build may just have named it
+    if newest in {None, target}:  # `target`: a build has published it in between
         return newest
     try:
         told = [
@@ -390,7 +388,7 @@ def _repair(
 ) -> RepairedCache:
     damaged, problems, manifest, intact = _examine(target)
     if not problems:
-        publish.acknowledge(target)  # who renamed it may not have come so far
+        publish.acknowledge(target)  # the builder that renamed it may not have synced it
         return RepairedCache(target, [])
     plan, steps, inputs = prepare(job)
     with staging.claim(target.parent, target.name) as stage:
@@ -404,13 +402,13 @@ def _repair(
 
 
 def _examine(target: Path) -> tuple[os.stat_result, list[Problem], Manifest, set[str]]:
-    """Return which folder a cache is, what is wrong with it, what its manifest says, and which files are what it says.
+    """Return the status of a cache's folder, its problems, its manifest, and its intact files.
 
     Raises:
-        UsageError: it is gone: another build puts a new one in its place.
+        UsageError: it is gone, because another build is replacing it.
 
     Notes:
-        Looks again where another build put another cache in its place meanwhile.
+        Starts again if another build replaced the cache in between.
     """
     for _ in range(_TRIES):
         with suppress(FileNotFoundError):
@@ -428,11 +426,11 @@ def _examine(target: Path) -> tuple[os.stat_result, list[Problem], Manifest, set
 
 
 def _find_damage(target: Path) -> tuple[list[Problem], Manifest, set[str]]:
-    """See `_examine`.
+    """Return the problems, the manifest and the intact files; see `_examine`.
 
     Notes:
-        Of a damaged manifest what is left counts (its `digest` is "" then): an entry and a file
-        that agree prove each other.
+        Of a damaged manifest the readable entries count (its `digest` is "" then): an entry and a
+        file that agree prove each other.
     """
     store = open_store(target)
     if store.size(layout.MANIFEST) is None:
@@ -449,7 +447,7 @@ def _find_damage(target: Path) -> tuple[list[Problem], Manifest, set[str]]:
 
 
 def _manifest_entries(store: Store) -> dict[str, tuple[int, str]]:
-    """Return the entries of files that can be found in a damaged manifest."""
+    """Return the entries of files that are readable in a damaged manifest."""
     if dict(store.files()).get(layout.MANIFEST, -1) < 0:  # a link or a pipe is never opened
         return {}
     text = store.read(layout.MANIFEST)
@@ -467,7 +465,7 @@ def _manifest_entries(store: Store) -> dict[str, tuple[int, str]]:
 
 
 def _is_escaped(text: bytes, place: int) -> bool:
-    """Tell whether the byte at `place` stands behind an odd number of backslashes."""
+    """Return whether the byte at `place` follows an odd number of backslashes."""
     first = place
     while first and text[first - 1] == ord("\\"):
         first -= 1
@@ -477,8 +475,8 @@ def _is_escaped(text: bytes, place: int) -> bool:
 def _check_repaired(
     folder: Path, target: Path, made: Manifest, said: Manifest, intact: set[str]
 ) -> None:
-    """Raise unless a repaired cache is what the damaged one was."""
-    if not said.digest:  # only what is proven counts
+    """Raise unless a repaired cache equals the damaged one as it was written."""
+    if not said.digest:  # the manifest was damaged: compare proven entries only
         known = {path: entry for path, entry in made.files.items() if path in intact}
         made = replace(made, files=known)
         said = replace(made, files={path: said.files[path] for path in known})

@@ -1,8 +1,8 @@
-"""What an earlier cache has already: equal shards are linked, samples that moved are copied, the rest is made anew.
+"""Reuse an earlier cache: link equal shards, copy samples that moved, make the rest.
 
-A sample is the same where its key, the recipe that makes its arrays, and the digests of all files
-that it is read from are; nothing is believed because of a time or a name. Whatever the earlier
-cache cannot give is made from the sources.
+A sample is the same if its key, the recipe that makes its arrays, and the digests of all files that
+it is read from are the same; times and names prove nothing. Whatever the earlier cache cannot
+provide is made from the sources.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from datacheck.runtime.hashing import digest_head
 Array = np.ndarray[Any, Any]
 File = tuple[str, int, str]  # path, size, digest
 
-_READERS = 2  # threads: while one digests the other makes a record; more stand in line for the interpreter's lock
+# Threads: one digests while the other makes a record; more would wait for the interpreter's lock.
+_READERS = 2
 _UNUSABLE = (DatacheckError, OSError, ValueError, LookupError, TypeError, AttributeError)
 
 
 @dataclass(eq=False)
 class Reuse:
-    """What an earlier cache gave to a build.
+    """What a build reused of an earlier cache.
 
     Args:
         path: its folder.
-        linked: how many shards are its own.
-        copied: how many samples of other shards are.
-        lost: shards that it should have given and could not: they are damaged, or somebody is
-            removing it.
+        linked: how many shards were linked.
+        copied: how many samples of other shards were copied.
+        lost: shards that it should have provided and could not: they are damaged, or being removed.
     """
 
     path: Path
@@ -62,13 +62,13 @@ class Reuse:
 def find_reusable(
     folders: Sequence[Path], recipe: str, plan: BuildPlan, files: Sequence[Sequence[File]]
 ) -> ReusableCache | None:
-    """Return the first of these caches that is made by the same recipe and can be asked, or None.
+    """Return the first cache of the same recipe whose tables are readable, or None.
 
     Args:
-        folders: finished caches, and what may have been one.
+        folders: finished caches, or folders that were caches.
         recipe: `fingerprint.recipe` of the build.
-        plan: what it is to build.
-        files: per item of the plan's samples all files that reading it opens, the main one first.
+        plan: the plan of the build.
+        files: per item of the plan's samples, all files that reading it opens, the main one first.
     """
     for folder in folders:
         with suppress(*_UNUSABLE):
@@ -81,7 +81,7 @@ def find_reusable(
 
 
 def _has_same_numerics(place: CacheFiles) -> bool:
-    """Tell whether a cache was not made where numbers come out otherwise; one that does not say so is believed."""
+    """Return whether a cache was made where numbers come out the same, or does not say."""
     return bool(
         _build(place).get("numerics", numerics.computation_digest())
         == numerics.computation_digest()
@@ -89,37 +89,36 @@ def _has_same_numerics(place: CacheFiles) -> bool:
 
 
 def _build(place: CacheFiles) -> dict[str, Any]:
-    """Return what ``build.json`` says: it may be absent, and nothing guards it."""
+    """Return the content of ``build.json``, which may be missing and is covered by no digest."""
     with suppress(*_UNUSABLE):
         return parse_document(place.store.read(layout.BUILD))
     return {}
 
 
 class ReusableCache:
-    """An earlier cache of the same recipe, held against a plan.
+    """An earlier cache of the same recipe, matched with a plan.
 
     Shapes:
-        numbers: int64 (samples of the plan): which sample of the earlier cache each is; -1: none
+        numbers: int64 (samples of the plan): the sample of the earlier cache for each; -1: none
 
     Args:
         folder: the earlier cache.
-        plan: what is to be built.
-        files: see `find`.
+        plan: the plan of the build.
+        files: see `find_reusable`.
 
     Raises:
-        CorruptionError, LookupError, ValueError, TypeError: one of its tables or documents is not
-        what was written.
+        CorruptionError, LookupError, ValueError, TypeError: one of its tables or documents is
+            damaged.
 
     Notes:
-        Opens no shard of a field, so a cache with damaged or missing shards can be asked for the
+        Opens no shard of a field, so a cache with damaged or missing shards can still provide the
         others.
     """
 
     def __init__(self, folder: Path, plan: BuildPlan, files: Sequence[Sequence[File]]) -> None:
         self.folder, self.reuse, self._plan = folder, Reuse(folder), plan
-        self._lease = (
-            reader_lock(folder) if machine.is_local(folder) else None
-        )  # `cache gc` leaves it alone
+        # Keeps `cache gc` from removing the cache.
+        self._lease = reader_lock(folder) if machine.is_local(folder) else None
         self._place = CacheFiles.of_files(open_store(folder))
         self._root = layout.Root.of(self._json(layout.ZARR))
         self._made = self._table(layout.sample_path("made"), "bool")
@@ -148,7 +147,7 @@ class ReusableCache:
         return parse_document(self._place.read(path))
 
     def _table(self, path: str, dtype: str) -> Array:
-        """Return a table, checked, with the rows that fill its last inner chunk."""
+        """Return a table, checked, without the padding of its last inner chunk."""
         document = self._json(f"{path}/{layout.ZARR}")
         rows = int(document["shape"][0])
         file = f"{path}/{layout.table_grid(document['data_type'], rows).shard_file(0)}"
@@ -165,7 +164,10 @@ class ReusableCache:
         ]
 
     def _refused(self) -> dict[int, str]:
-        """Return why samples that could be read were not made, by number; without a reason they are tried again."""
+        """Return why readable samples were not made, by number.
+
+        Samples without a reason are not listed, so that they are tried again.
+        """
         codes: dict[str, list[str]] = self._json(layout.FINDINGS)
         reasons = _build(self._place).get("not_made")
         reasons = reasons if isinstance(reasons, dict) else {}
@@ -181,7 +183,7 @@ class ReusableCache:
     def _matched(self, files: Sequence[Sequence[File]]) -> Array:
         samples = self._plan.samples
         known = {path: tuple(entry) for path, entry in self._json(layout.SOURCES)["files"].items()}
-        # what an item is read from, None where some of it is not what it was
+        # The files of each item; None if one of them has changed.
         read = [
             [path for path, *_ in some]
             if all(known.get(path) == tuple(entry) for path, *entry in some)
@@ -205,11 +207,11 @@ class ReusableCache:
 
     @property
     def shared(self) -> list[int]:
-        """The shards of the plan that are shards of the earlier cache."""
+        """The shards of the plan that equal shards of the earlier cache."""
         return [g for g in range(self._plan.shards) if self._shard(g) is not None]
 
     def _shard(self, g: int) -> int | None:
-        """Return the shard of the earlier cache that shard `g` of the plan is equal to, or None."""
+        """Return the shard of the earlier cache that equals shard `g` of the plan, or None."""
         k, numbers = self._root.shard_samples, self.numbers[self._plan.shard(g)]
         first = int(numbers[0])
         if (
@@ -227,22 +229,22 @@ class ReusableCache:
     def linking(
         self, stage: Staging, todo: Iterable[int]
     ) -> Iterator[Callable[[], dict[int, ShardRecord]]]:
-        """Give an unfinished build the shards that it would make again, and read them while it makes the others.
+        """Link shards into an unfinished build, and verify them in threads in the meantime.
 
         Args:
             stage: the build's folder.
             todo: shards that are `shared`.
 
         Returns:
-            What returns the records of all that are what the earlier manifest promises; the others
-            count as lost, and their samples as not the same.
+            A function that returns the records of the shards that match the earlier manifest. The
+            others count as lost, and their samples as not the same.
 
         Raises:
             OutOfSpaceError: a copy, made where links are refused, does not fit on the disk.
-            SyncFailedError: the device did not take one.
+            SyncFailedError: the device did not store a copy.
 
         Notes:
-            Links are not synced: what they point to was durable before its cache was published.
+            Links are not synced: the linked files were durable before their cache was published.
         """
         pairs = [(g, before) for g in todo if (before := self._shard(g)) is not None]
         linked = [pair for pair in pairs if self._linked(stage, *pair)]
@@ -263,13 +265,13 @@ class ReusableCache:
             threads.shutdown(cancel_futures=True)
 
     def note_lost(self, shards: Sequence[int]) -> None:
-        """Note that these shards of the plan cannot have what the earlier cache should have given."""
+        """Record that the earlier cache could not provide these shards of the plan."""
         for g in shards:
             self.numbers[self._plan.shard(g)] = -1
         self.reuse.lost += shards
 
     def _files(self, g: int, before: int) -> Iterator[tuple[str, str]]:
-        """Yield each file of shard `before` and what it is called as shard `g`."""
+        """Yield the path of each file of shard `before`, and its path as shard `g`."""
         for name, spec in self._plan.specs.items():
             path = layout.field_path(name)
             yield f"{path}/{shard_file(before, spec)}", f"{path}/{shard_file(g, spec)}"
@@ -277,31 +279,29 @@ class ReusableCache:
     def _linked(self, stage: Staging, g: int, before: int) -> bool:
         for source, target in self._files(g, before):
             for place in (stage.shards, stage.linked):
-                fsops.remove_file(
-                    place / target
-                )  # of a run that was killed before it wrote the record
+                # Left by a run that was killed before it wrote the record.
+                fsops.remove_file(place / target)
             try:
                 if self._place.store.size(source) != self._place.files[source][0]:  # a link, a pipe
                     return False
                 fsops.link_or_copy(self.folder / source, stage.linked / target)
             except (OutOfSpaceError, SyncFailedError):
                 raise
-            except StorageError:  # it is not there, or cannot be read
+            except StorageError:  # missing or unreadable
                 return False
         return True
 
     def _verified_record(self, stage: Staging, g: int, before: int) -> ShardRecord | None:
-        """Write and return the record of a shard that is linked; None where its bytes are not those that were written.
+        """Write and return the record of a linked shard; None if its bytes are damaged.
 
         Raises:
             StorageError: the record cannot be written.
         """
         found = None
-        with suppress(*_UNUSABLE):  # it, or the digests of its chunks, cannot be read
+        with suppress(*_UNUSABLE):  # the shard, or the digests of its chunks, cannot be read
             found = self._record(stage.linked, g, before)
-        if found is None or not provenance.fits(
-            found, self._plan
-        ):  # the earlier cache may be anybody's
+        # Checked against the plan, because anybody may have written the earlier cache.
+        if found is None or not provenance.fits(found, self._plan):
             return None
         provenance.write(stage.records, found)
         return found
@@ -356,12 +356,12 @@ class ReusableCache:
     # --------------------------------------------------------------------------- samples that moved
 
     def copies(self, g: int) -> dict[str, Any] | None:
-        """Return what of shard `g` is to be copied, as a task says it, or None.
+        """Return the samples of shard `g` to copy, in the form of a task, or None.
 
         Returns:
             made: places in the shard and numbers in the earlier cache of samples; refused: place,
-                number and reason of
-            those that could not be made there either.
+                number
+            and reason of samples that could not be made there either.
         """
         numbers = self.numbers[self._plan.shard(g)]
         places = np.flatnonzero(numbers >= 0)
@@ -373,14 +373,17 @@ class ReusableCache:
         return {"made": [places[made].tolist(), numbers[places[made]].tolist()], "refused": refused}
 
     def note_copied(self, shards: Iterable[int]) -> None:
-        """Note that what `copies` says of these shards was copied."""
+        """Record that the samples in `copies` of these shards were copied."""
         for g in shards:
             numbers = self.numbers[self._plan.shard(g)]
             self.reuse.copied += int(self._readable[numbers[numbers >= 0]].sum())
 
 
 def _digests(path: Path, size: int, index: int) -> tuple[str, str, bytes]:
-    """Return the digests of a shard and of all but its index, and the index; it is read once."""
+    """Return the digests of a shard with and without its index, and the index.
+
+    The file's content is read once.
+    """
     with os.fdopen(open_regular(path), "rb", buffering=0) as file:
         if os.fstat(file.fileno()).st_size != size:
             return "", "", b""
@@ -393,7 +396,7 @@ def _digests(path: Path, size: int, index: int) -> tuple[str, str, bytes]:
 
 
 def _sizes(index: bytes) -> Array:
-    """Return the stored sizes of the inner chunks that an index says are there: uint64 (chunks)."""
+    """Return the stored sizes of the inner chunks present in an index: uint64 (chunks)."""
     entries = np.frombuffer(index[:-4], "<u8").reshape(-1, 2)
     sizes: Array = entries[entries[:, 0] != layout.ABSENT, 1]
     return sizes

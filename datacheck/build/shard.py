@@ -1,4 +1,4 @@
-"""One shard in memory: samples arrive in any order, rows leave packed, padded and digested."""
+"""One shard in memory: takes samples in any order, returns packed, padded and digested rows."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ from datacheck.transforms.cast import cast, fits, lost
 
 Array = np.ndarray[Any, Any]
 
-MOST_REASON = 100_000  # characters of why a sample was not made
+MOST_REASON = 100_000  # characters of the reason why a sample was not made
 
-_SMALL, _AT_ONCE = (
-    1 << 13,
-    1024,
-)  # bytes of a sample and its frames, samples: joining them beats a call for each
+# Digesting joined samples beats a call for each: up to _SMALL bytes of a sample with its frames,
+# _AT_ONCE samples at a time.
+_SMALL, _AT_ONCE = 1 << 13, 1024
 
 # The only places where orjson's text (sorted keys) differs from canonical JSON: exponents, 0.00001,
 # negative zero.
@@ -34,7 +33,7 @@ _NOT_CANONICAL = re.compile(rb"[0-9][eE]|0\.0000|-0\.0")
 
 
 class BufferPool:
-    """Memory that one shard after another uses: fresh pages cost more than filling them."""
+    """Memory that successive shards reuse, because fresh pages cost more than filling them."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Array] = {}
@@ -57,7 +56,7 @@ class Shard:
     Args:
         keys: of the samples, in order.
         specs: the fields of the cache.
-        room: memory of earlier shards, which are written by now.
+        room: memory of earlier shards, which are already written.
     """
 
     def __init__(
@@ -84,17 +83,17 @@ class Shard:
         }
 
     def refuse(self, key: str, reason: str) -> None:
-        """Note why a sample cannot be made."""
+        """Record why a sample cannot be made."""
         if key in self._place:
             self.reasons[self._place[key]] = _storable_reason(reason)
 
     def put(self, block: Block, *, ours: bool = False) -> None:
-        """Take the samples of a block that are as the specs say; note a reason for each of the others.
+        """Add the samples of a block that fit the specs; record a reason for each of the others.
 
         Args:
             block: the samples.
-            ours: nobody else changes its arrays from now on; those that fill the shard are not
-                copied.
+            ours: whether the caller gives up its arrays; arrays that fill the shard are not copied
+                then.
         """
         columns = {name: block.fields[name] for name in self.specs if name in block.fields}
         reason = self._unfit(columns)
@@ -122,22 +121,22 @@ class Shard:
         self.made[places] = True
 
     def take(self, places: Array, has: Mapping[str, tuple[Array, Column]]) -> None:
-        """Take samples that are what a shard of these specs held before.
+        """Add samples from a cache with the same specs, without checks.
 
         Shapes:
             places: int64 (samples), ascending
 
         Args:
-            places: where they go.
-            has: of every field the places of the samples that have it, ascending, and its column of
-                those.
+            places: the places of the samples in the shard.
+            has: for every field, the ascending places of the samples that have it, and their
+                column.
         """
         for name, (some, column) in has.items():
             self._store(name, column, some)
         self.made[places] = True
 
     def _unfit(self, columns: Mapping[str, Column]) -> str:
-        """Return what is wrong with all samples of a block (they share one signature)."""
+        """Return why no sample of a block fits, as they share one signature; "" if they may fit."""
         for name, spec in self.specs.items():
             column = columns.get(name)
             if column is None:
@@ -170,7 +169,7 @@ class Shard:
         return ["n" if spec.dim.startswith("fields.") else spec.dim, *spec.item]
 
     def _unfit_samples(self, columns: Mapping[str, Column]) -> dict[int, str]:
-        """Return what is wrong with single samples, the first reason of each."""
+        """Return why single samples do not fit, the first reason of each."""
         reasons: dict[int, str] = {}
         for i, reason in chain(self._unfit_lengths(columns), self._unfit_values(columns)):
             reasons.setdefault(i, reason)
@@ -235,7 +234,7 @@ class Shard:
             self._lengths[spec.dim][places] = column.lengths
 
     def close(self) -> PackedRows:
-        """Return the packed rows; nothing can be added any more."""
+        """Return the packed rows; nothing can be added afterwards."""
         for place in np.flatnonzero(~self.made):
             self.reasons.setdefault(int(place), "the source did not give it")
         values: dict[str, Array] = {}
@@ -292,7 +291,7 @@ class PackedRows:
         self._starts = starts
 
     def padded(self, name: str, chunk: int) -> memoryview:
-        """Return the bytes of a field's used inner chunks, the last one filled up."""
+        """Return the bytes of a field's used inner chunks, with the last one padded."""
         values = self._values[name]
         missing = -len(values) % chunk
         if missing:
@@ -301,7 +300,7 @@ class PackedRows:
         return values.reshape(-1).view(np.uint8).data
 
     def sample_digests(self) -> Array:
-        """Return uint64 (samples): the digest of each sample over the fields that it has; 0 where it was not made."""
+        """Return uint64 (samples): each sample's digest over the fields it has; 0 if not made."""
         digests = np.zeros(len(self._shard.keys), np.uint64)
         present, specs = self._shard.present, self._shard.specs
         if (
@@ -334,7 +333,10 @@ def _consecutive(places: Array) -> bool:
 
 
 def _is_owned(values: Array, dtype: str) -> bool:
-    """Tell whether memory can be written as it is: a map of a file would still change with the file."""
+    """Return whether an array can be written without a copy.
+
+    A map of a file cannot: it would still change with the file.
+    """
     flags = values.flags
     return bool(
         values.dtype == _little(dtype) and flags.owndata and flags.c_contiguous and flags.writeable
@@ -342,7 +344,7 @@ def _is_owned(values: Array, dtype: str) -> bool:
 
 
 def _storable_reason(reason: str) -> str:
-    """Return a reason as a record takes it: a step may say anything."""
+    """Return a reason in the form that a record accepts, because a step may raise any text."""
     return storable([reason])[0][:MOST_REASON]
 
 

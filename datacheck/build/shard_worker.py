@@ -1,7 +1,8 @@
-"""What runs in the expendable child: read the samples of a shard, transform them, write the shard of every field.
+"""The worker of a build: reads the samples of a shard, transforms them, writes every field's shard.
 
-A shard is a pure function of its task, so a task may run twice, or on another machine. What is
-known of a shard lies in its record; only the record's size and digest come back.
+It runs in an expendable child process. A shard is a pure function of its task, so a task may run
+twice, or on another machine. Facts about a shard go into its record; only the record's size and
+digest come back.
 """
 
 from __future__ import annotations
@@ -53,24 +54,24 @@ def write_shards(task: dict[str, Any], beat: Beat) -> list[list[Any]]:
 
     Args:
         task: schema (`Schema.as_dict`), root, roots, steps (`Transform.as_dict`), identities
-            (digest of each step as it was when the build was planned), paths (folders of user
-            functions), specs (by field), codec (in words), samples (in the split), k, folder (of
-            the unfinished cache; None: nothing is written but records), records (their folder),
-            again (see `read_blocks`; may be missing), items: one per shard: number, keys
-            (`as_runs`), reads (`Item.as_dict` with keys, files with size, times and digest), copies
-            (`Earlier.copies`, or None); earlier (the cache that these are of, or ""), numerics
-            (what was `numerics.measured` where the build was planned).
+            (digest of each step when the build was planned), paths (folders of user functions),
+            specs (by field), codec (in words), samples (in the split), k, folder (of the unfinished
+            cache; None: only records are written), records (their folder), again (see
+            `read_blocks`; may be missing), earlier (the cache that copies come from, or ""),
+            numerics (`numerics.numeric_environment` where the build was planned), items: one per
+            shard: number, keys (`keys_to_runs`), reads (`Item.as_dict` with keys, files with size,
+            times and digest), copies (`ReusableCache.copies`, or None).
         beat: called with a shard's place in the task.
 
     Returns:
-        [g, size, xxh3_128] of the record of each shard: see `record.write`. A size of 0: the
-        earlier cache does not hold what it should, and nothing was written.
+        [g, size, xxh3_128] of the record of each shard: see `provenance.write`. A size of 0: the
+        earlier cache lacks data that it should have, and nothing was written.
 
     Raises:
         UsageError: a source file changed since it was scanned, or a step since the build was
             planned, or is another one on this machine; or a user's function failed.
         OutOfSpaceError: the disk is full.
-        StorageError: this machine makes something else of numbers, or does not see the folders.
+        StorageError: this machine computes other numbers, or does not see the folders.
     """
     source, steps = load_task(task)
     specs = {name: spec_from(data) for name, data in task["specs"].items()}
@@ -78,15 +79,14 @@ def write_shards(task: dict[str, Any], beat: Beat) -> list[list[Any]]:
     done: list[Future[list[Any]]] = []
     lost: list[list[Any]] = []
     earlier: Cache | None = None
-    with ThreadPoolExecutor(1) as disk:  # which takes one shard while the next is made
+    with ThreadPoolExecutor(1) as disk:  # writes one shard while the next is made
         for place, order in enumerate(task["items"]):
             beat(place)
             shard = Shard(keys_from_runs(order["keys"]), specs, rooms[len(done) % 2])
             try:
                 if order["copies"] is not None:
-                    earlier = earlier or open_cache(
-                        task["earlier"], io="pread"
-                    )  # a map of a bad disk kills the process
+                    # Not mapped: a map of a failing disk kills the process.
+                    earlier = earlier or open_cache(task["earlier"], io="pread")
                     _copy(shard, earlier, order["copies"])
             except DatacheckError:
                 lost.append([order["g"], 0, ""])
@@ -95,13 +95,13 @@ def write_shards(task: dict[str, Any], beat: Beat) -> list[list[Any]]:
             for read in order["reads"]:
                 _check_unchanged(source, read["files"])
             if done:
-                done[-1].result()  # it may have failed, and the next shard needs its room
+                done[-1].result()  # raises if it failed; the next shard needs its memory
             done.append(disk.submit(_write_shard, shard, order["g"], task))
         return [written.result() for written in done] + lost
 
 
 def load_task(task: Mapping[str, Any]) -> tuple[Source, list[Transform]]:
-    """Return what reads the samples of a task, and its steps; see `write_shards`."""
+    """Return the source and the steps of a task; see `write_shards`."""
     numerics.check_same(task["numerics"])
     root, roots = Path(task["root"]), {name: Path(path) for name, path in task["roots"].items()}
     _check_folders(root, *roots.values(), Path(task["records"]))
@@ -140,17 +140,17 @@ def spec_as(spec: ArraySpec) -> list[Any]:
 
 
 def spec_from(data: Sequence[Any]) -> ArraySpec:
-    """Return the spec of `spec_as`."""
+    """Return the spec that `spec_as` encoded."""
     dtype, item, dim, kind, optional, attrs = data
     return ArraySpec(dtype, tuple(item), dim, kind, optional, attrs)
 
 
 def _copy(shard: Shard, cache: Cache, copies: Mapping[str, Any]) -> None:
-    """Take samples from an earlier cache; every byte is checked as it is read.
+    """Copy samples from an earlier cache; every byte is checked as it is read.
 
     Raises:
-        CorruptionError: it is damaged.
-        UsageError, StorageError: it is not there any more, or cannot be read.
+        CorruptionError: the earlier cache is damaged.
+        UsageError, StorageError: the earlier cache no longer exists, or cannot be read.
     """
     places, numbers = (np.array(some, np.int64) for some in copies["made"])
     columns = {}
@@ -193,7 +193,7 @@ def _fill(
         for key, reason in refused:
             shard.refuse(key, reason)
         for made in blocks:
-            shard.put(made, ours=not steps)  # a step may keep what it gave, and change it
+            shard.put(made, ours=not steps)  # a step may keep its arrays, and change them later
         for key, origin in zip(found.keys, found.origins, strict=True):
             shard.origins[key] = origin_text(origin, more.get(origin.file, ()))
 
@@ -201,14 +201,14 @@ def _fill(
 def read_blocks(
     source: Source, reads: Sequence[Mapping[str, Any]], alive: Callable[[int], None], *, again: bool
 ) -> Iterator[Block | Unread]:
-    """Yield what is read of files.
+    """Yield the blocks of samples of the files of a task.
 
     Args:
         source: reads them.
         reads: of a task.
         alive: called as work goes on.
-        again: from the last key to the first, each block in two halves: what a sample becomes must
-            not depend on it.
+        again: read from the last key to the first, each block in two halves; the result of a sample
+            must not depend on it.
     """
     items = [Item.from_dict(read["item"]) for read in (reads[::-1] if again else reads)]
     for found in source.read_all(items, alive):
@@ -227,18 +227,17 @@ def origin_text(origin: Origin, more: Sequence[str] = ()) -> str:
         main["inner"] = origin.inner
     if origin.rows is not None:
         main["rows"] = list(origin.rows)
-    # text and integers only: orjson's sorted keys are canonical JSON then, at a tenth of the price
+    # For text and integers orjson's sorted keys are canonical JSON, at a tenth of the time.
     return orjson.dumps(
         [main, *({"file": file} for file in more)], option=orjson.OPT_SORT_KEYS
     ).decode()
 
 
 def _check_unchanged(source: Source, files: Sequence[Sequence[Any]]) -> None:
-    """Raise unless every file still is what the scan saw: looked at after reading, so that no change slips through.
+    """Raise if a file changed since the scan; checked after reading, so that no change is missed.
 
     Args:
-        source: has the digests of what was read whole: bytes may change and leave the times as they
-            are.
+        source: has the digests of files that were read whole: bytes may change without the times.
         files: path, size, times, inode and digest of each.
     """
     for path, *expected, digest in files:
@@ -267,7 +266,7 @@ def _write_shard(shard: Shard, g: int, task: Mapping[str, Any]) -> list[Any]:
         payload = rows.padded(name, chunk)
         chunks[name] = chunk_digests(payload, chunk * spec.item_bytes)
         parts, sizes[name] = codec.encode(payload, chunk * spec.item_bytes)
-        mode = 0o644  # the index of a ragged field follows when the fullest shard is known
+        mode = 0o644  # writable: the index of a ragged field follows once all shards are made
         if grid is not None:
             parts.append(layout.pack_index(grid, sizes[name]))
             mode = 0o444

@@ -1,16 +1,16 @@
-"""Where a cache grows before it has its name: a folder of one builder, whose work others take over when it is gone.
+"""The folder of an unfinished build: private to one builder, taken over by others if it is gone.
 
-Correctness never depends on a lock: a folder is private, what is found in it proves itself by
-digests, and one rename makes it a cache. Locks only tell whether a builder is still at work, so
-that its shards are not made twice.
+Correctness never depends on a lock: a folder is private, digests prove its content, and one rename
+makes it a cache. Locks only show whether a builder is still at work, so that its shards are not
+made twice.
 
     .building/<key>.<uuid>
         OWNER          locked while the builder lives
         work
-            records    what is known of each finished shard
-            shards     what becomes the cache; `whole` once no task may write there any more
-            linked     shards of an earlier cache under a second name, where no task may write; they
-            join at the end
+            records    the record of each finished shard
+            shards     becomes the cache; named `whole` once no task may write there any more
+            linked     shards of an earlier cache under a second name, where no task may write;
+                       moved into the cache at the end
 """
 
 from __future__ import annotations
@@ -45,22 +45,20 @@ from datacheck.runtime.hashing import canonical_json, digest_head
 from datacheck.runtime.machine import usable_cpus
 
 OWNER, _WORK = "OWNER", "work"
-AGAIN = "again"  # what is known of shards that are made a second time
-GONE = ".gone"  # of a hidden folder that is being removed
-_BEAT_S, _STALE_S = (
-    60.0,
-    1800.0,
-)  # where locks cannot be trusted: how often an owner says that it lives, and until when
+AGAIN = "again"  # folder of the records of shards that are made a second time
+GONE = ".gone"  # suffix of a hidden folder that is being removed
+# Where locks cannot be trusted: how often an owner touches its OWNER, and after how long without it
+# counts as gone.
+_BEAT_S, _STALE_S = 60.0, 1800.0
 _TRIES = 20
 _SOON_S = 0.01
 _DOCUMENTS = {layout.SOURCES, layout.INPUTS, layout.FINDINGS, *OUTSIDE}
-_UNFINISHED = re.compile(
-    r"(.*/)?\.([^/]+)\.[0-9a-f]+\.partial", re.DOTALL
-)  # as `fsops.write_file` calls a file
+# The temporary name that `fsops.write_file` gives a file.
+_UNFINISHED = re.compile(r"(.*/)?\.([^/]+)\.[0-9a-f]+\.partial", re.DOTALL)
 _BESIDE = re.compile(rf"{OWNER}|({_WORK}/records|{AGAIN})/[0-9]+|{_WORK}/attempt")
 _SHARDS = re.compile(rf"{_WORK}/(shards|whole|linked)/", re.DOTALL)
-# After these nothing may be kept: another request, other bytes, or bytes that the device may not
-# hold.
+# After these errors no shard may be kept: the request changed, the bytes are not reproducible, or
+# the device may not have stored them.
 _SPOILED = (UsageError, NondeterministicBuildError, SyncFailedError)
 
 
@@ -73,9 +71,10 @@ class Staging:
     Attributes:
         shards: where tasks write the shards of every field.
         linked: where shards of an earlier cache are linked; a process that writes there would
-            change that cache. What lies here is proven, and comes before a file of the same name in
+        change
+            that cache. Its files are proven, and take precedence over files of the same name in
             `shards`.
-        records: where they write what is known of each.
+        records: where tasks write the record of each shard.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -85,14 +84,14 @@ class Staging:
         self.linked, self._whole = self.work / "linked", self.work / "whole"
 
     def kept(self, plan: BuildPlan) -> dict[int, ShardRecord]:
-        """Make every folder that tasks write into; return the record of each shard that is finished already.
+        """Create every folder that tasks write to; return the records of finished shards.
 
         Notes:
-            Tasks make no folders, so that none of them can revive a removed build. A shard counts
-            as finished when its record proves itself and every file has the size and the digest
-            that the record says.
+            Tasks create no folders, so that none of them can revive a removed build. A shard counts
+            as finished if its record is valid and every file has the size and the digest in the
+            record.
         """
-        if self._whole.is_dir():  # the builder before was already completing it
+        if self._whole.is_dir():  # the previous builder was already finishing the cache
             _renamed(self._whole, self.shards)
         fsops.make_directory(self.records, sync=False)
         for name in plan.specs:
@@ -130,7 +129,7 @@ class Staging:
             path = self.linked / file
             if not path.exists():
                 path = self.shards / file
-            # the index of a ragged shard may follow already; it will be written once more
+            # A ragged shard may already have its index, which is written again.
             if not _holds(
                 path, size, digest, longer=spec.dim is not None and name not in found.whole
             ):
@@ -138,10 +137,10 @@ class Staging:
         return found
 
     def fence(self) -> tuple[Path, frozenset[str]]:
-        """Return the folder of the shards under a new name, and which of its files were linked: these are proven.
+        """Rename the folder of the shards; return it, and its linked files, which are proven.
 
         Notes:
-            A task that Dask ran twice meets a folder that is gone.
+            A task that Dask runs twice can then no longer find the folder.
         """
         _renamed(self.shards, self._whole)
         with fsops.guarded(self._whole):
@@ -156,7 +155,7 @@ class Staging:
         return self._whole, frozenset(path.as_posix() for path in linked)
 
     def _move_linked(self, field: str) -> None:
-        """Move the shards of a field that have a second name out of the folder where tasks write."""
+        """Move the shards of a field with a second name out of the folder where tasks write."""
         for name in _names(self.shards / field):
             path = self.shards / field / name
             with fsops.guarded(path):
@@ -165,10 +164,10 @@ class Staging:
                 _renamed(path, self.linked / field / name)
 
     def keep_or_remove(self, error: BaseException) -> None:
-        """Keep what is finished for the next run, or remove all of it, as the error has it.
+        """Keep finished shards for the next run, or remove everything, depending on the error.
 
         Raises:
-            LostStagingError: the folder is not there any more.
+            LostStagingError: the folder is gone.
         """
         if isinstance(error, Exception) and not self.work.is_dir():
             msg = (
@@ -185,7 +184,7 @@ class Staging:
 
 
 def _names(folder: Path) -> list[str]:
-    """Return the names in a folder; it may go while it is read: another builder removes an empty one."""
+    """Return the names in a folder; empty if it is gone, as another builder may remove it."""
     try:
         return sorted(os.listdir(folder))  # noqa: PTH208
     except OSError:
@@ -197,7 +196,10 @@ def _numbers(records: Path) -> list[int]:
 
 
 def _holds(path: Path, size: int, digest: str, *, longer: bool) -> bool:
-    """Tell whether the first `size` bytes of a file have this digest, and none follow unless it may be `longer`."""
+    """Return whether the first `size` bytes of a file have this digest.
+
+    More bytes may follow only if it may be `longer`.
+    """
     try:
         if path.stat().st_size > size and not longer:
             return False
@@ -211,20 +213,20 @@ def _holds(path: Path, size: int, digest: str, *, longer: bool) -> bool:
 
 @contextlib.contextmanager
 def claim(place: Path, key: str) -> Iterator[Staging]:
-    """Give a build a folder of its own, with the work of builders of this key that are gone.
+    """Create the folder of a build, and take over the work of builders of this key that are gone.
 
     Args:
-        place: where the finished cache goes.
+        place: the parent folder of the finished cache.
         key: the fingerprint.
 
     Raises:
-        LostStagingError: while it was at work another builder took the folder over.
+        LostStagingError: another builder took the folder over during the build.
         StorageError: the folder of unfinished builds is a link.
 
     Notes:
-        Where locks hold, a builder is gone when its process is. On a network file system, when it
-        has not touched its OWNER for half an hour; one that only slept finds its paths gone, and
-        stops.
+        Where locks work, a builder is gone when its process is. On a network file system it is gone
+        when it has not touched its OWNER for half an hour; a builder that was only suspended finds
+        its paths gone, and stops.
     """
     building = place / layout.BUILDING
     fsops.make_directory(place)
@@ -236,9 +238,8 @@ def claim(place: Path, key: str) -> Iterator[Staging]:
         for left in _abandoned(building, key, since):
             if _is_work(left):
                 with contextlib.suppress(OSError), folders.open_folder(left) as held:
-                    fsops.rename(
-                        left / _WORK, staging.work, held
-                    )  # another was faster, or we have some work already
+                    # Fails if another builder was faster, or if this one has work already.
+                    fsops.rename(left / _WORK, staging.work, held)
             discard(left)
         with fsops.guarded(staging.work):
             folders.drop_links(staging.work)
@@ -252,28 +253,28 @@ def claim(place: Path, key: str) -> Iterator[Staging]:
 
 @contextlib.contextmanager
 def _lock_folder(folder: Path) -> Iterator[float | None]:
-    """Make a folder that others see only when it is locked, and say that it is in use as long as it is.
+    """Create a folder that becomes visible only once locked, and keep it marked as in use.
 
     Returns:
-        Where locks cannot be trusted: since when no owner can have been silent that lives [s of the
-            server's clock].
+        If locks cannot be trusted: the time before which a living owner cannot have been last seen
+        [s of the server's clock]; else None.
     """
     private = folder.with_name(f".{folder.name}")
     local = machine.is_local(folder.parent)
     held, ended = None, threading.Event()
     try:
-        fsops.make_directory(private / _WORK, sync=False)  # empty, it can be replaced by another's
+        # Empty, so that a rename of another builder's work can replace it.
+        fsops.make_directory(private / _WORK, sync=False)
         said = {"host": socket.gethostname(), "pid": os.getpid()}
         fsops.write_file(private / OWNER, canonical_json(said), sync=False, mode=0o644)
         for _ in range(_TRIES if local else 0):
             held = fsops.hold(private / OWNER, shared=False)
             if held is not None:
                 break
-            time.sleep(_SOON_S)  # `cache gc` looks whether anybody has it
+            time.sleep(_SOON_S)  # `cache gc` locks it for an instant to see whether it is in use
         _renamed(private, folder)
-        fsops.sync_directory(
-            folder.parent
-        )  # no power loss may leave work under the name that nobody takes over
+        # A power loss must not leave work under the private name, which no builder takes over.
+        fsops.sync_directory(folder.parent)
         since = None
         if not local:
             threading.Thread(target=_beat, args=(folder / OWNER, ended), daemon=True).start()
@@ -294,13 +295,13 @@ def _beat(owner: Path, ended: threading.Event) -> None:
 
 
 def _abandoned(building: Path, key: str, since: float | None) -> list[Path]:
-    """Return the folders of builders of this key that are gone, the one with most work first.
+    """Return the folders of builders of this key that are gone, the one with most shards first.
 
     Args:
         building: the folder of unfinished builds.
         key: the fingerprint.
-        since: who has not touched its OWNER since then [s of the server's clock] is gone; None:
-            locks tell.
+        since: an owner that has not touched its OWNER since then [s of the server's clock] is gone;
+            None: locks decide.
     """
     mine = [building / name for name in _names(building) if name.startswith(f"{key}.")]
     found = [path for path in mine if folders.is_real(path) and is_gone(path / OWNER, since)]
@@ -308,19 +309,19 @@ def _abandoned(building: Path, key: str, since: float | None) -> list[Path]:
 
 
 def is_gone(owner: Path, since: float | None) -> bool:
-    """Tell whether the builder is gone whose OWNER this is; who has none is.
+    """Return whether the builder of this OWNER is gone; a builder without OWNER is.
 
     Args:
         owner: the file.
-        since: who has not touched it since then [s of the server's clock] is gone; None: locks
-            tell.
+        since: an owner that has not touched it since then [s of the server's clock] is gone; None:
+            locks decide.
     """
     try:
         if since is not None:
             return owner.stat().st_mtime < since
         held = fsops.hold(owner, shared=False)
     except FileNotFoundError:
-        return True  # a power loss took it, or the whole folder is gone
+        return True  # lost in a power loss, or the whole folder is gone
     except (OSError, StorageError):
         return False
     if held is None:
@@ -330,7 +331,7 @@ def is_gone(owner: Path, since: float | None) -> bool:
 
 
 def remove_abandoned(place: Path, key: str) -> None:
-    """Remove what builders of this key left that are gone: its cache is there."""
+    """Remove leftovers of builders of this key that are gone, because its cache exists."""
     building = place / layout.BUILDING
     if folders.is_real(building):
         _clear(building, key)
@@ -340,7 +341,10 @@ def remove_abandoned(place: Path, key: str) -> None:
 
 
 def _is_work(left: Path) -> bool:
-    """Tell whether the work of a builder that is gone holds nothing but what a build writes, and what it drops."""
+    """Return whether the work of a builder that is gone holds only files that a build writes.
+
+    Links do not count: they are dropped.
+    """
     for place, names, files in os.walk(left / _WORK):
         inner = Path(place).relative_to(left)
         if len(inner.parts) > folders.DEEPEST:
@@ -355,7 +359,7 @@ def _is_work(left: Path) -> bool:
 
 
 def is_ours(name: str) -> bool:
-    """Tell whether a build writes a file of this name, relative to its folder."""
+    """Return whether a build writes a file of this name, relative to its folder."""
     unfinished = _UNFINISHED.fullmatch(name)
     if unfinished is not None:
         name = (unfinished[1] or "") + unfinished[2]
@@ -366,7 +370,7 @@ def is_ours(name: str) -> bool:
 
 
 def is_of_cache(name: str) -> bool:
-    """Tell whether a cache may hold a file of this name, relative to it."""
+    """Return whether a cache may hold a file of this name, relative to it."""
     return (
         name in _DOCUMENTS
         or name.rpartition("/")[2] == layout.ZARR
@@ -375,10 +379,13 @@ def is_of_cache(name: str) -> bool:
 
 
 def discard(folder: Path) -> tuple[bool, list[Path]]:
-    """Remove a folder of a build: first its name, so that nobody writes there or takes it over half removed.
+    """Remove a folder of a build; renames it first.
+
+    Without its name no builder writes there, or takes it over half removed.
 
     Returns:
-        Whether nothing of it is left, and the files that stay because no build writes such.
+        Whether it is completely removed, and the files that stay because no build writes such
+        files.
     """
     hidden = folder.with_name(f".{folder.name.lstrip('.').removesuffix(GONE)}{GONE}")
     with contextlib.suppress(OSError):
@@ -393,7 +400,7 @@ def discard(folder: Path) -> tuple[bool, list[Path]]:
 
 
 def _clear(building: Path, key: str) -> None:
-    """Remove what builders of this key were about to remove when they were killed."""
+    """Remove folders of builders of this key that were killed while they removed them."""
     for name in _names(building):
         if name.startswith(f".{key}.") and name.endswith(GONE):
             with contextlib.suppress(StorageError):

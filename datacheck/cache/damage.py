@@ -53,7 +53,7 @@ class RowToSample:
         }
 
     def of(self, path: str, first: int, stop: int) -> tuple[int, int]:
-        """Return the samples [low, high) with rows in [first, stop) of an array; (0, 0) for none."""
+        """Return the samples [low, high) with rows in [first, stop) of an array; (0, 0) if none."""
         dim = self._dims.get(path)
         if dim is None:
             return first, stop

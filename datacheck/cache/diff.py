@@ -152,7 +152,7 @@ def same_digest_scheme(a: Cache, b: Cache) -> bool:
 
 
 def _sizes(a: Cache, b: Cache, names: list[str], of_a: Array, of_b: Array) -> Array:
-    """Return int64 (pairs): the decoded bytes of these fields, of the larger sample of each pair."""
+    """Return int64 (pairs): the decoded bytes of these fields, of the larger sample of a pair."""
     sizes: Array = np.maximum(sample_bytes(a, names, of_a), sample_bytes(b, names, of_b))
     return sizes
 
@@ -188,7 +188,7 @@ def _verdicts(a: Cache, b: Cache, keys: list[str]) -> dict[str, tuple[Codes, Cod
 def _changed(
     a: Cache, b: Cache, names: list[str], of_a: Array, of_b: Array
 ) -> Iterator[dict[str, ValueChange]]:
-    """Yield the differences of each pair of samples in blocks, until `MOST_CHANGES` values differ."""
+    """Yield the differences of each pair of samples in blocks, up to `MOST_CHANGES` changes."""
     held = 0
     for block in blocks(_sizes(a, b, names, of_a, of_b), fields=2 * len(names)):
         if held >= MOST_CHANGES:

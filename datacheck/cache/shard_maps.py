@@ -76,7 +76,7 @@ def _between(lengths: Array) -> Iterator[tuple[int, int]]:
 
 
 def chunks_of(starts: Array, lengths: Array, chunk: int) -> Array:
-    """Return the inner chunks of rows [starts[i], starts[i] + lengths[i]), possibly with repeats."""
+    """Return the inner chunks of rows [starts[i], starts[i] + lengths[i]), maybe with repeats."""
     first, last = starts // chunk, (starts + lengths - 1) // chunk
     counts = np.where(lengths > 0, last - first + 1, 0)
     inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)

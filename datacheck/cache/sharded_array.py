@@ -1,4 +1,4 @@
-"""Where the inner chunks of a shard lie: its index, checked against the file before anything relies on it."""
+"""The arrays of a cache: shard indices, rows of chunks, and checks of chunks against digests."""
 
 from __future__ import annotations
 
@@ -31,21 +31,23 @@ Array = np.ndarray[Any, Any]
 def read_index(
     place: CacheFiles, store: Store, name: str, grid: Grid, *, first: bool = False
 ) -> Array:
-    """Return offset and stored size of each inner chunk of a shard file, `layout.ABSENT` twice for an absent one.
+    """Return offset and stored size of each inner chunk of a shard file.
+
+    Both are `layout.ABSENT` for an absent chunk.
 
     Shapes:
         returns: uint64 (inner chunks, 2) [bytes]
 
     Args:
-        place: the cache.
-        store: where it is read from.
+        place: the files of the cache.
+        store: the store to read from.
         name: path of the shard.
         grid: how the array is cut.
-        first: whether the index lies at the beginning of the file; else at its end.
+        first: whether the index is at the start of the file; else at its end.
 
     Raises:
         CorruptionError: the size or the crc32c is wrong, the index points outside of the file, or a
-            chunk has more bytes than any codec makes of it.
+            chunk has more bytes than any codec produces.
     """
     size, said = layout.index_bytes(grid), place.files.get(name, (-1, ""))[0]
     length = store.size(name)
@@ -68,7 +70,9 @@ def read_index(
 
 
 def check_stored(place: CacheFiles, name: str, grid: Grid, sizes: Array) -> None:
-    """Fail where chunks have more bytes than a codec makes of them: reading would take longer than what is served.
+    """Raise if stored chunks have more bytes than a codec produces.
+
+    Reading such chunks would take out of proportion to the data they decode to.
 
     Shapes:
         sizes: uint64 (inner chunks) [bytes] as stored
@@ -85,7 +89,9 @@ def check_stored(place: CacheFiles, name: str, grid: Grid, sizes: Array) -> None
 def chunk_sizes(
     place: CacheFiles, store: Store, path: str, grid: Grid, g: int
 ) -> tuple[Array, bool]:
-    """Return the stored size of each inner chunk that shard `g` holds, and whether they lie as this format says.
+    """Return the stored sizes of the present inner chunks of shard `g`.
+
+    The second value tells whether the chunks are placed as this format prescribes.
 
     Raises:
         CorruptionError: see `read_index`.
@@ -98,29 +104,28 @@ def chunk_sizes(
 
 
 def table_bytes(dtype: str, rows: int) -> int:
-    """Return how many bytes the file of a table of so many rows has at most, however its inner chunks are cut."""
+    """Return the largest file size of a table of `rows` rows, for any cut into chunks [bytes]."""
     return rows * (np.dtype(dtype).itemsize + 16) + 2 * layout.CHUNK_BYTES
 
 
-_BLOCK_BYTES = 32 << 20  # stored, that are asked for together
+_BLOCK_BYTES = 32 << 20  # stored bytes per request
 
 
 class ChunkRows:
-    """Rows of inner chunks that are fetched whole; those of one call are asked for together, each once.
+    """Rows of inner chunks that are fetched whole; one call requests each of its chunks once.
 
     Args:
         grid: how the array is cut.
-        codec: what each chunk went through.
-        store: where the shard files are.
+        codec: the codec of the chunks.
+        store: the store of the shard files.
         files: their paths in it, in order.
-        sizes: stored size of the present inner chunks of each shard, which lie one behind the
-            other.
-        check: called with the number of a chunk and its bytes (None: they do not decode) before any
-            of it is served; raises where it must not be.
+        sizes: stored size of the present inner chunks of each shard, which are packed.
+        check: called with the number of a chunk and its bytes (None: decoding failed) before any of
+            it is served; raises if the chunk must not be served.
 
     Notes:
-        Holds the last chunk of several rows that it served, where that has 64 KiB or less. Threads
-        may share it.
+        Keeps the last chunk of several rows that it served, if it has 64 KiB or less. Threads may
+        share an instance.
     """
 
     def __init__(
@@ -143,7 +148,7 @@ class ChunkRows:
         self._last: tuple[int, Array] | None = None
 
     def take(self, indices: Array, out: Array) -> None:
-        """See `Rows`."""
+        """See `RowReader`."""
         order = np.argsort(indices, kind="stable")
         numbers = indices[order] // self._grid.chunk
         groups = np.split(order, np.flatnonzero(np.diff(numbers)) + 1) if order.size else []
@@ -152,7 +157,7 @@ class ChunkRows:
             out[some] = rows[indices[some] - number * self._grid.chunk]
 
     def span(self, start: int, stop: int, out: Array) -> None:
-        """See `Rows`."""
+        """See `RowReader`."""
         self.spans(np.array([start]), np.array([stop - start]), out, np.zeros(1, np.int64))
 
     def spans(self, starts: Array, lengths: Array, out: Array, at: Array) -> None:
@@ -181,10 +186,10 @@ class ChunkRows:
                 out[to[i] : to[i] + count] = rows[inside[i] : inside[i] + count]
 
     def chunk(self, number: int) -> Any:
-        """See `Rows`; decoded.
+        """See `RowReader`; returns the decoded bytes.
 
         Raises:
-            CorruptionError: it does not decode.
+            CorruptionError: the chunk does not decode.
         """
         (stored,) = self._store.parts([self._part(number)])
         return self._decoded(stored)
@@ -218,8 +223,8 @@ class ChunkRows:
                 block, self._store.parts([self._part(n) for n in block]), strict=True
             ):
                 raw = self._checked(number, stored)
-                # one row may be of any size, and other writers make larger chunks; there may be
-                # thousands of fields
+                # Keep small chunks only: a single row may have any size, other writers make larger
+                # chunks, and a cache may have thousands of fields.
                 if self._grid.chunk > 1 and raw.nbytes <= layout.CHUNK_BYTES:
                     self._last = number, raw
                 yield raw
@@ -238,7 +243,7 @@ class ChunkRows:
             yield block
 
     def _checked(self, number: int, stored: memoryview) -> Array:
-        """Return a chunk that is what was written: if need be not of a copy that lies nearer, but of the file."""
+        """Return the verified chunk; if a local copy is damaged, drop it and read the file."""
         try:
             return self._verified(number, stored)
         except CorruptionError:
@@ -265,10 +270,10 @@ class ChunkStorage:
     """How the chunks of an array are named and stored.
 
     Args:
-        codec: what each chunk went through.
+        codec: the codec of each chunk.
         separator: between the parts of a file's name.
-        sharded: whether a file holds several chunks and their index; else one.
-        first: whether the index lies at the beginning of the file.
+        sharded: whether a file holds several chunks and their index; else one chunk.
+        first: whether the index is at the start of the file.
     """
 
     codec: Codec
@@ -286,7 +291,7 @@ def parse_chunk_storage(document: Mapping[str, Any]) -> tuple[Grid, ChunkStorage
     """Return how an array is cut and stored.
 
     Raises:
-        KeyError, TypeError, ValueError: in a way that is not read here.
+        KeyError, TypeError, ValueError: the array is stored in an unsupported way.
     """
     shape, regular = document["shape"], document["chunk_grid"]
     shard = regular["configuration"]["chunk_shape"]
@@ -311,7 +316,7 @@ def parse_chunk_storage(document: Mapping[str, Any]) -> tuple[Grid, ChunkStorage
 
 
 def _codec(codecs: Any, grid: Grid) -> Codec:
-    """Return the codec of inner codecs: only those of this format."""
+    """Return the codec of inner codecs; raise `ValueError` for codecs outside this format."""
     plain = [{"name": "bytes", "configuration": {"endian": "little"}}]
     if np.dtype(grid.dtype).itemsize == 1:
         plain.append({"name": "bytes"})
@@ -335,31 +340,33 @@ def _separator(document: Mapping[str, Any]) -> str:
 
 
 def _absent(index: Array) -> Array:
-    """Return which chunks are of the fill value: those that are not stored, and those of no bytes."""
+    """Return which chunks consist of the fill value: absent chunks and chunks of no bytes."""
     found: Array = (index[:, 0] == layout.ABSENT) | (index[:, 1] == 0)
     return found
 
 
 def _check_no_overlap(place: CacheFiles, name: str, stored: Array) -> None:
-    """Fail where a byte of a file belongs to several chunks: a small file would be any number of rows."""
+    """Raise if chunks overlap: a small file could then stand for any number of rows."""
     stored = stored[np.argsort(stored[:, 0], kind="stable")]
     if (stored[1:, 0] < (stored[:, 0] + stored[:, 1])[:-1]).any():
         place.fail(f"{name}: the shard index has chunks that lie over each other")
 
 
 class ForeignRows(ChunkRows):
-    """Rows of files whose chunks lie in any order, with anything between them; an absent chunk is of the fill value.
+    """Rows of files of other writers, with chunks in any order and gaps between them.
+
+    An absent chunk consists of the fill value.
 
     Args:
         grid: how the array is cut.
         chain: how its chunks are stored.
-        place: the cache, in a folder.
-        path: of the array.
-        store: where the files are read from.
+        place: the files of the cache, in a folder.
+        path: path of the array.
+        store: the store to read from.
         check: see `ChunkRows`.
 
     Raises:
-        CorruptionError: a file is missing, or its index is damaged or makes no sense.
+        CorruptionError: a file is missing, or its index is damaged or invalid.
     """
 
     def __init__(
@@ -412,19 +419,19 @@ class ForeignRows(ChunkRows):
         return super()._decoded(stored)
 
 
-_OPEN_FILES = 127  # of one array that is read and not mapped, and their folder
-_CONCURRENT_READS = 16  # requests for indices
-_RATIO = 1 << 15  # zstd stores equal bytes in blocks of 4 bytes for 128 KiB
-_CHECKED = 1 << 23  # bytes that are digested while they still lie in a near cache
-_FETCHED = (
-    "fields/",
-    layout.sample_path("key"),
-    layout.sample_path("origin"),
-)  # by chunks; all else is small
+_OPEN_FILES = 127  # open files of an array that is not mapped, in addition to its folder
+_CONCURRENT_READS = 16  # concurrent requests for indices
+_RATIO = 1 << 15  # best ratio of zstd: 4 bytes for a block of 128 KiB of equal bytes
+_CHECKED = 1 << 23  # bytes copied before they are digested, still in the CPU cache
+# Arrays fetched by chunks from an object store; all others are small.
+_FETCHED = ("fields/", layout.sample_path("key"), layout.sample_path("origin"))
 
 
 def _check_codec(path: str, codec: Codec) -> None:
-    """Raise `ValueError` where a table is compressed: a cache has as many samples as bytes of tables, or nearly."""
+    """Raise `ValueError` for a compressed table.
+
+    Uncompressed tables bound the samples of a cache by its bytes.
+    """
     if codec != PLAIN and not path.startswith("fields/"):
         msg = f"codec {codec}; only fields may be compressed"
         raise ValueError(msg)
@@ -434,14 +441,14 @@ class StoredArray:
     """One array of a cache.
 
     Args:
-        place: where the cache is and how it is read.
-        path: the array's path in it.
+        place: the files of the cache and how to read them.
+        path: the array's path in the cache.
         document: its ``zarr.json``.
-        samples_of: says which samples a range of rows belongs to, for messages.
+        samples_of: describes the samples of a range of rows, for messages.
         ragged: whether shards may hold fewer rows than their share.
 
     Notes:
-        Opened when first used. A forked child uses the maps of its parent.
+        Files are opened at first use. A forked child uses the maps of its parent.
     """
 
     def __init__(
@@ -468,7 +475,7 @@ class StoredArray:
             self.grid.row_bytes,
         )
         self.chunks = -(-self.grid.shape[0] // self.grid.chunk)
-        if self.chunks > place.size:  # before memory is taken for it
+        if self.chunks > place.size:  # checked before memory is allocated per chunk
             place.fail(
                 f"{path}/{layout.ZARR}: {self.chunks:,} chunks, more than the cache has bytes"
             )
@@ -478,22 +485,24 @@ class StoredArray:
                 f"{path}/{layout.ZARR}: {self.chunks:,} chunks, and {self._digest_file} has "
                 f"{said:,} bytes"
             )
-        self.seen: Array = np.zeros(
-            self.chunks, np.uint8
-        )  # 1: checked. `Cache` puts it in memory that forks share
+        # 1: checked. `Cache` replaces it by memory shared with forked children.
+        self.seen: Array = np.zeros(self.chunks, np.uint8)
 
     @property
     def files(self) -> Iterator[str]:
-        """The shard files, in order: before it is known that they are there, a document may say of any number."""
+        """The shard files, in order; lazy, because an unchecked document may claim any number."""
         return self._chain.files(self.path, self.grid)
 
     @property
     def _digest_file(self) -> str:
-        return f"{layout.digests_path(self.path)}/{layout.table_grid('uint64', self.chunks).shard_file(0)}"
+        return (
+            f"{layout.digests_path(self.path)}/"
+            f"{layout.table_grid('uint64', self.chunks).shard_file(0)}"
+        )
 
     @cached_property
     def _sizes(self) -> list[Array]:
-        """Stored sizes of the present inner chunks of each shard; opening the array checks every shard's index.
+        """Stored sizes of the present inner chunks of each shard, from every shard's index.
 
         Raises:
             CorruptionError: an index is damaged or a chunk is missing.
@@ -504,9 +513,9 @@ class StoredArray:
                 layout.plain_sizes(grid, min(share, self.chunks - g * share))
                 for g in range(grid.shards)
             ]
-        if (
-            self.codec == PLAIN and self._place.store.folder is None
-        ):  # each chunk is checked by its digest as it comes
+        # Remote and uncompressed: no index is needed, and each fetched chunk is checked by its
+        # digest.
+        if self.codec == PLAIN and self._place.store.folder is None:
             found = [(self._plain_sizes(g), True) for g in range(grid.shards)]
         else:
             found = self._indexed()
@@ -538,7 +547,7 @@ class StoredArray:
         )
 
     def _plain_sizes(self, g: int) -> Array:
-        """Return the sizes that chunks which are not compressed have in a shard of its size."""
+        """Return the chunk sizes of an uncompressed shard, computed from its file size."""
         name = f"{self.path}/{self.grid.shard_file(g)}"
         payload = self._place.files.get(name, (-1, ""))[0] - layout.index_bytes(self.grid)
         used, rest = divmod(payload, max(1, self.grid.chunk_bytes))
@@ -557,24 +566,24 @@ class StoredArray:
 
     @cached_property
     def used_rows(self) -> Array:
-        """Int64 (shards): rows that may be read of each shard."""
+        """Int64 (shards): the readable rows of each shard."""
         return np.asarray(self.used_chunks, dtype=np.int64) * self.grid.chunk
 
     @cached_property
     def held_rows(self) -> int:
-        """Rows of all shards that may be read."""
+        """The readable rows of all shards."""
         return int(self.used_rows.sum())
 
     @cached_property
     def most_rows(self) -> int:
-        """How many rows the files can hold at most, of their sizes alone: no file is opened."""
+        """An upper bound for the rows, from the sizes of the files; opens no file."""
         held = sum(self._place.files.get(name, (0, ""))[0] for name in self.files)
         held *= 1 if self.codec == PLAIN else _RATIO
         return min(self.chunks * self.grid.chunk, held // max(1, self._row_bytes))
 
     @cached_property
     def rows(self) -> RowReader:
-        """The rows, opened."""
+        """The reader of the rows; opens the files."""
         used, store = self.used_chunks, self._place.store
         names, folder = list(self.files), store.folder
         if folder is None:
@@ -584,7 +593,7 @@ class StoredArray:
                     f"folders only. Copy it."
                 )
                 raise UsageError(msg)
-            if not self.path.startswith(_FETCHED):  # a table that each batch needs
+            if not self.path.startswith(_FETCHED):  # every batch needs the tables
                 return MemoryRows(self.grid, self._table(names[0]) if names else b"")
             return self._read(store, names)
         near = FolderStore(folder, _OPEN_FILES)
@@ -593,7 +602,7 @@ class StoredArray:
                 self.grid, self._chain, self._place, self.path, near, self._check_weakly
             )
         if self._place.mapped and self.codec == PLAIN:
-            # no more maps (vm.max_map_count) or addresses: positioned reads serve the same bytes
+            # Out of maps (vm.max_map_count) or addresses, positioned reads return the same bytes.
             with contextlib.suppress(OSError):
                 return MappedRows(self.grid, near, names, used)
         return self._read(near, names)
@@ -605,9 +614,8 @@ class StoredArray:
 
     @property
     def _check_weakly(self) -> Callable[[int, Array | None], None]:
-        return partial(
-            StoredArray._check_decoded, proxy(self)
-        )  # no method: no cycle holds files and maps
+        # A weak proxy instead of a bound method: a reference cycle would keep files and maps open.
+        return partial(StoredArray._check_decoded, proxy(self))
 
     def _table(self, name: str) -> bytes:
         most = table_bytes(self.grid.dtype, self.grid.shape[0])
@@ -623,10 +631,10 @@ class StoredArray:
 
     @cached_property
     def expected(self) -> Array:
-        """Uint64 (inner chunks): the digests, checked against the manifest.
+        """Uint64 (inner chunks): the expected digests, checked against the manifest.
 
         Raises:
-            CorruptionError: they are not what was written.
+            CorruptionError: the file of the digests is damaged.
         """
         if self.chunks == 0:
             return np.zeros(0, np.uint64)
@@ -636,10 +644,12 @@ class StoredArray:
         return np.frombuffer(raw, dtype="<u8", count=self.chunks).astype(np.uint64, copy=False)
 
     def output_array(self, out: Array | None, shape: tuple[int, ...]) -> Array:
-        """Return where so many rows go: `out`, or new memory where it is None.
+        """Return the array to fill: `out`, or new memory if it is None.
+
+        `shape` is the shape without that of a row.
 
         Raises:
-            UsageError: `out` is of another shape or dtype, or not C-contiguous.
+            UsageError: `out` has another shape or dtype, or is not C-contiguous.
         """
         shape = (*shape, *self.grid.item)
         out = empty(shape, self.dtype) if out is None else out
@@ -655,11 +665,11 @@ class StoredArray:
         """Return the rows at `indices`, in that order, copied.
 
         Args:
-            indices: int64, each in [0, rows): the caller has checked it.
-            out: where to; made where it is None.
+            indices: int64, each in [0, rows), checked by the caller.
+            out: the array to fill; None: allocate one.
 
         Raises:
-            CorruptionError: a chunk is not what was written.
+            CorruptionError: a chunk is damaged.
         """
         out = self.output_array(out, (len(indices),))
         chunks = indices // self.grid.chunk if self.grid.chunk > 1 else indices
@@ -670,7 +680,7 @@ class StoredArray:
         return out
 
     def _take_checked(self, indices: Array, chunks: Array, out: Array) -> None:
-        """Copy rows some at a time, so that they lie in a near cache when their chunks are digested."""
+        """Copy and digest rows in parts that fit into the CPU cache."""
         rows, size, numbers, found = self.rows, self._row_bytes, [], []
         step = max(1, _CHECKED // max(1, size))
         self._prefetch(chunks)
@@ -690,8 +700,7 @@ class StoredArray:
         """Copy rows [starts[i], starts[i] + lengths[i]) to out[at[i]:], for every i.
 
         Raises:
-            CorruptionError: rows that are not in use are asked for, or a chunk is not what was
-                written.
+            CorruptionError: the rows are not in use, or a chunk is damaged.
         """
         self.check_bounds(starts, lengths)
         rows = self.rows
@@ -702,9 +711,8 @@ class StoredArray:
             if self._checks
             else starts[:0]
         )
-        order = np.argsort(
-            starts, kind="stable"
-        )  # neighbours lie in one chunk, and read-ahead helps
+        # In ascending order neighbours share a chunk, and read-ahead helps.
+        order = np.argsort(starts, kind="stable")
         ordered = zip(*(some[order].tolist() for some in (starts, lengths, at)), strict=True)
         if due.size:
             self._prefetch(due)
@@ -715,11 +723,11 @@ class StoredArray:
         return None
 
     def _spans_checked(self, ordered: Iterable[tuple[int, int, int]], out: Array) -> None:
-        """Copy (start, length, to), by start, in pieces that are digested while they lie in a near cache.
+        """Copy (start, length, to), sorted by start, in parts that are digested in the CPU cache.
 
         Notes:
-            Copying brings bytes from afar faster than digesting does: of a chunk had whole the copy
-            is digested.
+            Copying reads memory faster than digesting does, so of a chunk that is copied whole the
+            copy is digested.
         """
         rows, chunk, size, last, numbers, found = (
             self.rows,
@@ -753,11 +761,10 @@ class StoredArray:
         self._compare(numbers, found)
 
     def view(self, start: int, stop: int) -> Array:
-        """Return rows [start, stop) read-only: where they lie in a map, else a copy.
+        """Return rows [start, stop) read-only: a view of a map, else a copy.
 
         Raises:
-            CorruptionError: rows that are not in use are asked for, or a chunk is not what was
-                written.
+            CorruptionError: the rows are not in use, or a chunk is damaged.
         """
         starts, lengths = np.array([start]), np.array([stop - start])
         if isinstance(self.rows, MappedRows) and stop > start:
@@ -775,11 +782,11 @@ class StoredArray:
         out, rows = empty(self.grid.shape, self.dtype), self.grid.shape[0]
         self.spans(np.zeros(1, np.int64), np.array([rows]), out, np.zeros(1, np.int64))
         if isinstance(self.rows, MappedRows):
-            self.rows.forget()  # there is a copy now
+            self.rows.forget()  # the copy is in use from here on
         return out
 
     def unchecked(self) -> Array:
-        """Return a whole table without a check: for messages about damage only."""
+        """Return a whole table without checks, for messages about damage only."""
         out = empty(self.grid.shape, self.dtype)
         if len(out):
             self.rows.span(0, len(out), out)
@@ -789,7 +796,7 @@ class StoredArray:
         """Check that rows [starts[i], starts[i] + lengths[i]) are in use.
 
         Raises:
-            CorruptionError: they are not.
+            CorruptionError: some are not.
         """
         if (lengths < 0).any():
             self._place.fail(f"{self.path}: the row table holds a negative length")
@@ -806,7 +813,7 @@ class StoredArray:
             self._place.fail(f"{self.path}: the row table points at rows that are not there")
 
     def check_size(self, rows: int, most: int = parsing.SAMPLE_BYTES) -> None:
-        """Check that so many rows of one sample may be in memory.
+        """Check that this many rows of one sample fit into memory.
 
         Raises:
             UsageError: they have more than `most` bytes.
@@ -826,26 +833,25 @@ class StoredArray:
 
     def _check(self, chunks: Array) -> None:
         due = np.sort(self._chunks_to_check(chunks), kind="stable")
-        due = due[
-            np.diff(due, prepend=-1) > 0
-        ]  # as np.unique, which imports numpy.ma: 10 ms of opening a cache
+        # Like np.unique, whose import of numpy.ma adds 10 ms to opening a cache.
+        due = due[np.diff(due, prepend=-1) > 0]
         self._compare([due], [digests64(map(self.rows.chunk, due.tolist()))])
 
     def _has_unchecked(self, chunks: Array) -> bool:
-        """Tell whether some inner chunks have not been checked."""
+        """Return whether some inner chunks have not been checked."""
         return b"\0" in self.seen[chunks].tobytes()  # for a batch, a third of the time of `all`
 
     def _chunks_to_check(self, chunks: Array) -> Array:
-        """Return which of some inner chunks are to be checked."""
+        """Return the inner chunks that are to be checked."""
         return chunks if self._always else chunks[self.seen[chunks] == 0]
 
     def _prefetch(self, chunks: Array) -> None:
-        """Have those of some inner chunks read ahead that nobody has read yet."""
+        """Prefetch inner chunks that are not verified yet."""
         if len(chunks) > 1 and isinstance(self.rows, MappedRows) and self._has_unchecked(chunks):
             self.rows.will_need(np.unique(chunks[self.seen[chunks] == 0]))
 
     def _compare(self, chunks: list[Array], digests: list[Array]) -> None:
-        """Fail where inner chunks have other digests than they should have."""
+        """Mark inner chunks as checked; raise if a digest is not the expected one."""
         numbers, found = (
             some[0] if len(some) == 1 else np.concatenate(some) for some in (chunks, digests)
         )
@@ -858,13 +864,16 @@ class StoredArray:
 
     @cached_property
     def _checks(self) -> bool:
-        """Whether chunks are checked before rows are asked for; those that are had whole are when they come."""
+        """Whether chunks are checked before rows are read.
+
+        Readers that fetch whole chunks check them on arrival instead.
+        """
         return self._place.verify != "manifest" and not isinstance(
             self.rows, ChunkRows | MemoryRows
         )
 
     def _check_decoded(self, number: int, raw: Array | None) -> None:
-        """Check an inner chunk that was decoded, or came from afar; `raw` is None where it does not decode."""
+        """Check an inner chunk that was decoded or fetched; `raw` is None if decoding failed."""
         if raw is None:
             self._place.fail(str(self.chunk_problem(number, None)))
         seen = (
@@ -880,14 +889,14 @@ class StoredArray:
         self.seen[number] = 1
 
     def digest(self, number: int) -> int:
-        """Return the xxh3_64 of an inner chunk as it is now; 0, as of an absent one, where it does not decompress."""
+        """Return the current xxh3_64 of an inner chunk; 0 if absent or if decompression fails."""
         try:
             return digest64(self.rows.chunk(number))
         except CorruptionError:
             return 0
 
     def chunk_problem(self, number: int, found: int | None) -> Problem:
-        """Return what is wrong with a chunk: its digest now, or None where it does not decode."""
+        """Return the problem of a chunk; `found` is its digest, or None if it does not decode."""
         g, j = divmod(number, self.grid.chunks_per_shard)
         first = number * self.grid.chunk
         samples = self._samples_of(

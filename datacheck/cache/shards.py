@@ -65,7 +65,7 @@ class ShardCache:
             fsops.write_file(self.folder / _LOCK, b"", sync=False, mode=0o644)
 
     def _check_empty(self) -> None:
-        """Raise if the folder holds other files, which might have names of shards and be removed."""
+        """Raise if the folder holds other files, which may look like shards and be removed."""
         with os.scandir(self.folder) as entries:
             names = [entry.name for entry in entries if not _UNFINISHED.fullmatch(entry.name)]
         # Look for the lock again: another process may have started to use the folder.
@@ -206,7 +206,10 @@ class ShardCache:
 def _verified_pieces(
     digest: str, fetch: Fetch, failed: list[DatacheckError]
 ) -> Iterator[memoryview]:
-    """Yield the fetched bytes; raise at the end if they do not match, before the file gets its name."""
+    """Yield the fetched bytes; raise at the end if their digest is wrong.
+
+    The file does not have its final name then.
+    """
     hasher = Digester()
     try:
         for piece in fetch():

@@ -259,7 +259,7 @@ class FolderStore:
         """Ask the system to drop the page cache of the files, so that reads go to the disk.
 
         Notes:
-            Best effort: the system may ignore it, and keeps pages that are mapped or not yet written.
+            Best effort: the system may ignore it. It keeps mapped pages and pages not yet written.
         """
         for path, size in self.files() if hasattr(os, "posix_fadvise") else ():
             if size > 0:
