@@ -1,1 +1,1 @@
-"""build."""
+"""Build, check, repair, reuse, export and remove caches."""

@@ -259,7 +259,7 @@ _AXES = 32  # of an array of HDF5
 
 
 def check(cache: Cache) -> None:
-    """Raise if a cache cannot be written as robomimic file.
+    """Raise if a cache cannot be written as a robomimic file.
 
     Raises:
         UsageError: there is no field ``actions`` [steps, numbers], or HDF5 cannot hold a field: it
@@ -497,7 +497,10 @@ def export(
 
 @contextlib.contextmanager
 def _staging_folder(to: Path) -> Iterator[Path]:
-    """Create the folder that becomes `to`, next to it; remove it and those of killed exports."""
+    """Create the folder that becomes `to`, next to it; remove leftovers of killed exports.
+
+    At the end the folder is removed, unless it was renamed.
+    """
     parent = to.absolute().parent
     fsops.make_directory(parent)
     local = machine.is_local(parent)

@@ -178,7 +178,7 @@ class ReusableCache:
             if NOT_MADE in codes.get(key, ()) and key in reasons
         }
 
-    # ----------------------------------------------------------------------------- what is the same
+    # ------------------------------------------------------------------------------------- matching
 
     def _matched(self, files: Sequence[Sequence[File]]) -> Array:
         samples = self._plan.samples

@@ -269,7 +269,7 @@ def _write_shard(shard: Shard, g: int, task: Mapping[str, Any]) -> list[Any]:
         mode = 0o644  # writable: the index of a ragged field follows once all shards are made
         if grid is not None:
             parts.append(layout.pack_index(grid, sizes[name]))
-            mode = 0o444
+            mode = 0o444  # complete; a read-only file may be linked into a later cache
         files[name] = (sum(map(len, parts)), digest_parts(parts))
         if task["folder"] is not None:
             path = Path(task["folder"], layout.field_path(name), shard_file(g, spec))

@@ -106,7 +106,7 @@ def describe_samples(
 # Raised while locating damage, if the tables needed for that are damaged, too.
 _READ_ERRORS = (DatacheckError, OSError, ValueError, LookupError, TypeError, MemoryError)
 _CHUNK_WORD, _DIGEST_WORD = "chunk", "digest of chunk"
-MOST_RUNS = 1_000  # runs of damaged chunks of a file that are reported one by one
+MOST_RUNS = 1_000  # runs of one file that are reported one by one
 _FIELDS, _DIGESTS, _DOCUMENT_SUFFIX = "fields/", "digests/", "/" + layout.ZARR
 
 

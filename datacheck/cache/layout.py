@@ -38,7 +38,7 @@ NO_SPLIT = "all"  # the split folder for a dataset without splits
 
 CHUNK_BYTES = 64 << 10
 SHARD_BYTES = 64 << 20
-PAGE = 4096
+PAGE = 4096  # shards of whole pages follow each other in a map without gaps, see `MappedRows`
 MAX_SAMPLES_PER_SHARD = 1 << 20
 ABSENT = 2**64 - 1
 

@@ -106,7 +106,7 @@ class Store(Protocol):
 
 
 def is_url(where: str | os.PathLike[str]) -> bool:
-    """Tell a URL from a path."""
+    """Return whether `where` is a URL rather than a path."""
     return isinstance(where, str) and "://" in where
 
 
