@@ -1,6 +1,7 @@
-"""The training side: CachedDataset and its collate functions. Reaches the cache and nothing of the builder.
+"""The training side: datasets, samplers, loaders and collate functions over a finished cache.
 
-Each name is imported when it is first used: `audit` runs where there is no PyTorch.
+It imports the cache, never the builder. Each name is imported on first use, so that
+`datacheck.torch.audit` runs without PyTorch.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ __all__ = sorted(_HOME)
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        require("torch", "torch")  # one clear line where PyTorch is absent
+        require("torch", "torch")  # one clear message if PyTorch is missing
         return resolve(f"{_HOME[name]}:{name}")
     msg = f"module 'datacheck.torch' has no attribute {name!r}"
     raise AttributeError(msg)

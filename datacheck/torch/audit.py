@@ -1,4 +1,4 @@
-"""The dataset of a user's factory in this process: built under known conditions, and watched."""
+"""Builds and reads a user's dataset in this process for `scan --loader`, under known conditions."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Beat = Callable[[int], None]
 Task = dict[str, Any]
 
 _SEED_MASK = 2**32 - 1
-_DETOURS = 8  # calls of __getitem__ inside one that are remembered
+_DETOURS = 8  # redirects that are remembered for one sample
 _LONGEST = 1_000_000_000
-_INNER = 16  # datasets inside a dataset that are watched
+_INNER = 16  # datasets that are watched, the outer one included
 _LIBRARY = tuple(
     sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")
 )
@@ -35,7 +35,13 @@ _LIBRARY = tuple(
 
 @dataclass(frozen=True, eq=False)
 class Redirect:
-    """A dataset, asked for one index, asked itself for another: that index, what came, and who it was."""
+    """A ``__getitem__`` that called itself with another index, and the sample that it got.
+
+    Args:
+        index: the other index.
+        sample: the sample at that index.
+        inner: whether it was a dataset inside the user's, not the user's own.
+    """
 
     index: int
     sample: Any
@@ -47,9 +53,10 @@ class OpenedDataset:
     """The dataset of this process.
 
     Args:
-        dataset, length: what the factory returned.
-        detours: of the dataset, or of one inside it, while a sample is made; the outermost last.
-        asked: (object, index) of the calls under way.
+        dataset, length: the factory's dataset and its length.
+        detours: redirects of the dataset, or of one inside it, while a sample is made; the
+            outermost last.
+        asked: (object, index) of the calls in progress.
     """
 
     dataset: Any
@@ -65,16 +72,16 @@ def open_dataset(task: Task, beat: Beat) -> dict[str, Any]:
     """Build the dataset.
 
     Args:
-        task: factory (``module:function``), memory_b, and what may decide its samples: seed (of the
-            global generators), listing ("reversed": directories list their names the other way
-            round).
+        task: factory (``module:function``), memory_b, and conditions that samples may depend on:
+            seed (of the global generators), listing ("reversed": directories list their names in
+            reverse).
         beat: not called: building is one step.
 
     Returns:
         length; torch: whether PyTorch is in use.
 
     Raises:
-        UsageError: there is no such factory, it raises, or what it returns is no map-style dataset.
+        UsageError: the factory does not exist, it raises, or its result is not a map-style dataset.
     """
     del beat
     opened = opened_dataset(task)
@@ -82,7 +89,7 @@ def open_dataset(task: Task, beat: Beat) -> dict[str, Any]:
 
 
 def opened_dataset(task: Task) -> OpenedDataset:
-    """Return the dataset of this process, built the first time; see `open_dataset`."""
+    """Return the dataset of this process, built on the first call; see `open_dataset`."""
     if "dataset" not in _OPENED:
         name = str(task["factory"])
         if task.get("listing") == "reversed":
@@ -163,13 +170,15 @@ def _a(value: Any) -> str:
 
 
 def _watch_getitem(opened: OpenedDataset) -> None:
-    """Notice when a dataset, the user's or one that it wraps, is asked for one index and asks itself for another."""
+    """Record redirects: calls of ``__getitem__`` that call it again with another index.
+
+    Covers the user's dataset and the datasets that it wraps.
+    """
     objects = _datasets(opened.dataset)
     own = {id(found) for found in objects}
     for kind in {type(found) for found in objects}:
-        with contextlib.suppress(
-            AttributeError, TypeError
-        ):  # a built-in type: it has no such habits
+        # A built-in type cannot be patched; it does not redirect either.
+        with contextlib.suppress(AttributeError, TypeError):
             kind.__getitem__ = _watched_getitem(kind.__getitem__, own, opened)
 
 
@@ -202,7 +211,10 @@ def _is_redirect(index: Any, asked: Any, length: int) -> bool:
 
 
 def _datasets(dataset: Any) -> list[Any]:
-    """Return the dataset and those that it wraps (Subset.dataset, ConcatDataset.datasets, a user's own attribute)."""
+    """Return the dataset and the datasets that it wraps.
+
+    They are found in attributes: Subset.dataset, ConcatDataset.datasets, a user's own.
+    """
     found = [dataset]
     for outer in found:
         inner: list[Any] = []
@@ -225,7 +237,7 @@ def _is_dataset(value: Any) -> bool:
 
 
 def _reverse_listings() -> None:
-    """Let directories list their names in another order, as another copy of the folder may."""
+    """Make directories list their names in another order, as another copy of the folder may."""
     list_names, scan = os.listdir, os.scandir
 
     class Reversed:
@@ -252,13 +264,14 @@ def _reverse_listings() -> None:
         return list_names(path)[::-1]
 
     os.listdir = reversed_names
-    os.scandir = Reversed  # type: ignore[assignment]  # os.walk, glob and pathlib ask these two
+    # os.walk, glob and pathlib use these two.
+    os.scandir = Reversed  # type: ignore[assignment]
 
 
 def seed_all(seed: int) -> None:
-    """Seed the generators that a whole process shares: Python's, NumPy's and, where it is in use, PyTorch's."""
+    """Seed the global generators of Python, NumPy and, if it is imported, PyTorch."""
     random.seed(seed)
-    np.random.seed(seed & _SEED_MASK)  # noqa: NPY002  the global one is what is in question
+    np.random.seed(seed & _SEED_MASK)  # noqa: NPY002  the global generator is the one under test
     if (torch := sys.modules.get("torch")) is not None:
         torch.manual_seed(seed)
 
@@ -267,7 +280,7 @@ def error_text(error: BaseException) -> str:
     """Return type and message of an error on one line."""
     try:
         words = " ".join(str(error).split())[:200].encode("utf-8", "backslashreplace").decode()
-    except Exception:  # noqa: BLE001  the user's own __str__
+    except Exception:  # noqa: BLE001  a user's __str__ may raise
         words = ""
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
@@ -278,7 +291,7 @@ def _error_with_place(error: BaseException) -> str:
 
 
 def where_raised(error: BaseException | None) -> str:
-    """Return the line of the user's own code that an error came from: ``loaders.py:31 in __getitem__``."""
+    """Return the line of the user's code that raised: ``loaders.py:31 in __getitem__``."""
     if error is None:
         return ""
     ours = str(Path(__file__).parents[1])
@@ -310,7 +323,10 @@ def _states() -> dict[str, Any]:
 
 
 def _read_index(opened: OpenedDataset, index: int, whole: Sequence[str]) -> dict[str, Any]:
-    """Return the answer to an index: values, digests, instead (an index that it asked itself for); or error, where."""
+    """Return the result of one index: values, digests, instead; or error, where, kind.
+
+    "instead" is the redirect that supplied the sample, see `_redirect_of`.
+    """
     opened.detours.clear()
     try:
         sample = opened.dataset[index]
@@ -337,8 +353,8 @@ def _read_index(opened: OpenedDataset, index: int, whole: Sequence[str]) -> dict
 def _redirect_of(
     opened: OpenedDataset, sample: Any, found: dict[str, int], whole: Sequence[str]
 ) -> list[Any] | None:
-    """Return [index, whether of a dataset inside this one] of the sample that was passed on as the one asked for."""
-    for detour in opened.detours[::-1]:  # the outermost call came to its end last
+    """Return [index, inner] of the redirect whose sample was returned for this one, or None."""
+    for detour in opened.detours[::-1]:  # the outermost call ends last
         if detour.sample is sample or _same_digests(detour.sample, found, whole):
             return [detour.index, detour.inner]
     return None
@@ -352,7 +368,7 @@ def _same_digests(answer: Any, found: dict[str, int], whole: Sequence[str]) -> b
 
 
 def read(task: Task, beat: Beat) -> list[dict[str, Any]]:
-    """Return what the dataset says to each index of `items` (see `_read_index`), asked in this order."""
+    """Return the result of each index of `items`, read in this order (see `_read_index`)."""
     opened = opened_dataset(task)
     answers = []
     for place, index in enumerate(task["items"]):
@@ -362,20 +378,18 @@ def read(task: Task, beat: Beat) -> list[dict[str, Any]]:
 
 
 def look(task: Task, beat: Beat) -> list[dict[str, Any]]:
-    """Ask for each index of `items` and say only what came.
+    """Read each index of `items` and return digests.
 
     Args:
-        task: reseed: seed the global generators before each index (from this number and the index),
-            None: never;
-            twice: ask twice, the second answer counts; workers: in so many worker processes, 0: in
-                this one; start:
-            their start method; keep: indices whose values are wanted, too.
-        beat: called before each index, or after each answer of the workers.
+        task: reseed: seed the global generators before each index (from this number and the
+            index), None: never; twice: read twice, the second result counts; workers: number of
+            worker processes, 0: read in this process; start: their start method; keep: indices
+            whose values are returned, too.
+        beat: called before each index, or after each result of the workers.
 
     Returns:
-        Per index, in the order asked: index, digests or error; values where they are wanted; drew:
-            names of the global
-        generators that were used.
+        Per index, in the order of `items`: index, digests or error; values for the indices in
+        `keep`; drew: names of the global generators that were used.
     """
     opened = opened_dataset(task)
     asked = AuditRequest(
@@ -401,7 +415,7 @@ def _read_in_process(
 
 @dataclass(eq=False)
 class AuditRequest:
-    """The dataset as `look` asks it; what a worker process is given."""
+    """The dataset as `look` reads it; sent to worker processes."""
 
     dataset: Any
     length: int
@@ -414,7 +428,7 @@ class AuditRequest:
         return self.length
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """Return index, drew, digests or error, and values where they are wanted."""
+        """Return index, drew, digests or error, and values for the indices in `keep`."""
         opened = OpenedDataset(self.dataset, self.length)
         for _ in range(2 if self.twice else 1):
             if self.reseed is not None:
@@ -437,7 +451,8 @@ def _read_in_workers(asked: AuditRequest, task: Task, beat: Beat) -> Iterator[di
 
 
 def _read_by_dataloader(asked: AuditRequest, task: Task) -> Iterator[dict[str, Any]]:
-    from torch.utils.data import DataLoader  # noqa: PLC0415  the user's module has imported it already
+    # The user's module has imported it already.
+    from torch.utils.data import DataLoader  # noqa: PLC0415
 
     yield from DataLoader(
         asked,
@@ -460,8 +475,8 @@ def _init_worker(number: int) -> None:
 
 
 def _read_by_processes(asked: AuditRequest, task: Task) -> Iterator[dict[str, Any]]:
-    """Ask in plain worker processes, each its share of the indices, as a DataLoader of PyTorch would."""
-    import multiprocessing  # noqa: PLC0415  for this one look only
+    """Read in plain worker processes, each with a share of the indices, as a DataLoader does."""
+    import multiprocessing  # noqa: PLC0415  needed here only
 
     context, count, items = (
         multiprocessing.get_context(task["start"]),
@@ -484,7 +499,8 @@ def _read_by_processes(asked: AuditRequest, task: Task) -> Iterator[dict[str, An
         except EOFError as error:
             msg = f"a worker process ended at index {index}"
             raise RuntimeError(msg) from error
-    for worker in workers:  # all has been said; a thread of the user's could keep it alive
+    # All results are in; a thread of the user's code could keep a worker alive.
+    for worker in workers:
         worker.kill()
         worker.join()
 
@@ -499,10 +515,10 @@ def _serve_share(asked: AuditRequest, share: Sequence[int], sender: Any) -> None
 
 
 def probe(task: Task, beat: Beat) -> dict[str, Any]:
-    """Ask for each index of `items` a few times, others in between, without seeding anything.
+    """Read each index of `items` several times, others in between, without seeding anything.
 
     Returns:
-        asked: [index, digests] of every answer; calls of one index are not next to one another.
+        asked: [index, digests] of every result; reads of one index are never consecutive.
     """
     opened = opened_dataset(task)
     items: list[int] = task["items"]
@@ -517,7 +533,7 @@ def probe(task: Task, beat: Beat) -> dict[str, Any]:
 
 
 def beyond(task: Task, beat: Beat) -> dict[str, Any]:
-    """Ask for the first index that does not exist; return kind and error, or the digests of what was served."""
+    """Read the first index out of range; return kind and error, or the digests of a sample."""
     opened = opened_dataset(task)
     beat(0)
     said = _read_index(opened, opened.length, task["whole"])

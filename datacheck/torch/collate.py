@@ -1,4 +1,4 @@
-"""From samples to a batch: a gathered batch passes through the default collate uncopied.
+"""Collate functions: a gathered batch passes through the default collate without a copy.
 
 `Batch` is what ``CachedDataset.__getitems__`` returns. It behaves like a list of dict samples and
 still holds the stacked arrays. Importing this module registers `Row` with the default collate of
@@ -27,7 +27,7 @@ class Row(dict[str, Any]):
 
     Args:
         values: the fields.
-        kinds: "fixed", "ragged" (its first axis differs between samples), or "object" (text, JSON:
+        kinds: "fixed", "ragged" (the first axis differs between samples), or "object" (text, JSON:
             never stacked).
     """
 
@@ -50,8 +50,8 @@ class RaggedColumn:
         values: any (rows, *item)
 
     Args:
-        values: the rows of all samples, one behind the other.
-        ends: where each sample's rows end.
+        values: the rows of all samples, concatenated.
+        ends: the end of each sample's rows.
     """
 
     values: torch.Tensor
@@ -63,7 +63,7 @@ class RaggedColumn:
 
 @dataclass(frozen=True, slots=True)
 class ViewColumn:
-    """A field of a batch that has not been copied.
+    """A field of a batch whose arrays have not been copied.
 
     Args:
         arrays: one for each sample, read-only.
@@ -81,7 +81,7 @@ Column: TypeAlias = torch.Tensor | RaggedColumn | ViewColumn | list[Any]
 
 
 class Batch(MutableSequence[Row]):
-    """A gathered batch that looks like a list of samples; rows are made when somebody looks.
+    """A gathered batch that behaves like a list of samples; rows are created on access.
 
     Args:
         columns: the fields, in order: a tensor (samples, *item), `RaggedColumn`, `ViewColumn`, or a
@@ -89,10 +89,9 @@ class Batch(MutableSequence[Row]):
         size: number of samples.
 
     Notes:
-        Tensors of a row are views: changing one in place changes the batch, too. A row in which a
-            value was
-        replaced, added or removed, or a list that was reordered, is seen, and the batch is then
-        stacked from its rows. Pickled, it is a list of rows.
+        Tensors of a row are views: changing one in place changes the batch, too. The batch notices
+        rows with replaced, added or removed values, and a reordered list; it is then stacked from
+        its rows. Pickled, it is a list of rows.
     """
 
     def __init__(self, columns: dict[str, Column], size: int) -> None:
@@ -123,7 +122,7 @@ class Batch(MutableSequence[Row]):
         del self._edit()[i]
 
     def insert(self, index: int, value: Row) -> None:
-        """Put a sample in front of position `index`."""
+        """Insert a sample before position `index`."""
         self._edit().insert(index, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -137,7 +136,7 @@ class Batch(MutableSequence[Row]):
 
     @property
     def columns(self) -> dict[str, Column] | None:
-        """The gathered fields; None where rows were replaced or changed since."""
+        """The gathered fields; None if rows were replaced or changed since."""
         if self._edited or not all(self._same(row, values) for row, values in self._given):
             return None
         return self._columns
@@ -159,11 +158,11 @@ def _kind(column: Column) -> Kind:
 
 
 def merge_batches(parts: Sequence[tuple[Array, Any]], size: int) -> Batch | None:
-    """Return one gathered batch of several; None where they cannot be one, and have to be looked at row by row.
+    """Merge several gathered batches into one; None where they can only be merged row by row.
 
     Args:
-        parts: places in the whole, int64 (samples), and what is to stand there.
-        size: samples of the whole.
+        parts: positions in the merged batch, int64 (samples), and the samples for them.
+        size: samples of the merged batch.
     """
     columns = [
         (places, batch.columns if isinstance(batch, Batch) else None) for places, batch in parts
@@ -212,7 +211,7 @@ def _values(column: Column) -> Any:
 def collate_rows(
     batch: Sequence[Mapping[str, Any]], *, collate_fn_map: Any = None
 ) -> dict[str, Any]:
-    """Return a batch as the default collate would: tensors stacked, texts and JSON values listed.
+    """Return a batch as the default collate does: tensors stacked, texts and JSON values listed.
 
     Raises:
         UsageError: a ragged field cannot be stacked, or samples have values of different forms in a
@@ -248,7 +247,7 @@ def collate_rows(
 def _refusing_mixed_forms(
     name: str, values: Sequence[Any], *, rows: bool = False
 ) -> Iterator[None]:
-    """Raise `UsageError` where values cannot be joined and are of two forms: of several datasets, as a rule."""
+    """Raise `UsageError` if values of two forms cannot be joined, usually of two datasets."""
     try:
         yield
     except (TypeError, ValueError, RuntimeError) as error:
@@ -275,7 +274,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _one_kind(values: list[Any]) -> list[Any]:
-    """Return the values of a field that is not stacked: texts, or arrays that somebody made of all."""
+    """Return the values of an "object" field unstacked: all texts, or all arrays."""
     if len({_is_array(value) for value in values}) > 1:
         msg = "texts and arrays"
         raise TypeError(msg)
@@ -283,7 +282,7 @@ def _one_kind(values: list[Any]) -> list[Any]:
 
 
 def _as_tensors(values: Sequence[Any]) -> Sequence[Any]:
-    """Return tensors where some are, and others read-only arrays (``copy=False``); else the values as they are."""
+    """Return tensors if `values` mixes tensors and arrays (``copy=False``), else unchanged."""
     if {torch.Tensor, np.ndarray} != {type(value) for value in values}:
         return values
     return [
@@ -297,7 +296,7 @@ def _are_views(values: Sequence[Any]) -> bool:
 
 
 def _stack_arrays(arrays: Sequence[Array]) -> torch.Tensor:
-    """Return read-only arrays stacked, without the warning of PyTorch, whose tensors are all writable."""
+    """Stack read-only arrays, without PyTorch's warning about tensors on read-only memory."""
     return torch.from_numpy(np.stack(arrays))
 
 
@@ -314,7 +313,7 @@ def _stack_column(name: str, column: Column) -> Any:
 
 
 def _have_rows(values: Iterable[Any]) -> bool:
-    """Tell whether values are lists of rows: a transform may have put a number in the place of one."""
+    """Whether all values have rows: a transform may have replaced them by a number."""
     return all(getattr(value, "ndim", 1) for value in values)
 
 
@@ -338,7 +337,7 @@ def _lengths(ends: list[int]) -> list[int]:
 def collate_ragged(
     batch: Sequence[Mapping[str, Any]], *, ragged: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """Return a batch whose ragged fields are concatenated; ``<name>_offset`` says where each sample ends.
+    """Return a batch with concatenated ragged fields; ``<name>_offset`` has the ends of samples.
 
     Shapes:
         <name>: (rows of all samples, *item)
@@ -349,7 +348,7 @@ def collate_ragged(
         ragged: names of the ragged fields; needed for plain dicts only.
 
     Raises:
-        UsageError: the samples do not say which of their fields are ragged, or a field is called
+        UsageError: the samples do not say which of their fields are ragged, or a field is named
             ``<name>_offset``.
     """
 
@@ -365,20 +364,20 @@ def collate_ragged(
 def collate_pad(
     batch: Sequence[Mapping[str, Any]], *, ragged: Sequence[str] | None = None, value: float = 0
 ) -> dict[str, Any]:
-    """Return a batch whose ragged fields are padded to the longest; ``<name>_mask`` is True where rows are real.
+    """Return a batch with ragged fields padded to the longest; ``<name>_mask`` marks real rows.
 
     Shapes:
         <name>: (samples, longest, *item)
-        <name>_mask: bool (samples, longest)
+        <name>_mask: bool (samples, longest), True for real rows
 
     Args:
         batch: samples of a `CachedDataset`, or dicts.
         ragged: names of the ragged fields; needed for plain dicts only.
-        value: what stands behind the end.
+        value: the padding value.
 
     Raises:
         UsageError: the samples do not say which of their fields are ragged, a field cannot hold
-            `value`, or one is called ``<name>_mask``.
+            `value`, or a field is named ``<name>_mask``.
     """
 
     def pad(name: str, column: RaggedColumn) -> dict[str, Any]:
@@ -442,7 +441,7 @@ def _collate_ragged_by(
 def _ragged_names(
     batch: Sequence[Mapping[str, Any]], said: Sequence[str] | None, *, touched: bool
 ) -> set[str]:
-    """Return which fields of samples are ragged: those that are named, or else that the samples themselves name."""
+    """Return the names of the ragged fields: as given, or else as the samples say."""
     if said is not None:
         if wrong := set(said) - set(batch[0]):
             msg = f"ragged: no field {', '.join(sorted(wrong))}; there are {', '.join(batch[0])}"

@@ -1,4 +1,4 @@
-"""The live contract: batches judged by the rules of a scan, and no rank raises before all have agreed."""
+"""The live contract: judges batches by a scan's rules; ranks agree before any of them raises."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from datacheck.torch.served import (
 )
 
 _UNREADABLE, _EMPTY, _MISSING, _CONTRACT = "DC101", "DC103", "DC121", "DC905"
-_EPISODE_RULES = frozenset({"DC501"})  # a window is shorter than an episode may be
+_EPISODE_RULES = frozenset({"DC501"})  # a window may be shorter than any episode may be
 _LISTED = 8
-_KEY_BYTES = 200  # of a sample's id, which each fault repeats on all ranks
+_KEY_BYTES = 200  # limit of a sample's id, which a fault repeats on all ranks
 _EVEN_BATCHES_FIX = (
     "Give every rank equally many full batches: "
     "batch_sampler=datacheck.torch.Sampler(...), or drop_last=True."
@@ -49,7 +49,7 @@ _FIELDS_HINT = " Where batches hold only some of the schema's fields: guard(...,
 
 
 class BatchFault(NamedTuple):
-    """What is wrong with a batch of one rank: the rule's code, words, and the samples' places in it."""
+    """A fault in a batch of one rank: the rule's code, a text, and the positions of the samples."""
 
     code: str
     words: str
@@ -69,42 +69,41 @@ def guard(
     split: str = "",
     group: Any = None,
 ) -> Guard:
-    """Return the loader with its batches judged by the schema, by the rules that a scan applies to samples.
+    """Return the loader with its batches judged by the schema, by the rules of a scan.
 
     Args:
-        loader: whatever yields batches (see `samples_of` for how they may look); iterated on every
-            rank.
-        schema: what the samples promise, as they are served; or its name or file.
-        first: how many batches are judged at the beginning, 0 or more; then one in `every`, 1 or
+        loader: any iterable of batches (see `samples_of` for their forms), iterated on every rank.
+        schema: the schema of the samples as the loader returns them, or its name or file.
+        first: how many batches are judged at the start, 0 or more; after them one in `every`, 1 or
             more.
-        fields: those that batches hold; the others of the schema may be missing. None: every field
-            is expected.
-        split: which of the schema's splits it is.
-        group: gloo group of the ranks that iterate; None: all, in a group of their own that is made
-            at the first batch.
+        fields: the fields that batches hold; other fields of the schema may be missing. None: every
+            field is expected.
+        split: the split of the schema that the loader serves.
+        group: gloo group of the ranks that iterate; None: all ranks, in a new group made at the
+            first batch.
 
     Raises:
-        UsageError: an option is wrong, or the schema.
+        UsageError: an option or the schema is wrong.
 
     Notes:
-        Every batch is looked at for being there and not empty. Iterating raises `BatchError`, see
-        `Guard.__iter__`. Rules over a dataset, a group or a pair, and those that allow some samples
-        to fail, need more than a batch.
+        Every batch is checked for existence and for samples. Iterating raises `BatchError`, see
+        `Guard.__iter__`. Rules over a dataset, a group or a pair, and rules that allow some samples
+        to fail, do not apply: they need more than a batch.
     """
     return Guard(loader, BatchJudge(schema, fields, split), first, every, group)
 
 
 class Guard:
-    """A loader whose batches are judged; everything else is asked of the loader itself.
+    """A loader whose batches are judged; other attributes are those of the loader itself.
 
     Args:
         loader: yields batches.
-        judge: says what is wrong with one.
+        judge: returns the faults of a batch.
         first, every: which batches are judged.
-        group: of the ranks that iterate.
+        group: the group of the ranks that iterate.
 
     Attributes:
-        batches: how many were served, over all epochs; it is the number of the next one.
+        batches: how many were served, over all epochs; also the number of the next batch.
     """
 
     def __init__(
@@ -115,10 +114,11 @@ class Guard:
         self.batches = 0
 
     def __len__(self) -> int:
-        return len(self._loader)  # type: ignore[arg-type]  # TypeError where it has none, as the loader's
+        # TypeError where the loader has no length, as the loader itself raises.
+        return len(self._loader)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # also while it is unpickled, without a loader
+        if name.startswith("_"):  # also during unpickling, when there is no loader yet
             raise AttributeError(name)
         return getattr(self._loader, name)
 
@@ -126,9 +126,9 @@ class Guard:
         """Yield the batches themselves, unchanged.
 
         Raises:
-            BatchError: a batch of this or another rank is wrong, the loader of one raised, or one
-                has ended before the
-                others: the same error on every rank, at the same batch. Or another rank has died.
+            BatchError: a batch of this or another rank is wrong, the loader of a rank raised or
+                ended before the others: the same error on every rank, at the same batch. Or another
+                rank has died.
         """
         source: Iterator[Any] | None = None
         while True:
@@ -139,7 +139,8 @@ class Guard:
                 held.append(next(source))
             except StopIteration:
                 ended = True
-            except Exception as error:  # noqa: BLE001  whatever a user's loader raises, the other ranks wait for a word
+            # Any exception of the user's loader: the other ranks wait for this rank's message.
+            except Exception as error:  # noqa: BLE001
                 faults, cause = (
                     [
                         BatchFault(
@@ -151,15 +152,16 @@ class Guard:
             if held:
                 faults = self._faults(held[0])
             if message := self._agreed_message(faults, ended=ended):
+                # The traceback keeps this frame: release the batch, threads and workers.
                 del (
                     source,
                     held,
-                )  # a traceback keeps this frame: let go of batch, threads and workers
+                )
                 raise BatchError(message) from cause
             if ended:
                 return
             self.batches += 1
-            yield held.pop()  # nothing here refers to what the loop has
+            yield held.pop()  # this frame keeps no reference to the loop's batch
 
     def _faults(self, batch: Any) -> list[BatchFault]:
         try:
@@ -171,15 +173,14 @@ class Guard:
             return [BatchFault(_UNREADABLE, f"the batch could not be judged: {_error_text(error)}")]
 
     def _agreed_message(self, faults: list[BatchFault], *, ended: bool) -> str:
-        """Return what all ranks say of a batch, "" where nothing is wrong; every rank returns the same.
+        """Return the message of all ranks about a batch, "" if all is well; equal on every rank.
 
         Raises:
             BatchError: a rank has died, or does not answer within the time limit of the group.
         """
         running = distributed.is_available() and distributed.is_initialized()
-        if (
-            not running or distributed.get_world_size(self._group) <= 1
-        ):  # -1: a rank outside of the group
+        # The size is -1 on a rank outside the group.
+        if not running or distributed.get_world_size(self._group) <= 1:
             return _message(
                 self.batches, {distributed.get_rank() if running else 0: (faults, ended)}
             )
@@ -193,7 +194,7 @@ class Guard:
             raise BatchError(msg) from error
 
     def _exchange_faults(self, faults: list[BatchFault], *, ended: bool) -> dict[int, Any]:
-        """Return what each rank says, nothing where all is well."""
+        """Return the faults of each rank, nothing if all is well."""
         if self._group is None:
             self._group = distributed.new_group(backend="gloo", timeout=_group_timeout())
         word = torch.tensor([bool(faults), ended, not ended], dtype=torch.uint8)
@@ -207,17 +208,24 @@ class Guard:
 
 
 def _group_timeout() -> timedelta | None:
-    """Return the time limit of the process group, which a new group would not have; None where it cannot be told."""
+    """Return the time limit of the process group, or None if it is unknown.
+
+    A new group does not inherit the limit.
+    """
     world = distributed.group.WORLD
     try:
-        limit: timedelta = world._get_backend(world._device_types[0]).options._timeout  # noqa: SLF001  nothing public
+        # PyTorch has no public access to the limit.
+        limit: timedelta = world._get_backend(world._device_types[0]).options._timeout  # noqa: SLF001
     except (AttributeError, IndexError, RuntimeError):
         return None
     return limit
 
 
 def _error_text(error: Exception) -> str:
-    """Return an error in words; of one with a traceback in them, as a DataLoader's workers send, the ends."""
+    """Return type and message of an error on one line.
+
+    A DataLoader's workers put a traceback into the message: it is cut to its first and last line.
+    """
     text = str(error).strip()
     if "Traceback (most recent call last)" in text:
         lines = text.splitlines()
@@ -268,16 +276,16 @@ def _join_limited(words: Sequence[Any]) -> str:
 
 
 class BatchJudge:
-    """Says what is wrong with a batch.
+    """Finds the faults of a batch.
 
     Args:
-        schema: what its samples promise, or its name or file.
-        fields: those that it holds; None: all.
-        split: which of the schema's splits it is.
+        schema: the schema of its samples, or its name or file.
+        fields: the fields that batches hold; None: all.
+        split: the split of the schema that the batches come from.
 
     Raises:
-        UsageError: there is no such schema or field, or no tokenizer where the schema says.
-        MissingDependencyError: what reads the tokenizer is not installed.
+        UsageError: the schema, a field or the schema's tokenizer does not exist.
+        MissingDependencyError: the package that reads the tokenizer is not installed.
     """
 
     def __init__(
@@ -291,8 +299,8 @@ class BatchJudge:
             if _is_sample_rule(c)
         ]
         _check_tokenizer(promised, self._choices)
-        # the choices waive; of the schema `judge` would say that a waiver is stale which no sample
-        # of a batch needs
+        # The choices carry the waivers. With them in the schema, `judge` would report each waiver
+        # that no sample of a batch needs as stale.
         bare = {
             code: settings.model_copy(update={"ignore": ()})
             for code, settings in promised.rules.items()
@@ -308,11 +316,11 @@ class BatchJudge:
         }
 
     def has_no_samples(self, batch: Any) -> bool:
-        """Tell whether the batch has no samples."""
+        """Whether the batch has no samples."""
         return is_empty(name_places(batch, self._at))
 
     def __call__(self, batch: Any) -> list[BatchFault]:
-        """Return what is wrong with it, worst first."""
+        """Return the faults of a batch, worst first."""
         batch = name_places(batch, self._at)
         try:
             samples = samples_of(batch, self._at, self._steps, rest=self._rest)
@@ -360,7 +368,7 @@ def _is_sample_rule(choice: Choice) -> bool:
 
 
 def _check_tokenizer(schema: Schema, choices: Sequence[Choice]) -> None:
-    """Refuse a tokenizer that is not there: rules that need it would be silent."""
+    """Refuse a tokenizer that does not exist: rules that need it would report nothing."""
     path = None if schema.tokenizer is None else schema.tokenizer.path
     if path is None or not any("tokenizer" in measure.uses for measure in measures_of(choices)):
         return
@@ -377,7 +385,7 @@ def _check_tokenizer(schema: Schema, choices: Sequence[Choice]) -> None:
 
 
 def _with_expected_fields(schema: Schema, fields: Collection[str] | None) -> Schema:
-    """Return the schema in which other fields than these are optional."""
+    """Return the schema with all fields other than `fields` made optional."""
     if fields is None:
         return schema
     unknown = [name for name in fields if name not in schema.stored]
@@ -397,7 +405,7 @@ def _with_expected_fields(schema: Schema, fields: Collection[str] | None) -> Sch
 
 
 def _sample_key(value: Any, place: int) -> str:
-    """Return a sample's id where it has one, else its place in the batch."""
+    """Return a sample's id if it has one, else its position in the batch."""
     if isinstance(value, np.ndarray) and value.size == 1:
         value = str(value.item())
     return shortened(value, _KEY_BYTES) if isinstance(value, str) and value else f"#{place}"

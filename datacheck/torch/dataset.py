@@ -27,6 +27,7 @@ from datacheck.torch.sampler import Sampler, SharedEpoch
 
 Array = np.ndarray[Any, Any]
 
+# Rebuilt in each process that receives a pickled dataset.
 _PER_PROCESS = {
     "cache",
     "windows",
@@ -34,7 +35,7 @@ _PER_PROCESS = {
     "_items",
     "_attempts",
     "_buffers",
-}  # made anew where a dataset arrives
+}
 
 
 class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
@@ -42,55 +43,54 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
 
     Shapes:
         a fixed field: (*item)
-        a ragged one: (rows, *item); in window mode its steps: (steps, *item), or only that of the
-            item: (*item)
-        <name>_is_pad: bool (steps), in window mode: the steps that are not the episode's
-        <name>_is_present: bool (), of an optional field; text is "" and a value NaN or 0 where it
-        is absent
+        a ragged field: (rows, *item); in window mode the steps of the window: (steps, *item), or
+            the step of the item only: (*item)
+        <name>_is_pad: bool (steps), in window mode: True for steps outside the episode
+        <name>_is_present: bool (), for an optional field; where it is False, text is "" and a
+            value is NaN or 0
 
     Args:
         path: the cache, or a folder above it that holds no other finished cache (of that split); a
             URL of either.
         split: the split, where the folder holds several.
-        fields: names of the fields to serve, in that order; all where it is None.
-        transform: called with each sample (a dict of tensors of its own) in the process that loads
-            it; where it has a parameter `rng` also with a NumPy generator that belongs to (seed,
+        fields: names of the fields to serve, in that order; None serves all.
+        transform: called with each sample (its own dict of tensors) in the process that loads it.
+            If it has a parameter `rng`, it also gets a NumPy generator that depends on (seed,
             epoch, index).
-        on_invalid: what becomes of samples with an error finding. "resample": a valid sample takes
-            the place; "skip": they are not counted; "raise": asking for one is an error; "keep":
-            they are served.
-        seed: of the substitutes and of `rng`, 0 or more.
+        on_invalid: policy for samples with an error finding. "resample" serves a valid sample in
+            their place; "skip" leaves them out of the length; "raise" raises when one is
+            requested; "keep" serves them.
+        seed: seed of the substitutes and of `rng`, 0 or more.
         verify: "manifest", "touch" (each chunk the first time it is read), "always", "full"
             (everything now).
         windows: how to cut episodes; None: as the cache says; False: serve whole episodes.
-        io: "mmap", "pread" or "auto" (maps on local file systems).
-        shards_in, shards_bytes: of a URL: where whole shards are kept, and how many bytes (see
-            `open_cache`).
-        catch: exceptions of the transform, beside `InvalidSample`, that say that a sample cannot be
-            used.
-        budget: how many samples may fail in the transform; what has failed is counted there.
+        io: "mmap", "pread" or "auto" (mmap on local file systems).
+        shards_in, shards_bytes: for a URL: the folder that keeps whole shards, and its size in
+            bytes (see `open_cache`).
+        catch: exceptions of the transform, besides `InvalidSample`, that mark a sample as unusable.
+        budget: how many samples may fail in the transform; it also counts the failures.
             `Budget()` where None.
-        copy: False: arrays of samples are read-only arrays of NumPy that lie in the cache where it
-            is mapped, for transforms that need a part of large ones. Windows, and what a collate
-            makes, are copied.
+        copy: False serves arrays of samples as read-only NumPy arrays that point into the mapped
+            cache, for transforms that need a part of a large array. Windows and collated batches
+            are still copies.
 
     Raises:
         UsageError: no such cache, field or option; no valid sample, or no window, to serve.
-        CorruptionError: at construction or when a sample is read: what is stored is not what was
-            written.
+        CorruptionError: at construction or when a sample is read: stored bytes are not those that
+            were written.
 
     Notes:
         A substitute is a pure function of (seed, epoch, index): equal in every worker and on every
-        rank. So is the next one, where the transform refuses a sample (not with "raise"). Samples
-        that could not be made are never served. Arrays are writable copies (see `copy`), whose
-        memory is used again when nothing refers to it any more. Text is str, JSON is parsed.
-        An index of our samplers says epoch and item in one number; a plain one is of the epoch of
-        `set_epoch`. Fork and spawn safe; a pickled dataset opens its cache when it is first used.
+        rank. So is the next candidate when the transform refuses a sample (not with "raise").
+        Samples that the build could not make are never served. Arrays are writable copies (see
+        `copy`); their memory is reused once nothing refers to it. Text is str, JSON is parsed.
+        The indices of datacheck's samplers carry epoch and item in one number; a plain index
+        belongs to the epoch of `set_epoch`. Safe with fork and spawn; a pickled dataset opens its
+        cache on first use.
     """
 
-    decodes_epoch = (
-        True  # samplers ask: an index may carry its epoch (`datacheck.torch.order.pack`)
-    )
+    # Read by samplers: an index may carry its epoch (`datacheck.torch.order.pack`).
+    decodes_epoch = True
 
     def __init__(
         self,
@@ -215,7 +215,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
 
     @property
     def epoch(self) -> int:
-        """The epoch of plain indices; those of our samplers carry their own."""
+        """The epoch of plain indices; the indices of datacheck's samplers carry their own."""
         return self._epoch.get()
 
     def set_epoch(self, epoch: int) -> None:
@@ -231,13 +231,13 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int] | Array) -> Any:
-        """Return the samples at `indices`, in that order, each field gathered in one call.
+        """Return the samples at `indices`, in order; each field is gathered in one call.
 
         Raises:
             IndexError: an index is out of range.
             UsageError: a sample is invalid and ``on_invalid="raise"``; windows of the cache's own
                 take more than 4 GiB.
-            CorruptionError: what is stored is not what was written.
+            CorruptionError: stored bytes are not those that were written.
             BudgetExceededError: the transform refused too many samples.
         """
         if self._transform is None:
@@ -260,10 +260,11 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
 
     def _transformed(self, row: Row, item: int, epoch: int, attempt: int) -> Any:
         random = {"rng": self._items.random(item, epoch, attempt)} if self._random else {}
-        sample = self._transform(dict(row), **random)  # type: ignore[misc]  # called where there is one
+        # the caller checks that there is a transform
+        sample = self._transform(dict(row), **random)  # type: ignore[misc]
         if type(sample) is not dict:
             return sample
-        # what took the place of a text is collated as PyTorch does
+        # a value that replaces a text is no longer "object": PyTorch collates it
         return Row(
             sample, {n: k for n, k in row.kinds.items() if k != "object" or sample.get(n) is row[n]}
         )
@@ -274,9 +275,9 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         """Return batches of indices for ``DataLoader(dataset, batch_sampler=...)``.
 
         Args:
-            batch_size: samples of a batch of one rank.
-            shuffle: in another order each epoch.
-            seed: of the order; the dataset's where it is None.
+            batch_size: samples in the batch of one rank.
+            shuffle: use a new order in each epoch.
+            seed: seed of the order; None takes the dataset's.
             options: see `Sampler`.
         """
         return Sampler(
@@ -285,7 +286,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of what each index stands for: content, validity, windows, policy, seed of the substitutes."""
+        """Digest of what each index means: content, validity, windows, policy and seed."""
         usable = digest_bytes(np.packbits(self.cache.usable).tobytes())
         cut = self.windows
         windows = cut and [
@@ -302,10 +303,12 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         )
 
     def shard_starts(self) -> Array:
-        """Return the first item of each shard of the cache that has any, int64 (shards)."""
+        """Return the first item of each shard that has any items, int64 (shards)."""
         wanted = np.arange(0, len(self.cache), self.cache.root.shard_samples)
         first, last = np.zeros_like(wanted), np.full_like(wanted, len(self))
-        while (searched := first < last).any():  # items are in the order of samples
+        while (
+            searched := first < last
+        ).any():  # binary search of all shards at once: items are in sample order
             middle = (first + last) // 2
             before = searched & (self._items.samples(np.minimum(middle, len(self) - 1)) < wanted)
             first, last = (
@@ -316,25 +319,25 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
 
     @property
     def transforms(self) -> bool:
-        """Whether samples go through a transform."""
+        """Whether the dataset has a transform."""
         return self._transform is not None
 
     def open(self) -> None:
-        """Open the cache now and not with the first sample, for instance before threads share the dataset."""
+        """Open the cache now instead of at the first sample, e.g. before threads share it."""
         self._items  # noqa: B018
 
     def gather(self, indices: Sequence[int] | Array, memory: Memory) -> Batch:
-        """Return the samples at `indices` as `__getitems__` does, before the transform, in memory of the caller's.
+        """Return the samples at `indices` before the transform, in memory that the caller provides.
 
         Args:
-            indices: as of a list index.
+            indices: as for `__getitems__`.
             memory: called with a field's name, shape and dtype; returns a contiguous tensor in main
                 memory.
         """
         return self._gather(self._served(*self._checked(indices)), memory)
 
     def substituted(self, index: int) -> int:
-        """Return the index that is served in the place of `index` in the present epoch; itself where it is valid."""
+        """Return the index served for `index` in this epoch; `index` itself if it is valid."""
         return int(self._served(*self._checked([index]))[0])
 
     def key(self, index: int) -> str:
@@ -366,12 +369,15 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
 
     @cached_property
     def _by_rows(self) -> bool:
-        """Whether rows are copied as they lie, and no chunk is decoded or fetched whole: of two parts, by each."""
+        """Whether rows are copied straight from local, uncompressed files.
+
+        Otherwise a chunk is fetched or decoded whole, by each thread that copies a part of it.
+        """
         return isinstance(self.cache.path, Path) and self.cache.compression in {"none", ""}
 
     @cached_property
     def _window_bytes(self) -> int:
-        """What a window takes that nobody but the cache asks for; 0 where there is none."""
+        """Bytes of one window as the cache cuts it; 0 where the caller chose the windows."""
         windows = self.windows if self._windows_asked is None else None
         if windows is None:
             return 0
@@ -386,7 +392,11 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         return sum((1 if offsets is None else len(offsets)) * size for offsets, size in steps)
 
     def _check_windows(self, count: int) -> None:
-        """Refuse a batch of more memory than a cache may ask for: windows overlap, and what pads them is not stored."""
+        """Refuse a batch whose windows, as the cache cuts them, exceed `parsing.WINDOWS_BYTES`.
+
+        Windows overlap and padding is not stored, so a small cache can ask for far more memory
+        than its own size.
+        """
         size, most = count * self._window_bytes, parsing.WINDOWS_BYTES
         if size > most:
             msg = (
@@ -446,7 +456,10 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
     def _window(
         self, name: str, windows: Windows, items: Array, memory: Memory, *, apart: bool
     ) -> dict[str, Column]:
-        """Return the steps of a field, and which of them are not the episode's; one step has no axis of time."""
+        """Return the window steps of a field and their padding mask.
+
+        A field without offsets has one step per item: no time axis and no mask.
+        """
         at, size = self._items.steps(items)
         offsets = windows.offsets(name)
         asked = np.zeros(1, np.int64) if offsets is None else offsets

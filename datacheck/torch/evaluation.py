@@ -1,4 +1,4 @@
-"""Evaluation over ranks: each sample on one rank only, and all results in dataset order on every rank."""
+"""Evaluation over ranks: each sample on one rank, all results in dataset order on every rank."""
 
 from __future__ import annotations
 
@@ -22,23 +22,21 @@ _LISTED = 10
 
 
 class EvalSampler(DistributedSampler[int]):  # type: ignore[misc]  # torch is untyped here
-    """The indices that this rank evaluates: no sample on two ranks, none left out, none repeated.
+    """The indices that this rank evaluates: no sample is repeated, left out or on two ranks.
 
     Args:
-        dataset: what is evaluated, or its length.
-        rank, world_size: default: those of ``torch.distributed`` where it is initialised, else 0 of
-            1.
+        dataset: the dataset to evaluate, or its length.
+        rank, world_size: default: those of ``torch.distributed`` if it is initialised, else 0 of 1.
 
     Raises:
-        UsageError: they are no such numbers; when it is asked: Accelerate would shard again what it
-            gives.
+        UsageError: a number is out of range; when indices are requested: Accelerate would shard
+            them again.
 
     Notes:
-        By its type Lightning knows that it is of one rank, and does not shard it again.
-        Rank r has the r-th of equal stretches, in order; lengths differ by one at most, and may be
-        0. So ranks may have
-        different numbers of batches: call the bare module (``ddp.module``), for DDP may wait for
-            the others in forward.
+        The base class tells Lightning that the indices are already sharded. Rank r has the r-th of
+        equal ranges, in order; lengths differ by at most one, and may be 0. Ranks may therefore
+        have different numbers of batches: call the bare module (``ddp.module``), since DDP may wait
+        for the other ranks in forward.
     """
 
     def __init__(
@@ -64,20 +62,21 @@ def gather(
     """Return the results of all ranks, one per sample, in dataset order, on every rank.
 
     Args:
-        samples: this rank's results by index; pairs, or a mapping: ``zip(sampler, results,
-            strict=True)``. A result is whatever can be pickled; tensors arrive in main memory.
+        samples: this rank's results by index: pairs or a mapping, e.g. ``zip(sampler, results,
+            strict=True)``. A result is any object that can be pickled; tensors arrive in main
+            memory.
         size: length of the dataset.
-        group: the process group; default: the one that is initialised, on gloo or NCCL; without one
-            there is one rank.
+        group: the process group; default: the initialised one, on gloo or NCCL; without one there
+            is one rank.
 
     Raises:
-        IncompleteError: a sample is missing or there twice, an index is outside, or a rank could
-            not send its results; the same error on every rank.
+        IncompleteError: a sample is missing or doubled, an index is outside the dataset, or a rank
+            could not send its results; the same error on every rank.
 
     Notes:
-        Every rank calls it, also one without results. Ranks may have any number of them, of any
-        size. NCCL sends
-        from the memory of the current device: call ``torch.cuda.set_device`` before.
+        Every rank must call it, also one without results. Ranks may have any number of results, of
+        any size. NCCL sends from the memory of the current device: call ``torch.cuda.set_device``
+        first.
     """
     sent = _payload(samples, size)
     running = distributed.is_available() and distributed.is_initialized()
@@ -106,7 +105,7 @@ def gather(
 
 
 def _payload(samples: Mapping[int, Any] | Iterable[tuple[int, Any]], size: int) -> dict[str, Any]:
-    """Return what this rank sends; a failure is sent too, for the others already wait."""
+    """Return this rank's message; it includes a failure, since the other ranks already wait."""
     try:
         whole_number("size", size, most=MAX_ITEMS)
         pairs = list(samples.items() if isinstance(samples, Mapping) else samples)
@@ -115,13 +114,16 @@ def _payload(samples: Mapping[int, Any] | Iterable[tuple[int, Any]], size: int) 
         )
         results = io.BytesIO()
         _Pickler(results, pickle.HIGHEST_PROTOCOL).dump([result for _, result in pairs])
-    except Exception as error:  # noqa: BLE001  whatever a user's iterator or object raises
+    except Exception as error:  # noqa: BLE001  a user's iterator or object may raise anything
         return {"error": f"{type(error).__name__}: {error}", "size": size}
     return {"error": "", "size": size, "indices": indices, "results": results.getvalue()}
 
 
 class _Pickler(pickle.Pickler):
-    """Sends tensors, wherever they are, as copies in main memory: a view would be sent with all that is behind it."""
+    """Pickles tensors of any device as copies in main memory.
+
+    Pickling a view would send its whole storage.
+    """
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -130,10 +132,10 @@ class _Pickler(pickle.Pickler):
 
 
 def _check(indices: list[Array], size: int) -> None:
-    """Raise unless each of [0, size) is there once.
+    """Raise unless each index of [0, size) occurs once.
 
     Raises:
-        IncompleteError: it lists what is missing, doubled or outside.
+        IncompleteError: lists missing, doubled and outside indices.
     """
     every = np.concatenate(indices)
     outside = np.unique(every[(every < 0) | (every >= size)])
@@ -166,7 +168,7 @@ def _check(indices: list[Array], size: int) -> None:
 
 
 def _index_runs(numbers: Array) -> tuple[list[str], int]:
-    """Return the first runs of neighbours in words, and how many runs there are."""
+    """Return the first runs of consecutive numbers as text, and the number of runs."""
     ends = np.append(np.flatnonzero(np.diff(numbers) != 1), len(numbers) - 1)
     starts = np.append(0, ends[:-1] + 1)
     runs = zip(numbers[starts[:_LISTED]].tolist(), numbers[ends[:_LISTED]].tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""CachedLoader: batches without worker processes, gathered by threads ahead of the loop."""
+"""CachedLoader: batches without worker processes; threads gather them ahead of the loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from multiprocessing.context import BaseContext
 from typing import Any
 from weakref import ref
 
-import numpy.ma  # noqa: F401  np.unique loads it late; of a thread that does, a worker forked meanwhile waits for ever
+# np.unique imports numpy.ma on first use. A worker forked while a thread holds that import lock
+# waits for it forever.
+import numpy.ma  # noqa: F401
 import torch
 from torch.utils.data import default_collate
 
@@ -28,13 +30,13 @@ Collate = Callable[[Any], Any]
 
 @dataclass(eq=False)
 class _LoaderPass:
-    """One way through the batches.
+    """One pass over the batches.
 
     Args:
-        begun: what stands for it at the sampler; None where that does not tell, or it has not begun
-            yet.
-        tell: called for each batch that the loop has.
-        had: batches that the loop has had.
+        begun: the sampler's token for the pass; None if the sampler has none, or the pass has not
+            begun.
+        tell: called for each batch that the loop receives.
+        had: number of batches that the loop has received.
         closed: whether `close` was called.
     """
 
@@ -45,7 +47,7 @@ class _LoaderPass:
 
 
 class _BatchIterator:
-    """The iterator of a pass; it counts what the loop has had."""
+    """The iterator of a pass; counts the batches that the loop receives."""
 
     def __init__(self, batches: Generator[Any], of: _LoaderPass) -> None:
         self._batches, self._of = batches, of
@@ -59,7 +61,7 @@ class _BatchIterator:
         try:
             batch = next(self._batches)
         except ValueError:
-            if self._over():  # another thread is just closing it
+            if self._over():  # another thread is closing the generator
                 raise StopIteration from None
             raise
         if self._over():
@@ -74,9 +76,9 @@ class _BatchIterator:
         return self._of.closed
 
     def close(self) -> None:
-        """End the pass; the threads end when what they are making is made."""
+        """End the pass; the threads stop after the batches that they are making."""
         self._of.closed = True
-        with suppress(ValueError):  # it is being executed
+        with suppress(ValueError):  # another thread is executing the generator
             self._batches.close()
 
 
@@ -84,29 +86,32 @@ class CachedLoader:
     """The batches of a dataset, in order, made by threads while the loop works.
 
     Args:
-        dataset: a `CachedDataset`, or any map-style dataset that threads may ask.
-        batch_size, shuffle, seed, drop_last: of a `Sampler`; the last batch is full or left out.
-        batch_sampler: instead of these: any iterable of lists of indices.
+        dataset: a `CachedDataset`, or any map-style dataset that threads may share.
+        batch_size, shuffle, seed, drop_last: options of a `Sampler`, which replace its own
+            defaults; without drop_last the last batch is filled up.
+        batch_sampler: replaces these: any iterable of lists of indices.
         collate_fn: makes a batch of samples, in the thread; as a DataLoader's.
-        threads: how many gather at once; None: as many as processors, 4 at most.
-        ahead: batches that are made before they are asked for, 1 or more; None: 2, and of quick
-            ones more (see Notes). With a device one more is being copied.
-        device: where batches go: "cuda" or "cuda:1"; None or "cpu": they stay in main memory.
+        threads: how many gather at once; None: the number of processors, at most 4.
+        ahead: batches made before the loop requests them, 1 or more; None: 2, and more if they are
+            quick (see Notes). With a device, one more is being copied.
+        device: target of the batches: "cuda" or "cuda:1"; None or "cpu" leaves them in main memory.
 
     Raises:
-        UsageError: options exclude each other or are out of range; the device is not there.
+        UsageError: options exclude each other or are out of range; the device does not exist.
 
     Notes:
-        A batch is the caller's for as long as anything refers to a tensor of it; then its memory is
-        used for another. With a device, memory is pinned and the next batch is copied on a stream
-        of its own while the loop computes. Each ``iter()`` begins a pass; ``break``, an exception,
-        `close` and the collector end its threads. A transform runs in several threads at once. An
-        error of a batch is raised in its place, after the batches before it. Where batches are made
-        sooner than handed from thread to thread, and their order is a `Sampler`'s or a list, one
-        thread makes up to 16 while the loop has as many; not so where `ahead` says how many.
+        A batch belongs to the caller while anything refers to one of its tensors; then its memory
+        is reused. With a device, memory is pinned and the next batch is copied on a stream of its
+        own while the loop computes. Each ``iter()`` begins a pass; ``break``, an exception, `close`
+        and the garbage collector end its threads. A transform runs in several threads at once. An
+        error in a batch is raised in its place, after the batches before it. Where a batch takes
+        less time to make than to hand from thread to thread, and the order is a `Sampler`'s or a
+        list, one thread makes up to 16 in advance while the loop uses as many; `ahead` turns this
+        off.
     """
 
-    prefetch_factor = None  # Trainer makes a DataLoader of the attributes, to go on within an epoch
+    # Trainer builds a DataLoader from these attributes to resume within an epoch.
+    prefetch_factor = None
 
     def __init__(
         self,
@@ -137,30 +142,28 @@ class CachedLoader:
         self._device = _device(device)
         self._buffers = Buffers(spare=self._ahead + 2)
         self._pass = _LoaderPass(self._begun())
-        self._passes: set[ref[_BatchIterator]] = (
-            set()
-        )  # no WeakSet: a Ctrl-C that comes while it forgets is lost
+        # Not a WeakSet: its callback is Python code, and a Ctrl-C raised inside it is lost.
+        self._passes: set[ref[_BatchIterator]] = set()
 
     def __len__(self) -> int:
-        length: int = len(self.batch_sampler)  # type: ignore[arg-type]  # TypeError where it has none, as a DataLoader's
+        # TypeError where the sampler has no length, as in a DataLoader.
+        length: int = len(self.batch_sampler)  # type: ignore[arg-type]
         return length
 
     @property
     def sampler(self) -> Any:
-        """The batch sampler's indices one by one, where it has them; frameworks ask for it, as of a DataLoader."""
+        """The batch sampler's indices one by one, or None; frameworks read it on any loader."""
         return getattr(self.batch_sampler, "sampler", None)
 
     def __iter__(self) -> Iterator[Any]:
         """Begin a pass; batches come in the order of the sampler."""
         sampler = self.batch_sampler
-        known = type(sampler) is Sampler or isinstance(
-            sampler, list | tuple
-        )  # others may follow the loop
+        # Other samplers may react to the loop, so their batches are not taken far ahead.
+        known = type(sampler) is Sampler or isinstance(sampler, list | tuple)
         several = self._several and known
         before, indices, of = self._begun(), iter(sampler), _LoaderPass()
-        if (
-            before is not None and not known and self._begun() is before
-        ):  # its `__iter__` is a generator
+        # The sampler's `__iter__` is a generator: its pass begins with the first index.
+        if before is not None and not known and self._begun() is before:
             indices = self._beginning(indices, of)
         else:
             self._begin(of)
@@ -174,16 +177,15 @@ class CachedLoader:
         return counted
 
     def _begin(self, of: _LoaderPass) -> None:
-        """Take the pass that the sampler has begun for the running one."""
+        """Make the pass that the sampler has begun the current one."""
         of.begun = self._begun()
-        if callable(
-            followed := getattr(self.batch_sampler, "followed", None)
-        ):  # also what hands on to a Sampler
+        # Looked up by name: a wrapper may forward it to its Sampler.
+        if callable(followed := getattr(self.batch_sampler, "followed", None)):
             of.tell = followed()
         self._pass = of
 
     def _beginning(self, indices: Iterator[Any], of: _LoaderPass) -> Iterator[Any]:
-        """Yield indices of a pass that the sampler begins when it is asked for the first of them."""
+        """Yield the indices of a sampler whose pass begins when the first index is requested."""
         for number, asked in enumerate(indices):
             if not number:
                 self._begin(of)
@@ -199,10 +201,10 @@ class CachedLoader:
         """End all passes and their threads; the loader can be iterated again.
 
         Notes:
-            May be called by another thread or the handler of a signal: a pass that waits for a
-            batch ends when that is made.
+            Another thread or a signal handler may call this. A pass that waits for a batch ends
+            once the batch is made.
         """
-        for one in self._passes.copy():  # in one step: another thread may begin a pass
+        for one in self._passes.copy():  # copied in one step: another thread may begin a pass
             if (batches := one()) is not None:
                 batches.close()
 
@@ -210,29 +212,29 @@ class CachedLoader:
         """Set the epoch of the sampler and of the dataset, where they have one."""
         for one in (self.batch_sampler, self.dataset):
             set_dataset_epoch(one, epoch)
-        if (
-            self._pass.had and self._begun() is None
-        ):  # what says nothing of its passes begins one here
+        # Without a token of its passes, a sampler begins a new pass here.
+        if self._pass.had and self._begun() is None:
             self._pass = _LoaderPass(None)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the sampler's state after the batches that the loop has had; what was made ahead does not count.
+        """Return the sampler's state after the batches that the loop has received.
+
+        Batches made ahead of the loop do not count.
 
         Raises:
             UsageError: the sampler has no state.
         """
         now = self._pass
-        had = (
-            now.had if self._begun() is now.begun else 0
-        )  # the sampler itself was told of another epoch or state
+        # 0 if the sampler itself was given another epoch or state meanwhile.
+        had = now.had if self._begun() is now.begun else 0
         state: dict[str, Any] = self._stateful("state_dict")(batches=had)
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state says, with the next pass.
+        """Resume from a state with the next pass.
 
         Raises:
-            UsageError: the sampler has no state, or it refuses this one.
+            UsageError: the sampler has no state, or rejects this one.
         """
         self._stateful("load_state_dict")(state)
         self._pass = _LoaderPass(self._begun())
@@ -257,7 +259,7 @@ class CachedLoader:
         dataset, collate = self.dataset, self.collate_fn
         if type(dataset) is CachedDataset and not dataset.transforms:
             memory: Memory = self._buffers.empty if self._device is None else pinned
-            dataset.open()  # once, and not by each thread
+            dataset.open()  # once here, not in each thread
             return lambda asked: collate(dataset.gather(asked, memory))
         if callable(together := getattr(dataset, "__getitems__", None)):
             return lambda asked: collate(together(asked))
@@ -293,7 +295,7 @@ def _device(device: str | torch.device | None) -> torch.device | None:
 
 
 def _batches_on_device(batches: Generator[Any], device: torch.device) -> Generator[Any]:
-    """Yield batches on `device`; the next is being copied when one is yielded."""
+    """Yield batches on `device`; while one is in use, the next is being copied."""
     stream = torch.cuda.Stream(device)
     next_one: tuple[Any, torch.cuda.Event] | None = None
     try:
@@ -319,7 +321,7 @@ def _copy_to_device(
 
 
 def _wait_for_copy(batch: Any, copied: torch.cuda.Event, device: torch.device) -> Any:
-    """Let the loop's stream wait for the copy, and its memory for the loop's stream."""
+    """Make the current stream wait for the copy, and keep the memory until that stream is done."""
     current = torch.cuda.current_stream(device)
     current.wait_event(copied)
 
@@ -331,7 +333,7 @@ def _wait_for_copy(batch: Any, copied: torch.cuda.Event, device: torch.device) -
 
 
 def _map_tensors(batch: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Return a batch with each tensor changed, in dicts, lists and tuples at any depth."""
+    """Return a batch with `change` applied to each tensor in nested dicts, lists and tuples."""
     if isinstance(batch, torch.Tensor):
         return change(batch)
     if isinstance(batch, Mapping):
@@ -344,41 +346,41 @@ def _map_tensors(batch: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> 
 
 
 class _LockFreeEvent:
-    """An event without a lock: one process sets it, the others only look.
+    """An event without a lock: one process sets it, the others only read it.
 
     Args:
-        context: how the processes are started.
+        context: the multiprocessing context of the processes.
     """
 
     def __init__(self, context: BaseContext) -> None:
         self._set = context.RawValue("b", 0)
 
     def set(self) -> None:
-        """Say so."""
+        """Set the event."""
         self._set.value = 1
 
     def is_set(self) -> bool:
-        """Return whether it was said."""
+        """Return whether the event is set."""
         return bool(self._set.value)
 
 
 def worker_context(start: str | None = None) -> Any:
-    """Return what `DataLoader` takes as `multiprocessing_context`, so that it waits for no lock of a worker that ended.
+    """Return a ``multiprocessing_context`` for `DataLoader` that survives a killed worker.
 
     Args:
-        start: "fork", "spawn" or "forkserver"; None: as `multiprocessing` starts processes here.
+        start: "fork", "spawn" or "forkserver"; None: the start method of `multiprocessing` here.
 
     Raises:
-        UsageError: processes are not started in this way here.
+        UsageError: this start method is not available here.
 
     Notes:
-        A worker asks again and again whether it should end, by a `multiprocessing.Event`. Its lock
-        is never released by a worker that is killed (out of memory) or gets a Ctrl-C while it asks;
-        the DataLoader, which wants to tell that the worker has died, then waits for ever. This
-        event has no lock, and the DataLoader raises. Batches and their order are the same. Other
-        waits of a DataLoader stay as they are.
+        A worker polls a `multiprocessing.Event` to see whether it should end. A worker that is
+        killed (out of memory) or gets a Ctrl-C while it polls never releases the event's lock; the
+        DataLoader, about to report the dead worker, then waits forever. The event of this context
+        has no lock, so the DataLoader raises. Batches and their order are unchanged, and so are
+        the other waits of a DataLoader.
     """
-    allowed = multiprocessing.get_all_start_methods()  # of which the first is the default
+    allowed = multiprocessing.get_all_start_methods()  # the first is the default
     method = (
         (multiprocessing.get_start_method(allow_none=True) or allowed[0])
         if start is None

@@ -1,4 +1,4 @@
-"""Several datasets as one: which item of which dataset item i of an epoch is, by arithmetic."""
+"""Mix: several datasets as one; arithmetic maps item i of an epoch to a dataset and an item."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Mix(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
     """Several map-style datasets mixed in fixed shares.
 
     Args:
-        datasets: one or more; each sample comes from one of them as it is.
-        weights: the share of each, any scale, above 0; None: as many items as each has, so that
-            each item comes once.
-        seed: of the mixing, 0 or more.
+        datasets: one or more; each sample comes unchanged from one of them.
+        weights: the share of each dataset, any scale, above 0; None: in proportion to the lengths,
+            so that each item comes once.
+        seed: seed of the mixing, 0 or more.
         stop: "first_exhausted": an epoch ends when the first dataset has been served whole;
-            "all_exhausted": when all have been, and smaller ones more often than once.
+            "all_exhausted": when all have been, and smaller datasets more than once.
 
     Raises:
         UsageError: a dataset is empty; weights are not one per dataset, or not above 0; `stop` is
@@ -46,9 +46,9 @@ class Mix(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
 
     Notes:
         Item i is a pure function of (seed, epoch, i). An epoch has exactly the shares, rounded to
-        whole items, in mixed order. What is not served whole has other items each epoch; what comes
-        several times has each item as often as any other, or once more. Weights count as the
-        decimal numbers that they are written as.
+        whole items, in mixed order. A dataset that is not served whole serves other items each
+        epoch. A dataset that repeats serves each item equally often, or some once more. Weights
+        are read as exact decimal numbers.
     """
 
     decodes_epoch = True
@@ -89,24 +89,24 @@ class Mix(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
 
     @property
     def epoch(self) -> int:
-        """The epoch of plain indices; those of our samplers carry their own."""
+        """The epoch of plain indices; the indices of datacheck's samplers carry their own."""
         return self._epoch.get()
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of plain indices, in all workers and all datasets; call it before each epoch."""
+        """Set the epoch of plain indices, in all workers and datasets; call it each epoch."""
         self._epoch.set(epoch)
         for dataset in self.datasets:
             set_dataset_epoch(dataset, epoch)
 
     @property
     def fingerprint(self) -> str:
-        """Digest of what each index stands for."""
+        """Digest of what each index means."""
         return digest_value(
             [[fingerprint_of(dataset) for dataset in self.datasets], self._counts, self._seed]
         )
 
     def locate(self, indices: Sequence[int] | Array) -> tuple[Array, Array, Array]:
-        """Return epoch, dataset and item in that dataset of each index, int64 (indices) each.
+        """Return the epoch, the dataset and the item in it for each index, int64 (indices) each.
 
         Raises:
             IndexError: an index is out of range.
@@ -126,7 +126,7 @@ class Mix(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
             here = np.flatnonzero(of == number)
             nth = places[here] - (int(self._ends[number]) - self._counts[number])
             rounds, within = np.divmod(nth, self._lengths[number])
-            for again in np.unique(rounds).tolist():  # each round is in an order of its own
+            for again in np.unique(rounds).tolist():  # each repetition has an order of its own
                 at = np.flatnonzero(rounds == again)
                 key = (self._seed, epoch, MIX + 1 + number, again)
                 found[here[at]] = permute(within[at], self._lengths[number], key)
@@ -137,12 +137,11 @@ class Mix(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int] | Array) -> Any:
-        """Return the samples at `indices`, in that order, each dataset asked once per epoch.
+        """Return the samples at `indices`, in order; each dataset gets one request per epoch.
 
         Raises:
             IndexError: an index is out of range.
-            UsageError: dicts of two datasets have different fields, so that no collate could join
-                them.
+            UsageError: dicts of two datasets have different fields, which no collate can join.
         """
         epochs, of, items = self.locate(indices)
         parts: list[tuple[Array, Any]] = []
@@ -206,7 +205,7 @@ def _shares(weights: Sequence[float] | None, lengths: list[int]) -> list[Fractio
 
 
 def _counts(lengths: list[int], shares: list[Fraction], stop: Stop) -> list[int]:
-    """Return how many items of each dataset an epoch has: the shares of it, by largest remainder."""
+    """Return the number of items of each dataset in an epoch, rounded by largest remainder."""
     needed = [n / share for n, share in zip(lengths, shares, strict=True)]
     whole = int(min(needed)) if stop == "first_exhausted" else -int(-max(needed) // 1)
     exact = [share * whole for share in shares]

@@ -1,4 +1,4 @@
-"""Which item is served at which place of which epoch: pure functions, no permutation in memory, no PyTorch."""
+"""The item at each position of each epoch: pure functions, no stored permutation, no PyTorch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ MAX_EPOCH = (1 << (63 - _ITEM_BITS)) - 2
 MAX_SEED = (1 << 63) - 1
 
 _ROUNDS = 16  # even; with 8 or fewer, orders of 5 to 16 items are visibly not uniform
-_ITEMS, _BLOCKS, _POOLS, _DRAWS, MIX = range(5)  # purposes of keys; those from MIX on are of a mix
+_ITEMS, _BLOCKS, _POOLS, _DRAWS, MIX = range(
+    5
+)  # purposes of keys; from MIX on they belong to `Mix`
 _KEY = struct.Struct("<QQQQQ")
 _U = np.uint64
 
@@ -31,7 +33,7 @@ def whole_number(name: str, value: Any, least: int = 0, most: int = MAX_EPOCH) -
     """Return `value` as an int.
 
     Raises:
-        UsageError: it is no whole number of [least, most].
+        UsageError: it is not a whole number in [least, most].
     """
     try:
         number = least - 1 if isinstance(value, bool) else operator.index(value)
@@ -44,7 +46,7 @@ def whole_number(name: str, value: Any, least: int = 0, most: int = MAX_EPOCH) -
 
 
 def pack(epoch: int, items: Array) -> Array:
-    """Return one number per item that says epoch and item: ``(epoch + 1) << 40 | item``.
+    """Return one number per item that holds epoch and item: ``(epoch + 1) << 40 | item``.
 
     Shapes:
         items: int64 (items), each in [0, 2**40)
@@ -61,7 +63,7 @@ def pack(epoch: int, items: Array) -> Array:
 
 
 def unpack(numbers: Array, epoch: int) -> tuple[Array, Array]:
-    """Return epoch and item of numbers; a plain index (below 2**40, or negative) is of `epoch`.
+    """Return epoch and item of each number; a plain index (below 2**40, or negative) has `epoch`.
 
     Shapes:
         numbers: int64 (items)
@@ -73,11 +75,13 @@ def unpack(numbers: Array, epoch: int) -> tuple[Array, Array]:
 
 
 def items_of(indices: Any, epoch: int, length: int) -> tuple[Array, Array]:
-    """Return epoch and item of each index of a dataset, int64 (indices) each; those below 0 count from its end.
+    """Return epoch and item of each index, int64 (indices) each.
+
+    A negative index counts from the end of the dataset.
 
     Raises:
         IndexError: an index is out of range.
-        TypeError: they are no whole numbers.
+        TypeError: an index is not a whole number.
     """
     numbers = sample_numbers(indices)
     if all_below(numbers, length):  # plain ones, none from the end
@@ -94,10 +98,10 @@ def items_of(indices: Any, epoch: int, length: int) -> tuple[Array, Array]:
 
 
 def length_of(dataset: Any) -> int:
-    """Return how many items a map-style dataset has.
+    """Return the number of items of a map-style dataset.
 
     Raises:
-        UsageError: it does not say.
+        UsageError: the dataset has no length.
     """
     if not hasattr(dataset, "__len__"):
         msg = (
@@ -109,8 +113,8 @@ def length_of(dataset: Any) -> int:
 
 
 def fingerprint_of(dataset: Any) -> str:
-    """Return what a dataset says that its items stand for, else a digest of how many there are."""
-    said = getattr(dataset, "fingerprint", None)  # of somebody else's it may be anything
+    """Return the dataset's own fingerprint, or else a digest of its length."""
+    said = getattr(dataset, "fingerprint", None)  # a foreign dataset may use the name for anything
     return said if isinstance(said, str) else digest_value({"items": len(dataset)})
 
 
@@ -118,7 +122,7 @@ def fingerprint_of(dataset: Any) -> str:
 
 
 def _random_words(key: Key, count: int) -> Array:
-    """Return `count` words of 64 random bits that belong to `key`."""
+    """Return `count` words of 64 random bits as a function of `key`."""
     return np.array(
         [xxhash.xxh3_64_intdigest(_KEY.pack(*key, number)) for number in range(count)],
         dtype=np.uint64,
@@ -126,7 +130,7 @@ def _random_words(key: Key, count: int) -> Array:
 
 
 def _mix_bits(words: Array, key: Any) -> Array:
-    """Return 64 random bits that belong to each (word, key): the finalizer of SplitMix64."""
+    """Return 64 random bits for each (word, key): the finalizer of SplitMix64."""
     words = words ^ key
     words = (words ^ (words >> _U(30))) * _U(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> _U(27))) * _U(0x94D049BB133111EB)
@@ -135,15 +139,15 @@ def _mix_bits(words: Array, key: Any) -> Array:
 
 
 def permute(numbers: Array, n: int, key: Key) -> Array:
-    """Return each of `numbers` under the permutation of [0, n) that belongs to `key`.
+    """Return each of `numbers` under the permutation of [0, n) that `key` selects.
 
     Shapes:
         numbers: int64 (numbers), each in [0, n)
         returns: int64 (numbers)
 
     Notes:
-        A Feistel network over the bits of n - 1, halves that differ by at most one bit; what falls
-        behind n is put through it again (cycle walking), less than once a number on average.
+        A Feistel network over the bits of n - 1, with halves that differ by at most one bit. A
+        result of n or more is permuted again (cycle walking), less than once per number on average.
 
     Reference:
         Black and Rogaway, Ciphers with Arbitrary Finite Domains, 2002.
@@ -177,20 +181,20 @@ class Order:
         n: number of items, 1 to 2**40 - 1.
         seed: 0 or more.
         shuffle: False: position is item.
-        blocks: shuffle `pool` blocks at a time: the first item of each block, or how many items
-            make one.
+        blocks: shuffle `pool` blocks at a time: the first item of each block, or the number of
+            items in a block.
         pool: how many blocks are shuffled together, 1 or more.
-        weights: how often each item is drawn, with replacement; any scale, 0 is never.
-        samples: positions of an epoch, where there are weights; as many as items where it is None.
+        weights: how often each item is drawn, with replacement; any scale, 0 means never.
+        samples: positions of an epoch with weights; None: the number of items.
 
     Raises:
         UsageError: a value is out of range, or two of them exclude each other.
 
     Notes:
-        A pure function, equal in every process. Memory: nothing; of blocks, 32 bytes a block; of
-        weights, 8 bytes an item. Without weights every item has exactly one position, any with
-        equal probability. With blocks, two items of one block are neighbours about n / (items of a
-        pool) times as often as in a full shuffle.
+        A pure function, equal in every process. Memory: none; with blocks, 32 bytes a block; with
+        weights, 8 bytes an item. Without weights every item has exactly one position, and each
+        position is equally likely. With blocks, two items of one block are neighbours about n /
+        (items of a pool) times as often as in a full shuffle.
     """
 
     def __init__(
@@ -225,16 +229,15 @@ class Order:
         self._length = (
             self.n if samples is None else whole_number("samples", samples, 1, MAX_ITEMS - 1)
         )
-        self._last: tuple[int, Array, Array] | None = (
-            None  # epoch, its order of blocks, where each ends
-        )
+        # epoch, its order of blocks, the end of each block
+        self._last: tuple[int, Array, Array] | None = None
 
     def __len__(self) -> int:
         return self._length
 
     @property
     def digest(self) -> str:
-        """Digest of the parameters: equal orders have equal ones."""
+        """Digest of the parameters: equal orders have equal digests."""
         said: dict[str, Any] = {
             "n": self.n,
             "seed": self.seed,
@@ -267,19 +270,20 @@ class Order:
         uniform = (
             _mix_bits(_mix_bits(positions.astype(np.uint64), first), second) >> _U(11)
         ) * 2.0**-53
-        # a product may be rounded up to the whole sum, where no item is
+        # rounding can lift a product to the whole sum, where there is no item
         drawn: Array = np.searchsorted(
             sums, np.minimum(uniform * sums[-1], np.nextafter(sums[-1], 0)), side="right"
         )
         return drawn
 
     def _block_shuffled(self, starts: Array, epoch: int, positions: Array) -> Array:
-        last = self._last  # once: threads may share an order, each in its own epoch
+        last = self._last  # read once: threads may share an order, each in its own epoch
         if last is None or last[0] != epoch:
             blocks = permute(np.arange(len(starts)), len(starts), (self.seed, epoch, _BLOCKS, 0))
             last = self._last = (epoch, blocks, np.cumsum(np.diff(starts, append=self.n)[blocks]))
         _, blocks, ends = last
-        # an epoch begins anywhere: otherwise the items of a short block would favour its end
+        # Rotate the epoch: otherwise the items of a short last block would be more likely at its
+        # end.
         first = int(permute(np.zeros(1, np.int64), self.n, (self.seed, epoch, _BLOCKS, 1))[0])
         positions = (positions + first) % self.n
         pool_ends = np.append(ends[self.pool - 1 : -1 : self.pool], self.n)
@@ -314,7 +318,7 @@ def _sums(weights: Any, n: int) -> Array:
         TypeError,
         ValueError,
         RuntimeError,
-    ) as error:  # the last: a tensor that requires a gradient
+    ) as error:  # RuntimeError: a tensor that requires a gradient
         msg = f"weights: {error}; one number per item is wanted"
         raise UsageError(msg) from error
     if array.shape != (n,):

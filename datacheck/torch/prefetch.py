@@ -1,4 +1,4 @@
-"""Batches made ahead of the loop by threads, in order."""
+"""Makes batches in threads ahead of the loop, in order, in reused memory."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from datacheck.runtime.machine import usable_cpus
 
 Make = Callable[[Sequence[int]], Any]
 
-QUICK = 2e-4  # seconds; to hand a batch to a thread and back takes as long
-_MOST_BATCHES = 16  # quick batches that a thread is given at once
-_QUICK_AFTER_SLOW = 20  # quick batches that must follow slow ones, at least
+QUICK = 2e-4  # seconds; handing a batch to a thread and back takes as long
+_MOST_BATCHES = 16  # quick batches in one task
+_QUICK_AFTER_SLOW = 20  # quick batches required after slow ones, at least
 
 
 class _TaskSize:
-    """How many batches a thread is given at once: more than one where they are made sooner than handed over.
+    """How many batches a task has: several while making a batch is quicker than handing it over.
 
     Args:
-        most: how many at most.
+        most: upper limit.
     """
 
     def __init__(self, most: int) -> None:
@@ -45,16 +45,19 @@ class _TaskSize:
         self._owed = 0.0
 
     def took(self, seconds: float, batches: int) -> None:
-        """Learn how long so many batches took a thread."""
+        """Update the size after a thread took `seconds` for `batches` batches."""
         over = seconds - batches * QUICK
-        if over > 0 and batches > 1:  # beside other threads they seemed quick
+        if over > 0 and batches > 1:  # they only seemed quick while other threads shared the load
             over = _QUICK_AFTER_SLOW * QUICK
         self._owed = min(_QUICK_AFTER_SLOW * QUICK, max(0.0, self._owed + over))
         self.together = 1 if self._owed else min(self._most, 2 * self.together)
 
 
 class _IndexQueue:
-    """The indices of a pass: some can be put back in front, and an error of theirs waits for its turn."""
+    """The indices of a pass; some can be put back in front.
+
+    An error of the iterator is kept until the batches drawn before it are served.
+    """
 
     def __init__(self, indices: Iterator[Sequence[int]]) -> None:
         self._indices = indices
@@ -63,7 +66,7 @@ class _IndexQueue:
         self.error: Exception | None = None
 
     def draw(self, count: int) -> list[Sequence[int]]:
-        """Return those of the next so many batches; fewer at the end."""
+        """Return the indices of the next `count` batches; fewer at the end."""
         asked: list[Sequence[int]] = []
         while len(asked) < count:
             if self._front:
@@ -75,18 +78,18 @@ class _IndexQueue:
                 asked.append(next(self._indices))
             except StopIteration:
                 self._over = True
-            except Exception as error:  # noqa: BLE001  raised behind the batches that were drawn before
+            except Exception as error:  # noqa: BLE001  raised after the batches drawn before
                 self._over, self.error = True, error
         return asked
 
     def put_back(self, asked: Sequence[Sequence[int]]) -> None:
-        """Take back the last of what was drawn."""
+        """Put back the indices drawn last."""
         self._front.extendleft(reversed(asked))
 
 
 @dataclass(slots=True)
 class _TaskResult:
-    """What a thread has made of what it was given: batches, the error that ended it, how long it took, what is left."""
+    """The result of a task: batches, the error that ended it, its time, and the rest."""
 
     batches: deque[Any]
     error: BaseException | None
@@ -95,12 +98,12 @@ class _TaskResult:
 
     @property
     def count(self) -> int:
-        """How many it tried."""
+        """The number of batches tried."""
         return len(self.batches) + (self.error is not None)
 
 
 def _run_task(make: Make, asked: Sequence[Sequence[int]]) -> _TaskResult:
-    """Make batches; where they turn out to be slow, others shall make the rest."""
+    """Make batches; stop early if they turn out to be slow, so that other threads take the rest."""
     begun, batches, error, seconds = perf_counter(), deque[Any](), None, 0.0
     try:
         for one in asked:
@@ -108,7 +111,7 @@ def _run_task(make: Make, asked: Sequence[Sequence[int]]) -> _TaskResult:
                 break
             batches.append(make(one))
             seconds = perf_counter() - begun
-    except BaseException as raised:  # noqa: BLE001  raised in its place, by the loop
+    except BaseException as raised:  # noqa: BLE001  the loop raises it in its place
         error = raised
     try:
         return _TaskResult(
@@ -119,16 +122,16 @@ def _run_task(make: Make, asked: Sequence[Sequence[int]]) -> _TaskResult:
 
 
 class _ThreadPool:
-    """Threads that make batches; each is started when it is needed.
+    """Threads that make batches; each starts when it is needed.
 
     Args:
         make: makes a batch.
-        most: how many at most.
+        most: upper limit of threads.
 
     Notes:
-        Nothing is handed over under a lock of `threading` or `concurrent.futures`: a Ctrl-C just
-        behind its function of Python that takes the lock leaves it locked, and a thread that wants
-        it is waited for without end.
+        Nothing is handed over under a lock of `threading` or `concurrent.futures`: these take the
+        lock in Python code, and a Ctrl-C right after that leaves it locked, so that a thread that
+        wants it waits forever.
     """
 
     def __init__(self, make: Make, most: int) -> None:
@@ -137,13 +140,12 @@ class _ThreadPool:
         self._threads: list[Thread] = []
 
     def submit(self, asked: Sequence[Sequence[int]], beside: int) -> SimpleQueue[_TaskResult]:
-        """Let a thread make batches, beside so many that have others to make; return where what it made will be."""
+        """Give a thread batches, while `beside` tasks are pending; return the result's queue."""
         answer: SimpleQueue[_TaskResult] = SimpleQueue()
         self._tasks.put((asked, answer))
         if len(self._threads) <= min(beside, self._most - 1):
-            dropped = ref(
-                self, self._tasks.put
-            )  # ends them, too, where an interrupt comes before `end`
+            # Also ends the threads if an interrupt comes before `end`.
+            dropped = ref(self, self._tasks.put)
             work, name = (
                 (self._make, self._tasks, dropped),
                 f"datacheck-loader_{len(self._threads)}",
@@ -155,14 +157,14 @@ class _ThreadPool:
         return answer
 
     def check(self) -> None:
-        """Raise where nobody would answer.
+        """Raise if no thread would answer.
 
         Raises:
-            UsageError: its threads are those of the process before a fork, or ended with the
+            UsageError: the threads belong to the process before a fork, or ended with the
                 interpreter.
 
         Notes:
-            At an exit other threads may wait: it is theirs, too.
+            Only the main thread is checked: at exit, other threads may wait here, too.
         """
         if ref(self._threads[0]) not in _STARTED and current_thread() is main_thread():
             msg = (
@@ -172,7 +174,7 @@ class _ThreadPool:
             raise UsageError(msg)
 
     def end(self, *, wait: bool) -> None:
-        """Let threads end behind what they are making; a thread of these waits for none."""
+        """End the threads after the batches that they are making; a pool thread does not wait."""
         with suppress(Empty):
             while True:
                 self._tasks.get_nowait()
@@ -194,14 +196,13 @@ def _join(threads: Sequence[Thread]) -> None:
             thread.join()
 
 
-# No WeakKeyDictionary, which forgets by a function of Python: a Ctrl-C that comes in it is raised
-# there, and lost.
+# Not a WeakKeyDictionary: its callback is Python code, and a Ctrl-C raised inside it is lost.
 _STARTED: dict[ref[Thread], SimpleQueue[Any]] = {}
 
 
 @atexit.register
 def _end_all() -> None:
-    """Leave no thread to work while the interpreter is taken down."""
+    """End all threads before the interpreter is torn down."""
     threads = []
     for one, tasks in _STARTED.copy().items():
         tasks.put(None)
@@ -213,12 +214,11 @@ def _end_all() -> None:
 os.register_at_fork(after_in_child=_STARTED.clear)
 
 
-# Its last key is the phase that the collector has told; no function of Python, in which a Ctrl-C
-# that comes while it works would be raised, and lost.
+# The last key is the phase that the garbage collector reported last. A method in C, not a Python
+# function: a Ctrl-C raised inside a callback in Python would be lost.
 _COLLECTOR_PHASES = OrderedDict.fromkeys(["start", "stop"])
-_COLLECTOR_CALLBACK: Any = (
-    _COLLECTOR_PHASES.move_to_end
-)  # is given the phase and a dict that has entries: moves it to the end
+# Called with the phase and a dict that is not empty (true as `last`): moves the phase to the end.
+_COLLECTOR_CALLBACK: Any = _COLLECTOR_PHASES.move_to_end
 gc.callbacks.append(_COLLECTOR_CALLBACK)
 
 
@@ -228,22 +228,20 @@ def prefetch_batches(
     """Yield batches in the order of their indices, each made by one of the threads.
 
     Args:
-        make: makes a batch; is called by several threads at once.
-        indices: of each batch.
-        threads: how many; they end with the generator.
-        ahead: how many batches are asked for beyond the one that the loop has.
-        together: whether more may be asked for, so that one thread makes several that are quick.
+        make: makes a batch; several threads call it at once.
+        indices: the indices of each batch.
+        threads: number of threads; they end with the generator.
+        ahead: how many batches are requested beyond the one that the loop has.
+        together: whether more may be requested, so that one thread makes several quick batches.
 
     Raises:
-        Exception: that of a batch, or of the indices, behind the batches before it.
+        Exception: the error of a batch, or of the indices, after the batches before it.
         UsageError: this process is a fork of the one that began the pass, or the interpreter ends.
 
     Notes:
-        Who closes or drops it waits for the threads, which finish what they are making. One of
-        these does not, nor does
-        anybody while the collector works: that does so in any thread at any time, also where a lock
-            is held that one of
-        these wants.
+        Closing or dropping the generator waits for the threads, which finish the batches that they
+        are making. Two callers do not wait: a thread of the pool, and any thread while the garbage
+        collector runs, because it may run while the thread holds a lock that the pool needs.
     """
     line, waiting = _IndexQueue(indices), deque[SimpleQueue[_TaskResult]]()
     pace = _TaskSize(_MOST_BATCHES if together else 1)
@@ -261,12 +259,11 @@ def prefetch_batches(
             if not waiting:
                 break
             pool.check()
-            at_once = min(
-                threads, len(waiting)
-            )  # quick ones wait for one another, for the interpreter
+            # Quick batches wait for one another: they compete for the interpreter lock.
+            at_once = min(threads, len(waiting))
             made = waiting.popleft().get()
             pace.took(made.seconds / at_once, made.count)
-            line.put_back(made.left)  # of several: then nothing else is waiting
+            line.put_back(made.left)  # of a task of several: no other task is pending
             ask(ahead)
             while made.batches:
                 yield made.batches.popleft()
@@ -275,14 +272,13 @@ def prefetch_batches(
     finally:
         waiting.clear()
         line.error = None
-        works = [*_COLLECTOR_PHASES][
-            -1
-        ] == "start"  # in one step: another thread may collect meanwhile
+        # Copied in one step: another thread may collect meanwhile.
+        works = [*_COLLECTOR_PHASES][-1] == "start"
         pool.end(wait=not works)
 
 
 def _raise_error(of: _TaskResult | _IndexQueue) -> None:
-    """Raise the error of a batch or of the indices, if there is one, and forget it: its traceback holds `of`."""
+    """Raise the error of a task or of the indices, if any, and clear it: it refers to `of`."""
     error, of.error = of.error, None
     try:
         if error is not None:
@@ -294,13 +290,13 @@ def _raise_error(of: _TaskResult | _IndexQueue) -> None:
 Array = np.ndarray[Any, Any]
 Memory: TypeAlias = Callable[[str, tuple[int, ...], str], torch.Tensor]
 
-_MIN_POOLED_BYTES = 1 << 18  # bytes; below, malloc has them at hand
-_GROWTH = 1.125  # ragged batches differ: the next is a little larger
-_SPARE_BYTES = 1 << 25  # bytes of a field, however many batches that is
+_MIN_POOLED_BYTES = 1 << 18  # bytes; malloc serves smaller ones quickly
+_GROWTH = 1.125  # sizes of ragged batches vary: leave room for a slightly larger one
+_SPARE_BYTES = 1 << 25  # bytes of a field to keep, whatever the number of batches
 
 
 class _MemoryBlock:
-    """Bytes, and where they lie: NumPy takes a while to say it."""
+    """Bytes with their array interface, which NumPy takes a while to build."""
 
     __slots__ = ("interface", "of", "size")
 
@@ -310,7 +306,7 @@ class _MemoryBlock:
 
 
 class _LentBlock:
-    """Bytes that go home when nothing looks at them any more."""
+    """Bytes that return to the pool when nothing refers to them."""
 
     def __init__(self, memory: _MemoryBlock, home: deque[_MemoryBlock], spare: int) -> None:
         self._memory, self._home, self._spare = memory, home, spare
@@ -319,21 +315,23 @@ class _LentBlock:
     def __del__(self) -> None:
         home = self._home
         home.append(self._memory)
-        with suppress(IndexError, RuntimeError):  # another thread has just taken or brought some
+        with suppress(
+            IndexError, RuntimeError
+        ):  # another thread has just taken or returned a block
             while len(home) > self._spare and sum(one.size for one in tuple(home)) > _SPARE_BYTES:
                 home.popleft()
 
 
 class Buffers:
-    """Memory for tensors, by field.
+    """Reusable memory for tensors, by field.
 
     Args:
-        spare: of how many batches memory is kept for each field while nothing refers to it; of more
-            where all of them have 32 MiB at most.
+        spare: number of unused batches whose memory is kept for each field; more if all together
+            take at most 32 MiB.
 
     Notes:
-        A tensor is the caller's for as long as it, a view of it or an array of it is referred to.
-        Threads may share this. Memory that was lent out outlives it.
+        A tensor belongs to the caller while anything refers to it, a view of it or an array of it.
+        Threads may share a `Buffers`. Lent memory outlives it.
     """
 
     def __init__(self, spare: int = 1) -> None:
@@ -341,7 +339,7 @@ class Buffers:
         self._free: dict[str, deque[_MemoryBlock]] = {}
 
     def empty(self, name: str, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
-        """Return a contiguous tensor of that NumPy dtype that holds anything."""
+        """Return an uninitialised, contiguous tensor of a NumPy dtype."""
         wanted = prod(shape) * np.dtype(dtype).itemsize
         if wanted < _MIN_POOLED_BYTES:
             return torch.from_numpy(np.empty(shape, dtype))
@@ -354,7 +352,7 @@ class Buffers:
 
 
 def _taken(home: deque[_MemoryBlock], wanted: int) -> _MemoryBlock | None:
-    """Return spare memory that fits: one sample must not hold the memory of a batch."""
+    """Return spare memory of a fitting size: one sample must not hold the memory of a batch."""
     try:
         memory = home.pop()
     except IndexError:
@@ -367,18 +365,18 @@ def _taken(home: deque[_MemoryBlock], wanted: int) -> _MemoryBlock | None:
 
 
 def pinned(name: str, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
-    """Return a pinned tensor; PyTorch uses its memory again when it is free and copies from it have ended."""
+    """Return a pinned tensor; PyTorch reuses its memory once it is freed and copied."""
     del name
     kind = torch.from_numpy(np.empty(0, dtype)).dtype
     return torch.empty(shape, dtype=kind, device="cpu", pin_memory=True)
 
 
-_PART = 1 << 24  # bytes; of less, starting a thread takes longer than it saves
-_MOST_COPY_THREADS = 8  # threads; more copy no faster
+_PART = 1 << 24  # bytes; for less, starting a thread costs more than it saves
+_MOST_COPY_THREADS = 8  # more threads copy no faster
 
 
 def threads_here() -> int:
-    """Return how many threads may copy; 1 in a worker of PyTorch, and where the caller is a thread itself."""
+    """Return how many threads may copy; 1 in a worker of PyTorch and outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         return 1
     allowed: int = torch.get_num_threads()
@@ -391,18 +389,18 @@ def parallel_copy(
     """Call ``copy(first, stop)`` until each of `count` samples is copied.
 
     Args:
-        copy: copies samples [first, stop) of a batch; may be called by several threads at once.
+        copy: copies samples [first, stop) of a batch; several threads may call it at once.
         count: samples of the batch.
-        size: their bytes.
-        apart: whether parts may be copied apart; else `copy` is called once.
+        size: bytes of the batch.
+        apart: whether the batch may be copied in parts; else `copy` is called once.
 
     Raises:
-        Exception: that of the first part that failed; all parts have ended then, and no thread is
-            left.
+        Exception: the error of the first part that failed; all parts have ended then, and no thread
+            is left.
 
     Notes:
-        Of two damaged samples that one is named which a part comes upon first: that depends on the
-        number of threads.
+        Of two damaged samples, the error names the one that a part reaches first: that depends on
+        the number of threads.
     """
     parts = min(threads_here(), count, size // _PART) if apart and size >= 2 * _PART else 1
     if parts < 2:
@@ -412,9 +410,9 @@ def parallel_copy(
     with ThreadPoolExecutor(parts - 1) as pool:
         try:
             rest = pool.map(copy, ends[1:-1], ends[2:])
-        except RuntimeError:  # the system, or an interpreter that ends, grants no thread
+        except RuntimeError:  # no thread is available from the system or an ending interpreter
             copy(0, count)
             return
         copy(0, ends[1])
-    for _ in rest:  # raises what a part did
+    for _ in rest:  # raises the error of a part
         pass

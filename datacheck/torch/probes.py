@@ -1,4 +1,7 @@
-"""What a probe is given, as arrays: tensors on any device, arrays, lists."""
+"""Probes of a training loop: coverage, constant metrics, label shift, centring and units.
+
+Inputs are tensors on any device, arrays, or lists.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ def as_array(value: Any) -> Array:
     Raises:
         UsageError: rows differ in length.
     """
-    if hasattr(value, "detach"):  # a tensor, on whatever device
+    if hasattr(value, "detach"):  # a tensor on any device
         value = value.detach().cpu()
         return np.asarray(value.double() if value.is_floating_point() else value)
     if isinstance(value, list | tuple):
@@ -33,10 +36,10 @@ def as_array(value: Any) -> Array:
 
 
 def finite_pairs(pred: Any, gt: Any) -> tuple[Array, Array]:
-    """Return the finite samples of both as float64 (samples, ...).
+    """Return the samples that are finite in both, as float64 (samples, ...).
 
     Raises:
-        UsageError: these are no numbers, or their shapes differ.
+        UsageError: the values are not numbers, or the shapes differ.
     """
     first, second = as_float64(pred), as_float64(gt)
     if first.shape != second.shape or first.ndim == 0 or 0 in first.shape[1:]:
@@ -51,10 +54,10 @@ def finite_pairs(pred: Any, gt: Any) -> tuple[Array, Array]:
 
 
 def as_float64(value: Any) -> Array:
-    """Return real numbers as float64; None is NaN.
+    """Return real numbers as float64; None becomes NaN.
 
     Raises:
-        UsageError: they are none.
+        UsageError: the values are not real numbers.
     """
     array = as_array(value)
     try:
@@ -69,7 +72,8 @@ def as_float64(value: Any) -> Array:
 LEAST_TOKENS = 32
 LEAST_SAMPLES = 8
 
-_NUMBERS_AT_ONCE = 2**22  # of logits: all in double precision would be many times what a loop holds
+# Logits per block: in double precision, all of them take many times the memory of the loop's.
+_NUMBERS_AT_ONCE = 2**22
 _NAN = float("nan")
 _MILLI = 1000.0
 _UNITS = {
@@ -84,12 +88,12 @@ _UNITS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """What a probe says.
+    """The result of a probe.
 
     Args:
-        ok: no fault is claimed.
-        sure: there was enough to look at.
-        verdict: one sentence, which is what is printed.
+        ok: no fault was found.
+        sure: there was enough data to decide.
+        verdict: one sentence, which is also what is printed.
     """
 
     verdict: str
@@ -105,7 +109,8 @@ class EvalCoverage(Probe):
     """Which samples an evaluation has seen; ok: each exactly once.
 
     Args:
-        seen, missing, doubled: samples of the dataset; outside: indices that are none of its.
+        seen, missing, doubled: numbers of samples of the dataset.
+        outside: number of indices outside the dataset.
     """
 
     seen: int
@@ -116,11 +121,11 @@ class EvalCoverage(Probe):
 
 @dataclass(frozen=True, kw_only=True)
 class ConstantMetric(Probe):
-    """Whether a metric stands still.
+    """Whether a metric has stopped changing.
 
     Args:
-        value: the last one.
-        repeats: how many values at the end are that one.
+        value: the last value.
+        repeats: how many values at the end are equal to it.
     """
 
     value: float
@@ -129,12 +134,12 @@ class ConstantMetric(Probe):
 
 @dataclass(frozen=True, kw_only=True)
 class LabelShift(Probe):
-    """Which lag between logits and ids the loss fits.
+    """The lag between logits and ids that fits the loss best.
 
     Args:
         best, expected: lags; at lag 1 the logits of a position predict the next id.
         losses: mean cross-entropy [nat] by lag, over the same positions.
-        tokens: how many positions that are.
+        tokens: number of these positions.
     """
 
     best: int
@@ -145,12 +150,12 @@ class LabelShift(Probe):
 
 @dataclass(frozen=True, kw_only=True)
 class Centering(Probe):
-    """Whether predictions and ground truth have their origin at the same place of the body.
+    """Whether predictions and ground truth have their origin at the same point of the body.
 
     Args:
         pred, gt: what each is centred on: "joint 0", "mean" or "" (nothing).
         offset: median distance between the means of prediction and truth, in sizes of the truth.
-        samples: how many were looked at.
+        samples: number of samples compared.
     """
 
     pred: str
@@ -165,8 +170,8 @@ class Units(Probe):
 
     Args:
         ratio: size of the predictions over that of the truth.
-        correlation: of both, about their means.
-        samples: how many were looked at.
+        correlation: between both, about their means.
+        samples: number of samples compared.
     """
 
     ratio: float
@@ -178,15 +183,15 @@ class Units(Probe):
 
 
 def probe_coverage(indices: Iterable[int], n: int) -> EvalCoverage:
-    """Tell whether an evaluation has seen each of n samples exactly once.
+    """Check whether an evaluation has seen each of n samples exactly once.
 
     Args:
-        indices: those that were evaluated, of all ranks; with their epoch in them, as samplers give
-            them, or plain.
+        indices: the evaluated indices of all ranks, packed with an epoch (as samplers yield them)
+            or plain.
         n: length of the dataset.
 
     Raises:
-        UsageError: these are no indices.
+        UsageError: the values are not indices.
     """
     n = whole_number("n", n, 0, MAX_ITEMS)
     if not hasattr(indices, "__iter__"):
@@ -225,7 +230,7 @@ def _pattern(seen: Array, n: int) -> str:
 
 
 def probe_constant_metric(history: Sequence[float], least: int = 5) -> ConstantMetric:
-    """Tell whether a metric has stopped to change at all, as when the same few samples are evaluated for ever.
+    """Check whether a metric has stopped changing, as when an evaluation repeats a few samples.
 
     Args:
         history: one value per evaluation, oldest first.
@@ -235,10 +240,9 @@ def probe_constant_metric(history: Sequence[float], least: int = 5) -> ConstantM
         UsageError: `least` is out of range.
 
     Notes:
-        Equal means to 1e-9 of the value. A metric that stays at 0, 1 or 100 may have reached its
-        bound, and NaN is
-        another fault: neither is claimed. One that counts over few samples may repeat itself: take
-            a larger `least`.
+        Values are equal if they differ by at most 1e-9 of the last one. A metric that stays at 0, 1
+        or 100 may have reached its bound, and NaN is another fault: neither is reported. A metric
+        that counts over few samples may repeat by chance: use a larger `least`.
     """
     least = whole_number("least", least, 2)
     values = as_float64(history).reshape(-1)
@@ -273,26 +277,26 @@ def probe_label_shift(
     ignore: int = -100,
     lags: Sequence[int] = (-1, 0, 1, 2, 3),
 ) -> LabelShift:
-    """Tell which lag the loss fits: whether labels are shifted once too often, or not at all.
+    """Check which lag fits the loss best: labels may be shifted once too often, or not at all.
 
     Shapes:
         logits: float (batch, positions, vocabulary) or (positions, vocabulary)
-        ids: int (batch, positions) or (positions): the labels as they meet the logits
+        ids: int (batch, positions) or (positions): the labels as the loss compares them
 
     Args:
         expected: the lag that the loss uses; 1: the logits of a position predict the next id; 0:
-            ids are shifted already.
-        ignore: the id that is no label.
-        lags: those that are tried.
+            the ids are already shifted.
+        ignore: the id that marks positions without a label.
+        lags: the lags to compare.
 
     Raises:
         UsageError: shapes do not fit.
 
     Notes:
-        All lags are compared on the same positions. Another lag is a fault where its loss is lower
-        by 0.1 nat and by four standard errors of the paired difference, over 32 positions or more;
-        the lag of the id that a position was given, where it is less than a quarter, as of a model
-        trained to copy. Positions with NaN are left out.
+        All lags are compared on the same positions. Another lag is a fault if its loss is lower by
+        0.1 nat and by four standard errors of the paired difference, over 32 positions or more. The
+        lag of the id that a position was given counts only if its loss is below a quarter, as in a
+        model trained to copy. Positions with NaN are left out.
     """
     scores, labels = logits if hasattr(logits, "shape") else as_array(logits), as_array(ids)
     if len(scores.shape) == labels.ndim + 1 == 2:
@@ -319,7 +323,7 @@ def probe_label_shift(
             best=expected, expected=expected, losses={}, tokens=count, verdict=few, sure=False
         )
     means = {lag: float(loss.mean()) for lag, loss in zip(tried, losses, strict=True)}
-    # tied embeddings let a model that has learned nothing favour the id it was given
+    # tied embeddings make an untrained model favour the id that it was given
     counts = [lag for lag in tried if lag != expected - 1 or means[lag] < means[expected] / 4]
     best = min(counts, key=lambda lag: (means[lag], abs(lag - expected)))
     gain = losses[tried.index(expected)] - losses[tried.index(best)]
@@ -339,7 +343,10 @@ def probe_label_shift(
 
 @np.errstate(all="ignore")
 def _losses(scores: Any, labels: Array, lags: Sequence[int], ignore: int) -> Array:
-    """Return the cross-entropy by lag, float64 (lags, positions), of positions that have a finite one at every lag."""
+    """Return the cross-entropy by lag, float64 (lags, positions).
+
+    Only positions with a finite value at every lag are kept.
+    """
     batch, length, vocabulary = scores.shape
     targets = np.full((len(lags), batch, length), -1, np.int64)
     for row, lag in zip(targets, lags, strict=True):
@@ -364,7 +371,7 @@ def _losses(scores: Any, labels: Array, lags: Sequence[int], ignore: int) -> Arr
 
 
 def probe_centering(pred: Any, gt: Any) -> Centering:
-    """Tell whether predictions and truth are relative to the same point.
+    """Check whether predictions and truth are relative to the same point.
 
     Shapes:
         pred, gt: float (samples, joints, 3), one unit
@@ -373,11 +380,11 @@ def probe_centering(pred: Any, gt: Any) -> Centering:
         UsageError: shapes do not fit.
 
     Notes:
-        Centred on a joint (or on the mean) means that it is at 0 in every sample, to 0.1 % of the
-        size. It is a fault where one of both is centred, and the other, centred elsewhere or more
-        than half a size away, would, if it were moved, fit twice as well and explain half of the
-        truth's spread: predictions of a model that has learned nothing claim nothing. Samples with
-        NaN are left out.
+        Poses are centred on a joint (or on the mean) if it is at 0 in every sample, to 0.1 % of the
+        size. It is a fault if three conditions hold: one of both is centred; the other is centred
+        elsewhere or more than half a size away; and moving it would make it fit twice as well and
+        explain half of the truth's spread. The last one excludes predictions of an untrained model.
+        Samples with NaN are left out.
     """
     first, second = finite_pairs(pred, gt)
     if first.ndim != 3:
@@ -399,9 +406,8 @@ def probe_centering(pred: Any, gt: Any) -> Centering:
         for values in (first - second, first - second - moved[:, None], spread)
     )
     on, truth = _centre(first, size), _centre(second, size)
-    near = offset <= 0.5 and not (
-        on and truth
-    )  # of two that are centred, elsewhere is another place however near
+    # If both are centred, different centres count however near they are.
+    near = offset <= 0.5 and not (on and truth)
     ok = on == truth or near or rest >= error / 2 or rest >= whole * np.sqrt(0.5)
     centres = f"the truth is centred on {truth or 'nothing'}, the predictions on {on or 'nothing'}"
     verdict = (
@@ -432,19 +438,19 @@ def _centre(values: Array, size: float) -> str:
 
 
 def probe_units(pred: Any, gt: Any) -> Units:
-    """Tell whether predictions and truth are in the same unit.
+    """Check whether predictions and truth are in the same unit.
 
     Shapes:
-        pred, gt: float (samples, ...); of (samples, joints, 3) each sample is taken about its own
+        pred, gt: float (samples, ...); with (samples, joints, 3) each sample is taken about its own
             mean
 
     Raises:
         UsageError: shapes do not fit.
 
     Notes:
-        A fault where the predictions follow the truth (correlation 0.7 or more) and their sizes
-        differ by the factor of two units, to 10 %; to more for 1000, as errors ask for. Samples
-        with NaN are left out; values without spread tell nothing.
+        It is a fault if the predictions follow the truth (correlation 0.7 or more) and their sizes
+        differ by the factor of two units, to 10 %; for 1000 the tolerance grows as the correlation
+        falls. Samples with NaN are left out; values without spread are inconclusive.
     """
     first, second = finite_pairs(pred, gt)
     count = len(first)
@@ -460,9 +466,8 @@ def probe_units(pred: Any, gt: Any) -> Units:
     ratio = of_pred / of_gt
     correlation = float((first / of_pred * (second / of_gt)).mean())
     factor = max(ratio, 1 / ratio)
-    wide = 1.1 / max(
-        correlation, 0.7
-    )  # what errors make of it; of smaller factors there are other readings
+    # Prediction errors widen the ratio; smaller factors have other explanations.
+    wide = 1.1 / max(correlation, 0.7)
     slack = {words: wide if number == _MILLI else 1.1 for words, number in _UNITS.items()}
     near = [
         words

@@ -1,4 +1,8 @@
-"""How many samples may fail at run time before a run is stopped, counted over all processes of a loader."""
+"""Replaces samples that are invalid or fail, and stops a run in which too many of them fail.
+
+`Budget` counts failures over all processes of a loader. `Items` draws the substitutes of samples
+known to be invalid. `Attempts` tries further candidates where a sample fails while it is made.
+"""
 
 from __future__ import annotations
 
@@ -20,34 +24,39 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import xxhash
+
+# Imported here, not in the thread that first uses it: a worker forked while a thread holds the
+# import lock waits for it forever.
 from numpy.random import (
     Generator,
     Philox,
-)  # now: of a thread that imports it, a worker forked meanwhile waits for ever
+)
 
 from datacheck.cache.windows import WindowIndex
 from datacheck.errors import BudgetExceededError, InvalidSample, UsageError
 from datacheck.torch.order import MAX_ITEMS, whole_number
 
-INVALID = "known to be invalid"  # the reason of substitutes for samples that never failed here
+INVALID = (
+    "known to be invalid"  # the reason counted for samples that were invalid before they were read
+)
 
 _MOST_REASONS, _MOST_FAILURES, _REASON_CHARS = 32, 1000, 120
 _COUNTERS = np.dtype(
     [
         ("epoch", "<i8"),
-        ("served", "<i8"),  # of this epoch
-        ("failed", "<i8"),  # of this epoch
-        ("run", "<i8"),  # failures since one was served
+        ("served", "<i8"),  # in this epoch
+        ("failed", "<i8"),  # in this epoch
+        ("run", "<i8"),  # failures since a sample was last served
         ("counts", "<i8", _MOST_REASONS),
         ("reasons", f"S{_REASON_CHARS}", _MOST_REASONS),
         ("listed", "<i8", (_MOST_FAILURES, 4)),  # epoch, item, candidate, reason
     ]
 )
-_JUDGED_FROM = 10_000  # samples; before so many (or a whole epoch) a share says little
+_JUDGED_FROM = 10_000  # samples; a share of fewer (unless a whole epoch has fewer) says little
 
 
 class SampleFailure(NamedTuple):
-    """One failure: `tried` is the item that failed in the place of `item`, or `item` itself."""
+    """One failure: item `tried` failed, either as a substitute for `item` or as `item` itself."""
 
     epoch: int
     item: int
@@ -56,22 +65,21 @@ class SampleFailure(NamedTuple):
 
 
 class Budget:
-    """What may fail at run time before the run is stopped, and what has failed.
+    """How much may fail at run time before the run stops, and a count of the failures.
 
     Args:
-        share: of the samples of an epoch, 0 to 1; judged over 10,000 samples, or a whole epoch of
-            fewer.
-        run: failures without a sample in between, and candidates for one item, 1 or more.
+        share: allowed share of failures in an epoch, 0 to 1, measured over at least 10,000 samples,
+            or over a whole epoch if that is shorter.
+        run: failures in a row that stop the run, and candidates tried for one item, 1 or more.
 
     Raises:
-        UsageError: a value is not one of these.
+        UsageError: a value is out of range.
 
     Notes:
-        Counts are those of this process and its workers, forked or spawned, in memory that they
-        share. Each rank has
-        its own and stops alone: where there are several, `guard` stops them together. A worker that
-            is killed leaves no
-        lock behind. A pickled budget starts anew, except in a new worker.
+        Counts cover this process and its workers, forked or spawned, in shared memory. Each rank
+        has its own budget and stops alone; with several ranks, `guard` stops them together. A
+        killed worker leaves no lock behind. A pickled budget starts from zero, except in a new
+        worker.
     """
 
     def __init__(self, share: float = 0.01, run: int = 100) -> None:
@@ -98,9 +106,8 @@ class Budget:
 
     @contextmanager
     def _locked(self) -> Iterator[Any]:
-        if (
-            self._lock[0] != os.getpid()
-        ):  # another thread of the parent may have held it when this process was forked
+        # In a forked child, another thread of the parent may have held the lock at the fork.
+        if self._lock[0] != os.getpid():
             self._lock = os.getpid(), threading.Lock()
         with self._lock[1]:
             fcntl.lockf(self._file, fcntl.LOCK_EX)
@@ -118,7 +125,7 @@ class Budget:
                 _served(now, epoch, count)
 
     def replace(self, count: int) -> None:
-        """Count substitutes for samples that are known to be invalid; they are no failures."""
+        """Count substitutes for samples that are known to be invalid; they are not failures."""
         if count:
             with self._locked() as now:
                 now["counts"][0, _reason_slot(now, INVALID)] += count
@@ -127,12 +134,12 @@ class Budget:
         """Count a failure.
 
         Args:
-            failure: what failed.
+            failure: the failure.
             before: samples served since the last count.
-            items: of the dataset.
+            items: number of items of the dataset.
 
         Returns:
-            Why the run must stop; None where it may go on.
+            Why the run must stop; None if it may go on.
         """
         with self._locked() as now:
             _served(now, failure.epoch, before)
@@ -161,7 +168,7 @@ class Budget:
 
     @property
     def served(self) -> int:
-        """Samples that went through a transform in the newest epoch."""
+        """Samples that passed a transform in the newest epoch."""
         return int(self._now["served"][0])
 
     @property
@@ -171,7 +178,10 @@ class Budget:
 
     @property
     def reasons(self) -> dict[str, int]:
-        """How many samples were replaced for each reason, in all epochs; after 31 reasons the rest is one."""
+        """How often samples were replaced, by reason, over all epochs.
+
+        At most 31 reasons are kept apart; the others share one entry.
+        """
         with self._locked() as now:
             texts, counts = now["reasons"][0].tolist(), now["counts"][0].tolist()
         return {
@@ -182,7 +192,7 @@ class Budget:
 
     @property
     def failures(self) -> list[SampleFailure]:
-        """The first 1,000 failures of the newest epoch, in the order in which they came."""
+        """The first 1,000 failures of the newest epoch, in order of occurrence."""
         with self._locked() as now:
             listed = now["listed"][0, : min(int(now["failed"][0]), _MOST_FAILURES)].tolist()
             texts = [text.decode("utf-8", "replace") for text in now["reasons"][0].tolist()]
@@ -192,10 +202,10 @@ class Budget:
 
 
 def budget_of(given: Any) -> Budget:
-    """Return the budget that is asked for; a new one where it is None.
+    """Return `given`, or a new `Budget` where it is None.
 
     Raises:
-        UsageError: it is none.
+        UsageError: `given` is not a `Budget`.
     """
     if given is not None and not isinstance(given, Budget):
         msg = f"budget={given!r}; Budget(share=..., run=...) is wanted"
@@ -204,7 +214,7 @@ def budget_of(given: Any) -> Budget:
 
 
 def _zeroed_file() -> int:
-    """Return a file without a name, of zeros; its lock ends with the process that holds it."""
+    """Return an anonymous file of zeros; a lock on it ends with the process that holds it."""
     if hasattr(os, "memfd_create"):
         file = os.memfd_create("datacheck-budget")
     else:
@@ -223,7 +233,7 @@ def _served(now: Any, epoch: int, count: int) -> None:
 
 
 def _reason_slot(now: Any, reason: str) -> int:
-    """Return where a reason is counted; the last place is that of all that are too many."""
+    """Return the slot that counts a reason; the last slot counts all reasons that have none."""
     text = (
         reason.encode("utf-8", "replace")[:_REASON_CHARS]
         .decode("utf-8", "ignore")
@@ -244,17 +254,17 @@ Array = np.ndarray[Any, Any]
 Policy = Literal["resample", "skip", "raise", "keep"]
 Make: TypeAlias = Callable[[int, int, int], Any]
 
-_TRIES = 64  # then the draw is made among the usable items directly, which costs a pass over them
-_RANDOM = 1 << 32  # attempts beyond are those of random numbers
+_TRIES = 64  # after these, draw from the usable items directly: costs a pass over all items
+_RANDOM = 1 << 32  # attempt numbers from here on seed the random numbers of `Items.random`
 _SHOWN = 5
-_PART = 1 << 20  # samples that are looked at at once
+_PART = 1 << 20  # samples per block, to bound memory
 _NEVER_CAUGHT = (MemoryError, NameError, ImportError, BudgetExceededError)
 _KEY = struct.Struct("<QQQQ")
 _MASK = 2**64 - 1
 
 
 def draw(seed: int, epoch: int, item: int, attempt: int) -> int:
-    """Return 64 random bits that belong to (seed, epoch, item, attempt)."""
+    """Return 64 random bits as a function of (seed, epoch, item, attempt)."""
     return xxhash.xxh3_64_intdigest(
         _KEY.pack(seed & _MASK, epoch & _MASK, item & _MASK, attempt & _MASK)
     )
@@ -268,7 +278,7 @@ class Items:
 
     Args:
         usable: which samples may be served.
-        policy: "resample" and "keep" put a usable item in the place of each other one, "skip"
+        policy: "resample" and "keep" serve a usable item in place of each unusable one, "skip"
             counts usable items only, "raise" leaves the refusal to the caller.
         seed: any integer.
         windows: the windows, made with ``skip`` for that policy; None where an item is a whole
@@ -278,8 +288,8 @@ class Items:
         UsageError: nothing can be served; the policy is unknown.
 
     Notes:
-        A substitute depends on (seed, epoch, item) and the cache only: equal in every worker and on
-        every rank. Its draw is uniform over the usable items.
+        A substitute depends only on (seed, epoch, item) and the cache: equal in every worker and on
+        every rank. It is drawn uniformly from the usable items.
     """
 
     def __init__(
@@ -326,7 +336,7 @@ class Items:
         )
 
     def steps(self, items: Array) -> tuple[Array, Array]:
-        """Return the step of each item, and how many its episode has, int64 (items) each."""
+        """Return the step of each item and the length of its episode, int64 (items) each."""
         if self._windows is None:
             msg = "items are whole samples"
             raise UsageError(msg)
@@ -340,7 +350,7 @@ class Items:
         return np.flatnonzero(~self._usable[self.samples(items)])
 
     def substituted(self, items: Array, epochs: Array | int) -> Array:
-        """Return the items that are served for `items` in an epoch, or each in its own one."""
+        """Return the items served in place of `items`, in one epoch or in one epoch per item."""
         wrong = self.unusable(items)
         if wrong.size:
             of = np.broadcast_to(epochs, items.shape)[wrong].tolist()
@@ -352,7 +362,7 @@ class Items:
         return items
 
     def candidates(self, item: int, epoch: int) -> Iterator[int]:
-        """Yield what may be served for an item in an epoch, without end: itself where it is usable, then draws."""
+        """Yield candidates for an item in an epoch, endlessly: the item if usable, then draws."""
         if not self.unusable(np.array([item])).size:
             yield item
         for attempt in range(_TRIES):
@@ -371,30 +381,30 @@ class Items:
             elif self._windows is not None:
                 yield self._windows.nth_usable(number, self._usable)
             else:
-                yield number  # skipped items have no number
+                yield number  # skipped items have no number, so every number is usable
 
     def random(self, item: int, epoch: int, attempt: int) -> Generator:
-        """Return random numbers that belong to (seed, epoch, item, attempt)."""
+        """Return a random generator seeded with (seed, epoch, item, attempt)."""
         return Generator(Philox(key=draw(self._seed, epoch, item, _RANDOM + attempt)))
 
 
 class Attempts:
-    """What takes the place of a sample that fails while it is made: the next of its candidates.
+    """Replaces a sample that fails while it is made by the next of its candidates.
 
     Args:
         items: the items, and the candidates of each.
         policy: "raise" passes the first failure on.
-        catch: exceptions, beside `InvalidSample`, that say that a sample is bad.
+        catch: exceptions, besides `InvalidSample`, that mark a sample as bad.
         budget: how much may fail.
 
     Raises:
-        UsageError: `catch` names an exception that is no sample's fault, or a class so wide that it
-            holds one.
+        UsageError: `catch` names an exception that no sample causes, or a class so wide that it
+            includes one.
 
     Notes:
-        What is served depends on (seed, epoch, item) and on what fails: where that depends on the
-        sample (and on the random numbers that belong to it) alone, it is equal in every worker and
-        on every rank, and the number of samples is always what was asked for.
+        The result depends on (seed, epoch, item) and on which samples fail. If failing depends on
+        the sample (and its own random numbers) alone, the result is equal in every worker and on
+        every rank. The number of samples is always the number requested.
     """
 
     def __init__(
@@ -409,18 +419,18 @@ class Attempts:
         """Return one sample for each item.
 
         Shapes:
-            epochs, asked, first: int64 (items); `first` are the items to try first
+            epochs, asked, first: int64 (items)
 
         Args:
-            epochs: of each item.
+            epochs: the epoch of each item.
             asked: the items.
-            first: their first candidates.
-            make: called with the place of an item, the candidate and the number of the attempt,
+            first: the first candidate of each item.
+            make: called with the position of an item, the candidate and the number of the attempt,
                 from 0.
-            name: what an item is called in messages.
+            name: returns the name of an item for messages.
 
         Raises:
-            BudgetExceededError: too much failed.
+            BudgetExceededError: too many samples failed.
         """
         samples, before = [], 0
         for place, (epoch, item, candidate) in enumerate(
@@ -447,7 +457,9 @@ class Attempts:
         for attempt, candidate in enumerate(
             islice(self.items.candidates(item, epoch), self._budget.run)
         ):
-            again = candidate in tried or attempt == 0  # the first one has failed
+            again = (
+                candidate in tried or attempt == 0
+            )  # attempt 0 repeats the candidate that `served` tried
             tried.add(candidate)
             if again:
                 continue
@@ -483,7 +495,10 @@ class Attempts:
 
 
 def _gaps(usable: Array) -> Array:
-    """Return how many usable samples lie before each other one, int64 (unusable): these are few, those are many."""
+    """Return how many usable samples come before each unusable one, int64 (unusable).
+
+    Few samples are unusable, so this is shorter than a list of the usable ones.
+    """
     parts = [
         first + np.flatnonzero(~usable[first : first + _PART])
         for first in range(0, len(usable), _PART)
@@ -494,10 +509,11 @@ def _gaps(usable: Array) -> Array:
 
 
 def check_catch(catch: Any) -> tuple[type[Exception], ...]:
-    """Return the exceptions that say that a sample is bad.
+    """Return `catch` as a tuple of exception classes, with `InvalidSample` first.
 
     Raises:
-        UsageError: one is no sample's fault, or so wide that it holds one.
+        UsageError: an exception is one that no sample causes, or a class so wide that it includes
+            one.
     """
     if not isinstance(catch, Iterable):
         msg = (
@@ -534,5 +550,5 @@ def takes_random(transform: Callable[..., Any]) -> bool:
     """Return whether a transform has a parameter `rng`."""
     try:
         return "rng" in inspect.signature(transform).parameters
-    except (TypeError, ValueError):  # a built-in that says nothing of its parameters
+    except (TypeError, ValueError):  # a built-in without a signature
         return False

@@ -1,4 +1,7 @@
-"""Which rank this is; and batches that are sharded already, which Accelerate would shard again and lose."""
+"""Sampler: batches of indices for one rank, with shared epochs and a state to resume from.
+
+It also detects the rank, and refuses to let Accelerate shard batches that are already sharded.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,14 @@ from torch.utils.data.distributed import DistributedSampler
 from datacheck.errors import UsageError
 from datacheck.torch.order import Array, Order, fingerprint_of, length_of, pack, whole_number
 
-_MOST_NESTED = 16  # calls between what shards and what it asks for batches
+_MOST_NESTED = 16  # frames searched between the loader of Accelerate and this sampler
 
 
 def rank_and_world(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
-    """Return rank and number of ranks: those given, else those of the process group, else 0 of 1.
+    """Return rank and world size: as given, else of the process group, else (0, 1).
 
     Raises:
-        UsageError: they are no such numbers.
+        UsageError: one is missing or out of range.
     """
     running = distributed.is_available() and distributed.is_initialized()
     if (rank is None) != (world_size is None):
@@ -40,15 +43,15 @@ def rank_and_world(rank: int | None = None, world_size: int | None = None) -> tu
 
 
 def refuse_second_sharding(world_size: int) -> None:
-    """Refuse to give batches of one rank of several to what shards them among the ranks.
+    """Refuse to give the batches of one rank to a loader that shards them again.
 
     Raises:
-        UsageError: what asks is a loader that Accelerate's `prepare` made, in a run of several
+        UsageError: the caller is a loader made by Accelerate's `prepare`, in a run of several
             processes.
 
     Notes:
-        Nothing on a batch sampler tells Accelerate that it is sharded, and nothing tells a batch
-        sampler who asks; so the callers are looked at.
+        A batch sampler cannot tell Accelerate that it is sharded, and cannot see who requests a
+        batch, so this function inspects the calling frames.
 
     Reference:
         https://github.com/huggingface/accelerate/issues/4199
@@ -75,7 +78,7 @@ def refuse_second_sharding(world_size: int) -> None:
 
 
 def set_dataset_epoch(dataset: Any, epoch: int) -> None:
-    """Set the epoch of a dataset that has one, also of those in a `Subset` or `ConcatDataset` of PyTorch."""
+    """Set the epoch of a dataset that has one, also inside a `Subset` or `ConcatDataset`."""
     if callable(tell := getattr(dataset, "set_epoch", None)):
         tell(epoch)
     elif isinstance(dataset, Subset):
@@ -89,8 +92,8 @@ class SharedEpoch:
     """A number that this process sets and its workers read.
 
     Notes:
-        Forked workers share anonymous memory; spawned ones share a file of /dev/shm, made when the
-        first is spawned. A copy, pickled or deep, begins with the same number and goes its own way.
+        Forked workers share anonymous memory; spawned ones share a file in /dev/shm, created with
+        the first spawn. A copy, pickled or deep, starts with the same number and is independent.
     """
 
     def __init__(self, epoch: int = 0) -> None:
@@ -105,7 +108,7 @@ class SharedEpoch:
         """Set the epoch, 0 or more.
 
         Raises:
-            UsageError: it is no such number.
+            UsageError: the epoch is out of range.
         """
         self._cell[0] = whole_number("epoch", epoch)
 
@@ -117,27 +120,25 @@ class SharedEpoch:
     def __setstate__(self, state: dict[str, Any]) -> None:
         cell = state["_cell"]
         SharedEpoch.__init__(self, int(cell.item()))
-        if (
-            cell.is_shared()
-        ):  # else it was pickled for no worker, and those of this process are to share a new one
+        # Otherwise the pickle was for no worker, and this process needs a cell of its own.
+        if cell.is_shared():
             self._cell = cell
 
 
-VERSION = 1  # of the state
-_POSITIONS_AT_ONCE = (
-    8192  # positions that are put in order at once: one by one costs a hundred times as much
-)
+VERSION = 1  # of the state format
+# Positions ordered per call: one by one costs a hundred times as much.
+_POSITIONS_AT_ONCE = 8192
 
 
 @dataclass
 class _EpochPass:
-    """One way through an epoch.
+    """One pass over an epoch.
 
     Args:
-        epoch: which.
-        start: positions that were consumed before it.
+        epoch: the epoch.
+        start: positions consumed before this pass.
         batches: global batches handed out.
-        followed: whether who takes them says which of them the loop has had.
+        followed: whether the consumer reports which of them the loop has received.
     """
 
     epoch: int
@@ -150,31 +151,28 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
     """Batches of indices: ``DataLoader(dataset, batch_sampler=Sampler(dataset, batch_size))``.
 
     Args:
-        dataset: what is indexed; one that decodes epochs (`CachedDataset`, `Mix`) gets them in each
-            index.
-        batch_size: samples of a batch of one rank, 1 or more.
+        dataset: the dataset to index; one that decodes epochs (`CachedDataset`, `Mix`) gets the
+            epoch in each index.
+        batch_size: samples in the batch of one rank, 1 or more.
         shuffle: False: in the order of the items, each epoch.
         seed: 0 or more.
-        drop_last: leave the positions out that fill no global batch; otherwise the last one is
-            filled up from the beginning of the same epoch, so that every batch of every rank is
-            full.
-        block: shuffle blocks, not samples: "shard" of the cache, or how many items make one.
+        drop_last: leave out positions that do not fill a global batch; otherwise the last one is
+            filled up from the start of the same epoch, so that every batch of every rank is full.
+        block: shuffle blocks, not samples: "shard" of the cache, or the number of items in a block.
         pool: how many blocks are shuffled together.
-        weights: how often each item is drawn, with replacement (items); any scale, 0 is never.
-        samples: positions of an epoch, where there are weights; as many as items where it is None.
-        rank, world_size: where None, as torch.distributed says when it is asked for batches, else 0
-            and 1.
+        weights: how often each item is drawn, with replacement (items); any scale, 0 means never.
+        samples: positions of an epoch with weights; None: the number of items.
+        rank, world_size: None: as torch.distributed says when batches are requested, else 0 and 1.
 
     Raises:
-        UsageError: a value is out of range, two of them exclude each other, or there is no whole
-            batch to drop to;
-            when it is asked for batches: Accelerate would shard again what it gives.
+        UsageError: a value is out of range, two of them exclude each other, or drop_last leaves no
+            batch; when batches are requested: Accelerate would shard them again.
 
     Notes:
         A global batch is batch_size * world_size positions of the epoch; rank r has the r-th part.
         Order and batches depend on (seed, epoch, position) only: with a constant global batch,
         world size and workers change nothing. Each ``iter()`` is an epoch: the one that was set or
-        loaded (until its first batch is asked for), else the next. All ranks get equally many
+        loaded (until its first batch is requested), else the next. All ranks get equally many
         batches.
     """
 
@@ -195,7 +193,8 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
     ) -> None:
         self.batch_size, self.drop_last = whole_number("batch_size", batch_size, 1), drop_last
         self._place = rank, world_size
-        rank_and_world(rank, world_size)  # for what it raises; later it may say something else
+        # Validates now; the values are read again later, when a process group may have started.
+        rank_and_world(rank, world_size)
         _check_dataset(dataset)
         self._dataset, self._packed = dataset, bool(getattr(dataset, "decodes_epoch", False))
         blocks = _shards(dataset) if block == "shard" else block
@@ -222,31 +221,31 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
 
     @property
     def world_size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return rank_and_world(*self._place)[1]
 
     @property
     def rank(self) -> int:
-        """Which of them this is."""
+        """The rank of this process."""
         return rank_and_world(*self._place)[0]
 
     @property
     def global_batch(self) -> int:
-        """Samples of a batch of all ranks together."""
+        """Samples in a batch of all ranks together."""
         return self.batch_size * self.world_size
 
     def __len__(self) -> int:
-        """Return the batches of a whole epoch, the same on every rank."""
+        """Return the number of batches in a whole epoch, the same on every rank."""
         return self._left(0)
 
     @property
     def repeated(self) -> int:
-        """How many positions of an epoch's last global batch are repeated to fill it."""
+        """How many positions are repeated to fill the last global batch of an epoch."""
         return 0 if self.drop_last else len(self) * self.global_batch - len(self.order)
 
     @property
     def dropped(self) -> int:
-        """How many positions of an epoch are left out."""
+        """How many positions of an epoch `drop_last` leaves out."""
         return len(self.order) % self.global_batch if self.drop_last else 0
 
     def __repr__(self) -> str:
@@ -269,45 +268,50 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
 
     @property
     def epoch(self) -> int:
-        """The epoch of the pass that was begun last, or that the next one is of, if none was."""
+        """The epoch of the pass begun last, or of the next pass if none has begun."""
         return (self._next or self._pass).epoch
 
     @property
     def begun(self) -> object:
-        """What stands for the pass that was begun last, by `iter`, `set_epoch` or `load_state_dict`."""
+        """A token of the pass begun last, by `iter`, `set_epoch` or `load_state_dict`."""
         return self._next or self._pass
 
     def followed(self) -> Callable[[], None]:
-        """Return what to call for each batch of the pass just begun that the loop has, where they are taken ahead."""
+        """Return a callback to call for each batch of the current pass that the loop receives.
+
+        For loaders that take batches ahead of the loop.
+        """
         of = self._pass
         of.followed = True
         return lambda: self._continue_pass(of)
 
     def _continue_pass(self, of: _EpochPass) -> None:
-        """Forget that the epoch of a pass was set meanwhile, as the loop takes more of its batches."""
+        """Undo a `set_epoch` to this pass's own epoch when the loop takes more of its batches."""
         if of is self._pass and self._next is not None and self._next.epoch == of.epoch:
             self._next = None
 
     def set_epoch(self, epoch: int) -> None:
-        """Let the next pass be of `epoch`; where a state of that epoch was just loaded, the rest of it.
+        """Make `epoch` the epoch of the next pass; after loading a state of it, the rest of it.
 
         Raises:
-            UsageError: it is no whole number of 0 or more.
+            UsageError: the epoch is not a whole number of 0 or more.
 
         Notes:
-            The epoch of the pass that is under way, set behind its ``iter()``, means that pass
-            where the loop takes more of it. Of a DataLoader with workers nobody can tell once they
-            have been given its last batch: then the next pass is of that epoch, too. Set it before
-                ``iter()``.
+            If the epoch of the running pass is set after its ``iter()``, it refers to that pass if
+            the loop takes more batches of it. With a DataLoader whose workers already hold the last
+            batch,
+            the two cases look the same: the next pass is then of that epoch, too. Set it before
+            ``iter()``.
         """
         epoch = whole_number("epoch", epoch)
         if self._pass.batches:
             self._next = _EpochPass(epoch, 0)
         elif epoch != self._pass.epoch:
+            # In place, so that an existing iterator follows: Lightning sets the epoch after iter().
             self._pass.epoch, self._pass.start = (
                 epoch,
                 0,
-            )  # also of an iterator: Lightning sets it behind iter()
+            )
         set_dataset_epoch(self._dataset, epoch)
 
     def _begin(self, new: _EpochPass) -> None:
@@ -315,11 +319,11 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
         set_dataset_epoch(self._dataset, new.epoch)
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Begin a pass; batches are those of this rank."""
+        """Begin a pass over the batches of this rank."""
         refuse_second_sharding(self.world_size)
         last = self._next or self._pass
-        # a DataLoader with workers calls this twice before it takes a batch: what handed out
-        # nothing is begun anew
+        # A DataLoader with workers calls iter() twice before it takes a batch, so a pass that
+        # handed out nothing starts over.
         self._begin(
             _EpochPass(last.epoch + 1, 0) if last.batches else _EpochPass(last.epoch, last.start)
         )
@@ -342,31 +346,30 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
 
     @property
     def sampler(self) -> IndexSampler:
-        """The same indices one by one: ``DataLoader(dataset, batch_size=..., sampler=batches.sampler)``."""
+        """The same indices one by one, for ``DataLoader(dataset, batch_size=..., sampler=...)``."""
         return IndexSampler(self)
 
     # ---------------------------------------------------------------------------------------- state
 
     @property
     def fingerprint(self) -> str:
-        """Digest of what is served and of the order's parameters; batch, ranks and `drop_last` are not among them."""
+        """Digest of the data and the order's parameters; not of batch size, ranks, `drop_last`."""
         return f"{fingerprint_of(self._dataset)[:16]}-{self.order.digest[:16]}"
 
     def state_dict(self, batches: int | None = None) -> dict[str, Any]:
-        """Return where the loop is: epoch, samples consumed by all ranks, seed, fingerprint.
+        """Return the position of the loop: epoch, samples consumed by all ranks, seed, fingerprint.
 
         Args:
-            batches: how many batches the loop has had since this pass over the loader began. None:
-                as many as were handed out, which is true with ``num_workers=0``; workers fetch
-                ahead, and what they have fetched is lost where `batches` does not say so.
+            batches: how many batches the loop has received since this pass over the loader began.
+                None: as many as were handed out, which is right with ``num_workers=0`` only:
+                workers fetch ahead, and without `batches` the samples that they hold are lost.
 
         Raises:
             UsageError: `batches` is more than were handed out.
         """
         now = self._next or self._pass
-        if (
-            batches and now.epoch == self._pass.epoch
-        ):  # set again while workers were ahead of the loop
+        # The epoch was set again while workers were ahead of the loop.
+        if batches and now.epoch == self._pass.epoch:
             now = self._pass
         had = now.batches if batches is None else whole_number("batches", batches, 0, now.batches)
         consumed = now.start + had * self.global_batch
@@ -384,14 +387,14 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state says; the next pass is the rest of that epoch, and later ones are whole.
+        """Resume from a state: the next pass is the rest of its epoch, later passes are whole.
 
         Args:
-            state: of `state_dict`, also of another batch size or number of ranks: the order goes on
-                at its position.
+            state: from `state_dict`, also with another batch size or number of ranks: the order
+                goes on at its position.
 
         Raises:
-            UsageError: it is of another version, seed, cache or order, or no state; nothing has
+            UsageError: not a state, or one of another version, seed, cache or order; nothing has
                 changed then.
         """
         names = {"version", "epoch", "consumed", "seed", "fingerprint"}
@@ -437,17 +440,16 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
 
 
 class IndexSampler(DistributedSampler[int]):  # type: ignore[misc]
-    """The indices of a `Sampler` one by one; `set_epoch` is its.
+    """The indices of a `Sampler` one by one; `set_epoch` is forwarded to the sampler.
 
     Notes:
-        By its type Lightning knows that it is of one rank, and does not shard it again.
+        The base class tells Lightning that the indices are already sharded.
     """
 
     def __init__(self, batches: Sampler) -> None:
-        self._batches = (
-            batches  # which knows the rank when it is asked: nothing of the base is used
-        )
-        self._given = 0  # of the batch that was begun
+        # The sampler reads the rank on demand; no attribute of the base class is used.
+        self._batches = batches
+        self._given = 0  # indices taken from the current batch
 
     def __len__(self) -> int:
         return len(self._batches) * self._batches.batch_size
@@ -462,11 +464,11 @@ class IndexSampler(DistributedSampler[int]):  # type: ignore[misc]
                 yield index
 
     def set_epoch(self, epoch: int) -> None:
-        """Let the next pass be of `epoch`."""
+        """Make `epoch` the epoch of the next pass."""
         self._batches.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the batches.
+        """Return the state of the sampler.
 
         Raises:
             UsageError: the loader's batches are not those of the sampler.
@@ -480,7 +482,7 @@ class IndexSampler(DistributedSampler[int]):  # type: ignore[misc]
         return self._batches.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state says, with the next pass.
+        """Resume from a state with the next pass.
 
         Raises:
             UsageError: as `Sampler.load_state_dict`.

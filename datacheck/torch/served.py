@@ -1,4 +1,4 @@
-"""What a loader returns for one index, as named values that can leave the process: arrays, text, JSON."""
+"""Converts the samples and batches of a loader to named values: arrays, text and JSON."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def named_values(sample: Any, whole: Collection[str] = ()) -> NamedValues:
 
     Args:
         sample: a dict (nested ones are joined with ``/``), a tuple or list (names ``0``, ``1``,
-            ...; those of a named tuple), or a single value (``0``).
-        whole: names whose value stays one JSON value where it is a dict or a list without arrays.
+            ...; a named tuple's own names), or a single value (``0``).
+        whole: names whose dict or list without arrays stays one JSON value.
 
     Raises:
-        RefusedError: something in it is neither an array, a tensor in main memory, an image, a
-            number, text nor a list or dict of these.
+        RefusedError: a value is neither an array, a tensor in main memory, an image, a number,
+            text, nor a list or dict of these.
 
     Notes:
         ``None`` is left out. Arrays are little-endian and C-contiguous; bfloat16 becomes float32.
@@ -51,7 +51,7 @@ def named_values(sample: Any, whole: Collection[str] = ()) -> NamedValues:
 
 
 def _check_text(name: str, value: Any) -> None:
-    """Refuse what no file and no terminal can hold: names and texts with half of a surrogate pair."""
+    """Refuse names and texts with a lone surrogate: neither files nor terminals can hold them."""
     try:
         name.encode()
         if isinstance(value, str):
@@ -100,7 +100,7 @@ def _named(name: str, value: Any, whole: Collection[str], depth: int) -> Iterato
 
 
 def _plain(value: Any, depth: int) -> Any:
-    """Return lists and dicts of nothing but text and Python numbers as JSON; None for anything else."""
+    """Return lists and dicts of text and Python numbers only as JSON; None for anything else."""
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if depth > _DEPTH:
@@ -186,7 +186,7 @@ def _array(name: str, array: Array, value: Any) -> Any:
         raise RefusedError(_refusal(name, f"{_type(value)} of {array.dtype}"))
     if kind == "f" and array.dtype.itemsize > 8:
         array = array.astype(np.float64)
-    shape = array.shape  # np.ascontiguousarray makes a scalar a row
+    shape = array.shape  # np.ascontiguousarray turns a scalar into a row
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(shape)
 
 
@@ -231,12 +231,13 @@ def _json(value: Any) -> bytes:
 
 Values = dict[str, Any]
 
+# Suffixes of the values that a collate function adds to a field.
 _COMPANION_SUFFIXES = (
     "_offset",
     "_mask",
     "_is_pad",
     "_is_present",
-)  # what a collate function says of a field
+)
 _PAD_SUFFIX = "_is_pad"
 
 
@@ -246,19 +247,18 @@ def samples_of(
     """Return the samples of a batch: arrays, texts and JSON values by field.
 
     Args:
-        batch: a dict (nested ones are joined with ``/``) of tensors, arrays or lists with one entry
-            per sample, a tuple or list of these (names ``0``, ``1``, ...), a single one (``0``), or
-            a list of dicts, one per sample, which a part of a tuple may also be (``1/boxes``). With
-            `<name>_offset` beside it a field is ragged (rows of all samples, and where each ends);
-            with `<name>_mask` it is padded; rows where `<name>_is_pad` is True are no data; samples
-            where `<name>_is_present` is False lack it.
-        fields: those to look for, and what else they may be called in the batch ("" is nothing
-            else).
-        steps: fields whose padded steps stay, for they have a fixed number of steps.
-        rest: look at all other names, too.
+        batch: one of: a dict (nested ones are joined with ``/``) of tensors, arrays or lists with
+            one entry per sample; a tuple or list of these (names ``0``, ``1``, ...); a single one
+            (``0``); a list of dicts, one per sample, which may also be a part of a tuple
+            (``1/boxes``). A field with `<name>_offset` is ragged (rows of all samples, and the end
+            of each sample); a field with `<name>_mask` is padded; rows where `<name>_is_pad` is
+            True are not data; samples where `<name>_is_present` is False lack the field.
+        fields: the fields to look for, and their other name in the batch ("": none).
+        steps: fields that keep their padded steps, because their number of steps is fixed.
+        rest: also return all other names.
 
     Raises:
-        RefusedError: it is no such batch, or its parts disagree.
+        RefusedError: the batch has no such form, or its parts disagree.
     """
     parts: dict[str, Any] = _columns_of_rows(batch, fields) if _is_rows(batch) else parts_of(batch)
     inner = {
@@ -284,10 +284,10 @@ def samples_of(
 
 
 def name_places(batch: Any, fields: Mapping[str, str]) -> Any:
-    """Return a tuple of dicts as a dict of its places, where fields are named by them (``0/image``).
+    """Return a tuple of dicts as a dict by position, if fields use such names (``0/image``).
 
     Notes:
-        Nothing but these names tells it from a list of samples; anything else is returned as it is.
+        Only these names distinguish it from a list of samples; anything else is returned unchanged.
     """
     if not _is_rows(batch):
         return batch
@@ -299,10 +299,10 @@ def name_places(batch: Any, fields: Mapping[str, str]) -> Any:
 
 
 def parts_of(batch: Any) -> dict[str, Any]:
-    """Return the parts of a batch by name; of a list of dicts those of the first.
+    """Return the parts of a batch by name; for a list of dicts, the parts of the first.
 
     Raises:
-        RefusedError: it is no batch.
+        RefusedError: this is not a batch.
     """
     top = batch[0] if _is_rows(batch) and len(batch) else batch
     if isinstance(top, Mapping):
@@ -319,7 +319,7 @@ def parts_of(batch: Any) -> dict[str, Any]:
 
 
 def is_empty(batch: Any) -> bool:
-    """Tell whether a batch has no samples: nothing in it, or no entries in what it has; False of what is no batch."""
+    """Whether a batch has no samples or no entries; False for a value that is not a batch."""
     if _is_rows(batch):
         return not len(batch)
     try:
@@ -329,7 +329,7 @@ def is_empty(batch: Any) -> bool:
 
 
 def has_windows(batch: Any) -> bool:
-    """Tell whether the samples of a batch are windows of episodes."""
+    """Whether the samples of a batch are windows of episodes."""
     return any(name.endswith(_PAD_SUFFIX) for name in parts_of(batch))
 
 
@@ -339,7 +339,7 @@ def _is_rows(batch: Any) -> bool:
 
 
 def _parent_names(name: str) -> Iterator[str]:
-    """Return the names of what a nested field lies in."""
+    """Return the names of the dicts around a nested field."""
     parts = name.split("/")
     return ("/".join(parts[:depth]) for depth in range(1, len(parts)))
 
@@ -358,7 +358,7 @@ def _flat(
 def _present_fields(
     parts: Mapping[str, Any], fields: Mapping[str, str], beside: Collection[str], *, rest: bool
 ) -> dict[str, str]:
-    """Return the fields that are there, by their names in the batch."""
+    """Return the fields that are in the batch, by their names there."""
     names = {name if name in parts or not other else other: name for name, other in fields.items()}
     found = {name: field for name, field in names.items() if name in parts}
     return found | {
@@ -367,14 +367,14 @@ def _present_fields(
 
 
 def _length(value: Any) -> int:
-    """Return the length of what has one, -1 of other values."""
+    """Return the length of a value, -1 if it has none."""
     if hasattr(value, "shape"):
         return int(value.shape[0]) if len(value.shape) else -1
     return len(value) if isinstance(value, list | tuple) else -1
 
 
 def _count(parts: Mapping[str, Any], beside: Collection[str]) -> int:
-    """Return how many samples there are where no field says so."""
+    """Return the number of samples if no field tells it."""
     for name, value in parts.items():
         if name not in beside and (length := _length(parts.get(f"{name}_offset", value))) >= 0:
             return length
@@ -391,7 +391,7 @@ def _columns_of_rows(
 
 
 def _column(name: str, value: Any, parts: Mapping[str, Any], *, keep: bool) -> list[Any] | None:
-    """Return one value per sample (None: it lacks the field), or None for what is said of the batch as a whole."""
+    """Return one value per sample (None: no such field); None for a value of the whole batch."""
     if _length(value) < 0:
         return None
     ends = parts.get(f"{name}_offset")
@@ -418,7 +418,7 @@ def _column(name: str, value: Any, parts: Mapping[str, Any], *, keep: bool) -> l
 
 
 def _entries(name: str, value: Any) -> list[Any]:
-    """Return a value for each sample."""
+    """Return one value per sample."""
     if isinstance(value, list | tuple):
         return [
             None if item is None else named_values({name: _to_host(item)}, (name,)).get(name)
@@ -444,9 +444,8 @@ def _to_host(value: Any) -> Any:
 
 def _split_ragged(name: str, values: Array, ends: Array) -> list[Any]:
     if ends.ndim != 1 or ends.dtype.kind not in "iu":
-        return [
-            np.asarray(item) for item in values
-        ]  # an offset of another kind: a number of the user's own
+        # An offset of another kind is a value of the user's own, not the end of rows.
+        return [np.asarray(item) for item in values]
     starts = np.concatenate([[0], ends[:-1]]) if len(ends) else ends
     if (ends < starts).any() or (int(ends[-1]) if len(ends) else 0) != len(values):
         msg = (
@@ -458,7 +457,10 @@ def _split_ragged(name: str, values: Array, ends: Array) -> list[Any]:
 
 
 def _mask_rows(name: str, column: list[Any], marks: list[Any], *, real: bool) -> list[Any]:
-    """Return each sample's rows that are marked so; marks that are not one truth value per row mean something else."""
+    """Return the real rows of each sample.
+
+    Marks that are not one bool per row have another meaning and change nothing.
+    """
     if any(
         isinstance(mark, np.ndarray) and (mark.dtype != bool or mark.ndim != 1) for mark in marks
     ):

@@ -1,4 +1,4 @@
-"""Any map-style dataset with the substitutes of a cached one."""
+"""Adds CachedDataset's resampling to any map-style dataset."""
 
 from __future__ import annotations
 
@@ -18,35 +18,36 @@ from datacheck.torch.resampling import Attempts, Budget, Items, Policy, budget_o
 from datacheck.torch.sampler import SharedEpoch, set_dataset_epoch
 
 Array = np.ndarray[Any, Any]
-VALID_BYTES, VALID_BYTES_EACH = 4 * MIB, 4096  # of valid.json; and so many for each sample
+VALID_BYTES, VALID_BYTES_EACH = (
+    4 * MIB,
+    4096,
+)  # size limits of valid.json: a base, plus a size per sample
 Keys = Sequence[str] | Callable[[int], str]
 
 
 class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
-    """A map-style dataset whose broken samples are replaced, equally in every worker and on every rank.
+    """A map-style dataset that replaces broken samples, equally in every worker and on every rank.
 
     Args:
-        dataset: has ``__len__`` and ``__getitem__``, and perhaps ``__getitems__``.
-        is_valid: called with each sample that was loaded; where it is false another one takes the
-            place.
-        valid: what is known beforehand: the ``valid.json`` of a scan, the folder of that scan, or
+        dataset: has ``__len__`` and ``__getitem__``, and optionally ``__getitems__``.
+        is_valid: called with each loaded sample; another sample replaces one for which it is false.
+        valid: samples known to be valid: the ``valid.json`` of a scan, the folder of that scan, or
             one bool per index.
         keys: the scan's key of each index, in order, or a function of the index; needed with a
             ``valid.json``.
-        on_invalid: what becomes of samples that are known to be invalid: "resample", "skip",
-            "raise" or "keep" (see `CachedDataset`). One that fails is replaced, except with
-            "raise".
-        seed: of the substitutes, 0 or more.
-        catch: exceptions, beside `InvalidSample`, that say that a sample cannot be used.
-        budget: how many samples may fail; what has failed is counted there. `Budget()` where None.
+        on_invalid: policy for samples that are known to be invalid: "resample", "skip", "raise" or
+            "keep" (see `CachedDataset`). A sample that fails is replaced, except with "raise".
+        seed: seed of the substitutes, 0 or more.
+        catch: exceptions, besides `InvalidSample`, that mark a sample as unusable.
+        budget: how many samples may fail; it also counts the failures. `Budget()` where None.
 
     Raises:
         UsageError: an option is unknown, no sample is valid, or no key is one of that scan.
 
     Notes:
-        A substitute depends on (seed, epoch, index) and on what fails; that must depend on the
-        sample alone. An index of our samplers says epoch and item in one number; a plain one is of
-        the epoch of `set_epoch`.
+        A substitute depends on (seed, epoch, index) and on which samples fail; failing must depend
+        on the sample alone. The indices of datacheck's samplers carry epoch and item in one number;
+        a plain index belongs to the epoch of `set_epoch`.
     """
 
     decodes_epoch = True
@@ -80,22 +81,25 @@ class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped
 
     @property
     def fingerprint(self) -> str:
-        """Digest of what each index stands for: what is known of the samples, policy and seed, the dataset's own."""
+        """Digest of what each index means: the dataset's own, known validity, policy and seed."""
         known = digest_bytes(np.packbits(self.known).tobytes())
         return digest_value([fingerprint_of(self._dataset), known, self._policy, self._seed])
 
     @property
     def epoch(self) -> int:
-        """The epoch of plain indices; those of our samplers carry their own."""
+        """The epoch of plain indices; the indices of datacheck's samplers carry their own."""
         return self._epoch.get()
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of plain indices, in all workers too, and that of the dataset where it has one."""
+        """Set the epoch of plain indices, in all workers too, and of a dataset that has one."""
         self._epoch.set(epoch)
         set_dataset_epoch(self._dataset, epoch)
 
     def key(self, index: int) -> str:
-        """Return the key of the sample at `index`, before substitution; its number in the dataset without keys."""
+        """Return the key of the sample at `index`, before substitution.
+
+        Without keys it is the sample's number in the dataset.
+        """
         _, items = self._checked([index])
         number = int(self._items.samples(items)[0])
         if self._keys is None:
@@ -103,7 +107,7 @@ class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped
         return self._keys(number) if callable(self._keys) else self._keys[number]
 
     def substituted(self, index: int) -> int:
-        """Return the index that is asked for first in the place of `index`; itself where it is known to be valid."""
+        """Return the first candidate for `index`: itself unless it is known to be invalid."""
         return int(self._first_candidates(*self._checked([index]))[0])
 
     def __getitem__(self, index: Any) -> Any:
@@ -162,21 +166,21 @@ class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped
         return first
 
     def _dataset_indices(self, epochs: Array, items: Array) -> list[int]:
-        """Return what the dataset is asked: its own indices, with the epoch where it knows what that is."""
+        """Return the wrapped dataset's indices, with the epoch if that dataset decodes it."""
         numbers: list[int] = self._items.samples(items).tolist()
         if not getattr(self._dataset, "decodes_epoch", False):
             return numbers
         return [int(pack(of, np.array(n))) for of, n in zip(epochs.tolist(), numbers, strict=True)]
 
     def _fetch_batch(self, epochs: Array, items: Array) -> Any:
-        """Return a batch from ``__getitems__``; None where there is none, or where one of its samples failed."""
+        """Return a batch from ``__getitems__``; None without one or if a sample failed."""
         fetch = getattr(self._dataset, "__getitems__", None)
         if fetch is None:
             return None
         try:
             batch = fetch(self._dataset_indices(epochs, items))
         except self._attempts.catch:
-            return None  # which one it was is found one by one
+            return None  # the caller then fetches one by one to find the sample that failed
         if len(batch) != len(items):
             msg = (
                 f"{type(self._dataset).__name__}.__getitems__ returned {len(batch)} samples for "
