@@ -1,7 +1,7 @@
-"""Same code, another result: what a process really was, what of it is not pinned, and what differs between two.
+"""Reproducibility: the state of a process, its unpinned settings, and differences between runs.
 
-Importing this loads neither PyTorch, Zarr, Dask, YAML nor pydantic; what is here is imported when
-it is first used.
+Importing this loads neither PyTorch, Zarr, Dask, YAML nor pydantic; each name is imported on first
+use.
 """
 
 from __future__ import annotations

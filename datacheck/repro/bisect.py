@@ -1,4 +1,4 @@
-"""Turn one switch of a training at a time: which of them changes its result, and from which step on."""
+"""Turns one switch of a training at a time: which one changes its result, and from which step."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from datacheck.repro.steps import compare_steps, first_column, meaning
 from datacheck.repro.switches import Switch, find_word, toggle_caches
 from datacheck.repro.training import TrainingCommand, TrainingOutcome
 
+# in the order of the report
 _STATES = (
     "steady",
     "parts",
@@ -21,28 +22,29 @@ _STATES = (
     "same",
     "failed",
     "not tried",
-)  # as they are ranked
-_WEIGHTS, _LENGTH = "initial weights", "number of steps"
-_CONFIRMING_RUNS = (
-    3  # runs on which it rests that a switch changes something: one may part by chance
 )
-_MAX_CHANCE = 0.05  # that runs of a training that is random are all equal, at most, for a switch to be called its cause
+_WEIGHTS, _LENGTH = "initial weights", "number of steps"
+# Runs on which an effect of a switch must rest: one may diverge by chance.
+_CONFIRMING_RUNS = 3
+# A switch counts as the cause of noise only if runs of a random training are all equal by chance
+# with at most this probability.
+_MAX_CHANCE = 0.05
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What came of one switch.
+    """The effect of one switch.
 
     Args:
-        state: "parts": each run with it differs from each as it is, before those differ from one
-            another; "sometimes": only some do; "same"; "steady": runs as it is differ from one
-            another, and runs with the switch do not;
-            "noise": it differs no sooner than runs as it is from one another; "failed": it could
-            not be run; "not tried".
-        step, column: where it parts first; steps count from 0.
-        compared: steps that both have.
-        said: what that means, or why there is nothing to say.
-        pairs, parted: of a run as it is and one with the switch, and how many of them part.
+        state: "parts": each run with it differs from each baseline run, before baseline runs differ
+            from one another; "sometimes": only some do; "same"; "steady": baseline runs differ from
+            one another, and runs with the switch do not; "noise": runs with it diverge no sooner
+            than baseline runs from one another; "failed": it could not be run; "not tried".
+        step, column: the first divergence; steps count from 0.
+        compared: number of steps that both have.
+        said: an interpretation, or why there is none.
+        pairs, parted: pairs of a baseline run and a run with the switch, and how many of them
+            diverge.
     """
 
     name: str
@@ -58,18 +60,18 @@ class Effect:
 
     @property
     def order(self) -> tuple[int, int]:
-        """The sooner it parts, the further up."""
+        """Sort key: the state, then the step of the first divergence."""
         return _STATES.index(self.state), -1 if self.step is None else self.step
 
 
 @dataclass
 class Bisection:
-    """What came of all.
+    """The result of a bisection.
 
     Args:
-        steps: that were asked for, and that the training made as it is.
-        repeats: runs of the training as it is.
-        noise: where those differ from one another; None: they do not.
+        steps: requested, and made by the baseline.
+        repeats: baseline runs.
+        noise: the divergence between baseline runs; None: there is none.
         rows: in the order of `Effect.order`.
     """
 
@@ -80,13 +82,13 @@ class Bisection:
 
     @property
     def code(self) -> int:
-        """The exit code: 1 something differs, 2 nothing does and something could not be run, 0 nothing does."""
+        """The exit code: 1 something differs; 2 nothing does but a switch failed; 0 otherwise."""
         if self.noise is not None or any(row.state in {"parts", "sometimes"} for row in self.rows):
             return 1
         return 2 if any(row.state == "failed" for row in self.rows) else 0
 
     def as_json(self) -> dict[str, Any]:
-        """Return all of it as JSON values."""
+        """Return the result as JSON values."""
         return {
             "steps": {"asked": self.steps[0], "made": self.steps[1]},
             "baseline": {
@@ -99,7 +101,7 @@ class Bisection:
 
 @dataclass(frozen=True)
 class _RunPair:
-    """Two runs held against each other; step is None where they are equal."""
+    """The comparison of two runs; step is None if they are equal."""
 
     step: int | None
     column: str = ""
@@ -114,27 +116,25 @@ def bisect(
     only: Sequence[str] = (),
     told: Callable[[str], None] = lambda _: None,
 ) -> Bisection:
-    """Run a training as it is, then with one switch turned at a time.
+    """Run a training as it is (the baseline), then with one switch turned at a time.
 
     Args:
-        training: the command, the user's switches with it.
-        repeats: runs of the training as it is, 2 or more.
-        only: names of switches to turn; none: all.
-        told: is called with the name of each run before it starts.
+        training: the command, including the user's switches.
+        repeats: baseline runs, 2 or more.
+        only: names of switches to turn; empty: all.
+        told: called with the name of each run before it starts.
 
     Returns:
-        A row for each switch, the one that parts first on top.
+        A row for each switch, the earliest divergence first.
 
     Raises:
-        UsageError: a switch is not there or is said twice; the training cannot be run, or takes no
-            step.
+        UsageError: a switch does not exist or is given twice; the training fails, or takes no step.
 
     Notes:
-        Where anything parts, the training is run three times or more as it is and with the switch,
-        and each run of the
-        one is held against each of the other: a script that is random by itself parts by chance.
-            Where it differs from
-        itself, so is each switch, for what makes it steady is its cause.
+        If any run diverges, the training runs at least three times as it is and with the switch,
+        and each run of the one is compared with each run of the other: a script that is random by
+        itself diverges by chance. If baseline runs differ from one another, every switch is
+        repeated, since a switch that makes the training steady is the cause.
     """
     known = [*switches.NAMES, *(switch.name for switch in training.given)]
     _check_switches(training, known, only)
@@ -211,7 +211,7 @@ def _check_switches(training: TrainingCommand, known: Sequence[str], only: Seque
 
 
 def _plan_switches(training: TrainingCommand, base: TrainingOutcome) -> list[tuple[Switch, str]]:
-    """Return the switches, and of those that cannot be turned why."""
+    """Return the switches, each with the reason why it cannot be turned, or ""."""
     planned = [(switch, "") for switch in training.given]
     for name in switches.NAMES:
         if name == switches.CACHE:
@@ -257,7 +257,7 @@ def _switch_effect(
     trials: Sequence[TrainingOutcome],
     among: Sequence[_RunPair],
 ) -> Effect:
-    """Return the row of a switch, from all runs with it and all runs as it is."""
+    """Return the row of a switch from all runs with it and all baseline runs."""
     names = switch.name, switch.old, switch.new
     failed = next((why for run in trials if (why := _failure_reason(switch, run))), "")
     if failed:
@@ -286,7 +286,7 @@ def _switch_effect(
 def _noisy_state(
     among: Sequence[_RunPair], within: Sequence[_RunPair], noise: _RunPair
 ) -> tuple[str, str]:
-    """Return state and sentence of a switch in a training that differs from itself."""
+    """Return state and sentence of a switch if baseline runs differ from one another."""
     often = (
         f"runs as it is differ in {_diverged_share(among)}, runs with it in "
         f"{_diverged_share(within)}"
@@ -333,7 +333,7 @@ def _baseline_noise(among: Sequence[_RunPair]) -> Effect | None:
 
 
 def _failure_reason(switch: Switch, trial: TrainingOutcome) -> str:
-    """Return why a run says nothing of its switch; empty where it does."""
+    """Return why a run says nothing about its switch; empty if it does."""
     if trial.failed or switch.given or switch.name == switches.CACHE:
         return trial.failed
     held = trial.start["held"].get(switch.name)

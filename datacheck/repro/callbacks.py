@@ -1,4 +1,4 @@
-"""`Recorder` as a callback of Lightning."""
+"""`Recorder` as a callback of Lightning and of the transformers Trainer."""
 
 from __future__ import annotations
 
@@ -26,42 +26,42 @@ except ModuleNotFoundError:
 
 
 class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped here
-    """Records what a Trainer of Lightning trains: ``Trainer(callbacks=[LightningRecorder("runs")])``.
+    """Records the training of a Lightning Trainer.
+
+    Use it as ``Trainer(callbacks=[LightningRecorder("runs")])``.
 
     Args:
-        folder: where runs lie.
-        options: of `Recorder`, but for model, optimizer, loader and scaler, which the trainer says;
-            a `config` of None is that of ``save_hyperparameters``.
+        folder: the folder of runs.
+        options: of `Recorder`, except model, optimizer, loader and scaler, which the trainer
+            provides; a `config` of None is that of ``save_hyperparameters``.
 
     Notes:
-        Gradients are those before Lightning clips them. An evaluation is written at the end of each
-        validation, with
-        how many different samples this rank saw: those of the indices that the loaders gave out,
-            None where these
-        cannot be seen. That before the training is left out.
+        Gradients are recorded before Lightning clips them. Each validation writes an evaluation at
+        its end, with the number of different samples that this rank saw: counted from the indices
+        of the loaders, None if they cannot be observed. The sanity check before the training is
+        left out.
     """
 
     def __init__(self, folder: str | os.PathLike[str], **options: Any) -> None:
         super().__init__()
         self._folder, self._options = folder, options
-        self._names: set[str] = set()  # metrics that a validation gave
+        self._names: set[str] = set()  # metrics of validations
         self._others: set[str] = set()
         self._watch: SamplerObserver | None = None
         self._judged: list[tuple[Any, SamplerObserver]] = []  # loaders of validations
-        self._seen: dict[
-            int, list[Any]
-        ] = {}  # indices of this validation, by the place of their loader
+        # indices of this validation, by the position of their loader
+        self._seen: dict[int, list[Any]] = {}
         self.recorder: Recorder | None = None
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Look at each loader when it is made: the first batches are fetched before the training starts."""
+        """Observe each loader when it is made: batches are fetched before the training starts."""
         del pl_module
         process = trainer.strategy.process_dataloader
 
         def processed(loader: Any) -> Any:
             loader = process(loader)
             if trainer.training:
-                if self._watch is not None:  # perhaps of this very loader
+                if self._watch is not None:  # possibly of the same loader
                     self._watch.close()
                 self._watch = SamplerObserver(loader)
                 if self.recorder is not None:
@@ -73,7 +73,7 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
         trainer.strategy.process_dataloader = processed
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Begin to record."""
+        """Begin the recording."""
         given = dict(self._options)
         if given.get("config") is None:
             given["config"] = dict(getattr(pl_module, "hparams", {}))
@@ -91,7 +91,7 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
     def on_train_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Digest the batch before the module has it."""
+        """Digest the batch before the module gets it."""
         del trainer, pl_module, batch_idx
         if self.recorder is not None:
             self.recorder.input(batch)
@@ -112,13 +112,13 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
             self.recorder.step(loss=loss, epoch=trainer.current_epoch)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        """Remember which metrics are of the training."""
+        """Note the metrics of the training, to tell them from those of the validation."""
         del pl_module
         self._others = set(trainer.callback_metrics) - self._names
         self._seen = {}
         loaders = _flatten_loaders(trainer.val_dataloaders)
         for known, watch in self._judged:
-            if not any(known is loader for loader in loaders):  # of an epoch that had its own
+            if not any(known is loader for loader in loaders):  # of an epoch with its own loaders
                 watch.close()
         self._judged = [
             pair for pair in self._judged if any(pair[0] is loader for loader in loaders)
@@ -161,7 +161,7 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
         self._end(trainer, pl_module, None)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """End the recording with what ended the training."""
+        """End the recording with the exception that ended the training."""
         self._end(trainer, pl_module, type(exception))
 
     def _end(self, trainer: Any, pl_module: Any, kind: type[BaseException] | None) -> None:
@@ -185,20 +185,21 @@ def _flatten_loaders(loaders: Any) -> list[Any]:
 
 
 def _count_distinct(batches: list[Any]) -> int | None:
-    """Return how many different indices there are in batches; None where those of one were not seen, or none came."""
+    """Return the number of different indices in batches; None if some were not observed."""
     known = [indices for indices in batches if indices is not None]
     return len(np.unique(np.concatenate(known))) if known and len(known) == len(batches) else None
 
 
 def _length(loaders: list[Any]) -> int | None:
-    """Return how many samples the datasets of loaders have; None where they do not say."""
+    """Return the total length of the loaders' datasets; None if one has no length."""
     try:
         return sum(len(loader.dataset) for loader in loaders) if loaders else None
     except (AttributeError, TypeError, NotImplementedError):
         return None
 
 
-_OWN = {"output_dir", "logging_dir", "run_name", "local_rank"}  # where a run lies, not what it is
+# the location of a run, which is not part of its configuration
+_OWN = {"output_dir", "logging_dir", "run_name", "local_rank"}
 _TIMING_METRICS = ("_runtime", "_per_second", "_time")
 _UNSEEN_NOTE = (
     "no batch of the model was seen in training (nn.DataParallel calls copies of it): "
@@ -211,19 +212,21 @@ _RESUMED_NOTE = (
 
 
 class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here
-    """Records what a Trainer of transformers trains: ``Trainer(callbacks=[TrainerRecorder("runs")])``.
+    """Records the training of a transformers Trainer.
+
+    Use it as ``Trainer(callbacks=[TrainerRecorder("runs")])``.
 
     Args:
-        folder: where runs lie.
-        options: of `Recorder`, but for model, optimizer and loader, which the trainer says; a
+        folder: the folder of runs.
+        options: of `Recorder`, except model, optimizer and loader, which the trainer provides; a
             `config` of None is the training arguments and the configuration of the model.
 
     Notes:
-        A step is one batch of the model in training. Its loss is what the model returns; where the
-        trainer computes another one, there is none in the trace. Metrics of time are left out. Each
-        set of an `eval_dataset` that is a dict is an evaluation of its own. A training that begins
-        again after an exception (`auto_find_batch_size`) is a run of its own, whose `name` has "-2"
-        behind it, then "-3".
+        A step is one batch of the model in training. Its loss is the one that the model returns; if
+        the trainer computes another one, the trace has none. Metrics of time are left out. Each set
+        of an `eval_dataset` that is a dict is an evaluation of its own. A training that restarts
+        after an exception (`auto_find_batch_size`) is a run of its own; its `name` ends in "-2",
+        then "-3".
     """
 
     def __init__(self, folder: str | os.PathLike[str], **options: Any) -> None:
@@ -234,17 +237,15 @@ class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is
         self._tries = 1
         self._epochs = itertools.count()
         self._epoch: int | None = None
-        self._later: Any = (
-            None  # the loader, while the epoch goes on within which the training began
-        )
+        # The loader, until the end of the epoch within which the training resumed.
+        self._later: Any = None
         self.recorder: Recorder | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Begin to record."""
+        """Begin the recording."""
         del control
-        if (
-            self.recorder is not None
-        ):  # an exception ended that training, of which no callback is told
+        # An exception ended the training before: callbacks are not called for it.
+        if self.recorder is not None:
             self._stop(Exception)
             self._tries += 1
         model, options = given["model"], dict(self._options)
@@ -301,7 +302,7 @@ class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is
         self._epoch = next(self._epochs)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Take indices from the next epoch on, where the training began within one."""
+        """Take indices from the next epoch on, if the training resumed within one."""
         del args, state, control, given
         if self._later is not None and self.recorder is not None:
             self.recorder.watch(self._later)
@@ -349,12 +350,11 @@ class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is
 
 
 class _Hook:
-    """A hook of one module; of its copies (averages of weights, replicas of `nn.DataParallel`) it is none.
+    """A hook of one module, inactive on copies (averaged weights, `nn.DataParallel` replicas).
 
     Args:
-        model: the module; None: of no module, as where the hook itself was copied or pickled with
-            one.
-        call: the method that is called.
+        model: the module; None: inactive, as after copying or pickling the hook.
+        call: the method to call.
     """
 
     def __init__(self, model: Any = None, call: Any = None) -> None:
@@ -373,10 +373,13 @@ class _Hook:
 
 
 def _resume_position(args: Any, state: Any, loader: Any) -> tuple[int, int, int]:
-    """Return how many batches, and whole epochs, were trained on before, and how many batches of the one that goes on.
+    """Return the position of a resumed training.
+
+    Returns:
+        Batches trained on before, whole epochs among them, and batches of the current epoch.
 
     Notes:
-        As the Trainer counts them: an update that an epoch ends has fewer batches.
+        Counted as the Trainer does: the last update of an epoch may have fewer batches.
     """
     each = args.gradient_accumulation_steps
     try:
@@ -388,18 +391,20 @@ def _resume_position(args: Any, state: Any, loader: Any) -> tuple[int, int, int]
 
 
 def _metric_prefix(metrics: Mapping[str, Any]) -> str:
-    """Return what all metrics of an evaluation begin with: "eval", or "eval_" and the name of one of several sets."""
+    """Return the common prefix of an evaluation's metrics: "eval", or "eval_" and a set's name."""
     return next(
         (name.removesuffix("_runtime") for name in metrics if name.endswith("_runtime")), "eval"
     )
 
 
 def _sample_counts(loader: Any) -> tuple[int | None, int | None]:
-    """Return how many samples of an evaluation this rank sees, and how many there are; None where it is not said.
+    """Return how many samples of an evaluation this rank sees, and how many there are.
+
+    None stands for an unknown number.
 
     Notes:
-        The Trainer takes the samples in order, each once; with `dataloader_drop_last` it leaves out
-        the last ones of an evaluation, too.
+        The Trainer takes the samples in order, each once; `dataloader_drop_last` drops the last
+        ones of an evaluation, too.
     """
     size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
     try:

@@ -1,4 +1,4 @@
-"""The environment of this process as sections of plain JSON, and what differs between two of them."""
+"""Captures the environment of this process as sections of plain JSON, and compares two captures."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ Capture = dict[str, Section]
 
 @dataclass(frozen=True)
 class CaptureDifference:
-    """One thing that two captures say differently.
+    """One difference between two captures.
 
     Args:
         section: code, packages, native, hardware, flags, data, rng or git.
-        name: what differs: a file, a package, a library, a switch.
-        a, b: what each says, None where it says nothing.
+        name: the file, package, library or switch that differs.
+        a, b: the value in each capture, None if it has none.
     """
 
     section: str
@@ -50,20 +50,19 @@ class CaptureDifference:
 
 
 def capture(*, data: Sequence[str | os.PathLike[str]] = ()) -> Capture:
-    """Return what this process is: JSON values only.
+    """Return the environment of this process as JSON values.
 
     Args:
-        data: caches, manifests and folders of data, to be told by their digests.
+        data: caches, manifests and folders of data, to be identified by their digests.
 
     Returns:
-        The sections `SECTIONS`. One that could not be had is {"missing": why}. What is different in
-        each run (process id, time) is in process.volatile alone, with the seconds that each section
-        took.
+        The sections `SECTIONS`. A section that failed is {"missing": why}. Values that differ in
+        each run (process id, time) are in process.volatile only, with the seconds of each section.
 
     Notes:
-        Never raises, changes nothing of the process, does not start CUDA. Compiled libraries and
-        the data are read once; a second call in the same process reads only libraries that have
-        changed, and of folders of data what has changed since a manifest of them was made last
+        Never raises, changes nothing in the process, does not start CUDA. Compiled libraries and
+        the data are read once. A second call in the same process reads only libraries that have
+        changed, and in folders of data only files that have changed since their last manifest
         (`datacheck.repro.manifest.make` remembers them).
     """
     seconds: dict[str, float] = {}
@@ -95,18 +94,18 @@ def capture(*, data: Sequence[str | os.PathLike[str]] = ()) -> Capture:
 
 
 def extend_capture(said: Capture, *, ended: bool = False) -> bool:
-    """Add to a capture of this process what was loaded since: packages, compiled libraries, code.
+    """Add what this process has loaded since a capture: packages, compiled libraries, code.
 
     Args:
-        said: what `capture` returned; changed in place. What it says already stays as it was.
-        ended: nothing more will be loaded; else what is not there may come yet, which `differences`
-            does not tell.
+        said: the result of `capture`; changed in place. Existing values stay unchanged.
+        ended: whether nothing more will be loaded. Otherwise entries may still be missing, and
+            `differences` does not report them.
 
     Returns:
-        Whether there was anything.
+        Whether anything was added.
 
     Notes:
-        Never raises. Sections that could not be had, or are not there, stay so.
+        Never raises. Sections that failed or are absent stay so.
     """
     seconds: dict[str, float] = {}
     found = InstalledPackages()
@@ -146,7 +145,7 @@ def _run_section(name: str, make: Callable[[], Section], seconds: dict[str, floa
     start = time.perf_counter()
     try:
         return make()
-    except Exception as error:  # noqa: BLE001  what is not known must not end a training run
+    except Exception as error:  # noqa: BLE001  an unknown section must not end a training run
         return {"missing": f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"}
     finally:
         seconds[name] = round(time.perf_counter() - start, 3)
@@ -163,13 +162,13 @@ def _data_section(places: Sequence[str | os.PathLike[str]]) -> Section:
         name = free_name(str(path), said)
         try:
             said[name] = _data_digests(path)
-        except Exception as error:  # noqa: BLE001  one of several; the others are told nevertheless
+        except Exception as error:  # noqa: BLE001  one of several: the others are still captured
             said[name] = {"missing": str(error).partition("\n")[0]}
     return said
 
 
 def _data_digests(path: Path) -> dict[str, str]:
-    from datacheck.cache.manifest import read_manifest  # noqa: PLC0415  only where data are named
+    from datacheck.cache.manifest import read_manifest  # noqa: PLC0415  only if data are named
     from datacheck.cache.store import FolderStore  # noqa: PLC0415
     from datacheck.errors import UsageError  # noqa: PLC0415
     from datacheck.repro.manifest import is_manifest, make, read  # noqa: PLC0415
@@ -178,7 +177,7 @@ def _data_digests(path: Path) -> dict[str, str]:
         try:
             of_cache = read_manifest(FolderStore(path))
         except UsageError:
-            pass  # no cache, then
+            pass  # not a cache
         else:
             return {
                 "kind": "cache",
@@ -194,19 +193,18 @@ def _data_digests(path: Path) -> dict[str, str]:
 
 
 def differences(a: Mapping[str, Section], b: Mapping[str, Section]) -> list[CaptureDifference]:
-    """Return what two captures say differently, in the order in which it explains a gap between two runs.
+    """Return the differences of two captures, most likely causes of different results first.
 
     Returns:
-        Code, packages that are loaded, libraries, hardware, flags (interpreter, variables, threads,
-        switches), data, random states; then what cannot change a result by itself: packages that
-        neither process has loaded, and the commit. Empty where nothing differs.
+        Code, loaded packages, libraries, hardware, flags (interpreter, variables, threads,
+        switches), data, random states; then differences that cannot change a result by themselves:
+        packages that neither process has loaded, and the commit. Empty if there are none.
 
     Notes:
         Not compared: the command line and the working folder (they belong to the run's
-            configuration), variables that
-        only say where something lies, and random states of generators that were not seeded. A
-        section that one of both could not have is one difference, by the name of the section. Data
-        that lie under another name in b are found by their digest.
+        configuration), variables that only hold a location, and random states of generators that
+        were not seeded. A section that only one capture has counts as one difference, under the
+        name of the section. Data under another name in b are matched by their digest.
     """
     may_come = _loads_later(a, b)
     packages = [d for d in _section_differences(a, b, "packages", "packages") if not may_come(d)]
@@ -235,16 +233,20 @@ def differences(a: Mapping[str, Section], b: Mapping[str, Section]) -> list[Capt
     ]
 
 
+# State at the time of the capture, or compared elsewhere.
 _NOT_COMPARED = {
     "gpu": {"started", "none"},
     "blas": {"threads"},
-}  # what was so when it was asked, or is told elsewhere
+}
 
 
 def _loads_later(
     a: Mapping[str, Section], b: Mapping[str, Section]
 ) -> Callable[[CaptureDifference], bool]:
-    """Return what tells whether one run loaded something after its start, and the other ended before."""
+    """Return a predicate for differences that only show when each run was captured.
+
+    True for an entry that one run loaded after its start, if the other has no capture from its end.
+    """
     in_a, in_b = (side.get("process", {}).get("volatile", {}) for side in (a, b))
     later = [
         {}
@@ -277,7 +279,7 @@ def _section_differences(
 
 
 def is_missing(section: Mapping[str, Any]) -> bool:
-    """Tell a section that could not be had from one that holds something called "missing"."""
+    """Return whether a section failed, rather than holding an entry named "missing"."""
     return isinstance(section.get("missing"), str)
 
 
@@ -287,8 +289,8 @@ def _data_differences(
     """Return the data that differ.
 
     Notes:
-        Those of one digest are the same under any name. Of what is left one on each side are held
-        against each other.
+        Data with the same digest are equal under any name. If one entry is left on each side, these
+        two are compared with each other.
     """
     found = _section_differences(a, b, "data", "data")
     if any(is_missing(side.get("data", {})) for side in (a, b)):
@@ -319,7 +321,7 @@ def _data_differences(
 
 
 def _data_identity(said: Any) -> Any:
-    """Return what the values of data are told by; None where there is no digest."""
+    """Return the digests that identify data; None if there are none."""
     return (
         (said.get("digest"), said.get("content_root"))
         if isinstance(said, dict) and said.get("digest")
@@ -354,12 +356,14 @@ _DEVICE_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBL
 
 
 def _drop_device_indices(one: Section, other: Section) -> None:
-    """Leave out which GPUs were given, not how many: another index of the same machine changes no result."""
+    """Drop the device variables from both sides unless the number of GPUs differs.
+
+    Another index on the same machine changes no result.
+    """
     for name in _DEVICE_VARIABLES:
         counts = [_device_count(side.get(name)) for side in (one, other)]
-        known = [
-            count for count in counts if count is not None
-        ]  # without the variable there are all, at least one
+        # Without the variable all GPUs are visible, at least one.
+        known = [count for count in counts if count is not None]
         if counts[0] == counts[1] or (len(known) == 1 and known[0]):
             one.pop(name, None)
             other.pop(name, None)
@@ -369,9 +373,8 @@ def _device_count(value: Any) -> int | None:
     if not isinstance(value, str):
         return None
     names = [name.strip() for name in value.split(",")]
-    return next(
-        (i for i, name in enumerate(names) if name in {"", "-1"}), len(names)
-    )  # CUDA stops there
+    # CUDA stops at the first invalid name.
+    return next((i for i, name in enumerate(names) if name in {"", "-1"}), len(names))
 
 
 def _rng_differences(

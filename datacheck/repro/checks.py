@@ -1,4 +1,4 @@
-"""What judges of a process ask for (`RiskContext`) and what they answer (`CheckRow`)."""
+"""Checks for sources of nondeterminism: packages, libraries, loaders, kernels; and `pin`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from datacheck.repro.process import rng
 from datacheck.repro.tensors import digest_batch
 from datacheck.runtime.hashing import digest_array, digest_value
 
-PROFILES = ("fast", "same-machine", "strict")  # each asks for all that the one before it asks for
+PROFILES = ("fast", "same-machine", "strict")  # each includes the one before it
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 WORKSPACES = (":4096:8", ":16:8")
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -29,7 +29,7 @@ REDUCED = (  # attributes of torch.backends.cuda.matmul; an old PyTorch has some
     "allow_bf16_reduced_precision_reduction",
     "allow_fp16_accumulation",
 )
-# the lines that `repro check` prints and `pin` runs
+# printed by `repro check` and executed by `pin`
 DETERMINISTIC = "torch.use_deterministic_algorithms(True)"
 NO_BENCHMARK = "torch.backends.cudnn.benchmark = False"
 FILLED = "torch.utils.deterministic.fill_uninitialized_memory = True"
@@ -38,16 +38,16 @@ NO_TF32 = 'torch.set_float32_matmul_precision("highest"); torch.backends.cudnn.a
 
 @dataclass(frozen=True)
 class CheckRow:
-    """One thing that was looked at.
+    """The result of one check.
 
     Args:
-        name, value: what, and what it is.
-        state: "risk"; "note" (a risk in a stricter profile, or a fact to know); "ok"; "unknown": it
-            could not be told.
-        why: why it matters; of "ok" why it does not, or "".
-        shell: the line that mends it before Python starts, "" where there is none.
-        python: the line that mends it in the script, "" where there is none.
-        do: what to do where no single line mends it.
+        name, value: the setting, and its value.
+        state: "risk"; "note" (a risk in a stricter profile, or a fact to know); "ok"; "unknown" (it
+            could not be determined).
+        why: why it matters; for "ok" why it does not, or "".
+        shell: the line that fixes it before Python starts, "" if there is none.
+        python: the line that fixes it in the script, "" if there is none.
+        do: what to do if no single line fixes it.
     """
 
     name: str
@@ -59,37 +59,37 @@ class CheckRow:
     do: str = ""
 
     def as_json(self) -> dict[str, str]:
-        """Return it as a JSON value."""
+        """Return the row as a JSON value."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class RiskContext:
-    """A capture, what was seen of the run, and the profile, as the judges ask for them."""
+    """The input of the checks: a capture, observations of the run, and the profile's level."""
 
     capture: Mapping[str, Any]
     seen: Mapping[str, Any]
     level: int
 
     def section(self, name: str) -> Mapping[str, Any]:
-        """Return a section, empty where it could not be had."""
+        """Return a section, empty if it could not be captured."""
         said: Mapping[str, Any] = self.capture.get(name, {})
         return {} if isinstance(said.get("missing"), str) else said
 
     @property
     def env(self) -> Mapping[str, str]:
-        """Variables of the process."""
+        """Environment variables of the process."""
         found: Mapping[str, str] = self.section("process").get("env", {})
         return found
 
     @property
     def torch(self) -> Mapping[str, Any]:
-        """Switches of PyTorch, empty where it is not loaded."""
+        """Switches of PyTorch, empty if it is not loaded."""
         return self.section("torch")
 
     @property
     def gpu(self) -> bool:
-        """Whether PyTorch of this process can compute on a GPU."""
+        """Whether PyTorch can compute on a GPU in this process."""
         gpu = self.section("gpu")
         built = bool(gpu.get("cuda") or gpu.get("hip"))
         return (
@@ -114,7 +114,12 @@ class RiskContext:
         why: str,
         **mend: str,
     ) -> CheckRow:
-        """Return what is said of one thing; `since`: the first profile in which it is a risk; None: not known."""
+        """Return the row of a setting.
+
+        Args:
+            bad: whether the setting is a risk; None: unknown.
+            since: the first profile in which it is a risk.
+        """
         said = value if isinstance(value, str) else str(value)
         if bad is None:
             return CheckRow(name, said, "unknown", why, **mend)
@@ -126,10 +131,10 @@ class RiskContext:
 
 
 def level_of(profile: str) -> int:
-    """Return the place of a profile in `PROFILES`.
+    """Return the position of a profile in `PROFILES`.
 
     Raises:
-        UsageError: there is none of that name.
+        UsageError: the profile does not exist.
     """
     if profile not in PROFILES:
         msg = f"no profile is called {profile!r}; there are {', '.join(PROFILES)}"
@@ -138,13 +143,13 @@ def level_of(profile: str) -> int:
 
 
 def version(text: str) -> tuple[int, int]:
-    """Return (major, minor) of a version, (0, 0) where it is none."""
+    """Return (major, minor) of a version, (0, 0) if the text is not a version."""
     match = re.match(r"(\d+)\.(\d+)", text)
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 _UNSEEN = "; PyTorch's deterministic mode does not see it"
-_KNOWN = {  # name: how its libraries and modules are called, what is known, where
+_KNOWN = {  # name: pattern of its libraries and modules, known problem, source
     "pointnet2_ops": (
         r"pointnet2",
         "Backward of gather, group and interpolate adds with atomicAdd, and no seed helps; some "
@@ -198,7 +203,7 @@ _KNOWN = {  # name: how its libraries and modules are called, what is known, whe
 
 
 def package_rows(facts: RiskContext) -> Iterator[CheckRow]:
-    """Yield risky packages that are loaded, installs that hide one another, editable ones."""
+    """Yield risky packages that are loaded, shadowed installs, and editable installs."""
     packages = facts.section("packages")
     loaded = [
         name for name, said in packages.items() if isinstance(said, dict) and said.get("loaded")
@@ -240,7 +245,7 @@ def package_rows(facts: RiskContext) -> Iterator[CheckRow]:
 
 
 def library_rows(facts: RiskContext) -> Iterator[CheckRow]:
-    """Yield libraries that are not what was installed, or that nobody installed."""
+    """Yield libraries that differ from their package, or that no package owns."""
     for name, said in facts.section("native").items():
         if said.get("intact") is False:
             yield CheckRow(
@@ -272,7 +277,7 @@ def library_rows(facts: RiskContext) -> Iterator[CheckRow]:
 
 
 def loader_rows(facts: RiskContext) -> Iterator[CheckRow]:
-    """Yield what loaders are, and what their workers have answered."""
+    """Yield settings of loaders, and results of their workers' probes."""
     for number, said in enumerate(facts.seen.get("loaders", ())):
         name = f"loader {number + 1}"
         value = f"{said['dataset']}, {said['workers']} workers"
@@ -348,7 +353,7 @@ _SUMS = "sum of 3 million numbers"
 
 
 def kernel_rows(facts: RiskContext) -> Iterator[CheckRow]:
-    """Yield what came of the same computation three times."""
+    """Yield the results of computing the same thing three times."""
     if "died" in facts.seen:
         yield CheckRow(
             "probes",
@@ -395,23 +400,21 @@ _PROBE_TIMEOUT = 60.0  # seconds for a batch of a probed loader
 
 
 def kernels(*, batch: int = 32) -> dict[str, Any]:
-    """Compute a few things three times each and count the different results.
+    """Run some computations three times each and count the different results.
 
     Args:
-        batch: samples at once, on a GPU: at small batches some kernels are deterministic that are
-            not at large ones.
+        batch: batch size on a GPU: some kernels are deterministic only at small sizes.
 
     Returns:
-        By name: results (how many were different), threads where that is what was changed; or
-            missing: why not.
+        By name: results (how many different ones), threads if the number of threads was varied; or
+        missing: why it failed.
 
     Notes:
-        Under the switches as they are. Draws from no global generator. On a GPU where PyTorch can
-        use one: convolution,
-        scatter and attention, forward and backward. On the CPU: index_put and a sum with one and
-        with all threads.
+        Uses the current switches. Draws from no global generator. On a GPU that PyTorch can use:
+        convolution, scatter and attention, forward and backward. On the CPU: index_put and a sum
+        with one and with all threads.
     """
-    import torch  # noqa: PLC0415  the one door
+    import torch  # noqa: PLC0415  datacheck.repro itself must not load PyTorch
 
     found = {}
     if torch.cuda.is_available():
@@ -424,7 +427,7 @@ def kernels(*, batch: int = 32) -> dict[str, Any]:
 
 
 def device_results(torch: Any, device: str, batch: int) -> dict[str, Any]:
-    """Compute what is forward and backward, three times each, on one device."""
+    """Run each GPU computation three times on one device, forward and backward."""
     made = {"convolution": _convolution, "scatter_add": _scatter, "attention": _attention}
     return {
         name: _count_results(partial(make, torch, device, batch)) for name, make in made.items()
@@ -432,10 +435,13 @@ def device_results(torch: Any, device: str, batch: int) -> dict[str, Any]:
 
 
 def _count_results(make: Callable[[], Any]) -> dict[str, Any]:
-    """Return how many different results came; the operations raise where determinism is asked for and not to be had."""
+    """Return the number of different results, or the refusal of an operation.
+
+    An operation raises if deterministic algorithms are required and it has none.
+    """
     results = set()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of warn_only: what is looked at is what came
+        warnings.simplefilter("ignore")  # warn_only warns; only the results count here
         for _ in range(_REPEATS):
             try:
                 results.add(
@@ -471,10 +477,11 @@ def _scatter(torch: Any, device: str, batch: int) -> tuple[Any, ...]:
     )
     table = torch.zeros(512, 16, device=device).requires_grad_()
     made = table.scatter_add(0, places, values)
+    # gather adds in its backward pass
     return (
         made,
         *torch.autograd.grad(made.gather(0, places).pow(2).sum(), (table,)),
-    )  # gather adds on its way back
+    )
 
 
 def _attention(torch: Any, device: str, batch: int) -> tuple[Any, ...]:
@@ -511,7 +518,7 @@ def _sum_results(torch: Any) -> dict[str, Any]:
 
 
 class ProbedDataset:
-    """A dataset as a worker of a probed loader sees it: answers with what came, from which seeds, in which epoch."""
+    """A dataset in a worker of a probed loader; returns digests, random states and the epoch."""
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
@@ -520,8 +527,8 @@ class ProbedDataset:
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """Return digest, opaque (types of which nothing else is known), drew, worker, seeds and epoch."""
-        import torch  # noqa: PLC0415  the worker has it
+        """Return digest, opaque (types compared by name only), drew, worker, seeds and epoch."""
+        import torch  # noqa: PLC0415  the worker has loaded it
 
         before = _rng_digests()
         digest, _ = digest_batch(self.dataset[index])
@@ -542,27 +549,26 @@ def _rng_digests() -> dict[str, str]:
 
 
 def probe_loader(loader: Any) -> dict[str, Any]:
-    """Ask two workers of a loader for their epoch and their seeds, and a few samples of one worker and of two.
+    """Compare samples, seeds and epoch between one worker and two workers of a loader.
 
     Returns:
-        asked, by_workers (how many samples differ between one worker and two), opaque (types of
-        values in them of which nothing else is compared), drew (the global generators that the
-        samples were made with), same_seeds (generators that two workers have alike), epoch ([of the
-        dataset here, of it in the workers] after `set_epoch`); or missing: why nobody could be
-        asked.
+        asked (number of samples), by_workers (how many of them differ between one worker and two),
+        opaque (types of values that are compared by type only), drew (global generators that the
+        samples used), same_seeds (generators with equal states in both workers), epoch ([in this
+        process, in the workers] after `set_epoch`); or missing: why the probe failed.
 
     Notes:
-        The loader itself is not iterated; loaders over the same dataset are, with its
-        worker_init_fn, start method and persistent_workers. An iterable dataset is not asked.
+        The loader itself is not iterated; the probe uses its own loaders over the same dataset,
+        with the same worker_init_fn, start method and persistent_workers. An iterable dataset is
+        not probed.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of more workers than CPUs
+            warnings.simplefilter("ignore")  # PyTorch warns of more workers than CPUs
             return _probe_workers(loader)
-    except Exception as error:  # noqa: BLE001  whatever a user's dataset raises
-        said = (
-            str(error).strip().rpartition("\n")[2]
-        )  # of a worker's: PyTorch puts its traceback before it
+    except Exception as error:  # noqa: BLE001  a user's dataset may raise anything
+        # PyTorch puts a worker's traceback before the message.
+        said = str(error).strip().rpartition("\n")[2]
         return {
             "missing": said
             if said.startswith(type(error).__name__)
@@ -587,7 +593,7 @@ def _probe_workers(loader: Any) -> dict[str, Any]:
 
 
 def _probe_dataloader(loader: Any, items: list[int], workers: int) -> Any:
-    import torch  # noqa: PLC0415  the one door
+    import torch  # noqa: PLC0415  datacheck.repro itself must not load PyTorch
 
     return torch.utils.data.DataLoader(
         ProbedDataset(loader.dataset),
@@ -616,7 +622,7 @@ def _same_seeds(answers: list[dict[str, Any]]) -> list[str]:
 
 
 def _probe_epoch(loader: Any, items: list[int]) -> dict[str, Any]:
-    """Tell whether a new epoch reaches workers, where the dataset has one."""
+    """Return the epoch here and in workers after `set_epoch`, if the dataset has one."""
     dataset, before = _epoch_owner(loader.dataset), epoch_of(loader.dataset)
     if before is None or not callable(getattr(dataset, "set_epoch", None)):
         return {}
@@ -631,7 +637,7 @@ def _probe_epoch(loader: Any, items: list[int]) -> dict[str, Any]:
 
 
 def _epoch_owner(dataset: Any) -> Any:
-    """Return the dataset that has the epoch: this one, or the one that it is a part of (a `Subset`)."""
+    """Return the dataset that has the epoch: this one, or the one inside (of a `Subset`)."""
     for _ in range(4):
         if callable(getattr(dataset, "set_epoch", None)) or not hasattr(dataset, "dataset"):
             break
@@ -640,7 +646,7 @@ def _epoch_owner(dataset: Any) -> Any:
 
 
 def epoch_of(dataset: Any) -> int | None:
-    """Return the epoch that a dataset says it is in, None where it says none."""
+    """Return the current epoch of a dataset, None if it has none."""
     for name in ("epoch", "_epoch", "current_epoch"):
         value = getattr(_epoch_owner(dataset), name, None)
         if isinstance(value, int) and not isinstance(value, bool):
@@ -649,7 +655,7 @@ def epoch_of(dataset: Any) -> int | None:
 
 
 def loader_settings(loader: Any) -> dict[str, Any]:
-    """Return what a `DataLoader` is set to."""
+    """Return the settings of a `DataLoader`."""
     sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
     return {
         "dataset": type(loader.dataset).__name__,
@@ -664,20 +670,20 @@ def loader_settings(loader: Any) -> dict[str, Any]:
 
 
 def pin(profile: str = "same-machine", *, seed: int | None = None) -> list[str]:
-    """Set the switches that a profile asks for, and return what was set, one sentence each.
+    """Set the switches that a profile requires; return one sentence for each.
 
     Args:
         profile: "fast", "same-machine" or "strict", as in `datacheck.repro.risks.judge`.
-        seed: seeds the global generators of random, NumPy and PyTorch; None: they are left as they
-            are. 0 to 2**32 - 1.
+        seed: seeds the global generators of random, NumPy and PyTorch, 0 to 2**32 - 1; None leaves
+            them unchanged.
 
     Raises:
-        UsageError: there is no such profile, or the seed is none.
+        UsageError: the profile does not exist, or the seed is out of range.
 
     Notes:
-        Call it before the model is made and before CUDA starts. PyTorch's switches are set where it
-        is loaded. Variables are set for the processes that are started from here; what this process
-        itself would have needed before it started is said.
+        Call it before the model is made and before CUDA starts. PyTorch's switches are set only if
+        it is loaded. Environment variables are set for processes started from here; the returned
+        sentences name variables that this process would have needed before it started.
     """
     level = level_of(profile)
     if seed is not None and not (isinstance(seed, int) and 0 <= seed < 1 << 32):
@@ -756,7 +762,7 @@ def _seed_generators(seed: int | None, torch: Any) -> Iterator[str]:
         yield "Generators were not seeded: give seed=."
         return
     random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002  the global one is what user code draws from
+    np.random.seed(seed)  # noqa: NPY002  user code draws from the global generator
     if torch is not None:
-        torch.manual_seed(seed)  # of all GPUs, too
+        torch.manual_seed(seed)  # seeds all GPUs, too
     yield f"random, NumPy{' and PyTorch' if torch is not None else ''} are seeded with {seed}."

@@ -1,4 +1,4 @@
-"""Names of what lies on a disk, without the folders that another machine calls something else."""
+"""Code of this process: installed packages, digests of imported sources, and the git repository."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from datacheck.runtime.hashing import Digester, digest_bytes, digest_file
 
 
 def free_name(path: str, taken: Container[str], name: str | None = None) -> str:
-    """Return the name of a file that is not taken: its own, else with as many folders before it as tell it apart.
+    """Return a name for a file that is not taken: the shortest path suffix that is free.
 
     Args:
-        path: the file, without links; one that is named already gets a number behind it.
-        taken: names that others have.
-        name: its own name; None: the last part of the path.
+        path: the file, without links; a second entry for the same path gets a number.
+        taken: names in use.
+        name: the first name to try; None: the last part of the path.
     """
     parts = Path(path).parts
     names = [name or parts[-1], *("/".join(parts[-count:]) for count in range(2, len(parts) + 1))]
@@ -69,26 +69,26 @@ class PackageFile:
 
 @dataclass
 class InstalledPackages:
-    """What the folders of `sys.path` have installed.
+    """The packages installed in the folders of `sys.path`.
 
     Args:
-        packages: by name: version, record (a digest, None where there is no RECORD), and where they
-            apply editable, shadowed (versions of the same name that lie further back on
-            `sys.path`), loaded (a module of it is).
+        packages: by name: version, record (a digest, None without a RECORD), and where they apply
+            editable, shadowed (versions of the same name later on `sys.path`), loaded (whether one
+            of its modules is).
     """
 
     packages: dict[str, dict[str, Any]] = field(default_factory=dict)
     _files: dict[str, PackageFile] = field(default_factory=dict)
 
     def owner(self, path: str) -> PackageFile | None:
-        """Return the package that a file belongs to, None where no RECORD lists it; `path` without links."""
+        """Return the package that owns a file, None if no RECORD lists it; `path` has no links."""
         return self._files.get(path)
 
     def add(self, place: Path) -> None:
         """Read one .dist-info or .egg-info."""
         name, version = _name_and_version(place)
         known = self.packages.get(name)
-        if known is not None:  # of two the first on sys.path is imported
+        if known is not None:  # the first of two on sys.path is imported
             known.setdefault("shadowed", []).append(version)
             return
         rows = _record_rows(place)
@@ -106,14 +106,14 @@ class InstalledPackages:
 
 
 def installed() -> InstalledPackages:
-    """Read what is installed, in the order of `sys.path`.
+    """Read the installed packages, in the order of `sys.path`.
 
     Notes:
-        What is as it was at the last call is not read again; what was read stays in memory.
+        Unchanged metadata is not read again: it stays in memory.
     """
     read = _read(tuple((place, _stamp(place)) for place in _metadata_places()))
     if any("unreadable" in said for said in read.packages.values()):
-        _read.cache_clear()  # it may be readable the next time, and look the same
+        _read.cache_clear()  # it may become readable without a change of its stamp
     found = InstalledPackages(copy.deepcopy(read.packages), read._files)  # noqa: SLF001
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
@@ -138,7 +138,7 @@ def _read(places: tuple[tuple[Path, Any], ...]) -> InstalledPackages:
 
 
 def _stamp(place: Path) -> tuple[tuple[int, int, int] | None, ...]:
-    """Return what of the files that are read of a package changes when they do."""
+    """Return change time, size and inode of the metadata files that are read of a package."""
     found: list[tuple[int, int, int] | None] = []
     for name in ("", "RECORD", "direct_url.json", "METADATA", "PKG-INFO"):
         try:
@@ -151,13 +151,12 @@ def _stamp(place: Path) -> tuple[tuple[int, int, int] | None, ...]:
 
 
 def real_path(file: str) -> str:
-    """Return the path without links of the file of a module: of an absolute one, where it was when first asked for."""
+    """Return the real path of a module's file; for an absolute path, as of the first call."""
     return _known_path(file) if file.startswith(os.sep) else os.path.realpath(file)
 
 
-_known_path = functools.cache(
-    os.path.realpath
-)  # a process has thousands, and each step of one asks the system
+# A process has thousands of modules, and each part of a path is a system call.
+_known_path = functools.cache(os.path.realpath)
 
 
 def _metadata_places() -> Iterator[Path]:
@@ -181,10 +180,11 @@ def _metadata(folder: Path) -> Iterator[Path]:
 
 def _name_and_version(place: Path) -> tuple[str, str]:
     match = _DIST_INFO.fullmatch(place.name)
-    if match:  # a tenth of the time of reading the metadata
+    if match:  # takes a tenth of the time of reading the metadata
         name, version = match["name"], match["version"]
     else:
-        from importlib.metadata import PathDistribution  # noqa: PLC0415  slow to import, and few need it
+        # Slow to import, and rarely needed.
+        from importlib.metadata import PathDistribution  # noqa: PLC0415
 
         said = PathDistribution(place).metadata
         name, version = said["Name"] or place.name, said["Version"] or ""
@@ -192,7 +192,7 @@ def _name_and_version(place: Path) -> tuple[str, str]:
 
 
 def _record_rows(place: Path) -> list[tuple[str, str]] | None:
-    """Return (path, sha256 as hex digits or "") of each file that a package has installed, None without a RECORD."""
+    """Return (path, sha256 as hex digits or "") of each installed file; None without a RECORD."""
     try:
         text = (place / "RECORD").read_text("utf-8")
     except (FileNotFoundError, NotADirectoryError):
@@ -211,7 +211,7 @@ def _hex(digest: str) -> str:
 
 
 def _package_digest(place: str, rows: list[tuple[str, str]]) -> str:
-    """Digest what a package is, not where and by whom it was installed."""
+    """Digest the content of a package, not the place and installer."""
     own = {f"{place}/{name}" for name in _INSTALLER_FILES}
     kept = sorted(
         (path, digest)
@@ -232,28 +232,31 @@ def _editable(place: Path) -> bool:
 _OWN_SOURCE = f"{os.path.realpath(Path(__file__).parents[2])}{os.sep}"
 _GIT_TIMEOUT = 20.0
 _CHUNK_BYTES, _MOST_BYTES = 1 << 16, 64 << 20
-_SHA1 = 40  # hex digits of a commit; repositories with longer ones say so
-# Git locks nothing, and asks no server for what a partial clone lacks: the way to one may be a
-# program of its settings.
+_SHA1 = 40  # hex digits of a commit; repositories with longer hashes must declare it
+# Git takes no locks, and fetches nothing that a partial clone lacks: the transport may be a program
+# from its settings.
 _GIT_ENVIRONMENT = {
     "LC_ALL": "C",
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_ALLOW_PROTOCOL": "",
     "GIT_NO_LAZY_FETCH": "1",
 }
-# Of a repository's own settings those by which git sees changes; all others may name programs.
+# The settings of a repository that decide which changes git sees; all others may name programs.
 _GIT_SETTINGS = r"^core\.(autocrlf|eol|filemode|ignorecase|symlinks)$"
 _PLAIN_VALUE = re.compile("[a-z]+")
 
 
 def code(found: InstalledPackages) -> dict[str, str]:
-    """Return the digest of the script, and of each imported .py that no package owns, by paths below roots, sorted.
+    """Return the digest of the script and of each imported .py that no package owns.
+
+    Returns:
+        By path below the import root, sorted.
 
     Notes:
         The digest is that of the file as it is now. The standard library counts with the
         interpreter, datacheck by its version. The root of ``models.decoder.dit`` is the folder that
-        holds ``models``. Code that lies in no file (a notebook, ``python -c``) is "missing" under
-        the name ``__main__``.
+        holds ``models``. Code without a file (a notebook, ``python -c``) is "missing" under the
+        name ``__main__``.
     """
     standard = tuple(
         f"{os.path.realpath(sysconfig.get_path(name))}{os.sep}" for name in ("stdlib", "platstdlib")
@@ -274,10 +277,10 @@ def code(found: InstalledPackages) -> dict[str, str]:
             continue
         try:
             digest = digest_file(file)
-        except OSError:  # of an archive, or gone by now
+        except OSError:  # in an archive, or deleted
             digest = "missing"
         path = _below_root(name, file)
-        said[free_name(file, said, path)] = digest  # another file of that name gets its folders
+        said[free_name(file, said, path)] = digest  # a name clash adds folders
     if not isinstance(getattr(sys.modules.get("__main__"), "__file__", None), str):
         said["__main__"] = "missing"
     return dict(sorted(said.items()))
@@ -287,12 +290,11 @@ def _imported_sources() -> Iterator[tuple[str, str]]:
     for name, module in sorted(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if not isinstance(file, str) or not (file.endswith(".py") or name == "__main__"):
-            continue  # a script may be called anything
+            continue  # a script may have any name
         if real_path(file).startswith(_OWN_SOURCE):
             continue
-        if (
-            file.startswith(os.sep) or Path(file).is_file()
-        ):  # PyTorch gives some of its objects a file that is none
+        # Some objects of PyTorch in sys.modules have a `__file__` that does not exist.
+        if file.startswith(os.sep) or Path(file).is_file():
             yield name, file
 
 
@@ -306,12 +308,14 @@ def _below_root(name: str, file: str) -> str:
 
 
 def git() -> dict[str, Any]:
-    """Return commit, whether tracked files are changed (dirty), the digest of what is, and the commits of submodules.
+    """Return the commit, the state of tracked files, and the commits of submodules.
+
+    Returns:
+        commit, dirty (whether tracked files are changed), diff (digest of the changes), submodules.
 
     Notes:
-        Of the repository that the script lies in, or else the working folder. Files that git does
-        not track do not
-        count here: those that were imported are in the section `code`.
+        The repository is that of the script, or else of the working folder. Untracked files do not
+        count here: imported ones are in the section `code`.
     """
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     script = isinstance(main, str) and _apart(main)
@@ -345,7 +349,10 @@ def git() -> dict[str, Any]:
 
 
 def _git_failure(error: subprocess.CalledProcessError) -> str:
-    """Return why git failed, in words of ours: its own quote lines of files that the repository may link to."""
+    """Return why git failed, in fixed words.
+
+    Git's own messages quote lines of files that the repository may link to.
+    """
     said = error.stderr.decode("utf-8", "replace")
     known = {
         "not a git repository": "the script lies in no git repository",
@@ -360,7 +367,10 @@ def _git_failure(error: subprocess.CalledProcessError) -> str:
 
 
 def _apart(main: str) -> bool:
-    """Tell a script from a command that is installed, whose folder says nothing of the code."""
+    """Return whether this is a script rather than an installed command.
+
+    The folder of an installed command says nothing about the code.
+    """
     place = os.path.realpath(main)
     return (
         not place.startswith(_OWN_SOURCE)
@@ -370,17 +380,16 @@ def _apart(main: str) -> bool:
 
 @contextmanager
 def _without_settings(folder: Path) -> Iterator[dict[str, str]]:
-    """Yield variables under which git sees a folder's repository without what its own settings name.
+    """Yield variables under which git reads a repository without the programs in its settings.
 
     Raises:
-        OSError: there is no room for temporary files, or the repository cannot be looked at.
+        OSError: there is no room for temporary files, or the repository cannot be read.
         As of `_git_chunks`.
 
     Notes:
-        The working folder may be data that somebody else has packed, ``.git`` included, and that
-        somebody changes
+        The working folder may be data packed by somebody else, ``.git`` included, and may change
         meanwhile: no command that could start a program reads its settings. Nothing outside of it
-            counts as its files.
+        counts as its files.
     """
     commit = _git_output(folder, "rev-parse", "HEAD").decode().strip()
     own, objects, index = (
@@ -408,7 +417,7 @@ def _without_settings(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def _work_tree(folder: Path, own: Path) -> Path:
-    """Return the folder that holds a repository's ``.git``, a folder or a file that names one."""
+    """Return the folder that holds a repository's ``.git``: a folder, or a file that names one."""
     here = folder.absolute()
     named = ((place, place / ".git") for place in (here, *here.parents))
     return next(
@@ -418,7 +427,7 @@ def _work_tree(folder: Path, own: Path) -> Path:
 
 
 def _plain_settings(folder: Path, commit: str) -> str:
-    """Return a repository's settings that start no program, as a file of settings."""
+    """Return a settings file with the repository's settings that start no program."""
     long = len(commit) > _SHA1
     lines = ["[extensions]", "objectFormat = sha256"] if long else []
     lines += ["[core]", f"repositoryFormatVersion = {int(long)}"]
@@ -427,7 +436,7 @@ def _plain_settings(folder: Path, commit: str) -> str:
             "utf-8", "replace"
         )
     except subprocess.CalledProcessError as error:
-        if error.returncode != 1:  # there are none
+        if error.returncode != 1:  # 1: there are none
             raise
         said = ""
     for one in said.split("\0"):
@@ -438,7 +447,7 @@ def _plain_settings(folder: Path, commit: str) -> str:
 
 
 def _git_output(folder: Path, *words: str, environment: Mapping[str, str] = os.environ) -> bytes:
-    """Return what git says.
+    """Return the output of git.
 
     Raises:
         FileNotFoundError, subprocess.TimeoutExpired, subprocess.CalledProcessError: as of
@@ -454,7 +463,10 @@ def _git_output(folder: Path, *words: str, environment: Mapping[str, str] = os.e
 
 
 def _git_digest(folder: Path, *words: str, environment: Mapping[str, str]) -> str | None:
-    """Return the digest of what git says, None where it says nothing: a few files may differ in gigabytes."""
+    """Return the digest of git's output, None if it is empty.
+
+    The output is not held: the changes of a few files may be gigabytes.
+    """
     digester, size = Digester(), 0
     for piece in _git_chunks(folder, words, environment):
         digester.update(piece)
@@ -465,13 +477,14 @@ def _git_digest(folder: Path, *words: str, environment: Mapping[str, str]) -> st
 def _git_chunks(
     folder: Path, words: Sequence[str], environment: Mapping[str, str]
 ) -> Iterator[bytes]:
-    """Yield what git says, piece by piece.
+    """Yield the output of git in pieces.
 
     Raises:
-        FileNotFoundError: it is not installed.
-        subprocess.TimeoutExpired: it takes too long.
-        subprocess.CalledProcessError: it fails.
+        FileNotFoundError: git is not installed.
+        subprocess.TimeoutExpired: git takes too long.
+        subprocess.CalledProcessError: git fails.
     """
+    # These settings keep git from starting a file system monitor.
     quiet = [
         "git",
         "-c",
@@ -479,7 +492,7 @@ def _git_chunks(
         "-c",
         "core.quotePath=false",
         *words,
-    ]  # starts nothing
+    ]
     with (
         tempfile.TemporaryFile() as errors,
         subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What two things are (dataset, manifest, cache, recorded run), and what differs between two of a kind."""
+"""Compares two things of a kind: datasets, manifests or caches; and tells the kind of a path."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ _DATA_KINDS = {"dataset", "file", "manifest"}
 
 @dataclass(frozen=True)
 class Comparison:
-    """What differs between two datasets, or two caches.
+    """The differences between two datasets, or two caches.
 
     Args:
-        first, second: what they are, where, how many files or samples, which digest.
-        files: what differs in files; of caches nothing, as their files say nothing about their
+        first, second: kind, path, number of files or samples, and digest of each.
+        files: differences in files; empty for caches, as their files say nothing about their
             content.
-        samples: what differs in samples; None where they were not compared (see `notes`).
-        fields: of each changed sample, which fields differ.
-        values: how their values differ where both were at hand: by key (of files without a schema:
-            by path) and field.
-        stored: of caches, fields that are stored otherwise: what each says.
-        verdicts: of caches, samples that are judged otherwise: the codes of each.
+        samples: differences in samples; None if they were not compared (see `notes`).
+        fields: the fields that differ, for each changed sample.
+        values: how values differ, if both were available: by key (for files without a schema: by
+            path) and field.
+        stored: for caches, fields that are stored differently: the description of each.
+        verdicts: for caches, samples with different verdicts: the codes of each.
         notes: what was not compared, and why.
     """
 
@@ -71,7 +71,7 @@ class Comparison:
         return bool(self.files or self.samples or self.stored or self.verdicts)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON values (``datacheck.diff/1``)."""
+        """Return the comparison as JSON values (``datacheck.diff/1``)."""
         return {
             "format": FORMAT,
             "equal": not self,
@@ -90,13 +90,14 @@ class Comparison:
 
 
 def kind_of(place: Place) -> Kind:
-    """Return what lies there; nothing is waited for and nothing is read but the first bytes of a file.
+    """Return the kind of a path; reads only the first bytes of a file, and never blocks.
 
     Raises:
-        UsageError: there is nothing, or a pipe or device.
-        StorageError: it cannot be looked at.
+        UsageError: the path does not exist, or is a pipe or device.
+        StorageError: the path cannot be accessed.
     """
-    from datacheck.cache.find import find_caches  # noqa: PLC0415  `datacheck.repro` is light
+    # importing `datacheck.repro` must stay light
+    from datacheck.cache.find import find_caches  # noqa: PLC0415
     from datacheck.cache.store import is_url  # noqa: PLC0415  as above
 
     if is_url(place):
@@ -125,16 +126,16 @@ def kind_of(place: Place) -> Kind:
 
 
 def _is_run(path: Path) -> bool:
-    """Tell a run without listing a folder that may hold a million files."""
+    """Return whether a folder holds a run, without listing it: it may hold a million files."""
     return (path / trace_name(0)).is_file() or ((path / ENVIRONMENT).is_file() and is_run(path))
 
 
 def kinds_of(first: Place, second: Place) -> tuple[Kind, Kind]:
-    """Return what two things are that can be compared.
+    """Return the kinds of two paths that can be compared.
 
     Raises:
-        UsageError: they cannot, or one is not there.
-        StorageError: one cannot be looked at.
+        UsageError: they cannot be compared, or one does not exist.
+        StorageError: one cannot be accessed.
     """
     kinds = kind_of(first), kind_of(second)
     for kind, other, place in ((kinds[0], kinds[1], first), (kinds[1], kinds[0], second)):
@@ -164,20 +165,20 @@ def compare(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Return what differs between two datasets, two manifests, one of each, or two caches.
+    """Return the differences of two datasets, two manifests, one of each, or two caches.
 
     Args:
         first, second: folders, files, manifests; or caches, also by URL.
-        schema: what a sample of the datasets is; None: files alone are compared, and samples where
+        schema: the schema of the datasets; None: only files are compared, and samples if both
             manifests have them.
         roots: extra folders of the datasets, by name.
-        deep: hash every file, also those that look as they did when they were hashed before.
+        deep: hash every file, even if size and times are unchanged since it was last hashed.
         workers: processes that read; None: as many as help.
         progress: called after each part.
 
     Raises:
-        UsageError: one is not there, or they are of kinds that cannot be compared; see `kinds_of`.
-        StorageError: something cannot be read.
+        UsageError: one does not exist, or the kinds cannot be compared; see `kinds_of`.
+        StorageError: a file or folder cannot be read.
 
     Notes:
         Two recorded runs are compared by `datacheck.repro.run_diff`.
@@ -203,7 +204,7 @@ def compare(
         None if kind == "manifest" else _alone(place)
         for place, kind in zip((first, second), kinds, strict=True)
     ]
-    if alone[0] is not None and alone[1] is not None:  # whatever each is called
+    if alone[0] is not None and alone[1] is not None:  # two single files compare under any names
         found[1] = replace(found[1], files=_rename_file(found[1].files, alone[1], alone[0]))
     said = _compare_manifests(*found)
     about = [
@@ -219,13 +220,14 @@ def compare(
 
 
 def _alone(place: Place) -> str | None:
-    from datacheck.sources.listing import target  # noqa: PLC0415  `datacheck.repro` is light
+    # importing `datacheck.repro` must stay light
+    from datacheck.sources.listing import target  # noqa: PLC0415
 
     return target(Path(place))[1]
 
 
 def _rename_file(files: Files, name: str, other: str) -> Files:
-    """Return the files with another name for one of them, in their order; those of extra folders may lie around it."""
+    """Return the files with one of them renamed, sorted again: extra folders may precede it."""
     paths = [other if path == name else path for path in files.paths]
     order = sorted(range(len(paths)), key=paths.__getitem__)
     return Files([paths[i] for i in order], files.sizes[order], files.digests[order])
@@ -285,7 +287,7 @@ def _schema_of(made: DatasetManifest) -> str:
 
 def _file_diff(first: DatasetManifest, second: DatasetManifest) -> TreeDiff:
     one, other = first.files, second.files
-    if one.paths == other.paths:  # what is equal need not become objects
+    if one.paths == other.paths:  # equal entries need not become objects
         apart = np.flatnonzero(one.digests != other.digests).tolist()
         had = {digest.decode() for digest in other.digests[apart].tolist()}
         wanted = set(apart) | {
@@ -300,11 +302,9 @@ def _file_diff(first: DatasetManifest, second: DatasetManifest) -> TreeDiff:
 def _sample_diff(
     first: SampleDigests, second: SampleDigests
 ) -> tuple[TreeDiff, dict[str, list[str]]]:
+    # The key makes it unique.
     contents = [
-        one.rows.packed
-        | {
-            key: ("cannot be made", key, why) for key, why in one.unread.items()
-        }  # no other's content
+        one.rows.packed | {key: ("cannot be made", key, why) for key, why in one.unread.items()}
         for one in (first, second)
     ]
     found = tree_diff(*contents)
@@ -321,8 +321,9 @@ def _sample_diff(
 def _with_values(
     said: Comparison, first: Path, second: Path, roots: Mapping[str, Path], schema: Schema | None
 ) -> Comparison:
-    """Return the comparison with how the values of what changed differ."""
-    from datacheck.repro import values  # noqa: PLC0415  `datacheck.repro` is light
+    """Return the comparison with the changes of values added."""
+    # importing `datacheck.repro` must stay light
+    from datacheck.repro import values  # noqa: PLC0415
     from datacheck.sources.listing import list_files, target  # noqa: PLC0415  as above
 
     (one, only), (other, alone) = target(first), target(second)
@@ -373,7 +374,7 @@ def _compare_caches(first: Place, second: Place) -> Comparison:
     ]
     for said, one in zip(about, (a, b), strict=True):
         said["content_root"] = one.manifest.content_root
-    if found.fields:  # their digests are of other fields
+    if found.fields:  # the digests cover different fields
         samples = TreeDiff(found.added, found.removed, list(found.changed))
     else:
         samples = tree_diff(_digests(a), _digests(b))
@@ -399,7 +400,7 @@ def _compare_caches(first: Place, second: Place) -> Comparison:
 
 
 def _digests(cache: Cache) -> dict[str, int | str]:
-    """Return what stands for each sample's content; of one that was not made its own key, which no other one has."""
+    """Return the digest of each sample; a sample that was not made gets its own, unique key."""
     numbers = np.arange(len(cache))
     rows = zip(
         cache.keys(numbers), cache.digests(numbers).tolist(), cache.made.tolist(), strict=True

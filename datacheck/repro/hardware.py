@@ -1,4 +1,4 @@
-"""Compiled code of this process: every library that is mapped, its digest and build id, and whose it is."""
+"""Machine of this process: mapped libraries with digest and owner, CPU, BLAS, GPU, container."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ _LIBRARY = re.compile(r"\.(so|dylib)(\.[0-9][0-9.]*)?( \(deleted\))?$")
 _SYSTEM = ("/usr/lib", "/lib", "/usr/local/cuda", "/usr/local/nvidia", "/opt/rocm")
 _DELETED = " (deleted)"
 _READ = 1 << 20
-_LIBRARY_CACHE: dict[
-    tuple[str, int, int, int], dict[str, Any]
-] = {}  # a second capture reads only what has changed
+# A second capture reads only libraries that have changed.
+_LIBRARY_CACHE: dict[tuple[str, int, int, int], dict[str, Any]] = {}
 
 
 def native(found: InstalledPackages, maps: str = "/proc/self/maps") -> dict[str, Any]:
     """Return every compiled library that this process has mapped.
 
     Args:
-        found: what is installed.
+        found: the installed packages.
         maps: the kernel's list of maps.
 
     Returns:
-        By name (that of RECORD, else that of the module, else the file's): digest, build_id (None
-        where the linker wrote none), owner (a package, "interpreter", "system", None: nobody says
-        whose it is) and intact: whether it is what RECORD says, None where no RECORD lists it. A
-        file that was replaced after it was loaded has `missing`.
+        By name (that of RECORD, else of the module, else of the file): digest, build_id (None if
+        the linker wrote none), owner (a package, "interpreter", "system", None: unknown) and
+        intact: whether it matches RECORD, None if no RECORD lists it. A file that was replaced
+        after it was loaded has `missing`.
     """
     paths = mapped(maps)
     modules = {real_path(file): name for name, file in _extensions()}
     alive = [path for path in paths if not path.endswith(_DELETED)]
-    with ThreadPoolExecutor(min(8, usable_cpus())) as pool:  # digests release the lock
+    # digests release the interpreter lock
+    with ThreadPoolExecutor(min(8, usable_cpus())) as pool:
         read = dict(
             zip(alive, pool.map(lambda path: _read(path, found.owner(path)), alive), strict=True)
         )
@@ -64,7 +64,8 @@ def native(found: InstalledPackages, maps: str = "/proc/self/maps") -> dict[str,
 
 def mapped(maps: str) -> list[str]:
     """Return the paths of the libraries in a list of maps, sorted."""
-    with open(maps, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123  no path of a file on disk
+    # The path is not that of a file on disk.
+    with open(maps, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
         parts = [line.rstrip("\n").split(None, 5) for line in file]
     return sorted(
         {
@@ -76,7 +77,7 @@ def mapped(maps: str) -> list[str]:
 
 
 def owner_of(path: str, found: InstalledPackages) -> str | None:
-    """Return whose a library is: a package's name, "interpreter", "system", or None."""
+    """Return the owner of a library: a package's name, "interpreter", "system", or None."""
     owner = found.owner(path)
     if owner is not None:
         return owner.package
@@ -89,10 +90,10 @@ def owner_of(path: str, found: InstalledPackages) -> str | None:
 
 @functools.cache
 def _interpreter() -> tuple[str, ...]:
-    """Return the folders of the interpreter, with a separator behind each."""
+    """Return the folders of the interpreter, each with a trailing separator."""
     found = {os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}
     base = os.path.realpath(sys.base_prefix)
-    if base not in {"/usr", "/usr/local", "/"}:  # elsewhere the libraries there are its own
+    if base not in {"/usr", "/usr/local", "/"}:  # elsewhere the libraries below base are its own
         found.add(f"{base}/lib")
     return tuple(f"{folder}{os.sep}" for folder in found)
 
@@ -113,7 +114,7 @@ def _name(path: str, owner: PackageFile | None, module: str | None) -> str:
 
 def _read(path: str, owner: PackageFile | None) -> dict[str, Any]:
     try:
-        status = os.stat(path)  # noqa: PTH116  one call per library
+        status = os.stat(path)  # noqa: PTH116  one system call per library
         key = (path, status.st_size, status.st_mtime_ns, status.st_ino)
         if key not in _LIBRARY_CACHE:
             _LIBRARY_CACHE[key] = _library_entry(path, owner)
@@ -123,7 +124,7 @@ def _read(path: str, owner: PackageFile | None) -> dict[str, Any]:
 
 
 def _library_entry(path: str, owner: PackageFile | None) -> dict[str, Any]:
-    """Read a library once."""
+    """Read a library once for digest, build id and the comparison with RECORD."""
     hasher, recorded = Digester(), hashlib.sha256()
     view = memoryview(bytearray(_READ))
     wanted = owner is not None and bool(owner.sha256)
@@ -135,7 +136,8 @@ def _library_entry(path: str, owner: PackageFile | None) -> dict[str, Any]:
             ValueError,
             OverflowError,
             struct.error,
-        ):  # damaged; its digest is told nevertheless
+            # A damaged file still gets a digest.
+        ):
             identity = None
         file.seek(0)
         while size := file.readinto(view):
@@ -147,14 +149,13 @@ def _library_entry(path: str, owner: PackageFile | None) -> dict[str, Any]:
 
 
 def build_id(file: Any) -> str | None:
-    """Return the build id that the linker wrote into an ELF file (its note GNU, type 3), None where there is none.
+    """Return the build id of an ELF file (note GNU, type 3), None if the linker wrote none.
 
     Reference: System V ABI, program headers and notes; ``man 5 elf``.
     """
     head = file.read(64)
-    if (
-        len(head) < 64 or head[:4] != b"\x7fELF" or head[4] != 2
-    ):  # 64 bits only: no other runs PyTorch
+    # 64 bits only: PyTorch runs on no others.
+    if len(head) < 64 or head[:4] != b"\x7fELF" or head[4] != 2:
         return None
     order = "<" if head[5] == 1 else ">"
     (start,) = struct.unpack_from(f"{order}Q", head, 32)
@@ -200,7 +201,7 @@ _SMI_FIELDS = (
     "ecc.mode.current",
     "mig.mode.current",
 )
-_LEVELS = {  # of the psABI of x86-64
+_LEVELS = {  # of the x86-64 psABI
     "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
     "x86-64-v3": {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"},
     "x86-64-v2": {"cx16", "popcnt", "sse4_1", "sse4_2", "ssse3"},
@@ -243,7 +244,7 @@ def _cpu() -> dict[str, Any]:
 
 
 def blas() -> dict[str, Any]:
-    """Return the linear algebra that is loaded: libraries, versions, the kernels that they chose, threads."""
+    """Return the loaded BLAS libraries: versions, the kernels that they chose, threads."""
     control = sys.modules.get("threadpoolctl")
     if control is not None:
         pools = [
@@ -261,7 +262,7 @@ def blas() -> dict[str, Any]:
 
 
 def _openblas(path: str) -> dict[str, Any]:
-    """Ask an OpenBLAS that is loaded already; wheels rename what it exports."""
+    """Return the facts of a loaded OpenBLAS; wheels rename its exported functions."""
     library = ctypes.CDLL(path)
     for prefix in ("scipy_", ""):
         for suffix in ("64_", "", "_64"):
@@ -295,7 +296,7 @@ def _numpy_blas() -> dict[str, Any]:
 
 
 def gpu() -> dict[str, Any]:
-    """Return GPUs, driver, CUDA and cuDNN; CUDA is not started for it."""
+    """Return GPUs, driver, CUDA and cuDNN, without starting CUDA."""
     said: dict[str, Any] = {"devices": list(_devices()), **_built_with()}
     if not said["devices"]:
         said["none"] = "nvidia-smi is not installed or names no device"
@@ -331,9 +332,9 @@ def _built_with() -> dict[str, Any]:
 
 
 def container() -> dict[str, Any]:
-    """Return the kind of container, its image where it says so, the system in it and its share of the machine."""
+    """Return the kind of container, its image if known, its system, and its share of the CPUs."""
     said: dict[str, Any] = {"kind": _kind()}
-    inside = _assigned(Path("/run/.containerenv"))  # podman's
+    inside = _assigned(Path("/run/.containerenv"))  # podman
     said |= {name: inside[name] for name in ("image", "imageid") if name in inside}
     for name in ("SINGULARITY_CONTAINER", "APPTAINER_CONTAINER"):
         if name in os.environ:

@@ -1,4 +1,4 @@
-"""A user's script in a process of its own: looked at as it is, or run again with one switch turned."""
+"""Runs a user's script, observed, in a process of its own, and captures the state of the process."""
 
 from __future__ import annotations
 
@@ -27,24 +27,28 @@ from datacheck.runtime import fsops
 
 
 def child_command(module: str) -> list[str]:
-    """Return what starts a module of this room, behind the interpreter: no import looks into the working folder."""
+    """Return the interpreter's arguments that start a module of `datacheck.repro`.
+
+    No import searches the working folder.
+    """
     run = f"from datacheck.repro.{module} import main; main()"
     return ["-c", f"import sys; sys.path[: not sys.flags.safe_path] = []; {run}"]
 
 
-_LOADERS = 4  # that are looked at
-_SHOWN = 5  # generators without a seed
+_LOADERS = 4  # limit of loaders that are observed
+_SHOWN = 5  # limit of generators without a seed
+# Samples of a kernel probe: if no loader has a batch size, and at most.
 _BATCH, _BATCH_MOST = (
     32,
     128,
-)  # samples of a kernel that is tried: where no loader says it, and at most
+)
 
 
 class ScriptObserver:
-    """What is seen of a script while it runs.
+    """Records observations of a script while it runs.
 
     Args:
-        request: out (the file for what is found), data, steps (0: to the end), seconds, probe.
+        request: out (the file of the result), data, steps (0: to the end), seconds, probe.
     """
 
     def __init__(self, request: dict[str, Any]) -> None:
@@ -63,10 +67,9 @@ class ScriptObserver:
         self._pid = os.getpid()
 
     def end(self, stopped: str, code: int = 0, *, probe: bool = True) -> None:
-        """Write what was found, end the process."""
-        if (
-            os.getpid() != self._pid
-        ):  # a worker that was forked has no say, and waits for no lock of this process
+        """Write the result, end the process."""
+        # A forked worker reports nothing, and must not wait for a lock of this process.
+        if os.getpid() != self._pid:
             return
         with self._lock:
             if self._done:
@@ -75,7 +78,8 @@ class ScriptObserver:
             self.seen |= {"stopped": stopped, "steps": self._steps, "code": code}
             try:
                 self.write(probe=probe and self.request["probe"] and "torch" in sys.modules)
-            except BaseException:  # noqa: BLE001  in the middle of a user's script: it must end here nevertheless
+            # in the middle of a user's script: the process must end
+            except BaseException:  # noqa: BLE001
                 traceback.print_exc()
                 code = code or 1
         for child in multiprocessing.active_children():
@@ -85,7 +89,7 @@ class ScriptObserver:
         os._exit(code)
 
     def write(self, *, probe: bool) -> None:
-        """Write the capture, then what probes say: they start workers and use a GPU, so they come last."""
+        """Write the capture, then the probes, which start workers and use a GPU."""
         if "workspace_at_start" in self.seen:
             self.seen["workspace_late"] = self.seen["workspace_at_start"] != os.environ.get(
                 WORKSPACE
@@ -109,13 +113,13 @@ class ScriptObserver:
             self.loaders.append(loader)
 
     def step(self) -> None:
-        """Count a step of an optimizer, and end the process when it is the last that is wanted."""
+        """Count a step of an optimizer; end the process after the last requested one."""
         self._steps += 1
         if self._steps == self.request["steps"]:
             self.end(f"after {self._steps} step{'s' if self._steps > 1 else ''} of an optimizer")
 
     def watch_seeds(self) -> None:
-        """See who seeds Python's and NumPy's global generators; they do not say it themselves."""
+        """Observe who seeds Python's and NumPy's global generators: their states do not tell."""
         self.seen["seeded"] = {"random": False, "numpy": False}
         for name, module, names in (
             ("random", random, ("seed", "setstate")),
@@ -152,7 +156,7 @@ class ScriptObserver:
         return seed
 
     def watch_torch(self) -> None:
-        """Put hooks into PyTorch as soon as the script has imported it."""
+        """Install hooks in PyTorch as soon as the script has imported it."""
         sys.meta_path.insert(0, ImportHook("torch", self._hook))
 
     def _hook(self, torch: Any) -> None:
@@ -169,7 +173,7 @@ class ScriptObserver:
             return iterate(self)
 
         loader.__iter__ = watched
-        at_start = getattr(torch.cuda, "_lazy_call", None)  # the only call at that moment
+        at_start = getattr(torch.cuda, "_lazy_call", None)  # the only hook at the start of CUDA
         if torch.version.cuda and at_start is not None and not torch.cuda.is_initialized():
             at_start(self._cuda_starts)
 
@@ -178,14 +182,14 @@ class ScriptObserver:
 
 
 class ImportHook(MetaPathFinder):
-    """Finds one module as Python would, and calls `then` with it when it is imported."""
+    """Finds one module as Python would, and calls `then` with it after its import."""
 
     def __init__(self, name: str, then: Callable[[Any], None]) -> None:
         self.name = name
         self.then = then
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        """Return the module's own spec, whose loader tells."""
+        """Return the module's own spec, with a loader that calls `then`."""
         if name != self.name:
             return None
         spec = PathFinder.find_spec(name, path, target)
@@ -194,9 +198,8 @@ class ImportHook(MetaPathFinder):
 
             def executed(module: Any) -> None:
                 execute(module)
-                if (
-                    self in sys.meta_path
-                ):  # not before: who only asks whether there is such a module uses nothing up
+                # Removed only on execution: a mere search for the spec must not use the hook up.
+                if self in sys.meta_path:
                     sys.meta_path.remove(self)
                     self.then(module)
 
@@ -205,18 +208,21 @@ class ImportHook(MetaPathFinder):
 
 
 def _kernels(loaders: list[Any]) -> dict[str, Any]:
-    """Compute what kernels do at the largest batch of the training."""
+    """Run the kernel probes at the largest batch size of the training."""
     sizes = [
         size for loader in loaders if isinstance(size := getattr(loader, "batch_size", None), int)
     ]
     try:
         return kernels(batch=min(max(sizes, default=_BATCH), _BATCH_MOST))
-    except Exception as error:  # noqa: BLE001  a GPU without memory, say
+    except Exception as error:  # noqa: BLE001  for instance a GPU without free memory
         return {"kernels": {"missing": str(error).partition("\n")[0]}}
 
 
 def main() -> None:
-    """Run what the request says: argv is [request as JSON, script or -m module, its arguments]; no script: none."""
+    """Run the request; argv is [request as JSON, script or -m module, its arguments].
+
+    Without a script, judge the environment.
+    """
     request = json.loads(sys.argv[1])
     words = sys.argv[2:]
     watch = ScriptObserver(request)
@@ -226,26 +232,24 @@ def main() -> None:
 
 
 def run(watch: ScriptObserver, words: list[str]) -> None:
-    """Run a script or -m module with its arguments, watched; the process ends with it."""
+    """Run a script or -m module with its arguments, observed; the process ends with it."""
     watch.seen["ran"] = True
     watch.watch_seeds()
     watch.watch_torch()
     if seconds := watch.request["seconds"]:
         said = [f"after {seconds:g} s"]
-        timer = threading.Timer(
-            seconds, watch.end, said, {"probe": False}
-        )  # the script goes on beside it
+        # The script goes on meanwhile.
+        timer = threading.Timer(seconds, watch.end, said, {"probe": False})
         timer.daemon = True
         timer.start()
     try:
         text, module = _main(words)
-        sys.modules["__main__"] = (
-            module  # and it stays there: a script is judged when it has ended, too
-        )
+        # It stays there: the script is also judged after its end.
+        sys.modules["__main__"] = module
         exec(text, module.__dict__)
     except SystemExit as error:
         watch.end("at its end", _code(error))
-    except BaseException as error:  # noqa: BLE001  it is the script's, and is shown as Python would
+    except BaseException as error:  # noqa: BLE001  the script's own error, shown as Python would
         below = error.__traceback__.tb_next if error.__traceback__ is not None else None
         traceback.print_exception(type(error), error, below)
         watch.end("where it raised", 1)
@@ -253,7 +257,7 @@ def run(watch: ScriptObserver, words: list[str]) -> None:
 
 
 def _main(words: list[str]) -> tuple[CodeType, ModuleType]:
-    """Return the code of a script, or of -m and a module, and the module ``__main__`` that it runs in."""
+    """Return the code of a script, or of -m and a module, and its ``__main__`` module."""
     module = ModuleType("__main__")
     if words[0] != "-m":
         sys.argv = words
@@ -277,14 +281,15 @@ def _main(words: list[str]) -> tuple[CodeType, ModuleType]:
 
 
 def _prepend_path(folder: Path) -> None:
-    """Let imports look into a folder first, as Python does for a script there."""
+    """Make imports search a folder first, as Python does for a script there."""
     if not sys.flags.safe_path:
         sys.path.insert(0, str(folder))
 
 
 def _judge_environment(watch: ScriptObserver) -> None:
-    """Judge what a script of this environment would start with."""
-    from datacheck.plugins import is_installed, resolve  # noqa: PLC0415  PyTorch is imported where it is installed
+    """Judge the state in which a script would start in this environment."""
+    # PyTorch is imported if it is installed.
+    from datacheck.plugins import is_installed, resolve  # noqa: PLC0415
 
     if is_installed("torch"):
         resolve("torch")

@@ -1,7 +1,7 @@
-"""The manifest of a dataset: every file with its size and digest, one digest for all of them, digests per sample.
+"""The manifest of a dataset: size and digest of every file, a root digest, digests per sample.
 
-Two manifests are equal where the data are, wherever and whenever they were made: nothing else is in
-them.
+It holds nothing else, so two manifests are equal if the data are, wherever and whenever they were
+made.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ FORMAT = "datacheck.manifest/1"
 HEAD = f'{{"format": "{FORMAT}",'.encode()
 _FORMATS = b'{"format": "datacheck.manifest/'
 _COMMAND = "datacheck manifest"
-_MOST_BYTES = 4 << 30  # 40 million files
-_MEMORY_EACH = 20  # for each byte, at most
-_BYTES_EACH = 8  # of a value, at least: a file has four in 44 bytes or more
+_MOST_BYTES = 4 << 30  # enough for 40 million files
+_MEMORY_EACH = 20  # memory per byte of the file, at most
+_BYTES_EACH = 8  # bytes per JSON value, at least: a file has four values in 44 bytes or more
 _CLOSING_DIGEST = re.compile(rb'\n"digest": "([0-9a-f]{32})"}\n\Z')
 _HEX = re.compile(r"(?:[0-9a-f]{32})+")
 _PIECE_BYTES = 1 << 20
 _HEX64 = re.compile(r"[0-9a-f]{16}")
-_ESCAPED = re.compile(r'["\\\x00-\x1f]')  # in JSON; all else stands for itself
+_ESCAPED = re.compile(r'["\\\x00-\x1f]')  # in JSON; all other characters stand for themselves
 _REMAKE_HINT = "Make it again: datacheck manifest DATA -o FILE"
 
 
@@ -58,7 +58,7 @@ class Files:
     Shapes:
         paths: list of text (files)
         sizes: int64 (files) [bytes]
-        digests: bytes (files) of 32 hex digits
+        digests: bytes (files), 32 hex digits each
     """
 
     paths: list[str]
@@ -80,16 +80,15 @@ class Files:
 
 @dataclass(frozen=True, eq=False)
 class DatasetManifest:
-    """What a dataset holds.
+    """The content of a dataset.
 
     Args:
-        files: of the folder and, as ``@name/path``, of the extra ones.
-        samples: where a schema was given.
-        skipped: (path, reason) of what lies there and is no file of the dataset; not part of
-            `root`.
-        read, kept: how many files were hashed now, and how many were known; of a manifest that was
-            read both are 0.
-        notes: what the user should know, a sentence each.
+        files: of the folder and, as ``@name/path``, of the extra folders.
+        samples: digests of samples, if a schema was given.
+        skipped: (path, reason) of entries that are not files of the dataset; not part of `root`.
+        read, kept: how many files were hashed now, and how many digests were known; both 0 for a
+            manifest read from a file.
+        notes: facts for the user, a sentence each.
     """
 
     files: Files
@@ -101,7 +100,10 @@ class DatasetManifest:
 
     @cached_property
     def root(self) -> str:
-        """Digest over path, size and digest of every file, 32 hex digits; that of a scan's listing."""
+        """Digest over path, size and digest of every file, 32 hex digits.
+
+        It equals the digest of a scan's listing.
+        """
         from datacheck.sources.listing import Listing  # noqa: PLC0415  as above
         from datacheck.sources.roots import Entries  # noqa: PLC0415  `datacheck.repro` is light
 
@@ -127,22 +129,24 @@ def make(
     Args:
         data: folder, file or Zarr folder.
         roots: extra folders by name.
-        schema: what a sample is; None: no samples.
-        deep: hash every file, also those that look as they did when they were hashed before.
+        schema: how to read samples; None: no samples.
+        deep: hash every file, even if size and times are unchanged since it was last hashed.
         workers: processes that read; None: as many as help.
         progress: called after each part.
 
     Raises:
         UsageError: the data are missing or empty.
-        StorageError: a file or folder cannot be read, or changed meanwhile: a manifest that lacks
-            one would lie.
+        StorageError: a file or folder cannot be read, or changed meanwhile: a manifest without it
+            would be wrong.
 
     Notes:
-        The order on disk, times, owners and the place of the data change nothing. What files looked
-        like is kept in ``.datacheck/manifests`` of the working folder, so that the next call hashes
-        only what changed; also where this one ends because some file cannot be read or changes.
+        The order on disk, times, owners and the place of the data change nothing. Sizes, times and
+        digests of files are kept in ``.datacheck/manifests`` of the working folder, so that the
+        next call hashes only files that changed. They are also kept if this call fails because a
+        file cannot be read or changes.
     """
-    from datacheck.repro import sample_digests  # noqa: PLC0415  `datacheck.repro` is light
+    # importing `datacheck.repro` must stay light
+    from datacheck.repro import sample_digests  # noqa: PLC0415
     from datacheck.sources import file_digests  # noqa: PLC0415  as above
     from datacheck.sources.listing import target  # noqa: PLC0415  as above
 
@@ -150,7 +154,8 @@ def make(
     extra = {name: Path(path) for name, path in (roots or {}).items()}
     place = sample_digests.place_of(root, extra, only)
     walk = partial(_list_files, Path(data), root, extra, only)
-    if deep or not os.path.exists(place):  # noqa: PTH110  Path.exists raises where a folder may not be searched
+    # Path.exists raises if a folder may not be searched.
+    if deep or not os.path.exists(place):  # noqa: PTH110
         listing, digests, fault = file_digests.digest_while_listed(
             root, extra, walk, workers, progress
         )
@@ -161,9 +166,8 @@ def make(
         todo = np.flatnonzero(known == b"")
         digests = known.copy()
         digests[todo], fault = file_digests.digest_listed(listing, todo, workers, progress)
-    if (
-        fault is not None
-    ):  # the next call reads the rest; of other bytes than before it still is to be told
+    # The next call reads the rest. Known digests stay, so that it still reports silent changes.
+    if fault is not None:
         sample_digests.remember(place, listing.with_digests(np.where(known == b"", digests, known)))
         raise fault
     listing = listing.with_digests(digests)
@@ -191,9 +195,13 @@ def make(
 
 
 def _store_manifest(made: DatasetManifest, place: Path) -> DatasetManifest:
-    """Return a manifest that has been written down for the next time, where that can be done and is worth it."""
-    if made.samples is not None and made.samples.lasting:  # else the next call may read more
-        with suppress(StorageError):  # then the next time takes as long
+    """Return a manifest after storing it for the next call.
+
+    It is stored only if the next call may reuse its samples, and if the folder is writable.
+    """
+    # otherwise the next call may read more samples
+    if made.samples is not None and made.samples.lasting:
+        with suppress(StorageError):  # then the next call takes as long
             for folder in (place.parent.parent, place.parent):
                 folders.check_own(folder, "")
             fsops.write_file(place, _pieces(made), sync=False, mode=0o644)
@@ -201,7 +209,7 @@ def _store_manifest(made: DatasetManifest, place: Path) -> DatasetManifest:
 
 
 def _check_unchanged(before: Listing, now: Listing) -> None:
-    """Raise `StorageError` unless two listings name the same files, with the same size, times and inodes."""
+    """Raise `StorageError` unless two listings have the same files, sizes, times and inodes."""
     one, other = before.entries, now.entries
     same = one.same(other, one.places_in(other))
     if same.all() and one.paths == other.paths:
@@ -213,7 +221,7 @@ def _check_unchanged(before: Listing, now: Listing) -> None:
 
 
 def _stored_samples(kept: Path, root: str) -> SampleDigests | None:
-    """Return the samples of the last manifest that was made with a schema, None where the data were others."""
+    """Return the samples of the last manifest with this schema, None if the data have changed."""
     with suppress(UsageError, StorageError):
         before = read(kept)
         known = before.samples is not None and before.samples.reading  # not of an older datacheck
@@ -228,13 +236,14 @@ def _list_files(
     only: str | None,
     found: OnFound | None = None,
 ) -> Listing:
-    """Return the listing of all that a manifest is to name.
+    """Return the listing of all files for a manifest.
 
     Raises:
-        UsageError: there is nothing.
-        StorageError: a part of it cannot be listed.
+        UsageError: there are no files.
+        StorageError: a part of the data cannot be listed.
     """
-    from datacheck.sources.listing import list_files  # noqa: PLC0415  `datacheck.repro` is light
+    # importing `datacheck.repro` must stay light
+    from datacheck.sources.listing import list_files  # noqa: PLC0415
 
     listing = list_files(root, roots, only, found)
     if listing.refused:
@@ -254,7 +263,7 @@ def _list_files(
 
 
 def _silent_changes(listing: Listing, known: Array) -> list[str]:
-    """Return what is to be said of files whose bytes are others although nothing else tells so."""
+    """Return a note if files have other bytes though size, times and inode are unchanged."""
     other = np.flatnonzero((known != b"") & (known != listing.entries.digests))
     if not len(other):
         return []
@@ -270,12 +279,15 @@ def _silent_changes(listing: Listing, known: Array) -> list[str]:
 
 
 def document(manifest: DatasetManifest) -> bytes:
-    """Return a manifest as the bytes of its file: JSON with one file or sample a line, closed by its own digest."""
+    """Return a manifest as the bytes of its file.
+
+    JSON with one file or sample per line; the last entry is the digest of the bytes before it.
+    """
     return b"".join(_pieces(manifest))
 
 
 def _pieces(manifest: DatasetManifest) -> Iterator[bytes]:
-    """Yield the bytes of a manifest's file a few rows at a time: of all samples they may be gigabytes."""
+    """Yield the bytes of a manifest's file in pieces: with samples they may be gigabytes."""
     digester = Digester()
     for piece in _body(manifest):
         digester.update(piece)
@@ -306,21 +318,22 @@ def _body(manifest: DatasetManifest) -> Iterator[bytes]:
 
 
 def _rows(files: Files) -> Iterator[bytes]:
-    whole = (
-        files.digests.tobytes().decode()
-    )  # in a third of the time that a text array of them takes
+    # A third of the time of a text array.
+    whole = files.digests.tobytes().decode()
     digests = [whole[i : i + 32] for i in range(0, len(whole), 32)]
     rows = zip(files.paths, files.sizes.tolist(), digests, strict=True)
-    if (
-        _ESCAPED.search("".join(files.paths)) is None
-    ):  # as nearly always: each path is its own JSON text
+    # Nearly always true: each path is its own JSON text.
+    if _ESCAPED.search("".join(files.paths)) is None:
         yield ",\n".join([f'["{path}",{size},"{digest}"]' for path, size, digest in rows]).encode()
     else:
         yield from (orjson.dumps(row) for row in rows)
 
 
 def _lines(rows: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield rows, a line each, many together; not as a list, as what orjson returns holds 4 kB however short it is."""
+    """Yield rows, one per line, in large pieces.
+
+    No list of rows is kept: bytes from orjson hold 4 kB, however short they are.
+    """
     piece, comma = bytearray(), b"\n"
     for row in rows:
         piece += comma + row
@@ -335,9 +348,9 @@ def write(manifest: DatasetManifest, path: str | os.PathLike[str]) -> None:
     """Write a manifest so that it appears whole or not at all; an older one is replaced.
 
     Raises:
-        UsageError: something else than a manifest is there, or a link.
+        UsageError: the path is a link, or a file that is not a manifest.
         OutOfSpaceError: the disk is full.
-        StorageError: another refusal.
+        StorageError: any other failure.
     """
     check_output(Path(path))
     outputs.write_output(
@@ -346,16 +359,15 @@ def write(manifest: DatasetManifest, path: str | os.PathLike[str]) -> None:
 
 
 def check_output(path: Path, data: Sequence[Path] = ()) -> None:
-    """Raise unless a manifest may be written there.
+    """Raise unless a manifest may be written to a path.
 
     Raises:
-        UsageError: something else than a manifest is there, or a link, or it lies in the data.
-        StorageError: nothing can be written there.
+        UsageError: the path is a link or a file that is not a manifest, or lies in the data.
+        StorageError: the folder is not writable.
     """
     here = path.absolute()
-    real = Path(
-        os.path.realpath(here)
-    )  # resolve() raises RuntimeError of links that lead in a circle
+    # resolve() raises RuntimeError for circular links.
+    real = Path(os.path.realpath(here))
     for folder in data:
         if real.is_relative_to(os.path.realpath(folder)):
             msg = (
@@ -371,10 +383,12 @@ def check_output(path: Path, data: Sequence[Path] = ()) -> None:
 
 
 def is_manifest(path: Path) -> bool:
-    """Tell whether a path is a file that begins as manifests (of any version) do; a pipe is not waited for.
+    """Return whether a path is a file that begins like a manifest of any version.
+
+    A pipe is not opened, so the call never blocks.
 
     Raises:
-        StorageError: it cannot be read.
+        StorageError: the file cannot be read.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
@@ -384,7 +398,7 @@ def is_manifest(path: Path) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        if error.errno == errno.ELOOP:  # links that lead nowhere, as well
+        if error.errno == errno.ELOOP:  # also links without a target
             return False
         raise fsops.as_storage_error(error, path) from error
 
@@ -393,9 +407,9 @@ def read(path: str | os.PathLike[str]) -> DatasetManifest:
     """Read a manifest.
 
     Raises:
-        UsageError: there is no such file, it is no manifest or one of another version, or it is
-            damaged: its own digest does not fit.
-        StorageError: it cannot be read.
+        UsageError: the file does not exist, is not a manifest, has another version, or is damaged:
+            its own digest does not match.
+        StorageError: the file cannot be read.
     """
     path = Path(path)
     data = _bytes_of(path)
@@ -489,6 +503,7 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _require(holds: bool, otherwise: str) -> None:  # noqa: FBT001  reads as a sentence
+# reads as a sentence at the call
+def _require(holds: bool, otherwise: str) -> None:  # noqa: FBT001
     if not holds:
         raise ValueError(otherwise)

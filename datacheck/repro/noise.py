@@ -1,4 +1,4 @@
-"""How far runs of one version lie apart, and whether another run lies outside of that."""
+"""The noise floor of repeated runs, and whether another run lies outside of it."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from datacheck.repro.run_diff import by_step, number, warnings_of
 from datacheck.repro.sections import json_differences, start_sections
 from datacheck.repro.steps import began
 
-LEAST = 3  # repeats
-Place: TypeAlias = tuple[int | None, int]  # a step, and which of several there; None: which of all
+LEAST = 3  # repeats, at least
+# a step, and the count at it; None: the count over the whole run
+Place: TypeAlias = tuple[int | None, int]
 Series: TypeAlias = dict[Place, float]
 _COMPARED_SECTIONS = {"config", "code", "packages", "native", "hardware", "flags", "data"}
 
 
 @dataclass(frozen=True)
 class MetricRange:
-    """One metric over the repeats, and in the run that is held against them.
+    """The range of one metric over the repeats, and its value in run B.
 
     Args:
         name: of the metric ("val loss").
-        at: which evaluation of B, from 0; None: the last one, or the last step, that as many
-            repeats as possible have.
-        low, high: its range over the repeats; NaN where one of them is not finite.
+        at: which evaluation of B, from 0; None: the last evaluation, or step, that as many repeats
+            as possible have.
+        low, high: the range over the repeats; NaN if one of them is not finite.
         value: in B.
-        repeats: how many have it.
+        repeats: how many repeats have it.
     """
 
     name: str
@@ -47,7 +48,7 @@ class MetricRange:
 
     @property
     def enough(self) -> bool:
-        """Whether enough repeats have it, and finite numbers, to say whether B lies outside."""
+        """Whether enough repeats have it, with finite numbers, to judge B."""
         return self.repeats >= LEAST and math.isfinite(self.low)
 
 
@@ -56,11 +57,11 @@ class Noise:
     """The noise floor.
 
     Args:
-        runs: the repeats, each once.
-        b: the run that is held against them.
-        final: of each metric its last value.
-        each: of each metric every evaluation.
-        warnings: why the repeats may be none, and what makes figures doubtful, by run.
+        runs: the repeats, without duplicates.
+        b: the run that is compared with them.
+        final: the last value of each metric.
+        each: every evaluation of each metric.
+        warnings: why runs may not be repeats, and reasons to doubt figures, by run.
     """
 
     runs: list[RecordedRun]
@@ -71,12 +72,12 @@ class Noise:
 
     @property
     def enough(self) -> bool:
-        """Whether anything can be said."""
+        """Whether B can be judged at all."""
         return len(self.runs) >= LEAST and bool(self.judged) and not self.itself
 
     @property
     def itself(self) -> str:
-        """Which of the repeats B is; empty where it is none."""
+        """The name of the repeat that B is; empty if it is none of them."""
         return next((f"A{i}" for i, run in enumerate(self.runs, 1) if _same_run(run, self.b)), "")
 
     @property
@@ -86,12 +87,12 @@ class Noise:
 
     @property
     def outside(self) -> list[MetricRange]:
-        """Final metrics of B that lie outside of the repeats."""
+        """Final metrics of B outside of the repeats' range."""
         return [spread for spread in self.judged if not spread.inside]
 
     @property
     def headline(self) -> str:
-        """What can be said, in one or two sentences."""
+        """The result, in one or two sentences."""
         count = len(self.runs)
         if count < LEAST:
             said = "1 repeat" if count == 1 else f"{count} repeats"
@@ -122,7 +123,7 @@ class Noise:
         return f"{said}. By chance alone {rule}"
 
     def as_json(self) -> dict[str, Any]:
-        """Return all of it as JSON values."""
+        """Return the result as JSON values."""
         return {
             "repeats": [str(run.path) for run in self.runs],
             "b": str(self.b.path),
@@ -150,15 +151,15 @@ def _range_json(spread: MetricRange) -> dict[str, Any]:
 
 
 def noise_floor(repeats: Sequence[Path], b: Path, *, ignore: Sequence[str] = ()) -> Noise:
-    """Return the range of each metric over repeats of a run, and where B lies.
+    """Return the range of each metric over repeats of a run, and its value in B.
 
     Args:
-        repeats: runs of one version, three or more for an answer.
-        b: the run that is held against them.
-        ignore: names in which repeats may differ ("config.seed").
+        repeats: runs of one version; three or more are needed for an answer.
+        b: the run that is compared with them.
+        ignore: names that may differ between repeats ("config.seed").
 
     Raises:
-        UsageError: one of them is no recorded run.
+        UsageError: one of them is not a recorded run.
     """
     given, other = [read_run(path) for path in repeats], read_run(b)
     first = [next(i for i, one in enumerate(given) if _same_run(one, run)) for run in given]
@@ -169,9 +170,8 @@ def noise_floor(repeats: Sequence[Path], b: Path, *, ignore: Sequence[str] = ())
         for i, one in enumerate(first)
         if one != i
     ]
-    stepwise = (
-        len({began(run, min(run.traces)) for run in [*runs, other]}) > 1
-    )  # else epochs may have other lengths
+    # Otherwise epochs may have different lengths, so steps do not match.
+    stepwise = len({began(run, min(run.traces)) for run in [*runs, other]}) > 1
     series = [_series(run, stepwise=stepwise) for run in runs]
     final, each = [], []
     for name, values in _series(other, stepwise=stepwise).items():
@@ -194,7 +194,7 @@ def noise_floor(repeats: Sequence[Path], b: Path, *, ignore: Sequence[str] = ())
 def _mismatches(
     name: str, have: Sequence[Series], b: Series, last: Place | None, runs: int
 ) -> Iterator[str]:
-    """Yield in what the repeats that have a metric, and B, are not alike, and where it is taken."""
+    """Yield how the repeats and B differ in number of evaluations, and which are compared."""
     counts = [len(one) for one in have]
     if any(one.keys() != b.keys() for one in have):
         what = "steps" if name == "loss" else "evaluations"
@@ -214,7 +214,10 @@ def _mismatches(
 
 
 def _same_run(one: RecordedRun, other: RecordedRun) -> bool:
-    """Tell whether two folders hold one run: the same folder, or a copy, whose process began at the same moment."""
+    """Return whether two folders hold the same run: one folder, or a copy.
+
+    A copy is recognised by the start of its process.
+    """
     if os.path.realpath(one.path) == os.path.realpath(other.path):
         return True
     moments = [_process_start(run) for run in (one, other)]
@@ -241,7 +244,7 @@ def _metric_range(
 
 
 def _series(run: RecordedRun, *, stepwise: bool) -> dict[str, Series]:
-    """Return the numbers of each metric, of the lowest rank, and the loss of each step."""
+    """Return the series of each metric on the lowest rank, and the loss of each step."""
     rank = min(run.traces)
     found: dict[str, Series] = {}
     for (of, name), lines in run.evaluations.items():

@@ -1,4 +1,4 @@
-"""What may be a secret: in names of variables, options and settings, and in what stands behind them."""
+"""The state of this process, without secrets: arguments, variables, PyTorch switches, generators."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SECRET_WORDS = re.compile(
     r"secret|pass_?(wor[dt]|wd|phrase|code)|credential|(^|_)(pwd|auth|authorization)(_|$)"
     r"|^_?((user|db|my|root|admin|http|ssh|smtp|mail|redis|pg)_?)?pass_?$"
 )
-_SETTING = re.compile(  # pad_token, max_tokens, tokens_per_batch and their like
+_SETTING = re.compile(  # settings such as pad_token, max_tokens, tokens_per_batch
     r"(?<![a-z])(pad|eos|bos|unk|sep|cls|mask|max|min|num|number|n|new|special|extra|image|video|text|action|class"
     r"|register|start|end|total)_tokens?(?![a-z])"
     r"|(?<![a-z])tokens?_(per|ids?|types?|len|length|counts?|size|dim|embeddings?|dropout|budget|limit|level|index|idx"
@@ -39,21 +39,20 @@ _CREDENTIAL = re.compile(
     r"|[?&](sig|signature|token|key|password|x-amz-\w+)=",
     re.IGNORECASE,
 )
-# These are applied to texts of any length (a list of numbers on a command line): none begins anew
+# These run on texts of any length (a list of numbers on a command line), so no match restarts
 # within a word.
-_USER = re.compile(
-    r"://(?:[^/]*\Z|[^/:]*:)"
-)  # of a URL up to an @, for a password may hold what it should not
+# A URL up to an @: a password may hold characters that should be escaped.
+_USER = re.compile(r"://(?:[^/]*\Z|[^/:]*:)")
 _LONG = re.compile(r"[A-Za-z0-9+=_-]{32,}")
 _MIXED = [re.compile(kind) for kind in ("[a-z]", "[A-Z]", "[0-9]")]
-_PAIR = re.compile(  # within JSON, YAML, Hydra's braces
+_PAIR = re.compile(  # pairs in JSON, YAML and Hydra's braces
     r"(?<![\w.-])(?:(?![A-Za-z_])[\w.-])*+([A-Za-z_][\w.-]*+)[\"']?\s*+[:=](?!//)"
 )
 _ASSIGNED = re.compile(r"[+~]*[A-Za-z_][\w.@/-]*=")
 
 
 def names_secret(name: str) -> bool:
-    """Tell whether what is called so may be a secret: ``hub_token`` and ``apiKey``, not ``pad_token``."""
+    """Return whether a name suggests a secret: ``hub_token`` and ``apiKey``, not ``pad_token``."""
     said = _snake_case(name)
     return bool(
         _SECRET_WORDS.search(said) or _KEY.search(said) or _TOKEN.search(_SETTING.sub("", said))
@@ -61,7 +60,7 @@ def names_secret(name: str) -> bool:
 
 
 def names_password(name: str) -> bool:
-    """Tell whether what is called so may be a secret though it is a number: not ``text_token``, a count."""
+    """Return whether a number under this name may be a secret: not ``text_token``, a count."""
     said = _snake_case(name)
     return bool(_SECRET_WORDS.search(said) or _KEY.search(said))
 
@@ -72,7 +71,7 @@ def _snake_case(name: str) -> str:
 
 
 def credential(value: str) -> bool:
-    """Tell whether a text looks like a credential, or holds a pair of a secret name and a value."""
+    """Return whether a text looks like a credential, or holds a secret name with a value."""
     found = bool(_CREDENTIAL.search(value)) or any(map(names_secret, _PAIR.findall(value)))
     return found or any(
         _USER.search(re.split(r"\s", before)[-1]) for before in value.split("@")[:-1]
@@ -80,7 +79,10 @@ def credential(value: str) -> bool:
 
 
 def _mixed(value: str) -> bool:
-    """Tell whether there is a run of 32 letters and digits, with small and capital ones and digits up to a slash."""
+    """Return whether a text has a run of 32 characters with small and capital letters and digits.
+
+    A slash ends the run.
+    """
     for word in re.split(r"[/\s]", value):
         run = _LONG.search(word)
         if run and all(kind.search(word, run.start()) for kind in _MIXED):
@@ -89,24 +91,24 @@ def _mixed(value: str) -> bool:
 
 
 def secret(name: str, value: str) -> bool:
-    """Tell whether a word of a command line may hold a secret: by its name, or by what its value looks like."""
+    """Return whether a word of a command line may hold a secret, by its name or its value."""
     return names_secret(name) or credential(value) or _mixed(value)
 
 
 def secret_variable(name: str, value: str = "") -> bool:
-    """Tell whether a variable of the environment may hold a secret; of these any key is one."""
+    """Return whether an environment variable may hold a secret; here any name with "key" counts."""
     return secret(name, value) or bool(_ANY_KEY.search(_snake_case(name)))
 
 
 def masked(words: list[str]) -> list[str]:
-    """Return a command line in which what may be a secret is ``***``.
+    """Return a command line with possible secrets replaced by ``***``.
 
     Notes:
-        Behind an option with such a name all is hidden up to the next option: it may take several
-        words. From the second on, an assignment (``lr=0.1``) is judged by itself.
+        After an option with a secret name, all words up to the next option are hidden: it may take
+        several words. From the second word on, an assignment (``lr=0.1``) is judged by itself.
     """
     found: list[str] = []
-    behind = 0  # words since an option that names a secret; 0: there is none
+    behind = 0  # words since an option that names a secret, which counts as 1; 0: none
     for word in words:
         option = word.startswith("--") or (word.startswith("-") and behind != 1)
         if behind and not option and (behind == 1 or not _ASSIGNED.match(word)):
@@ -143,10 +145,10 @@ def process() -> dict[str, Any]:
 
     Returns:
         argv (secrets masked), cwd (without links), flags of the interpreter, env (variables that
-        change what libraries compute), paths (those that only say where something lies), dropped
-        (names of variables that may hold a secret), hash_seed (PYTHONHASHSEED as it was before
-        Python started; what is set later does nothing), locale, timezone, start_method, umask; and
-        `volatile`, which no comparison looks at.
+        change what libraries compute), paths (variables that only hold a location), dropped (names
+        of variables that may hold a secret), hash_seed (PYTHONHASHSEED at the start of Python; a
+        later change has no effect), locale, timezone, start_method, umask; and `volatile`, which no
+        comparison reads.
     """
     env, paths, dropped, passing = _environment()
     main = getattr(sys.modules.get("__main__"), "__file__", None)
@@ -194,7 +196,7 @@ def _environment() -> tuple[dict[str, str], dict[str, str], list[str], dict[str,
 def _hash_seed() -> str:
     try:
         given = Path("/proc/self/environ").read_bytes().split(b"\0")
-    except OSError:  # no such system
+    except OSError:  # not Linux
         return os.environ.get("PYTHONHASHSEED", "random")
     found = [
         pair.partition(b"=")[2].decode() for pair in given if pair.startswith(b"PYTHONHASHSEED=")
@@ -207,9 +209,8 @@ def _plain_flag(name: str) -> bool:
 
 
 def _umask() -> str:
-    with Path(
-        "/proc/self/status"
-    ).open() as file:  # to ask the system for it is to change it, for all threads
+    # os.umask cannot read the mask without changing it for all threads.
+    with Path("/proc/self/status").open() as file:
         for line in file:
             if line.startswith("Umask:"):
                 return line.split()[1]
@@ -217,7 +218,7 @@ def _umask() -> str:
 
 
 def interpreter() -> dict[str, Any]:
-    """Return which Python this is."""
+    """Return version, build and digest of this Python."""
     return {
         "version": platform.python_version(),
         "implementation": platform.python_implementation(),
@@ -227,7 +228,7 @@ def interpreter() -> dict[str, Any]:
     }
 
 
-_SWITCHES = (  # attributes and functions without arguments, below torch
+_SWITCHES = (  # attributes, and functions without arguments, below torch
     "are_deterministic_algorithms_enabled",
     "is_deterministic_algorithms_warn_only_enabled",
     "utils.deterministic.fill_uninitialized_memory",
@@ -262,13 +263,15 @@ _SWITCHES = (  # attributes and functions without arguments, below torch
     "backends.mkldnn.matmul.fp32_precision",
     "backends.mkldnn.conv.fp32_precision",
 )
-_MOST_MANUAL_SEED = (
-    1 << 32
-)  # seeds that people and libraries give are smaller; PyTorch's own are 64 random bits
+# People and libraries use smaller seeds; PyTorch's own are 64 random bits.
+_MOST_MANUAL_SEED = 1 << 32
 
 
 def switches() -> dict[str, Any]:
-    """Return every switch of PyTorch that changes results, by its name below ``torch``; of an old one those it has."""
+    """Return every switch of PyTorch that changes results, by its name below ``torch``.
+
+    An old PyTorch lacks some of them.
+    """
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "get_num_threads"):
         return {"missing": "PyTorch is not loaded"}
@@ -281,16 +284,15 @@ def switches() -> dict[str, Any]:
             said[name] = _value(torch, name)
         except AttributeError:
             continue
-        except Exception as error:  # noqa: BLE001  e.g. two ways to say TF32 that were mixed
+        # for example two ways to set TF32 that were mixed
+        except Exception as error:  # noqa: BLE001
             said[name] = f"cannot be read: {str(error).partition(chr(10))[0]}"
-    inductor = sys.modules.get(
-        "torch._inductor.config"
-    )  # to ask for it is to load it, which takes seconds
+    # Only if it is loaded: importing it takes seconds.
+    inductor = sys.modules.get("torch._inductor.config")
     if getattr(inductor, "max_autotune", False):
         said["inductor.max_autotune"] = True
-    said["flush_denormal"] = (
-        float("1e-310") * 1.0 == 0.0
-    )  # a library built with -ffast-math does that when loaded
+    # A library built with -ffast-math turns this on when it is loaded.
+    said["flush_denormal"] = float("1e-310") * 1.0 == 0.0
     distributed = sys.modules.get("torch.distributed")
     ready = distributed is not None and distributed.is_available() and distributed.is_initialized()
     if ready and distributed is not None:
@@ -311,8 +313,12 @@ def _value(torch: Any, name: str) -> Any:
 
 
 def rng() -> dict[str, Any]:
-    """Return for each global generator the digest of its state, and whether it was seeded (None: it does not say)."""
-    name, words, *rest = np.random.get_state(legacy=True)  # noqa: NPY002  the global one is what is asked for
+    """Return the state's digest of each global generator, and whether it was seeded.
+
+    "seeded" is None if the generator does not tell.
+    """
+    # The global generator is the one that matters here.
+    name, words, *rest = np.random.get_state(legacy=True)  # noqa: NPY002
     words = digest_bytes(np.asarray(words).tobytes())
     generator: Any = getattr(np.random, "get_bit_generator", lambda: None)()
     seeded = None if generator is None else getattr(generator, "seed_seq", None) is None

@@ -1,4 +1,4 @@
-"""Which rank of how many a process is, and a name for the run that all of them know."""
+"""Recorder: writes the environment, configuration and step digests of a run to a folder."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from datacheck.runtime.hashing import canonical_json, digest64, digest_array, di
 
 
 def place() -> tuple[int, int]:
-    """Return rank and number of ranks."""
+    """Return rank and world size."""
     distributed = require("torch", "torch").distributed
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
@@ -69,20 +69,22 @@ def resolve_config(config: Any) -> Any:
     """Return a configuration as JSON values, the same for equal configurations.
 
     Args:
-        config: a mapping (OmegaConf's are), dataclass, argparse.Namespace, or what they hold.
+        config: a mapping (including OmegaConf's), dataclass or argparse.Namespace, or a value
+            inside one.
 
     Notes:
         Paths, enumerations, NumPy numbers, dtypes and devices become texts or numbers, functions
         and classes their names, sets sorted lists, arrays digests; NaN and infinity {"float":
-        "nan"}, whole numbers of 64 bits and more
-        {"int": "0x..."}. Anything else becomes {"type": its type}: two such values look equal. A
-        text is not written that is under a name such as ``hub_token`` at any level, or looks like a
-        credential; nor a whole number under the name of a password.
+        "nan"}, whole numbers of 64 bits and more {"int": "0x..."}. Anything else becomes {"type":
+        its type}: two such values look equal. Secrets are left out: texts under a name such as
+        ``hub_token`` at any level, texts that look like a credential, and whole numbers under the
+        name of a password.
     """
     return _plain(config, "", ())
 
 
-def _plain(value: Any, name: str, within: tuple[int, ...]) -> Any:  # noqa: PLR0911  one return for each kind
+# One return for each kind of value.
+def _plain(value: Any, name: str, within: tuple[int, ...]) -> Any:  # noqa: PLR0911
     if _hidden(value, name):
         return {"secret": True}
     if isinstance(value, enum.Enum):
@@ -92,7 +94,7 @@ def _plain(value: Any, name: str, within: tuple[int, ...]) -> Any:  # noqa: PLR0
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, np.generic):
-        held = value.item()  # longdouble gives itself
+        held = value.item()  # a longdouble returns itself
         known = not isinstance(held, np.generic)
         return _plain(held, name, within) if known else {"type": _type(value), "text": str(value)}
     if isinstance(value, types.FunctionType | types.BuiltinFunctionType | type):
@@ -106,7 +108,10 @@ def _plain(value: Any, name: str, within: tuple[int, ...]) -> Any:  # noqa: PLR0
 
 
 def _hidden(value: Any, name: str) -> bool:
-    """Tell what is not written: texts and bytes by name or looks, whole numbers under the name of a password."""
+    """Return whether a value is left out of the record.
+
+    Texts and bytes by their name or look, whole numbers under the name of a password.
+    """
     if isinstance(value, str | bytes | bytearray):
         return names_secret(name) or (isinstance(value, str) and credential(value))
     return (
@@ -140,9 +145,8 @@ def _dump_pydantic(model: Any) -> Any:
     try:
         return model.model_dump()
     except Exception as error:
-        if "KeyboardInterrupt" in str(
-            error
-        ):  # pydantic makes an error of its own of it, at times without a cause
+        # pydantic wraps it into an error of its own, sometimes without a cause.
+        if "KeyboardInterrupt" in str(error):
             raise KeyboardInterrupt from error
         return {"type": _type(model), "unresolved": type(error).__name__}
 
@@ -150,7 +154,7 @@ def _dump_pydantic(model: Any) -> Any:
 def _resolve_item(held: Any, key: Any, name: str, within: tuple[int, ...]) -> Any:
     try:
         item = held[key]
-    except Exception as error:  # noqa: BLE001  an interpolation of OmegaConf that leads nowhere
+    except Exception as error:  # noqa: BLE001  an interpolation of OmegaConf without a target
         return {"unresolved": type(error).__name__}
     return _plain(item, name, within)
 
@@ -168,9 +172,8 @@ def _describe_value(value: Any) -> Any:
 
 def _number(value: float) -> Any:
     if isinstance(value, int):
-        return (
-            value if value.bit_length() < 64 else {"int": hex(value)}
-        )  # most that read JSON would lose digits
+        # Most JSON readers lose digits of larger numbers.
+        return value if value.bit_length() < 64 else {"int": hex(value)}
     return float(value) if math.isfinite(value) else {"float": str(float(value))}
 
 
@@ -187,37 +190,38 @@ _LINE = json.JSONEncoder(separators=(",", ":"))
 
 
 class Recorder:
-    """Writes ``folder/name/`` while a model is trained: environment, configuration, and a line of digests per step.
+    """Records a training run in ``folder/name/``: environment, configuration, digests per step.
 
     Args:
-        folder: where runs lie.
-        config: what the run was asked to do: dict, dataclass, OmegaConf, argparse.Namespace
+        folder: the folder of runs.
+        config: the configuration of the run: dict, dataclass, OmegaConf, argparse.Namespace
             (`resolve_config`).
         model: the module; its weights are digested at the start and every `every` steps.
-        optimizer: one, or several. Gradients are read when `step` of it is called, after unscaling
+        optimizer: one, or several. Gradients are read when its `step` is called, after unscaling
             and clipping.
-        loader: the DataLoader or CachedLoader of the loop: its sampler says which samples a batch
-            has.
+        loader: the DataLoader or CachedLoader of the loop: its sampler tells the samples of a
+            batch.
         scaler: a GradScaler, whose scale is written.
-        data: files, folders or caches that are trained on; their digests belong to the environment.
+        data: files, folders or caches of the training data; their digests are part of the
+            environment.
         name: of the run; None: the time and six random digits.
-        every: after how many steps gradients, weights and the state of the optimiser are digested,
-            1 or more: at the first update from each step on whose number can be divided by it.
-        index_key: where a batch holds the indices of its samples (``batch[index_key]``).
-        first_step: number of the first step, of a run that goes on.
+        every: the number of steps between digests of gradients, weights and the optimiser's state,
+            1 or more: taken at the first update at or after each multiple of it.
+        index_key: the key of the sample indices in a batch (``batch[index_key]``).
+        first_step: number of the first step, for a run that resumes.
 
     Raises:
-        UsageError: a value is out of range; the folder holds this run already; several ranks and no
-            process group yet; it is entered a second time, or a step comes before it is entered.
+        UsageError: a value is out of range; the folder already holds this run; there are several
+            ranks but no process group yet; the recorder is entered twice, or a step comes before
+            it is entered.
         StorageError: the folder cannot be written.
 
     Notes:
-        Nothing is drawn from a random generator, no tensor is changed, and of those in main memory
-        only what is not contiguous is copied. What lies on a device is folded there to 8 bytes, for
-        which the call waits. A line is one write, so a killed run loses its last line at most; a
-        disk that takes no more ends the recording with a warning, not the training.
-        Every rank writes a file of its own into the same folder; a fork of the process records
-        nothing.
+        Recording draws from no random generator, changes no tensor, and copies tensors in main
+        memory only if they are not contiguous. Tensors on a device are folded there to 8 bytes; the
+        call waits for that. A line is one write, so a killed run loses at most its last line. A
+        full disk ends the recording with a warning, not the training. Every rank writes its own
+        file into the same folder; a fork of the process records nothing.
     """
 
     def __init__(
@@ -249,9 +253,8 @@ class Recorder:
             RandomStates(),
         )
         given = list(optimizer) if isinstance(optimizer, list | tuple) else [optimizer]
-        self._optimizers = [
-            getattr(one, "optimizer", one) for one in given if one is not None
-        ]  # as frameworks wrap it
+        # Frameworks wrap the optimizer.
+        self._optimizers = [getattr(one, "optimizer", one) for one in given if one is not None]
         for one in self._optimizers:
             if not hasattr(one, "register_step_pre_hook"):
                 msg = (
@@ -271,21 +274,19 @@ class Recorder:
         self._hooks: list[Any] = []
         self._watch: SamplerObserver | None = None
         self._order: OrderDigest | None = None
-        self._line: dict[str, Any] = {}  # what is known of the step that is under way
+        self._line: dict[str, Any] = {}  # what is known of the current step
         self._indices: Any = None
-        self._by_rows: bool | None = (
-            None  # whether a batch has as many rows as indices; None: none came yet
-        )
+        # whether the first batch had as many rows as indices; None: no batch yet
+        self._by_rows: bool | None = None
         self._inputs: int | None = None
-        self._updated: dict[
-            int, int
-        ] = {}  # of each optimiser the last step at which it made an update
-        self._made: set[int] = set()  # optimisers that made one at this step
+        # by optimiser: the last step with an update
+        self._updated: dict[int, int] = {}
+        self._made: set[int] = set()  # optimisers with an update in this step
         self._taken: set[int] = set()  # optimisers whose gradients of this update were read
-        self._told: set[str] = set()  # notes
+        self._told: set[str] = set()  # notes already written
         self._due = False
-        self._environment: dict[str, Any] | None = None  # of rank 0
-        self._modules = 0  # that were loaded when the environment was looked at
+        self._environment: dict[str, Any] | None = None  # on rank 0 only
+        self._modules = 0  # loaded when the environment was captured
         self._first = self._step
 
     # -------------------------------------------------------------------------------- begin and end
@@ -307,7 +308,7 @@ class Recorder:
             self._file = _open_trace(trace)
             self._begin(path, rank, world)
             return self  # noqa: TRY300  an interrupt may come here, too
-        except BaseException:  # nothing was recorded: the name can be given again
+        except BaseException:  # nothing was recorded, so the name can be used again
             if self._file is not None:
                 trace.unlink(missing_ok=True)
             self._detach()
@@ -317,7 +318,8 @@ class Recorder:
 
     def _begin(self, path: Path, rank: int, world: int) -> None:
         if rank == 0:
-            from datacheck.repro.captures import capture  # noqa: PLC0415  looks at all that is loaded
+            # It imports much, so it is loaded on demand.
+            from datacheck.repro.captures import capture  # noqa: PLC0415
 
             self._environment = capture(data=self._data)
             self._modules = len(sys.modules)
@@ -360,9 +362,8 @@ class Recorder:
             )
         finally:
             self._close()
-        self._update_environment(
-            ended=True
-        )  # takes a moment, in which an impatient Ctrl-C may come
+        # After the trace is closed: this takes a moment, in which an impatient Ctrl-C may come.
+        self._update_environment(ended=True)
 
     def _detach(self) -> None:
         for hook in self._hooks:
@@ -376,7 +377,7 @@ class Recorder:
         if file is not None:
             try:
                 os.close(file)
-            except OSError as error:  # a disk on a network may say so late
+            except OSError as error:  # a network disk may report an error only here
                 self._stop_writing(error)
 
     def watch(self, loader: Any) -> None:
@@ -389,11 +390,13 @@ class Recorder:
     # --------------------------------------------------------------------------------------- a step
 
     def input(self, batch: Any, indices: Any = None) -> None:
-        """Digest a batch now: for a loop that changes it in place before `step`, which is then given none.
+        """Digest a batch now, for a loop that changes it in place before `step`.
+
+        Such a loop passes no batch to `step`.
 
         Args:
-            batch: as it came from the loader: tensors, arrays, numbers, texts in any nesting.
-            indices: of its samples, where neither `loader` nor `index_key` says them.
+            batch: as the loader returned it: tensors, arrays, numbers, texts in any nesting.
+            indices: of its samples, if neither `loader` nor `index_key` gives them.
         """
         given = self._watch.take() if self._watch is not None else None
         if given is not None:
@@ -416,8 +419,8 @@ class Recorder:
         """Return the indices that a sampler gave out if they can be those of the batch.
 
         Notes:
-            Their number says so, where that of the first batch did: not all batches have a row for
-            each sample.
+            Indices and rows of the batch are counted, provided that the counts of the first batch
+            agreed: not every kind of batch has a row for each sample.
         """
         if indices is None:
             return None
@@ -426,9 +429,8 @@ class Recorder:
             tensors.shape_of(value)[:1] == (count,) for _, value in tensors.batch_leaves(batch)
         )
         if self._by_rows is None:
-            apart = (
-                isinstance(batch, list | tuple) and len(batch) == count
-            )  # perhaps one picture for each
+            # It may be one picture for each sample, so the equal length proves nothing.
+            apart = isinstance(batch, list | tuple) and len(batch) == count
             self._by_rows = fits and not apart
         if not self._by_rows or fits:
             return indices
@@ -438,16 +440,16 @@ class Recorder:
     def step(
         self, batch: Any = None, loss: Any = None, *, indices: Any = None, epoch: int | None = None
     ) -> None:
-        """Write the line of a step: once for each batch, after `optimizer.step` where there was one.
+        """Write the line of a step, once for each batch, after `optimizer.step` if there was one.
 
         Args:
-            batch: what was trained on; None where `input` was called.
-            loss: the one number that was trained on.
-            indices: as of `input`.
-            epoch: which; None: the pass over `loader`, else as before.
+            batch: the training batch; None after a call of `input`.
+            loss: the training loss, one number.
+            indices: as in `input`.
+            epoch: the epoch; None: the pass over `loader`, else the epoch of the step before.
 
         Raises:
-            UsageError: the loss is not one number, the epoch no whole one.
+            UsageError: the loss is not one number, the epoch is not a whole number.
         """
         self._check_entered()
         epoch = whole_or_none("epoch", epoch)
@@ -482,7 +484,10 @@ class Recorder:
             self._update_environment()
 
     def gradients(self, optimizer: Any) -> None:
-        """Digest the gradients that `optimizer` is about to use; its hooks do so by themselves where they can."""
+        """Digest the gradients that `optimizer` is about to use.
+
+        The optimizer's hooks call this themselves where they can.
+        """
         optimizer = getattr(optimizer, "optimizer", optimizer)
         line, found = self._line, tensors.gradients_of(optimizer)
         _append_digest(line, "grad_norm", tensors.norm([gradient for _, gradient in found]).hex())
@@ -497,7 +502,7 @@ class Recorder:
         self._taken.add(id(optimizer))
 
     def _before(self, optimizer: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-        # a closure computes them later; a framework that calls `gradients` itself has had them read
+        # A closure computes the gradients later; a framework may have called `gradients` itself.
         if (
             not any(map(callable, given))
             and named.get("closure") is None
@@ -513,10 +518,10 @@ class Recorder:
         self._line["updates"] = self._line.get("updates", 0) + 1
 
     def note(self, said: str) -> None:
-        """Write down, once, what could not be seen or digested.
+        """Write once that something could not be observed or digested.
 
         Args:
-            said: what it is, in one sentence; `repro diff` warns of it.
+            said: one sentence; `repro diff` prints it as a warning.
         """
         if said not in self._told:
             self._told.add(said)
@@ -532,12 +537,12 @@ class Recorder:
         Args:
             name: of the evaluation ("val").
             values: numbers by name.
-            seen: how many different samples they are made of, or the indices of those.
-            of: how many there are.
+            seen: how many different samples were evaluated, or their indices.
+            of: how many samples there are.
 
         Raises:
-            UsageError: a value is not one number, `of` no whole one, `seen` neither a whole one nor
-                indices.
+            UsageError: a value is not one number, `of` is not a whole number, `seen` is neither a
+                whole number nor indices.
         """
         line = {str(name): hex_of(value, str(name)) for name, value in values.items()}
         count = {"seen": count_unique(seen), "of": whole_or_none("of", of)}
@@ -558,7 +563,7 @@ class Recorder:
         return [(str(i), parameter) for i, parameter in enumerate(found)]
 
     def _update_environment(self, *, ended: bool = False) -> None:
-        """Write down what was loaded since the environment was: much is imported when it is first used."""
+        """Add packages and libraries loaded since the capture: many are imported on first use."""
         if self._environment is None or self.path is None or not self._in_own_process:
             return
         from datacheck.repro.captures import extend_capture  # noqa: PLC0415  as in `__enter__`
@@ -580,7 +585,7 @@ class Recorder:
 
     @property
     def _in_own_process(self) -> bool:
-        """Whether this is the process that is recorded: a fork of it has the files of its run, and no part in it."""
+        """Whether this is the recorded process: a fork has its files but records nothing."""
         return os.getpid() == self._process
 
     def _check_entered(self) -> None:
@@ -625,7 +630,7 @@ def _open_trace(trace: Path) -> int:
 
 
 def _samples(batch: Any) -> int | None:
-    """Return the length of the first tensor or array that has one."""
+    """Return the first axis of the first tensor or array that has one."""
     shapes = (tensors.shape_of(value) for _, value in tensors.batch_leaves(batch))
     return next((shape[0] for shape in shapes if shape), None)
 

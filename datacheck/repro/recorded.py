@@ -1,7 +1,6 @@
-"""Read what was recorded: a run's folder, its environment, and the traces of its ranks line by line.
+"""Reads a recorded run: its folder, its environment, and the traces of its ranks line by line.
 
-What lies there may be torn, foreign or of another version: that is said, and what can be read is
-read.
+Files may be torn, foreign or of another version. The reader notes the damage and reads the rest.
 """
 
 from __future__ import annotations
@@ -24,25 +23,27 @@ VERSION = 1
 ENVIRONMENT = "env.json"
 CONFIG = "config.json"
 _TRACE = re.compile(r"trace-(\d{5,})\.jsonl")
-_SHOWN = 5  # runs that a message names, the newest
-_LARGEST = 1 << 63  # of a number
-_MOST_METRICS, _NAME_CHARS = 1000, 1000  # of one evaluation; characters of a name
-_MOST_GENERATORS = 64  # generators of one step; a Recorder tells four
-_LINE_BYTES = 16 * MIB  # the line of a start names every tensor of a model
+_SHOWN = 5  # runs named in a message, the newest
+_LARGEST = 1 << 63  # exclusive limit of a number
+_MOST_METRICS, _NAME_CHARS = 1000, 1000  # limits: metrics of one evaluation; characters of a name
+_MOST_GENERATORS = 64  # limit of generators in one step; a Recorder writes four
+_LINE_BYTES = 16 * MIB  # the start line names every tensor of a model
 _FILE_BYTES = 16 * MIB
 _TRACE_BYTES = 64 << 30
 _MOST_RANKS = 65_536
+# limits: notes of a trace (and loaders of a run); characters of a note; bytes of a loader
 _MOST_NOTES, _NOTE_CHARS, _LOADER_BYTES = (
     1000,
     4000,
     1 << 16,
-)  # loaders, notes of a trace; characters of a note, bytes of a loader
-_STARTS, _VALUE_BYTES = 256 * MIB, 64  # bytes of all ranks; of memory for each value
+)
+_STARTS, _VALUE_BYTES = 256 * MIB, 64  # limit in bytes over all ranks; memory of each value
+# limits over all ranks, since all evaluations are held: values, and bytes
 _EVALUATIONS, _EVALUATED = (
     1_000_000,
     256 * MIB,
-)  # values of all ranks, and their bytes: each is held
-_STEPS = 10_000_000  # of a rank: of each the number is held
+)
+_STEPS = 10_000_000  # limit for a rank: the number of each step is held
 
 Line = dict[str, Any]
 
@@ -53,7 +54,7 @@ def trace_name(rank: int) -> str:
 
 
 def is_run(path: Path) -> bool:
-    """Tell whether a folder holds a recorded run, whole or not."""
+    """Return whether a folder holds a recorded run, complete or not."""
     try:
         return path.is_dir() and any(_TRACE.fullmatch(place.name) for place in path.iterdir())
     except OSError:
@@ -66,19 +67,18 @@ class Trace:
 
     Args:
         path: the file.
-        notes: what was left out when it was read, and what the recorder noted; filled by
-            `read_run`.
+        notes: what the reader left out, and the recorder's own notes; filled by `read_run`.
     """
 
     path: Path
     notes: list[str] = field(default_factory=list)
 
     def lines(self) -> Iterator[Line]:
-        """Yield the lines that can be read, in order; a torn last one is none."""
+        """Yield the readable lines, in order, without a torn last line."""
         return (line for line, _ in self.sized())
 
     def sized(self) -> Iterator[tuple[Line, int]]:
-        """Yield the lines that can be read, and their bytes."""
+        """Yield the readable lines with their sizes in bytes."""
         bad = 0
         for raw in self._raw():
             if (line := _line(raw)) is None:
@@ -91,13 +91,13 @@ class Trace:
 
     def of(self, kind: str) -> Iterator[Line]:
         """Yield the lines of a kind."""
-        # most lines are of steps: what is not asked for is not decoded
+        # Most lines are steps: decode only the lines of this kind.
         found = re.compile(rf'"kind"\s*:\s*"{kind}"'.encode()).search
         lines = (line for raw in self._raw() if found(raw) and (line := _line(raw)) is not None)
         return (line for line in lines if line["kind"] == kind)
 
     def _raw(self) -> Iterator[bytes]:
-        """Yield lines as they are, without one that was being written when the run was killed; of a huge one a part."""
+        """Yield raw lines, without a torn last line; an oversized line becomes b""."""
         with open_document(self.path, _TRACE_BYTES, links=False) as file:
             while raw := file.readline(_LINE_BYTES):
                 if raw.endswith(b"\n"):
@@ -113,10 +113,10 @@ def _skip_line(file: Any) -> None:
 
 
 def _loaded(raw: bytes) -> Any:
-    """Return a JSON value; texts may hold half a surrogate pair (a file name that is no UTF-8), numbers any digits.
+    """Return a JSON value; texts may hold lone surrogates (from file names), numbers any digits.
 
     Raises:
-        ValueError: it is no JSON, nested too deep, or of too many values.
+        ValueError: the bytes are not JSON, nested too deep, or hold too many values.
     """
     check_values(raw)
     if not _BEYOND.search(raw):
@@ -128,9 +128,8 @@ def _loaded(raw: bytes) -> Any:
         raise ValueError(msg) from error
 
 
-_BEYOND = re.compile(
-    rb"\\u[dD][89a-fA-F]|[0-9]{19}"
-)  # orjson takes none of these, or makes a float of them
+# orjson rejects these, or turns them into a float.
+_BEYOND = re.compile(rb"\\u[dD][89a-fA-F]|[0-9]{19}")
 
 
 def _no_number(said: str) -> Any:
@@ -160,7 +159,7 @@ def _line(raw: bytes) -> Line | None:
 
 
 def _is_step(line: Line) -> bool:
-    """Tell whether a step has no more generators, and names no longer, than may be compared."""
+    """Return whether a step has few enough generators, and short enough names, to be compared."""
     told = line.get("random")
     return not isinstance(told, dict) or (
         len(told) <= _MOST_GENERATORS and all(len(name) <= _NAME_CHARS for name in told)
@@ -168,7 +167,7 @@ def _is_step(line: Line) -> bool:
 
 
 def _is_evaluation(line: Line) -> bool:
-    """Tell whether an evaluation has as many metrics, and names as long, as somebody may look at."""
+    """Return whether an evaluation has few enough metrics, and short enough names, to be shown."""
     values, name = line.get("values"), line.get("name", "")
     if not isinstance(values, dict) or len(values) > _MOST_METRICS:
         return False
@@ -176,7 +175,10 @@ def _is_evaluation(line: Line) -> bool:
 
 
 def is_flat(value: Any) -> bool:
-    """Tell what a Recorder writes, scalars and lists of them; what is nested as deep as it likes is not compared."""
+    """Return whether a value is a scalar or a list of scalars, as a Recorder writes.
+
+    Deeper nesting is not compared: a file may nest without limit.
+    """
     return not any(
         isinstance(one, dict | list) for one in (value if isinstance(value, list) else [value])
     )
@@ -188,16 +190,17 @@ class RecordedRun:
 
     Args:
         path: its folder.
-        environment: the sections of a capture; empty where there is none.
-        config: the resolved configuration, None where there is none.
-        traces: by rank, the first one first.
-        starts: the first line of each trace, with what the run began with.
-        loaders: what is known of the loader of rank 0.
-        ended: how each rank ended; a rank that was killed has no word.
-        notes: what could not be read, what is missing.
-        held: bytes of the lines in `starts`.
-        evaluations: of each rank and name, in order; of their values those that are `is_flat`.
-        evaluated: bytes of the lines in `evaluations`, and how many they are.
+        environment: the sections of a capture; empty if there is none.
+        config: the resolved configuration, None if there is none.
+        traces: by rank, in ascending order.
+        starts: the first line of each trace, with the initial state of the run.
+        loaders: the recorded loaders of the lowest rank.
+        ended: how each rank ended; a killed rank has no entry.
+        steps: number of steps by rank.
+        notes: what could not be read or is missing.
+        held: bytes of the lines in `starts` and `loaders`.
+        evaluations: by rank and name, in order; only values that are `is_flat`.
+        evaluated: number of values in `evaluations`, and bytes of their lines.
     """
 
     path: Path
@@ -215,7 +218,7 @@ class RecordedRun:
 
     @property
     def world(self) -> int:
-        """How many ranks there were, by what they said."""
+        """The number of ranks, as recorded."""
         said = [start.get("world") for start in self.starts.values()]
         return max(
             [*(one for one in said if type(one) is int), *(rank + 1 for rank in self.traces)]
@@ -223,7 +226,7 @@ class RecordedRun:
 
     @property
     def missing(self) -> list[int]:
-        """Ranks that left no trace."""
+        """Ranks without a trace."""
         return [rank for rank in range(min(self.world, 1 << 20)) if rank not in self.traces]
 
 
@@ -231,8 +234,8 @@ def read_run(path: Path) -> RecordedRun:
     """Return a recorded run.
 
     Raises:
-        UsageError: there is no folder, or no run in it, or one of a version that this datacheck
-            does not know.
+        UsageError: the folder does not exist, holds no run, or holds one of a version that this
+            datacheck does not know.
     """
     try:
         named = [
@@ -278,7 +281,7 @@ def read_run(path: Path) -> RecordedRun:
 
 
 def _read_trace(run: RecordedRun, rank: int, trace: Trace) -> None:
-    """Read a trace once for what it says of the run as a whole."""
+    """Read a trace once to collect what concerns the whole run."""
     run.steps[rank] = 0
     try:
         for line, nbytes in trace.sized():
@@ -292,10 +295,10 @@ def _read_trace(run: RecordedRun, rank: int, trace: Trace) -> None:
 
 
 def _apply_line(run: RecordedRun, rank: int, line: Line, nbytes: int) -> None:
-    """Keep what one line says of the run as a whole.
+    """Add one line to the run if it concerns the whole run.
 
     Raises:
-        UsageError: of a version that is not read, or too much to hold.
+        UsageError: the version is unknown, or the run exceeds a limit.
     """
     trace, kind = run.traces[rank], line["kind"]
     if kind == "step":
@@ -326,15 +329,16 @@ def _add_evaluation(run: RecordedRun, rank: int, line: Line, nbytes: int) -> Non
     """Keep an evaluation.
 
     Raises:
-        UsageError: there are too many.
+        UsageError: there are too many values or bytes.
     """
     name = line["name"] if isinstance(line.get("name"), str) else "?"
     values = max(count_values(line["values"], _EVALUATIONS), 1)
     count, held = run.evaluated
+    # A name is repeated for each value that differs.
     run.evaluated = (
         count + values,
         held + nbytes + values * sys.getsizeof(name),
-    )  # beside each value that differs
+    )
     if run.evaluated[0] > _EVALUATIONS or run.evaluated[1] > _EVALUATED:
         bytes_of = f"more than {_EVALUATED:,} bytes of them and their names"
         what = f"more than {_EVALUATIONS:,} values of evaluations, or {bytes_of}"

@@ -1,7 +1,7 @@
-"""What of a process is not pinned: each risk with its value, why it matters and what mends it, by profile.
+"""Judges what a process leaves unpinned: each risk with its value, reason and remedy, by profile.
 
-Judged from a capture and what was seen of the run alone, so that a capture of another machine can
-be judged here.
+It needs only a capture and observations of the run, so a capture of another machine can be judged
+here.
 """
 
 from __future__ import annotations
@@ -32,18 +32,17 @@ from datacheck.repro.checks import (
 def judge(
     capture: Mapping[str, Any], profile: str = "same-machine", seen: Mapping[str, Any] | None = None
 ) -> list[CheckRow]:
-    """Return what was looked at, risks first.
+    """Return all checks, risks first.
 
     Args:
         capture: the sections of `datacheck.repro.capture`.
-        profile: "fast": what costs no speed, so that two runs see the same data and draw the same
-            numbers;
-            "same-machine": two runs on this machine give the same bits; "strict": also what differs
-            between machines.
-        seen: what a run has shown (`seeded`, `loaders`, `kernels`); nothing where none was run.
+        profile: "fast": settings that cost no speed, so that two runs see the same data and draw
+            the same numbers; "same-machine": two runs on this machine give the same bits; "strict":
+            also settings that differ between machines.
+        seen: observations of a run (`seeded`, `loaders`, `kernels`); nothing if none was run.
 
     Raises:
-        UsageError: there is no such profile.
+        UsageError: the profile does not exist.
     """
     facts = RiskContext(capture, seen or {}, level_of(profile))
     judges = (
@@ -82,7 +81,7 @@ _JUDGED = (
 
 
 def _uncaptured(facts: RiskContext) -> Iterator[CheckRow]:
-    """Yield what could not be captured: a risk in it would not be seen."""
+    """Yield sections that could not be captured: a risk in them would go unnoticed."""
     for name in _JUDGED:
         said = facts.capture.get(name, {})
         if isinstance(said.get("missing"), str):
@@ -341,11 +340,11 @@ def _gpu(facts: RiskContext) -> Iterator[CheckRow]:
 
 
 def _workspace(facts: RiskContext) -> Iterator[CheckRow]:
-    """Judge CUBLAS_WORKSPACE_CONFIG: which versions ask for it, and whether it came in time.
+    """Judge CUBLAS_WORKSPACE_CONFIG: does this version require it, and was it set in time?
 
     Reference: pytorch#85447 (workspaces per handle and stream), pytorch#161749 (merged 2025-10-03:
-    the requirement and its check are gone, in 2.10 and later), pytorch#15359 (set too late it does
-    nothing).
+    the requirement and its check are gone, in 2.10 and later), pytorch#15359 (no effect if it is
+    set too late).
     """
     cuda = facts.section("gpu").get("cuda")
     value = facts.env.get(WORKSPACE, "not set")

@@ -1,4 +1,4 @@
-"""Two recorded runs: what differs, in the order in which it explains a gap, and at which step they part."""
+"""Compares two recorded runs: what differs, likely causes first, and where their steps diverge."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from datacheck.repro.steps import (
     meaning,
 )
 
-_LISTED = 1000  # differences of a section in JSON
-_RANKS = 10  # that are named
+_LISTED = 1000  # limit of differences per section in JSON
+_RANKS = 10  # limit of ranks named in a message
 
 
 @dataclass
 class RunDiff:
-    """What differs between two runs.
+    """The differences between two runs.
 
     Args:
         a, b: the runs.
-        sections: those of `ORDER` that apply, in that order.
-        partings: what the traces of each rank show.
-        column: the one that parts first, over all ranks.
-        meaning: what that means, in one sentence.
-        warnings: what makes the figures of either doubtful, by run.
+        sections: the sections of `ORDER` that apply, in that order.
+        divergences: the comparison of the traces of each rank.
+        column: the column that diverges first, over all ranks.
+        meaning: its interpretation, in one sentence.
+        warnings: sentences that cast doubt on the figures, by run ("A", "B", "both").
     """
 
     a: RecordedRun
@@ -51,39 +51,42 @@ class RunDiff:
 
     @property
     def first(self) -> Section | None:
-        """The first section that differs; of what is seen in steps the one that parts first."""
+        """The first section that differs; among sections with steps, the earliest to diverge."""
         differ = [section for section in self.sections if section]
         if not differ or differ[0].name != "order" or differ[0].step is None:
             return differ[0] if differ else None
         start = min(
             (parting.first for parting in self.divergences if parting.first is not None), default=0
         )
-        began = {"initial weights": start}  # other weights are there before any order can part
+        began = {"initial weights": start}  # initial weights differ before any order can
         return min(
             differ, key=lambda one: began.get(one.name, math.inf if one.step is None else one.step)
         )
 
     @property
     def compared(self) -> int:
-        """How many steps both runs have, over all ranks."""
+        """Number of steps that both runs have, over all ranks."""
         return sum(parting.compared for parting in self.divergences)
 
     @property
     def nothing(self) -> bool:
-        """Whether nothing of the training itself is known of both: no step, no evaluation."""
+        """Whether no step and no evaluation could be compared."""
         told = [one for one in self.sections if one.name in {"step trace", "evaluations"}]
         return bool(told) and all(one.unknown and not one for one in told)
 
     @property
     def cut(self) -> list[str]:
-        """Which of A and B were killed, or still run."""
+        """The runs (A, B) that were killed or are still running."""
         return [
             name for name, run in (("A", self.a), ("B", self.b)) if {*run.traces} - {*run.ended}
         ]
 
     @property
     def lacks(self) -> list[str]:
-        """What was not compared though a run had it: ranks, the environment, damaged lines, other digests."""
+        """What only one run has, or what cannot be compared.
+
+        Ranks, the environment, steps on damaged lines, digests made on a device, columns.
+        """
         known = {rank for run in (self.a, self.b) for rank in (*run.traces, *run.missing)}
         ranks = sorted(known - ({*self.a.traces} & {*self.b.traces}))
         listed = ", ".join(map(str, ranks[:_RANKS])) + ", ..." * (len(ranks) > _RANKS)
@@ -102,7 +105,7 @@ class RunDiff:
 
     @property
     def _alone(self) -> dict[str, list[str]]:
-        """What was recorded in only one of them where both have a step."""
+        """Columns and evaluations that only one run recorded, though both have the step."""
         found = {
             (whose, name)
             for one in self.divergences
@@ -114,12 +117,12 @@ class RunDiff:
 
     @property
     def code(self) -> int:
-        """The exit code: 1 anything differs, 2 nothing does and not all of both could be compared, 0 they are equal."""
+        """The exit code: 1 differences; 2 none found but not all was compared; 0 equal."""
         return 1 if self else 2 if self.nothing or self.cut or self.lacks else 0
 
     @property
     def headline(self) -> str:
-        """What is to be known first, in one sentence."""
+        """The most important fact, in one sentence."""
         if self.first is None and self.nothing:
             return "nothing can be said: no step and no evaluation was recorded in both"
         if self.first is None and self.cut:
@@ -152,7 +155,7 @@ class RunDiff:
         return f"{self.first.name} differs first: {_section_summary(self.first)}{also}"
 
     def as_json(self) -> dict[str, Any]:
-        """Return all of it as JSON values."""
+        """Return the comparison as JSON values."""
         column = None if self.column is None else _column_json(self.column)
         return {
             "a": str(self.a.path),
@@ -215,7 +218,7 @@ def _section_summary(section: Section) -> str:
 
 
 def short_pair(one: RunDifference) -> tuple[str, str]:
-    """Return what either run has in few characters; of two records only what differs in them."""
+    """Return both values of a difference in few characters; of two records only what differs."""
     if not (isinstance(one.a, dict) and isinstance(one.b, dict)):
         return short(one.a), short(one.b)
     names = [name for name in sorted({*one.a, *one.b}) if one.a.get(name) != one.b.get(name)]
@@ -241,14 +244,14 @@ def diff_runs(
     """Compare two recorded runs.
 
     Args:
-        a, b: their folders.
+        a, b: the runs, or their folders.
         ignore: names that may differ ("config.out", or "config" for all of it).
 
     Returns:
-        A `RunDiff`, which is true where anything differs.
+        A `RunDiff`, which is true if anything differs.
 
     Raises:
-        UsageError: one of them is no recorded run.
+        UsageError: one of them is not a recorded run.
     """
     a, b = (one if isinstance(one, RecordedRun) else read_run(one) for one in (a, b))
     sections = start_sections(a, b, ignore)
@@ -306,7 +309,10 @@ def _first_divergence(
 
 
 def _order_section(divergences: list[Divergence]) -> Section:
-    """Return the section of the order: other indices, or the same samples at other places; what parts first on top."""
+    """Return the section of the order: different indices, or the same samples in other batches.
+
+    The earliest divergence comes first.
+    """
     section = Section("order")
     found = []
     for parting in divergences:
@@ -374,10 +380,9 @@ def _trace_section(
         if any(parting.compared for parting in divergences):
             section.unknown = "nothing of a step that both have recorded"
     for one in divergences:
-        ended = one.rank in a.ended and one.rank in b.ended  # what was killed is only shorter
-        follows = (
-            began(a, one.rank) != began(b, one.rank) and not one.compared
-        )  # one goes on where the other ended
+        ended = one.rank in a.ended and one.rank in b.ended  # a killed run is only shorter
+        # one run resumes where the other ended
+        follows = began(a, one.rank) != began(b, one.rank) and not one.compared
         if ended and not follows and not _equal_lengths(a, b, one):
             here, there = (one.compared + one.only[whose] for whose in ("A", "B"))
             section.differences.append(
@@ -411,7 +416,7 @@ def _evaluation_section(a: RecordedRun, b: RecordedRun) -> Section:
 
 
 def _extra_evaluations(found: RunDiff, whose: str) -> list[str]:
-    """Return which evaluations and metrics only one of both has, where both had begun."""
+    """Return the evaluations and metrics that only one run has, from where both had begun."""
     mine, others = (found.a, found.b) if whose == "A" else (found.b, found.a)
     here, there = mine.evaluations, others.evaluations
     said = []
@@ -438,7 +443,7 @@ def _readable_number(said: Any) -> Any:
 
 
 def _incomparable_parts(a: RecordedRun, b: RecordedRun, divergences: list[Divergence]) -> list[str]:
-    """Return what of the traces could not be held against each other."""
+    """Return sentences on the parts of the traces that could not be compared."""
     names = sorted(set().union(*(parting.unlike for parting in divergences)))
     said = [
         f"{', '.join(names)}: digested on a device in one run and in main memory in the other, not "
@@ -463,7 +468,10 @@ def _incomparable_parts(a: RecordedRun, b: RecordedRun, divergences: list[Diverg
 
 
 def _missing_steps(a: RecordedRun, b: RecordedRun, parting: Divergence) -> dict[str, int]:
-    """Return how many steps each run alone has though the other must have made them; a Recorder leaves none out."""
+    """Return by run how many steps only it has, if both must have made the same steps.
+
+    A Recorder leaves out no step, so such lines are damaged.
+    """
     return (
         {whose: count for whose, count in parting.only.items() if count}
         if _equal_lengths(a, b, parting)
@@ -480,7 +488,7 @@ def _missing_steps_note(counts: dict[str, int]) -> str:
 
 
 def _equal_lengths(a: RecordedRun, b: RecordedRun, parting: Divergence) -> bool:
-    """Tell whether both made as many steps, as far as lines that are damaged let it be known."""
+    """Return whether both made equally many steps, as far as damaged lines allow to tell."""
     rank, last = parting.rank, parting.last
     return (
         last.get("A") == last.get("B")
@@ -488,13 +496,13 @@ def _equal_lengths(a: RecordedRun, b: RecordedRun, parting: Divergence) -> bool:
     )
 
 
-_CONSTANT = 3  # evaluations
+_CONSTANT = 3  # evaluations, at least
 _CONSTANT_STEPS = 10
 _SHOWN = 5
 
 
 def warnings_of(run: RecordedRun) -> list[str]:
-    """Return a sentence for each thing that makes a run's figures doubtful."""
+    """Return one sentence for each reason to doubt a run's figures."""
     found = [
         *run.notes,
         *_unfinished_traces(run),
@@ -507,7 +515,10 @@ def warnings_of(run: RecordedRun) -> list[str]:
 
 
 def by_step(lines: Iterable[Line]) -> Iterator[tuple[tuple[int, int], Line]]:
-    """Yield lines with their step, and their number at that step: a run that goes on has not the first ones."""
+    """Yield each line with its step and its count at that step.
+
+    A count over the whole run would not match: a resumed run lacks the first lines.
+    """
     times: Counter[int] = Counter()
     for line in lines:
         yield (line["step"], times[line["step"]]), line
@@ -515,7 +526,7 @@ def by_step(lines: Iterable[Line]) -> Iterator[tuple[tuple[int, int], Line]]:
 
 
 def number(said: Any) -> float | None:
-    """Return the number that a trace writes as hex digits."""
+    """Return the number that a trace holds as hex digits, None for anything else."""
     try:
         return float.fromhex(said) if isinstance(said, str) else None
     except (ValueError, OverflowError):
@@ -523,7 +534,7 @@ def number(said: Any) -> float | None:
 
 
 def _unfinished_traces(run: RecordedRun) -> Iterator[str]:
-    several = run.world > 1  # which goes over all ranks
+    several = run.world > 1  # the property loops over all ranks
     for rank in run.traces:
         whose = f" of rank {rank}" if several else ""
         if rank not in run.ended:
@@ -533,7 +544,7 @@ def _unfinished_traces(run: RecordedRun) -> Iterator[str]:
 
 
 def _constant_metrics(run: RecordedRun) -> Iterator[str]:
-    """Tell metrics that are the same in all evaluations (102.152 mm for eight epochs)."""
+    """Warn of metrics that are equal in all evaluations (102.152 mm for eight epochs)."""
     told = set()
     for (_, name), lines in run.evaluations.items():
         if len(lines) < _CONSTANT:
@@ -554,10 +565,9 @@ def _constant_metrics(run: RecordedRun) -> Iterator[str]:
 
 
 def _partial_evaluations(run: RecordedRun) -> Iterator[str]:
-    """Tell evaluations whose values are not made of every sample.
+    """Warn of evaluations that do not cover every sample.
 
-    Where all ranks wrote equal values they were put together, and what the ranks saw counts
-    together.
+    Equal values on all ranks are a combined result, so the samples of the ranks are added up.
     """
     several = run.world > 1
     by_name: dict[str, dict[int, list[Line]]] = defaultdict(dict)

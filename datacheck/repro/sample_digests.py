@@ -1,7 +1,7 @@
-"""What files looked like when they were hashed: ``.datacheck/manifests/<data>.npz`` of the working folder.
+"""Digests of samples, and a store of file digests: ``.datacheck/manifests/<data>.npz``.
 
-It saves reading and is never identity: whoever doubts it hashes again (``--deep``), whoever deletes
-it loses time.
+The store in the working folder saves reading and is never identity: ``--deep`` hashes again, and
+deleting it only costs time.
 """
 
 from __future__ import annotations
@@ -38,33 +38,33 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 _FORMAT = 1
-_MOST_BYTES = 8 << 30  # some 120 bytes a file
+_MOST_BYTES = 8 << 30  # about 120 bytes a file
 
 
 def place_of(root: Path, roots: Mapping[str, Path], only: str | None) -> Path:
-    """Return where the memory of these data lies."""
-    said = {
-        name: os.path.realpath(path) for name, path in sorted(roots.items())
-    }  # `resolve` raises of link loops
+    """Return the path of the stored digests of these data."""
+    # `resolve` raises on link loops.
+    said = {name: os.path.realpath(path) for name, path in sorted(roots.items())}
     slot = digest_value([os.path.realpath(root), only, said])[:16]
     return Path.cwd() / ".datacheck" / "manifests" / f"{slot}.npz"
 
 
 def recall(place: Path, listing: Listing) -> Array:
-    """Return the digests of files that have not changed since they were hashed: bytes (files), b"" of all others.
+    """Return the stored digests of unchanged files: bytes (files), b"" for all others.
 
     Notes:
-        See `sources.listing.carried` for what counts as unchanged; its ctime, too, must be 2 s
-        older than the listing that hashed it. A memory that cannot be read is none.
+        See `sources.listing.carried_digests` for when a file counts as unchanged; in addition its
+        ctime must be 2 s older than the listing that hashed it. An unreadable store counts as
+        empty.
     """
-    from datacheck.sources.listing import Listing, carried_digests  # noqa: PLC0415  `datacheck.repro` is light
+    # Importing `datacheck.repro` must stay light.
+    from datacheck.sources.listing import Listing, carried_digests  # noqa: PLC0415
 
-    with contextlib.suppress(
-        Exception
-    ):  # whatever is wrong with it: a damaged memory is as good as none
+    # A damaged store counts as empty, whatever the error.
+    with contextlib.suppress(Exception):
         before = _entries(place)
-        # mtime can be set to anything; what changed less than this before it was seen may leave the
-        # same ctime again
+        # mtime can be set to any value. A file that changed shortly before it was listed may change
+        # again within the same ctime.
         before.digests[before.numbers[:, 4] - SETTLED_NS < before.numbers[:, 2]] = b""
         return carried_digests(listing, Listing(listing.root, before))
     return np.zeros(len(listing.entries), "S32")
@@ -75,7 +75,7 @@ def _entries(place: Path) -> Entries:
 
     with Arrays(place, _MOST_BYTES) as arrays:
         numbers, digests, octets = arrays["numbers"], arrays["digests"], arrays["paths"].tobytes()
-        count = octets.count(b"\0") + 1 if len(numbers) else 0  # before they become texts
+        count = octets.count(b"\0") + 1 if len(numbers) else 0  # counted before they become texts
         sound = numbers.dtype == np.int64 and numbers.shape == (count, 5)
         if (
             int(arrays["format"]) != _FORMAT
@@ -89,7 +89,7 @@ def _entries(place: Path) -> Entries:
 
 
 def remember(place: Path, listing: Listing) -> bool:
-    """Keep what is known of the files for the next time; return whether that could be written."""
+    """Store the digests of files for the next call; return whether that succeeded."""
     entries = listing.entries
     file = io.BytesIO()
     paths = np.frombuffer("\0".join(entries.paths).encode(), np.uint8)
@@ -108,7 +108,8 @@ def remember(place: Path, listing: Listing) -> bool:
         fsops.write_file(place, file.getbuffer(), sync=False, mode=0o644)
     except (
         StorageError
-    ):  # a folder that is not ours to write, a link, a full disk: the next time takes as long again
+        # A folder that is not ours, a link, a full disk: the next call takes as long again.
+    ):
         return False
     return True
 
@@ -116,7 +117,8 @@ def remember(place: Path, listing: Listing) -> bool:
 TASK_ITEMS = 512
 TASK_BYTES = 64 << 20
 SMALL_BYTES = 256 << 20
-MOST_VALUES = 16_000_000  # digests of eight bytes; of large data one for each four bytes
+MOST_VALUES = 16_000_000  # digests of eight bytes; for large data one per four bytes
+# Parts of a schema that do not change the values of samples.
 _JUDGED = (
     "name",
     "roots",
@@ -124,16 +126,18 @@ _JUDGED = (
     "duplicates",
     "rules",
     "checks",
-)  # of a schema; no sample has other values for it
+)
 _TASK = "datacheck.repro.sample_digests:digest_items"
 
 
 class DigestRows(Mapping[str, Mapping[str, str]]):
-    """The digest of each field of each sample, by key: 16 hex digits, of which eight bytes are kept.
+    """The digest of each field of each sample, by key.
+
+    Digests are 16 hex digits, stored in eight bytes.
 
     Args:
-        rows: by key the names of the fields that a sample has, in order, and their digests one
-            after another.
+        rows: by key, the names of the fields that a sample has, in order, and their digests
+            concatenated.
     """
 
     def __init__(self, rows: Iterable[tuple[str, tuple[str, ...], bytes]]) -> None:
@@ -161,13 +165,14 @@ class SampleDigests:
     """Digests of samples, field by field.
 
     Args:
-        schema: name of the schema that says what a sample is.
-        rows: by key (``split/key`` where there are splits), the digest of each field that the
-            sample has: xxh3_64 over name, dtype, shape and values, 16 hex digits.
+        schema: name of the schema.
+        rows: by key (``split/key`` if there are splits), the digest of each field that the sample
+            has: xxh3_64 over name, dtype, shape and values, 16 hex digits.
         unread: by key, why a sample could not be made.
-        reading: digest of what the schema says of how samples are read; empty where that is not
-            known.
-        lasting: whether all of it follows from the data: no child died, no library was missing.
+        reading: digest of the parts of the schema that define how samples are read; empty if
+            unknown.
+        lasting: whether the result follows from the data alone: no child died, no library was
+            missing.
     """
 
     schema: str
@@ -178,7 +183,7 @@ class SampleDigests:
 
     @property
     def digest(self) -> str:
-        """`digest_value` of schema, rows and unread, of whose JSON never more than a row is held."""
+        """`digest_value` of schema, rows and unread, computed with one row of JSON at a time."""
         return digest_parts(self._parts())
 
     def _parts(self) -> Iterator[bytes]:
@@ -196,14 +201,14 @@ def digest_samples(
     """Return the digests of all samples that a schema finds in a listing.
 
     Args:
-        schema: what a sample is.
+        schema: how to read samples.
         listing: the files.
         workers: children that read; None: one for small data, one per core for large.
         progress: called after each part.
 
     Raises:
-        UsageError: the schema fits none of the files, or two samples have one key.
-        StorageError: a worker failed in another way than on a file.
+        UsageError: the schema fits none of the files, or two samples have the same key.
+        StorageError: a worker failed for another reason than a file.
     """
     from datacheck.sources.roots import sandbox_of  # noqa: PLC0415  as above
     from datacheck.workers.parallel import ordered_map  # noqa: PLC0415  `datacheck.repro` is light
@@ -251,7 +256,7 @@ def digest_samples(
 
 
 def _check_count(values: int, nbytes: int, samples: int, schema: Schema) -> None:
-    """Raise `UsageError` where files of so many bytes have more values than a manifest may name."""
+    """Raise `UsageError` if files of this size have more values than a manifest may hold."""
     most = max(MOST_VALUES, nbytes // 4)
     if values > most:
         msg = (
@@ -266,7 +271,7 @@ def _check_count(values: int, nbytes: int, samples: int, schema: Schema) -> None
 def _unpacked(
     blocks: list[tuple[list[str], list[str], str]],
 ) -> Iterator[tuple[str, tuple[str, ...], bytes]]:
-    """Yield key, names of fields and their digests of each sample of the blocks that a child handed back."""
+    """Yield key, field names and digests of each sample in the blocks of a child."""
     for names, keys, digests in blocks:
         shared, each, octets = tuple(names), 8 * len(names), bytes.fromhex(digests)
         for i, key in enumerate(keys):
@@ -274,7 +279,10 @@ def _unpacked(
 
 
 def reading_of(schema: Schema) -> str:
-    """Return the digest of what a schema says of how samples are read, not of where they lie or how they are judged."""
+    """Return the digest of the parts of a schema that define how samples are read.
+
+    Locations and rules are left out.
+    """
     return digest_value(
         {name: said for name, said in schema.as_dict().items() if name not in _JUDGED}
     )
@@ -303,7 +311,7 @@ def items_of(schema: Schema, listing: Listing) -> Sequence[Item]:
 
 
 def task_of(schema: Schema, root: Path, roots: Mapping[str, Path]) -> dict[str, Any]:
-    """Return what is the same for every task that reads samples."""
+    """Return the part of a task that all tasks share."""
     return {"schema": schema.as_dict(), **folders_json(root, roots)}
 
 
@@ -346,8 +354,8 @@ def digest_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str,
     """Read items and digest their samples (see `parallel.run_task`).
 
     Returns:
-        blocks (names of fields, keys, all digests one after another, sample by sample), unread
-        (key, reason), lacking: whether a library was missing.
+        blocks (names of fields, keys, all digests concatenated, sample by sample), unread (key,
+        reason), lacking: whether a library was missing.
     """
     from datacheck.sources.base import (  # noqa: PLC0415  as above
         Item,
@@ -369,7 +377,7 @@ def digest_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str,
 
 
 def source_of(task: dict[str, Any]) -> Source:
-    """Return what reads the samples of a task; see `task_of`."""
+    """Return the source that reads the samples of a task; see `task_of`."""
     from datacheck.schema.model import Schema  # noqa: PLC0415  as above
     from datacheck.sources import open_source  # noqa: PLC0415  as above
 
@@ -386,7 +394,7 @@ def _digest_block(block: Block) -> list[Any]:
 
 
 def keys(block: Block) -> list[str]:
-    """Return the key of each sample of a block, behind the split where there are splits."""
+    """Return the key of each sample of a block, prefixed with the split if there are splits."""
     return [f"{block.split}/{key}" if block.split else key for key in storable(list(block.keys))]
 
 
@@ -395,6 +403,5 @@ def values(block: Block, name: str) -> Iterator[Array]:
     column = block.fields[name]
     for i in range(len(block)):
         value = np.asarray(column[i])
-        yield value.astype(
-            value.dtype.newbyteorder("<"), order="C", copy=False
-        )  # scalars stay scalars
+        # astype, unlike ascontiguousarray, keeps scalars.
+        yield value.astype(value.dtype.newbyteorder("<"), order="C", copy=False)

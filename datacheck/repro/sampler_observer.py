@@ -1,4 +1,4 @@
-"""Which samples a batch has: the indices that a loader's sampler gives out, in the order in which batches come."""
+"""Observes the indices that a loader's sampler yields, to tell which samples a batch has."""
 
 from __future__ import annotations
 
@@ -14,43 +14,42 @@ from datacheck.runtime.hashing import digest64
 Array = np.ndarray[Any, Any]
 
 _WORD = (1 << 64) - 1
-_WATCH = "_datacheck_watch"  # of a class that looks on
-_ITEM = (1 << 40) - 1  # a datacheck sampler packs the epoch above 40 bits of an index
+_WATCH = "_datacheck_watch"  # attribute of the subclasses that observe
+# mask of the item: a datacheck sampler packs the epoch above 40 bits of an index
+_ITEM = (1 << 40) - 1
 
 
 class ObservedPass:
-    """One way through a loader.
+    """One pass over a loader.
 
     Args:
-        number: which of the loader's passes, from 0; the sampler's epoch where it has one.
+        number: number of the pass over the loader, from 0; the sampler's epoch if it has one.
     """
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.waiting: deque[Array | None] = (
-            deque()
-        )  # indices given out, their batch not seen yet; None: they are none
+        # Indices yielded by the sampler whose batch has not come yet; None: not indices.
+        self.waiting: deque[Array | None] = deque()
 
 
 class SamplerObserver:
-    """What a loader's sampler gives out, seen on its way to the loader.
+    """Observes the indices that a sampler yields to its loader.
 
     Args:
         loader: a DataLoader of PyTorch or anything with `batch_sampler` or `sampler`.
 
     Notes:
-        The sampler's class gets a subclass that looks on, so workers, threads and frameworks see
-        the same object; `close` takes it back, as soon as nobody looks on who came later. `why`
-        says where nothing can be seen, `facts` what the loader is, `plain` which class the sampler
-        had, `open` that this one looks on.
+        The sampler object gets a subclass of its class that observes it, so workers, threads and
+        frameworks keep the same object. `close` restores the class once all later observers are
+        closed, too. `why` says why nothing can be observed, `facts` describes the loader, `plain`
+        is the sampler's own class, `open` tells whether this observer is active.
     """
 
     def __init__(self, loader: Any) -> None:
         self.why = ""
         self.open = False
-        self._pass: ObservedPass | None = (
-            None  # a new one begins when the loop has left the one before
-        )
+        # A new pass starts when the loop has left the one before.
+        self._pass: ObservedPass | None = None
         self._begun = 0
         self.facts = _loader_facts(loader)
         sampler = getattr(loader, "batch_sampler", None)
@@ -71,14 +70,13 @@ class SamplerObserver:
             return watch._observe(sampler, indices) if watch.open else indices
 
         def reduced(sampler: Any, protocol: Any) -> Any:
-            """Say of what a copy or a pickle is made: the sampler as it was, which nobody looks at."""
+            """Reduce a copy or a pickle to the sampler's own class, without an observer."""
             said = plain.__reduce_ex__(sampler, protocol)
             if not isinstance(said, tuple):
                 return said
             made, given, *state = said
-            if (
-                getattr(made, "__name__", "") == "__newobj__"
-            ):  # pickle insists on the class that the sampler has now
+            # pickle requires the sampler's current class with __newobj__.
+            if getattr(made, "__name__", "") == "__newobj__":
                 made = plain.__new__
             return made, tuple(plain if one is type(sampler) else one for one in given), *state
 
@@ -87,15 +85,15 @@ class SamplerObserver:
         try:
             self._sampler.__class__ = type(plain.__name__, (plain,), more)
             self.open = True
-        except Exception:  # noqa: BLE001  a class of one's own may refuse it with any
+        except Exception:  # noqa: BLE001  a user's class may refuse with any error
             self.why = f"batches are ordered by a {plain.__name__}, which cannot be watched"
 
     def _observe(self, sampler: Any, indices: Iterator[Any]) -> Iterator[Any]:
         now: ObservedPass | None = None
         for some in indices:
-            if (
-                now is None
-            ):  # here, not before: a DataLoader with workers calls iter() twice and takes of one only
+            # Set here, not earlier: a DataLoader with workers calls iter() twice and consumes only
+            # one.
+            if now is None:
                 epoch = getattr(sampler, "epoch", None)
                 known = as_whole(epoch)
                 now = ObservedPass(
@@ -103,17 +101,17 @@ class SamplerObserver:
                 )
                 self._begun = now.number + 1
                 self._pass = now
-            if self.open:  # a pass may go on behind the recording
-                now.waiting.append(as_indices(some))  # now, while they are near
+            if self.open:  # a pass may outlive the recording
+                now.waiting.append(as_indices(some))  # now, while they are in the CPU cache
             yield some
 
     def take(self) -> tuple[int, Array | None] | None:
-        """Return pass and indices of the next batch that the loop has; None where none was given out."""
+        """Return pass and indices of the loop's next batch; None if no indices were seen."""
         now = self._pass
         return (now.number, now.waiting.popleft()) if now is not None and now.waiting else None
 
     def close(self) -> None:
-        """Look on no more."""
+        """Stop observing."""
         self.open, self._pass = False, None
         while (last := vars(type(self._sampler)).get(_WATCH)) is not None and not last.open:
             self._sampler.__class__ = last.plain
@@ -137,18 +135,17 @@ def _loader_facts(loader: Any) -> dict[str, Any]:
 
 
 def as_indices(said: Any) -> Array | None:
-    """Return indices as int64 (samples), without the epoch that a datacheck sampler packs in; None: they are none.
+    """Return indices as int64 (samples), without a packed epoch; None if they are not indices.
 
     Args:
-        said: a list, tensor or array of whole numbers, or one.
+        said: one whole number, or a list, tensor or array of them.
     """
     try:
         numbers = np.asarray(said.detach().cpu() if hasattr(said, "detach") else said).reshape(-1)
         if numbers.dtype.kind not in "iu":
             return None
-        whole = numbers.astype(
-            np.int64, copy=type(said) is not list
-        )  # what is the loop's may change
+        # A copy, unless it is a list: the loop may change its own array.
+        whole = numbers.astype(np.int64, copy=type(said) is not list)
     except (TypeError, ValueError, OverflowError):
         return None
     return (
@@ -162,7 +159,7 @@ class OrderDigest:
     """The order of an epoch's samples, kept as digests.
 
     Args:
-        epoch: which.
+        epoch: the epoch.
     """
 
     def __init__(self, epoch: int) -> None:
@@ -173,7 +170,7 @@ class OrderDigest:
         self._known = True
 
     def add(self, indices: Array | None, inputs: int | None) -> None:
-        """Take one batch: its indices, and the sum that stands for what its samples hold."""
+        """Add one batch: its indices, and the sum over its samples' values."""
         self.steps += 1
         if indices is None:
             self._known = False
@@ -190,7 +187,7 @@ class OrderDigest:
         )
 
     def line(self) -> dict[str, Any]:
-        """Return what is written of it: digests of the order, of the set of indices, of the set of samples' values."""
+        """Return the line of the epoch: digests of the order, the index set and the value set."""
         known = self._known and self.steps > 0
         return {
             "epoch": self.epoch,
@@ -208,10 +205,10 @@ def _mix_bits(words: Array) -> Array:
 
 
 def count_unique(seen: Any) -> int | None:
-    """Return how many different samples were seen.
+    """Return the number of different samples.
 
     Args:
-        seen: a number, or the indices of all that were seen.
+        seen: the number, or the indices of all samples seen.
 
     Raises:
         UsageError: it is neither, or below 0.

@@ -1,4 +1,4 @@
-"""What two runs began with, held against each other in the order in which it explains a gap."""
+"""Compares the initial states of two runs in sections, most likely causes first."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ ORDER = (
 )
 
 _INITIAL_PARTS = ("weights", "optimiser state")
-_SCHEDULED = {"lr", "momentum", "betas"}  # which schedules change as they go
-_CAPTURE_PARTS = {  # of a capture
+_SCHEDULED = {"lr", "momentum", "betas"}  # settings that schedules change
+_CAPTURE_PARTS = {  # by section: the sections of a capture
     "code": ("code",),
     "packages": ("packages", "interpreter"),
     "native": ("native",),
@@ -36,23 +36,24 @@ _CAPTURE_PARTS = {  # of a capture
     "data": ("data",),
     "seeds": ("rng",),
 }
-_MOST_SHOWN = 3  # things that are not known
-_PATH_CHARS = 1000  # characters of a name
+_MOST_SHOWN = 3  # unknown items named in a message
+_PATH_CHARS = 1000  # limit of a name
+# limits of a section: differences held; characters of all their names
 _MOST_DIFFERENCES, _MOST_CHARS = (
     100_000,
     16_000_000,
-)  # differences of a section that are held; characters of all their names
-_LEVELS = 32  # of a value that is shown
+)
+_LEVELS = 32  # depth of a value that is shown
 _ABSENT = object()
 
 
 @dataclass(frozen=True)
 class RunDifference:
-    """One thing that is not the same in both runs.
+    """One difference between two runs.
 
     Args:
-        name: what.
-        a, b: what it is in either; None: it is not there.
+        name: the name of the value.
+        a, b: its value in each run; None: absent.
     """
 
     name: str
@@ -62,14 +63,14 @@ class RunDifference:
 
 @dataclass
 class Section:
-    """One of `ORDER`.
+    """One section of `ORDER`.
 
     Args:
-        name: which.
-        differences: in name order, no more than 100,000, and of long names fewer.
-        unknown: why it could not be compared; empty where it was.
-        note: a sentence on what was found.
-        step: from which on it differs, of what is seen in steps.
+        name: its name.
+        differences: in name order, at most 100,000, and fewer if names are long.
+        unknown: why it could not be compared; empty if it was.
+        note: a sentence on the result.
+        step: the first step that differs, for sections with steps.
     """
 
     name: str
@@ -83,8 +84,8 @@ class Section:
 
 
 def json_differences(a: Any, b: Any, name: str = "") -> Iterator[RunDifference]:
-    """Yield where two JSON values differ, named by their path (``torch.num_threads``), in name order."""
-    left = [iter([(a, b, name)])]  # no recursion: a file may be nested as deep as it likes
+    """Yield the differences of two JSON values by path (``torch.num_threads``), in name order."""
+    left = [iter([(a, b, name)])]  # no recursion: a file may nest without limit
     while left:
         pair = next(left[-1], None)
         if pair is None:
@@ -99,9 +100,8 @@ def json_differences(a: Any, b: Any, name: str = "") -> Iterator[RunDifference]:
             yield RunDifference(path, _shallow_value(one), _shallow_value(other))
 
 
-_Pairs = Iterator[
-    tuple[Any, Any, str]
-]  # values of both and their path, made one by one: there may be millions
+# Values of both and their path, generated one by one: there may be millions.
+_Pairs = Iterator[tuple[Any, Any, str]]
 
 
 def _entries(one: Mapping[str, Any], other: Mapping[str, Any], path: str) -> _Pairs:
@@ -121,7 +121,7 @@ def _child_path(path: str, key: Any) -> str:
 
 
 def _shorten_path(path: str) -> str:
-    """Return a path as long as somebody may look at: there are as many as values, and a file makes them long."""
+    """Return a path of limited length: a file can have many values with long paths."""
     return (
         path
         if len(path) <= _PATH_CHARS
@@ -130,7 +130,7 @@ def _shorten_path(path: str) -> str:
 
 
 def _shallow_value(value: Any) -> Any:
-    """Return a value that can be written: one that is nested deeper than `_LEVELS` is only told."""
+    """Return a value that can be written, or a text if it nests deeper than `_LEVELS`."""
     level = [value]
     for _ in range(_LEVELS):
         within = [list(one.values()) if isinstance(one, Mapping) else one for one in level]
@@ -143,7 +143,7 @@ def _shallow_value(value: Any) -> Any:
 def _limit_differences(
     found: Iterable[RunDifference], section: str, ignore: Sequence[str]
 ) -> Iterator[RunDifference]:
-    """Yield as many differences as a section holds: each has a path of its own, of which a file makes each long."""
+    """Yield the differences that fit into a section, by number and by characters of their paths."""
     room = _MOST_CHARS
     counted = (one for one in found if not _ignored(section, one.name, ignore))
     for one in itertools.islice(counted, _MOST_DIFFERENCES):
@@ -158,7 +158,7 @@ def start_sections(a: RecordedRun, b: RecordedRun, ignore: Sequence[str] = ()) -
 
     Args:
         a, b: the runs.
-        ignore: names that are left out, with all below them ("config.out").
+        ignore: names to leave out, with all below them ("config.out").
     """
     captured = _environment_sections(a, b)
     for section in captured:
@@ -177,8 +177,12 @@ def _ignored(section: str, name: str, ignore: Sequence[str]) -> bool:
 
 
 def _environment_sections(a: RecordedRun, b: RecordedRun) -> list[Section]:
-    """Return the sections of the environment; what cannot change a result by itself is only noted."""
-    from datacheck.repro.captures import differences as of_captures  # noqa: PLC0415  it loads much
+    """Return the sections of the environment.
+
+    Differences that cannot change a result by themselves become notes.
+    """
+    # It loads much, so it is imported on demand.
+    from datacheck.repro.captures import differences as of_captures  # noqa: PLC0415
 
     sections = {name: Section(name) for name in _CAPTURE_PARTS}
     if not (a.environment and b.environment):
@@ -186,7 +190,7 @@ def _environment_sections(a: RecordedRun, b: RecordedRun) -> list[Section]:
         return [Section(name, unknown=f"not captured in {which}") for name in _CAPTURE_PARTS]
     try:
         found = of_captures(a.environment, b.environment)
-    except Exception as error:  # noqa: BLE001  a file that nobody here wrote may hold anything
+    except Exception as error:  # noqa: BLE001  a foreign file may hold anything
         return [
             Section(name, unknown=f"{type(error).__name__} in the captures")
             for name in _CAPTURE_PARTS
@@ -215,7 +219,7 @@ def _environment_sections(a: RecordedRun, b: RecordedRun) -> list[Section]:
 
 
 def _note_unknown(section: Section, a: Mapping[str, Any], b: Mapping[str, Any]) -> None:
-    """Say of a section without a difference what neither run knows; it is not the same for that."""
+    """Add what neither run knows to a section without differences: unknown is not equal."""
     unknown: list[str] = []
     known = 0
     for part in _CAPTURE_PARTS[section.name]:
@@ -241,7 +245,7 @@ def _note_unknown(section: Section, a: Mapping[str, Any], b: Mapping[str, Any]) 
     said = "; ".join(unknown[:_MOST_SHOWN]) + more
     if not known:
         section.unknown = said or "nothing of it is in either run"
-    elif said and section.name != "seeds":  # generators that nobody seeded are the rule
+    elif said and section.name != "seeds":  # unseeded generators are normal
         section.note = "; ".join(filter(None, (section.note, f"not known in either: {said}")))
 
 
@@ -251,14 +255,17 @@ def _missing_reason(value: Any) -> str:
 
 
 def _loaded(name: str, a: RecordedRun, b: RecordedRun) -> bool:
-    """Tell whether a package was loaded in either run; what is no package counts as loaded."""
+    """Return whether a package was loaded in either run.
+
+    A name without such a fact in both captures counts as loaded.
+    """
     said = [run.environment.get("packages", {}).get(name) for run in (a, b)]
     known = [one["loaded"] for one in said if isinstance(one, dict) and "loaded" in one]
     return any(known) or not known
 
 
 def _config_section(a: RecordedRun, b: RecordedRun, ignore: Sequence[str]) -> Section:
-    """Return the section of what was asked for: the configuration, or the command line where one run has none."""
+    """Return the section of the configuration, or of the command line if one run has none."""
     apart = bool(_start_mismatch(a, b))
     one, other = _requested_config(a, apart=apart), _requested_config(b, apart=apart)
     main = next((name for name in ("config", "command") if name in one and name in other), "")
@@ -281,7 +288,10 @@ def _config_section(a: RecordedRun, b: RecordedRun, ignore: Sequence[str]) -> Se
 
 
 def _requested_config(run: RecordedRun, *, apart: bool) -> dict[str, Any]:
-    """Return what the run was asked to do; the command line, which often names the run, is the last resort."""
+    """Return the requested settings of a run.
+
+    The command line is the last resort: it often contains the name of the run.
+    """
     process = run.environment.get("process")
     known = {
         "config": run.config,
@@ -297,12 +307,15 @@ def _requested_config(run: RecordedRun, *, apart: bool) -> dict[str, Any]:
 
 
 def _start_value(run: RecordedRun, name: str) -> Any:
-    """Return what the first line of the lowest rank says."""
+    """Return a value of the start line of the lowest rank."""
     return run.starts[min(run.starts)].get(name) if run.starts else None
 
 
 def _optimizer_settings(run: RecordedRun, *, apart: bool) -> Any:
-    """Return what the optimizers began with; of runs that began at other steps without what a schedule changes."""
+    """Return the initial settings of the optimizers.
+
+    For runs that began at different steps (`apart`), without the settings that a schedule changes.
+    """
     groups = _start_value(run, "hyper")
     if not apart or not isinstance(groups, list):
         return groups
@@ -315,14 +328,17 @@ def _optimizer_settings(run: RecordedRun, *, apart: bool) -> Any:
 
 
 def _start_mismatch(a: RecordedRun, b: RecordedRun, rank: int | None = None) -> str:
-    """Say that a rank, or the lowest that both have, began at other steps: what it began with is not comparable."""
+    """Return a sentence if a rank began at different steps, so that initial states do not compare.
+
+    The rank defaults to the lowest that both runs have.
+    """
     rank = min({*a.traces} & {*b.traces}, default=0) if rank is None else rank
     here, there = began(a, rank), began(b, rank)
     return f"began at step {here:,} in A and {there:,} in B" if here != there else ""
 
 
 def _weights_section(a: RecordedRun, b: RecordedRun, ignore: Sequence[str]) -> Section:
-    """Return the section of the initial weights, of all ranks that both have."""
+    """Return the section of the initial weights, over all ranks that both have."""
     section, unknown = Section("initial weights"), list[str]()
     ranks = sorted({*a.traces} & {*b.traces})
     several = len(ranks) > 1
@@ -341,7 +357,7 @@ def _weights_section(a: RecordedRun, b: RecordedRun, ignore: Sequence[str]) -> S
 def _rank_differences(
     a: RecordedRun, b: RecordedRun, rank: int, unknown: list[str], *, several: bool
 ) -> Iterator[RunDifference]:
-    """Yield what differs of what a rank began with; add why some of it could not be compared to `unknown`."""
+    """Yield the differences of a rank's initial state; append reasons to `unknown`."""
     one, other = _initial_state(a, rank), _initial_state(b, rank)
     whose = f" of rank {rank}" if several else ""
     for what in _INITIAL_PARTS:
@@ -363,7 +379,7 @@ def _rank_differences(
 def _digest_differences(
     one: Any, other: Any, name: str, unknown: list[str]
 ) -> Iterator[RunDifference]:
-    """Yield what differs of digests; add why some of them could not be compared to `unknown`."""
+    """Yield the differences of digests; append to `unknown` if some are incomparable."""
     unsure = False
     for pair in itertools.islice(json_differences(one, other, name), _MOST_DIFFERENCES):
         if unlike(pair.a, pair.b):
@@ -375,7 +391,7 @@ def _digest_differences(
 
 
 def weights_equal(a: RecordedRun, b: RecordedRun, rank: int) -> bool | None:
-    """Tell whether a rank began with equal weights and optimiser states in both runs; None: that is not known."""
+    """Return whether a rank began with equal weights and optimiser states; None: unknown."""
     one, other = _initial_state(a, rank), _initial_state(b, rank)
     if _start_mismatch(a, b, rank):
         return None

@@ -1,4 +1,4 @@
-"""The step traces of two runs side by side: in which column they part, and at which step."""
+"""Compares the step traces of two runs: which column diverges first, and at which step."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from datacheck.errors import UsageError
 from datacheck.repro.recorded import Line, RecordedRun, Trace, is_flat
 from datacheck.repro.tensors import FOLDED
 
+# The columns of a step, cause before effect.
 CAUSES = (
     "indices",
     "input",
@@ -25,31 +26,33 @@ CAUSES = (
     "params",
     "optimizer",
     "scale",
-)  # within a step
+)
 _HIGHEST = (1 << 64) - 1
+# limits: generators and epochs of a rank; characters of an epoch's digest
 _RANDOM, _EPOCHS, _DIGEST = (
     64,
     1_000_000,
     1_000,
-)  # generators and epochs of a rank; characters of an epoch's digest
+)
 _DIGESTS = ("input", "grads", "params", "optimizer")
+# Random generators, by who usually draws from them.
 _MODEL_GENERATORS, _SCRIPT_GENERATORS = (
     ("torch", "cuda"),
     ("python", "numpy"),
-)  # generators, by who draws from them as a rule
+)
 
 
 @dataclass(frozen=True)
 class ColumnDivergence:
-    """Where one column parts.
+    """The divergence of one column.
 
     Args:
         name: of the column.
-        step: the first at which it differs.
-        after: the last at which it was written down before, and equal; None: there was none.
-        a, b: what it is there.
-        rank: of which rank.
-        epoch: of the step.
+        step: the first step at which it differs.
+        after: the last step before that at which it was recorded, and equal; None: there is none.
+        a, b: its values at `step`.
+        rank: the rank.
+        epoch: the epoch of the step.
     """
 
     name: str
@@ -62,30 +65,30 @@ class ColumnDivergence:
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """What comes first: the step, then the cause before its effect."""
+        """Sort key: the step, then causes before effects."""
         return self.step, CAUSES.index(self.name) if self.name in CAUSES else len(CAUSES), self.rank
 
 
 @dataclass
 class Divergence:
-    """What the traces of one rank show.
+    """The comparison of the traces of one rank.
 
     Args:
-        rank: which.
-        compared: steps that both have.
+        rank: the rank.
+        compared: number of steps that both have.
         first: the first step that both have.
-        last: the last step of either.
-        only: steps that one of them has, by run, from where both had begun.
-        columns: those that part, in the order of `Column.order`.
-        equal: of each column the last step at which it was equal.
-        begun: of each epoch its first step.
-        unlike: columns that were digested in two ways, on a device and in main memory.
+        last: the last step of each run.
+        only: number of steps that only one run has, by run, counted from where both had begun.
+        columns: the columns that diverge, in the order of `ColumnDivergence.order`.
+        equal: by column, the last step at which it was equal.
+        begun: by epoch, its first step.
+        unlike: columns digested on a device in one run and in main memory in the other.
         known: columns that both have.
-        alone: columns that one of them has at a step, and which.
-        unequal: of each column that parts at how many steps it differs, and at which of those
-            compared it parted.
-        shuffled: epochs with the same samples' values where batches differ.
-        permuted: epochs with the same set of indices where batches differ.
+        alone: columns that only one run has at a step, and which run.
+        unequal: by column, at how many steps it differs, and the number of the compared step at
+            which it diverged.
+        shuffled: epochs with the same sample values though batches differ.
+        permuted: epochs with the same set of indices though batches differ.
     """
 
     rank: int
@@ -102,16 +105,15 @@ class Divergence:
     unequal: dict[str, tuple[int, int]] = field(default_factory=dict)
     shuffled: list[int] = field(default_factory=list)
     permuted: list[int] = field(default_factory=list)
-    _parted: set[str] = field(
-        default_factory=set
-    )  # the names of `columns`: they are asked for at each step
-    _random: set[str] = field(default_factory=set)  # the generators of all steps
+    # The names of `columns`, looked up at each step.
+    _parted: set[str] = field(default_factory=set)
+    _random: set[str] = field(default_factory=set)  # generators of all steps
 
     def take(self, one: Line, other: Line) -> None:
-        """Hold two lines of one step against each other.
+        """Compare two lines of one step.
 
         Raises:
-            UsageError: the steps so far name more generators than can be told apart.
+            UsageError: the steps so far name too many generators.
         """
         self.compared += 1
         step = one["step"]
@@ -154,28 +156,28 @@ class Divergence:
             raise UsageError(msg)
 
     def often(self, name: str) -> tuple[int, int]:
-        """Return at how many steps a column differs, of how many from where it parts."""
+        """Return at how many steps a column differs, and how many there are from its divergence."""
         count, at = self.unequal[name]
         return count, self.compared - at + 1
 
     def column(self, name: str) -> ColumnDivergence | None:
-        """Return where a column parts."""
+        """Return the divergence of a column, None if there is none."""
         return next((one for one in self.columns if one.name == name), None)
 
 
 def began(run: RecordedRun, rank: int) -> int:
-    """Return the number of a rank's first step, which is not 0 where the run went on from a checkpoint."""
+    """Return the number of a rank's first step; it is not 0 if the run resumed."""
     first = run.starts.get(rank, {}).get("first")
     return first if type(first) is int and first > 0 else 0
 
 
 def compare_steps(a: Trace, b: Trace, rank: int, *, since: int = 0) -> Divergence:
-    """Return where the traces of a rank part; they are read line by line, whatever their length.
+    """Return where the traces of a rank diverge; they are read line by line, whatever their length.
 
     Args:
         a, b: the traces.
-        rank: whose they are.
-        since: the step at which the later of both began; what the other has before it is not
+        rank: their rank.
+        since: the step at which the later run began; earlier steps that only one run has are not
             counted.
     """
     found = Divergence(rank)
@@ -196,7 +198,7 @@ def compare_steps(a: Trace, b: Trace, rank: int, *, since: int = 0) -> Divergenc
 
 
 def _align_steps(a: Trace, b: Trace) -> Iterator[tuple[Line | None, Line | None]]:
-    """Yield the lines of equal steps together; a step that only one has beside None."""
+    """Yield lines of equal steps as pairs; a step that only one has is paired with None."""
     left, right = _increasing_steps(a), _increasing_steps(b)
     one, other = next(left, None), next(right, None)
     while one is not None or other is not None:
@@ -212,13 +214,13 @@ def _align_steps(a: Trace, b: Trace) -> Iterator[tuple[Line | None, Line | None]
 
 
 def _increasing_steps(trace: Trace) -> Iterator[Line]:
-    """Yield the lines of steps without those whose numbers are damaged: one that is too high would hide the rest."""
+    """Yield the lines of steps without damaged step numbers: one too high would hide the rest."""
     numbers = array("Q", (min(line["step"], _HIGHEST) for line in trace.of("step")))
     kept = _longest_rise(numbers)
     if kept is None:
         yield from trace.of("step")
         return
-    # of two lines with one number nobody knows which is the damaged one
+    # of two lines with the same number, either may be the damaged one
     found, count = np.unique(np.frombuffer(numbers, np.uint64), return_counts=True)
     twice = set(found[count > 1].tolist())
     taken = zip(trace.of("step"), numbers, kept, strict=False)
@@ -226,11 +228,11 @@ def _increasing_steps(trace: Trace) -> Iterator[Line]:
 
 
 def _longest_rise(numbers: array[int]) -> bytearray | None:
-    """Return which of the numbers to keep so that the most of them rise; None: all of them do."""
+    """Return which numbers form the longest increasing subsequence; None if all do."""
     if all(one < other for one, other in itertools.pairwise(numbers)):
         return None
-    lows = array("Q")  # of each length the lowest number at which a rise of that length ends
-    ends = array("q")  # and its place
+    lows = array("Q")  # by length: the lowest last number of an increasing subsequence
+    ends = array("q")  # and its position
     before = array("q")
     for place, number in enumerate(numbers):
         length = bisect_left(lows, number)
@@ -258,10 +260,10 @@ def _values(one: Line, other: Line) -> Iterator[tuple[str, Any, Any]]:
 
 
 def unlike(one: Any, other: Any) -> bool:
-    """Tell digests that say nothing to one another: of tensors on a device, and of tensors in main memory.
+    """Return whether two digests are incomparable: of tensors on a device and in main memory.
 
     Args:
-        one, other: a digest, or several with a blank between them (of several optimizers).
+        one, other: a digest, or several separated by blanks (of several optimizers).
     """
     if not (isinstance(one, str) and isinstance(other, str)):
         return False
@@ -276,7 +278,7 @@ def _is_device_digest(digest: str) -> bool:
 
 
 def _same_epochs(a: Trace, b: Trace, what: str) -> Iterator[int]:
-    """Yield the epochs in which both runs had the same samples: by their values, or by the set of their indices."""
+    """Yield the epochs in which both runs had the same samples, by their values or index sets."""
     there: dict[int, Any] = {}
     for line in b.of("epoch"):
         said = line.get(what)
@@ -292,20 +294,20 @@ def _same_epochs(a: Trace, b: Trace, what: str) -> Iterator[int]:
 
 
 def first_column(parting: Divergence) -> ColumnDivergence | None:
-    """Return the column that parts first; a norm or a random state only where nothing else does."""
+    """Return the column that diverges first; the gradient norm only if no other column does."""
     causes = [column for column in parting.columns if column.name in CAUSES]
     norms = [column for column in parting.columns if column.name == "grad_norm"]
     return next(iter([*causes, *norms]), None)
 
 
 def meaning(parting: Divergence, column: ColumnDivergence, *, weights_equal: bool | None) -> str:
-    """Return in one sentence what it means that this column parts first.
+    """Return one sentence on what it means that this column diverges first.
 
     Args:
-        parting: of the rank.
-        column: of `first_column`.
-        weights_equal: whether the rank began with equal weights and optimiser states; None: that is
-            not known.
+        parting: the comparison of the rank.
+        column: from `first_column`.
+        weights_equal: whether the rank began with equal weights and optimiser states; None:
+            unknown.
     """
     told = {
         "indices": _explain_indices,
@@ -390,7 +392,10 @@ def _explain_updates(parting: Divergence, column: ColumnDivergence) -> str:
 def _explain_arithmetic(
     parting: Divergence, column: ColumnDivergence, *, weights_equal: bool | None
 ) -> str:
-    """Return the sentence where nothing parts before what is computed; what was not recorded is not called equal."""
+    """Return the sentence for a divergence in computed values.
+
+    Inputs and weights that were not recorded are not called equal.
+    """
     step, first = column.step, parting.first or 0
     known = parting.equal.get("params", first - 1 if weights_equal else None)
     known = None if known is None else min(known, step - 1)
@@ -435,9 +440,13 @@ def _explain_arithmetic(
 
 
 def _causes(parting: Divergence, step: int, *, seen: bool) -> tuple[str, str, str]:
-    """Return what may make another result of equal weights: as a list that goes on, as a whole one, and what else."""
+    """Return possible causes of a different result from equal weights.
+
+    Returns:
+        The causes as an open list, as a complete list ("or" before the last), and an addition.
+    """
     parted = {one.name.removeprefix("random ") for one in parting.columns if one.step <= step}
-    loss = parting.equal.get("loss", -1) >= step  # nothing that counts was drawn otherwise then
+    loss = parting.equal.get("loss", -1) >= step  # an equal loss: no draw that matters differed
     drawn = [name for name in _MODEL_GENERATORS if name in parted and not loss]
     sign = f"; random states differ ({', '.join(drawn)}): " if drawn else ": "
     what = [
@@ -454,7 +463,7 @@ def _at(step: int, first: int) -> str:
 
 
 def compare_ranks(a: RecordedRun, b: RecordedRun) -> list[Divergence]:
-    """Return what each rank shows that both runs have."""
+    """Return the comparison of each rank that both runs have."""
     ranks = sorted({*a.traces} & {*b.traces})
     since = {rank: max(began(a, rank), began(b, rank)) for rank in ranks}
     return [

@@ -1,4 +1,4 @@
-"""What is turned in a training: a switch of PyTorch, a variable of the environment, a word of the command line."""
+"""Switches of a training: settings of PyTorch, environment variables, words of the command line."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 
 @dataclass(frozen=True)
 class Switch:
-    """What is turned: one of `flips.NAMES`, or the user's own.
+    """A switch to turn: one of `NAMES`, or the user's own.
 
     Args:
         name: of the switch, of an environment variable (in capitals), or of a word of the command
             line.
-        old, new: its values in the baseline and in the trial; of a variable or word "": it is not
-            there.
-        given: it is the user's.
+        old, new: its values in the baseline and in the trial; for a variable or word, "" means
+            absent.
+        given: whether it is the user's own.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Switch:
 
     @classmethod
     def parse(cls, text: str) -> Switch:
-        """Return the switch that ``name=OLD:NEW`` says; OLD ends at the first colon."""
+        """Parse ``name=OLD:NEW``; OLD ends at the first colon."""
         name, equals, values = text.partition("=")
         old, colon, new = values.partition(":")
         if not (name.strip("-") and equals and colon) or old == new:
@@ -44,16 +44,17 @@ class Switch:
 
     @property
     def variable(self) -> bool:
-        """It is an environment variable."""
+        """Whether it is an environment variable."""
         return _VARIABLE.fullmatch(self.name) is not None
 
 
 def toggle_caches(words: Sequence[str]) -> list[str]:
-    """Return a command line in which each word about a cache that is on or off is turned to the other.
+    """Return a command line with each word that turns a cache on or off inverted.
 
     Notes:
         Such a word has "cache" in its name and a value like true, off or 1
-        (``data.use_cached=true``, ``--cache off``), or none (``--no-cache``): that is left out.
+        (``data.use_cached=true``, ``--cache off``), or no value (``--no-cache``): the latter is
+        removed.
     """
     found = list(words)
     at = 0
@@ -78,7 +79,7 @@ def _toggled(value: str) -> str:
 
 
 def set_word(words: list[str], environment: dict[str, str], switch: Switch, value: str) -> None:
-    """Give a variable, or a word of the command line, its value; what is empty is not there."""
+    """Set a variable, or a word of the command line; an empty value removes it."""
     if switch.variable:
         environment.pop(switch.name, None)
         if value:
@@ -94,7 +95,7 @@ def set_word(words: list[str], environment: dict[str, str], switch: Switch, valu
 
 
 def find_word(words: Sequence[str], name: str) -> int | None:
-    """Return where ``name=value`` stands, or ``--name value``."""
+    """Return the position of ``name=value``, or of ``--name value``; None if there is none."""
     for at, word in enumerate(words):
         if word.startswith(f"{name}=") or (
             name.startswith("-") and word == name and at + 1 < len(words)
@@ -112,11 +113,11 @@ class TorchSwitch:
     """A switch of PyTorch.
 
     Args:
-        name: as it is said.
-        read: returns its value now, given the module torch.
+        name: its name for the user.
+        read: returns its current value, given the module torch.
         write: sets it.
-        turn: returns the value that is tried, given the one it has.
-        gpu: it does nothing without CUDA.
+        turn: returns the value to try, given the current one.
+        gpu: whether it has no effect without CUDA.
     """
 
     name: str
@@ -156,7 +157,7 @@ def _write_attention(torch: Any, value: str) -> None:
     torch.backends.cuda.enable_mem_efficient_sdp(fast)
     if hasattr(torch.backends.cuda, "enable_cudnn_sdp"):
         torch.backends.cuda.enable_cudnn_sdp(fast)
-    torch.backends.cuda.enable_math_sdp(True)  # noqa: FBT003  PyTorch's
+    torch.backends.cuda.enable_math_sdp(True)  # noqa: FBT003  PyTorch's own signature
 
 
 TORCH_SWITCHES = {
@@ -191,7 +192,7 @@ NAMES = (*TORCH_SWITCHES, WORKERS, CACHE)
 
 
 def values(torch: Any) -> dict[str, Any]:
-    """Return what each switch is now; {"missing": "why"} of one that cannot be turned here."""
+    """Return the value of each switch; {"missing": "why"} if it cannot be turned here."""
     found: dict[str, Any] = {}
     for flip in TORCH_SWITCHES.values():
         if flip.gpu and not torch.cuda.is_available():
@@ -202,26 +203,27 @@ def values(torch: Any) -> dict[str, Any]:
         except (
             AttributeError,
             RuntimeError,
-        ) as error:  # an old PyTorch; two ways to say TF32 that were mixed
+            # An old PyTorch, or two ways to set TF32 that were mixed.
+        ) as error:
             found[flip.name] = {"missing": str(error).partition("\n")[0]}
     return found
 
 
 def tried_value(name: str, value: Any) -> Any:
-    """Return the value that is tried of a switch that has this one."""
+    """Return the value to try for a switch with this value."""
     if name == WORKERS:
         return 0 if any(value) else _TRIED_WORKERS
     return TORCH_SWITCHES[name].turn(value)
 
 
 def apply(torch: Any, name: str, value: Any) -> None:
-    """Set a switch of `TORCH_SWITCHES`, where it is not so yet: scripts and trainers set their own."""
+    """Set a switch of `TORCH_SWITCHES` unless it has the value; scripts may have changed it."""
     if TORCH_SWITCHES[name].read(torch) != value:
         TORCH_SWITCHES[name].write(torch, value)
 
 
 def with_workers(options: dict[str, Any], count: int) -> None:
-    """Change the arguments of a DataLoader to another number of workers, with what else has to change."""
+    """Set the number of workers in a DataLoader's arguments; drop arguments that need workers."""
     options["num_workers"] = count
     if not count:
         for name in ("persistent_workers", "prefetch_factor", "multiprocessing_context", "timeout"):

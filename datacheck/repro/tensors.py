@@ -1,4 +1,4 @@
-"""Numbers of any library as Python's."""
+"""Digests of tensors, batches, models, optimisers and random states of any library."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from datacheck.runtime.hashing import digest64, digests64
 
 
 def as_whole(value: Any) -> int | None:
-    """Return a whole number of Python, NumPy or PyTorch; None: it is none, as a bool and a list of one number are."""
+    """Return a whole number of Python, NumPy or PyTorch; None for anything else.
+
+    A bool and a list of one number are not whole numbers.
+    """
     if (
         isinstance(value, bool | np.bool_)
         or getattr(value, "shape", None)
@@ -44,7 +47,7 @@ def whole(name: str, value: Any, least: int = 0) -> int:
 
 
 def whole_or_none(name: str, value: Any) -> int | None:
-    """Return a whole number of any library as Python's, None as it is."""
+    """Return a whole number of any library as Python's; None stays None."""
     return None if value is None else whole(name, value)
 
 
@@ -62,16 +65,15 @@ def hex_of(value: Any, name: str) -> str:
         raise UsageError(msg) from error
 
 
-_WORDS = 624  # of a Mersenne twister
+_WORDS = 624  # words of a Mersenne twister
 
 
 class RandomStates:
-    """Tells the states of the global generators of Python, NumPy and PyTorch, step by step; nothing is drawn."""
+    """Digests the global generators of Python, NumPy and PyTorch at each step, without drawing."""
 
     def __init__(self) -> None:
-        self._told: tuple[Any, bytes, str] | None = (
-            None  # NumPy's generator, its memory, their digest
-        )
+        # NumPy's generator, its memory, and their digest
+        self._told: tuple[Any, bytes, str] | None = None
 
     def digests(self) -> dict[str, str]:
         """Return a digest of the state of each generator."""
@@ -87,16 +89,19 @@ class RandomStates:
         return found
 
     def _of_numpy(self) -> str:
-        """Return the digest of NumPy's; it takes longer to tell than all others, so only where it can be another.
+        """Return the digest of NumPy's state, cached while the generator's memory is unchanged.
 
         Notes:
-            A number of a normal distribution is kept beside its words, for the next call: while one
-            is, it is asked. Unseen is only a state that is set, with such a number, to the words
-            that it has.
+            Reading this state takes longer than reading all others. A normal distribution keeps a
+            second number for the next call outside the words; while there is one, the state is read
+            each time. The only change that goes unseen is setting a state with such a number but
+            the same words.
         """
-        generator = np.random.get_bit_generator()  # type: ignore[attr-defined]  # its stubs leave it out
-        if type(generator) is not np.random.MT19937:  # somebody has set another
-            return _digest(repr(np.random.get_state(legacy=False)).encode())  # noqa: NPY002  transforms draw from it
+        # The stubs leave it out.
+        generator = np.random.get_bit_generator()  # type: ignore[attr-defined]
+        if type(generator) is not np.random.MT19937:  # user code has replaced the generator
+            # Transforms draw from the global generator.
+            return _digest(repr(np.random.get_state(legacy=False)).encode())  # noqa: NPY002
         now = ctypes.string_at(generator.ctypes.state_address, 4 * _WORDS + 4)
         if self._told is None or self._told[:2] != (generator, now):
             state: Any = np.random.get_state(legacy=True)  # noqa: NPY002
@@ -114,12 +119,14 @@ def _digest(*state: Any) -> str:
 
 Array = np.ndarray[Any, Any]
 
-_PIECE = 1 << 22  # elements that are folded at once: a fold needs 24 bytes of the device for each
+_PIECE = 1 << 22  # elements folded at once: each needs 24 bytes on the device
 _DEPTH = 32
-_LARGE = 1 << 16  # numbers of a tensor that several threads read sooner than one
+_LARGE = 1 << 16  # elements from which several threads read a tensor faster than one
 ODD, STEP = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F
 MASK = (1 << 64) - 1
-FOLDED = "f"  # begins the digest of tensors on a device: it says nothing to one made in main memory
+# First character of a digest of tensors on a device, which does not compare with one made in main
+# memory.
+FOLDED = "f"
 
 
 def _signed(word: int) -> int:
@@ -133,16 +140,15 @@ def batch_leaves(
 
     Args:
         value: tensors, arrays, numbers, texts; in mappings (by sorted name), sequences,
-            dataclasses, named tuples, attributes of objects; images of PIL, and what else shows
-            NumPy its memory.
+            dataclasses, named tuples, attributes of objects; images of PIL, and other objects with
+            an array interface.
 
     Notes:
-        What has none of these is a leaf of which only the type is known, as is what lies within
+        Any other value is a leaf of which only the type is known, and so is a value that contains
         itself.
     """
-    if isinstance(value, np.ndarray) or hasattr(
-        value, "untyped_storage"
-    ):  # nearly every leaf is one
+    # Checked first: nearly every leaf is one.
+    if isinstance(value, np.ndarray) or hasattr(value, "untyped_storage"):
         yield name, value
         return
     if (
@@ -155,9 +161,8 @@ def batch_leaves(
     within = (*within, id(value))
     held = _attributes(value)
     if isinstance(held, Mapping):
-        for key in sorted(
-            held, key=lambda key: (str(key), type(key).__qualname__)
-        ):  # 1 and "1" stand apart
+        # 1 and "1" are different keys.
+        for key in sorted(held, key=lambda key: (str(key), type(key).__qualname__)):
             yield from batch_leaves(held[key], f"{name}.{key}", within)
     elif isinstance(held, Sequence) and not isinstance(held, str | bytes):
         for i, item in enumerate(held):
@@ -167,7 +172,7 @@ def batch_leaves(
 
 
 def _attributes(value: Any) -> Any:
-    """Return the attributes of what is a dataclass or another plain object; anything else as it is."""
+    """Return the attributes of a dataclass or another plain object; any other value unchanged."""
     if isinstance(value, type | Mapping | Sequence) or callable(value):
         return value
     if (shown := _exposed_array(value)) is not None:
@@ -178,7 +183,10 @@ def _attributes(value: Any) -> Any:
 
 
 def _exposed_array(value: Any) -> dict[str, Any] | None:
-    """Return the array that an object shows NumPy, of an image with what its numbers stand for; None: it shows none."""
+    """Return the array of an object with an array interface, None for other objects.
+
+    For an image, mode and palette are added: they give the numbers their meaning.
+    """
     if isinstance(value, np.generic) or not hasattr(type(value), "__array_interface__"):
         return None
     try:
@@ -188,23 +196,23 @@ def _exposed_array(value: Any) -> dict[str, Any] | None:
             "mode": getattr(value, "mode", None),
             "palette": bytes(palette or ()),
         }
-    except Exception:  # noqa: BLE001  of an image that is cut off, say: it is its owner's to fail, when he uses it
+    # A truncated image, for instance: it fails when the user's code reads it.
+    except Exception:  # noqa: BLE001
         return None
 
 
 class Digest:
-    """xxh3_64 of named values one behind the other, each framed by name, dtype and shape."""
+    """xxh3_64 over named values in sequence, each framed by name, dtype and shape."""
 
     def __init__(self) -> None:
         self._hasher = xxhash.xxh3_64()
-        self._waiting: list[
-            Any
-        ] = []  # from the first tensor of a device on: its word is fetched with those of others
+        # All data from the first device tensor on; the words of such tensors are fetched together.
+        self._waiting: list[Any] = []
         self._folded = False
-        self.opaque: set[str] = set()  # types of which nothing else is known
+        self.opaque: set[str] = set()  # types whose values are unknown
 
     def add(self, name: str, value: Any) -> None:
-        """Take one value: a tensor, an array, a number, a text, bytes; of anything else its type."""
+        """Add one value: a tensor, an array, a number, a text, bytes; for others only the type."""
         if isinstance(value, np.ndarray) and not value.dtype.hasobject:
             self._update(name, value.dtype.str, value.shape, np.ascontiguousarray(value))
         elif hasattr(value, "untyped_storage"):
@@ -218,7 +226,7 @@ class Digest:
                 self.opaque.add(kind.__qualname__)
 
     def add_tensor(self, name: str, tensor: Any) -> None:
-        """Take one tensor of any layout, dtype and device; of one that holds no values its type."""
+        """Add a tensor of any layout, dtype and device; one without values adds only its type."""
         try:
             found = [
                 (part, one, in_memory(one) if in_main_memory(one) else folded(one))
@@ -243,7 +251,7 @@ class Digest:
             self._hasher.update(data)
 
     def text(self) -> str:
-        """Return 16 hex digits, with an ``f`` in front where a tensor was folded on its device."""
+        """Return 16 hex digits, after an ``f`` if a tensor was folded on its device."""
         words = _fetch_folded([held for held in self._waiting if hasattr(held, "untyped_storage")])
         for held in self._waiting:
             self._hasher.update(next(words) if hasattr(held, "untyped_storage") else held)
@@ -268,7 +276,7 @@ NO_VALUES = (NotImplementedError, TypeError, RuntimeError, ValueError, Attribute
 
 
 def shape_of(value: Any) -> tuple[int, ...]:
-    """Return the shape of a tensor or array, () where it has none: nested ones, parameters of lazy modules."""
+    """Return the shape of a tensor or array; () for nested tensors and lazy parameters."""
     try:
         return tuple(map(int, value.shape))
     except (AttributeError, RuntimeError, TypeError, ValueError):
@@ -276,17 +284,17 @@ def shape_of(value: Any) -> tuple[int, ...]:
 
 
 def _strided(tensor: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what a tensor is made of as plain tensors of values.
+    """Yield the parts of a tensor as plain tensors of values.
 
     Raises:
-        NotImplementedError, TypeError, RuntimeError, ValueError, AttributeError: it has no values,
-        or none can be had.
+        NotImplementedError, TypeError, RuntimeError, ValueError, AttributeError: the tensor has no
+            values, or they cannot be read.
     """
     if is_simple(tensor):
         yield "", tensor.detach()
         return
     tensor = tensor.detach()
-    if hasattr(tensor, "to_local"):  # a part of a tensor that several ranks have
+    if hasattr(tensor, "to_local"):  # the local part of a distributed tensor
         tensor = tensor.to_local()
     if tensor.device.type == "meta":
         msg = "a meta tensor has no values"
@@ -299,7 +307,10 @@ def _strided(tensor: Any) -> Iterator[tuple[str, Any]]:
 
 
 def is_simple(tensor: Any) -> bool:
-    """Tell the tensor that nearly all are: a tenth of the time of looking for what others are made of."""
+    """Return whether a tensor is plain, as nearly all are.
+
+    Takes a tenth of the time of looking for the parts of others.
+    """
     torch = _torch()
     if type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter:
         return False
@@ -314,17 +325,18 @@ def _torch() -> Any:
 
 
 def _pieces(tensor: Any) -> list[tuple[str, Any]]:
-    """Return what a tensor is made of; a plain one is made of itself."""
+    """Return the parts of a tensor; the only part of a plain tensor is itself."""
     layout = str(tensor.layout)
     if tensor.is_nested:
         return [(f"[{i}]", one) for i, one in enumerate(tensor.unbind())]
-    if hasattr(tensor, "__tensor_flatten__"):  # a class of its own around plain ones
+    if hasattr(tensor, "__tensor_flatten__"):  # a tensor subclass around plain tensors
         return [(f".{name}", getattr(tensor, name)) for name in tensor.__tensor_flatten__()[0]]
     if tensor.is_quantized:
+        # dequantized: includes scale and zero point
         return [
             (".integers", tensor.int_repr()),
             (".values", tensor.dequantize()),
-        ]  # with scale and zero point
+        ]
     if layout in {"torch.strided", "torch._mkldnn"}:
         return [("", tensor if layout == "torch.strided" else tensor.to_dense())]
     sparse = (
@@ -334,15 +346,15 @@ def _pieces(tensor: Any) -> list[tuple[str, Any]]:
 
 
 def in_main_memory(tensor: Any) -> bool:
-    """Tell whether a tensor lies in main memory."""
+    """Return whether a tensor is in main memory."""
     return bool(tensor.device.type == "cpu")
 
 
 def in_memory(tensor: Any) -> Array:
-    """Return a tensor of main memory as a C-contiguous array; a copy only where it is not contiguous."""
+    """Return a tensor in main memory as a C-contiguous array; copied only if not contiguous."""
     try:
         return np.ascontiguousarray(tensor.numpy())
-    except (TypeError, RuntimeError):  # a dtype that NumPy does not have; a view that is conjugate
+    except (TypeError, RuntimeError):  # a dtype that NumPy lacks, or a conjugate view
         torch = require("torch", "torch")
         plain = tensor.resolve_conj().resolve_neg().contiguous()
         octets: Array = plain.reshape(-1).view(torch.uint8).numpy()
@@ -350,15 +362,15 @@ def in_memory(tensor: Any) -> Array:
 
 
 def folded(tensor: Any) -> Any:
-    """Return 64 bits of a tensor as one number of its device: a sum of its words, each times an odd one of its place.
+    """Return 64 bits of a tensor as one number on its device.
 
     Notes:
-        Integer sums modulo 2**64: equal on every run whatever the order of additions. One changed
-            word always changes
-        it. Words have four bytes at most: those of eight would lose their signs in pairs (2**63
-            times two odd numbers),
-        and are no copies when they become int64. Nothing waits for the device; `fold` fetches the
-        number.
+        The sum of the tensor's words, each times an odd number that depends on its position.
+        Integer sums modulo 2**64 are equal in every run, whatever the order of additions. One
+        changed word always changes the sum. Words have at most four bytes: eight-byte words would
+        lose their signs in pairs (2**63 times two odd numbers), and the conversion to int64 would
+        not copy them before they are changed in place. Nothing waits for the device; `fold` fetches
+        the number.
     """
     torch = require("torch", "torch")
     plain = tensor.detach().resolve_conj().resolve_neg().reshape(-1).contiguous()
@@ -376,12 +388,12 @@ def folded(tensor: Any) -> Any:
 
 
 def fold(tensor: Any) -> int:
-    """Return 64 bits of a tensor (`folded`), when its device is done."""
+    """Return 64 bits of a tensor (`folded`); waits for its device."""
     return int.from_bytes(next(_fetch_folded([folded(tensor)])), "little")
 
 
 def _fetch_folded(totals: Sequence[Any]) -> Iterator[bytes]:
-    """Yield what tensors were folded to, fetched at once: each fetch waits until the device is done."""
+    """Yield the folded words of tensors, fetched together: each fetch waits for the device."""
     if totals:
         together = require("torch", "torch").stack([one.to(totals[0].device) for one in totals])
         yield from ((word * ODD & MASK).to_bytes(8, "little") for word in together.tolist())
@@ -391,7 +403,7 @@ def _fetch_folded(totals: Sequence[Any]) -> Iterator[bytes]:
 
 
 def named_weights(model: Any) -> list[tuple[str, Any]]:
-    """Return parameters and buffers by name; what DDP and `torch.compile` put before a name is left out."""
+    """Return parameters and buffers by name, without the prefixes of DDP and `torch.compile`."""
     found = [*model.named_parameters(), *model.named_buffers()]
     return [
         (name.replace("_orig_mod.", "").removeprefix("module."), value) for name, value in found
@@ -407,7 +419,7 @@ def digest_tensors(tensors: Iterable[tuple[str, Any]]) -> str:
 
 
 def digest_each(tensors: Iterable[tuple[str, Any]]) -> dict[str, str]:
-    """Return the digest of each of named tensors."""
+    """Return the digest of each tensor by name."""
     return {name: digest_tensors([("", tensor)]) for name, tensor in tensors}
 
 
@@ -417,12 +429,12 @@ def parameters_of(optimizer: Any) -> list[Any]:
 
 
 def gradients_of(optimizer: Any) -> list[tuple[str, Any]]:
-    """Return the gradients that are there, named by their places among the optimiser's parameters."""
+    """Return the gradients that exist, named by their positions in the optimiser's parameters."""
     return [(str(i), p.grad) for i, p in enumerate(parameters_of(optimizer)) if p.grad is not None]
 
 
 def digest_state(optimizer: Any) -> str:
-    """Return the digest of what an optimiser remembers of its parameters."""
+    """Return the digest of an optimiser's state."""
     digest = Digest()
     for i, parameter in enumerate(parameters_of(optimizer)):
         for name, value in batch_leaves(optimizer.state.get(parameter, {})):
@@ -431,18 +443,19 @@ def digest_state(optimizer: Any) -> str:
 
 
 def _is_of_rows(tensor: Any) -> bool:
-    """Tell a tensor whose rows lie one behind the other, or in one place, whatever their order (`channels_last`)."""
+    """Return whether the rows of a tensor are each in one piece, in any order (`channels_last`)."""
     strides = tensor.stride()
     return len(strides) > 1 and strides[0] in {0, max(strides)}
 
 
 def norm(tensors: Sequence[Any]) -> float:
-    """Return the 2-norm of tensors together, as `torch.nn.utils.clip_grad_norm_` but for rounding; also of float8.
+    """Return the 2-norm over tensors, as `torch.nn.utils.clip_grad_norm_` up to rounding.
 
     Notes:
-        Large ones in main memory are normed row by row, which PyTorch does on all its threads, each
-        of which finds near what it wrote; a whole tensor would be read by one. A row is one
-        thread's: their number changes nothing.
+        Also works for float8. Large tensors in main memory are reduced row by row: PyTorch spreads
+        the rows over its threads, each close to the memory that it wrote, while a whole tensor is
+        read by one thread. One thread reduces a row, so the number of threads does not change the
+        result.
     """
     torch, plain = _torch(), []
     for tensor in tensors:
@@ -461,35 +474,34 @@ def norm(tensors: Sequence[Any]) -> float:
         large = itertools.compress(plain, in_rows)
         each = [torch.linalg.vector_norm(one, dim=tuple(range(1, one.dim()))) for one in large]
         rest = [one for one, apart in zip(plain, in_rows, strict=True) if not apart]
-        if rest:  # that function takes twice as long in main memory
+        if rest:  # _foreach_norm takes twice as long on large tensors in main memory
             each += [one.reshape(1) for one in torch._foreach_norm(rest)]  # noqa: SLF001
         if len({one.device for one in each}) > 1:
             each = [one.to(each[0].device) for one in each]
         return float(torch.linalg.vector_norm(torch.cat(each)))
 
 
-_WIDE = 4096  # bytes of a row; xxh3 of each takes less time then than a sum of words
-_SIGNS = 512  # bytes of a row of float32 whose signs are told in pairs, too
-_ROWS = 1024  # of more wide rows none is digested: it takes 0.3 us for each
+_WIDE = 4096  # bytes of a row; for wider ones xxh3 is faster than a sum of words
+_SIGNS = 512  # bytes of a row of float32, up to which `_sums` mixes the signs, too
+_ROWS = 1024  # limit of wide rows: digesting one takes 0.3 us
 _TURN = 0x165667B19E3779F9
 
 
 def digest_batch(batch: Any, samples: int | None = None) -> tuple[Digest, int | None]:
-    """Return the digest of a batch, and a number that stands for its samples whatever their order.
+    """Return the digest of a batch, and a number for its samples that ignores their order.
 
     Args:
-        batch: as `batch_leaves`.
-        samples: how many it has; tensors of that length along the first axis have a row for each.
+        batch: as for `batch_leaves`.
+        samples: their number; a tensor of that length along the first axis has a row for each.
 
     Returns:
-        The digest; the sum of what stands for each sample modulo 2**64, or None where it would
-        leave out values: those of a tensor or array that has no row for each sample, or lies on a
-            device.
+        The digest; the sum of a number for each sample modulo 2**64, or None if it would leave out
+        values: of a tensor or array without a row for each sample, or on a device.
 
     Notes:
-        Numbers and texts stand beside each sample of their batch, since nothing says whose they
-        are: two sums are equal where the same samples came in another order only if what their
-            batches hold besides is equal, too.
+        Numbers and texts count for each sample of their batch, since nothing assigns them to one.
+        If the same samples come in another order, two sums are therefore equal only if the other
+        values of their batches are equal, too.
     """
     digest, rows, whole = Digest(), None, True
     besides: list[tuple[str, Any]] = []
@@ -519,7 +531,7 @@ def digest_batch(batch: Any, samples: int | None = None) -> tuple[Digest, int | 
 
 
 def _in_rows(value: Any, samples: int) -> Array | None:
-    """Return a tensor or array with a row for each sample; None where it has none, or lies on a device."""
+    """Return a value as an array with one row per sample; None if it has none or is on a device."""
     if hasattr(value, "untyped_storage"):
         if not (is_simple(value) and in_main_memory(value)) and not (
             shape_of(value) and _is_plain(value)
@@ -539,7 +551,7 @@ def _in_rows(value: Any, samples: int) -> Array | None:
 
 
 def _has_values(value: Any) -> bool:
-    """Tell a tensor or array that holds more than one number by itself."""
+    """Return whether a tensor or array holds more than one number."""
     shape = shape_of(value)
     if isinstance(value, np.ndarray):
         return bool(shape) and bool(value.nbytes)
@@ -551,7 +563,7 @@ def _has_values(value: Any) -> bool:
 
 
 def _is_plain(tensor: Any) -> bool:
-    """Tell a tensor in main memory whose rows lie there as they are."""
+    """Return whether a tensor is strided, in main memory, and not a subclass with parts."""
     of_its_own = any(hasattr(tensor, name) for name in ("to_local", "__tensor_flatten__"))
     plain = str(tensor.layout) == "torch.strided" and not (
         tensor.is_nested or tensor.is_quantized or of_its_own
@@ -564,12 +576,12 @@ def _many(array: Array) -> bool:
 
 
 def _sums(array: Array) -> Array:
-    """Return a number for each row: uint64 (rows); the sum of its words, each times an odd number of its place.
+    """Return a number for each row, uint64 (rows): the sum of its words times odd weights.
 
     Notes:
-        The highest bits of two words cancel out (2**63 times two odd numbers): signs of float64
-        (half a turn about an axis changes two of each point) and every second of float32 (few
-        change alone in a long row).
+        Without mixing, the highest bits of two words cancel out (2**63 times two odd numbers): the
+        signs of float64 (half a turn about an axis flips two of each point) and every second sign
+        of float32 (in a long row, few flip alone).
     """
     octets = array.reshape(len(array), -1).view(np.uint8)
     width = octets.shape[1]
@@ -577,9 +589,8 @@ def _sums(array: Array) -> Array:
     words = octets[:, : 8 * whole].view(np.uint64)
     if array.dtype.kind in "fc" and (array.itemsize > 4 or width <= _SIGNS):
         words = words ^ (words >> np.uint64(29))
-    found: Array = np.einsum(
-        "ij,j->i", words, weights[:whole]
-    )  # as words @ weights, in half the time
+    # Equals words @ weights, in half the time.
+    found: Array = np.einsum("ij,j->i", words, weights[:whole])
     if width % 8:
         last = np.zeros((len(array), 8), np.uint8)
         last[:, : width % 8] = octets[:, 8 * whole :]

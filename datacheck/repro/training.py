@@ -1,4 +1,4 @@
-"""A command that trains, run for some steps in a process of its own that writes their digests."""
+"""Runs a training command for some steps in a process of its own that writes their digests."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _GRACE_SECONDS = 120.0  # seconds for the start and the end of a process
 
 @dataclass(frozen=True)
 class TrainingOutcome:
-    """What came of one run.
+    """The result of one run.
 
     Args:
         trace: a line for each step.
-        start: the line before the first step; empty where none was taken.
-        seen: what was seen of the script, and how it was stopped.
-        failed: why there is nothing to compare; empty where there is.
+        start: the line before the first step; empty if there was no step.
+        seen: observations of the script, and how it was stopped.
+        failed: why there is nothing to compare; empty if there is.
     """
 
     trace: Trace
@@ -37,15 +37,15 @@ class TrainingOutcome:
 
 @dataclass
 class TrainingCommand:
-    """A command that trains, and how it is run.
+    """A training command, and how to run it.
 
     Args:
         python: the interpreter with its options.
         words: a script or -m and a module, and arguments.
-        environment: its variables.
-        steps: after how many steps of an optimizer it is stopped.
-        seconds: after how many it is stopped wherever it is; 0: never.
-        folder: where traces are written.
+        environment: environment variables.
+        steps: stop after this many steps of an optimizer.
+        seconds: stop after this time, wherever it is; 0: never.
+        folder: the folder of the traces.
         given: the user's switches.
     """
 
@@ -58,7 +58,7 @@ class TrainingCommand:
     given: Sequence[Switch] = ()
 
     def run(self, name: str, turned: Switch | None = None) -> TrainingOutcome:
-        """Run it to the end of its steps, as the baseline or with one switch turned."""
+        """Run the command to the end of its steps, as the baseline or with one switch turned."""
         words, environment = list(self.words), dict(self.environment)
         for switch in self.given:
             set_word(words, environment, switch, switch.new if switch is turned else switch.old)
@@ -67,9 +67,8 @@ class TrainingCommand:
             words = toggle_caches(words)
         inside = {} if turned is None or turned.given or cache else {turned.name: turned.new}
         if inside.get("deterministic"):
-            environment.setdefault(
-                "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
-            )  # else older versions give no determinism
+            # Without it, older versions are not deterministic.
+            environment.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         place = self.folder / name
         place.mkdir()
         trace, out, log = place / trace_name(0), place / "found.json", place / "log"

@@ -1,7 +1,8 @@
-"""Runs steps of a script in a process of its own (see `inner`) with one switch turned, and writes their digests.
+"""Runs steps of a script in a process of its own with one switch turned, and writes their digests.
 
-What `Recorder` is told by a script is seen from outside here: batches where a DataLoader hands them
-out, losses where `backward` is called, gradients and weights in hooks of the optimizers.
+A script passes its values to `Recorder` itself; here they are observed from outside: batches where
+a DataLoader returns them, losses where `backward` is called, gradients and weights in hooks of the
+optimizers. See `datacheck.repro.inner`.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ class TraceObserver(ScriptObserver):
     """Writes a trace as `Recorder` does, with a line for each step of an optimizer.
 
     Args:
-        request: as of `Observer`, with trace (the file for lines), set (switches by name).
+        request: as for `ScriptObserver`, with trace (the file for lines), set (switches by name).
     """
 
     def __init__(self, request: dict[str, Any]) -> None:
         super().__init__(request)
         self._random = RandomStates()
-        self._trace = Path(request["trace"]).open("ab", buffering=0)  # noqa: SIM115  the process ends with it
+        # The file closes with the process.
+        self._trace = Path(request["trace"]).open("ab", buffering=0)  # noqa: SIM115
         self._line: dict[str, Any] = {}
         self._inputs: list[str] = []
         self._losses: list[str] = []
@@ -41,12 +43,12 @@ class TraceObserver(ScriptObserver):
         self._optimizers: list[weakref.ref[Any]] = []
 
     def write(self, *, probe: bool) -> None:
-        """Write how it ended."""
+        """Write how the script ended."""
         del probe
         fsops.write_file(Path(self.request["out"]), json.dumps(self.seen).encode(), sync=False)
 
     def watch_torch(self) -> None:
-        """Turn the switches, and put hooks into PyTorch, as soon as the script has imported it."""
+        """Turn the switches and install hooks as soon as the script has imported PyTorch."""
         sys.meta_path.insert(0, ImportHook("torch", self._attach))
 
     def _attach(self, torch: Any) -> None:
@@ -58,13 +60,14 @@ class TraceObserver(ScriptObserver):
         loader = torch.utils.data.DataLoader
         loader.__init__ = self._made(loader.__init__)
         loader.__iter__ = self._begins(loader.__iter__, torch)
-        batches = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter  # noqa: SLF001  all are made of it
+        # The base class of all of a DataLoader's iterators.
+        batches = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter  # noqa: SLF001
         batches.__next__ = self._given(batches.__next__)
         torch.Tensor.backward = self._scored(torch.Tensor.backward)
         self._set(torch)
 
     def _forward(self, *_: object) -> None:
-        """Turn the switches again when the first module is called: a trainer sets its own before."""
+        """Turn the switches again at the first call of a module: a trainer sets its own earlier."""
         self._first.remove()
         self._set(sys.modules["torch"])
 
@@ -135,9 +138,8 @@ class TraceObserver(ScriptObserver):
             self._put(
                 {"kind": "start", "version": 1, "held": held, "weights": self._weights(optimizer)}
             )
-        if (
-            not any(map(callable, given)) and named.get("closure") is None
-        ):  # a closure computes them later
+        # A closure computes the gradients later.
+        if not any(map(callable, given)) and named.get("closure") is None:
             self._gradients(optimizer)
 
     def _gradients(self, optimizer: Any) -> None:
@@ -164,20 +166,22 @@ class TraceObserver(ScriptObserver):
         self.step()
 
     def _weights(self, optimizer: Any) -> str:
-        """Return the digest of what all optimizers train: what one of them steps with may be another one's."""
+        """Return the digest of the parameters of all optimizers.
+
+        What one optimizer steps with may be trained by another one.
+        """
         weights = [one for known in self._all(optimizer) for one in tensors.parameters_of(known)]
         return tensors.digest_tensors((str(i), one) for i, one in enumerate(weights))
 
     def _all(self, optimizer: Any) -> list[Any]:
         known = [one for made in self._optimizers if (one := made()) is not None]
-        return (
-            known if any(one is optimizer for one in known) else [*known, optimizer]
-        )  # one that was unpickled
+        # An unpickled optimizer was not seen in `__init__`.
+        return known if any(one is optimizer for one in known) else [*known, optimizer]
 
     def _put(self, line: dict[str, Any]) -> None:
         self._trace.write(json.dumps(line).encode() + b"\n")
 
 
 def main() -> None:
-    """Run what the request says; the arguments are those of `datacheck.repro.inner.main`."""
+    """Run the request; the arguments are those of `datacheck.repro.inner.main`."""
     run(TraceObserver(json.loads(sys.argv[1])), sys.argv[2:])

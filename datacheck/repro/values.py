@@ -1,4 +1,4 @@
-"""Two sets of named contents, files or samples: what came, went and changed, and what only lies under another name."""
+"""Compares two sets of named contents (files, samples), and the values of those that changed."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
     from datacheck.sources.listing import Listing
 
 
-_COPIED = 4096  # letters of a name that is told as the origin of copies: it is repeated for each
+_COPIED = 4096  # length limit of a name as the origin of copies, which is repeated for each copy
 
-Content = Any  # a digest, or several of them: whatever is hashable and equal where the content is
+Content = Any  # a digest, or several: hashable, and equal for equal content
 
 
 @dataclass(frozen=True)
 class TreeDiff:
-    """What differs between two sets of named contents; every name that differs stands in one place.
+    """The differences of two sets of named contents; every name that differs has one entry.
 
     Args:
         added: only in the second, with a content that no name of the first has lost.
-        removed: only in the first, and nothing that was added has its content.
+        removed: only in the first, with a content that no added name has.
         changed: in both, with a content that no other name had before, or that another one still
             has.
-        renamed: (name in the first, name in the second): the same content.
-        swapped: pairs in both whose contents have changed places; the smaller name first.
-        reordered: in both; what a name holds now, by the name that held it before and lost it.
-        copies: of those added or changed, which name of the first had this very content; none of
-            more than 4,096 letters.
+        renamed: (name in the first, name in the second) of the same content.
+        swapped: pairs in both that have exchanged contents; the smaller name first.
+        reordered: in both; by name, the name that held its content before and lost it.
+        copies: by added or changed name, the name of the first that had the same content; names of
+            more than 4,096 letters are left out.
     """
 
     added: list[str] = field(default_factory=list)
@@ -66,7 +66,7 @@ class TreeDiff:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the differences as JSON values."""
         return {
             "added": self.added,
             "removed": self.removed,
@@ -79,14 +79,14 @@ class TreeDiff:
 
 
 def tree_diff(first: Mapping[str, Content], second: Mapping[str, Content]) -> TreeDiff:
-    """Return what differs between two sets of named contents.
+    """Return the differences of two sets of named contents.
 
     Args:
         first, second: contents by name; contents are compared by ``==`` and hashed.
 
     Notes:
-        The order in which names come changes nothing. Swaps are looked for first, then what was
-        renamed (names that end alike first), then what others held before; equal contents are
+        The order of names changes nothing. Swaps are matched first, then renames (names with the
+        same last part first), then contents that another name held before; equal contents are
         paired in the order of their names.
     """
     both = first.keys() & second.keys()
@@ -117,7 +117,7 @@ def tree_diff(first: Mapping[str, Content], second: Mapping[str, Content]) -> Tr
 def _swaps(
     first: Mapping[str, Content], second: Mapping[str, Content], apart: list[str]
 ) -> list[tuple[str, str]]:
-    """Return pairs of names each of which now has what the other had."""
+    """Return pairs of names that have exchanged contents."""
     waiting: dict[tuple[Content, Content], deque[str]] = defaultdict(deque)
     found = []
     for name in apart:
@@ -132,7 +132,7 @@ def _swaps(
 def _renames(
     first: Mapping[str, Content], second: Mapping[str, Content], gone: list[str], come: list[str]
 ) -> list[tuple[str, str]]:
-    """Return pairs (gone, come) of one content: those with the same last part of their names first."""
+    """Return pairs (gone, come) of equal content; names with the same last part pair first."""
     found: list[tuple[str, str]] = []
     for part in (_last_part, lambda _: ""):
         old, new = {one for one, _ in found}, {other for _, other in found}
@@ -160,7 +160,7 @@ def _pairs(
 
 
 def _first_names(first: Mapping[str, Content], wanted: set[Content]) -> dict[Content, str]:
-    """Return the smallest name that has each of these contents, of those that may be repeated."""
+    """Return the smallest name with each of these contents, among names of at most `_COPIED`."""
     found: dict[Content, str] = {}
     for name in sorted(
         name for name, content in first.items() if content in wanted and len(name) <= _COPIED
@@ -170,18 +170,17 @@ def _first_names(first: Mapping[str, Content], wanted: set[Content]) -> dict[Con
 
 
 Array = np.ndarray[Any, Any]
-ValueChanges = dict[
-    str, dict[str, Any]
-]  # by name of a file or key of a sample: what each field says
+# by name of a file or key of a sample: the change of each field
+ValueChanges = dict[str, dict[str, Any]]
 
-MOST = 200  # files whose values are compared; of the others it is known that they differ
-MOST_SAMPLES, _FIELDS = 1000, 100  # of which it is told how they differ; fields of each
+MOST = 200  # files whose values are compared; the others are only known to differ
+MOST_SAMPLES, _FIELDS = 1000, 100  # limits: samples whose changes are described; fields of each
 _FILES = "datacheck.repro.values:compare_files"
 _ITEMS = "datacheck.repro.values:compare_items"
 
 
 def file_changes(first: Listing, second: Listing, pairs: Sequence[tuple[str, str]]) -> ValueChanges:
-    """Return how the named values of files differ, by the second's path; of those that no format reads nothing."""
+    """Return how the values of files differ, by the second's path, if a format can read them."""
     task = {
         "first": folders_json(first.root, first.roots),
         "second": folders_json(second.root, second.roots),
@@ -195,11 +194,12 @@ def sample_changes(
     """Return how the fields of samples differ, by key.
 
     Args:
-        schema: what a sample is.
+        schema: how to read samples.
         first, second: the data.
-        files: paths of those whose content differs; samples of other files are not read.
+        files: paths of the files that differ; samples of other files are not read.
     """
-    from datacheck.sources import open_source  # noqa: PLC0415  `datacheck.repro` is light
+    # importing `datacheck.repro` must stay light
+    from datacheck.sources import open_source  # noqa: PLC0415
 
     changed = set(files)
     source = open_source(schema, first.root, first.roots)
@@ -266,7 +266,7 @@ def compare_files(task: dict[str, Any], beat: Callable[[int], None]) -> ValueCha
 
 
 def _limit(beat: Callable[[int], None], sides: Iterable[tuple[Mapping[str, Any], str]]) -> None:
-    """Limit what a pair of files may take, by their size."""
+    """Limit memory and processor time for a pair of files by their size."""
     from datacheck.sources.base import size_of  # noqa: PLC0415  as above
     from datacheck.workers.child import Pulse  # noqa: PLC0415  as above
 
@@ -294,7 +294,7 @@ def _container_changes(x: Container, y: Container) -> dict[str, Any]:
 def _changed_values(
     both: Mapping[str, tuple[Array | None, Array | None]],
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield name and how the two values differ, of those that do."""
+    """Yield name and change of the values that differ."""
     for name in sorted(both):
         if (said := describe_change(*both[name])) is not None:
             yield name, said
@@ -350,14 +350,18 @@ def _busy(beat: Callable[[int], None], number: int, _: int) -> None:
 
 def _samples(blocks: Iterable[Any]) -> Iterator[tuple[str, Mapping[str, Array]]]:
     for block in blocks:
-        if hasattr(block, "fields"):  # else it is a sample that cannot be made: its file says so
+        # otherwise the sample could not be made, which is reported for its file
+        if hasattr(block, "fields"):
             columns = {name: list(values(block, name)) for name in block.fields}
             for i, key in enumerate(keys(block)):
                 yield key, {name: column[i] for name, column in columns.items()}
 
 
 def describe_change(x: Array | None, y: Array | None) -> dict[str, Any] | None:
-    """Return how two values differ as JSON values: a sentence and its numbers; None where they are equal."""
+    """Return the difference of two values as JSON values; None if they are equal.
+
+    It holds a sentence and its numbers.
+    """
     from datacheck.cache.diff import compare_values  # noqa: PLC0415  as above
 
     if x is not None and y is not None and x.dtype != y.dtype:
