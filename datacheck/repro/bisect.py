@@ -13,7 +13,7 @@ from datacheck.repro.steps import compare_steps, first_column, meaning
 from datacheck.repro.switches import Switch, find_word, toggle_caches
 from datacheck.repro.training import TrainingCommand, TrainingOutcome
 
-# in the order of the report
+# In the order of the report
 _STATES = (
     "steady",
     "parts",
@@ -248,7 +248,7 @@ def _cache_switch(training: TrainingCommand) -> tuple[Switch, str]:
     return Switch(switches.CACHE, old, new, given=False), ""
 
 
-# ---------------------------------------------------------------------------------- what came of it
+# ------------------------------------------------------------------------------------------ effects
 
 
 def _switch_effect(

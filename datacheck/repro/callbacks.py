@@ -49,7 +49,7 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
         self._others: set[str] = set()
         self._watch: SamplerObserver | None = None
         self._judged: list[tuple[Any, SamplerObserver]] = []  # loaders of validations
-        # indices of this validation, by the position of their loader
+        # Indices of this validation, by the position of their loader
         self._seen: dict[int, list[Any]] = {}
         self.recorder: Recorder | None = None
 
@@ -198,7 +198,7 @@ def _length(loaders: list[Any]) -> int | None:
         return None
 
 
-# the location of a run, which is not part of its configuration
+# The location of a run, which is not part of its configuration
 _OWN = {"output_dir", "logging_dir", "run_name", "local_rank"}
 _TIMING_METRICS = ("_runtime", "_per_second", "_time")
 _UNSEEN_NOTE = (

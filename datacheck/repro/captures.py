@@ -189,7 +189,7 @@ def _data_digests(path: Path) -> dict[str, str]:
     return {"kind": "folder" if path.is_dir() else "file", "digest": make(path).root}
 
 
-# -------------------------------------------------------------------------------------- two of them
+# --------------------------------------------------------------------------------------- comparison
 
 
 def differences(a: Mapping[str, Section], b: Mapping[str, Section]) -> list[CaptureDifference]:

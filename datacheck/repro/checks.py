@@ -29,7 +29,7 @@ REDUCED = (  # attributes of torch.backends.cuda.matmul; an old PyTorch has some
     "allow_bf16_reduced_precision_reduction",
     "allow_fp16_accumulation",
 )
-# printed by `repro check` and executed by `pin`
+# Printed by `repro check` and executed by `pin`
 DETERMINISTIC = "torch.use_deterministic_algorithms(True)"
 NO_BENCHMARK = "torch.backends.cudnn.benchmark = False"
 FILLED = "torch.utils.deterministic.fill_uninitialized_memory = True"
@@ -273,7 +273,7 @@ def library_rows(facts: RiskContext) -> Iterator[CheckRow]:
             )
 
 
-# --------------------------------------------------------------------------- what probes have shown
+# ------------------------------------------------------------------------------------ probe results
 
 
 def loader_rows(facts: RiskContext) -> Iterator[CheckRow]:
@@ -427,7 +427,7 @@ def kernels(*, batch: int = 32) -> dict[str, Any]:
 
 
 def device_results(torch: Any, device: str, batch: int) -> dict[str, Any]:
-    """Run each GPU computation three times on one device, forward and backward."""
+    """Run the computations three times each on one device, forward and backward."""
     made = {"convolution": _convolution, "scatter_add": _scatter, "attention": _attention}
     return {
         name: _count_results(partial(make, torch, device, batch)) for name, make in made.items()

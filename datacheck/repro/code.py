@@ -484,7 +484,7 @@ def _git_chunks(
         subprocess.TimeoutExpired: git takes too long.
         subprocess.CalledProcessError: git fails.
     """
-    # These settings keep git from starting a file system monitor.
+    # The setting core.fsmonitor may start a program.
     quiet = [
         "git",
         "-c",

@@ -96,7 +96,7 @@ def kind_of(place: Place) -> Kind:
         UsageError: the path does not exist, or is a pipe or device.
         StorageError: the path cannot be accessed.
     """
-    # importing `datacheck.repro` must stay light
+    # Importing `datacheck.repro` must stay light
     from datacheck.cache.find import find_caches  # noqa: PLC0415
     from datacheck.cache.store import is_url  # noqa: PLC0415  as above
 
@@ -220,7 +220,7 @@ def compare(
 
 
 def _alone(place: Place) -> str | None:
-    # importing `datacheck.repro` must stay light
+    # Importing `datacheck.repro` must stay light
     from datacheck.sources.listing import target  # noqa: PLC0415
 
     return target(Path(place))[1]
@@ -322,7 +322,7 @@ def _with_values(
     said: Comparison, first: Path, second: Path, roots: Mapping[str, Path], schema: Schema | None
 ) -> Comparison:
     """Return the comparison with the changes of values added."""
-    # importing `datacheck.repro` must stay light
+    # Importing `datacheck.repro` must stay light
     from datacheck.repro import values  # noqa: PLC0415
     from datacheck.sources.listing import list_files, target  # noqa: PLC0415  as above
 

@@ -46,7 +46,7 @@ def native(found: InstalledPackages, maps: str = "/proc/self/maps") -> dict[str,
     paths = mapped(maps)
     modules = {real_path(file): name for name, file in _extensions()}
     alive = [path for path in paths if not path.endswith(_DELETED)]
-    # digests release the interpreter lock
+    # Digests release the interpreter lock
     with ThreadPoolExecutor(min(8, usable_cpus())) as pool:
         read = dict(
             zip(alive, pool.map(lambda path: _read(path, found.owner(path)), alive), strict=True)
@@ -136,8 +136,8 @@ def _library_entry(path: str, owner: PackageFile | None) -> dict[str, Any]:
             ValueError,
             OverflowError,
             struct.error,
-            # A damaged file still gets a digest.
         ):
+            # A damaged file still gets a digest.
             identity = None
         file.seek(0)
         while size := file.readinto(view):

@@ -1,4 +1,4 @@
-"""Runs a user's script, observed, in a process of its own, and captures the state of the process."""
+"""Runs a user's script in a process of its own, observes it, and captures the process."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class ScriptObserver:
             self.seen |= {"stopped": stopped, "steps": self._steps, "code": code}
             try:
                 self.write(probe=probe and self.request["probe"] and "torch" in sys.modules)
-            # in the middle of a user's script: the process must end
+            # In the middle of a user's script: the process must end
             except BaseException:  # noqa: BLE001
                 traceback.print_exc()
                 code = code or 1

@@ -145,7 +145,7 @@ def make(
         next call hashes only files that changed. They are also kept if this call fails because a
         file cannot be read or changes.
     """
-    # importing `datacheck.repro` must stay light
+    # Importing `datacheck.repro` must stay light
     from datacheck.repro import sample_digests  # noqa: PLC0415
     from datacheck.sources import file_digests  # noqa: PLC0415  as above
     from datacheck.sources.listing import target  # noqa: PLC0415  as above
@@ -199,7 +199,7 @@ def _store_manifest(made: DatasetManifest, place: Path) -> DatasetManifest:
 
     It is stored only if the next call may reuse its samples, and if the folder is writable.
     """
-    # otherwise the next call may read more samples
+    # Store lasting results only: after others, the next call may read more samples.
     if made.samples is not None and made.samples.lasting:
         with suppress(StorageError):  # then the next call takes as long
             for folder in (place.parent.parent, place.parent):
@@ -242,7 +242,7 @@ def _list_files(
         UsageError: there are no files.
         StorageError: a part of the data cannot be listed.
     """
-    # importing `datacheck.repro` must stay light
+    # Importing `datacheck.repro` must stay light
     from datacheck.sources.listing import list_files  # noqa: PLC0415
 
     listing = list_files(root, roots, only, found)
@@ -503,7 +503,7 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-# reads as a sentence at the call
+# Reads as a sentence at the call
 def _require(holds: bool, otherwise: str) -> None:  # noqa: FBT001
     if not holds:
         raise ValueError(otherwise)

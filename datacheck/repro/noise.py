@@ -15,7 +15,7 @@ from datacheck.repro.sections import json_differences, start_sections
 from datacheck.repro.steps import began
 
 LEAST = 3  # repeats, at least
-# a step, and the count at it; None: the count over the whole run
+# A step, and the count at it; None: the count over the whole run
 Place: TypeAlias = tuple[int | None, int]
 Series: TypeAlias = dict[Place, float]
 _COMPARED_SECTIONS = {"config", "code", "packages", "native", "hardware", "flags", "data"}
@@ -170,7 +170,7 @@ def noise_floor(repeats: Sequence[Path], b: Path, *, ignore: Sequence[str] = ())
         for i, one in enumerate(first)
         if one != i
     ]
-    # Otherwise epochs may have different lengths, so steps do not match.
+    # Runs that began at the same step are matched by count: their epochs may differ in length.
     stepwise = len({began(run, min(run.traces)) for run in [*runs, other]}) > 1
     series = [_series(run, stepwise=stepwise) for run in runs]
     final, each = [], []

@@ -1,4 +1,4 @@
-"""The state of this process, without secrets: arguments, variables, PyTorch switches, generators."""
+"""The state of this process, without secrets: arguments, variables, switches, random states."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ _CREDENTIAL = re.compile(
 )
 # These run on texts of any length (a list of numbers on a command line), so no match restarts
 # within a word.
+
 # A URL up to an @: a password may hold characters that should be escaped.
 _USER = re.compile(r"://(?:[^/]*\Z|[^/:]*:)")
 _LONG = re.compile(r"[A-Za-z0-9+=_-]{32,}")
@@ -284,7 +285,7 @@ def switches() -> dict[str, Any]:
             said[name] = _value(torch, name)
         except AttributeError:
             continue
-        # for example two ways to set TF32 that were mixed
+        # For example two ways to set TF32 that were mixed
         except Exception as error:  # noqa: BLE001
             said[name] = f"cannot be read: {str(error).partition(chr(10))[0]}"
     # Only if it is loaded: importing it takes seconds.

@@ -276,10 +276,10 @@ class Recorder:
         self._order: OrderDigest | None = None
         self._line: dict[str, Any] = {}  # what is known of the current step
         self._indices: Any = None
-        # whether the first batch had as many rows as indices; None: no batch yet
+        # Whether the first batch had as many rows as indices; None: no batch yet
         self._by_rows: bool | None = None
         self._inputs: int | None = None
-        # by optimiser: the last step with an update
+        # By optimiser: the last step with an update
         self._updated: dict[int, int] = {}
         self._made: set[int] = set()  # optimisers with an update in this step
         self._taken: set[int] = set()  # optimisers whose gradients of this update were read
@@ -289,7 +289,7 @@ class Recorder:
         self._modules = 0  # loaded when the environment was captured
         self._first = self._step
 
-    # -------------------------------------------------------------------------------- begin and end
+    # -------------------------------------------------------------------------------- start and end
 
     def __enter__(self) -> Recorder:
         if self.path is not None:
@@ -419,8 +419,9 @@ class Recorder:
         """Return the indices that a sampler gave out if they can be those of the batch.
 
         Notes:
-            Indices and rows of the batch are counted, provided that the counts of the first batch
-            agreed: not every kind of batch has a row for each sample.
+            If the first batch had one row per index, later batches must have as many rows as
+            indices.
+            Otherwise nothing is checked: not every kind of batch has a row for each sample.
         """
         if indices is None:
             return None

@@ -31,14 +31,14 @@ _LINE_BYTES = 16 * MIB  # the start line names every tensor of a model
 _FILE_BYTES = 16 * MIB
 _TRACE_BYTES = 64 << 30
 _MOST_RANKS = 65_536
-# limits: notes of a trace (and loaders of a run); characters of a note; bytes of a loader
+# Limits: notes of a trace (and loaders of a run); characters of a note; bytes of a loader
 _MOST_NOTES, _NOTE_CHARS, _LOADER_BYTES = (
     1000,
     4000,
     1 << 16,
 )
 _STARTS, _VALUE_BYTES = 256 * MIB, 64  # limit in bytes over all ranks; memory of each value
-# limits over all ranks, since all evaluations are held: values, and bytes
+# Limits over all ranks, since all evaluations are held: values, and bytes
 _EVALUATIONS, _EVALUATED = (
     1_000_000,
     256 * MIB,

@@ -381,7 +381,7 @@ def _trace_section(
             section.unknown = "nothing of a step that both have recorded"
     for one in divergences:
         ended = one.rank in a.ended and one.rank in b.ended  # a killed run is only shorter
-        # one run resumes where the other ended
+        # One run resumes where the other ended
         follows = began(a, one.rank) != began(b, one.rank) and not one.compared
         if ended and not follows and not _equal_lengths(a, b, one):
             here, there = (one.compared + one.only[whose] for whose in ("A", "B"))

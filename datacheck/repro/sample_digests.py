@@ -106,10 +106,8 @@ def remember(place: Path, listing: Listing) -> bool:
             folders.check_own(folder, "")
         fsops.make_directory(place.parent, sync=False)
         fsops.write_file(place, file.getbuffer(), sync=False, mode=0o644)
-    except (
-        StorageError
+    except StorageError:
         # A folder that is not ours, a link, a full disk: the next call takes as long again.
-    ):
         return False
     return True
 

@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 
 _WORD = (1 << 64) - 1
 _WATCH = "_datacheck_watch"  # attribute of the subclasses that observe
-# mask of the item: a datacheck sampler packs the epoch above 40 bits of an index
+# Mask of the item: a datacheck sampler packs the epoch above 40 bits of an index
 _ITEM = (1 << 40) - 1
 
 

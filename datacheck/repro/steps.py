@@ -28,7 +28,7 @@ CAUSES = (
     "scale",
 )
 _HIGHEST = (1 << 64) - 1
-# limits: generators and epochs of a rank; characters of an epoch's digest
+# Limits: generators and epochs of a rank; characters of an epoch's digest
 _RANDOM, _EPOCHS, _DIGEST = (
     64,
     1_000_000,
@@ -220,7 +220,7 @@ def _increasing_steps(trace: Trace) -> Iterator[Line]:
     if kept is None:
         yield from trace.of("step")
         return
-    # of two lines with the same number, either may be the damaged one
+    # Of two lines with the same number, either may be the damaged one
     found, count = np.unique(np.frombuffer(numbers, np.uint64), return_counts=True)
     twice = set(found[count > 1].tolist())
     taken = zip(trace.of("step"), numbers, kept, strict=False)
@@ -290,7 +290,7 @@ def _same_epochs(a: Trace, b: Trace, what: str) -> Iterator[int]:
             yield line["epoch"]
 
 
-# ------------------------------------------------------------------------------------ what it means
+# ----------------------------------------------------------------------------------- interpretation
 
 
 def first_column(parting: Divergence) -> ColumnDivergence | None:

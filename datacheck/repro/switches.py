@@ -203,8 +203,8 @@ def values(torch: Any) -> dict[str, Any]:
         except (
             AttributeError,
             RuntimeError,
-            # An old PyTorch, or two ways to set TF32 that were mixed.
         ) as error:
+            # An old PyTorch, or two ways to set TF32 that were mixed.
             found[flip.name] = {"missing": str(error).partition("\n")[0]}
     return found
 

@@ -76,7 +76,7 @@ class TraceObserver(ScriptObserver):
             if name in switches.TORCH_SWITCHES:
                 switches.apply(torch, name, value)
 
-    # ------------------------------------------------------------------------------ what is wrapped
+    # ------------------------------------------------------------------------------------- wrappers
 
     def _made(self, make: Any) -> Any:
         count = self.request["set"].get(switches.WORKERS)

@@ -170,7 +170,7 @@ def _first_names(first: Mapping[str, Content], wanted: set[Content]) -> dict[Con
 
 
 Array = np.ndarray[Any, Any]
-# by name of a file or key of a sample: the change of each field
+# By name of a file or key of a sample: the change of each field
 ValueChanges = dict[str, dict[str, Any]]
 
 MOST = 200  # files whose values are compared; the others are only known to differ
@@ -198,7 +198,7 @@ def sample_changes(
         first, second: the data.
         files: paths of the files that differ; samples of other files are not read.
     """
-    # importing `datacheck.repro` must stay light
+    # Importing `datacheck.repro` must stay light
     from datacheck.sources import open_source  # noqa: PLC0415
 
     changed = set(files)
@@ -350,7 +350,7 @@ def _busy(beat: Callable[[int], None], number: int, _: int) -> None:
 
 def _samples(blocks: Iterable[Any]) -> Iterator[tuple[str, Mapping[str, Array]]]:
     for block in blocks:
-        # otherwise the sample could not be made, which is reported for its file
+        # A block without fields is a sample that could not be made: its file is reported.
         if hasattr(block, "fields"):
             columns = {name: list(values(block, name)) for name in block.fields}
             for i, key in enumerate(keys(block)):

@@ -319,7 +319,7 @@ def _states() -> dict[str, Any]:
     return states
 
 
-# ------------------------------------------------------------------------------------------ asking
+# ----------------------------------------------------------------------------------------- reading
 
 
 def _read_index(opened: OpenedDataset, index: int, whole: Sequence[str]) -> dict[str, Any]:
@@ -511,7 +511,7 @@ def _serve_share(asked: AuditRequest, share: Sequence[int], sender: Any) -> None
         sender.send(asked[index])
 
 
-# ---------------------------------------------------------------------------------------- the index
+# ------------------------------------------------------------------------------------- index probes
 
 
 def probe(task: Task, beat: Beat) -> dict[str, Any]:

@@ -260,11 +260,11 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
 
     def _transformed(self, row: Row, item: int, epoch: int, attempt: int) -> Any:
         random = {"rng": self._items.random(item, epoch, attempt)} if self._random else {}
-        # the caller checks that there is a transform
+        # The caller checks that there is a transform
         sample = self._transform(dict(row), **random)  # type: ignore[misc]
         if type(sample) is not dict:
             return sample
-        # a value that replaces a text is no longer "object": PyTorch collates it
+        # A value that replaces a text is no longer "object": PyTorch collates it
         return Row(
             sample, {n: k for n, k in row.kinds.items() if k != "object" or sample.get(n) is row[n]}
         )

@@ -229,7 +229,7 @@ class Order:
         self._length = (
             self.n if samples is None else whole_number("samples", samples, 1, MAX_ITEMS - 1)
         )
-        # epoch, its order of blocks, the end of each block
+        # Epoch, its order of blocks, the end of each block
         self._last: tuple[int, Array, Array] | None = None
 
     def __len__(self) -> int:
@@ -270,7 +270,7 @@ class Order:
         uniform = (
             _mix_bits(_mix_bits(positions.astype(np.uint64), first), second) >> _U(11)
         ) * 2.0**-53
-        # rounding can lift a product to the whole sum, where there is no item
+        # Rounding can lift a product to the whole sum, where there is no item
         drawn: Array = np.searchsorted(
             sums, np.minimum(uniform * sums[-1], np.nextafter(sums[-1], 0)), side="right"
         )

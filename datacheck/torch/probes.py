@@ -295,8 +295,9 @@ def probe_label_shift(
     Notes:
         All lags are compared on the same positions. Another lag is a fault if its loss is lower by
         0.1 nat and by four standard errors of the paired difference, over 32 positions or more. The
-        lag of the id that a position was given counts only if its loss is below a quarter, as in a
-        model trained to copy. Positions with NaN are left out.
+        lag at which a position predicts the id that it was given (`expected` - 1) counts only if
+        its loss is below a quarter of that of the expected lag, as in a model trained to copy.
+        Positions with NaN are left out.
     """
     scores, labels = logits if hasattr(logits, "shape") else as_array(logits), as_array(ids)
     if len(scores.shape) == labels.ndim + 1 == 2:
@@ -323,7 +324,7 @@ def probe_label_shift(
             best=expected, expected=expected, losses={}, tokens=count, verdict=few, sure=False
         )
     means = {lag: float(loss.mean()) for lag, loss in zip(tried, losses, strict=True)}
-    # tied embeddings make an untrained model favour the id that it was given
+    # Tied embeddings make an untrained model favour the id that it was given
     counts = [lag for lag in tried if lag != expected - 1 or means[lag] < means[expected] / 4]
     best = min(counts, key=lambda lag: (means[lag], abs(lag - expected)))
     gain = losses[tried.index(expected)] - losses[tried.index(best)]

@@ -120,7 +120,7 @@ class SharedEpoch:
     def __setstate__(self, state: dict[str, Any]) -> None:
         cell = state["_cell"]
         SharedEpoch.__init__(self, int(cell.item()))
-        # Otherwise the pickle was for no worker, and this process needs a cell of its own.
+        # A cell that is not shared was pickled for no worker: keep the new one, for later workers.
         if cell.is_shared():
             self._cell = cell
 
