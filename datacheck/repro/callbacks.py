@@ -185,7 +185,7 @@ def _flatten_loaders(loaders: Any) -> list[Any]:
 
 
 def _count_distinct(batches: list[Any]) -> int | None:
-    """Return the number of different indices in batches; None if some were not observed."""
+    """Return the number of different indices; None if there are no batches, or one is None."""
     known = [indices for indices in batches if indices is not None]
     return len(np.unique(np.concatenate(known))) if known and len(known) == len(batches) else None
 

@@ -104,8 +104,8 @@ class DatasetManifest:
 
         It equals the digest of a scan's listing.
         """
-        from datacheck.sources.listing import Listing  # noqa: PLC0415  as above
-        from datacheck.sources.roots import Entries  # noqa: PLC0415  `datacheck.repro` is light
+        from datacheck.sources.listing import Listing  # noqa: PLC0415  `datacheck.repro` is light
+        from datacheck.sources.roots import Entries  # noqa: PLC0415  as above
 
         numbers = np.zeros((len(self.files), 5), np.int64)
         numbers[:, 0] = self.files.sizes

@@ -567,7 +567,7 @@ class Recorder:
         """Add packages and libraries loaded since the capture: many are imported on first use."""
         if self._environment is None or self.path is None or not self._in_own_process:
             return
-        from datacheck.repro.captures import extend_capture  # noqa: PLC0415  as in `__enter__`
+        from datacheck.repro.captures import extend_capture  # noqa: PLC0415  as in `_begin`
 
         self._modules = len(sys.modules)
         if extend_capture(self._environment, ended=ended):

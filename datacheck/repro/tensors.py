@@ -443,7 +443,7 @@ def digest_state(optimizer: Any) -> str:
 
 
 def _is_of_rows(tensor: Any) -> bool:
-    """Return whether the rows of a tensor are each in one piece, in any order (`channels_last`)."""
+    """Return whether rows follow one another in memory, or share it (`channels_last` counts)."""
     strides = tensor.stride()
     return len(strides) > 1 and strides[0] in {0, max(strides)}
 

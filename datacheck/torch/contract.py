@@ -34,7 +34,7 @@ from datacheck.torch.served import (
 )
 
 _UNREADABLE, _EMPTY, _MISSING, _CONTRACT = "DC101", "DC103", "DC121", "DC905"
-_EPISODE_RULES = frozenset({"DC501"})  # a window may be shorter than any episode may be
+_EPISODE_RULES = frozenset({"DC501"})  # a window may be shorter than the shortest episode allowed
 _LISTED = 8
 _KEY_BYTES = 200  # limit of a sample's id, which a fault repeats on all ranks
 _EVEN_BATCHES_FIX = (

@@ -93,7 +93,7 @@ class Mix(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
         return self._epoch.get()
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of plain indices, in all workers and datasets; call it each epoch."""
+        """Set the epoch of plain indices in all workers and datasets; call it before an epoch."""
         self._epoch.set(epoch)
         for dataset in self.datasets:
             set_dataset_epoch(dataset, epoch)

@@ -278,7 +278,7 @@ def prefetch_batches(
 
 
 def _raise_error(of: _TaskResult | _IndexQueue) -> None:
-    """Raise the error of a task or of the indices, if any, and clear it: it refers to `of`."""
+    """Raise and clear the error of a task or of the indices, if any: its traceback holds `of`."""
     error, of.error = of.error, None
     try:
         if error is not None:
@@ -365,7 +365,7 @@ def _taken(home: deque[_MemoryBlock], wanted: int) -> _MemoryBlock | None:
 
 
 def pinned(name: str, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
-    """Return a pinned tensor; PyTorch reuses its memory once it is freed and copied."""
+    """Return a pinned tensor; its memory is reused once it is free and copies of it have ended."""
     del name
     kind = torch.from_numpy(np.empty(0, dtype)).dtype
     return torch.empty(shape, dtype=kind, device="cpu", pin_memory=True)
