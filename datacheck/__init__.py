@@ -10,9 +10,9 @@ from importlib import import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import (
-        Any,
-    )  # no import before `python -m datacheck` has taken the working folder from Python's path
+    # Imported for type checkers only: at run time, `__main__` first removes the working folder
+    # from `sys.path`.
+    from typing import Any
 
 __version__ = "0.1.0"
 

@@ -1,11 +1,10 @@
-"""python -m datacheck: the command line where its script is not on the path."""
+"""Run the command line as ``python -m datacheck``, where its script is not on the PATH."""
 
 import sys
 
 if __name__ == "__main__" and not sys.flags.safe_path:
-    del sys.path[
-        0
-    ]  # the working folder, often the data: a module there must not take an optional library's place
+    # The working folder often holds the data. A module in it must not shadow an optional library.
+    del sys.path[0]
 
 from datacheck.cli.main import main
 

@@ -119,9 +119,8 @@ def main(args: list[str] | None = None) -> None:
     if args is None:
         _take_names_for_utf8()
     signal.signal(signal.SIGTERM, _terminate)
-    gc.set_threshold(
-        100_000
-    )  # imports leave no cycles; looking for them took a tenth of a short scan
+    # imports leave no cycles; looking for them took a tenth of a short scan
+    gc.set_threshold(100_000)
     for name, value in OWN_VARIABLES.items():
         os.environ.setdefault(name, value)
     _open_output()
@@ -155,9 +154,8 @@ def _take_names_for_utf8() -> None:
     if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
         os.environ["PYTHONUTF8"] = "1"
         if sys.stdout is not None and sys.stdout.encoding:
-            os.environ.setdefault(
-                "PYTHONIOENCODING", sys.stdout.encoding
-            )  # what is printed is for the terminal
+            # what is printed is for the terminal
+            os.environ.setdefault("PYTHONIOENCODING", sys.stdout.encoding)
         if sys.executable:
             os.execv(sys.executable, sys.orig_argv)
 
@@ -179,9 +177,8 @@ def _open_output() -> None:
 
 def _check_text(args: list[str]) -> None:
     for arg in args:
-        if any(
-            "\udc80" <= sign <= "\udcff" for sign in arg
-        ):  # a byte that Python could not decode; no JSON can hold it
+        # a byte that Python could not decode; no JSON can hold it
+        if any("\udc80" <= sign <= "\udcff" for sign in arg):
             msg = f"{os.fsencode(arg)!r}: is not UTF-8. Rename it, or name it through a link."
             raise UsageError(msg)
 
@@ -191,13 +188,11 @@ def _exit_code(error: BaseException, code: int) -> int:
         error.show(shown := io.StringIO())
         say(*shown.getvalue().removesuffix("\n").split("\n"), err=True)
         return 2
-    if isinstance(
-        error, BrokenPipeError
-    ):  # the reader of a pipe has seen enough; nothing more can be said to it
+    # the reader of a pipe has seen enough; nothing more can be said to it
+    if isinstance(error, BrokenPipeError):
         return code
-    if isinstance(
-        error, OSError
-    ):  # a name too long, a full /dev/stdout: the machine's refusal, not a fault of ours
+    # a name too long, a full /dev/stdout: the machine's refusal, not a fault of ours
+    if isinstance(error, OSError):
         gone = isinstance(error, FileNotFoundError)  # without a name: os.getcwd
         error = as_storage_error(
             error, error.filename or ("the working folder" if gone else "standard output")

@@ -280,9 +280,8 @@ def _run(script: Sequence[str], *, quiet: bool, **request: Any) -> dict[str, Any
             )
             raise UsageError(msg)
         found: dict[str, Any] = json.loads(out.read_bytes())
-        if (
-            request["probe"] and run.returncode != found["seen"]["code"] & 0xFF
-        ):  # it was written before them
+        # it was written before them
+        if request["probe"] and run.returncode != found["seen"]["code"] & 0xFF:
             found["seen"]["died"] = died
         return found
 

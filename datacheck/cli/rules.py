@@ -150,9 +150,8 @@ def _lines(entry: RuleEntry, width: int) -> list[str]:
     what = textwrap.shorten(
         first_sentence(rule) + deep, max(20, width - len(head)), placeholder=" …"
     )
-    runs = (
-        wrapped(entry.runs, width - 18) if entry.runs else []
-    )  # names of fields are in any language
+    # names of fields are in any language
+    runs = wrapped(entry.runs, width - 18) if entry.runs else []
     return [
         head + what,
         *(" " * (16 if number == 0 else 18) + line for number, line in enumerate(runs)),

@@ -96,9 +96,8 @@ def _printing(
 
 
 def _print_and_write(printed: Callable[[], Any], summary: bytes) -> None:
-    with contextlib.suppress(
-        BrokenPipeError
-    ):  # who reads has seen enough: the exit code is still the report's
+    # who reads has seen enough: the exit code is still the report's
+    with contextlib.suppress(BrokenPipeError):
         printed()
     if summary:
         with Path(os.environ["GITHUB_STEP_SUMMARY"]).open("ab") as file:

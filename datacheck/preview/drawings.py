@@ -324,9 +324,8 @@ def _drawn_steps(values: Array, finite: Array) -> Array:
 
 SIDE = 160
 FRAMES = 6
-_STRIDE = (
-    10  # averaged over at most so many pixels a side; of larger images some are left out before
-)
+# averaged over at most so many pixels a side; of larger images some are left out before
+_STRIDE = 10
 _MAX_PNG_BYTES = 6_000  # bytes up to which a PNG stays one
 
 
@@ -479,9 +478,8 @@ def _url(kind: str, data: bytes) -> str:
 def png(pixels: Array) -> bytes:
     """Return uint8 (h, w, 1 or 3) as the bytes of a PNG file."""
     height, width, channels = pixels.shape
-    rows = np.zeros(
-        (height, 1 + width * channels), np.uint8
-    )  # each begins with the number of its filter: none
+    # each begins with the number of its filter: none
+    rows = np.zeros((height, 1 + width * channels), np.uint8)
     rows[:, 1:] = pixels.reshape(height, -1)
     head = struct.pack(">IIBBBBB", width, height, 8, 2 if channels == 3 else 0, 0, 0, 0)
     parts = ((b"IHDR", head), (b"IDAT", zlib.compress(rows.tobytes(), 6)), (b"IEND", b""))

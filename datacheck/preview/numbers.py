@@ -50,9 +50,8 @@ def spread_indices(count: int, most: int) -> Array:
     number = np.arange(most + 1, dtype=np.int64)
     edges = number * count // most
     sizes = np.diff(edges)
-    mixed = ((number[:-1].astype(np.uint64) + np.uint64(1)) * _MIX) >> np.uint64(
-        33
-    )  # the product wraps around
+    # the product wraps around
+    mixed = ((number[:-1].astype(np.uint64) + np.uint64(1)) * _MIX) >> np.uint64(33)
     return edges[:-1] + mixed.astype(np.int64) % sizes
 
 
@@ -69,9 +68,8 @@ def rounded(value: float, span: float = 0.0) -> float | None:
     if 0 < span < abs(value):  # a place far from the origin, a time of day
         digits = min(17, digits + math.ceil(math.log10(abs(value)) - math.log10(span)))
     near = float(f"{value:.{digits}g}")
-    return (
-        near if math.isfinite(near) else float(value)
-    )  # the largest ones are rounded up to infinity
+    # the largest ones are rounded up to infinity
+    return near if math.isfinite(near) else float(value)
 
 
 def base64_of(values: Array) -> str:

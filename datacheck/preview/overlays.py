@@ -317,14 +317,11 @@ def _axes_name(own: Signs, other: Signs) -> str:
 
 LEAST, WORST = 5, 6  # fit samples that make a mean; samples that are laid over it
 _MIN_FINITE_JOINTS = 3  # finite ones beside the root of which one knows how they are turned
-_LARGEST, _SMALLEST = (
-    1e50,
-    1e-20,
-)  # of coordinates, of sizes: their squares and quotients are numbers still
+# of coordinates, of sizes: their squares and quotients are numbers still
+_LARGEST, _SMALLEST = (1e50, 1e-20)
 _MAX_SIZE_RATIO = 3.0  # what is so much larger or smaller than the mean is drawn at its size
-_OUTLIER_DISTANCE = (
-    4.0  # of the median distance to the root: joints so far off do not turn the others
-)
+# of the median distance to the root: joints so far off do not turn the others
+_OUTLIER_DISTANCE = 4.0
 _CENTRED = 1e-9  # of the largest coordinate: a middle so near the root lies in no direction from it
 _MIN_BREADTH = 0.5  # of a direction of length 1
 _MIRROR = np.array([-1.0, 1.0, 1.0])
@@ -400,9 +397,8 @@ def overlay(
         UnfitError: too few fit samples can be laid over one another.
     """
     mean, lacking = _mean_pose(fit, skeleton)
-    seen = (
-        _FROM_BEHIND if unit == "px" and not mean.joints[:, 2].any() else 1.0
-    )  # with y down, as in an image
+    # with y down, as in an image
+    seen = _FROM_BEHIND if unit == "px" and not mean.joints[:, 2].any() else 1.0
     laid, unlaid = [], Counter[str]()
     for one in worst:
         try:
@@ -524,9 +520,8 @@ def _rotations(poses: Array, onto: Array) -> Array:
     axes = 3 if held[:, :, 2].any() or onto[:, 2].any() else 2
     both = np.swapaxes(held, 1, 2) @ (onto / max(np.abs(onto).max(), tiny))
     left, _, right = np.linalg.svd(both[:, :axes, :axes])
-    left[:, :, -1] *= np.where(np.linalg.det(left @ right) < 0, -1.0, 1.0)[
-        :, None
-    ]  # a rotation, no mirror
+    # a rotation, no mirror
+    left[:, :, -1] *= np.where(np.linalg.det(left @ right) < 0, -1.0, 1.0)[:, None]
     made = np.tile(np.eye(3), (len(held), 1, 1))
     made[:, :axes, :axes] = left @ right
     return made
@@ -553,9 +548,8 @@ def _upright_rotation(joints: Array) -> Array:
         across = np.cross(up, np.eye(3)[np.abs(up).argmin()])
         length = np.linalg.norm(across)
     across = across / length
-    across = across * (
-        1 if ((joints @ across) ** 3).sum() >= 0 else -1
-    )  # the sum itself is 0: the middle is above
+    # the sum itself is 0: the middle is above
+    across = across * (1 if ((joints @ across) ** 3).sum() >= 0 else -1)
     return np.stack([across, up, np.cross(across, up)], axis=1)
 
 
@@ -605,9 +599,8 @@ def _overlaid_pose(one: FailingPose, mean: MeanPose, seen: Array | float) -> dic
     whole = np.where(finite[:, None], rooted, 0.0)
     onto = np.where(finite[:, None], mean.joints, 0.0)
     far = np.linalg.norm(whole, axis=1, keepdims=True)
-    beside = far[
-        far > 0
-    ]  # of joints that lie on the root, as those that nobody marked do, all others were astray
+    # of joints that lie on the root, as those that nobody marked do, all others were astray
+    beside = far[far > 0]
     held = (
         np.where(far <= _OUTLIER_DISTANCE * np.median(beside), whole, 0.0) if len(beside) else whole
     )

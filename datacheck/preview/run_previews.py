@@ -164,10 +164,8 @@ BYTES = 1_500_000
 SAMPLE_BYTES = 25_000
 OVERLAY_BYTES = 100_000  # of `BYTES`, for joints laid over their mean
 POINTS = 1024  # of a cloud: sixty clouds of 2,048 points would fill the room
-_TIME_SHARE, _SECONDS = (
-    0.04,
-    0.5,
-)  # of a scan's time, and at least so many seconds: the page itself takes the rest
+# of a scan's time, and at least so many seconds: the page itself takes the rest
+_TIME_SHARE, _SECONDS = (0.04, 0.5)
 _START_SECONDS = 20.0
 _MEMORY = 4 << 30
 _DRAW, _JOINTS, _READY = (
@@ -297,9 +295,8 @@ class PreviewProcess:
 
     def write(self, run: ScanRun) -> Callable[[], Path | None]:
         """Begin to write the previews.json of a run; return what waits for it, and returns or raises as that does."""
-        child = (
-            self._child if run.schema.tokenizer is None else None
-        )  # which that child may not read
+        # which that child may not read
+        child = self._child if run.schema.tokenizer is None else None
         return self._thread.submit(write_previews, run, child=child).result
 
 

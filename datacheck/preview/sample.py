@@ -26,16 +26,8 @@ from datacheck.schema.model import FieldSpec, Schema
 from datacheck.tokenization import Tokenizer
 
 _LABELS = ("segment", "class", "instance", "mask")
-_KINDS = (
-    "cloud",
-    "skeleton",
-    "projection",
-    "film",
-    "image",
-    "text",
-    "timeline",
-    "note",
-)  # in the order shown
+# in the order shown
+_KINDS = ("cloud", "skeleton", "projection", "film", "image", "text", "timeline", "note")
 _NOTE_VALUES, _NOTE_LETTERS = 12, 300
 _ASPECT = 0.02  # an image has the sides of its camera's, up to rounding of a smaller one
 _CLOUD_POINTS = 32  # an undeclared table of three columns is taken for points from so many rows on
@@ -81,9 +73,8 @@ def previews(builder: PreviewBuilder) -> list[dict[str, Any]]:
     rank = {kind: place for place, kind in enumerate(_KINDS)}
 
     def first(one: Mapping[str, Any]) -> tuple[bool, int, str]:
-        told = bool(
-            one.get("other")
-        )  # joints that the image does not show, but for other axes: says more than any
+        # joints that the image does not show, but for other axes: says more than any
+        told = bool(one.get("other"))
         return one["field"] not in builder.wanted, -1 if told else rank[one["kind"]], one["field"]
 
     return sorted(made, key=first)
@@ -182,9 +173,8 @@ def _projection(builder: PreviewBuilder, spec: FieldSpec, value: Any) -> dict[st
         for name, told in builder.schema.of_role("image")
         if _has_camera_sides(builder.fields.get(name), made["size"])
     }
-    undeclared = (
-        None if len(images) == 1 else spec.intrinsics
-    )  # a lone image of no camera is taken for this one's
+    # a lone image of no camera is taken for this one's
+    undeclared = None if len(images) == 1 else spec.intrinsics
     mine = [
         name for name, told in images.items() if told.intrinsics in {undeclared, spec.intrinsics}
     ]

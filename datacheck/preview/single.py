@@ -278,14 +278,8 @@ Array = np.ndarray[Any, Any]
 _CACHE_SECONDS = 10.0
 _READ = 64_000_000  # bytes of values of one sample
 _NO_TIME = "there was no more time"
-_KEPT_ATTRS = (
-    "role",
-    "unit",
-    "frame",
-    "columns",
-    "order",
-    "skeleton",
-)  # what the fields of a cache say of themselves
+# what the fields of a cache say of themselves
+_KEPT_ATTRS = ("role", "unit", "frame", "columns", "order", "skeleton")
 
 
 def samples_of_cache(

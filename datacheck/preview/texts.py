@@ -15,9 +15,8 @@ from datacheck.tokenization import Tokenizer, content_of, messages_of, role_of, 
 
 LETTERS = 300  # of a segment
 SEGMENTS = 80
-_TEXT_BYTES = (
-    200_000  # of a text that is tokenized for a picture; templates and tokenizers take their time
-)
+# of a text that is tokenized for a picture; templates and tokenizers take their time
+_TEXT_BYTES = 200_000
 _IGNORED = -100
 
 
@@ -189,9 +188,8 @@ def tokens(
         said += f", {int(kept.sum()):,} of them trained on"
     if pad is not None and len(values):
         behind = len(values) if (values == pad).all() else int((values[::-1] != pad).argmax())
-        trained = (
-            kinds[len(values) - behind :] == "supervised"
-        )  # stays so: it is what is looked for
+        # stays so: it is what is looked for
+        trained = kinds[len(values) - behind :] == "supervised"
         kinds[len(values) - behind :][~trained] = "padding"
         said += f", {behind:,} padding" if behind else ""
         said += f" ({int(trained.sum()):,} of it trained on)" if trained.any() else ""
@@ -201,9 +199,8 @@ def tokens(
     for first, stop in runs[:SEGMENTS]:
         end = min(stop, first + 4 * LETTERS)
         segment = _segment(str(kinds[first]), show(values[first:end]), tokens=stop - first)
-        segments.append(
-            segment | {"left_out": segment["left_out"] + stop - end}
-        )  # at least a letter a token
+        # at least a letter a token
+        segments.append(segment | {"left_out": segment["left_out"] + stop - end})
     return _text_preview(segments, said, len(runs))
 
 

@@ -102,11 +102,8 @@ _FORMATS = {
     ".hdf5": "application/x-hdf5",
     ".wav": "audio/wav",
 }
-_TABLES = {
-    ".parquet",
-    ".jsonl",
-    ".csv",
-}  # of which a reader of Croissant takes a column by its name
+# of which a reader of Croissant takes a column by its name
+_TABLES = {".parquet", ".jsonl", ".csv"}
 _INTEGER_ROLES = {"segment", "class", "instance", "id", "tokens", "labels", "faces"}
 _TYPES = {"bool": "sc:Boolean", "text": "sc:Text", "json": "sc:Text"}
 
@@ -274,9 +271,8 @@ def _file_objects(listing: Listing, base: Path) -> tuple[list[dict[str, Any]], l
             f"have them."
         ]
     heads = {f"@{name}/": _path_prefix(folder, base) for name, folder in listing.roots.items()}
-    named: dict[
-        str, Entry
-    ] = {}  # an extra folder may lie in the data folder: its files are listed twice
+    # an extra folder may lie in the data folder: its files are listed twice
+    named: dict[str, Entry] = {}
     for entry in listing.entries:
         own = next((own for own in heads if entry.path.startswith(own)), "")
         head = heads[own] if own else _path_prefix(listing.root, base)

@@ -339,9 +339,8 @@ def _field_measures(
             break
         if (made := _measure(table, schema, one, groups)) is not None:
             (drawn if made["edges"] else same).append(made)
-    drawn.sort(
-        key=lambda measure: measure["band"] is None and not measure["marks"]
-    )  # what the schema speaks of comes first
+    # what the schema speaks of comes first
+    drawn.sort(key=lambda measure: measure["band"] is None and not measure["marks"])
     return [*drawn, *same[: MOST - len(drawn)]]
 
 
@@ -588,16 +587,14 @@ def _bin_counts(
 def _bin_numbers(values: Array, edges: Array, *, log: bool) -> Array:
     """Return the bin of values that lie in one: each holds its lower edge, the last its upper one, too, exactly."""
     bins = len(edges) - 1
-    if not log and edges[1] - edges[0] < 1e7 * np.spacing(
-        np.abs(edges).max()
-    ):  # rounding is no small part of a bin
+    # rounding is no small part of a bin
+    if not log and edges[1] - edges[0] < 1e7 * np.spacing(np.abs(edges).max()):
         return _searched_bins(values, edges)
     first, last = (np.log(edges[[0, -1]]) if log else edges[[0, -1]]).tolist()
     at = ((np.log(values) if log else values) - first) * (bins / (last - first))
     places: Array = at.astype(np.int64)
-    beside = np.flatnonzero(
-        np.abs(at - np.rint(at)) < 1e-6
-    )  # an edge: of these arithmetic does not tell
+    # an edge: of these arithmetic does not tell
+    beside = np.flatnonzero(np.abs(at - np.rint(at)) < 1e-6)
     places[beside] = _searched_bins(values[beside], edges)
     return places
 

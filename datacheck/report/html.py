@@ -85,10 +85,8 @@ _BYTE_BUDGETS = {
 _NOT_HTML = re.compile(
     rb"[<\x7f]|\xc2[\x80-\x9f]|\xef(?:\xb7[\x90-\xaf]|\xbf[\xbe\xbf])|[\xf0-\xf4][\x8f\x9f\xaf\xbf]\xbf[\xbe\xbf]"
 )
-_PICTURE_BYTES, _PAGE_BYTES = (
-    1_500_000,
-    2_800_000,
-)  # pictures take what the others leave of all: always some hundred kB
+# pictures take what the others leave of all: always some hundred kB
+_PICTURE_BYTES, _PAGE_BYTES = (1_500_000, 2_800_000)
 _MAX_KEY_CHARS = 500  # characters of a key, a reason or a split in the sample table
 _STATUS = ("not fit", "warned", "fit", "fit")
 _UNREAD = {UNREADABLE: "unreadable", SKIPPED: "skipped"}
@@ -119,9 +117,8 @@ def write_page(
     else:
         msg = f"{run}: is no finished run. Name the folder of one, for example .datacheck/latest"
         raise UsageError(msg)
-    fresh = (
-        isinstance(run, ScanRun) and "rescored" not in run.report.run
-    )  # else somebody else's rows are drawn
+    # else somebody else's rows are drawn
+    fresh = isinstance(run, ScanRun) and "rescored" not in run.report.run
     with nullcontext() if fresh else reading(folder):
         made = page(run_summary(folder, table, unfit, drawn, compared=isinstance(run, ScanRun)))
     fsops.write_file(folder / PAGE, made, mode=0o666)
@@ -178,9 +175,8 @@ def run_summary(
         ],
         "of_samples": {"total": len(table), "failing": int(np.count_nonzero(_fails(failing)))},
     }
-    room = min(
-        _BYTE_BUDGETS["rows"], _PAGE_BYTES - size_of(run)
-    )  # all the others full at once leave the rows less
+    # all the others full at once leave the rows less
+    room = min(_BYTE_BUDGETS["rows"], _PAGE_BYTES - size_of(run))
     run["samples"] = _samples(table, failing, ranks, order, of_fields, room)
     left = _PAGE_BYTES - size_of(run)
     order = order[: len(run["samples"]["rows"])]

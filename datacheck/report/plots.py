@@ -70,9 +70,8 @@ def _rows(column: Measured, rows: Array) -> Array:
     rows = rows[column.present[rows]]
     values = np.asarray(column.values[rows], np.float64)
     values = values[:, None] if values.ndim == 1 else values
-    return np.where(
-        np.isfinite(values), np.clip(values, -_WIDE, _WIDE), np.nan
-    )  # beyond that no difference is finite
+    # beyond that no difference is finite
+    return np.where(np.isfinite(values), np.clip(values, -_WIDE, _WIDE), np.nan)
 
 
 def _complete_rows(values: Array) -> Array:
@@ -215,9 +214,8 @@ def _ridges(table: Table, name: str, schema: Schema, drawn: DrawnRows) -> Plot |
         }
         if a is not None and b is not None and b - a > _NARROW:
             edges = _drawn_range(_typical_values([part[:, n] for part in ends]), a, b, bands[n])
-            row["edges"] = (
-                edges if edges[1] - edges[0] > _NARROW else None
-            )  # all of it beyond what is drawn
+            # all of it beyond what is drawn
+            row["edges"] = edges if edges[1] - edges[0] > _NARROW else None
         rows.append(row)
     shared = _share_axis([row for row in rows if row["edges"]])
     beyond = _outside_counts(low, high, rows)

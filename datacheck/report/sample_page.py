@@ -79,10 +79,8 @@ def _log(rr: Any, stream: Any, picture: Mapping[str, Any]) -> None:
         "film": _log_film,
         "timeline": _log_timeline,
     }
-    name, kind = (
-        picture["field"].split("/"),
-        picture["kind"],
-    )  # parts of a path: Rerun escapes what is in them
+    # parts of a path: Rerun escapes what is in them
+    name, kind = (picture["field"].split("/"), picture["kind"])
     if kind in logs:
         logs[kind](rr, stream, name, picture)
     elif kind == "image":
@@ -109,9 +107,8 @@ def _log_skeleton(rr: Any, stream: Any, name: list[str], picture: Mapping[str, A
 def _log_projection(rr: Any, stream: Any, name: list[str], picture: Mapping[str, Any]) -> None:
     under, by, name = picture["under"], np.ones(2), [*name, "projected"]
     if under is not None:
-        by = (
-            np.array([under["width"], under["height"]]) / picture["size"]
-        )  # it is logged as small as it is drawn
+        # it is logged as small as it is drawn
+        by = np.array([under["width"], under["height"]]) / picture["size"]
         stream.log(name, _image(rr, under["url"]))
     seen = {"joints": picture["pixels"]}
     if picture["other"] is not None:

@@ -24,9 +24,8 @@ Array = np.ndarray[Any, Any]
 MOST_CLASSES, MOST_SPLITS = 30, 12
 _MAX_ABSENT_NAMED = 12  # classes that no sample has
 _CHUNK_ROWS = 32_768
-_NOT_JUDGED = frozenset(
-    {"DC109", "DC404"}
-)  # as of DC903: placeholders, and labels that stand in another's place
+# as of DC903: placeholders, and labels that stand in another's place
+_NOT_JUDGED = frozenset({"DC109", "DC404"})
 
 
 def class_shares(
@@ -140,9 +139,8 @@ def _class_rows(now: Array, then: Array | None, names: list[str]) -> dict[str, A
     both = now if then is None else np.concatenate([now, then])
     both = both[both.sum(axis=1) > 0]
     shares = both / both.sum(axis=1, keepdims=True)
-    spread = (
-        np.round(np.ptp(shares, axis=0), 12) if len(both) > 1 else shares[0]
-    )  # as far apart: by number
+    # as far apart: by number
+    spread = np.round(np.ptp(shares, axis=0), 12) if len(both) > 1 else shares[0]
     met = np.flatnonzero(both.any(axis=0))
     met = met[np.argsort(-spread[met], kind="stable")]
     first, others = met[:MOST_CLASSES].tolist(), met[MOST_CLASSES:]
@@ -185,18 +183,8 @@ def _labelled_unit(schema: Schema, name: str, made: dict[str, Any]) -> str:
 Plot = dict[str, Any]
 
 _MAX_ROWS = 10  # orders of speakers
-_SIZES = (
-    2,
-    3,
-    4,
-    5,
-    9,
-    17,
-    33,
-    65,
-    129,
-    1025,
-)  # samples that are equal: from which on they are counted together
+# samples that are equal: from which on they are counted together
+_SIZES = (2, 3, 4, 5, 9, 17, 33, 65, 129, 1025)
 _MAX_OPTION_CHARS = 60  # characters
 
 
@@ -513,9 +501,8 @@ def _label(schema: Schema, field: str, measure: str) -> str:
 
 _MAX_PAIRS = 12
 _PAIRS_PER_SPLIT_PAIR = 3  # pairs that are named of any two splits
-_OVERLAPS_NOT_JUDGED = frozenset(
-    {"DC109", "DC602"}
-)  # placeholders are all alike: DC801 does not judge them either
+# placeholders are all alike: DC801 does not judge them either
+_OVERLAPS_NOT_JUDGED = frozenset({"DC109", "DC602"})
 
 
 def overlaps(table: Table, schema: Schema, failing: Texts) -> dict[str, Any] | None:

@@ -349,9 +349,8 @@ def _next_commands(report: Report, encoding: str) -> Iterable[str]:
     newest = os.path.realpath(folder) == os.path.realpath(".datacheck/latest")
     where = "" if newest else f" --run {shlex.quote(relative_to_cwd(folder))}"
     command = f"datacheck view {shlex.quote(key)}{where}"
-    if (
-        command == clean(command, spaces=True) == plain(Text(command), encoding).plain
-    ):  # what is spelled out is no name
+    # what is spelled out is no name
+    if command == clean(command, spaces=True) == plain(Text(command), encoding).plain:
         yield command
 
 
@@ -416,9 +415,8 @@ def _last_line(report: Report) -> Text:
 def _wrapped(text: Text, width: int, indent: int, most: int = 99) -> list[Text]:
     """Return a paragraph as indented lines; one that is longer than `most` lines ends in an ellipsis."""
     room = max(20, width - indent)
-    text = text[
-        : room * (most + 1)
-    ]  # to cut a line from a text takes time in proportion to all of it
+    # to cut a line from a text takes time in proportion to all of it
+    text = text[: room * (most + 1)]
     lines = [text[start:stop] for start, stop in spans(text.plain, room)]
     if len(lines) > most:
         lines = lines[:most]

@@ -179,9 +179,8 @@ def _tracked_dataset(
 def _of_run(folder: Path, run: ScanRun | Path, *, files: bool) -> _TrackedDataset:
     try:
         told = _run_facts(folder)
-        if files and (
-            (folder / PAGE).is_symlink() or not (folder / PAGE).is_file()
-        ):  # a link would send another file
+        # a link would send another file
+        if files and ((folder / PAGE).is_symlink() or not (folder / PAGE).is_file()):
             write_page(run)
     except DatacheckError:
         raise

@@ -64,9 +64,8 @@ def json_of(value: Any) -> bytes:
     try:
         data = orjson.dumps(value, option=orjson.OPT_INDENT_2)
     except TypeError:
-        finite = json.loads(
-            json.dumps(value), parse_constant=lambda _: None
-        )  # as orjson writes NaN and infinity
+        # as orjson writes NaN and infinity
+        finite = json.loads(json.dumps(value), parse_constant=lambda _: None)
         data = json.dumps(finite, indent=2).encode()
     return escaped_json(data)
 
@@ -146,9 +145,8 @@ def plain(line: Text, encoding: str) -> Text:
 
 _NEVER_FIRST = frozenset("，。、；：？！）》」』】〕〉…”’·,.;:?!)]}%")
 _NEVER_LAST = frozenset("（《「『【〔〈“‘([{")
-_NEVER_AFTER_SPACE = frozenset(
-    "，。、；：？！）》」』】〕〉”’·%"
-)  # a word may well begin with a full stop: .npy
+# a word may well begin with a full stop: .npy
+_NEVER_AFTER_SPACE = frozenset("，。、；：？！）》」』】〕〉”’·%")
 
 
 def wrapped(text: str, width: int) -> list[str]:
@@ -194,6 +192,5 @@ def _may_break(before: str, behind: str) -> bool:
     if behind == " " or behind in _NEVER_FIRST or before in _NEVER_LAST:
         return False
     cells = cell_len(before), cell_len(behind)
-    return (
-        2 in cells and cells[1] > 0 and cell_len(before + behind) == sum(cells)
-    )  # else they make one emoji
+    # else they make one emoji
+    return 2 in cells and cells[1] > 0 and cell_len(before + behind) == sum(cells)

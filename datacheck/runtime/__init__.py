@@ -1,1 +1,1 @@
-"""What the operating system is asked for: files by handle, a sandbox around a child."""
+"""Operating-system services: files by handle, durable writes, digests, a sandbox for children."""

@@ -1,8 +1,8 @@
-"""Large memory that begins at a cache line.
+"""Allocate large arrays that begin at a cache line.
 
-What malloc gives for a large array begins 16 bytes into a page, and files are read and mapped from
-the start of one. The copy instruction that C libraries and kernels choose on some processors (AMD
-since Zen 3) moves bytes between these two at less than half of its speed.
+malloc starts a large array 16 bytes into a page, but files are read and mapped from the start of a
+page. On some processors (AMD since Zen 3) the copy instruction that C libraries and kernels choose
+moves bytes between these two at less than half of its speed.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 _LINE = 64
-_LEAST = 1 << 16  # bytes; for less, aligning takes longer than it saves
+_LEAST = 1 << 16  # bytes; aligning smaller arrays takes longer than it saves
 
 
 def empty(shape: Sequence[int], dtype: str | np.dtype[Any] | type[np.generic]) -> Array:
-    """Return a contiguous array that holds anything, as `np.empty`; a large one begins at a cache line.
+    """Return an uninitialized contiguous array, as `np.empty`; a large one begins at a cache line.
 
     Args:
         shape: of the array.

@@ -1,4 +1,8 @@
-"""Sparse files: one that is mostly holes is refused before terabytes of zeros are read, and justifies no memory."""
+"""Files opened by handle below a folder that no path or link leaves; checks for sparse files.
+
+A file that is mostly holes is refused before terabytes of zeros are read, and its size justifies
+no memory.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +17,9 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Literal, overload
 
-HOLE_BYTES = 16 << 30  # a preallocated array may have holes; a second or two of zeros harms no scan
+HOLE_BYTES = 16 << 30  # preallocated arrays have holes; a second or two of zeros harms no scan
 
-SMALL_BYTES = 16 << 20  # of which any part may be missing where no half may be
+SMALL_BYTES = 16 << 20  # up to this size, `is_mostly_holes` accepts any share of holes
 
 
 def check_holes(file: int | str | os.PathLike[str]) -> None:
@@ -25,11 +29,11 @@ def check_holes(file: int | str | os.PathLike[str]) -> None:
         file: a descriptor, or a path whose links are followed.
 
     Raises:
-        OSError: it has more (EFBIG), or is missing.
+        OSError: the file has more holes (EFBIG), or is missing.
 
     Notes:
-        A file system that compresses stores fewer bytes than a file has, too: there the extents
-        tell holes from data.
+        A compressing file system also stores fewer bytes than the file's size. There, the extents
+        distinguish holes from data.
     """
     status = os.stat(file)  # noqa: PTH116  of a descriptor, too
     if status.st_size - 512 * status.st_blocks <= HOLE_BYTES:
@@ -52,11 +56,11 @@ def check_holes(file: int | str | os.PathLike[str]) -> None:
 
 
 def is_mostly_holes(descriptor: int, status: os.stat_result) -> bool:
-    """Tell whether more than half of a file of more than 16 MiB was never written.
+    """Return whether more than half of a file larger than 16 MiB was never written.
 
     Args:
-        descriptor: of the file; its position stays.
-        status: of the file.
+        descriptor: the file; its position does not change.
+        status: the file's status.
     """
     size, half = status.st_size, status.st_size // 2
     return (
@@ -67,7 +71,7 @@ def is_mostly_holes(descriptor: int, status: os.stat_result) -> bool:
 
 
 def allocated_bytes(descriptor: int) -> int:
-    """Return the bytes of a file, or of all files in a folder, that are no holes.
+    """Return the bytes of a file, or of all files below a folder, that are not holes.
 
     Raises:
         OSError: the folder cannot be read.
@@ -81,7 +85,7 @@ def allocated_bytes(descriptor: int) -> int:
 
 
 def _allocated_in(folder: int, name: str) -> int:
-    """Return the bytes of a file in a folder that are no holes, 0 for anything else."""
+    """Return the bytes of a file in a folder that are not holes; 0 for anything but a file."""
     status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if not stat.S_ISREG(status.st_mode) or status.st_size <= 512 * status.st_blocks:
         return status.st_size if stat.S_ISREG(status.st_mode) else 0
@@ -99,10 +103,12 @@ def _has_holes(descriptor: int, size: int, most: int) -> bool:
 
 
 def _holes(descriptor: int, size: int, most: float = math.inf) -> int:
-    """Return how many of a file's `size` bytes are holes, or more than `most` where they are more; its position stays.
+    """Return how many of a file's `size` bytes are holes; the file's position does not change.
+
+    Counting stops once the total exceeds `most`.
 
     Notes:
-        Where the file system does not know, a file has none.
+        A file system that cannot report holes counts as having none.
     """
     position = os.lseek(descriptor, 0, os.SEEK_CUR)
     place = total = 0
@@ -112,7 +118,7 @@ def _holes(descriptor: int, size: int, most: float = math.inf) -> int:
             try:
                 place = os.lseek(descriptor, hole, os.SEEK_DATA)
             except OSError as error:
-                if error.errno != errno.ENXIO:  # else: no data behind it
+                if error.errno != errno.ENXIO:  # ENXIO: no data after the hole
                     raise
                 place = size
             total += place - hole
@@ -126,9 +132,8 @@ def _holes(descriptor: int, size: int, most: float = math.inf) -> int:
 
 _OPENAT2 = 437  # the same number on every architecture
 _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
-_READ = (
-    os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-)  # a pipe in a file's place would block
+# O_NONBLOCK: opening a pipe in a file's place would block
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _OUTSIDE = "a link out of the data folder; copy the file in the place of the link"
 _LINKED = "a link, which is not followed here; copy the file in the place of the link"
 _NO_FILE = "not a regular file (a device, a socket or a pipe)"
@@ -143,7 +148,7 @@ class _OpenHow(ctypes.Structure):
 
 @cache
 def _kernel() -> ctypes.CDLL | None:
-    """Return the C library where ``openat2`` works; None on an older kernel and where seccomp forbids it."""
+    """Return the C library if ``openat2`` works; None on old kernels and if seccomp forbids it."""
     if sys.platform != "linux":
         return None
     libc = ctypes.CDLL(None, use_errno=True)
@@ -156,15 +161,15 @@ def _kernel() -> ctypes.CDLL | None:
 
 
 def open_method() -> str:
-    """Return how files are opened on this machine, in words."""
+    """Return how files are opened on this machine, for display."""
     return "folder by folder" if _kernel() is None else "openat2"
 
 
 class ConfinedFolder:
-    """A folder that is held open; its files are opened by path, and no path or link leads out of it.
+    """A folder held open; files are opened by relative path, and no path or link leads out of it.
 
     Args:
-        path: the folder; links on the way to it are followed.
+        path: the folder; links in its parents and at `path` itself are followed.
 
     Raises:
         OSError: the folder is missing or cannot be read.
@@ -183,16 +188,15 @@ class ConfinedFolder:
         """Return a descriptor of a regular file or a folder below this one.
 
         Args:
-            path: relative to the folder, "" for the folder itself.
-            links: follow links that stay inside the folder; else refuse every link.
+            path: relative to the folder; "" for the folder itself.
+            links: follow links that stay inside the folder; otherwise refuse every link.
 
         Raises:
             OSError: the file is missing, lies outside, or is a device, a socket or a pipe.
         """
         opened = self._opened(path or ".", links=links)
-        sys.audit(
-            "open", f"{self.real}/{path}", None, _READ
-        )  # as `os.open` does, for those who watch
+        # ``openat2`` bypasses `os.open`, which raises this audit event itself
+        sys.audit("open", f"{self.real}/{path}", None, _READ)
         kind = os.fstat(opened).st_mode
         if stat.S_ISREG(kind) or stat.S_ISDIR(kind):
             return opened
@@ -203,7 +207,7 @@ class ConfinedFolder:
         """Return a descriptor of a folder below this one, for `os.scandir`.
 
         Raises:
-            OSError: the folder is missing, lies outside, or is no folder.
+            OSError: the folder is missing, lies outside, or is not a folder.
         """
         opened = self._opened(path or ".", links=True)
         if not stat.S_ISDIR(os.fstat(opened).st_mode):
@@ -212,7 +216,7 @@ class ConfinedFolder:
         return opened
 
     def open_plain(self, path: str) -> int:
-        """Return a descriptor as `open` does, and follow no link."""
+        """Return a descriptor as `open` does, without following links."""
         return self.open(path, links=False)
 
     def _opened(self, path: str, *, links: bool) -> int:
@@ -222,9 +226,8 @@ class ConfinedFolder:
             found, code = _openat2(kernel, self._descriptor, path, resolve)
             if found >= 0:
                 return found
-            if not (
-                links and code == errno.EXDEV
-            ):  # EXDEV: out of the folder, or by an absolute link
+            # EXDEV: the path leaves the folder, or passes an absolute link, which may lead back in
+            if not (links and code == errno.EXDEV):
                 known = {
                     errno.EXDEV: _OUTSIDE,
                     errno.ELOOP: os.strerror(code) if links else _LINKED,
@@ -239,7 +242,7 @@ class ConfinedFolder:
         return found
 
     def _inner(self, path: str) -> str:
-        """Return a path without links, relative to the folder.
+        """Resolve all links of a path; return it relative to the folder.
 
         Raises:
             OSError: the path leads out of the folder.
@@ -250,7 +253,7 @@ class ConfinedFolder:
         return os.path.relpath(goal, self.real)
 
     def _walked(self, path: str) -> int:
-        """Open a path folder by folder; a link that somebody puts in the way is an error."""
+        """Open a path folder by folder; a link put in the way meanwhile is an error."""
         parts = [part for part in path.split("/") if part not in {"", "."}]
         if ".." in parts or path.startswith("/"):
             raise OSError(errno.EXDEV, _OUTSIDE)
@@ -270,7 +273,7 @@ class ConfinedFolder:
         """Return the status of a regular file or a folder below this one.
 
         Raises:
-            OSError: as of `open`.
+            OSError: see `open`.
         """
         opened = self.open(path)
         try:
@@ -283,7 +286,7 @@ class ConfinedFolder:
         return _read(self.open(path, links=links), limit)
 
     def close(self) -> None:
-        """Let go of the folder; safe to call twice."""
+        """Close the folder; safe to call twice."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -303,17 +306,19 @@ Stamp = tuple[int, ...]  # size, mtime, ctime and inode, as a listing holds them
 
 
 class File(os.PathLike[str]):
-    """A file or folder below a `ConfinedFolder`, opened by handle; has the `Path` methods that readers use.
+    """A file or folder below a `ConfinedFolder`, opened by handle.
+
+    It has the `Path` methods that readers use.
 
     Args:
-        folder: where the path begins.
+        folder: the folder that `path` is relative to.
         path: relative to the folder.
-        expected: what the status of a regular file must be when it is opened; None: anything.
+        expected: the required status of a regular file when it is opened; None: any.
         links: follow links that stay inside the folder.
 
     Notes:
-        As a path (`os.fspath`) it is ``/proc/self/fd/N``, which a library opens again while this
-        object lives.
+        As a path (`os.fspath`) it is ``/proc/self/fd/N``, which a library can open again as long as
+        this object lives.
     """
 
     __slots__ = ("_descriptor", "_expected", "_folder", "_links", "_path", "name")
@@ -331,13 +336,13 @@ class File(os.PathLike[str]):
         self.name = path.rpartition("/")[2]
 
     def __fspath__(self) -> str:
-        """Return a path that opens the file which is here now, whatever takes its place later."""
+        """Return a path that opens the current file, even if another one takes its place later."""
         if self._descriptor < 0:
             self._descriptor = self.descriptor()
         return os.fspath(descriptor_path(self._descriptor))
 
     def __str__(self) -> str:
-        """Return where the file is, for people."""
+        """Return the file's location, for display."""
         return f"{self._folder.real}/{self._path}"
 
     def __del__(self) -> None:
@@ -348,8 +353,8 @@ class File(os.PathLike[str]):
         """Return a new descriptor of the file or folder.
 
         Raises:
-            OSError: the file is missing, leads out of the folder, is no file, or is another than
-                expected (ESTALE).
+            OSError: the file is missing, leads out of the folder, is a device, a socket or a pipe,
+                or is not the expected one (ESTALE).
         """
         opened = self._folder.open(self._path, links=self._links)
         if self._expected is not None:
@@ -394,11 +399,11 @@ class File(os.PathLike[str]):
             return False
 
     def is_file(self) -> bool:
-        """Tell whether a regular file is here that may be opened."""
+        """Return whether this is a regular file that may be opened."""
         return self._is(stat.S_IFREG)
 
     def is_dir(self) -> bool:
-        """Tell whether a folder is here that may be opened."""
+        """Return whether this is a folder that may be opened."""
         return self._is(stat.S_IFDIR)
 
     def names(self) -> list[str]:
@@ -411,12 +416,12 @@ class File(os.PathLike[str]):
 
     @property
     def suffix(self) -> str:
-        """The last ending of the name, with its dot."""
+        """The last suffix of the name, with its dot."""
         return os.path.splitext(self.name)[1]  # noqa: PTH122
 
     @property
     def parent(self) -> File:
-        """The folder that the file is in."""
+        """The folder that contains the file."""
         return File(self._folder, self._path.rpartition("/")[0], links=self._links)
 
     def with_name(self, name: str) -> File:
@@ -430,14 +435,14 @@ class File(os.PathLike[str]):
         )
 
     def __eq__(self, other: object) -> bool:
-        """Tell whether both stand for one path."""
+        """Return whether both have the same path."""
         return isinstance(other, File) and str(self) == str(other)
 
     def __hash__(self) -> int:
         return hash(str(self))
 
     def without_links(self) -> File:
-        """Return the same file, below a handle of its own: no link on the way further down is followed."""
+        """Return this folder under its own handle; links below it are not followed."""
         return File(ConfinedFolder(self), "", links=False)
 
 
@@ -445,29 +450,27 @@ AnyPath = Path | File
 
 
 def stamp_of(status: os.stat_result) -> Stamp:
-    """Return size, mtime, ctime and inode, as a listing holds them."""
+    """Return size, mtime, ctime and inode, in the form that a listing stores."""
     return clamp_stamp((status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
 
 
 def clamp_stamp(stamp: Stamp) -> Stamp:
-    """Return sizes and times as 64 bits hold them: a number beyond the first or last is that number."""
+    """Return a stamp with each number clamped to the range of int64."""
     if min(stamp) >= -_LARGEST and max(stamp) <= _LARGEST:
         return stamp
     return tuple(max(-_LARGEST - 1, min(number, _LARGEST)) for number in stamp)
 
 
 def _openat2(kernel: ctypes.CDLL, folder: int, path: str, resolve: int) -> tuple[int, int]:
-    """Return (descriptor, 0), or (-1, the error's number)."""
+    """Return (descriptor, 0), or (-1, errno)."""
     how = _OpenHow(_READ, 0, resolve)
     for _ in range(_TRIES):
         found = kernel.syscall(
             _OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)
         )
         code = 0 if found >= 0 else ctypes.get_errno()
-        if code not in {
-            errno.EAGAIN,
-            errno.EINTR,
-        }:  # EAGAIN: a rename elsewhere during "..", or a lease on the file
+        # EAGAIN: a concurrent rename while ".." is resolved, or a lease on the file
+        if code not in {errno.EAGAIN, errno.EINTR}:
             break
     else:
         how = _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, resolve)
@@ -481,7 +484,7 @@ def _openat2(kernel: ctypes.CDLL, folder: int, path: str, resolve: int) -> tuple
 
 
 def _open_leased(place: int) -> int:
-    """Open a regular file that another program holds by a lease, once the program gives the lease back."""
+    """Open a regular file that another program holds a lease on; wait until the lease is broken."""
     try:
         if not stat.S_ISREG(os.fstat(place).st_mode):
             raise OSError(errno.EINVAL, _NO_FILE)
@@ -491,7 +494,7 @@ def _open_leased(place: int) -> int:
 
 
 def open_plain(folder: str | os.PathLike[str], path: str) -> int:
-    """Return a descriptor of a regular file or a folder below a folder; no link below it is followed."""
+    """Return a descriptor of a file or folder below a folder, without following links below it."""
     with ConfinedFolder(folder) as held:
         return held.open_plain(path)
 
@@ -501,7 +504,7 @@ def open_regular(path: str | os.PathLike[str], *, links: bool = True) -> int:
 
     Args:
         path: the file.
-        links: follow a link in its place; links on the way to it are followed in any case.
+        links: follow a link at `path`; links in its parents are always followed.
 
     Raises:
         OSError: the file is missing, or is a folder, a device, a socket or a pipe.
@@ -527,10 +530,10 @@ def read_file(path: str | os.PathLike[str], limit: int, *, links: bool = True) -
     Args:
         path: the file.
         limit: bytes; checked before memory is allocated.
-        links: follow a link in its place.
+        links: follow a link at `path`.
 
     Raises:
-        OSError: the file is missing, no regular file, or larger (EFBIG).
+        OSError: the file is missing, not a regular file, or larger than `limit` (EFBIG).
     """
     return _read(open_regular(path, links=links), limit)
 
@@ -553,7 +556,7 @@ def _read(descriptor: int, limit: int) -> bytes:
         while left and (piece := os.read(descriptor, min(left, max(_PIECE, size + 1)))):
             pieces.append(piece)
             left -= len(piece)
-            size = 0  # what a growing file has more comes in small pieces
+            size = 0  # the file may have grown: read the rest in small pieces
         if not left:
             raise OSError(errno.EFBIG, f"more than {limit:,} bytes; at most {limit:,} are read")
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -562,5 +565,8 @@ def _read(descriptor: int, limit: int) -> bytes:
 
 
 def descriptor_path(descriptor: int) -> Path:
-    """Return a path that opens what a descriptor of this process holds, whatever its name leads to by now."""
+    """Return a path that opens the file of a descriptor of this process.
+
+    It opens that file whatever its name leads to by now.
+    """
     return Path(f"/proc/self/fd/{descriptor}")

@@ -1,4 +1,4 @@
-"""Documents that somebody else may have written: sizes and counts are checked before memory is allocated."""
+"""Read untrusted documents: check sizes and counts before allocating memory."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ Array = np.ndarray[Any, Any]
 
 MIB = 1 << 20
 DEPTH = 64  # levels of lists and objects of one JSON document
-VALUES = 2_000_000  # of one JSON document, of which a list or a mapping takes up to 72 bytes
+VALUES = 2_000_000  # of one JSON document; an empty list or mapping takes up to 72 bytes
 _MEMBERS, _DIRECTORY_BYTES = 10_000, 4 * MIB
 _HEADER_BYTES = 10_000
 _KINDS = "biufcSU"
 
 
 def open_document(path: str | os.PathLike[str], limit: int, *, links: bool = True) -> BinaryIO:
-    """Open a regular file of at most `limit` bytes that are really there.
+    """Open a regular file of at most `limit` bytes that is not mostly holes.
 
     Args:
         path: the file.
         limit: bytes.
-        links: follow a link in its place.
+        links: follow a link at `path`.
 
     Raises:
-        OSError: the file is missing, no regular file, larger (EFBIG), or mostly holes (a sparse
-            file).
+        OSError: the file is missing, not a regular file, larger than `limit` (EFBIG), or mostly
+            holes (a sparse file).
     """
     file = os.fdopen(open_regular(path, links=links), "rb")
     try:
@@ -67,12 +67,12 @@ def read_json(
     Args:
         path: the file.
         limit: bytes.
-        values: about as many lists, mappings and scalars may be in it.
-        links: follow a link in its place.
+        values: approximate limit on the number of lists, mappings and scalars.
+        links: follow a link at `path`.
 
     Raises:
-        OSError: the file is missing, no regular file, or larger.
-        ValueError: the file is not JSON, is nested too deep, or holds more values.
+        OSError: the file is missing, not a regular file, or larger than `limit`.
+        ValueError: the file is not JSON, is nested too deep, or holds more than `values` values.
     """
     return parse_json(read_file(path, limit, links=links), values)
 
@@ -81,7 +81,7 @@ def parse_json(data: bytes, values: int = VALUES) -> Any:
     """Return the value of JSON text.
 
     Raises:
-        ValueError: it is none, is nested too deep, or holds more values.
+        ValueError: the text is not JSON, is nested too deep, or holds more than `values` values.
     """
     check_values(data, values)
     said = orjson.loads(data)
@@ -91,10 +91,10 @@ def parse_json(data: bytes, values: int = VALUES) -> Any:
 
 
 def check_depth(said: Any) -> None:
-    """Refuse lists and objects that are nested too deep for what goes through them later.
+    """Refuse lists and objects nested deeper than `DEPTH`: later steps recurse over them.
 
     Raises:
-        ValueError: they are.
+        ValueError: the nesting is deeper.
     """
     level = [said]
     for _ in range(DEPTH):
@@ -111,10 +111,12 @@ def check_depth(said: Any) -> None:
 
 
 def check_values(data: bytes, most: int = VALUES) -> None:
-    """Refuse JSON with too many values: of ``[[],[],...]`` each three bytes take 64 bytes of memory.
+    """Refuse JSON with too many values.
+
+    In ``[[],[],...]`` every three bytes of text take 64 bytes of memory.
 
     Raises:
-        ValueError: it has more commas and brackets than that.
+        ValueError: the text has more than `most` commas and opening brackets.
     """
     if len(data) > most and (found := count_json(data)) > most:
         msg = f"about {found:,} values; at most {most:,} are read"
@@ -122,12 +124,18 @@ def check_values(data: bytes, most: int = VALUES) -> None:
 
 
 def count_json(data: bytes) -> int:
-    """Return about how many values JSON text holds: its commas and brackets, those in strings included."""
+    """Return the approximate number of values in JSON text.
+
+    Counts commas and opening brackets, including those inside strings.
+    """
     return sum(map(data.count, (b",", b"[", b"{")))
 
 
 def count_values(value: Any, most: int) -> int:
-    """Return how many values a mapping or list holds, at all depths; more than `most` are not counted to the end."""
+    """Return the number of values in a mapping or list, at all depths.
+
+    Counting stops soon after `most` is exceeded.
+    """
     count, waiting = 0, [value]
     while waiting and count <= most:
         some = waiting.pop()
@@ -138,11 +146,13 @@ def count_values(value: Any, most: int) -> int:
 
 
 class Arrays(Mapping[str, Array]):
-    """The arrays of an .npz file that `numpy.savez` wrote: stored, not compressed, so none is larger than the file.
+    """The arrays of an .npz file written by `numpy.savez`.
+
+    Its members are stored, not compressed, so no array is larger than the file.
 
     Raises:
-        OSError: as of `open_document`.
-        ValueError: the file is no such archive.
+        OSError: see `open_document`.
+        ValueError: the file is not such an archive.
     """
 
     def __init__(self, path: str | os.PathLike[str], limit: int, *, links: bool = True) -> None:
@@ -184,8 +194,8 @@ class Arrays(Mapping[str, Array]):
         """Return an array.
 
         Raises:
-            KeyError: there is none of that name.
-            ValueError: it is damaged, or its header does not fit its size.
+            KeyError: the archive has no array of that name.
+            ValueError: the array is damaged, or its header does not match its size.
         """
         info = self._infos[name]
         try:
@@ -218,15 +228,14 @@ class Arrays(Mapping[str, Array]):
 
 
 def _check_directory(file: BinaryIO, size: int) -> None:
-    """Refuse an archive whose list of members is long: `zipfile` reads all of it.
+    """Refuse an archive with a long list of members, because `zipfile` reads all of it.
 
     Raises:
-        ValueError: it is, or something stands behind the archive's end, where `numpy.savez` writes
-            nothing.
+        ValueError: the list is too long, or bytes follow the archive's end record (`numpy.savez`
+            writes none).
     """
-    file.seek(
-        max(0, size - 98)
-    )  # 56 bytes of a large archive's end, 20 that point there, 22 of the end
+    # ZIP64 end record (56 bytes), its locator (20), end record (22)
+    file.seek(max(0, size - 98))
     tail = file.read()
     end, pointer, large = tail[-22:], tail[-42:-22], tail[-98:-42]
     found = (

@@ -1,4 +1,7 @@
-"""Folders by handle: opened, emptied and removed so that no link that stands or is put in the way leads outside."""
+"""Open, empty and remove folders by descriptor, so that no link in their place leads outside.
+
+A link that another process puts in the way during the operation is not followed either.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,9 @@ from datacheck.errors import StorageError
 from datacheck.runtime import fsops
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-NO_FOLDER = {errno.ENOTDIR, errno.ELOOP}  # a link or a file stands in a folder's place
-DEEPEST = (
-    200  # each level holds a descriptor, and no folder that datacheck makes is nested like that
-)
+NO_FOLDER = {errno.ENOTDIR, errno.ELOOP}  # the path is a link or a file
+# Each level holds a descriptor open; datacheck's own folders are far less deep.
+DEEPEST = 200
 _TOO_DEEP = f"folders are nested more than {DEEPEST} deep, which datacheck never does; remove them"
 
 IsOurs = Callable[[str], bool]
@@ -27,11 +29,11 @@ def open_folder(path: Path, within: int | None = None) -> Iterator[int]:
     """Hold a folder open; yield its descriptor.
 
     Args:
-        path: the folder; a link in its place is refused, links on the way to it are followed.
-        within: a descriptor of the folder that holds it; None: the one that its path leads to.
+        path: the folder. A link at `path` is refused; links in its parents are followed.
+        within: descriptor of the parent folder; None: use the parent in `path`.
 
     Raises:
-        OSError: the plain refusal of the operating system; `ENOTDIR` for a link.
+        OSError: the unmodified error of the operating system; `ENOTDIR` for a link.
     """
     descriptor = _open(path, within)
     try:
@@ -50,7 +52,7 @@ def names(descriptor: int) -> list[str]:
 
 
 def is_real(path: Path) -> bool:
-    """Tell whether a path is a folder and no link to one."""
+    """Return whether a path is a folder and not a link to one."""
     try:
         return stat.S_ISDIR(path.lstat().st_mode)
     except OSError:
@@ -58,12 +60,16 @@ def is_real(path: Path) -> bool:
 
 
 def check_real(path: Path, instead: str) -> None:
-    """Raise where a link stands in the place of a folder of datacheck; `instead` ends "Remove it".
+    """Raise if a link stands in the place of a folder of datacheck.
+
+    Args:
+        path: the folder; absent is fine.
+        instead: the end of the message, after "Remove it".
 
     Raises:
-        StorageError: it is a link.
+        StorageError: `path` is a link.
     """
-    if os.path.islink(path):  # noqa: PTH114  of a folder that cannot be looked into: False
+    if os.path.islink(path):  # noqa: PTH114  returns False below an unreadable folder
         msg = (
             f"{path}: is a link, and what is written and removed there would be elsewhere. "
             f"Remove it{instead}."
@@ -72,19 +78,19 @@ def check_real(path: Path, instead: str) -> None:
 
 
 def check_own(path: Path, instead: str) -> None:
-    """Raise where a folder of datacheck is a link, or another user's in a folder where all may write, such as /tmp.
+    """Raise if a folder of datacheck is a link, or another user's in a shared folder such as /tmp.
 
     Args:
         path: the folder; absent is fine.
-        instead: ends "Remove it".
+        instead: the end of the message, after "Remove it".
 
     Raises:
-        StorageError: it is.
+        StorageError: `path` is such a folder.
 
     Notes:
-        The rule is the kernel's for files in such folders (``fs.protected_regular``): elsewhere who
-        may write beside the folder is trusted, so that a container's root and the people of a
-        project share one.
+        The kernel applies the same rule to files in sticky, world-writable folders
+        (``fs.protected_regular``). Elsewhere, everyone who may write next to the folder is trusted,
+        so that the root of a container and the members of a project can share a folder.
     """
     check_real(path, instead)
     try:
@@ -100,13 +106,13 @@ def check_own(path: Path, instead: str) -> None:
 
 
 def remove_tree(path: Path, ours: IsOurs | None = None, within: int | None = None) -> list[Path]:
-    """Delete a folder with all that is in it; absent is fine, of a link only the link goes.
+    """Delete a folder and everything in it. Absent is fine; a link is removed, not its target.
 
     Args:
         path: the folder.
-        ours: tells by its path in the folder which file may go; all others stay, and so do links;
-            None: all goes.
-        within: as of `open_folder`.
+        ours: returns whether a file, given by its path in the folder, may be deleted. All other
+            files stay, and so do links. None: everything is deleted.
+        within: see `open_folder`.
 
     Returns:
         The files that stay.
@@ -127,13 +133,13 @@ def remove_tree(path: Path, ours: IsOurs | None = None, within: int | None = Non
 
 
 def empty(path: Path, descriptor: int, ours: IsOurs | None = None, keep: str = "") -> list[Path]:
-    """Delete what is in an open folder; return the files that stay.
+    """Delete the contents of an open folder; return the files that stay.
 
     Args:
-        path: what it is called.
+        path: the folder's path.
         descriptor: the folder.
-        ours: as of `remove_tree`.
-        keep: the name of what stays in any case.
+        ours: see `remove_tree`.
+        keep: the name of an entry that always stays.
 
     Raises:
         StorageError: the operating system refuses.
@@ -143,7 +149,9 @@ def empty(path: Path, descriptor: int, ours: IsOurs | None = None, keep: str = "
 
 
 def drop_links(path: Path) -> None:
-    """Delete what is neither a file nor a folder in a folder and all below it: whoever writes there may follow links.
+    """Delete every entry below a folder that is neither a file nor a folder.
+
+    A later writer in the folder might follow such links.
 
     Raises:
         OSError: the operating system refuses.
@@ -164,7 +172,7 @@ def _drop_links(path: Path, descriptor: int, deeper: int) -> None:
 
 
 def _entries(descriptor: int) -> list[tuple[str, bool, bool]]:
-    """Return the name of each entry of an open folder, whether it is a folder, and whether it is a regular file."""
+    """Return (name, is a folder, is a regular file) for each entry of an open folder."""
     with os.scandir(descriptor) as entries:
         return [
             (one.name, one.is_dir(follow_symlinks=False), one.is_file(follow_symlinks=False))
@@ -178,7 +186,7 @@ def _removed(path: Path, within: int, ours: IsOurs | None, name: str, deeper: in
     except OSError as error:
         if error.errno not in NO_FOLDER:
             raise
-        if ours is not None:  # it was a folder a moment ago
+        if ours is not None:  # replaced since it was listed as a folder: not ours to delete
             return [path]
         fsops.SYSTEM.unlink(path, within)
         return []
@@ -202,7 +210,7 @@ def _emptied(
     for name, folder, file in _entries(descriptor):
         if name == keep:
             continue
-        with contextlib.suppress(FileNotFoundError):  # another process may have been faster
+        with contextlib.suppress(FileNotFoundError):  # another process may delete the same tree
             if folder:
                 left += _removed(path / name, descriptor, ours, base + name, deeper - 1)
             elif ours is None or (file and ours(base + name)):

@@ -1,4 +1,4 @@
-"""Files and folders of results: written whole or not at all, never through a link."""
+"""Write files and folders of results: whole or not at all, and never through a link."""
 
 from __future__ import annotations
 
@@ -25,50 +25,50 @@ _AT_FDCWD = -100  # AT_FDCWD
 
 
 class System:
-    """One method for each call that changes files; `fsops.SYSTEM` is the one in use."""
+    """One method for each call that changes files; `fsops.SYSTEM` is the instance in use."""
 
     def create(self, path: Path, mode: int, folder: int | None = None) -> int:
-        """Make a file that is not there yet and open it for writing."""
+        """Create a file that does not exist yet and open it for writing."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         return os.open(_in(folder, path), flags, mode, dir_fd=folder)
 
     def open(self, path: Path, flags: int) -> int:
-        """Open what is there: to write into it, which no link may lead to, or to sync it."""
+        """Open an existing file, to write into it or to sync it; for writing, a link is refused."""
         return os.open(
             path, flags | os.O_CLOEXEC | (os.O_NOFOLLOW if flags & (os.O_WRONLY | os.O_RDWR) else 0)
         )
 
     def write(self, descriptor: int, data: memoryview) -> int:
-        """Write at the current position; return how many bytes were taken."""
+        """Write at the current position; return the number of bytes written."""
         return os.write(descriptor, data)
 
     def write_at(self, descriptor: int, data: memoryview, offset: int) -> int:
-        """Write at a position; return how many bytes were taken."""
+        """Write at an offset; return the number of bytes written."""
         return os.pwrite(descriptor, data, offset)
 
     def truncate(self, descriptor: int, size: int) -> None:
-        """Cut a file to `size` bytes."""
+        """Truncate a file to `size` bytes."""
         os.ftruncate(descriptor, size)
 
     def sync(self, descriptor: int) -> None:
-        """Flush a file's bytes, or a folder's names, to the device."""
+        """Flush a file's bytes, or a folder's entries, to the device."""
         os.fsync(descriptor)
 
     def close(self, descriptor: int) -> None:
-        """Close a file; a network file system may refuse here what it took before."""
+        """Close a file; a network file system may report an earlier failed write here."""
         os.close(descriptor)
 
     def rename(
         self, source: Path, target: Path, folder: int | None = None, to: int | None = None
     ) -> None:
-        """Rename; a file that is there is replaced. `folder` holds the source, `to` the target."""
+        """Rename; an existing target is replaced. `folder` holds the source, `to` the target."""
         os.replace(_in(folder, source), _in(to, target), src_dir_fd=folder, dst_dir_fd=to)
 
     def exchange(
         self, one: Path, other: Path, folder: int | None = None, to: int | None = None
     ) -> None:
-        """Let two names change places in one step. `folder` holds the one, `to` the other."""
-        import ctypes  # noqa: PLC0415  milliseconds that every start of the command would pay
+        """Swap two names atomically. `folder` holds `one`, `to` holds `other`."""
+        import ctypes  # noqa: PLC0415  takes milliseconds; most commands never need it
 
         libc = ctypes.CDLL(None, use_errno=True)
         if not hasattr(libc, "renameat2"):
@@ -79,7 +79,7 @@ class System:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
     def link(self, source: Path, target: Path, folder: int | None = None) -> None:
-        """Give a file a second name; of a link, the link itself. `folder` holds the target."""
+        """Give a file, or a symbolic link itself, a second name. `folder` holds `target`."""
         os.link(source, _in(folder, target), dst_dir_fd=folder, follow_symlinks=False)
 
     def symlink(self, said: str, link: Path, folder: int | None = None) -> None:
@@ -91,11 +91,11 @@ class System:
         os.unlink(_in(folder, path), dir_fd=folder)
 
     def mkdir(self, path: Path, mode: int = 0o777, folder: int | None = None) -> None:
-        """Make a folder in one that is there."""
+        """Create a folder in an existing one."""
         os.mkdir(_in(folder, path), mode, dir_fd=folder)
 
     def rmdir(self, path: Path, folder: int | None = None) -> None:
-        """Remove a folder that holds nothing."""
+        """Remove an empty folder."""
         os.rmdir(_in(folder, path), dir_fd=folder)
 
     def chmod(self, path: Path, mode: int, descriptor: int) -> None:
@@ -104,7 +104,7 @@ class System:
         os.fchmod(descriptor, mode)
 
     def utime(self, path: Path) -> None:
-        """Set a file's times to now; of a link, the link's own."""
+        """Set a file's times to now; of a symbolic link, the link's own."""
         os.utime(path, follow_symlinks=False)
 
 
@@ -120,13 +120,13 @@ _HINTS = {
 _NO_LINK = {errno.EXDEV, errno.EMLINK, errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOSYS}
 _NO_EXCHANGE = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS}
 _PIECE = 1 << 20
-_TRIES = 1000  # each of which met a folder that was gone at once
+_TRIES = 1000  # to make a folder while other processes keep removing its parents
 
 SYSTEM = System()
 
 
 def as_storage_error(error: OSError, path: str | os.PathLike[str]) -> StorageError:
-    """Return the typed exception for an operating-system refusal while writing `path`."""
+    """Return the typed exception for an error of the operating system while writing `path`."""
     reason = error.strerror or str(error)
     if error.errno in _FULL:
         return OutOfSpaceError(
@@ -140,7 +140,7 @@ def as_storage_error(error: OSError, path: str | os.PathLike[str]) -> StorageErr
 
 @contextlib.contextmanager
 def guarded(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Raise the operating system's refusals as typed exceptions that name `path`."""
+    """Raise errors of the operating system as typed exceptions that name `path`."""
     try:
         yield
     except OSError as error:
@@ -171,17 +171,17 @@ def write_file(
     Args:
         path: the final name; an existing file is replaced.
         parts: the content, in order.
-        sync: flush the bytes to the device before the rename; else `sync_files` must follow.
-        mode: permissions, less the process's umask; a file that nobody may write is what builds
-            make (a guard-rail, not a proof).
-        folder: a descriptor of the folder that it goes into; None: the one that its path leads to.
+        sync: flush the bytes to the device before the rename; otherwise call `sync_files` later.
+        mode: permissions, less the process's umask. Builds write read-only files (a guard-rail, not
+            a proof).
+        folder: descriptor of the parent folder; None: use the parent in `path`.
 
     Raises:
         OutOfSpaceError: the device or quota is full; the temporary file is removed.
         SyncFailedError: the device did not take the bytes; the temporary file is removed.
         StorageError: any other refusal of the operating system.
     """
-    # not the process number: two containers that write the same shard may have the same
+    # random, not the pid: two containers that write the same shard may have the same pid
     temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.partial")
     try:
         with guarded(path):
@@ -203,13 +203,13 @@ def _write_all(descriptor: int, view: memoryview) -> None:
 
 
 def write_tail(path: Path, offset: int, data: bytes) -> None:
-    """Make `data` the end of a file, from byte `offset` on; where it is that already nothing is touched.
+    """Make `data` the end of a file from byte `offset` on; an identical tail is left untouched.
 
-    Not synced: `sync_files`.
+    The bytes are not synced: call `sync_files`.
 
     Args:
-        path: a file of `write_file` with `offset` bytes or more; it is read-only afterwards.
-        offset: where the tail begins [bytes]; whatever lies there or behind is replaced.
+        path: a file written by `write_file`, with at least `offset` bytes; read-only afterwards.
+        offset: start of the tail [bytes]; everything from there on is replaced.
         data: the tail.
 
     Raises:
@@ -217,8 +217,8 @@ def write_tail(path: Path, offset: int, data: bytes) -> None:
         StorageError: any other refusal of the operating system.
 
     Notes:
-        A file that is read-only or has another name may belong to a published cache: nothing is
-        ever written into it, a copy with the new tail takes its place.
+        A file that is read-only or has another name may belong to a published cache. Such a file is
+        never modified; a copy with the new tail replaces it.
     """
     with guarded(path):
         status = path.lstat()
@@ -241,29 +241,31 @@ def write_tail(path: Path, offset: int, data: bytes) -> None:
 
 
 def _reading(path: Path) -> IO[bytes]:
-    """Open a file to read it; a link in its place is refused."""
+    """Open a file for reading; a link is refused."""
     return open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb", buffering=0)  # noqa: PTH123
 
 
 def _pieces(file: IO[bytes], size: int) -> Iterator[bytes]:
-    """Yield the first `size` bytes of a file, or all where it has fewer."""
+    """Yield the first `size` bytes of a file, or all of a shorter file."""
     while size and (piece := file.read(min(size, _PIECE))):
         size -= len(piece)
         yield piece
 
 
 def link(source: Path, target: Path, folder: int | None = None) -> bool:
-    """Give a file that nobody writes any more a second name; return False where the file system refuses links.
+    """Give a file that is no longer written a second name.
 
     Args:
         source: the file.
         target: its second name.
-        folder: a descriptor of the folder that holds `target`; None: the one that its path leads
-            to.
+        folder: descriptor of the folder that holds `target`; None: use the parent in `target`.
+
+    Returns:
+        False if the file system refuses hard links.
 
     Raises:
         OutOfSpaceError: the device or quota is full.
-        StorageError: there is no such file, or one at `target`, or another refusal.
+        StorageError: `source` is missing, `target` exists, or any other refusal.
     """
     try:
         SYSTEM.link(source, target, folder)
@@ -275,9 +277,10 @@ def link(source: Path, target: Path, folder: int | None = None) -> bool:
 
 
 def link_or_copy(source: Path, target: Path, folder: int | None = None) -> None:
-    """Give a file a second name; where links are refused, or somebody may write the file, a read-only copy is made.
+    """Give a file a second name, or make a read-only copy.
 
-    Of a link neither is made. Arguments as of `link`.
+    A copy is made if links are refused or the file is writable. A symbolic link as the source is
+    neither linked nor copied. Arguments: see `link`.
     """
     with guarded(source):
         mode = stat.S_IMODE(source.lstat().st_mode)
@@ -295,7 +298,7 @@ def touch(path: Path) -> None:
 
 
 def remove_file(path: Path, folder: int | None = None) -> None:
-    """Delete a file that datacheck created; absent is fine. `folder` as of `write_file`."""
+    """Delete a file that datacheck created; absent is fine. `folder`: see `write_file`."""
     with guarded(path), contextlib.suppress(FileNotFoundError):
         SYSTEM.unlink(path, folder)
 
@@ -307,9 +310,8 @@ def _sync(descriptor: int, path: Path) -> None:
     try:
         SYSTEM.sync(descriptor)
     except OSError as error:
-        if (
-            error.errno == errno.EINVAL
-        ):  # a file system that has nothing to sync, such as a read-only image
+        # EINVAL: the file system has no sync, such as a read-only image
+        if error.errno == errno.EINVAL:
             return
         reason = (error.strerror or str(error)).lower()
         msg = (
@@ -321,11 +323,11 @@ def _sync(descriptor: int, path: Path) -> None:
 
 
 def sync_files(paths: Iterable[Path]) -> None:
-    """Make the bytes of files durable that were written without `sync`.
+    """Make files durable that were written without `sync`.
 
     Raises:
-        SyncFailedError: the device did not take them. Never try again: the kernel takes the pages
-            for written.
+        SyncFailedError: the device did not take the bytes. Never retry: the kernel then considers
+            the pages written.
         StorageError: any other refusal of the operating system.
     """
     for path in paths:
@@ -334,7 +336,7 @@ def sync_files(paths: Iterable[Path]) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names in `path` durable; see `sync_files`."""
+    """Make the entries of `path` durable; see `sync_files`."""
     sync_files([path])
 
 
@@ -342,7 +344,15 @@ def sync_directory(path: Path) -> None:
 
 
 def check_writable(path: Path, instead: str = "") -> None:
-    """Raise where `path` could not be made or written into; `instead` ends "another folder"."""
+    """Raise if `path` cannot be created or written into.
+
+    Args:
+        path: the folder.
+        instead: inserted in the message after "another folder".
+
+    Raises:
+        StorageError: `path` or its first existing parent is not a writable folder.
+    """
     check_name(path)
     seen = ((place, _mode(place)) for place in (path, *path.absolute().parents))
     place, mode = next((place, mode) for place, mode in seen if mode is not None)
@@ -350,9 +360,8 @@ def check_writable(path: Path, instead: str = "") -> None:
         what = "is a link that leads nowhere" if stat.S_ISLNK(mode) else "not a directory"
         msg = f"{place}: {what}. Choose another folder{instead}, or move it away."
         raise StorageError(msg)
-    if (
-        not os.access(place, os.W_OK | os.X_OK) and place.exists()
-    ):  # another scan that ends removes its folder
+    # `exists`: another scan that just ended may have removed its folder
+    if not os.access(place, os.W_OK | os.X_OK) and place.exists():
         msg = (
             f"{place}: nothing can be written there. Choose another folder{instead}, or change "
             f"its permissions."
@@ -361,7 +370,7 @@ def check_writable(path: Path, instead: str = "") -> None:
 
 
 def _mode(place: Path) -> int | None:
-    """Return the mode of what is there, of a link that leads nowhere its own, None where nothing can be seen."""
+    """Return the mode of a path, of a dangling link its own; None if neither can be read."""
     for look in (place.stat, place.lstat):
         with contextlib.suppress(OSError):
             return look().st_mode
@@ -372,9 +381,10 @@ def make_directory(path: Path, *, sync: bool = True) -> None:
     """Create `path` and its parents.
 
     Args:
-        path: the folder; fine where it is there.
-        sync: make their names durable, and that of the folder they are in, whose maker may have
-            been killed before; not needed below a folder that is synced whole or thrown away.
+        path: the folder; may exist.
+        sync: make the names of the new folders durable, and that of an existing one, whose creator
+            may have been killed before its sync. Not needed below a folder that is synced whole or
+            thrown away.
     """
     check_name(path)
     for left in reversed(range(_TRIES)):
@@ -388,7 +398,11 @@ def make_directory(path: Path, *, sync: bool = True) -> None:
 
 
 def _make_missing(path: Path, *, sync: bool) -> None:
-    """Make what is missing; a `FileNotFoundError` tells that another process has removed some of it meanwhile."""
+    """Create missing folders.
+
+    Raises:
+        FileNotFoundError: another process removed a parent meanwhile.
+    """
     missing = list(takewhile(lambda place: not place.is_dir(), (path, *path.parents)))
     if sync:
         _sync_name(missing[-1].parent if missing else path)
@@ -403,17 +417,20 @@ def _make_missing(path: Path, *, sync: bool) -> None:
 
 
 def rename(source: Path, target: Path, folder: int | None = None, to: int | None = None) -> None:
-    """Rename `source` to `target`; raises the plain `OSError`, because losing the race is an answer, not a fault.
+    """Rename `source` to `target`.
 
     Args:
         source, target: the names.
-        folder, to: descriptors of the folders that hold them; None: those that the paths lead to.
+        folder, to: descriptors of their parent folders; None: use the parents in the paths.
+
+    Raises:
+        OSError: the unmodified error, because losing a race is an answer here, not a fault.
     """
     SYSTEM.rename(source, target, folder, to)
 
 
 def _sync_name(path: Path) -> None:
-    """Make the name of a folder durable, unless the one that it is in is not ours to read or to write."""
+    """Make the name of a folder durable, unless its parent is not ours to read or to write."""
     try:
         sync_directory(path.parent)
     except StorageError as error:
@@ -422,15 +439,15 @@ def _sync_name(path: Path) -> None:
 
 
 def exchange(one: Path, other: Path, folder: int | None = None, to: int | None = None) -> bool:
-    """Let two names (of folders, too) change places in one step; return False where the file system cannot.
+    """Swap two names (also of folders) atomically; return False if the file system cannot.
 
     Args:
         one, other: the names.
-        folder, to: as of `rename`.
+        folder, to: see `rename`.
 
     Raises:
-        FileNotFoundError: one of them is not there: an answer, not a fault.
-        StorageError: another refusal.
+        FileNotFoundError: one of the names does not exist: an answer, not a fault.
+        StorageError: any other refusal.
     """
     try:
         SYSTEM.exchange(one, other, folder, to)
@@ -444,7 +461,7 @@ def exchange(one: Path, other: Path, folder: int | None = None, to: int | None =
 
 
 def remove_empty(path: Path, folder: int | None = None) -> None:
-    """Delete a folder that holds nothing; any other stays. `folder` as of `write_file`."""
+    """Delete an empty folder; a folder with contents stays. `folder`: see `write_file`."""
     with contextlib.suppress(OSError):
         SYSTEM.rmdir(path, folder)
 
@@ -452,23 +469,22 @@ def remove_empty(path: Path, folder: int | None = None) -> None:
 # ------------------------------------------------------------------------------------- who is there
 
 
-_LOCK_FLAGS = (
-    os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-)  # a pipe would wait for its writer
+# O_NONBLOCK: opening a pipe would wait for its writer
+_LOCK_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class FileLock:
-    """A lock on a file; the kernel frees it when it is closed or when the last process that has it ends.
+    """A lock on a file; freed when closed, or when the last process that holds it ends.
 
     Notes:
-        Forked children have it too; programs that are started do not.
+        Forked children share the lock; newly started programs do not.
     """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor
 
     def close(self) -> None:
-        """Let go; safe to call twice."""
+        """Release the lock; safe to call twice."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -484,19 +500,19 @@ class FileLock:
 
 
 def hold(path: Path, *, shared: bool) -> FileLock | None:
-    """Lock a file without waiting; return None where another process holds it.
+    """Lock a file without waiting; return None if another process holds it.
 
     Args:
-        path: a file that is there.
-        shared: many may hold it together; else one alone.
+        path: an existing file.
+        shared: many holders may share the lock; otherwise it has one holder.
 
     Raises:
-        FileNotFoundError: there is no such file: an answer, not a fault.
-        StorageError: any other refusal; some network file systems know no locks.
+        FileNotFoundError: the file does not exist: an answer, not a fault.
+        StorageError: any other refusal; some network file systems have no locks.
 
     Notes:
-        Seen by every process and container of this machine; do not trust it on a network file
-        system (`mounts.is_local`).
+        Every process and container of this machine sees the lock. Do not rely on it on a network
+        file system (`machine.is_local`).
     """
     try:
         descriptor = os.open(path, _LOCK_FLAGS)

@@ -1,7 +1,7 @@
-"""Digests of values, arrays, files: xxh3 over canonical bytes, the same on every machine.
+"""Digests of values, arrays and files: xxh3 over canonical bytes, the same on every machine.
 
-What has no canonical form (NaN in JSON, sets, objects) is refused: a random key would be worse than
-an error.
+Values without a canonical form (NaN in JSON, sets, objects) are refused: a random key would be
+worse than an error.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from datacheck.runtime.beneath import File, check_holes, open_regular
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-READ_BYTES = (
-    1 << 20
-)  # what a core of today keeps to itself: less is read slower, more digested slower
+# The size of a core's private cache: smaller pieces read slower, larger ones digest slower.
+READ_BYTES = 1 << 20
 _SHOWN = 100  # characters of a text that is too long
 
 
@@ -70,7 +69,7 @@ def _canonical(value: object) -> Any:
     raise TypeError(msg)
 
 
-Digester = xxhash.xxh3_128  # `digest_bytes` of what comes in pieces: update, hexdigest
+Digester = xxhash.xxh3_128  # `digest_bytes` for data in pieces: update, hexdigest
 
 
 def digest_bytes(data: Buffer) -> str:
@@ -79,12 +78,14 @@ def digest_bytes(data: Buffer) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return a text as it is, or of one of more than `most` bytes in JSON its beginning, its length and its digest.
+    """Return a text unchanged, or shortened if it takes more than `most` bytes as JSON.
+
+    A shortened text is its beginning, its length and its digest.
 
     Notes:
-        Texts that differ do so afterwards, too: keys stay apart.
+        Different texts stay different, so shortened keys do not collide.
     """
-    if len(text) <= most // 6 - 1:  # of a character there are six bytes at most
+    if len(text) <= most // 6 - 1:  # a character takes at most six bytes as JSON
         return text
     if (
         len(text) <= most
@@ -98,12 +99,15 @@ def shortened(text: str, most: int) -> str:
 
 
 def digest_raw(data: Buffer) -> bytes:
-    """Return xxh3_128 of `data` as 16 bytes, the most significant first: its hex digits are those of `digest_bytes`."""
+    """Return xxh3_128 of `data` as 16 bytes, most significant first.
+
+    Its hex digits are those of `digest_bytes`.
+    """
     return xxhash.xxh3_128_digest(data)
 
 
 def digest_parts(parts: Iterable[Buffer]) -> str:
-    """Return xxh3_128 of pieces, one behind the other, as 32 hex digits."""
+    """Return xxh3_128 of concatenated pieces as 32 hex digits."""
     hasher = xxhash.xxh3_128()
     for part in parts:
         hasher.update(part)
@@ -121,8 +125,12 @@ def digest64(data: Buffer) -> int:
 
 
 def digests64(parts: Iterable[Buffer]) -> np.ndarray[Any, Any]:
-    """Return the `digest64` of each of many pieces, as the rows of a C-contiguous array are: uint64 (pieces)."""
-    joined = b"".join(map(xxhash.xxh3_64_digest, parts))  # numbers of Python would take longer
+    """Return the `digest64` of each piece, such as each row of a C-contiguous array.
+
+    Shapes:
+        returns: uint64 (pieces)
+    """
+    joined = b"".join(map(xxhash.xxh3_64_digest, parts))  # Python integers would take longer
     return np.frombuffer(joined, ">u8").astype(np.uint64)
 
 
@@ -151,14 +159,15 @@ def _frame(name: str, dtype: np.dtype[Any], shape: Sequence[int]) -> bytes:
 
 
 def digest_rows(fields: Sequence[tuple[str, np.ndarray[Any, Any]]]) -> np.ndarray[Any, Any]:
-    """Return the `digest_sample` of each of many samples of one form, at a fifth of the price where they are small.
+    """Return the `digest_sample` of each of many samples with the same fields, dtypes and shapes.
+
+    For small samples it takes a fifth of the time of `digest_sample`.
 
     Shapes:
         returns: uint64 (samples)
 
     Args:
-        fields: (name, array) pairs in name order; the rows of the arrays are the values of the
-            samples.
+        fields: (name, array) pairs in name order; row i of each array belongs to sample i.
     """
     count = len(fields[0][1])
     parts = []
@@ -168,19 +177,20 @@ def digest_rows(fields: Sequence[tuple[str, np.ndarray[Any, Any]]]) -> np.ndarra
         parts.append(
             np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(count, array[0].nbytes)
         )
-    joined = np.empty(
-        (count, sum(part.shape[1] for part in parts)), np.uint8
-    )  # else a part decides how it lies
+    # `out` fixes C order; otherwise the memory order of a part decides
+    joined = np.empty((count, sum(part.shape[1] for part in parts)), np.uint8)
     np.concatenate(parts, axis=1, out=joined)
     return digests64(joined)
 
 
 def digest_head(path: str | os.PathLike[str], size: int) -> xxhash.xxh3_128:
-    """Return the `Digester` of the first `size` bytes of a file, or of all where it has fewer; more may follow."""
+    """Return a `Digester` of the first `size` bytes of a file, or of all of a shorter file.
+
+    The caller may update it with more bytes.
+    """
     hasher = Digester()
-    view = empty(
-        [min(size, READ_BYTES)], np.uint8
-    ).data  # one for all: fresh memory takes longer than the digest
+    # one buffer for all reads: allocating fresh memory takes longer than the digest
+    view = empty([min(size, READ_BYTES)], np.uint8).data
     with os.fdopen(open_regular(path), "rb", buffering=0) as file:
         while size and (got := file.readinto(view[:size])):
             hasher.update(view[:got])
@@ -191,14 +201,14 @@ def digest_head(path: str | os.PathLike[str], size: int) -> xxhash.xxh3_128:
 def digest_file(
     path: str | os.PathLike[str] | int, beat: Callable[[], object] | None = None
 ) -> str:
-    """Return xxh3_128 of a file's bytes as 32 hex digits, reading it once in pieces; `beat` is called after each.
+    """Return xxh3_128 of a file's bytes as 32 hex digits, reading it once in pieces.
 
     Args:
-        path: of a regular file; or its descriptor, which is closed.
+        path: a regular file, or its descriptor, which is closed.
         beat: called after each piece.
 
     Raises:
-        OSError: it cannot be read, or is mostly holes (`check_holes`).
+        OSError: the file cannot be read, or has too many holes (`check_holes`).
     """
     hasher = xxhash.xxh3_128()
     view = empty([READ_BYTES], np.uint8).data

@@ -1,4 +1,4 @@
-"""What the machine offers: processors, and the kinds of its file systems."""
+"""Properties of the machine: usable processors and types of file systems."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from pathlib import Path
 
 
 def usable_cpus() -> int:
-    """Return how many processors this process may use: ``taskset``, a container or a batch system may leave it few."""
+    """Return the number of processors that this process may use.
+
+    ``taskset``, a container or a batch system may restrict it.
+    """
     affinity = getattr(os, "sched_getaffinity", None)  # not on every system
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
@@ -34,10 +37,10 @@ _LOCAL = frozenset(
 
 
 def is_local(path: Path) -> bool:
-    """Tell whether `path` lies on a file system of this machine: maps cannot lose their file there, locks hold.
+    """Return whether `path` is on a local file system: its maps keep their file, its locks hold.
 
     Notes:
-        Unknown types count as remote. Without ``/proc`` (macOS) everything counts as local.
+        Unknown types count as remote. Without ``/proc`` (macOS) every path counts as local.
     """
     try:
         table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")

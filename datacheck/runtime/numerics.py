@@ -1,8 +1,8 @@
-"""What a machine makes of numbers: fixed computations, digested, so that no build is made by two that differ.
+"""Digests of fixed computations, so that machines with different numerics never share a build.
 
-They are what a step may use because it gives the same bits on every CPU (`transforms.base`). A
-machine with other SIMD instructions or another BLAS agrees, then; one whose NumPy rounds, casts,
-adds or sorts otherwise does not.
+The computations are those that a transform may use because they give the same bits on every CPU
+(`transforms.base`). Machines with other SIMD instructions or another BLAS agree. A machine whose
+NumPy rounds, casts, adds or sorts differently does not.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ from datacheck.runtime.hashing import digest_bytes, digest_value
 
 Array = np.ndarray[Any, Any]
 
-_COUNT = 4099  # a prime, so that every width of a vector unit leaves a rest
+_COUNT = 4099  # a prime, so that every vector width leaves a remainder
 
 
 def numeric_environment() -> dict[str, str]:
-    """Return what decides the bytes of a shard besides its task, by name: versions, byte order, computations.
+    """Return what the bytes of a shard depend on besides its task: versions, byte order, numerics.
 
     Notes:
-        Milliseconds, once per process. The same on every CPU, for every SIMD level and number of
-        threads.
+        Takes milliseconds, once per process. The same on every CPU, for every SIMD level and number
+        of threads.
     """
     return {**_versions(), **_computed()}
 
 
 @cache
 def computation_digest() -> str:
-    """Return one digest of all computations, whatever versions made them, as 32 hex digits."""
+    """Return one digest of all computations, without the versions, as 32 hex digits."""
     return digest_value(_computed())
 
 
 @cache
 def digest() -> str:
-    """Return one digest of all that is `numeric_environment`, as 32 hex digits."""
+    """Return one digest of `numeric_environment`, as 32 hex digits."""
     return digest_value(numeric_environment())
 
 
 def check_same(planned: Mapping[str, str]) -> None:
-    """Raise unless this process makes the same of numbers as the one that planned the build.
+    """Raise unless this process has the numerics of the process that planned the build.
 
     Args:
-        planned: what was `numeric_environment` there.
+        planned: the `numeric_environment` of that process.
 
     Raises:
-        StorageError: it does not: the message says on which host, and what differs.
+        StorageError: they differ; the message names the host and the differences.
     """
     here, versions = numeric_environment(), _versions()
     differs = [name for name in sorted({*here, *planned}) if here.get(name) != planned.get(name)]
@@ -125,8 +125,8 @@ def _sums(values: Array) -> dict[str, Array]:
 def _casts(whole: Array, values: Array) -> Array:
     special = np.array([0, -0.0, 1e-310, 65519, 65520, 1e39, np.inf, -1.5, 2.5, 1 / 3])
     several = np.concatenate([values, values / 1e9, special])
-    # what is too large becomes infinite, and that is what is looked at; Python's own filters are
-    # not safe with threads
+    # Overflow to infinity is part of what is digested. `errstate`, because Python's warning filters
+    # are not thread-safe.
     with np.errstate(all="ignore"):
         made = [
             several.astype(np.float16),

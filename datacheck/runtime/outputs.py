@@ -1,7 +1,7 @@
-"""Files that the user names for a result: new ones, and in the place of older ones of the same kind.
+"""Write result files that the user names: new ones, or replacements of the same kind of result.
 
-Nothing is written through a link or into a device, and no file is replaced whose content does not
-say that the same command has written it: the name of another file is soon written behind ``-o``.
+datacheck never writes through a link or into a device, and replaces a file only if its content
+shows that the same command wrote it: it is easy to type the name of a data file after ``-o``.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ IsOurs = Callable[[bytes], bool]
 
 
 def begins_with(head: bytes) -> IsOurs:
-    """Return what tells a file by its first bytes."""
+    """Return a predicate that accepts files starting with `head`."""
     return lambda data: data.startswith(head)
 
 
 def generated_by(command: str) -> IsOurs:
-    """Return what tells a page of a command (``datacheck view``) by its generator."""
+    """Return a predicate that accepts pages whose generator is `command` (``datacheck view``)."""
     mark = f'<meta name="generator" content="{command}">'.encode()
     return lambda data: data.startswith(b"<!doctype html>") and mark in data[:4096]
 
 
 def check_output(path: Path, command: str, is_ours: IsOurs) -> None:
-    """Raise unless a result may be written to a file: before hours of work.
+    """Raise unless a result may be written to a file; call it before hours of work.
 
     Args:
         path: the file.
-        command: what writes it, as in "datacheck view".
-        is_ours: tells by the first 64 KiB of a file whether this command has written it.
+        command: the command that writes it, as in "datacheck view".
+        is_ours: returns whether the first 64 KiB of a file show that this command wrote it.
 
     Raises:
-        UsageError: there is another file, a link or something that is no file.
-        StorageError: it cannot be read.
+        UsageError: `path` is a file of another origin, a link, or not a regular file.
+        StorageError: the file cannot be read.
     """
     try:
         mode = path.lstat().st_mode
@@ -64,7 +64,7 @@ def check_output(path: Path, command: str, is_ours: IsOurs) -> None:
 
 
 def _head(path: Path) -> bytes:
-    """Return how a file begins; a link or a pipe that came in its place is not waited for."""
+    """Return the first bytes of a file; a link is refused, and a pipe does not block."""
     descriptor = beneath.open_regular(path, links=False)
     try:
         return os.read(descriptor, _HEAD)
@@ -75,12 +75,14 @@ def _head(path: Path) -> bytes:
 def write_output(
     path: Path, data: bytes | Iterable[bytes], command: str, is_ours: IsOurs, mode: int = 0o666
 ) -> None:
-    """Write a result so that it appears whole or not at all; arguments as of `check_output`, which is asked again.
+    """Write a result so that it appears whole or not at all.
+
+    The arguments are those of `check_output`, which runs again.
 
     Raises:
-        UsageError: as of `check_output`.
+        UsageError: see `check_output`.
         OutOfSpaceError: the disk is full.
-        StorageError: another refusal.
+        StorageError: any other refusal of the operating system.
     """
     check_output(path, command, is_ours)
     fsops.write_file(path, data, mode=mode)

@@ -1,9 +1,9 @@
-"""What a child that parses untrusted bytes may do: read below given folders, compute, and answer on its pipe.
+"""Sandbox of a child that parses untrusted bytes: read given folders, compute, answer on its pipe.
 
-Landlock (Linux 5.13) bounds files and TCP. A seccomp filter refuses sockets, new programs, new
+Landlock (Linux 5.13) limits files and TCP. A seccomp filter refuses sockets, new programs, new
 processes, memory that no limit counts, and changes of a file's owner, mode or times. Neither needs
-rights, neither can be taken back, and threads that start later inherit both. A kernel without one
-of them leaves the other in force.
+privileges, neither can be undone, and threads that start later inherit both. A kernel without one
+of them still enforces the other.
 """
 
 from __future__ import annotations
@@ -26,22 +26,17 @@ _CREATE, _ADD, _RESTRICT = 444, 445, 446  # Landlock's calls, the same numbers o
 _PATH_BENEATH = 1
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
 _FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | 1 << 14 | 1 << 15  # truncate, ioctl on devices
-_BY_VERSION = {
-    1: (1 << 13) - 1,
-    2: (1 << 14) - 1,
-    3: (1 << 15) - 1,
-    5: (1 << 16) - 1,
-}  # rights over files
-_NET, _SCOPED = 3, 3  # bind and connect; abstract sockets and signals of others
+# Landlock's version: its rights over files
+_BY_VERSION = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
+_NET, _SCOPED = 3, 3  # bind and connect; abstract sockets and signals to other processes
 _READ = _READ_FILE | _READ_DIR
-_MAKE_ODD = (
-    1 << 6 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12
-)  # devices, sockets, pipes and links, which others follow
+# creating devices, sockets, pipes, and links, which other programs follow
+_MAKE_ODD = 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12
 _OPEN_FILES, _OPEN_READERS = 1024, 256  # each pair of sockets holds 400 kB of the kernel's memory
 _CAPABILITIES = 0x20080522  # version 3 of capget and capset
 _READS = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
 
-# What Python, NumPy, Arrow and the C library look at besides the folders of modules.
+# What Python, NumPy, Arrow and the C library read besides the folders of modules.
 _SYSTEM = (
     *(
         "/lib",
@@ -74,44 +69,43 @@ _SYSTEM = (
 
 @dataclass(frozen=True)
 class Sandbox:
-    """What a child may reach.
+    """The files that a child may reach.
 
     Args:
         read: folders and files that it may read, besides those of Python.
-        write: folders in which it may make, change and remove files.
+        write: folders in which it may create, change and remove files.
     """
 
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
 
     def encoded(self) -> str:
-        """Return the sandbox as an argument of a command."""
+        """Return the sandbox as a command-line argument."""
         return json.dumps([list(self.read), list(self.write)])
 
     @staticmethod
     def decoded(text: str) -> Sandbox:
-        """Return the sandbox of `encoded`."""
+        """Return the sandbox that `encoded` wrote."""
         read, write = json.loads(text)
         return Sandbox(tuple(read), tuple(write))
 
 
-_SETTING = (
-    "DATACHECK_SANDBOX"  # "off" turns the sandbox off for this process and those that it starts
-)
+# "off" turns the sandbox off for this process and those that it starts
+_SETTING = "DATACHECK_SANDBOX"
 
 
 def disable() -> None:
-    """Start children without a sandbox from here on (``--no-sandbox``)."""
+    """Start later children without a sandbox (``--no-sandbox``)."""
     os.environ[_SETTING] = "off"
 
 
 def wanted() -> bool:
-    """Tell whether children get a sandbox where the kernel has one."""
+    """Return whether children get a sandbox if the kernel has one."""
     return os.environ.get(_SETTING, "") != "off"
 
 
 def sandbox_parts() -> str:
-    """Return which parts of the sandbox this machine puts around a child, in words."""
+    """Return which parts of the sandbox this machine supports, for display."""
     if not wanted():
         return "off (--no-sandbox)"
     version = _landlock_version()
@@ -121,7 +115,7 @@ def sandbox_parts() -> str:
 
 
 def enter(sandbox: Sandbox) -> None:
-    """Put this process, which must have one thread, into a sandbox for good.
+    """Put this process, which must have one thread, into a sandbox permanently.
 
     Raises:
         OSError: the kernel has a part of the sandbox and refuses to use it.
@@ -139,14 +133,14 @@ def enter(sandbox: Sandbox) -> None:
 
 
 def lower_limit(kind: int, limit: int) -> None:
-    """Limit this process for good; a lower limit that it has already stays."""
+    """Lower a resource limit of this process permanently; a lower existing limit stays."""
     soft, hard = resource.getrlimit(kind)
     limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
     resource.setrlimit(kind, (min(limit, soft) if soft != resource.RLIM_INFINITY else limit, limit))
 
 
 def _drop_capabilities(libc: ctypes.CDLL) -> None:
-    """Keep of what root may do only to read files of other users."""
+    """Drop all privileges of root except reading files of other users."""
     if os.geteuid():
         return
     header, held = struct.pack("Ii", _CAPABILITIES, 0), ctypes.create_string_buffer(24)
@@ -172,7 +166,7 @@ def _fail() -> None:
 
 @cache
 def _landlock_version() -> int:
-    """Return the version of Landlock's interface, 0 where the kernel has none or none is allowed."""
+    """Return the version of Landlock's interface; 0 if it is missing or not allowed."""
     if sys.platform != "linux":
         return 0
     return max(0, int(_libc().syscall(_CREATE, None, 0, 1)))
@@ -181,9 +175,8 @@ def _landlock_version() -> int:
 def _restrict_files(libc: ctypes.CDLL, version: int, sandbox: Sandbox) -> None:
     rights = _BY_VERSION[max(known for known in _BY_VERSION if known <= version)]
     fields = [rights, _NET if version >= 4 else 0, _SCOPED if version >= 6 else 0]
-    known = fields[
-        : 1 + (version >= 4) + (version >= 6)
-    ]  # an older kernel takes a shorter structure
+    # older kernels accept only the shorter structure
+    known = fields[: 1 + (version >= 4) + (version >= 6)]
     attributes = struct.pack(f"{len(known)}Q", *known)
     rules = libc.syscall(_CREATE, attributes, len(attributes), 0)
     if rules < 0:
@@ -201,7 +194,7 @@ def _restrict_files(libc: ctypes.CDLL, version: int, sandbox: Sandbox) -> None:
 
 
 def _allow(libc: ctypes.CDLL, rules: int, path: str, rights: int) -> None:
-    """Allow rights below a path; a path that is not there allows nothing."""
+    """Allow rights below a path; a missing path allows nothing."""
     try:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
@@ -216,7 +209,7 @@ def _allow(libc: ctypes.CDLL, rules: int, path: str, rights: int) -> None:
 
 
 def _python_folders() -> Iterable[str]:
-    """Return where modules and their shared libraries lie."""
+    """Yield the folders of Python modules and their shared libraries."""
     yield from (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
     yield from (os.path.realpath(path) for path in sysconfig.get_paths().values())
     yield from (path for path in sys.path if path)
@@ -229,7 +222,7 @@ def _python_folders() -> Iterable[str]:
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000
 _CLONE_THREAD = 0x10000
-_X32 = 0x40000000  # a second set of numbers for the same calls
+_X32 = 0x40000000  # the x32 ABI: a second set of numbers for the same calls
 
 # name: (x86_64, aarch64); None where the architecture lacks the call.
 _REFUSED_CALLS: dict[str, tuple[int | None, int]] = {
@@ -312,7 +305,7 @@ _REFUSED_CALLS: dict[str, tuple[int | None, int]] = {
     "fspick": (433, 433),
     "mount_setattr": (442, 442),
     "setpgid": (109, 154),
-    "setsid": (112, 157),  # its parent ends it by its group
+    "setsid": (112, 157),  # the parent kills a child by its process group
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),  # memory that no limit counts
     "sched_setparam": (142, 118),
@@ -322,7 +315,7 @@ _REFUSED_CALLS: dict[str, tuple[int | None, int]] = {
     "clock_adjtime": (305, 266),
     "vhangup": (153, 58),
     "quotactl_fd": (443, 443),
-    # of any file of this user, also outside of the folders below which Landlock allows something
+    # Landlock does not check these: they reach any file of this user, outside its folders, too.
     "chmod": (90, -1),
     "fchmod": (91, 52),
     "fchmodat": (268, 53),
@@ -341,7 +334,7 @@ _REFUSED_CALLS: dict[str, tuple[int | None, int]] = {
     "removexattr": (197, 14),
     "lremovexattr": (198, 15),
     "fremovexattr": (199, 16),
-    "truncate": (76, 45),  # which Landlock knows from version 3 on
+    "truncate": (76, 45),  # Landlock checks it from version 3 on
     "landlock_create_ruleset": (444, 444),
     "landlock_add_rule": (445, 445),
     "seccomp": (317, 277),  # kernel memory
@@ -353,7 +346,7 @@ _REFUSED_CALLS: dict[str, tuple[int | None, int]] = {
     "inotify_init": (253, -1),
     "inotify_init1": (294, 26),
     "inotify_add_watch": (254, 27),
-    # of which the whole machine has few
+    # limited in number for the whole machine
     "io_setup": (206, 0),
     "io_destroy": (207, 1),
     "io_getevents": (208, 4),
@@ -365,39 +358,32 @@ _REFUSED_CALLS: dict[str, tuple[int | None, int]] = {
     "listxattr": (194, 11),
     "llistxattr": (195, 12),
 }
-# Those whose first argument names a process: 0, this one, is allowed.
+# Calls whose first argument names a process: only 0, this process, is allowed.
 _OWN_PROCESS_CALLS: dict[str, tuple[int, int]] = {
     "prlimit64": (302, 261),
     "sched_setaffinity": (203, 122),
 }
-_NEWEST = 450  # of the calls that were looked at; what a later kernel adds fails as unknown
-# By an argument: signals to any process when a file is ready, large pipes, leases, locks of parts
-# of a file, hints for its device; and not to end with the parent.
+_NEWEST = 450  # the newest call that was reviewed; calls of later kernels fail as unknown
+# Commands refused by an argument of the call. fcntl: signals to any process when a file is ready,
+# large pipes, leases, locks on parts of a file, hints for its device. prctl: outliving the parent.
 _COMMANDS = (
     ((72, 25), 1, (6, 7, 8, 10, 15, 37, 38, 1024, 1026, 1031, 1036, 1038)),  # fcntl
     ((157, 167), 0, (1, 22)),  # prctl: PR_SET_PDEATHSIG, PR_SET_SECCOMP
 )
-_TRUNCATE_VERSION = (
-    3  # version of Landlock; before, who may read a file may empty it when it is opened
-)
-_OPENAT2, _OPENS = (
-    437,
-    (((2, 1), (257, 2)), ((56, 2),)),
-)  # open, openat: which argument the flags are
-# All that an open file may be asked: is it a terminal, of which size, how much can be read; to
-# block, to be inherited. Others change the flags of files that are open for reading.
+# Before this version of Landlock, a process that may read a file may truncate it with O_TRUNC.
+_TRUNCATE_VERSION = 3
+# for each architecture: (number, index of the flags argument) of open and openat
+_OPENAT2, _OPENS = (437, (((2, 1), (257, 2)), ((56, 2),)))
+# ioctl on an open file: whether it is a terminal, its size, the bytes available; blocking mode,
+# inheritance. Other commands change the flags of files that are open for reading.
 _IOCTL, _ALLOWED_IOCTLS = (16, 29), (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 _CLONE, _CLONE3 = (56, 220), (435, 435)
-_SENDTO = (
-    44,
-    206,
-)  # of a datagram socket: to any other that its user may write to, the system's log among them
+# From a datagram socket, sendto reaches any socket that the user may write to, such as syslog's.
+_SENDTO = (44, 206)
 _SIGNAL = (62, 129), (234, 131)  # kill, tgkill
 _SECCOMP = (317, 277)
-_ARCHITECTURES = {
-    "x86_64": (0, 0xC000003E),
-    "aarch64": (1, 0xC00000B7),
-}  # column above, the kernel's name
+# column in the tables above; AUDIT_ARCH of the kernel
+_ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 
 @cache
@@ -406,9 +392,8 @@ def _has_seccomp() -> bool:
         return False
     column, _ = _ARCHITECTURES[platform.machine()]
     kept = struct.pack("I", _REFUSE)
-    return bool(
-        _libc().syscall(_SECCOMP[column], 2, 0, kept) == 0
-    )  # asks whether an action is known
+    # SECCOMP_GET_ACTION_AVAIL: whether the kernel knows this action
+    return bool(_libc().syscall(_SECCOMP[column], 2, 0, kept) == 0)
 
 
 def _filter_calls(libc: ctypes.CDLL, *, writes: bool) -> None:
@@ -416,22 +401,19 @@ def _filter_calls(libc: ctypes.CDLL, *, writes: bool) -> None:
     program = b"".join(_filter_program(column, architecture, writes=writes))
     code = ctypes.create_string_buffer(program, len(program))
     pointer = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(code))
-    for flags in (
-        _ALL_THREADS | _SPARE_SPECULATION,
-        _ALL_THREADS,
-    ):  # kernels before 4.17 know only the latter
+    # kernels before 4.17 know only the latter
+    for flags in (_ALL_THREADS | _SPARE_SPECULATION, _ALL_THREADS):
         if not libc.syscall(_SECCOMP[column], 1, flags, pointer):
             return
     _fail()
 
 
 def _refuse_truncation(column: int) -> Iterable[bytes]:
-    """Yield the part of the filter that lets no file be emptied by opening it, where Landlock does not know that."""
+    """Yield instructions that refuse O_TRUNC on a Landlock that does not check it."""
     if not 0 < _landlock_version() < _TRUNCATE_VERSION:
         return
-    yield _instruction(
-        _EQUAL, _OPENAT2, 0, 1
-    )  # its flags lie in memory; `runtime.beneath` does without
+    # its flags lie in memory, which a filter cannot read; `runtime.beneath` works without it
+    yield _instruction(_EQUAL, _OPENAT2, 0, 1)
     yield _instruction(_RETURN, _REFUSE | errno.ENOSYS)
     for number, argument in _OPENS[column]:
         yield _instruction(_EQUAL, number, 0, 4)
@@ -442,12 +424,12 @@ def _refuse_truncation(column: int) -> Iterable[bytes]:
 
 
 def _filter_program(column: int, architecture: int, *, writes: bool) -> Iterable[bytes]:
-    """Yield a filter of system calls: a refused one fails with EPERM.
+    """Yield a filter of system calls; refused calls fail with EPERM.
 
     Notes:
-        ``clone3`` hides its flags in memory, so it fails as unknown and the C library takes
-        ``clone``, which may start threads and no processes. A signal may go to this process only,
-        and only its own limits and priority may change.
+        ``clone3`` hides its flags in memory, so it fails as unknown and the C library falls back to
+        ``clone``, which may start threads but not processes. A signal may go to this process only,
+        and only its own limits and affinity may change.
     """
     calls = [call[column] for call in _REFUSED_CALLS.values()]
     numbers = sorted(call for call in calls if call is not None and call >= 0)
@@ -469,9 +451,8 @@ def _filter_program(column: int, architecture: int, *, writes: bool) -> Iterable
     yield _instruction(_RETURN, no)
     yield _instruction(_RETURN, _ALLOW)
     yield _instruction(_EQUAL, _SENDTO[column], 0, 6)
-    yield _instruction(
-        _LOAD, 48
-    )  # the two halves of the fifth argument, an address: `send` gives none
+    # The two halves of the fifth argument, an address. `send` passes a null pointer: allowed.
+    yield _instruction(_LOAD, 48)
     yield _instruction(_EQUAL, 0, 0, 2)
     yield _instruction(_LOAD, 52)
     yield _instruction(_EQUAL, 0, 1, 0)
@@ -493,7 +474,7 @@ def _filter_program(column: int, architecture: int, *, writes: bool) -> Iterable
             yield _instruction(_EQUAL, command, 0, 1)
             yield _instruction(_RETURN, no)
         yield _instruction(_RETURN, _ALLOW)
-    if not writes:  # who writes begins files anew
+    if not writes:  # a child that writes must be able to truncate its files
         yield from _refuse_truncation(column)
     yield _instruction(_EQUAL, _IOCTL[column], 0, 2 + 2 * len(_ALLOWED_IOCTLS))
     yield _instruction(_LOAD, 24)

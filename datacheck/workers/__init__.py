@@ -1,1 +1,1 @@
-"""Processes that may die, and what they may use: children that parse data, and Dask."""
+"""Expendable child processes that parse data, their budgets, and the Dask backend."""

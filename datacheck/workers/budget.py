@@ -1,10 +1,9 @@
-"""What one item may cost: limits of a child, budgets by the size of files, and offenders that are not tried again.
+"""Limits of a child, budgets by file size, and the history of failed items.
 
-Every item is tried with a small budget first. One that exceeds it is tried once more, alone, with
-all that its size justifies. After a few failures that look alike, or a minute spent on failures,
-items that exceed the small budget are named without a second try. After ten minutes that budget is
-smaller. Links to a file that failed are not tried. A good file of ordinary cost never meets any of
-this.
+Every item is first tried with a small budget. An item that exceeds it is tried once more, alone,
+with the full budget for its size. After a few similar failures, or a minute spent on failures,
+items that exceed the small budget get no second try. After ten minutes the small budget shrinks.
+Links to a file that failed are not tried. A good file of ordinary cost is never affected.
 """
 
 from __future__ import annotations
@@ -23,29 +22,23 @@ from typing import Any
 
 from datacheck.errors import StorageError
 
-_MOST_BYTES = 8 << 30  # of memory for a child: a value of 4 GiB, and room to measure it
+_MOST_BYTES = 8 << 30  # memory of a child: a value of 4 GiB, and room to measure it
 _LEAST_BYTES = 2 << 30
-_START_BYTES = 512 << 20  # of address space of a child with all its libraries
-_SHARE = 2  # a child takes at most this part of the machine's memory
-_PER_BYTE = 32  # memory for each byte of a file: JSON of small objects becomes 25
-_SILENCES, _PER_SILENCE = (
-    20,
-    6,
-)  # limits of silence that a task may take; items for each further one
-BY_SIZE = False  # whether the memory of the item that this process is at is limited by its size
-LIMITS = {
-    "memory",
-    "busy",
-    "silent",
-    "endless",
-}  # kinds of failures; several good items may exceed one together
-ALIKE = 5  # failures of one kind after which others like them get no second try
-OFFENCES_S = 60.0  # seconds for each worker that failures may take in all
-LOST_S = 600.0  # seconds for each worker that tries which ended by a limit may take before first tries are brief
+_START_BYTES = 512 << 20  # address space of a child with all its libraries
+_SHARE = 2  # a child takes at most 1 / _SHARE of the machine's memory
+_PER_BYTE = 32  # memory for each byte of a file: JSON of small objects takes 25
+# A task may take this many silence limits, and one more for every so many items.
+_SILENCES, _PER_SILENCE = (20, 6)
+BY_SIZE = False  # whether the current item's memory is limited by the size of its files
+# Kinds of failures by a limit. Several good items of one task may exceed a limit together.
+LIMITS = {"memory", "busy", "silent", "endless"}
+ALIKE = 5  # similar failures after which others like them get no second try
+OFFENCES_S = 60.0  # seconds per worker spent on failed items before second tries stop
+LOST_S = 600.0  # seconds per worker lost to tries that hit a limit before first tries get shorter
 
 
 def usable_memory() -> int:
-    """Return how many bytes of memory this process may use: those of the machine, or of its control group."""
+    """Return the bytes of memory this process may use: the machine's, or its cgroup's limit."""
     found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     try:
         groups = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
@@ -70,7 +63,7 @@ def usable_memory() -> int:
 def _number(path: Path) -> int:
     try:
         return int(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # no such group here, or "max"
+    except (OSError, ValueError):  # no such cgroup here, or "max"
         return 0
 
 
@@ -81,10 +74,13 @@ def _memory(workers: int = 1) -> int:
 
 
 def check_machine() -> None:
-    """Raise where this process may not take the memory that a child needs: no file is to blame for that.
+    """Raise if this process may not take the memory that a child needs.
+
+    Otherwise a file would be blamed for it.
 
     Raises:
-        StorageError: a limit of the address space or of data is too low, and cannot be raised here.
+        StorageError: the limit of the address space or of data is too low, and cannot be raised
+            here.
     """
     import resource  # noqa: PLC0415  not on every platform
 
@@ -102,14 +98,14 @@ def check_machine() -> None:
 
 @dataclass(frozen=True)
 class Limits:
-    """What one child may use.
+    """The limits of one child.
 
     Args:
-        item_s: seconds without a sign of life; a child that is silent for longer is killed.
-        memory_b: bytes beyond what the interpreter starts with: of address space, or as
-            `limit_memory` is told; by default half of the machine's memory, at least 2 GiB (or
-            three quarters of it) and at most 8 GiB.
-        own_code: whether functions of the user run in the child: they may take any time.
+        item_s: seconds without a heartbeat; a child that is silent for longer is killed.
+        memory_b: bytes beyond what the interpreter starts with, of address space or of writable
+            memory (see `child.limit_memory`). Default: half of the machine's memory, at least 2 GiB
+            (or three quarters of the machine's) and at most 8 GiB.
+        own_code: whether the user's functions run in the child: they may take any time.
     """
 
     item_s: float = 60.0
@@ -117,17 +113,19 @@ class Limits:
     own_code: bool = False
 
     def task_s(self, silence_s: float, items: int, nbytes: int) -> float:
-        """Return the seconds by the clock after which a doubted child that still gives signs of life is ended.
+        """Return the wall-clock limit [s] of a task whose child still sends heartbeats.
+
+        The limit applies to a child that reads untrusted data; it is infinite for `own_code`.
 
         Args:
-            silence_s: without a sign of life.
-            items: of the task.
-            nbytes: of the files of the task, as far as they are known.
+            silence_s: allowed seconds without a heartbeat.
+            items: items of the task.
+            nbytes: bytes of the task's files, as far as known.
 
         Notes:
-            20 times the silence and more for an item, even if only a slow disk holds it up. A task
-            of many items that
-            meets the limit is not lost: they are tried one by one.
+            The limit is 20 times `silence_s` and more even for a single item, so that a slow disk
+            does not reach it. A task of many items that reaches it is not lost: its items are tried
+            one by one.
         """
         if self.own_code:
             return math.inf
@@ -136,14 +134,13 @@ class Limits:
 
 @dataclass(frozen=True)
 class ItemBudget:
-    """What an item may take: a base, and more for every byte of its files.
+    """The resources of an item: a base, plus more for every byte of its files.
 
     Args:
-        memory_b: bytes of memory that it can write, for a file of no bytes.
-        cpu_s: seconds of processor time, for a file of no bytes.
-        rate: bytes for which one more second is allowed.
-        silence_s: seconds by the clock without a sign of life, where they are fewer than the
-            limit's.
+        memory_b: bytes of writable memory for an empty file.
+        cpu_s: seconds of processor time for an empty file.
+        rate: bytes of a file that allow one more second.
+        silence_s: seconds of wall-clock time without a heartbeat, if fewer than `Limits.item_s`.
         most_b: bytes of memory for a file of any size.
     """
 
@@ -154,35 +151,35 @@ class ItemBudget:
     most_b: int = _MOST_BYTES
 
     def memory(self, nbytes: int) -> int:
-        """Return the bytes of memory for an item whose files have so many bytes."""
+        """Return the bytes of memory for an item whose files have `nbytes` bytes."""
         return min(self.memory_b + _PER_BYTE * nbytes, self.most_b)
 
     @property
     def memory_terms(self) -> list[int]:
-        """What a child needs to know: `memory` as its base, its step for each byte, and its most."""
+        """The terms of `memory` for the child: base, step per byte, maximum."""
         return [self.memory_b, _PER_BYTE, self.most_b]
 
     def seconds(self, nbytes: int) -> float:
-        """Return the seconds of processor time for an item whose files have so many bytes."""
+        """Return the seconds of processor time for an item whose files have `nbytes` bytes."""
         return self.cpu_s + nbytes / self.rate
 
 
 FIRST = ItemBudget(768 << 20, 3.0, 500e3)
 WHOLE = ItemBudget(1536 << 20, 10.0, 100e3)
-BRIEF = ItemBudget(
-    768 << 20, 1.0, 500e3, 10.0
-)  # like others that failed; without its silence when much time is lost
+# For items like others that failed, and for all items once much time is lost. In the latter case
+# its limit of silence does not apply.
+BRIEF = ItemBudget(768 << 20, 1.0, 500e3, 10.0)
 
-FailureClass = tuple[str, int, str]  # ending, magnitude of the size, kind of failure
+FailureClass = tuple[str, int, str]  # suffix, magnitude of the size, kind of failure
 
 
 class FailureHistory:
-    """What failed so far in one run, for all its workers.
+    """The failures of one run so far, shared by all its workers.
 
     Args:
-        workers: how many children work at once.
-        same: returns what an item reads (the same for links to one file); None: no two items read
-            the same.
+        workers: number of children that work at once.
+        same: returns a key of the item's file, equal for links to one file; None: no two items
+            share a file.
     """
 
     def __init__(self, workers: int = 1, same: Callable[[Any], Hashable] | None = None) -> None:
@@ -191,10 +188,10 @@ class FailureHistory:
         self._left_s, self._lost_s = OFFENCES_S * workers, LOST_S * workers
         self._share_b = _memory(workers)
         self._same = same
-        self._ended: dict[
-            Hashable, tuple[Any, str, str]
-        ] = {}  # item, what was said of it, kind of failure
-        self._sizes: set[int] = set()  # of those: only an item of such a size is looked at
+        # item, description of the failure, kind of failure
+        self._ended: dict[Hashable, tuple[Any, str, str]] = {}
+        # sizes of those items: `same` is only called for an item of such a size
+        self._sizes: set[int] = set()
 
     def budget(self, item: Any) -> ItemBudget:
         """Return the budget of an item's first try."""
@@ -205,28 +202,27 @@ class FailureHistory:
             )
             late = self._lost_s <= 0
         budget = BRIEF if slow or late else FIRST
-        silence_s = (
-            BRIEF.silence_s if slow else FIRST.silence_s
-        )  # a file that waits for a disk loses no time
+        # With only much time lost, silence keeps its limit: waiting for a slow disk is no offence.
+        silence_s = BRIEF.silence_s if slow else FIRST.silence_s
         return replace(budget, silence_s=silence_s, most_b=self._share_b)
 
     def failed(self, item: Any, kind: str, seconds: float) -> None:
-        """Note that an item failed for good, and how long that took."""
+        """Record that an item failed for good, and how long that took."""
         with self._lock:
             self._alike[_failure_class(item, kind)] += 1
             self._left_s -= seconds
 
     def lost(self, kind: str, seconds: float) -> None:
-        """Note how long a try took that ended in a death of this kind."""
+        """Record the duration of a try that ended in a death of this kind."""
         with self._lock:
             self._lost_s -= seconds if kind in LIMITS else 0.0
 
     def ended(self, item: Any, how: str, kind: str, *, less: bool) -> None:
-        """Note that an item has ended by a limit, so that no link to its file is tried.
+        """Record that an item hit a limit, so that no link to its file is tried.
 
         Args:
-            item, how, kind: which, what is said of it, and by which limit.
-            less: it was tried without what may be to blame in its place (a tokenizer).
+            item, how, kind: the item, the description of its failure, and the limit.
+            less: whether the item was tried without a part that may be to blame (a tokenizer).
         """
         if self._same is not None:
             with self._lock:
@@ -234,7 +230,7 @@ class FailureHistory:
                 self._sizes.add(_size(item))
 
     def known(self, item: Any, *, less: bool) -> tuple[str, str]:
-        """Return what to say of an item that reads what has ended by a limit, and by which; "", "" of any other."""
+        """Return (description, kind) if the item's file has already hit a limit; else "", ""."""
         if self._same is None or _size(item) not in self._sizes:
             return "", ""
         key = less, self._same(item)
@@ -245,7 +241,7 @@ class FailureHistory:
         return f"not read, as it is the same file as {first['path']}: {how}", kind
 
     def refused(self, item: Any, kind: str) -> str:
-        """Return why an item that exceeds its first budget is not tried again, "" where it is."""
+        """Return why an item over its first budget gets no second try; "" if it gets one."""
         too = "takes too long" if kind == "busy" else "needs too much memory"
         with self._lock:
             if self._alike[_failure_class(item, kind)] >= ALIKE:
@@ -270,25 +266,26 @@ def _size(item: Any) -> int:
 
 
 class OutOfTimeError(TimeoutError):
-    """What was done took more processor time than it may."""
+    """The body took more processor time than allowed."""
 
 
 @contextmanager
 def limited_time(seconds: float) -> Iterator[None]:
-    """Raise `OutOfTimeError` when the body uses more processor time than this, counted over all threads of the process.
+    """Raise `OutOfTimeError` when the body uses more than `seconds` of the process's CPU time.
+
+    The time of all threads of the process counts.
 
     Notes:
-        In the main thread only, where Python handles signals, and where nobody else waits for this
-        one.
+        Works only in the main thread, where Python handles signals, and only while SIGVTALRM has
+        its default handler. Elsewhere the body runs without a limit.
     """
     mine = threading.current_thread() is threading.main_thread()
     if not mine or signal.getsignal(signal.SIGVTALRM) is not signal.SIG_DFL:
         yield
         return
     signal.signal(signal.SIGVTALRM, _end)
-    signal.setitimer(
-        signal.ITIMER_VIRTUAL, seconds, seconds / 10
-    )  # once more, where somebody caught the first
+    # repeats, because a library may catch the first exception
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, seconds / 10)
     try:
         yield
     finally:
@@ -301,18 +298,18 @@ def _end(*_: object) -> None:
 
 
 def written_memory() -> int:
-    """Return how many bytes of memory this process can write."""
+    """Return the bytes of writable memory of this process."""
     with open("/proc/self/statm", "rb") as file:  # noqa: PTH123
         return int(file.read().split()[5]) * mmap.PAGESIZE
 
 
 @contextmanager
 def limited_memory(nbytes: int) -> Iterator[None]:
-    """Raise `MemoryError` when the body takes so many bytes more than there are now.
+    """Raise `MemoryError` when the body takes `nbytes` bytes more than the process has now.
 
     Notes:
-        In a process whose memory is limited by the size of a file (`BY_SIZE`): the limit of any
-        other is not ours.
+        Only in a process whose memory is limited by the size of a file (`BY_SIZE`): limits of other
+        processes are not ours to change.
     """
     if not BY_SIZE:
         yield

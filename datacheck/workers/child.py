@@ -1,4 +1,4 @@
-"""Runs a program in a process that may die: started, watched, limited, and ended."""
+"""Run functions in an expendable child process: start it, watch it, limit it, end it."""
 
 from __future__ import annotations
 
@@ -45,21 +45,18 @@ from datacheck.workers.wire import (
     may_raise,
 )
 
-COUNTER = struct.Struct(
-    "<qqq"
-)  # the item that the child is at; how often it said so; bytes of its files, or -1
-_LEAK_BYTES = 256 << 20  # what a child may keep of an item that ran out of memory
-_WRITTEN_BYTES = 1 << 20  # of one file that a child writes which reads files: its messages
-STOPPED_S = 10.0  # after which a child that somebody has stopped is given up
-_ANSWER_S, _ANSWER_RATE = (
-    60.0,
-    10 << 20,
-)  # an answer is complete when it begins to come: what is left is to copy it
+# current item; number of heartbeats; bytes of the item's files, or -1
+COUNTER = struct.Struct("<qqq")
+_LEAK_BYTES = 256 << 20  # memory that a child may keep after an item ran out of memory
+_WRITTEN_BYTES = 1 << 20  # largest file that a reading child may write: its messages
+STOPPED_S = 10.0  # a child stopped by a signal is given up after this
+# A child computes its whole answer before it sends the first byte; only copying takes time.
+_ANSWER_S, _ANSWER_RATE = (60.0, 10 << 20)
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Pulse:
-    """Tells the parent which item the child is at, and limits the memory of an item by the size of its files.
+    """Heartbeat of a child: reports the current item, and limits its memory by its files' size.
 
     Args:
         counter: shared memory of `COUNTER`.
@@ -72,19 +69,19 @@ class Pulse:
         self._start: int | None = None
 
     def begin(self, memory: Sequence[int]) -> None:
-        """Begin a task whose items may take so much memory (`Budget.told`)."""
+        """Begin a task with the memory terms of its items (`ItemBudget.memory_terms`)."""
         self._memory = memory
         self._nbytes = -1
         self(0)
 
     def __call__(self, item: int) -> None:
-        """Say that an item begins, or makes progress."""
+        """Report that an item begins or makes progress."""
         if item != self._item:
             self._item, self._nbytes = item, -1
         COUNTER.pack_into(self._counter, 0, item, next(self._beats), self._nbytes)
 
     def files(self, nbytes: int) -> None:
-        """Say how many bytes the files of the item have: by them its memory and its processor time are limited."""
+        """Report the size of the item's files, which limits its memory and its processor time."""
         self._nbytes = nbytes
         base, step, most = self._memory
         self._limit(min(base + step * nbytes, most))
@@ -96,13 +93,13 @@ class Pulse:
         return self._nbytes >= 0
 
     def end(self) -> None:
-        """Take the limit back."""
+        """Lift the memory limit."""
         if self._start is not None:
             self._limit(-1)
         budget.BY_SIZE = False
 
     def leaked(self) -> bool:
-        """Tell whether an item that ran out of memory leaves much behind."""
+        """Return whether an item that ran out of memory leaves much memory allocated."""
         gc.collect()
         return written_memory() - (self._start or 0) > _LEAK_BYTES
 
@@ -119,10 +116,10 @@ class Pulse:
 
 
 class OverdueError(Exception):
-    """A child that takes too long.
+    """A child takes too long.
 
     Args:
-        text: what to say of it.
+        text: description for the user.
         kind: see `Death`.
     """
 
@@ -132,18 +129,16 @@ class OverdueError(Exception):
 
 
 class Watchdog:
-    """How long a child may go on: without a sign of life by the clock, with an item by its processor time.
+    """Time limits of a child: wall-clock time between heartbeats, processor time for each item.
 
     Args:
-        signs: returns the item that the child is at, how often it said so, and the bytes of its
-            files.
-        budget: of an item that tells the size of its files.
+        signs: returns the current item, the number of heartbeats, and the bytes of its files.
+        budget: returns the budget of an item that reports the size of its files.
         pid: of the child.
         task: its items.
-        silence_s: without a sign of life.
-        start_s: before the first one.
-        whole_s: in all, however many signs of life it gives: one that was taken over gives them
-            without end.
+        silence_s: seconds without a heartbeat.
+        start_s: seconds before the first one.
+        whole_s: seconds in all, despite heartbeats: a compromised child may send them forever.
     """
 
     def __init__(
@@ -166,10 +161,10 @@ class Watchdog:
         self._answering: float | None = None
 
     def note_answer(self, nbytes: int) -> None:
-        """Note that the child sends its answer, of so many bytes.
+        """Record that the child is sending its answer of `nbytes` bytes.
 
         Raises:
-            OverdueError: it has done so for too long.
+            OverdueError: sending takes too long.
         """
         self._since, self._waited = time.monotonic(), _waited(self._pid)
         self._answering = self._answering or self._since
@@ -179,7 +174,7 @@ class Watchdog:
             raise OverdueError(msg, "silent")
 
     def look(self) -> None:
-        """Look whether the child takes too long.
+        """Check whether the child takes too long.
 
         Raises:
             OverdueError: it does.
@@ -200,9 +195,8 @@ class Watchdog:
         if silent > min(limit, STOPPED_S) and _is_stopped(self._pid):
             msg = f"the process that reads was stopped by a signal, for {min(limit, STOPPED_S):g} s"
             raise OverdueError(msg, "killed")
-        if (
-            silent > limit and silent - (_waited(self._pid) - self._waited) > limit
-        ):  # it may get no processor
+        # Time that the child spent waiting for a processor does not count.
+        if silent > limit and silent - (_waited(self._pid) - self._waited) > limit:
             msg = f"still {'busy' if beats else 'starting'} after {limit:g} s"
             raise OverdueError(msg, "silent")
 
@@ -218,12 +212,12 @@ class Watchdog:
 
 
 def clamp_place(place: int, count: int) -> int:
-    """Return the place in a task at which a child says that it is: one that was taken over may say any."""
+    """Return the index of the current item, clamped: a compromised child may report any number."""
     return max(0, min(place, count - 1))
 
 
 def _is_stopped(pid: int) -> bool:
-    """Tell whether somebody has stopped a process."""
+    """Return whether a process was stopped by a signal."""
     try:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"T"
     except OSError:  # it has just ended
@@ -231,7 +225,7 @@ def _is_stopped(pid: int) -> bool:
 
 
 def _waited(pid: int) -> float:
-    """Return how many seconds a process has waited for a processor that others had."""
+    """Return the seconds that a runnable process has waited for a processor."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_bytes().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):  # it has just ended, or the kernel does not count
@@ -239,7 +233,7 @@ def _waited(pid: int) -> float:
 
 
 def _processor_time(pid: int) -> float:
-    """Return how many seconds of processor time a process has taken."""
+    """Return the seconds of processor time that a process has used."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:  # it has just ended
@@ -249,31 +243,26 @@ def _processor_time(pid: int) -> float:
 
 _POLL_S = 0.2
 _PR_SET_PDEATHSIG = 1
-_NO_MEMORY, _NO_SANDBOX, _LIMITED = 77, 78, 79  # exit codes of a child that says why it ends
+_NO_MEMORY, _NO_SANDBOX, _LIMITED = 77, 78, 79  # exit codes by which a child reports the reason
 _IMPORT = "datacheck.workers.child:import_library"
 _NOTHING = "datacheck.workers.child:nothing"
-_EXTERNAL_SIGNALS = {
-    signal.SIGKILL,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGINT,
-    signal.SIGQUIT,
-}  # no parser does that
-_LETTERS = 100_000  # of an error's text
+# No parser causes these signals: they come from outside.
+_EXTERNAL_SIGNALS = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT}
+_LETTERS = 100_000  # characters kept of an error's text
 
 
 @dataclass(frozen=True)
 class Death:
-    """An item that killed or hung its child, or an exception that the task's function did not handle.
+    """An item that killed or hung its child, or that raised an unhandled exception.
 
     Args:
-        item: which.
-        how: what to say of it.
-        crash: whether our own code failed.
-        kind: "memory" or "busy" where it exceeded the budget of its size, "silent" where the child
-            was silent, "endless" where it took too long in all, "killed" where somebody else killed
-            or stopped the child.
-        machine: whether this machine may be to blame, and says nothing of the item.
+        item: the item.
+        how: description for the user.
+        crash: whether datacheck's own code failed.
+        kind: "memory" or "busy": it exceeded the budget of its size; "silent": no heartbeat;
+            "endless": it took too long in all; "killed": another process killed or stopped the
+            child.
+        machine: whether this machine may be to blame, so the death says nothing about the item.
     """
 
     item: Json
@@ -285,18 +274,17 @@ class Death:
 
 @dataclass(frozen=True)
 class ChildSpec:
-    """What a child is.
+    """The configuration of a child.
 
     Args:
-        name: what it is called when it dies.
+        name: its name in messages.
         environment: variables besides the parent's own.
-        start_s: seconds that it may take to start and to import its function.
-        limited: under its memory limit from the start; else the function limits itself
-            (`limit_memory`).
-        sandbox: what it may reach; None: what its user may.
-        beside: import modules from the working folder, too, before all others.
-        doubted: what it answers may be anything, as it reads data; else it runs what the user
-            named, and is believed.
+        start_s: seconds to start and to import its function.
+        limited: limit its memory from the start; otherwise the function calls `limit_memory`.
+        sandbox: the files it may reach; None: those of its user.
+        beside: also import modules from the working folder, before all others.
+        doubted: distrust its answers, because it reads data. Otherwise it runs what the user named,
+            and its answers are trusted.
     """
 
     name: str
@@ -310,9 +298,8 @@ class ChildSpec:
 
 PARSER = ChildSpec("the parser")
 
-# Arguments behind the four of `serve` are the folders of modules. They come this way and not by
-# PYTHONPATH, which is in force before any line of ours: a sitecustomize.py in one of them would
-# run.
+# The arguments after the four of `serve` are module folders. PYTHONPATH would not do: it takes
+# effect before our first line, so a sitecustomize.py in one of the folders would run.
 _BOOT = (
     "import sys; sys.path[:] = sys.argv[5:]; del sys.argv[5:]; from datacheck.workers.child "
     "import serve; serve()"
@@ -323,13 +310,13 @@ _BOOT = (
 
 @answers(type(None), raises=(MissingDependencyError,))
 def import_library(task: dict[str, Json], beat: Pulse) -> None:
-    """Import a library: who asks for it learns whether it is installed."""
+    """Import a library, so that the caller learns whether it is installed."""
     del beat
     require(task["library"], "")
 
 
 def nothing(task: dict[str, Json], beat: Pulse) -> None:
-    """Do nothing: who asks for it learns whether a child can start."""
+    """Do nothing, so that the caller learns whether a child can start."""
     del task, beat
 
 
@@ -343,9 +330,9 @@ def serve() -> None:
         answer: dict[str, Json]
         try:
             work = _task_function(order["function"])
-            pulse.begin(order["memory"])  # imports are done: from here on an item is to blame
+            pulse.begin(order["memory"])  # imports are done: later failures are an item's
             answer = {"payload": work(order["task"], pulse)}
-            pieces = encode(answer)  # under the limit of the last item, too
+            pieces = encode(answer)  # still under the memory limit of the last item
         except MemoryError:
             if not pulse.sized:
                 os._exit(_LIMITED if _is_limited() else _NO_MEMORY)  # the parent names the item
@@ -356,7 +343,7 @@ def serve() -> None:
             answer = {"crash": traceback.format_exc()}
         pulse.end()
         if _is_limited():
-            os._exit(_LIMITED)  # whatever came of the item
+            os._exit(_LIMITED)  # the item's result means nothing under a foreign limit
         if "memory" in answer and pulse.leaked():
             os._exit(_NO_MEMORY)
         answers.writelines(pieces or encode(answer))
@@ -364,7 +351,10 @@ def serve() -> None:
 
 
 def _task_function(function: str) -> Any:
-    """Return a function by name; a module that is there and cannot be imported says something of the machine alone."""
+    """Return a function by name.
+
+    If a module of datacheck exists but fails to import, the machine is to blame: the process exits.
+    """
     try:
         return resolve(function)
     except UsageError as error:
@@ -376,7 +366,7 @@ def _task_function(function: str) -> Any:
 
 
 def _prepare(counter: str, memory: str, parent: str, sandbox: str) -> Pulse:
-    """Bound this process before it reads anything; return what tells the parent how it goes on."""
+    """Limit this process before it reads anything; return its heartbeat."""
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)  # a library that prints to standard output must not break the frames
@@ -392,19 +382,19 @@ def _prepare(counter: str, memory: str, parent: str, sandbox: str) -> Pulse:
     if int(memory):
         limit_memory(int(memory))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    gc.set_threshold(
-        50_000
-    )  # parsers make many objects that go at once; looking for cycles took a third of their time
+    # Parsers create many short-lived objects; at the default threshold, collection took a third of
+    # their time.
+    gc.set_threshold(50_000)
     return pulse
 
 
 def limit_memory(limit: int, *, mapped: bool = True) -> None:
-    """Allow this process so many bytes beyond what it has now.
+    """Limit this process to `limit` bytes beyond its current memory.
 
     Args:
         limit: bytes.
-        mapped: of address space; else of memory that it can write, so that files may be mapped
-            however large they are.
+        mapped: limit the address space; otherwise limit writable memory, so that files of any size
+            may be mapped.
     """
     import resource  # noqa: PLC0415  not on every platform, needed in children only
 
@@ -419,7 +409,7 @@ def limit_memory(limit: int, *, mapped: bool = True) -> None:
     _set_limits[:] = _memory_limits()
 
 
-_set_limits: list[int] = []  # of memory, as this process has set them
+_set_limits: list[int] = []  # the memory limits that this process set itself
 
 
 def _memory_limits() -> list[int]:
@@ -430,16 +420,19 @@ def _memory_limits() -> list[int]:
 
 
 def _is_limited() -> bool:
-    """Tell whether somebody else has taken memory from this process: what it says of a file means nothing then."""
+    """Return whether another process lowered our memory limits.
+
+    If so, a failure says nothing about the file.
+    """
     return any(now < then for now, then in zip(_memory_limits(), _set_limits, strict=False))
 
 
 def end_with_parent(parent: int = 0) -> None:
-    """Let this process never outlive its parent, however that ends.
+    """Make the kernel kill this process when its parent ends, for whatever reason.
 
     Args:
-        parent: its number, where it is known: it may have ended before this call, and then nothing
-            else would tell.
+        parent: its pid, if known. The parent may have ended before this call, which only the pid
+            reveals.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent and os.getppid() != parent:
@@ -448,55 +441,54 @@ def end_with_parent(parent: int = 0) -> None:
 
 # ------------------------------------------------------------------------------------------ outside
 
-_LIBRARY = re.compile(r"\w+")  # with which the message begins that it is not installed
+_LIBRARY = re.compile(r"\w+")  # the message about a missing library begins with its name
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-# Blocks come and go at the same size: giving their memory back each time cost a fifth of a build
+# Blocks of the same size come and go: returning their memory each time cost a fifth of a build
 # (glibc only).
 _ALLOCATION = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), str(256 << 20))
-_START = {
-    "PYDANTIC_DISABLE_PLUGINS": "__all__"
-}  # who looks for them reads what is said of each package
+# The search for plug-ins would read the metadata of each installed package.
+_START = {"PYDANTIC_DISABLE_PLUGINS": "__all__"}
 
 
 class Process(Protocol):
-    """A process, as `subprocess.Popen` and `fork_server.Forked` are."""
+    """A process: `subprocess.Popen` or `fork_server.Forked`."""
 
     pid: int
     returncode: int | None
 
     @property
     def stdin(self) -> IO[bytes] | None:
-        """Pipe to it."""
+        """Pipe to the process."""
 
     @property
     def stdout(self) -> IO[bytes] | None:
-        """Pipe from it."""
+        """Pipe from the process."""
 
     def poll(self) -> int | None:
-        """Return how it has ended, None where it runs."""
+        """Return the exit code; None while the process runs."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return how it has ended, or raise `subprocess.TimeoutExpired`."""
+        """Return the exit code, or raise `subprocess.TimeoutExpired`."""
 
     def kill(self) -> None:
-        """Kill it and its group."""
+        """Kill the process and its group."""
 
 
 class _Started(subprocess.Popen[bytes]):
-    """A process of its own."""
+    """A separately started process."""
 
     def kill(self) -> None:
-        """Kill it and its group, which it may have left where there is no sandbox."""
+        """Kill the process and its group, which it may have left if it has no sandbox."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         super().kill()
 
 
 class Child:
-    """One expendable process and the way to talk to it; started on first use, restarted after a death.
+    """One expendable process and its protocol; starts on first use, restarts after a death.
 
     Attributes:
-        budget: of items that tell the size of their files.
+        budget: returns the budget of an item that reports the size of its files.
     """
 
     def __init__(self, limits: Limits, program: ChildSpec = PARSER) -> None:
@@ -506,7 +498,7 @@ class Child:
         self._over = False
         self._shared = os.memfd_create("datacheck-counter", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self._shared, COUNTER.size)
-        # reading a map of a file that a child has cut would end this process
+        # Seals: if a child truncated the file, reading our map of it would kill this process.
         fcntl.fcntl(
             self._shared,
             fcntl.F_ADD_SEALS,
@@ -532,22 +524,20 @@ class Child:
             if program.sandbox is not None and wanted():
                 said[-1] = program.sandbox.encoded()
             self._process = None if self._over else self._spawn(said, environment)
-            if (
-                self._over
-            ):  # looked at again: `end` either saw the new process, or was there before this line
+            # Checked a second time: `end` either saw the new process or set `_over` before this.
+            if self._over:
                 self.close()
                 raise RuntimeError(program.name)  # to the thread that still waits for an answer
             assert self._process is not None
             for pipe in (self._process.stdin, self._process.stdout):
                 assert pipe is not None
-                os.set_blocking(
-                    pipe.fileno(), False
-                )  # a child may read nothing, or what it has written
+                # non-blocking: a child may never read its input, or may stop while it writes
+                os.set_blocking(pipe.fileno(), False)
         assert self._process is not None
         return self._process
 
     def _spawn(self, said: list[str], environment: dict[str, str]) -> Process:
-        """Start a process: a fork of one that has only imported, or a new one where it runs modules of the user."""
+        """Start a process: a fork of the server, or a new interpreter for the user's modules."""
         folders = [*([str(Path.cwd())] if self._program.beside else []), *module_folders()]
         if self._program.doubted:
             forked = fork(
@@ -567,7 +557,7 @@ class Child:
 
     @property
     def running(self) -> bool:
-        """Whether there is a process; a new one knows nothing of the tasks before."""
+        """Whether there is a process; a new one has no state of earlier tasks."""
         return self._process is not None and self._process.poll() is None
 
     def run(
@@ -578,8 +568,7 @@ class Child:
         Args:
             function: ``module:function``.
             task: JSON arguments; the items are in ``items``.
-            patience: seconds without a sign of life that this task may take, where they are more
-                than the limit.
+            patience: allowed seconds without a heartbeat, if more than the limit's.
         """
         process = self._start()
         COUNTER.pack_into(self._counter, 0, 0, 0, -1)
@@ -617,7 +606,7 @@ class Child:
     def _read_answer(
         self, frame: bytearray, room: FrameLimits, function: Any, task: dict[str, Json]
     ) -> tuple[Json, Death | None]:
-        """Return what an answer says, as `run`; one that makes no sense ends the child."""
+        """Return the result of an answer, as `run` does; an invalid answer ends the child."""
         try:
             answer = decode(frame, room=room)
             if "payload" in answer:
@@ -630,7 +619,7 @@ class Child:
             raised = _error(str(answer["raised"]), _error_text(answer["text"]))
         except TooLargeError as error:
             return None, self._too_large(task, error)
-        except Exception as error:  # noqa: BLE001  a child that was taken over may answer anything, an honest one never
+        except Exception as error:  # noqa: BLE001  a compromised child may answer anything
             self.close()
             why = f"{type(error).__name__}: {_one_line(str(error))}"
             how = (
@@ -646,10 +635,10 @@ class Child:
         raise raised
 
     def _ends_command(self, function: Any, task: dict[str, Json], raised: DatacheckError) -> bool:
-        """Tell whether an error is one of the command: a child that was taken over may raise any.
+        """Return whether an error ends the command; a compromised child may raise any error.
 
         Raises:
-            UsageError: another child, which reads nothing, raises this one of the same task.
+            UsageError: another child, which reads no items, raises the same error for this task.
         """
         if not may_raise(function, raised) or may_be_of_items(function) or not task.get("items"):
             return may_raise(function, raised)
@@ -673,7 +662,7 @@ class Child:
         )
 
     def _death(self, function: str, task: dict[str, Json], code: int) -> Death:
-        """Return what to say of a child that has ended.
+        """Return the death of a child that has ended.
 
         Raises:
             StorageError: the machine refuses the sandbox.
@@ -685,26 +674,25 @@ class Child:
                 f"with --no-sandbox."
             )
             raise StorageError(msg)
-        if (
-            code == _NO_SANDBOX
-        ):  # one that was taken over may say so, too: another one, which reads nothing, knows
+        # A compromised child may exit with this code, too. A child that reads nothing is honest: it
+        # raises the `StorageError` above if the machine really refuses.
+        if code == _NO_SANDBOX:
             with contextlib.closing(Child(self._limits, self._program)) as other:
                 other.run(_NOTHING, {})
         if code == _NO_MEMORY and self._nbytes() >= 0:
             return self._no_memory(task)
-        at_work = (
-            self.signs()[1] > 0
-        )  # else it has imported nothing yet, and no item can be to blame
+        # Without a heartbeat the child had not finished its imports, so no item is to blame.
+        at_work = self.signs()[1] > 0
         killed = -code in _EXTERNAL_SIGNALS or code == _LIMITED or not at_work
         how = _ended(self._program.name, code, self._last_words())
         return Death(self._item(task), how, kind="killed" if killed else "", machine=killed)
 
     def at(self) -> int:
-        """Return the item that the child is at."""
+        """Return the index of the current item."""
         return self.signs()[0]
 
     def signs(self) -> tuple[int, int, int]:
-        """Return the item that the child is at, how often it said so, and the bytes of its files (-1: unknown)."""
+        """Return the current item, the number of heartbeats, its files' bytes (-1: unknown)."""
         item, beats, nbytes = COUNTER.unpack_from(self._counter, 0)
         return item, beats, nbytes
 
@@ -732,12 +720,12 @@ class Child:
         pieces: Iterable[bytes | memoryview],
         room: FrameLimits,
     ) -> bytearray | None:
-        """Send a task and return the answer, None where the child has ended."""
+        """Send a task and return the answer; None if the child has ended."""
         try:
             self._send(process, watch, pieces)
             return self._receive(process, watch, room)
         except (BrokenPipeError, EOFError):
-            while True:  # one that was taken over may close its pipes and go on
+            while True:  # a compromised child may close its pipes and keep running
                 try:
                     process.wait(_POLL_S)
                 except subprocess.TimeoutExpired:
@@ -784,9 +772,8 @@ class Child:
                         wanted += sum(FRAME.unpack_from(received))
                         room.check_head(received)
                     watch.note_answer(wanted)
-                elif (
-                    process.poll() is not None
-                ):  # a process of its own may still hold the pipe open
+                elif process.poll() is not None:
+                    # no end of file: a process that the child started may hold the pipe open
                     raise EOFError
                 else:
                     watch.look()
@@ -799,10 +786,10 @@ class Child:
         return lines[-1][:200] if lines else ""
 
     def end(self) -> None:
-        """End the process while another thread may be running a task in it; there will be no other one.
+        """End the process while another thread may be running a task in it; no new one starts.
 
         Notes:
-            It waits for nothing, so that hardly any interrupt can come in between.
+            Waits for nothing, so that an interrupt can hardly come in between.
         """
         self._over = True
         process = self._process  # the other thread may close it at any moment
@@ -810,7 +797,7 @@ class Child:
             process.kill()
 
     def close(self) -> None:
-        """End the process and whatever it has started; safe to call twice."""
+        """End the process and every process that it started; safe to call twice."""
         process = self._process
         if process is not None:
             process.kill()
@@ -830,7 +817,7 @@ class Child:
 
 
 def _error(name: str, text: str) -> DatacheckError:
-    """Return what a child raised; one that was taken over may name anything."""
+    """Return the exception that a child raised; a compromised child may name any class."""
     kind = getattr(errors, name, None)
     return (
         kind(text)
@@ -852,7 +839,7 @@ def _ended(name: str, code: int | None, words: str) -> str:
 
 
 def _error_text(text: Json) -> str:
-    """Return a text of a child, of which the last line may be quoted."""
+    """Return the end of a child's error text, encodable as UTF-8."""
     said = str(text)[-_LETTERS:].encode("utf-8", "backslashreplace").decode()
     return said.strip() or "it does not say why"
 
@@ -862,7 +849,10 @@ def _one_line(said: str) -> str:
 
 
 def file_bytes(task: Any) -> int:
-    """Return how many bytes the files of a task have, as far as the task says; never what its child says of them."""
+    """Return the bytes of a task's files, as far as the task says.
+
+    The reports of its child do not count.
+    """
     if isinstance(task, list | tuple):
         return sum(map(file_bytes, task))
     if not isinstance(task, dict):
@@ -875,15 +865,15 @@ def file_bytes(task: Any) -> int:
 
 
 def _answer_limits(task: Mapping[str, Json]) -> FrameLimits:
-    """Return how large the answer to a task may be: by the bytes of its files, or of what else it comes from."""
+    """Return the size limits of an answer, by the bytes of the files that it is made from."""
     nbytes = task.get("nbytes", 0)
     for item in task.get("items") or ():
         if isinstance(item, dict):
             part = item.get("part")
             nbytes += part[1] - part[0] if part else item.get("nbytes") or 0
     return FrameLimits(
-        text=(32 << 20)
-        + 64 * nbytes,  # of what it takes as JSON a line of a packed file may be a hundredth
+        # a line of a packed (compressed) file may take a hundred times its size as JSON
+        text=(32 << 20) + 64 * nbytes,
         values=2_000_000 + 16 * nbytes,
         arrays=(128 << 20) + 64 * nbytes,
         alike=(512 << 20) + 1024 * nbytes,  # a row of one byte may have hundreds of columns

@@ -1,8 +1,8 @@
-"""Fork server: children that read data are forked of a process that has imported datacheck and its libraries, no more.
+"""Fork server: forks children that read data from a process with only its libraries imported.
 
-To start Python and import these takes 0.4 s, a fork 6 ms. The server is a program of its own, reads
-no data and holds no state of its parent, so a child is what a new process would be. The server ends
-with its parent, and when it has been idle for a while.
+Starting Python and importing datacheck takes 0.4 s, a fork 6 ms. The server is a separate program,
+reads no data and holds no state of its parent, so a child is equivalent to a new process. The
+server ends with its parent, and after a while without children.
 """
 
 from __future__ import annotations
@@ -33,22 +33,19 @@ _BOOT = (
     "import sys; sys.path[:] = sys.argv[2:]; from datacheck.workers.fork_server import serve; "
     "serve(int(sys.argv[1]))"
 )
-# Before the first fork: what nearly every child needs; of plug-ins it is known which there are, but
-# none is loaded.
+# Imported before the first fork: what nearly every child needs. Plug-ins are listed, not loaded.
 _IMPORTED = ("datacheck.workers.child", "datacheck.scan.worker", "datacheck.build.shard_worker")
 _PACKAGES = ("datacheck.formats", "datacheck.rules", "datacheck.transforms")
 _SERVE = "datacheck.workers.child:serve"
 _IDLE_S = 10.0  # an idle server exits after this
-_START_S, _ANSWER_S = (
-    120.0,
-    20.0,
-)  # for a server to start and fork its first child; to fork another one
-_EXIT_S = 5.0  # for the server to report an exit code; one that was stopped never does
+# seconds for a server to start and fork its first child; to fork another one
+_START_S, _ANSWER_S = (120.0, 20.0)
+_EXIT_S = 5.0  # for the server to report an exit code; a stopped server never does
 _SIZE, _NUMBER = struct.Struct("<I"), struct.Struct("<i")
-# Descriptors that go with a request: the socket on which the exit code is reported, the working
-# folder, and what the child has as 0 to 3: standard input, output and errors, and the counter.
+# Descriptors sent with a request: the socket for the exit code, the working folder, and the child's
+# descriptors 0 to 3: standard input, output and error, and the counter.
 _FDS = 6
-# Variables that count when Python starts or a library is imported.
+# Variables that are only read when Python starts or a library is imported.
 _AT_START = (
     "PYTHON",
     "LD_",
@@ -72,7 +69,7 @@ _LIMITS = ("AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "NOFILE", "NPROC", "
 
 
 class _GoneError(Exception):
-    """A server has ended, or does not answer."""
+    """A server has ended or does not answer."""
 
 
 class Forked:
@@ -80,7 +77,7 @@ class Forked:
 
     Args:
         pid: of the child.
-        handle: pidfd of the child, which never means another process.
+        handle: pidfd of the child, which never refers to another process.
         exits: socket on which the server reports the exit code.
         stdin, stdout: pipes to and from the child.
     """
@@ -93,17 +90,17 @@ class Forked:
         self._handle, self._exits, self._lock = handle, exits, threading.Lock()
 
     def poll(self) -> int | None:
-        """Return the exit code, None where the child runs."""
+        """Return the exit code; None while the child runs."""
         with self._lock:
             if self.returncode is None and self._has_ended(0):
                 self.returncode = self._exit_code()
             return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return the exit code when the child has ended.
+        """Wait for the child to end; return its exit code.
 
         Raises:
-            subprocess.TimeoutExpired: it runs after so many seconds.
+            subprocess.TimeoutExpired: the child still runs after `timeout` seconds.
         """
         self._has_ended(timeout)
         code = self.poll()
@@ -122,7 +119,10 @@ class Forked:
         return bool(poll.poll(None if timeout is None else timeout * 1000))
 
     def _exit_code(self) -> int:
-        """Read the exit code; a server that was killed reports none, and its children were killed with it."""
+        """Read the exit code; return SIGKILL's if the server was killed.
+
+        A killed server reports none, and the kernel kills its children.
+        """
         code = b""
         with contextlib.suppress(OSError), self._exits:
             self._exits.settimeout(_EXIT_S)
@@ -138,7 +138,7 @@ class Forked:
 
 
 class _Server(subprocess.Popen[bytes]):
-    """A server and the socket on which it is asked for children."""
+    """A server and the socket for requests."""
 
     def __init__(self, environment: Mapping[str, str], folders: Sequence[str]) -> None:
         self.control, theirs = socket.socketpair()
@@ -156,16 +156,16 @@ class _Server(subprocess.Popen[bytes]):
                 self.control.close()
                 raise
         self.control.settimeout(_ANSWER_S)
-        self.answer_s = _START_S  # before its first answer it has to import
+        self.answer_s = _START_S  # the server imports before its first answer
 
     def __del__(self, *_: Any) -> None:
-        """Warn of nothing: it ends when its socket closes."""
+        """Suppress the warning about a running process: the server ends when its socket closes."""
 
 
 _LOCK = threading.Lock()
-_SERVERS: dict[str, _Server] = {}  # by what children have of the parent
-_CLOSED: list[_Server] = []  # that go on while they have children
-_failed = False  # two servers in a row: this machine has none
+_SERVERS: dict[str, _Server] = {}  # by `_key`
+_CLOSED: list[_Server] = []  # get no more requests, run until their children end
+_failed = False  # two servers in a row failed: do not fork on this machine
 
 
 def fork(
@@ -176,23 +176,23 @@ def fork(
     errors: int,
     folders: Sequence[str],
 ) -> Forked | None:
-    """Start a child, or return None where none can be forked here.
+    """Start a child; return None if this machine cannot fork one.
 
     Args:
-        memory, sandbox: as `child.serve` takes them.
+        memory, sandbox: see `child.serve`.
         environment: all variables of the child.
-        counter, errors: descriptors: shared memory, and a file for its standard error.
-        folders: of modules.
+        counter, errors: descriptors of the shared memory and of a file for standard error.
+        folders: module folders.
     """
     global _failed
     if _failed or environment.get("DATACHECK_FORK") == "off" or not _has_pidfds():
         return None
     with _LOCK:
         key = _key(environment, folders)
-        for _ in range(2):  # one that was idle may end while it is asked
+        for _ in range(2):  # an idle server may end during the request
             try:
                 server = _server(key, environment, folders)
-            except OSError:  # as a child of its own will say
+            except OSError:  # starting a separate process will fail, too, and report why
                 return None
             try:
                 return _request(server, [memory, sandbox, dict(environment)], counter, errors)
@@ -204,7 +204,7 @@ def fork(
 
 @functools.cache
 def _has_pidfds() -> bool:
-    """Tell whether the kernel has pidfds: Linux 5.3, and no filter of a container against them."""
+    """Return whether pidfds work: Linux 5.3, and no seccomp filter of a container against them."""
     try:
         handle = os.pidfd_open(os.getpid())
         signal.pidfd_send_signal(handle, 0)
@@ -215,7 +215,7 @@ def _has_pidfds() -> bool:
 
 
 def _key(environment: Mapping[str, str], folders: Sequence[str]) -> str:
-    """Return what a child has of the parent and cannot be given after its server has started."""
+    """Return the inherited state that a child cannot get after its server has started."""
     status = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
     umask = next((line for line in status.splitlines() if line.startswith("Umask")), "")
     return repr(
@@ -248,7 +248,7 @@ def _server(key: str, environment: Mapping[str, str], folders: Sequence[str]) ->
 
 
 def _close(key: str) -> None:
-    """Ask a server for no more children; it ends when those that it has have ended."""
+    """Stop requests to a server; it ends when its last child has ended."""
     server = _SERVERS.pop(key, None)
     if server is not None:
         server.control.close()
@@ -261,7 +261,7 @@ def _close_all() -> None:
 
 
 def _after_fork() -> None:
-    """Leave the servers to the process that has started them: this one was forked of it."""
+    """Forget the servers in a forked process: they belong to the process that started them."""
     global _LOCK  # another thread of that process may hold it
     _LOCK = threading.Lock()
     _close_all()
@@ -273,10 +273,10 @@ atexit.register(_close_all)
 
 
 def _request(server: _Server, order: list[Any], counter: int, errors: int) -> Forked | None:
-    """Ask for a child; return None where the server cannot fork now.
+    """Request a child; return None if the server cannot fork now.
 
     Raises:
-        _GoneError: the server has ended, or does not answer.
+        _GoneError: the server has ended or does not answer.
     """
     with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
         exits, their_exits = socket.socketpair()
@@ -318,15 +318,14 @@ def _pipe() -> tuple[BinaryIO, BinaryIO]:
 
 
 def serve(parent: int) -> None:
-    """Fork children until the parent ends or closes the socket, or has wanted none for a while.
+    """Fork children until the parent ends or closes the socket, or the server is idle for a while.
 
     Args:
-        parent: its pid: a process that was forked of it may hold the other end of the socket when
-            it has ended.
+        parent: its pid. The socket alone does not tell: a process forked from the parent may still
+            hold its other end when the parent has ended.
     """
-    signal.signal(
-        signal.SIGCHLD, signal.SIG_DFL
-    )  # the kernel would bury children where the parent ignores it
+    # If the parent ignores SIGCHLD, this process inherits that, and the kernel would reap children.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     watched = os.pidfd_open(parent)
     if os.getppid() != parent:
         return
@@ -339,16 +338,14 @@ def serve(parent: int) -> None:
     gc.collect()
     gc.freeze()  # children share the memory that no collection touches
     with selectors.DefaultSelector() as selector:
-        selector.register(
-            watched, selectors.EVENT_READ, lambda: os._exit(0)
-        )  # its children end with it
+        # the parent has ended: exit, and the kernel kills the children (PR_SET_PDEATHSIG)
+        selector.register(watched, selectors.EVENT_READ, lambda: os._exit(0))
         selector.register(control, selectors.EVENT_READ, lambda: _fork(control, selector, limits))
         while True:
             ready = selector.select(_IDLE_S)
             for key, _ in ready:
-                if (
-                    selector.get_map().get(key.fd) is key
-                ):  # else closed by an event before, perhaps open again
+                # otherwise an earlier event closed the descriptor, and it may be open again
+                if selector.get_map().get(key.fd) is key:
                     key.data()
             children = len(selector.get_map()) - (1 if control.fileno() < 0 else 2)
             if not children and (not ready or control.fileno() < 0):
@@ -358,12 +355,12 @@ def serve(parent: int) -> None:
 def _fork(
     control: socket.socket, selector: selectors.BaseSelector, limits: Sequence[tuple[int, int]]
 ) -> None:
-    """Fork the child that is asked for; close the socket where no more will be.
+    """Fork the requested child; close the socket if no more requests will be served.
 
     Args:
         control, selector: of the server.
-        limits: those that it had when it started: one that somebody has limited since is no parent
-            of children.
+        limits: the server's resource limits when it started. Children would inherit limits that
+            another process has set since, so a limited server forks no more.
     """
     head, given, *_ = socket.recv_fds(control, _SIZE.size, _FDS)
     order = (
@@ -371,7 +368,7 @@ def _fork(
         if len(head) == _SIZE.size and _limits() == limits
         else None
     )
-    if order is None:  # the parent has ended, or asks another server
+    if order is None:  # the parent has ended or closed the socket, or the limits changed
         selector.unregister(control)
         control.close()
     elif len(given) == _FDS:
@@ -382,7 +379,7 @@ def _fork(
             if not pid:
                 _run_child(json.loads(order), given[1:], server)
             _watch(selector, pid, exits)
-        except OSError as error:  # no pid, no memory, no descriptor is left
+        except OSError as error:  # out of pids, memory or descriptors
             with contextlib.suppress(OSError):
                 exits.sendall(_NUMBER.pack(-(error.errno or 1)))
             exits.close()
@@ -402,7 +399,7 @@ def _read(control: socket.socket, size: int) -> bytes | None:
 
 
 def _watch(selector: selectors.BaseSelector, pid: int, exits: socket.socket) -> None:
-    """Hand the child to whoever asked for it; end it when it has ended, or when that one closes the socket.
+    """Send the child's pidfd to the requester; reap it when it ends or the requester hangs up.
 
     Raises:
         OSError: no descriptor is left; the child is killed.
@@ -429,32 +426,33 @@ def _watch(selector: selectors.BaseSelector, pid: int, exits: socket.socket) -> 
 
 
 def _bury(pid: int) -> int:
-    """Kill a child and its group, which it may have outlived, and return its exit code."""
-    for kill in (os.killpg, os.kill):  # until it is waited for, no other process has its pid
+    """Kill a child and its group, which may outlive it; reap it and return its exit code."""
+    for kill in (os.killpg, os.kill):  # until `waitpid`, no other process can get its pid
         with contextlib.suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def _run_child(order: list[Any], given: Sequence[int], server: int) -> None:
-    """Be the child that is asked for; never returns."""
+    """Become the requested child; never returns."""
     try:
         memory, sandbox, environment = order
         os.setpgid(0, 0)
         os.fchdir(given[0])
         for number, descriptor in enumerate(given[1:]):
             os.dup2(descriptor, number)
-        with os.scandir("/proc/self/fd") as found:  # the server's own, and those of other children
+        # close the descriptors of the server and of its other children
+        with os.scandir("/proc/self/fd") as found:
             held = [int(entry.name) for entry in found]
         for descriptor in held:
             if descriptor >= len(given) - 1:
-                with contextlib.suppress(OSError):  # the one that listed them
+                with contextlib.suppress(OSError):  # the scan's own descriptor is closed already
                     os.close(descriptor)
         os.environ.clear()
         os.environ.update(environment)
         sys.argv[1:] = ["3", memory, str(server), sandbox]
         resolve(_SERVE)()
         os._exit(0)
-    except BaseException:  # noqa: BLE001  a child that goes on as a second server would fork for ever
+    except BaseException:  # noqa: BLE001  a child that returned would go on as a second server
         os.write(2, traceback.format_exc().encode())
     os._exit(1)

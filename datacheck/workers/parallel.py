@@ -1,9 +1,9 @@
-"""Ordered map over tasks in expendable children: one, several of this process, or those of a Dask cluster.
+"""Ordered map over tasks in expendable children: one, several of this process, or a Dask cluster's.
 
-The unit that may die is one *item* of a task (a file). What lies before the item that killed its
-child is run again, it alone is tried once more, and what lies behind it goes on. Where somebody
-else killed the child, or the machine has less memory than the item may take, it is tried more
-often, and on other machines of a cluster. The only door to Dask.
+The unit of failure is one *item* of a task (a file). If an item kills its child, the items before
+it run again, the item is tried once more alone, and the items after it go on. If another process
+killed the child, or the machine has less memory than the item may take, the item is tried more
+often, and on other machines of a cluster. Only this module uses Dask.
 """
 
 from __future__ import annotations
@@ -36,22 +36,23 @@ __all__ = ["Child", "Death", "Limits", "TaskResult", "Tasks", "ordered_map", "ru
 
 _CONNECT_S = 10.0
 _DASHBOARD_S, _PAGE_BYTES = 2.0, 1 << 16
-_WORKERS_S = 300.0  # a cluster that grows with its work may need some time for the first
-_LOOK_S = 1.0  # how often whoever waits for a worker looks whether there is one
-_AWAY = "scheduler-connection-lost"  # Dask's word
+_WORKERS_S = 300.0  # an adaptive cluster may need some time to start its first worker
+_LOOK_S = 1.0  # between checks for a worker while waiting for one
+_AWAY = "scheduler-connection-lost"  # the reason that Dask gives
 _LOST = (
     "the connection to the Dask scheduler was lost. Look after it, then run the same command again."
 )
-_MACHINES, _TRIES = (
-    3,
-    8,
-)  # on which an item is tried that a machine could not do; how often, where others take it
-_WAITING = 16  # tasks that a cluster without a worker is shown, so that it grows
+# Machines on which a failed item is tried; tries in all, as busy machines may not get the task.
+_MACHINES, _TRIES = (3, 8)
+_WAITING = 16  # tasks submitted to a cluster without workers, so that it scales up
 
 
 @dataclass
 class TaskResult:
-    """What came of one task: payloads, the items that could not be done, and the Dask worker that ran it."""
+    """Result of one task: payloads, failed items, and the address of the Dask worker that ran it.
+
+    The address is only set if an item failed that another machine may be able to do.
+    """
 
     task: Json
     payloads: list[Json] = field(default_factory=list)
@@ -66,18 +67,18 @@ Tasks = dict[str, Json] | list[dict[str, Json]]  # one task, or a series of them
 def run_task(
     child: Child, function: str, task: dict[str, Json], offenders: FailureHistory | None = None
 ) -> TaskResult:
-    """Run one task to its end, whatever its items do to the child.
+    """Run one task to its end, restarting the child as often as items kill it.
 
     Args:
         child: the process to use.
-        function: ``module:function`` with the signature ``(task, beat) -> payload``; it calls
+        function: ``module:function`` with the signature ``(task, beat) -> payload``. It calls
             ``beat(i)`` before it touches item i of ``task["items"]``, and again while a long item
-            is making progress; ``beat.files(nbytes)`` tells the size of its files, by which its
-            memory and its processor time are limited (`Pulse`).
-        task: JSON arguments; ``items`` is the list that may be cut. ``without``: arguments for one
-            more try of an item that has ended its child, without what is none of the item's and may
-            have done it (a tokenizer).
-        offenders: what failed in other tasks.
+            makes progress. ``beat.files(nbytes)`` reports the size of the item's files, which
+            limits its memory and its processor time (`Pulse`).
+        task: JSON arguments; ``items`` is the list that may be split. ``without``: arguments for
+            one more try of an item that ended its child, without a part that is not the item's and
+            may be to blame (a tokenizer).
+        offenders: failures of other tasks.
     """
     offenders = offenders or FailureHistory()
     outcome = _run(child, function, task, offenders)
@@ -101,12 +102,12 @@ def _run(
     outcome = TaskResult(task)
     waiting: deque[tuple[list[Json], bool]] = deque([(list(task["items"]), False)])
     places = {id(item): place for place, item in enumerate(task["items"])}
-    made: list[tuple[int, Json]] = []  # in the order of the items, whichever was tried first
-    accused: Json = None  # what was read when others may have taken the time or the memory: it is tried by itself
-    wrong = False  # one of them was good, so where the child says that it is tells nothing
-    killed: Counter[int] = (
-        Counter()
-    )  # how often somebody else has killed the child of an item, by the item's identity
+    made: list[tuple[int, Json]] = []  # (first item's index, payload), to restore item order
+    # The item at which a task hit a limit. Others may have used up the limit: it is tried alone.
+    accused: Json = None
+    wrong = False  # an accused item was good alone, so the child's reported item tells nothing
+    # by id of the item: how often another process has killed its child
+    killed: Counter[int] = Counter()
     while waiting:
         asked, alone = waiting.popleft()
         items, linked = _untried(asked, offenders, less=less)
@@ -131,9 +132,8 @@ def _run(
                 for part in reversed(_split_items(items, place, death.kind, halve=wrong))
             )
             continue
-        death = replace(
-            death, item=items[place]
-        )  # a child that still runs may have said another one meanwhile
+        # the child may still run and report another item than `death` names
+        death = replace(death, item=items[place])
         death, final = _judge_death(
             death, offenders, took, killed, alone=alone, sole=len(items) == 1
         )
@@ -141,7 +141,7 @@ def _run(
             outcome.deaths.append(death)
             _remember(death, offenders, less=less)
         elif death.kind == "memory":
-            child.close()  # the next one starts with the limits of the machine, whatever this one had left
+            child.close()  # the next child starts with full memory limits
         again = [
             (items[:place], False),
             ([] if final else [items[place]], True),
@@ -155,7 +155,7 @@ def _run(
 def _untried(
     items: list[Json], offenders: FailureHistory, *, less: bool
 ) -> tuple[list[Json], list[Death]]:
-    """Return the items to try, and the deaths of those whose file has ended by a limit under another name."""
+    """Return the items to try, and deaths for the others: their file already hit a limit."""
     left: list[Json] = []
     deaths = list[Death]()
     for item in items:
@@ -173,16 +173,18 @@ def _remember(death: Death, offenders: FailureHistory, *, less: bool) -> None:
 
 
 def _split_items(items: list[Json], place: int, kind: str, *, halve: bool) -> list[list[Json]]:
-    """Return the parts of a task in which items are tried again, after a death for which one of them may be to blame.
+    """Return the parts in which to try the items of a task again after it hit a limit.
+
+    One of the items may be to blame.
 
     Args:
         items: at least two.
-        place: of the one that the child said it was at: what it had read of others may have been
-            measured then.
+        place: index of the item that the child reported. The limit may include the time or memory
+            of items read before it.
         kind: of the death.
-        halve: one that was tried by itself for that reason was good.
+        halve: split in halves, because an item that was tried alone for that reason was good.
     """
-    if kind == "endless":  # the child chose which one it says it is at
+    if kind == "endless":  # a compromised child may report any item
         return [[item] for item in items]
     if halve:
         return [items[: len(items) // 2], items[len(items) // 2 :]]
@@ -190,13 +192,13 @@ def _split_items(items: list[Json], place: int, kind: str, *, halve: bool) -> li
 
 
 def _killed_again(death: Death, times: int) -> tuple[Death, bool]:
-    """Return what to say of an item whose child somebody else has killed so often, and whether it is given up."""
+    """Return the death of an item whose child was killed `times` times, and whether it is final."""
     how = f"{death.how}, {times} times: memory is short, or another program does it"
     return replace(death, how=how), times == _KILLED
 
 
-_KILLED = 4  # times that a child is killed by somebody else before its item is given up
-_SERIAL_LOCK = threading.Lock()  # of items that take much memory one at a time is tried
+_KILLED = 4  # an item is given up after other processes killed its child this often
+_SERIAL_LOCK = threading.Lock()  # second tries may take much memory: one at a time
 
 
 def _full_budget(item: Json) -> ItemBudget:
@@ -213,7 +215,7 @@ def _judge_death(
     alone: bool,
     sole: bool,
 ) -> tuple[Death, bool]:
-    """Return what to say of a death, and whether its item is not tried again."""
+    """Return the death with its description, and whether it is final (no further try)."""
     if death.kind == "killed":
         killed[id(death.item)] += 1
         return _killed_again(death, killed[id(death.item)])
@@ -237,16 +239,16 @@ def _on_worker(
     run: str,
     same: _Same = None,
 ) -> list[TaskResult]:
-    """Run the tasks of a series on a Dask worker, in the one child that this thread of it has for this run.
+    """Run the tasks of a series on a Dask worker, in this thread's child for this run.
 
     Notes:
-        A worker may have several threads, and a child answers one at a time. It may outlive many
-        runs, and a child keeps the modules of a user as they were when it imported them.
+        A worker may have several threads, and a child answers one at a time. A worker may outlive
+        many runs, but a child keeps the user's modules as they were when it imported them, so each
+        run has its own child.
     """
     if getattr(_THREAD_STATE, "run", "") != run:
-        limits = replace(
-            limits, memory_b=min(limits.memory_b, Limits().memory_b)
-        )  # this machine may have less
+        # this machine may have less memory than the one that set the limits
+        limits = replace(limits, memory_b=min(limits.memory_b, Limits().memory_b))
         _THREAD_STATE.run, _THREAD_STATE.child, _THREAD_STATE.offenders = (
             run,
             Child(limits, program),
@@ -280,34 +282,32 @@ def ordered_map(
     same: _Same = None,
     told: Callable[[str], None] = lambda _: None,
 ) -> Iterator[TaskResult]:
-    """Yield the outcome of every task, in task order.
+    """Yield the result of every task, in task order.
 
     Args:
-        function: see `run_task`; a name, so that a task is JSON all through.
-        tasks: JSON arguments, each with ``items``; taken one by one as work goes on. A list of them
-            is a series: one child does them one after another, so that it can read on in a file
-                where the last one stopped. None stands
-            for the wish to see the next outcome first: what comes then depends on it.
-        workers: how many children of this process work at once.
+        function: see `run_task`; a name, so that tasks are pure JSON.
+        tasks: JSON arguments, each with ``items``; taken one by one as work goes on. A list of
+            tasks is a series: one child runs them in order, so that it can continue reading a file
+            where the last task stopped. None asks for the next result first: later tasks depend on
+            it.
+        workers: number of children of this process that work at once.
         scheduler: address of a running Dask scheduler; the children of its workers are used
             instead.
         limits: for each item.
         environment: variables for the children, besides those of the process that starts them.
-        sandbox: what the children may reach; None: what their user may.
-        same: returns what an item reads, the same for links to one file: where one ends by a limit,
-            the others are not
-            tried. None: each item is.
-        told: called with a line about the cluster: where its dashboard is; that it has no workers,
-            and is waited for.
+        sandbox: the files that children may reach; None: those of their user.
+        same: returns a key of the item's file, equal for links to one file: if one item hits a
+            limit, the others are not tried. None: every item is tried.
+        told: called with a line about the cluster: its dashboard, or that it has no workers yet.
 
     Raises:
-        UsageError: this is no address of a scheduler.
-        StorageError: it cannot be reached; its workers die again and again, or have another
-            datacheck; or it has had none, or said nothing, for five minutes.
+        UsageError: `scheduler` is not the address of a scheduler.
+        StorageError: the scheduler cannot be reached; its workers die repeatedly, or have another
+            version of datacheck; or it has had no workers, or has not answered, for five minutes.
 
     Notes:
-        Bounded work in flight. The result depends on the tasks only, never on who ran them or in
-        which order.
+        Bounded work in flight. The result depends on the tasks only, never on the order in which or
+        the worker on which they ran.
     """
     limits, program = (
         limits or Limits(),
@@ -325,29 +325,27 @@ def ordered_map(
             ),
             iter(tasks),
         )
-        for first in islice(todo, 1):  # who has nothing to do needs no cluster
+        for first in islice(todo, 1):  # without tasks, do not connect
             yield from _on_dask(run, chain([first], todo), scheduler, told)
         return
-    with (
-        contextlib.ExitStack() as leaving
-    ):  # an interrupt while one child ends leaves no other one out
+    # with an ExitStack, an interrupt while one child is closed does not skip the others
+    with contextlib.ExitStack() as leaving:
         children = [Child(limits, program) for _ in range(max(1, workers))]
         for child in children:
             leaving.callback(child.close)
-            leaving.callback(
-                child.end
-            )  # once more: an interrupt may have come before those of `_on_children`
+            # again, because an interrupt may come before the callbacks of `_on_children`
+            leaving.callback(child.end)
         yield from _on_children(function, tasks, children, same)
 
 
 def _on_children(
     function: str, tasks: Iterable[Tasks | None], children: Sequence[Child], same: _Same = None
 ) -> Iterator[TaskResult]:
-    """Run tasks on children of this process, each served by one thread; one child needs none.
+    """Run tasks on children of this process, each served by one thread; one child needs no thread.
 
     Notes:
-        Dask would take two seconds to start and 100 MB for each worker, whose only work is to wait
-        for such a child.
+        Dask would take two seconds to start, and 100 MB for each worker that only waits for a
+        child.
     """
     offenders = FailureHistory(len(children), same)
     if len(children) == 1:
@@ -362,24 +360,24 @@ def _on_children(
     with contextlib.ExitStack() as leaving:
         leaving.callback(threads.shutdown, cancel_futures=True)
         for child in children:
-            leaving.callback(child.end)  # before that: no thread waits for one then
-        for task in tasks:  # the next may be long in coming
+            # runs before `shutdown`, so that no thread still waits for a child
+            leaving.callback(child.end)
+        for task in tasks:  # taking the next task may block for long
             if task is not None:
                 found: SimpleQueue[TaskResult | None] = SimpleQueue()
                 done = threads.submit(run, _series(task), found)
                 waiting.append(_PendingTask(done, isinstance(task, list), found))
             if task is None or waiting[0].done.done():
                 yield from _next_outcome(waiting)
-            yield from _drain_until(
-                waiting, 2 * len(children)
-            )  # with more under way, children would wait for the caller
+            # twice the children, so that none of them waits for the caller
+            yield from _drain_until(waiting, 2 * len(children))
         while waiting:
             yield from _next_outcome(waiting)
 
 
 @dataclass
 class _PendingTask:
-    """A task or a series that is under way: its future, and where outcomes come before it is done."""
+    """A submitted task or series: its future, and the queue of results that precede its end."""
 
     done: Any
     series: bool
@@ -387,7 +385,10 @@ class _PendingTask:
 
 
 def _under_way(waiting: Sequence[_PendingTask]) -> int:
-    """Return how many are not yielded yet; where a series comes first, which takes long, how many are not done yet."""
+    """Return how many submitted tasks are not yielded yet.
+
+    If a series comes first, which takes long, return how many are not done yet.
+    """
     first_takes_long = waiting and waiting[0].series
     return sum(not one.done.done() for one in waiting) if first_takes_long else len(waiting)
 
@@ -409,13 +410,13 @@ def _on_idle(
 
 
 def _drain_until(waiting: deque[_PendingTask], most: int) -> Iterator[TaskResult]:
-    """Yield outcomes until fewer than `most` are under way."""
+    """Yield results until fewer than `most` tasks are under way."""
     while _under_way(waiting) >= most:
         yield from _next_outcome(waiting)
 
 
 def _next_outcome(waiting: deque[_PendingTask]) -> Iterator[TaskResult]:
-    """Yield the next outcome of what was given first; none where it was a series that has no other one."""
+    """Yield the next result of the first submitted task; nothing if its series has no more."""
     given = waiting[0]
     outcome = given.found.get()
     if outcome is not None:
@@ -437,9 +438,8 @@ def _on_dask(
         if link := _dashboard(client):
             told(f"Dask dashboard: {link}")
         if not _threads(client):
-            _result(
-                client, _submit(client, int), told
-            )  # a cluster that grows with its work has some now
+            # submit a no-op: an adaptive cluster scales up for it
+            _result(client, _submit(client, int), told)
         _same_datacheck(distributed, client)
         waiting: deque[_PendingTask] = deque()
         fill = partial(_fill, client, run, enumerate(tasks), waiting)
@@ -460,13 +460,12 @@ def _fill(
     todo: Iterator[tuple[int, Tasks | None]],
     waiting: deque[_PendingTask],
 ) -> None:
-    """Give a cluster as much to do as its workers need ahead."""
+    """Submit as many tasks as the cluster's workers need queued."""
     ahead = max(_WAITING, 2 * sum((_threads(client) or {}).values()))  # workers come and go
     for number, task in islice(todo, max(0, ahead - _under_way(waiting))):
         if task is None:
             break
-        # as one callable: Dask looks for futures in all that it is given as arguments, value by
-        # value
+        # One callable, because Dask searches every value of the arguments for futures.
         key = f"datacheck-{run.keywords['run']}-{number:08d}"
         future = _submit(client, partial(run, _series(task)), key=key)
         waiting.append(_PendingTask(future, isinstance(task, list)))
@@ -475,7 +474,7 @@ def _fill(
 def _retry_elsewhere(
     client: Any, run: partial[list[TaskResult]], outcome: TaskResult, told: Callable[[str], None]
 ) -> TaskResult:
-    """Return the outcome of a task whose items that a machine could not do were tried on others, too."""
+    """Return a task's result after trying items that a machine could not do on other machines."""
     tried = {outcome.worker}
     for _ in range(_TRIES):
         items = [death.item for death in outcome.deaths if death.machine]
@@ -483,8 +482,7 @@ def _retry_elsewhere(
         if not others or len(tried) == _MACHINES:
             break
         task = outcome.task | {"items": items}
-        # a wish, no order: it may leave the cluster before it begins, or an idle worker takes the
-        # task from it
+        # Only a preference: the worker may leave the cluster, or an idle worker may steal the task.
         future = _submit(
             client, partial(run, [task]), workers=[others[0]], allow_other_workers=True
         )
@@ -496,11 +494,10 @@ def _retry_elsewhere(
 
 
 def _threads(client: Any) -> dict[str, int] | None:
-    """Return how many threads each worker has; None where the scheduler does not say."""
-    scheduler = client.scheduler  # None behind a client that has given up
-    with contextlib.suppress(
-        OSError, TimeoutError
-    ):  # whoever waits for a result learns what became of it
+    """Return the number of threads of each worker; None if the scheduler does not answer."""
+    scheduler = client.scheduler  # None once the client has given up
+    # Errors are left to the wait for a result, which reports them.
+    with contextlib.suppress(OSError, TimeoutError):
         if scheduler is not None and client.status == "running":
             threads: dict[str, int] = client.sync(scheduler.ncores, callback_timeout=_CONNECT_S)
             return threads
@@ -508,10 +505,10 @@ def _threads(client: Any) -> dict[str, int] | None:
 
 
 def _submit(client: Any, function: Callable[..., Any], *arguments: Any, **how: Any) -> Any:
-    """Return the future of a task that Dask runs as often as it is given.
+    """Return the future of a task. Dask runs it every time, even with equal arguments.
 
     Raises:
-        StorageError: the scheduler was lost a while ago.
+        StorageError: the connection to the scheduler was lost.
     """
     from distributed.client import ClosedClientError  # noqa: PLC0415  as above
 
@@ -522,7 +519,10 @@ def _submit(client: Any, function: Callable[..., Any], *arguments: Any, **how: A
 
 
 def _dashboard(client: Any) -> str:
-    """Return the address of the dashboard; "" where none answers: it may be off, bound elsewhere, or lack bokeh."""
+    """Return the address of the dashboard; "" if none answers.
+
+    It may be off, bound to another interface, or lack bokeh.
+    """
     from http.client import HTTPException  # noqa: PLC0415  with the next
 
     with contextlib.suppress(KeyError, OSError, TimeoutError, ValueError, HTTPException):
@@ -540,39 +540,38 @@ def _result(
     told: Callable[[str], None],
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Any:
-    """Return what a task gives.
+    """Return the result of a future.
 
     Args:
-        client, future, told: of which cluster, of which task, and who is told of it.
-        meanwhile: called about once in a second as long as the task is not done.
+        client, future: of the cluster and of the task.
+        told: see `ordered_map`.
+        meanwhile: called about once a second until the task is done.
 
     Raises:
-        StorageError: no worker does it, or the scheduler is gone.
+        StorageError: no worker runs the task, or the scheduler is gone.
     """
     alone: tuple[bool, float] | None = None
     patience = _CONNECT_S
     while True:
-        status = future.status  # before we ask: a TimeoutError may be the task's own
+        status = future.status  # read first: a TimeoutError may be the task's own
         try:
             return future.result(timeout=patience if status == "finished" else _LOOK_S)
         except DatacheckError:
             raise
         except Exception as error:
             if isinstance(error, TimeoutError) and status not in {"error", "cancelled"}:
-                if (
-                    status == "finished"
-                ):  # what is cut short is sent from its beginning, over a slow link without end
+                # An interrupted transfer starts over, over a slow link forever: wait longer.
+                if status == "finished":
                     patience *= 2
                 meanwhile()
-                alone = _alone(
-                    client, alone, told
-                )  # or "lost" with its worker: another makes it again
+                # the status may also be "lost" with its worker: another worker runs it again
+                alone = _alone(client, alone, told)
                 continue
             raise StorageError(_why(client, future, error)) from error
 
 
 def _why(client: Any, future: Any, error: Exception) -> str:
-    """Return why there is no answer, and what to do."""
+    """Return the message for a result that did not arrive: the reason, and what to do."""
     from distributed.scheduler import KilledWorker  # noqa: PLC0415  as above
 
     said = (str(error) or type(error).__name__).rstrip(".")
@@ -581,12 +580,11 @@ def _why(client: Any, future: Any, error: Exception) -> str:
             f"the Dask workers died: {said}. Look into their logs; give them more memory, or "
             f"use fewer."
         )
-    if future.status == "error":  # it is what became of the task, not of the way to it
+    if future.status == "error":  # the task itself failed, not the connection
         return f"the Dask cluster could not run a task: {said}. Look into the logs of its workers."
     reason = getattr(error, "reason", _AWAY)
-    if (
-        reason != _AWAY and client.status == "running"
-    ):  # another client did it, such as by `restart`
+    # another client dropped them, such as by `restart`
+    if reason != _AWAY and client.status == "running":
         return f"the Dask scheduler dropped our tasks ({reason}). Run the same command again."
     return _LOST
 
@@ -594,13 +592,15 @@ def _why(client: Any, future: Any, error: Exception) -> str:
 def _alone(
     client: Any, since: tuple[bool, float] | None, told: Callable[[str], None]
 ) -> tuple[bool, float] | None:
-    """Return whether there is no word of the scheduler (or else no worker), and since when; None where there are some.
+    """Return (whether the scheduler is silent, since when); None if there are workers.
+
+    False means that the scheduler answers but has no workers.
 
     Raises:
-        StorageError: for too long.
+        StorageError: the state has lasted too long.
 
     Notes:
-        One that is stopped closes no connection; the system beneath it answers for it.
+        A stopped scheduler closes no connection: its operating system still answers for it.
     """
     scheduler, asked = client.scheduler, time.monotonic()
     if scheduler is None:
@@ -632,10 +632,8 @@ def _client(distributed: Any, scheduler: str) -> Iterator[Any]:
     import dask  # noqa: PLC0415
 
     quiet = {"distributed.admin.tick.limit": "1h", "distributed.scheduler.worker-saturation": 1.0}
-    with (
-        dask.config.set(quiet),
-        distributed.utils.silence_logging_cmgr(logging.CRITICAL),
-    ):  # what is wrong, we say
+    # our own messages report what is wrong
+    with dask.config.set(quiet), distributed.utils.silence_logging_cmgr(logging.CRITICAL):
         try:
             with ThreadPoolExecutor(1) as thread:  # the caller may have a loop of its own
                 thread.submit(asyncio.run, _reach(distributed, scheduler)).result()
@@ -651,7 +649,7 @@ def _client(distributed: Any, scheduler: str) -> Iterator[Any]:
 
 
 async def _reach(distributed: Any, scheduler: str) -> None:
-    """Raise unless a Dask server is there: a client waits without end for the first word of anything else."""
+    """Raise unless a Dask server answers: a client would wait forever for any other server."""
     import asyncio  # noqa: PLC0415  as above
 
     how = distributed.Security().get_connection_args("client")
@@ -662,23 +660,24 @@ async def _reach(distributed: Any, scheduler: str) -> None:
 
 
 def _same_datacheck(distributed: Any, client: Any) -> None:
-    """Raise where a worker lacks datacheck or has another: it would end on our first task, and not say why.
+    """Raise if a worker lacks datacheck or has another version.
+
+    Such a worker would fail on the first task without saying why.
 
     Notes:
-        A worker that is busy does not answer in time; its tasks look again (`numerics`).
+        A busy worker does not answer in time; its tasks check again (`numerics`).
     """
     asked = {
         address: _submit(client, pkgutil.resolve_name, "datacheck:__version__", workers=[address])
         for address in _threads(client) or {}
     }
-    with contextlib.suppress(
-        TimeoutError, CancelledError
-    ):  # of a lost scheduler our first task says more
+    # if the scheduler is lost, our first task reports it better
+    with contextlib.suppress(TimeoutError, CancelledError):
         distributed.wait(list(asked.values()), timeout=_CONNECT_S)
     for address, future in sorted(asked.items()):
         has = "no datacheck that can be imported" if future.status == "error" else ""
         if future.status == "finished":
-            with contextlib.suppress(Exception):  # the worker or the scheduler ends just now
+            with contextlib.suppress(Exception):  # the worker or the scheduler is just ending
                 version = future.result(timeout=_CONNECT_S)
                 has = "" if version == __version__ else f"datacheck {version}"
         if has:

@@ -1,7 +1,7 @@
-"""The shape of what a function answers from a child process, held against each answer.
+"""Wire format between processes: frames of JSON and arrays, and the declared shape of answers.
 
-A parser that a hostile file has taken over may answer anything. Its answer is looked at once, where
-it arrives, so that nothing behind that point has to doubt it.
+A parser that a hostile file has compromised may answer anything. The parent checks an answer's
+shape once, on arrival, so that later code can trust it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ import numpy as np
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# A type or a union of types; [shape] for a list; (shape, ...) for a list of so many values; {"key":
-# shape} for a dict with these keys, {str: shape} or {text: shape} for one with any; or a function
-# that tells whether a value has the shape.
-# shape.
+# A type or a union of types; [shape]: a list; (shape, ...): a list of exactly these values; {"key":
+# shape}: a dict with at least these keys; {str: shape} or {text: shape}: a dict with any keys; or a
+# function that returns whether a value has the shape.
 Shape = Any
 
 
@@ -36,14 +35,16 @@ def answers(
     raises: tuple[type[Exception], ...] = (),
     of_items: bool = False,
 ) -> Callable[[Function], Function]:
-    """Declare what a function for `Child.run` returns.
+    """Declare the answers of a function for `Child.run`.
 
     Args:
         shape: of its answers.
-        fits: called with an answer of this shape and its task: whether it is one to that task.
-        raises: kinds of errors that end the whole command. Of other kinds, only the item is lost.
-        of_items: an item is enough for such an error. Else the task raises it without its items,
-            too, or it says that a library is not installed which is not.
+        fits: called with an answer of this shape and its task; returns whether they match.
+        raises: kinds of errors that end the whole command. After other kinds, only the item is
+            lost.
+        of_items: whether an item alone may cause such an error. Otherwise the parent accepts the
+            error only if the task also raises it without its items, or if the library that it
+            reports as missing is missing.
     """
 
     def check_answer(answer: Any, task: Any) -> None:
@@ -59,10 +60,10 @@ def answers(
 
 
 def check_answer(function: Any, answer: Any, task: Any) -> None:
-    """Hold an answer against what its function declares.
+    """Check an answer against its function's declaration.
 
     Raises:
-        Exception: it is no answer of that function to this task.
+        Exception: the answer does not match.
     """
     declared = getattr(function, "check_answer", None)
     if declared is not None:
@@ -70,40 +71,40 @@ def check_answer(function: Any, answer: Any, task: Any) -> None:
 
 
 def may_raise(function: Any, error: Exception) -> bool:
-    """Tell whether a function declares that it raises errors of this kind."""
+    """Return whether a function declares this kind of error."""
     return isinstance(error, getattr(function, "raises", ()))
 
 
 def may_be_of_items(function: Any) -> bool:
-    """Tell whether such an error may come from an item alone."""
+    """Return whether an item alone may cause the declared errors."""
     return bool(getattr(function, "of_items", False))
 
 
 def text(value: Any) -> bool:
-    """Tell whether a value is a text that every file can hold."""
+    """Return whether a value is a text that UTF-8 can encode; it raises on lone surrogates."""
     return isinstance(value, str) and (value.isascii() or bool(value.encode()))
 
 
 def int64(value: Any) -> bool:
-    """Tell whether a value is a whole number that a column can hold."""
+    """Return whether a value is an integer in the range of int64."""
     return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
 
 
 def natural(value: Any) -> bool:
-    """Tell whether a value is a count that a column can hold."""
+    """Return whether a value is a count in the range of int64."""
     return int64(value) and value >= 0
 
 
 def finite(value: Any) -> bool:
-    """Tell whether a value is a number that a float64 can hold."""
+    """Return whether a value is a finite number."""
     return isinstance(value, float | int) and not isinstance(value, bool) and isfinite(value)
 
 
 def check(value: Any, shape: Shape, at: str = "the answer") -> None:
-    """Hold a value against a shape.
+    """Check a value against a shape.
 
     Raises:
-        ValueError: it has another one.
+        ValueError: the value has another shape.
     """
     if isinstance(shape, type | UnionType):
         _require(
@@ -131,7 +132,7 @@ def check(value: Any, shape: Shape, at: str = "the answer") -> None:
 
 
 def _check_each(values: list[Any], shape: Shape, at: str) -> None:
-    """Hold the values of a list against one shape: there may be a hundred thousand."""
+    """Check the values of a list against one shape, by columns: lists may be very long."""
     if isinstance(shape, tuple):
         _require(all(isinstance(value, list) and len(value) == len(shape) for value in values), at)
         for column, part in zip(zip(*values, strict=True), shape, strict=bool(values)):
@@ -150,16 +151,16 @@ def _require(true: bool, at: str) -> None:  # noqa: FBT001
 
 
 Json = Any
-_MIN_ROWS = 64  # rows
-_LONGEST = 40  # letters of a dtype's name
+_MIN_ROWS = 64  # arrays with fewer rows are sent whole
+_LONGEST = 40  # characters of a dtype's name
 FRAME = struct.Struct("<QQ")  # bytes of JSON, bytes of arrays
 
 
 def encode(value: Json) -> list[bytes | memoryview]:
-    """Return a frame in pieces: JSON with the arrays taken out, then their bytes.
+    """Return a frame in pieces: JSON with the arrays taken out, then the bytes of the arrays.
 
     Notes:
-        The first line names the key that stands for an array: one that no dict of `value` has.
+        The first line names the key that marks an array; no dict of `value` has that key.
     """
     arrays: list[np.ndarray[Any, Any]] = []
     mark = "$array"
@@ -176,7 +177,7 @@ def encode(value: Json) -> list[bytes | memoryview]:
         raise TypeError(msg)
 
     text = json.dumps(value, default=default)
-    while text.count(f'"{mark}"') != len(arrays):  # names come from the data, too
+    while text.count(f'"{mark}"') != len(arrays):  # a name from the data may equal the mark
         mark += "$"
         arrays.clear()
         text = json.dumps(value, default=default)
@@ -186,7 +187,7 @@ def encode(value: Json) -> list[bytes | memoryview]:
 
 
 def _is_constant(array: np.ndarray[Any, Any]) -> bool:
-    """Tell whether all of many rows are the same, bit by bit."""
+    """Return whether an array has many rows that are all bitwise equal."""
     if (
         array.ndim == 0
         or len(array) < _MIN_ROWS
@@ -203,17 +204,17 @@ def _is_constant(array: np.ndarray[Any, Any]) -> bool:
 
 
 class TooLargeError(ValueError):
-    """A frame that takes more memory than it may."""
+    """A frame exceeds its size limits."""
 
 
 class FrameLimits(NamedTuple):
-    """How large a frame may be.
+    """Size limits of a frame.
 
     Args:
         text: bytes of JSON.
-        values: in the JSON: each takes up to 72 bytes of memory.
+        values: values in the JSON; each takes up to 72 bytes of memory.
         arrays: bytes of arrays.
-        alike: bytes of all arrays of which one row is sent for all, were each row sent.
+        alike: expanded bytes of all constant arrays, which are sent as one row.
     """
 
     text: int
@@ -222,10 +223,10 @@ class FrameLimits(NamedTuple):
     alike: int
 
     def check_head(self, frame: bytes | bytearray) -> None:
-        """Refuse a frame by its first bytes.
+        """Refuse a frame by the sizes in its first bytes.
 
         Raises:
-            TooLargeError: it says that it has more bytes.
+            TooLargeError: a size exceeds its limit.
         """
         for size, most, what in zip(
             FRAME.unpack_from(frame), (self.text, self.arrays), ("text", "arrays"), strict=True
@@ -238,7 +239,7 @@ class FrameLimits(NamedTuple):
         """Refuse a frame whose JSON, which ends at `end`, has too many values.
 
         Raises:
-            TooLargeError: it has more commas and brackets than that.
+            TooLargeError: the JSON has more commas and opening brackets than the limit.
         """
         values = sum(frame.count(sign, FRAME.size, end) for sign in b",[{")
         if values > self.values:
@@ -246,10 +247,10 @@ class FrameLimits(NamedTuple):
             raise TooLargeError(msg)
 
     def check_alike(self, nbytes: int) -> None:
-        """Refuse arrays of which one row stands for all, and that have so many bytes together.
+        """Refuse constant arrays that have `nbytes` expanded bytes together.
 
         Raises:
-            TooLargeError: they are too many.
+            TooLargeError: these are too many bytes.
         """
         if nbytes > self.alike:
             msg = (
@@ -267,21 +268,19 @@ def decode(
     """Return the value of a frame made by `encode`.
 
     Args:
-        frame: of another process, or of a file.
-        most: rows that an array may have of which one is sent for all; None: any number.
-        room: how large the frame may be.
+        frame: from another process, or from a file.
+        most: maximum number of rows of a constant array; None: any number.
+        room: size limits of the frame.
 
     Raises:
-        ValueError: an array does not lie within the frame, has more such rows, or a dtype that
-            `encode` never names.
-        TooLargeError: the frame has no room.
-        Exception: others, of a frame that `encode` has not made.
+        ValueError: an array does not lie within the frame, is constant with too many rows, or has a
+            dtype that `encode` never writes.
+        TooLargeError: the frame exceeds its size limits.
+        Exception: other kinds, for a frame that `encode` did not make.
 
     Notes:
-        Arrays are copies, so that the frame can go. One of many rows that are all the same holds
-        one of them and cannot
-        be written to: of a million lines most columns say nothing, and eight bytes each of that add
-            up.
+        Arrays are copies, so that the frame can be freed. A constant array holds one row and is
+        read-only: most columns of a million lines are constant, and eight bytes per value add up.
     """
     room.check_head(frame)
     head_size, size = FRAME.unpack_from(frame)
@@ -318,7 +317,10 @@ def decode(
 
 
 def _dtype(name: Any) -> np.dtype[Any]:
-    """Return the dtype that `encode` calls so; NumPy knows many other names, some of which take any memory."""
+    """Return a dtype by the name that `encode` writes.
+
+    NumPy accepts many other names, some with items of arbitrary size.
+    """
     dtype = np.dtype(str(name)[:_LONGEST])
     if dtype.str != name:
         msg = f"an array of dtype {dtype.str}"
