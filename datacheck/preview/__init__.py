@@ -1,1 +1,1 @@
-"""Small pictures of single samples: made of values and the schema, as JSON values that a page can draw."""
+"""Small pictures of single samples, drawn from values and the schema, as JSON values for a page."""

@@ -1,4 +1,4 @@
-"""A point cloud as at most 2,048 points."""
+"""Drawings of single values: point clouds, timelines, images and films."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from datacheck.rules.series import time_field
 from datacheck.schema.model import Schema
 
 MAX_POINTS = 2048
-_LABELS = 12  # colours that can be told apart; the rarest labels share the last one
+_LABELS = 12  # distinguishable colours; the rarest labels share the last one
 _AXES = "xyz"
 
 
 @dataclass(frozen=True, eq=False)
 class Colour:
-    """What the points are coloured by.
+    """The values that colour the points.
 
     Shapes:
         values: any (points, 3) of red, green, blue; any (points) of labels
@@ -46,8 +46,8 @@ class Colour:
     Args:
         name: of the field.
         ignored: labels that training leaves out.
-        names: of labels that count from 0 on, where they have names.
-        declared: which labels the schema knows, where it does; the others come first.
+        names: of labels 0, 1, ..., if they have names.
+        declared: returns which labels the schema declares, if it does; the others come first.
     """
 
     name: str
@@ -70,13 +70,13 @@ def cloud(
         value: number (points, 3)
 
     Args:
-        unit: of the coordinates, "" where it is not known.
+        unit: of the coordinates; "" if unknown.
         up: the axis that points up ("z", "-y"); None: z.
         colour: None: by height.
-        most: points that are kept.
+        most: maximum number of points.
 
     Raises:
-        UnfitError: it has no finite point, or is of another shape.
+        NotDrawableError: no point is finite, or the shape is another one.
     """
     points = numeric(value)
     if points.ndim != 2 or points.shape[1] != 3:
@@ -109,8 +109,8 @@ def cloud(
 
 
 def quantised(points: Array, low: Array, high: Array) -> Array:
-    """Return points as uint16 between the corners of their box: 0 is `low`, 65535 is `high`."""
-    span = high / 2 - low / 2  # the whole span may be more than a float64 holds
+    """Return points as uint16 within their bounding box: 0 is `low`, 65535 is `high`."""
+    span = high / 2 - low / 2  # halves, because the whole span may overflow float64
     share = np.divide(points / 2 - low / 2, span, out=np.zeros_like(points), where=span > 0)
     numbers: Array = np.rint(np.clip(share, 0, 1) * 65535).astype(np.uint16)
     return numbers
@@ -126,7 +126,7 @@ def _point_colours(colour: Colour | None, points: int, chosen: Array) -> dict[st
         return {"by": "height"}
     labels, counts = np.unique(values, return_counts=True)
     odd = _undeclared_labels(labels, colour)
-    order = np.lexsort((-counts, ~odd))  # a label that should not be there is what is looked for
+    order = np.lexsort((-counts, ~odd))  # undeclared labels first: they are the fault to show
     kept = order if len(labels) <= _LABELS else order[: _LABELS - 1]
     number = np.full(len(labels), len(kept), np.uint8)
     number[kept] = np.arange(len(kept))
@@ -143,7 +143,7 @@ def _point_colours(colour: Colour | None, points: int, chosen: Array) -> dict[st
 
 
 def _undeclared_labels(labels: Array, colour: Colour) -> Array:
-    """Return which labels the schema does not know: bool (labels)."""
+    """Return bool (labels): the schema does not declare the label."""
     if colour.declared is None:
         return np.zeros(len(labels), bool)
     return ~(colour.declared(labels) | np.isin(labels, list(colour.ignored)))
@@ -157,7 +157,7 @@ def _label(value: Any, colour: Colour) -> str:
 
 
 def _rgb_bytes(values: Array, chosen: Array) -> Array:
-    """Return red, green and blue as uint8: shares of 1 or of 255, whichever the values look like."""
+    """Return colours as uint8, taking the values as shares of 1 or of 255 by their range."""
     part = floats(values[chosen])
     known = part[np.isfinite(part)]
     most = 255.0 if len(known) and known.max() > 1 else 1.0
@@ -189,7 +189,7 @@ def _about(made: dict[str, Any], low: Array, high: Array) -> str:
 
 POINTS = 200
 DIMENSIONS = 24
-RANGES = 1000  # that a timeline shows: they are written into each of a sample
+RANGES = 1000  # of a timeline; each timeline of a sample holds a copy
 
 
 def timeline(
@@ -201,12 +201,12 @@ def timeline(
         value: number (T) or (T, ...)
 
     Args:
-        names: of the dimensions, as far as they are known.
-        unit: of the values, "" where it is not known.
-        fps: steps a second, None where it is not known.
+        names: of the dimensions, as far as known.
+        unit: of the values; "" if unknown.
+        fps: steps per second; None if unknown.
 
     Raises:
-        UnfitError: it has no step or no dimension.
+        NotDrawableError: it has no step or no dimension.
     """
     values = numeric(value)
     if not values.ndim or not values.size:
@@ -235,13 +235,12 @@ def timeline(
 
 
 def mark_trained_ranges(pictures: Sequence[dict[str, Any]], kept: object, schema: Schema) -> None:
-    """Write into the timelines of a sample which of its steps are to be trained on.
+    """Add the ranges of steps to train on to the timelines of a sample.
 
     Args:
-        pictures: as of `previews`.
-        kept: ``[first, behind the last]`` of each range, as in ``valid.json``; None where the
-            sample has none.
-        schema: of the sample: the ranges count what the time axis of its episodes counts.
+        pictures: see `preview.sample.previews`.
+        kept: ``[first, end]`` of each range, as in ``valid.json``; None if the sample has none.
+        schema: of the sample; ranges count steps of its episodes' time axis.
     """
     axis = schema.spec(time_field(schema)).ragged
     if not isinstance(kept, list):
@@ -253,7 +252,7 @@ def mark_trained_ranges(pictures: Sequence[dict[str, Any]], kept: object, schema
 
 
 def _merged_ranges(kept: Iterable[Any]) -> list[list[int]]:
-    """Return ranges in order, of which none meets the next."""
+    """Return sorted ranges, with overlapping and adjacent ones merged."""
     joined: list[list[int]] = []
     for first, stop in sorted((max(0, first), stop) for first, stop in kept):
         if joined and first <= joined[-1][1]:
@@ -274,7 +273,7 @@ def _mark_ranges(one: dict[str, Any], joined: Sequence[list[int]], steps: int) -
 
 
 def names_of(schema: Schema, name: str) -> list[str]:
-    """Return the names of a field's dimensions, where its columns have some."""
+    """Return the names of a field's dimensions, if its columns have names."""
     names: list[str] = []
     for part, (start, stop) in sorted(schema.parts(name).items(), key=lambda pair: pair[1]):
         names += [str(n) for n in range(len(names), start)]
@@ -304,11 +303,10 @@ def _dimension(values: Array, name: str) -> dict[str, Any]:
 
 
 def _drawn_steps(values: Array, finite: Array) -> Array:
-    """Return which steps to draw: of each of 100 equal parts the lowest and the highest value, in their order.
+    """Return the steps to draw: those of the lowest and highest value in each of 100 equal parts.
 
     Notes:
-        A step that is not finite stands for its part where no other one does: the line has a gap
-        there.
+        If a part has no finite value, a non-finite step represents it: the line has a gap there.
     """
     if len(values) <= POINTS:
         return np.arange(len(values))
@@ -324,9 +322,9 @@ def _drawn_steps(values: Array, finite: Array) -> Array:
 
 SIDE = 160
 FRAMES = 6
-# averaged over at most so many pixels a side; of larger images some are left out before
+# each drawn pixel averages at most this many pixels a side; larger images are subsampled first
 _STRIDE = 10
-_MAX_PNG_BYTES = 6_000  # bytes up to which a PNG stays one
+_MAX_PNG_BYTES = 6_000  # a larger PNG becomes a JPEG
 
 
 def image(value: object, *, flip: bool = False) -> dict[str, Any]:
@@ -339,7 +337,7 @@ def image(value: object, *, flip: bool = False) -> dict[str, Any]:
         flip: the first row is the lowest one.
 
     Raises:
-        UnfitError: it has no pixel, or is of another shape.
+        NotDrawableError: it has no pixel, or the shape is another one.
     """
     pixels, said = _pixels(numeric(value), flip=flip)
     height, width = pixels.shape[:2]
@@ -360,10 +358,10 @@ def film(value: object, *, flip: bool = False, fps: float | None = None) -> dict
 
     Args:
         flip: the first row of each frame is the lowest one.
-        fps: steps a second, None where it is not known.
+        fps: steps per second; None if unknown.
 
     Raises:
-        UnfitError: it has no frame, or is of another shape.
+        NotDrawableError: it has no frame, or the shape is another one.
     """
     frames = numeric(value)
     if frames.ndim not in {3, 4} or not len(frames):
@@ -392,7 +390,7 @@ def film(value: object, *, flip: bool = False, fps: float | None = None) -> dict
 
 
 def _pixels(values: Array, *, flip: bool) -> tuple[Array, list[str]]:
-    """Return uint8 (h, w, 1 or 3) of at most 160 a side, and what is to be said of it."""
+    """Return uint8 (h, w, 1 or 3) of at most 160 a side, and notes on the image."""
     shape = list(values.shape)
     if values.ndim == 2:
         values = values[..., None]
@@ -402,7 +400,7 @@ def _pixels(values: Array, *, flip: bool) -> tuple[Array, list[str]]:
         msg = f"has shape {shape}; images are [H, W] or [H, W, 1 to 4], not empty"
         raise NotDrawableError(msg)
     said = [f"{values.shape[1]:,} x {values.shape[0]:,} pixels"]
-    values = values[..., : 3 if values.shape[2] >= 3 else 1]  # without what is not colour
+    values = values[..., : 3 if values.shape[2] >= 3 else 1]  # without an alpha channel
     if flip:
         values = values[::-1]
         said.append("stored bottom row first, shown upright")
@@ -422,7 +420,7 @@ def _pixels(values: Array, *, flip: bool) -> tuple[Array, list[str]]:
 
 
 def _black_and_white(values: Array, said: list[str]) -> tuple[float, float]:
-    """Return what is drawn black and what white."""
+    """Return the values that are drawn black and white."""
     if values.dtype == np.uint8:
         return 0.0, 255.0
     if values.dtype.kind == "b":
@@ -456,7 +454,7 @@ def _downscaled(values: Array) -> Array:
 
 
 def data_url(pixels: Array) -> str:
-    """Return an image as a data URL: a PNG, or a JPEG where that is much smaller and Pillow is there."""
+    """Return an image as a data URL: a PNG, or a JPEG if the PNG is large and Pillow is present."""
     data = png(pixels)
     if len(data) > _MAX_PNG_BYTES:
         try:
@@ -478,7 +476,7 @@ def _url(kind: str, data: bytes) -> str:
 def png(pixels: Array) -> bytes:
     """Return uint8 (h, w, 1 or 3) as the bytes of a PNG file."""
     height, width, channels = pixels.shape
-    # each begins with the number of its filter: none
+    # each row begins with its filter type: 0, none
     rows = np.zeros((height, 1 + width * channels), np.uint8)
     rows[:, 1:] = pixels.reshape(height, -1)
     head = struct.pack(">IIBBBBB", width, height, 8, 2 if channels == 3 else 0, 0, 0, 0)

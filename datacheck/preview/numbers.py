@@ -1,4 +1,4 @@
-"""What all previews do with numbers: choose some of many, shorten, put into JSON."""
+"""Number helpers of previews: subsampling, rounding, encoding for JSON."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 class NotDrawableError(Exception):
-    """There is nothing to draw; the message says why, as the end of a sentence about the field."""
+    """There is nothing to draw; the message is the end of a sentence about the field."""
 
 
 def numeric(value: object) -> Array:
-    """Return an array of numbers as it is.
+    """Return an array of numbers unchanged.
 
     Raises:
-        UnfitError: it is none.
+        NotDrawableError: the value is not one.
     """
     if not isinstance(value, np.ndarray):
         msg = f"holds {type(value).__name__}, no array of numbers"
@@ -33,16 +33,16 @@ def numeric(value: object) -> Array:
 
 
 def floats(values: Array) -> Array:
-    """Return the values as float64; what does not fit becomes infinite."""
+    """Return the values as float64; values out of range become infinite."""
     with np.errstate(all="ignore"):
         return np.asarray(values, dtype=np.float64)
 
 
 def spread_indices(count: int, most: int) -> Array:
-    """Return at most `most` of `count` places: int64, rising, the same each time.
+    """Return at most `most` of `count` indices: int64, ascending, deterministic.
 
     Notes:
-        One of each of `most` equal parts, at a place within it that looks random: an even step
+        One index from each of `most` equal parts, at a pseudo-random place within it: an even step
         would draw stripes where points lie in rows.
     """
     if count <= most:
@@ -50,25 +50,25 @@ def spread_indices(count: int, most: int) -> Array:
     number = np.arange(most + 1, dtype=np.int64)
     edges = number * count // most
     sizes = np.diff(edges)
-    # the product wraps around
+    # a multiplicative hash: the product wraps around
     mixed = ((number[:-1].astype(np.uint64) + np.uint64(1)) * _MIX) >> np.uint64(33)
     return edges[:-1] + mixed.astype(np.int64) % sizes
 
 
 def rounded(value: float, span: float = 0.0) -> float | None:
-    """Return a number with five significant digits, None for one that JSON cannot hold.
+    """Return a number with five significant digits; None for one that JSON cannot hold.
 
     Args:
-        span: what it is drawn over; a number far larger gets more digits, so that this has its
-            five.
+        span: the range that it is drawn over; a much larger number keeps more digits, so that the
+            range has five.
     """
     if not math.isfinite(value):
         return None
     digits = 5
-    if 0 < span < abs(value):  # a place far from the origin, a time of day
+    if 0 < span < abs(value):  # for example a place far from the origin, or a timestamp
         digits = min(17, digits + math.ceil(math.log10(abs(value)) - math.log10(span)))
     near = float(f"{value:.{digits}g}")
-    # the largest ones are rounded up to infinity
+    # rounding the largest floats up would give infinity
     return near if math.isfinite(near) else float(value)
 
 
@@ -80,11 +80,11 @@ def base64_of(values: Array) -> str:
 
 
 def number_text(value: float) -> str:
-    """Return a number as a person writes it."""
+    """Return a number as text with four significant digits."""
     return f"{value:.4g}"
 
 
 def truncated_text(text: str, most: int) -> tuple[str, int]:
-    """Return the beginning of a text that JSON can hold, and how many characters were left out."""
+    """Return the first `most` characters, encodable as UTF-8, and the number of omitted ones."""
     kept = text[:most].encode("utf-8", "backslashreplace").decode()
     return kept[:most], max(0, len(text) - most)

@@ -1,4 +1,4 @@
-"""Joints and the bones between them."""
+"""Joints and bones: the skeleton of a sample, its projection, overlays of failing poses."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Pose(NamedTuple):
 
     Shapes:
         joints: float64 (joints, 3)
-        finite: bool (joints): which have a place
+        finite: bool (joints): the joint is finite
 
     Args:
-        skeleton: their order, None where it is not known.
-        guessed: it is the one in which bones are shortest; the schema names none.
-        moment: which one it is of several, else "".
+        skeleton: their order; None if unknown.
+        guessed: the schema names no skeleton; this is the one with the shortest bones.
+        moment: which moment of several, or "".
     """
 
     joints: Array
@@ -43,7 +43,7 @@ class Pose(NamedTuple):
 
     @property
     def chains(self) -> list[Any]:
-        """The bones as JSON: of each finger its name and its joints."""
+        """The bones as JSON: each finger's name and its joints."""
         return (
             []
             if self.skeleton is None
@@ -52,16 +52,16 @@ class Pose(NamedTuple):
 
 
 def pose(value: object, name: str | None) -> Pose:
-    """Return the joints of one moment; of several that of the middle one.
+    """Return the joints of one moment; of several, the middle one.
 
     Shapes:
-        value: as of `skeleton`
+        value: as in `skeleton`
 
     Args:
         name: of the skeleton that the schema declares, or None.
 
     Raises:
-        UnfitError: it has no finite joint, or is of another shape.
+        NotDrawableError: no joint is finite, or the shape is another one.
     """
     joints, moment = _joints(numeric(value))
     finite = np.asarray(np.isfinite(joints).all(axis=1))
@@ -74,18 +74,18 @@ def pose(value: object, name: str | None) -> Pose:
 def skeleton(
     value: object, name: str | None = None, unit: str = "", up: str | None = None
 ) -> dict[str, Any]:
-    """Return the preview of the joints of one moment; of several that of the middle one.
+    """Return the preview of the joints of one moment; of several, the middle one.
 
     Shapes:
         value: number (joints, 3), (joints, 2), (3), or (T, joints, 3)
 
     Args:
         name: of the skeleton that the schema declares, or None.
-        unit: of the coordinates, "" where it is not known.
+        unit: of the coordinates; "" if unknown.
         up: the axis that points up; None: z.
 
     Raises:
-        UnfitError: it has no finite joint, or is of another shape.
+        NotDrawableError: no joint is finite, or the shape is another one.
     """
     posed = pose(value, name)
     joints, finite, found = posed.joints, posed.finite, posed.skeleton
@@ -111,7 +111,7 @@ def skeleton(
 
 
 def _joints(values: Array) -> tuple[Array, str]:
-    """Return the joints of one moment, float64 (joints, 3), and which moment that is."""
+    """Return the joints of one moment, float64 (joints, 3), and which moment it is."""
     moment = ""
     if values.ndim == 3 and len(values):
         place = len(values) // 2
@@ -127,7 +127,10 @@ def _joints(values: Array) -> tuple[Array, str]:
 
 
 def _bones(joints: Array, finite: Array, name: str | None) -> tuple[Skeleton | None, bool]:
-    """Return the order of the joints, and whether it was guessed: of known hands the one with the shortest bones."""
+    """Return the order of the joints, and whether it was guessed.
+
+    The guess is the known hand skeleton with the shortest bones.
+    """
     known = SKELETONS.get(name or "")
     if known is not None:
         return (known, False) if known.joints == len(joints) else (None, False)
@@ -171,17 +174,15 @@ def _about(made: dict[str, Any], moment: str, low: Array, high: Array) -> str:
 def near_points(
     spec: FieldSpec, fields: Mapping[str, Any], schema: Schema
 ) -> tuple[str, Array] | None:
-    """Return the name and the points, float64 (points, 3), of what a field is to be near to.
+    """Return the name and the points, float64 (points, 3), of the object a field should be near.
 
     Args:
-        spec: of the field; its ``near`` names points, or the position of a pose by which points are
-            posed.
+        spec: of the field; its ``near`` names points, or the position of a pose that places points.
         fields: values of the sample by name.
-        schema: as it is for the sample's split.
+        schema: the schema for the sample's split.
 
     Returns:
-        None where the schema names nothing, or the sample has none of it in a shape that can be
-        placed.
+        None if the schema names no object, or the sample has none in a shape that can be placed.
     """
     if spec.near is None:
         return None
@@ -204,7 +205,10 @@ def near_points(
 
 
 def _pose_motion(name: str, value: Any, schema: Schema) -> tuple[Array, Array] | None:
-    """Return the rotation (3, 3) and the place (3) of a pose of place and quaternion, or of a matrix [4, 4]."""
+    """Return the rotation (3, 3) and translation (3) of a pose.
+
+    The pose is a position and a quaternion, or a matrix [4, 4].
+    """
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "iuf":
         return None
     if value.shape == (4, 4):
@@ -223,28 +227,30 @@ def _pose_motion(name: str, value: Any, schema: Schema) -> tuple[Array, Array] |
     return matrices(wxyz(floats(value[first:stop]), order)[None])[0], floats(value[start:end])
 
 
-_FAR = 1e5  # pixels from the image's middle: what lies beyond is drawn there, in the same direction
+_FAR = (
+    1e5  # pixels from the image's centre; points further away are drawn there, in their direction
+)
 
 
 def projection(value: Array, camera: object, spec: FieldSpec) -> dict[str, Any]:
-    """Return where the joints of one moment lie in the image of their camera; of several that of the middle one.
+    """Return where the joints of one moment lie in the image; of several, the middle one.
 
     Shapes:
-        value: number, as of `skeleton`, in the frame of `spec` and any unit
+        value: number, as in `skeleton`, in the frame of `spec` and any unit
         camera: number (4), (3, 3), (3, 4), (4, 4): fx, fy, cx, cy [px]; or several: one for each
-            moment, else the first is taken
+            moment, otherwise the first is used
 
     Args:
         spec: of the joints, with ``frame``, ``intrinsics`` and ``image_size``.
 
     Returns:
-        ``pixels`` of each joint, None where it is not in front of the camera or not finite; and
-        where fewer than half of the finite joints are in the image and other signs of the axes
-        bring more than half there, ``other``.
+        ``pixels`` of each joint, None if it is not in front of the camera or not finite. ``other``,
+        if fewer than half of the finite joints are in the image and other signs of the axes bring
+        more than half into it.
 
     Raises:
-        UnfitError: it has no finite joint, there is no finite camera of positive focal lengths, or
-            either is of another shape.
+        NotDrawableError: no joint is finite, there is no finite camera with positive focal lengths,
+            or either has another shape.
     """
     found = pose(value, spec.skeleton)
     joints = np.where(found.finite[:, None], found.joints, np.nan)
@@ -280,7 +286,7 @@ def projection(value: Array, camera: object, spec: FieldSpec) -> dict[str, Any]:
 
 
 def _camera_values(camera: object, name: str, steps: int) -> Array:
-    """Return fx, fy, cx, cy, of as many cameras as steps those of the middle one."""
+    """Return fx, fy, cx, cy; with one camera per step, those of the middle one."""
     if isinstance(camera, np.ndarray) and camera.ndim and camera.dtype.kind in "iuf":
         found, known = cameras(
             Column(camera, np.array([len(camera)])), step=steps // 2, steps=steps
@@ -300,7 +306,7 @@ def _camera_values(camera: object, name: str, steps: int) -> Array:
 def _pixels(
     joints: Array, lens: Array, size: tuple[int, int], signs: Signs
 ) -> list[list[float] | None]:
-    """Return the pixels of joints, None where one is not in front of the camera."""
+    """Return the pixels of joints; None for a joint that is not in front of the camera."""
     (fx, fy, cx, cy), (x, y, z), middle = lens, (joints * signs).T, np.array(size) / 2
     away = np.stack([cx + fx * x / z, cy + fy * y / z], axis=1) - middle
     near = (middle + away / np.maximum(np.abs(away).max(axis=1, keepdims=True) / _FAR, 1)).round(1)
@@ -309,31 +315,33 @@ def _pixels(
 
 
 def _axes_name(own: Signs, other: Signs) -> str:
-    """Return by what name the reader knows other axes: of a frame, or which of them are reversed."""
+    """Return the name of other axes: of a frame, or of the reversed axes."""
     frame = next((name for name, signs in FRAMES.items() if signs == other), "")
     axes = [axis for axis, a, b in zip("xyz", own, other, strict=True) if a != b]
     return f"as {frame}" if frame else f"with {' and '.join(axes)} reversed"
 
 
-LEAST, WORST = 5, 6  # fit samples that make a mean; samples that are laid over it
-_MIN_FINITE_JOINTS = 3  # finite ones beside the root of which one knows how they are turned
-# of coordinates, of sizes: their squares and quotients are numbers still
+LEAST, WORST = 5, 6  # minimum fit samples for a mean; maximum samples laid over it
+_MIN_FINITE_JOINTS = 3  # finite joints besides the root that define a rotation
+# limits of coordinates and sizes: their squares and quotients stay finite
 _LARGEST, _SMALLEST = (1e50, 1e-20)
-_MAX_SIZE_RATIO = 3.0  # what is so much larger or smaller than the mean is drawn at its size
-# of the median distance to the root: joints so far off do not turn the others
+_MAX_SIZE_RATIO = 3.0  # a pose larger or smaller than the mean by more is drawn at its size
+# times the median distance to the root: joints further away do not affect the rotation
 _OUTLIER_DISTANCE = 4.0
-_CENTRED = 1e-9  # of the largest coordinate: a middle so near the root lies in no direction from it
+_CENTRED = 1e-9  # of the largest coordinate: a centroid this near the root has no direction
 _MIN_BREADTH = 0.5  # of a direction of length 1
 _MIRROR = np.array([-1.0, 1.0, 1.0])
 _FROM_BEHIND = np.array([-1.0, 1.0, -1.0])
-_MIRRORED = 0.5  # of the distance, from where on a mirror image fits clearly better
+_MIRRORED = 0.5  # a mirror image below this share of the distance fits clearly better
 
 
 class FailingPose(NamedTuple):
-    """The joints of a failing sample, float64 (joints, 3), as they were read, its round among the worst, its rule.
+    """The joints of a failing sample, float64 (joints, 3), as read.
 
     Args:
-        moment: which one is read of several, else "".
+        round: its rank among the worst samples of its finding.
+        rule: the code of the rule.
+        moment: which moment of several was read, or "".
     """
 
     key: str
@@ -346,18 +354,18 @@ class FailingPose(NamedTuple):
 
 @dataclass(frozen=True)
 class MeanPose:
-    """The mean of fit samples: root at the origin, its middle above that along y, its breadth along x.
+    """The mean of fit samples: root at the origin, centroid above it along y, breadth along x.
 
     Shapes:
         joints: float64 (joints, 3)
-        spread: float64 (joints), root mean square distance of the fit ones
-        lengths: float64 (count, bones), as of `_lengths`
+        spread: float64 (joints), root mean square distance of the fit samples
+        lengths: float64 (count, bones), see `_lengths`
 
     Args:
-        count: of the fit samples in it.
+        count: number of fit samples in it.
         apart: root mean square of `spread`.
-        mirrored: of how many a mirror image is clearly nearer to it.
-        chains, skeleton, guessed: as `skeleton.pose` tells them of the mean.
+        mirrored: number of fit samples whose mirror image is clearly nearer to it.
+        chains, skeleton, guessed: of the mean's `Pose`.
     """
 
     joints: Array
@@ -379,25 +387,24 @@ class MeanPose:
 def overlay(
     fit: Sequence[Array], worst: Sequence[FailingPose], skeleton: str | None, unit: str
 ) -> dict[str, Any]:
-    """Return the mean of fit samples and the worst ones laid over it, as JSON values.
+    """Return the mean of fit samples and the worst failing ones laid over it, as JSON values.
 
     Args:
         fit: joints of fit samples, float64 (joints, 3).
-        worst: failing ones; those of an earlier round come first, of one round what lies farthest
-            off.
+        worst: failing ones; an earlier round comes first, and within it the largest distance.
         skeleton: that the schema declares, or None.
-        unit: of the coordinates, "" where it is not known.
+        unit: of the coordinates; "" if unknown.
 
     Returns:
-        ``joints``, ``spread``, ``fit`` (how many), ``fit_mirrored`` (of how many a mirror image is
-        nearer), ``chains``, ``worst`` (see `_overlaid_pose`), ``left_out`` (why which are not among
-        them).
+        ``joints``, ``spread``, ``fit`` (number of samples), ``fit_mirrored`` (number whose mirror
+        image is nearer), ``chains``, ``worst`` (see `_overlaid_pose`), ``left_out`` (reasons for
+        samples that are missing).
 
     Raises:
-        UnfitError: too few fit samples can be laid over one another.
+        NotDrawableError: too few fit samples can be laid over one another.
     """
     mean, lacking = _mean_pose(fit, skeleton)
-    # with y down, as in an image
+    # 2D joints in pixels: draw with y down, as in an image
     seen = _FROM_BEHIND if unit == "px" and not mean.joints[:, 2].any() else 1.0
     laid, unlaid = [], Counter[str]()
     for one in worst:
@@ -427,7 +434,10 @@ def overlay(
 
 
 def _mean_pose(fit: Sequence[Array], skeleton: str | None) -> tuple[MeanPose, Counter[str]]:
-    """Return the mean of the samples of which most have as many joints, and why others are not in it."""
+    """Return the mean of the samples with the most frequent number of joints.
+
+    Also return why other samples are not in it.
+    """
     lacking, known = Counter[str](), []
     usual = Counter(len(one) for one in fit).most_common(1)
     for one in fit:
@@ -466,7 +476,7 @@ def _mean_pose(fit: Sequence[Array], skeleton: str | None) -> tuple[MeanPose, Co
 
 
 def _is_mirrored(own: float, mirrored: float, apart: float) -> bool:
-    """Whether a mirror image is clearly nearer to the mean."""
+    """Return whether a mirror image is clearly nearer to the mean."""
     return own > apart and mirrored < _MIRRORED * own
 
 
@@ -474,9 +484,9 @@ def _root_centred(joints: Array, count: int, *, whole: bool) -> Array:
     """Return joints with the root at the origin.
 
     Args:
-        count: how many there have to be.
-        whole: all have to be finite, and not in one place; else the root, and as many as it takes
-            to turn them.
+        count: required number of joints.
+        whole: all joints must be finite, and not all in one place. Otherwise only the root, and
+            enough joints to define a rotation.
     """
     if len(joints) != count:
         msg = f"{pluralize(len(joints), 'joint')}, not {count}"
@@ -500,10 +510,10 @@ def _root_centred(joints: Array, count: int, *, whole: bool) -> Array:
 
 
 def aligned(poses: Array, onto: Array) -> Array:
-    """Return poses turned about the origin, each so that its joints are nearest to those of another (Kabsch).
+    """Return poses rotated about the origin, each as near as possible to another pose (Kabsch).
 
     Notes:
-        What lies in the plane of x and y is turned in it: turned over, it would be a mirror image.
+        Joints in the x-y plane are rotated within it: turned over, they would be a mirror image.
 
     Shapes:
         poses: float64 (poses, joints, 3)
@@ -514,13 +524,13 @@ def aligned(poses: Array, onto: Array) -> Array:
 
 
 def _rotations(poses: Array, onto: Array) -> Array:
-    """Return the rotations (poses, 3, 3) of `aligned`, to be multiplied from the right."""
+    """Return the rotations (poses, 3, 3) of `aligned`, for multiplication from the right."""
     tiny = np.finfo(float).tiny
     held = poses / np.maximum(np.abs(poses).max(axis=(1, 2), keepdims=True), tiny)
     axes = 3 if held[:, :, 2].any() or onto[:, 2].any() else 2
     both = np.swapaxes(held, 1, 2) @ (onto / max(np.abs(onto).max(), tiny))
     left, _, right = np.linalg.svd(both[:, :axes, :axes])
-    # a rotation, no mirror
+    # force a rotation instead of a reflection
     left[:, :, -1] *= np.where(np.linalg.det(left @ right) < 0, -1.0, 1.0)[:, None]
     made = np.tile(np.eye(3), (len(held), 1, 1))
     made[:, :axes, :axes] = left @ right
@@ -528,10 +538,10 @@ def _rotations(poses: Array, onto: Array) -> Array:
 
 
 def _upright_rotation(joints: Array) -> Array:
-    """Return the rotation (3, 3) that brings the middle of the joints above the root, to y, and their breadth to x.
+    """Return the rotation (3, 3) that puts the centroid above the root: along y, breadth along x.
 
     Notes:
-        As `aligned`, what lies in the plane of x and y is turned in it.
+        As in `aligned`, joints in the x-y plane are rotated within it.
     """
     middle = joints.mean(axis=0)
     _, _, (longest, *_) = np.linalg.svd(joints - middle)
@@ -548,13 +558,15 @@ def _upright_rotation(joints: Array) -> Array:
         across = np.cross(up, np.eye(3)[np.abs(up).argmin()])
         length = np.linalg.norm(across)
     across = across / length
-    # the sum itself is 0: the middle is above
+    # Sign by the third moment: the plain sum is 0, because the centroid lies above the root.
     across = across * (1 if ((joints @ across) ** 3).sum() >= 0 else -1)
     return np.stack([across, up, np.cross(across, up)], axis=1)
 
 
 def _lengths(joints: Array, chains: Sequence[Any]) -> Array:
-    """Return the length of each bone, of unknown ones the distance of each joint to the root; NaN of unknown ends.
+    """Return the lengths of bones; without known bones, the distances of joints to the root.
+
+    NaN if an end is not finite.
 
     Shapes:
         joints: float64 (..., joints, 3)
@@ -568,13 +580,16 @@ def _lengths(joints: Array, chains: Sequence[Any]) -> Array:
 
 
 def _size(lengths: Array) -> float:
-    """Return the median of the medians of samples (..., bones); 0 where there is none."""
+    """Return the median over samples of their median bone length (..., bones); 0 without any."""
     size = float(np.median(np.median(lengths, axis=-1))) if lengths.size else 0.0
     return size if size > _SMALLEST else 0.0
 
 
 def _size_ratio(lengths: Array, mean: MeanPose) -> float | None:
-    """Return how many times as long as in fit ones the bones of a sample are that it has; None without any."""
+    """Return a sample's bone length relative to fit samples; None without finite bones.
+
+    Only the bones that the sample has are compared.
+    """
     known = np.isfinite(lengths)
     usual = _size(mean.lengths[:, known])
     return _size(lengths[known]) / usual if usual else None
@@ -587,10 +602,9 @@ def _overlaid_pose(one: FailingPose, mean: MeanPose, seen: Array | float) -> dic
     """Return a sample laid over the mean.
 
     Returns:
-        Beside what it is called its ``joints`` as they are drawn, ``ratio`` (see `_size_ratio`),
-        ``drawn`` (by what its joints are divided: 1 where it is about as large), ``rms``, its
-        distance at its own size, ``rms_drawn`` as drawn, ``rms_mirrored``, where a mirror image
-        would be clearly nearer, else None.
+        Besides its names: ``joints`` as drawn; ``ratio`` (see `_size_ratio`); ``drawn``, the
+        divisor of its joints (1 if its size is similar); ``rms``, its distance at its own size;
+        ``rms_drawn``, as drawn; ``rms_mirrored``, if its mirror image is clearly nearer, else None.
     """
     rooted = _root_centred(one.joints, len(mean.joints), whole=False)
     finite = np.asarray(np.isfinite(rooted).all(axis=1))
@@ -599,7 +613,8 @@ def _overlaid_pose(one: FailingPose, mean: MeanPose, seen: Array | float) -> dic
     whole = np.where(finite[:, None], rooted, 0.0)
     onto = np.where(finite[:, None], mean.joints, 0.0)
     far = np.linalg.norm(whole, axis=1, keepdims=True)
-    # of joints that lie on the root, as those that nobody marked do, all others were astray
+    # Exclude joints at the root, such as unmarked ones: with a median of 0, all others would count
+    # as outliers.
     beside = far[far > 0]
     held = (
         np.where(far <= _OUTLIER_DISTANCE * np.median(beside), whole, 0.0) if len(beside) else whole
@@ -632,7 +647,7 @@ def _overlaid_pose(one: FailingPose, mean: MeanPose, seen: Array | float) -> dic
 
 
 def _numbers(joints: Array, span: float) -> list[list[float] | None]:
-    """Return joints to four digits of what is drawn, None for one without a place."""
+    """Return joints to four digits of the drawn range; None for a joint that is not finite."""
     return [
         [_rounded(v, span, 3) for v in joint] if np.isfinite(joint).all() else None
         for joint in joints
@@ -640,7 +655,7 @@ def _numbers(joints: Array, span: float) -> list[list[float] | None]:
 
 
 def _distance(value: float, mean: MeanPose) -> float:
-    """Return a distance with four digits; 0 where it is none but by rounding."""
+    """Return a distance with four digits; rounding errors become 0."""
     return float(f"{_rounded(value, mean.span, 6):.4g}")
 
 

@@ -1,4 +1,4 @@
-"""What runs in the expendable child: read samples again and draw them; only small JSON values come back."""
+"""Functions for the expendable child: read samples again and draw them as small JSON values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from datacheck.workers.wire import answers, text
 
 @answers(type(None))
 def ready(task: dict[str, Any], beat: Callable[[int], None]) -> None:
-    """Do nothing: whoever asks knows then that the child has started and imported all of this."""
+    """Do nothing, so that the caller learns that the child has started and imported this module."""
     del task, beat
 
 
@@ -39,7 +39,7 @@ def ready(task: dict[str, Any], beat: Callable[[int], None]) -> None:
             "why": text,
         }
     ],
-    lambda answer, _: bool(orjson.dumps(answer)),  # as the page holds it
+    lambda answer, _: bool(orjson.dumps(answer)),  # the page can encode it
     raises=(UsageError, MissingDependencyError),
 )
 def draw_items(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, Any]]:
@@ -47,13 +47,13 @@ def draw_items(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[s
 
     Args:
         task: schema (`Schema.as_dict`), root, roots, points (of a cloud), most (bytes of one
-            sample's pictures), items: each an item (`Item.as_dict` with keys) and first (of each
-            key the fields of interest).
-        beat: called with an item's place before its file is touched.
+            sample's pictures), items: each an item (`Item.as_dict` with keys) and first (the fields
+            of interest by key).
+        beat: called with an item's index before its file is touched.
 
     Returns:
-        Of each sample key, split, fields (`previews`), left_out (fields that found no room), why
-        ("" or a reason).
+        For each sample: key, split, fields (`previews`), left_out (fields without room), why ("" or
+        a reason).
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -119,13 +119,13 @@ def read_joints(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[
     """Read the joints of samples (see `parallel.run_task`).
 
     Args:
-        task: schema, root, roots as of `draw_items`, field, items: each an item (`Item.as_dict`
+        task: schema, root, roots as in `draw_items`; field; items: each an item (`Item.as_dict`
             with keys).
-        beat: as of `draw_items`.
+        beat: see `draw_items`.
 
     Returns:
-        Of each sample key, split, joints, float64 (joints, 3), and moment, which of several it is;
-        or why not.
+        For each sample: key, split, why (""), joints, float64 (joints, 3), and moment, which of
+        several it is; or only why there are none.
     """
     made, name = [], task["field"]
     source = _source(_source_key(task), name)
@@ -156,7 +156,10 @@ def _read_pose(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def draw_within(builder: PreviewBuilder, room: int) -> dict[str, Any]:
-    """Return as many pictures of a sample as fit into so many bytes, one at least, and which fields found no room."""
+    """Return the pictures of a sample that fit into `room` bytes, at least one.
+
+    Also return the fields without room.
+    """
     kept: list[dict[str, Any]] = []
     left: list[str] = []
     for one in previews(builder):
@@ -175,7 +178,7 @@ def _source_key(task: Mapping[str, Any]) -> bytes:
 
 @lru_cache(maxsize=2)
 def _source(what: bytes, field: str = "") -> Source:
-    """Return the way in which samples are read: of one field, or of all."""
+    """Return the source that reads samples: one field, or all."""
     schema, root, roots = orjson.loads(what)
     fields = frozenset({field}) if field else None
     places = {name: Path(path) for name, path in roots.items()}
@@ -184,11 +187,11 @@ def _source(what: bytes, field: str = "") -> Source:
 
 @lru_cache(maxsize=16)
 def _schema(what: bytes, split: str) -> tuple[Schema, Tokenizer | None]:
-    """Return the schema of a split, and its tokenizer where there is one that can be loaded."""
+    """Return the schema of a split, and its tokenizer if there is one that can be loaded."""
     schema = Schema.model_validate(orjson.loads(what)[0]).for_split(split)
     if schema.tokenizer is None or schema.tokenizer.path is None:
         return schema, None
     try:
         return schema, Tokenizer(schema.tokenizer.path)
-    except DatacheckError:  # the text says that it is not tokenized
+    except DatacheckError:  # the preview's text says that it is not tokenized
         return schema, None

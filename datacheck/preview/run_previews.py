@@ -1,4 +1,7 @@
-"""Which samples of a run are drawn: the worst of each finding; and whose joints are laid over the mean of which."""
+"""Previews of a run: choose the worst samples of each finding, read them again and draw them.
+
+For fields of joints, failing samples are laid over the mean of fit ones.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ MAX_FIT, MAX_FAILING = 48, 24  # samples whose joints are read
 
 @dataclass(eq=False)
 class ChosenSample:
-    """A sample that is to be drawn, and the fields that its findings are about."""
+    """A sample to draw, and the fields that its findings are about."""
 
     key: str
     split: str
@@ -57,8 +60,7 @@ def choose_samples(
     """Return the samples to draw: the worst of each finding, then the second of each, ...
 
     Returns:
-        The samples, of each finding (by id) the places of its own among them, and what is to be
-        said.
+        The samples, the places among them for each finding (by id), and notes on those left out.
     """
     chosen: list[ChosenSample] = []
     at: dict[int, int] = {}
@@ -88,7 +90,7 @@ def choose_samples(
 
 
 def worst_rows(finding: Finding) -> list[int]:
-    """Return the rows of a finding's worst samples, then some more of it evenly."""
+    """Return the rows of a finding's worst samples, then further ones, evenly spread."""
     rows, many = finding.rows, min(MAX_PER_FINDING, len(finding.rows))
     spread = [int(rows[place * len(rows) // many]) for place in range(many)]
     return list(dict.fromkeys([*finding.worst, *spread]))[:MAX_PER_FINDING]
@@ -104,14 +106,14 @@ def _chosen_sample(table: Table, row: int) -> ChosenSample:
 
 @dataclass(frozen=True)
 class OverlayRequest:
-    """Joints that are laid over one another.
+    """Failing joints to lay over the mean of fit ones.
 
     Args:
         field: of role joints.
-        failing: samples of findings about it: (round, rule, sample), first the worst of each
-            finding.
-        fit: others, spread evenly over the table; every fourth comes first, so that a part of them
-            is spread, too.
+        failing: samples of findings about the field: (round, rule, sample), the worst of each
+            finding first.
+        fit: fit samples, evenly spread over the table. Every fourth comes first, so that a prefix
+            of them is spread, too.
     """
 
     field: str
@@ -122,7 +124,7 @@ class OverlayRequest:
 def overlay_requests(
     findings: Sequence[Finding], table: Table, valid: Array, schema: Schema
 ) -> Iterator[OverlayRequest]:
-    """Yield of each field of joints with a finding what is laid over what.
+    """Yield a request for each field of joints with a finding.
 
     Args:
         valid: bool (rows): fit for training.
@@ -155,16 +157,16 @@ def overlay_requests(
 
 
 def _rows_of_splits(table: Table, splits: set[str]) -> Array:
-    """Return bool (rows): of one of these splits."""
+    """Return bool (rows): the row is in one of these splits."""
     texts = Texts.of(table.splits)
     return np.array([word in splits for word in texts.words], bool)[texts.rows]
 
 
 BYTES = 1_500_000
 SAMPLE_BYTES = 25_000
-OVERLAY_BYTES = 100_000  # of `BYTES`, for joints laid over their mean
-POINTS = 1024  # of a cloud: sixty clouds of 2,048 points would fill the room
-# of a scan's time, and at least so many seconds: the page itself takes the rest
+OVERLAY_BYTES = 100_000  # part of `BYTES` reserved for overlays of joints
+POINTS = 1024  # of a cloud: sixty clouds of 2,048 points would not leave room for others
+# share of the scan's time, and a minimum in seconds; the page takes further time
 _TIME_SHARE, _SECONDS = (0.04, 0.5)
 _START_SECONDS = 20.0
 _MEMORY = 4 << 30
@@ -175,13 +177,13 @@ _DRAW, _JOINTS, _READY = (
 
 @dataclass(frozen=True)
 class PreviewTasks:
-    """What the child has to know to read samples.
+    """Builds the tasks for the child that reads samples.
 
     Args:
         schema, root, roots: as for a source.
-        listing: the files as they were scanned; None where nobody has listed them.
-        strict: read no other files than those as they were scanned: who shared a run may name any
-            folder in it.
+        listing: the files as scanned; None if they were not listed.
+        strict: read only files that are unchanged since the scan: the documents of a shared run may
+            name any folder.
     """
 
     schema: Schema
@@ -204,7 +206,7 @@ class PreviewTasks:
         return self._task(file, asked) | {"field": field}
 
     def refusal(self, file: str, asked: Sequence[ChosenSample]) -> str:
-        """Return why samples of a file are not read, "" where they may be."""
+        """Return why samples of a file are not read; "" if they may be."""
         if not self.strict or self.listing is None:
             return ""
         try:
@@ -213,7 +215,7 @@ class PreviewTasks:
             return str(error)
         for path in files:
             if path not in self._as_scanned:
-                self._as_scanned[path] = self.listing.holds(path)  # which may digest it
+                self._as_scanned[path] = self.listing.holds(path)  # may read the whole file
         other = next((path for path in files if not self._as_scanned[path]), None)
         return "" if other is None else _FILE_CHANGED.format(other)
 
@@ -239,7 +241,7 @@ class PreviewTasks:
 
     @property
     def sandbox(self) -> Sandbox | None:
-        """What the child that reads may reach: the data, and the tokenizer of the schema."""
+        """The files that the reading child may reach: the data, and the schema's tokenizer."""
         tokenizer = self.schema.tokenizer.path if self.schema.tokenizer is not None else None
         return sandbox_of(
             self.root,
@@ -249,7 +251,7 @@ class PreviewTasks:
 
     @cached_property
     def _as_scanned(self) -> dict[str, bool]:
-        """Whether files are those that were scanned."""
+        """Whether files are unchanged since the scan, by path."""
         return {}
 
     @cached_property
@@ -266,18 +268,20 @@ class PreviewTasks:
 
 
 class PreviewProcess:
-    """A child that starts while the scan runs, so that the pictures wait for no start of Python, and draws in a thread.
+    """A child that starts during the scan, so that pictures need not wait for Python to start.
+
+    It draws in a thread.
 
     Notes:
-        To be used in a ``with``, which ends it however the scan does. One that finds nothing has
-        started it in vain.
+        Use it in a ``with``, which ends it however the scan ends. A scan without findings starts it
+        in vain.
 
     Args:
-        data: what is scanned.
+        data: the scanned data.
         roots: extra folders by name.
 
     Raises:
-        UsageError: there are no such data.
+        UsageError: the data does not exist.
     """
 
     def __init__(self, data: Path, roots: Mapping[str, Path]) -> None:
@@ -294,8 +298,11 @@ class PreviewProcess:
         self._child.close()
 
     def write(self, run: ScanRun) -> Callable[[], Path | None]:
-        """Begin to write the previews.json of a run; return what waits for it, and returns or raises as that does."""
-        # which that child may not read
+        """Start writing the previews.json of a run; return a function that waits for it.
+
+        The function returns or raises as `write_previews` does.
+        """
+        # the sandbox of `_child` does not include a tokenizer: start another child then
         child = self._child if run.schema.tokenizer is None else None
         return self._thread.submit(write_previews, run, child=child).result
 
@@ -303,16 +310,16 @@ class PreviewProcess:
 def write_previews(
     run: ScanRun, seconds: float | None = None, child: Child | None = None
 ) -> Path | None:
-    """Write previews.json beside a run's result.json; return its path, None where there was nothing to draw.
+    """Write previews.json next to a run's result.json; return its path, None if nothing was drawn.
 
     Args:
-        run: a scan of files; those may have changed since, or be gone.
-        seconds: for reading and drawing; None: 4 % of what the scan took, at least 0.5.
-        child: to read in, that is ended then; None: a new one.
+        run: a scan of files; they may have changed since, or be gone.
+        seconds: for reading and drawing; None: 4 % of the scan's time, at least 0.5.
+        child: the child to read in, which ends afterwards; None: a new one.
 
     Raises:
         OutOfSpaceError: the disk is full.
-        StorageError: another refusal.
+        StorageError: any other refusal of the operating system.
     """
     made = previews_of(run, seconds, child)
     drawn = [
@@ -329,11 +336,11 @@ def write_previews(
 def previews_of(
     run: ScanRun, seconds: float | None = None, child: Child | None = None
 ) -> dict[str, Any]:
-    """Return what previews.json holds (see above).
+    """Return the contents of previews.json (see `write_previews`).
 
     Returns:
-        Samples, of each finding their places, joints laid over the mean of fit ones, and what was
-        left out.
+        Samples, their places for each finding, joints laid over the mean of fit ones, and notes on
+        what was left out.
     """
     if seconds is None:
         seconds = max(_SECONDS, _TIME_SHARE * run.report.run["seconds"])
@@ -380,7 +387,11 @@ def previews_of(
 
 
 def _left_out_notes(whys: Sequence[str], seconds: float) -> list[str]:
-    """Say how many samples have no picture, by why: "" for those that have one."""
+    """Return notes on samples without a picture, by reason.
+
+    Args:
+        whys: the reasons; "" for a sample with a picture.
+    """
     late, full = whys.count(_NO_TIME), whys.count(_NO_ROOM)
     unread = [why for why in whys if why not in {"", _NO_TIME, _NO_ROOM}]
     said = [f"{pluralize(len(unread), 'sample')} not drawn: {unread[0]}"] if unread else []
@@ -404,7 +415,7 @@ _FILE_CHANGED = "{} is not what was scanned; datacheck view KEY --data DATA show
 
 
 class _PreviewSession:
-    """Reading samples again, in one child and within one time."""
+    """Reads samples again, in one child and within one time limit."""
 
     def __init__(self, reader: PreviewTasks, seconds: float, child: Child | None) -> None:
         self._reader, self._seconds = reader, seconds
@@ -414,7 +425,7 @@ class _PreviewSession:
         self._child.close()
 
     def _start(self) -> str:
-        """Let the time run from when the child is there; return why it is not, else ""."""
+        """Start the time limit once the child has started; return why it has not, or ""."""
         if not self._end:
             self._dead = _run_child(self._child, _READY, {"items": []})[1]
             self._end = time.monotonic() + self._seconds
@@ -425,7 +436,7 @@ class _PreviewSession:
         return self._end - time.monotonic()
 
     def drawn(self, chosen: Sequence[ChosenSample]) -> Iterator[dict[str, Any]]:
-        """Yield what the child says of samples; of one that it does not live to speak of, why."""
+        """Yield the pictures of samples, or why a sample has none."""
         if not chosen:
             return
         if why := self._start():
@@ -443,7 +454,7 @@ class _PreviewSession:
                 )
 
     def overlays(self, wanted: Sequence[OverlayRequest]) -> tuple[list[dict[str, Any]], list[str]]:
-        """Return joints laid over the mean of fit ones, or why they are not, and what found no time or no room."""
+        """Return overlays of joints, or why there is none, and notes on those left out."""
         made, said, room = [], [], OVERLAY_BYTES
         for one in wanted if not (wanted and self._start()) else ():
             chosen = [*(sample for *_, sample in one.failing), *one.fit]
@@ -487,7 +498,10 @@ class _PreviewSession:
     def _joints(
         self, chosen: Sequence[ChosenSample], field: str, unit: str | None
     ) -> tuple[dict[tuple[str, str], tuple[Array, str]], list[str], int]:
-        """Return of samples the joints in a unit and their moment, why others have none, how many found no time."""
+        """Return the joints of samples in a unit, with their moment.
+
+        Also return why other samples have none, and how many found no time.
+        """
         found: dict[tuple[str, str], tuple[Array, str]] = {}
         unread: list[str] = []
         late = 0
@@ -518,7 +532,7 @@ class _PreviewSession:
 
 
 def _by_file(chosen: Iterable[ChosenSample]) -> Iterable[tuple[str, list[ChosenSample]]]:
-    """Return the samples of each file and split."""
+    """Return (file, samples) for each file and split."""
     files: dict[tuple[str, str], list[ChosenSample]] = {}
     for one in chosen:
         files.setdefault((one.file, one.split), []).append(one)
@@ -535,13 +549,13 @@ def _child(sandbox: Sandbox | None) -> Child:
 def read_samples(
     child: Child, task: dict[str, Any], asked: Sequence[ChosenSample], seconds: float
 ) -> Iterator[dict[str, Any]]:
-    """Yield the pictures of samples of one file; of each that gives none a reason.
+    """Yield the pictures of samples of one file; a sample without pictures has a reason.
 
     Args:
-        child: may die of the file.
-        task: of `reading.draw_items`.
+        child: the file may kill it.
+        task: see `reading.draw_items`.
         asked: the samples.
-        seconds: without a sign of life that reading may take.
+        seconds: allowed time without a heartbeat.
     """
     drawn, why = _run_child(child, _DRAW, task, seconds)
     if why:
@@ -555,13 +569,10 @@ def read_samples(
 def _run_child(
     child: Child, function: str, task: dict[str, Any], seconds: float = 0.0
 ) -> tuple[Any, str]:
-    """Return what the child answers, and why it gives no answer, else ""."""
+    """Return the child's answer, and why there is none, or ""."""
     try:
         answer, death = child.run(function, task, patience=seconds)
-    except (
-        DatacheckError,
-        OSError,
-    ) as error:  # of the system, too: there may be no room for another process
+    except (DatacheckError, OSError) as error:  # OSError: the system may refuse another process
         return None, f"it could not be read again: {error}"
     if death is None:
         return answer, ""

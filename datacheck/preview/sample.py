@@ -1,4 +1,4 @@
-"""Which fields of a sample become which pictures."""
+"""Choose and draw the pictures of a sample, field by field."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from datacheck.schema.model import FieldSpec, Schema
 from datacheck.tokenization import Tokenizer
 
 _LABELS = ("segment", "class", "instance", "mask")
-# in the order shown
+# in display order
 _KINDS = ("cloud", "skeleton", "projection", "film", "image", "text", "timeline", "note")
 _NOTE_VALUES, _NOTE_LETTERS = 12, 300
-_ASPECT = 0.02  # an image has the sides of its camera's, up to rounding of a smaller one
-_CLOUD_POINTS = 32  # an undeclared table of three columns is taken for points from so many rows on
+_ASPECT = 0.02  # tolerance of an image's aspect ratio: a downscaled image has rounded sides
+_CLOUD_POINTS = 32  # rows from which an undeclared table of three columns counts as points
 
 
 @dataclass(frozen=True)
 class PreviewBuilder:
-    """A sample that is to be drawn.
+    """A sample to draw.
 
     Args:
         fields: values by name.
-        schema: as it is for the sample's split.
-        first: names of fields that are of interest; their pictures come first, and labels among
-            them give the colours.
-        tokenizer: of the schema, None where there is none.
-        points: of a cloud, at most.
+        schema: the schema for the sample's split.
+        first: names of fields of interest; their pictures come first, and labels among them colour
+            point clouds.
+        tokenizer: of the schema; None if there is none.
+        points: maximum number of points of a cloud.
     """
 
     fields: Mapping[str, Any]
@@ -54,26 +54,26 @@ class PreviewBuilder:
 
     @cached_property
     def wanted(self) -> set[str]:
-        """The fields of interest and those that they are parts of."""
+        """The fields of interest and the fields that contain them."""
         return {*self.first, *(name.rpartition(".")[0] for name in self.first)} - {""}
 
     @property
     def fps(self) -> float | None:
-        """Steps a second, where the schema says it."""
+        """Steps per second, if the schema declares it."""
         return None if self.schema.episode is None else self.schema.episode.fps
 
 
 def previews(builder: PreviewBuilder) -> list[dict[str, Any]]:
-    """Return the pictures of a sample as JSON values, those of fields of interest first.
+    """Return the pictures of a sample as JSON values, fields of interest first.
 
     Notes:
-        A field that cannot be drawn gives a note that says why; nothing that a value holds raises.
+        A field that cannot be drawn becomes a note with the reason; no value makes this raise.
     """
     made = [one for name in sorted(builder.fields) for one in _field_pictures(builder, name)]
     rank = {kind: place for place, kind in enumerate(_KINDS)}
 
     def first(one: Mapping[str, Any]) -> tuple[bool, int, str]:
-        # joints that the image does not show, but for other axes: says more than any
+        # joints that fall into the image only with other axes: the most telling picture
         told = bool(one.get("other"))
         return one["field"] not in builder.wanted, -1 if told else rank[one["kind"]], one["field"]
 
@@ -101,7 +101,7 @@ def _field_pictures(builder: PreviewBuilder, name: str) -> Iterator[dict[str, An
 
 
 def _place_cloud(builder: PreviewBuilder, name: str, places: Array) -> dict[str, Any]:
-    """Return the cloud of places, with the object that they are to be near to, where its shape is known."""
+    """Return the cloud of places, with the object they should be near if its shape is known."""
     spec = builder.schema.spec(name)
     found = near_points(spec, builder.fields, builder.schema)
     if found is None:
@@ -119,7 +119,7 @@ def _place_cloud(builder: PreviewBuilder, name: str, places: Array) -> dict[str,
 
 def _draw_or_note(name: str, value: Any, draw: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
-        with np.errstate(all="ignore"):  # of values that are far too large
+        with np.errstate(all="ignore"):  # huge values overflow
             return draw()
     except NotDrawableError as error:
         return _note(f"{truncated_text(name, 200)[0]} {error}: no picture.")
@@ -139,7 +139,7 @@ def _draw_or_note(name: str, value: Any, draw: Callable[[], dict[str, Any]]) -> 
 
 
 def _picture(builder: PreviewBuilder, name: str, spec: FieldSpec, value: Any) -> dict[str, Any]:
-    """Return the picture of a field by its role; without one by what its values look like."""
+    """Return the picture of a field by its role, or by its values' shape if it has none."""
     if not isinstance(value, np.ndarray):
         return _text_picture(builder, spec, value)
     role = spec.role or _role_of(value, spec) or ""
@@ -166,14 +166,14 @@ def _has_camera(builder: PreviewBuilder, spec: FieldSpec) -> bool:
 
 
 def _projection(builder: PreviewBuilder, spec: FieldSpec, value: Any) -> dict[str, Any]:
-    """Return where the camera sees joints, and ``over`` which field's image they are to be drawn, "" for none."""
+    """Return the projection of joints; ``over`` names the image field to draw it on, or ""."""
     made = projection(value, builder.fields[spec.intrinsics or ""], spec)
     images = {
         name: told
         for name, told in builder.schema.of_role("image")
         if _has_camera_sides(builder.fields.get(name), made["size"])
     }
-    # a lone image of no camera is taken for this one's
+    # a single image without a declared camera counts as this camera's
     undeclared = None if len(images) == 1 else spec.intrinsics
     mine = [
         name for name, told in images.items() if told.intrinsics in {undeclared, spec.intrinsics}
@@ -182,7 +182,7 @@ def _projection(builder: PreviewBuilder, spec: FieldSpec, value: Any) -> dict[st
 
 
 def _has_camera_sides(value: Any, size: Sequence[int]) -> bool:
-    """Tell whether a value is an image with sides like those of a camera's."""
+    """Return whether a value is an image with the aspect ratio of a camera."""
     if (
         not isinstance(value, np.ndarray)
         or value.ndim not in {2, 3}
@@ -194,7 +194,7 @@ def _has_camera_sides(value: Any, size: Sequence[int]) -> bool:
 
 
 def _pixels(builder: PreviewBuilder, name: str, spec: FieldSpec, value: Array) -> dict[str, Any]:
-    if value.ndim < 2:  # of a video the times are read, and no picture
+    if value.ndim < 2:  # sources read the frame times of a video, not its pixels
         return _series(builder, name, spec, value)
     flip = spec.origin == "bottom_left"
     films = value.ndim == 4 or (value.ndim == 3 and _is_timed(spec))
@@ -214,7 +214,7 @@ def _series(builder: PreviewBuilder, name: str, spec: FieldSpec, value: Array) -
 
 
 def _role_of(value: Array, spec: FieldSpec) -> str | None:
-    """Return what an array that nobody declared looks like."""
+    """Return the likely role of an undeclared array."""
     if spec.shape is not None or value.dtype.kind not in "biuf":
         return None
     if value.dtype == np.uint8 and value.ndim in {3, 4} and value.shape[-1] in {1, 3, 4}:
@@ -246,7 +246,7 @@ def _cloud(builder: PreviewBuilder, spec: FieldSpec, points: Array) -> dict[str,
 
 
 def _colour(builder: PreviewBuilder, points: int) -> Colour | None:
-    """Return what colours points: a label of interest, the colours, another label."""
+    """Return the colouring of points: a label field of interest, the colours, or another label."""
 
     def rank(name: str) -> tuple[bool, int]:
         role = builder.schema.spec(name).role
@@ -268,7 +268,7 @@ def _colour(builder: PreviewBuilder, points: int) -> Colour | None:
 
 
 def _declared(spec: FieldSpec) -> Callable[[Array], Array] | None:
-    """Return what tells the classes of a field from other numbers, where the schema lists them."""
+    """Return a predicate for declared classes, if the schema lists them."""
     said = spec.classes
     if said is None or spec.role == "color":
         return None
@@ -334,7 +334,7 @@ def _kind_of(value: Any) -> str:
 
 
 def _array_text(value: Array) -> str:
-    """Say what small arrays hold, and how far large ones reach."""
+    """Return the values of a small array, or the range of a large one."""
     flat = value.reshape(-1)
     if value.dtype.kind not in "biuf":
         return (

@@ -1,4 +1,4 @@
-"""One sample, found by its key in a finished run or in data that nobody has scanned, and drawn whole."""
+"""One sample of a finished run, of unscanned data or of a cache, drawn in full."""
 
 from __future__ import annotations
 
@@ -51,25 +51,25 @@ from datacheck.workers.child import PARSER, Child
 
 _BYTES = 20_000_000  # of all pictures of the sample
 _SECONDS = 120.0
-_CANDIDATES = 8  # files that a key may lie in
+_CANDIDATES = 8  # files tried for a key
 _FOREIGN_TOKENIZER = (
     "texts not tokenized: no file outside of the data folder is opened because the schema.yaml of "
     "a run names it. Name "
     "the schema: datacheck view KEY --data DATA --schema FILE"
 )
-_MAX_KEY_CHARS = 200  # characters of a key that is compared with others
-_MAX_KEYS_COMPARED = 2000  # keys among which one is looked for that was meant
+_MAX_KEY_CHARS = 200  # longer keys are not compared for a "Did you mean"
+_MAX_KEYS_COMPARED = 2000  # keys compared for a "Did you mean"
 
 
 def sample_of_run(run: Path, key: str) -> dict[str, Any]:
-    """Return what a page shows of a sample of a finished run: its pictures, and what was found.
+    """Return the data of a page for a sample of a finished run: its pictures and findings.
 
     Args:
         run: its folder, or the folder of all runs for the newest.
-        key: the sample's, or the end of it where no other one ends so.
+        key: the sample's key, or a unique suffix of it.
 
     Raises:
-        UsageError: there is no such run or sample, or the run is of a loader.
+        UsageError: the run or the sample does not exist, or the run is of a loader.
     """
     place = run_in(run)
     if place is None:
@@ -128,7 +128,7 @@ def _scanned_sample(
 
 
 def _with_own_tokenizer(schema: Schema, listing: Listing) -> Schema:
-    """Return the schema of a run, without a tokenizer that lies elsewhere than in the data folder."""
+    """Return the schema of a run, without a tokenizer from outside the data folder."""
     if schema.tokenizer is None or schema.tokenizer.path is None:
         return schema
     path = PurePosixPath(schema.tokenizer.path)
@@ -152,7 +152,10 @@ def _findings_of(
     split: str,
     splits: AbstractSet[str],
 ) -> Iterator[dict[str, Any]]:
-    """Yield the findings of the rules that a sample fails: of its split, of all, or of splits judged as one."""
+    """Yield the findings of the rules that a sample fails.
+
+    They are those of its split, of all splits, or of splits judged as one.
+    """
     own = {finding["rule"] for finding in findings if finding["split"] == split}
     for finding in findings:
         others = finding["split"] not in {"", *splits} and finding["rule"] not in own
@@ -166,17 +169,17 @@ def _findings_of(
 def sample_of_data(
     data: Path, key: str, schema: Schema, roots: Mapping[str, Path]
 ) -> dict[str, Any]:
-    """Return what a page shows of a sample of data that nobody has scanned: its pictures.
+    """Return the data of a page for a sample of unscanned data: its pictures.
 
     Args:
         data: folder or file.
-        key: the sample's, as a scan names it: the file relative to `data`, and behind ":" the place
-            in it.
+        key: the sample's key as a scan names it: the file relative to `data`, then ":" and the
+            place in it.
         schema: of the data.
         roots: extra folders by name.
 
     Raises:
-        UsageError: the data are missing, or hold no such sample.
+        UsageError: the data is missing, or holds no such sample.
     """
     root, _ = target(data)
     listing = list_dataset(data, roots)
@@ -207,15 +210,15 @@ def sample_of_data(
 
 
 def row_of(table: Table, key: str, run: str) -> int:
-    """Return the row of a key, or of the only one that ends so.
+    """Return the row of a key, or of the only key with this suffix.
 
     Args:
         table: of a run.
         key: whole, or its end.
-        run: what the table is of, for messages.
+        run: name of the table's origin, for messages.
 
     Raises:
-        UsageError: there is none, or several end so.
+        UsageError: no key, or more than one, has this suffix.
     """
     found = [row for row, known in enumerate(table.keys) if known.endswith(key)] if key else []
     exact = [row for row in found if table.keys[row] == key]
@@ -273,29 +276,29 @@ def _sample_view(
 
 Array = np.ndarray[Any, Any]
 
-# For all samples. A field that was begun is read to its end: one of 100,000 shards takes some
-# seconds to open.
+# For all samples. A started field is read to its end; one of 100,000 shards takes some seconds to
+# open.
 _CACHE_SECONDS = 10.0
 _READ = 64_000_000  # bytes of values of one sample
 _NO_TIME = "there was no more time"
-# what the fields of a cache say of themselves
+# attributes that the cache stores for its fields
 _KEPT_ATTRS = ("role", "unit", "frame", "columns", "order", "skeleton")
 
 
 def samples_of_cache(
     cache: Cache, declared: object, numbers: Iterable[int], seconds: float = _CACHE_SECONDS
 ) -> tuple[list[dict[str, Any]], list[str], list[CorruptionError]]:
-    """Return pictures of samples.
+    """Return pictures of samples of a cache.
 
     Args:
-        cache: whose.
-        declared: the schema that its data were read with, as `about` gives it.
-        numbers: of samples that are served.
-        seconds: after which no further field is read.
+        cache: the cache.
+        declared: the schema that its data was read with, from its provenance.
+        numbers: of served samples.
+        seconds: after this, no further field is read.
 
     Returns:
-        Of each sample what previews.json has of one; what is to be said of those without pictures;
-        what is damaged.
+        For each sample, an entry as in previews.json; notes on samples without pictures; the damage
+        found.
     """
     numbers, schema, end = list(numbers), _schema(cache, declared), time.monotonic() + seconds
     samples, damage, late = [], [], 0
@@ -321,7 +324,7 @@ def samples_of_cache(
 
 
 def _schema(cache: Cache, declared: object) -> Schema:
-    """Return what is known of the fields after the transforms: nothing where a document says what makes no sense."""
+    """Return the schema of the fields after the transforms; parts that are invalid are left out."""
     said = declared if isinstance(declared, Mapping) else {}
     before = said.get("fields")
     before = (
@@ -341,11 +344,11 @@ def _schema(cache: Cache, declared: object) -> Schema:
             return Schema.model_validate(one)
         except (ValueError, TypeError, DatacheckError):
             continue
-    raise AssertionError  # the last one has nothing of anybody's
+    raise AssertionError  # the last one holds only constants
 
 
 def _declared(spec: ArraySpec, before: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a field as it is in the cache: a transform may have changed its shape, unit or frame."""
+    """Return a field as the cache stores it: transforms may change its shape, unit or frame."""
     own = {name: spec.attrs[name] for name in _KEPT_ATTRS if name in spec.attrs}
     gone = {
         *_KEPT_ATTRS,
@@ -361,10 +364,10 @@ def _declared(spec: ArraySpec, before: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _draw_cached(cache: Cache, number: int, schema: Schema, end: float) -> list[dict[str, Any]]:
-    """Return the pictures of one sample, and of fields without one why.
+    """Return the pictures of one sample, and notes on fields without one.
 
     Raises:
-        DatacheckError: it cannot be read.
+        DatacheckError: the sample cannot be read.
     """
     values, notes = _values(cache, number, end)
     made = draw_within(PreviewBuilder(values, schema, points=POINTS), SAMPLE_BYTES)
@@ -376,7 +379,10 @@ def _draw_cached(cache: Cache, number: int, schema: Schema, end: float) -> list[
 
 
 def _values(cache: Cache, number: int, end: float) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the values of a sample by field, and notes: of long axes the first rows are read, equally many of all."""
+    """Return the values of a sample by field, and notes.
+
+    Of long axes only the first rows are read, the same number for all fields of an axis.
+    """
     values: dict[str, Any] = {}
     notes: dict[str, str] = {}
     one = np.array([number])
@@ -403,7 +409,7 @@ def _values(cache: Cache, number: int, end: float) -> tuple[dict[str, Any], dict
 
 
 def _read_field(cache: Cache, name: str, spec: ArraySpec, one: Array, rows: int | None) -> Any:
-    """Return a field of one sample: its first rows, None for all."""
+    """Return a field of one sample: its first `rows` rows, or all for None."""
     if spec.kind != "array":
         return cache.texts(name, one)[0]
     if spec.dim is None:

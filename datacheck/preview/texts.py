@@ -1,4 +1,4 @@
-"""Texts, chats and tokens as segments: what is trained on, what is masked, template, padding, what is cut off."""
+"""Texts, chats and tokens as segments: supervised, masked, template, padding, cut off."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from datacheck.preview.numbers import Array, NotDrawableError, numeric, truncate
 from datacheck.schema.model import FieldSpec, TokenizerSpec
 from datacheck.tokenization import Tokenizer, content_of, messages_of, role_of, spans
 
-LETTERS = 300  # of a segment
+LETTERS = 300  # characters shown of a segment
 SEGMENTS = 80
-# of a text that is tokenized for a picture; templates and tokenizers take their time
+# text tokenized for a picture; templates and tokenizers are slow
 _TEXT_BYTES = 200_000
 _IGNORED = -100
 
@@ -24,7 +24,7 @@ def plain(text: object) -> dict[str, Any]:
     """Return the preview of a text of which it is not known what is trained on.
 
     Raises:
-        UnfitError: it is no text, or an empty one.
+        NotDrawableError: it is not a text, or empty.
     """
     if not isinstance(text, str):
         msg = f"holds {type(text).__name__}, no text"
@@ -33,10 +33,10 @@ def plain(text: object) -> dict[str, Any]:
 
 
 def tokenized(text: object, how: TokenizerSpec, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return the preview of a text that is trained on whole, as far as it fits into the model.
+    """Return the preview of a text that is trained on as a whole, up to the model's maximum length.
 
     Raises:
-        UnfitError: it is no text, or an empty one.
+        NotDrawableError: it is not a text, or empty.
     """
     if not isinstance(text, str) or not text:
         return plain(text)
@@ -53,12 +53,12 @@ def chat(
 
     Args:
         value: messages, or a mapping that holds them.
-        spec: says who is trained on where there is no tokenizer.
-        how: what the schema says of tokens, or None.
+        spec: names the role that is trained on, if there is no tokenizer.
+        how: the schema's tokenizer settings, or None.
         tokenizer: with its chat template, or None.
 
     Raises:
-        UnfitError: it holds no message.
+        NotDrawableError: it holds no message.
     """
     messages = messages_of(value)
     if not messages:
@@ -67,7 +67,7 @@ def chat(
     if tokenizer is not None and how is not None:
         try:
             return _chat_preview(messages, how, tokenizer)
-        except (ValueError, UsageError) as error:  # it refuses the chat, or there is none
+        except (ValueError, UsageError) as error:  # the template is missing or refuses the chat
             made = _untokenized_chat(messages, spec)
             return made | {
                 "about": f"{made['about']} No chat template renders it: "
@@ -109,7 +109,7 @@ def _chat_preview(
 
 
 def _content_spans(text: str, messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int]]:
-    """Yield where the contents of messages stand in a text: what is not among them comes from the template."""
+    """Yield the spans of the messages' contents in a text; the rest comes from the template."""
     at = 0
     for message in messages:
         content = message.get("content")
@@ -123,7 +123,11 @@ def _content_spans(text: str, messages: Sequence[Mapping[str, Any]]) -> Iterator
 def _token_preview(
     text: str, places: Array, trained: Array, contents: list[tuple[int, int]], most: int, left: int
 ) -> dict[str, Any]:
-    """Return the preview of a text whose tokens stand at `places`: int64 (tokens, 2) [first character, last + 1]."""
+    """Return the preview of a tokenized text.
+
+    Shapes:
+        places: int64 (tokens, 2): [first character, last + 1]
+    """
     inside = np.ones(len(places), bool)
     if contents:
         edges = np.array(contents).ravel()
@@ -159,14 +163,14 @@ def tokens(
         ids, labels: int (tokens)
 
     Args:
-        labels: None where there are none: it is not known what is trained on.
-        ignored: labels that a loss leaves out; none named: -100.
-        shift: 1 where labels[i] is what follows ids[i].
-        pad: the token that fills up, None where it is not known.
+        labels: None if there are none: it is not known what is trained on.
+        ignored: labels that a loss leaves out; empty: -100.
+        shift: 1 if labels[i] is the token after ids[i].
+        pad: the padding token; None if unknown.
         decode: ids to text; None shows the numbers.
 
     Raises:
-        UnfitError: it is no row of whole numbers, or an empty one.
+        NotDrawableError: it is not a row of integers, or empty.
     """
     values = numeric(ids)
     if values.ndim != 1 or values.dtype.kind not in "iu":
@@ -188,7 +192,7 @@ def tokens(
         said += f", {int(kept.sum()):,} of them trained on"
     if pad is not None and len(values):
         behind = len(values) if (values == pad).all() else int((values[::-1] != pad).argmax())
-        # stays so: it is what is looked for
+        # padding that is trained on stays "supervised", as it is the fault to show
         trained = kinds[len(values) - behind :] == "supervised"
         kinds[len(values) - behind :][~trained] = "padding"
         said += f", {behind:,} padding" if behind else ""
@@ -199,13 +203,13 @@ def tokens(
     for first, stop in runs[:SEGMENTS]:
         end = min(stop, first + 4 * LETTERS)
         segment = _segment(str(kinds[first]), show(values[first:end]), tokens=stop - first)
-        # at least a letter a token
+        # count at least one character for each token that is not decoded
         segments.append(segment | {"left_out": segment["left_out"] + stop - end})
     return _text_preview(segments, said, len(runs))
 
 
 def decoded(tokenizer: Tokenizer, ids: Array) -> str:
-    """Return the text of ids; those that are of no token are named."""
+    """Return the text of ids; ids outside the vocabulary are shown as numbers."""
     known = (ids >= 0) & (ids < tokenizer.size)
     return "".join(
         tokenizer.decode(ids[a:b])

@@ -1,1 +1,1 @@
-"""report."""
+"""Reports of runs and caches: text, HTML pages, CI formats, cards, experiment trackers."""

@@ -1,6 +1,6 @@
-"""The page of a cache: what it holds, of what size, what is not served and what is in its place, where it came from.
+"""The page of a cache: its contents and sizes, unserved samples and their substitutes, provenance.
 
-Text of the user's goes into the page as JSON only, as that of a run's page does.
+User text enters the page as JSON only, as in a run's page.
 """
 
 from __future__ import annotations
@@ -50,37 +50,37 @@ _CACHE_PAGE = PageKind(
     "datacheck cache info, verify and diff print much of it.",
     ("parts.js", "cache.js"),
 )
-_MAX_PICTURED = 6  # valid samples, and as many that stand in for others
+_MAX_PICTURED = 6  # valid samples, and as many substitutes
 _PICTURE_BYTES, _PAGE_BYTES = 600_000, 2_800_000  # bytes of the page
 _CACHE_BUDGET = {"fields": 350_000, "shards": 500_000, "problems": 200_000, "steps": 100_000}
-_STRIP = 200  # cells of the drawing of all shards
+_STRIP = 200  # cells of the strip that shows all shards
 _ROWS = 5_000  # shards in the table
 _TEXT, _PATH, _SCHEMA = 1_000, 8_000, 16_000  # characters
 _ENVIRONMENT = ("built", "host", "machine", "datacheck", "python", "numpy", "numerics")
 
 
 def cache_page(cache: Mapping[str, Any]) -> bytes:
-    """Return the bytes of the page of a cache.
+    """Return the bytes of a cache's page.
 
     Args:
-        cache: as `cache_summary` gives it.
+        cache: the result of `cache_summary`.
     """
     return render_page(_CACHE_PAGE, cache, pictured=cache.get("previews") is not None)
 
 
 def cache_summary(place: Path | str, depth: Depth = "quick") -> dict[str, Any]:
-    """Return what the page says of a finished cache, as JSON values of at most 2.8 MB.
+    """Return the data of a finished cache's page, as JSON values of at most 2.8 MB.
 
     Args:
         place: its folder or URL.
         depth: how it is checked, see `verify`.
 
     Raises:
-        UsageError: it is no finished cache, or of a newer format.
+        UsageError: it is not a finished cache, or of a newer format.
         StorageError: a disk or server refuses.
 
     Notes:
-        Of a damaged cache ``checked.problems`` says what was found, and the rest is there as far as
+        For a damaged cache, ``checked.problems`` lists the damage; the rest is included as far as
         it can be read.
     """
     problems = verify(place, depth)
@@ -120,10 +120,10 @@ def _problem_json(problem: Problem) -> dict[str, str]:
 
 
 def _cache_contents(cache: Cache, known: Provenance) -> dict[str, Any]:
-    """Return what an opened cache says.
+    """Return the data of an opened cache.
 
     Raises:
-        CorruptionError: a part that is asked for is damaged.
+        CorruptionError: a part that it reads is damaged.
     """
     before, root = cache_to_compare(cache), cache.root
     rows = {dim: _rows(cache, dim) for dim in {spec.dim for spec in cache.fields.values()}}
@@ -192,15 +192,15 @@ def _field(
 
 
 def _declared_axes(known: Provenance, name: str) -> list[Any]:
-    """Return the axes of a field as the schema names them, [] where it does not."""
+    """Return the axes of a field as the schema names them; [] if it does not."""
     try:
         return list(known.said["schema"]["fields"][name]["shape"])
-    except (LookupError, TypeError):  # a field that a transform has made
+    except (LookupError, TypeError):  # a field added by a transform
         return []
 
 
 def _shape(spec: ArraySpec, declared: list[Any]) -> str:
-    """Return the axes as they are stored, those with the name that the schema gives them where it names so many."""
+    """Return the stored axes, with the schema's names if it names the same number of axes."""
     if spec.kind != "array":
         return ""
     sizes = [*([spec.dim] if spec.dim is not None else []), *map(str, spec.item)]
@@ -213,9 +213,9 @@ def _shape(spec: ArraySpec, declared: list[Any]) -> str:
 
 
 def _rows(cache: Cache, dim: str | None) -> tuple[int, list[int] | None]:
-    """Return how many rows a dimension has; the fewest, the median and the most of a sample that was made.
+    """Return a dimension's rows, and the fewest, the median and the most rows of a made sample.
 
-    The latter are None of a fixed field.
+    The latter are None for a fixed field.
     """
     if dim is None:
         return len(cache), None
@@ -232,11 +232,11 @@ def _rows(cache: Cache, dim: str | None) -> tuple[int, list[int] | None]:
 
 
 def _shards(cache: Cache, before: ComparedCache | None) -> list[list[Any]]:
-    """Return of each shard: number, first sample, the one behind the last, how many valid, bytes, whether it was there.
+    """Return, per shard: number, first sample, end, valid samples, bytes, unchanged.
 
-    The last is None where there is no earlier cache; else whether that has the same file of every
-    field. A field that another writer has cut into another number of files counts for no bytes, and
-    no shard as one that was there.
+    `unchanged` is None without an earlier cache; otherwise it tells whether the earlier cache has
+    the same file of every field. If another writer split a field into another number of files, the
+    field counts no bytes and no shard is unchanged.
     """
     k, samples, files = cache.root.shard_samples, len(cache), cache.manifest.files
     starts = np.arange(0, samples, k)
@@ -258,7 +258,10 @@ def _shards(cache: Cache, before: ComparedCache | None) -> list[list[Any]]:
 
 
 def _shard_cells(shards: list[list[Any]]) -> Iterator[list[Any]]:
-    """Yield runs of shards of one drawn cell: first, last, share of samples not served, how many were there before."""
+    """Yield runs of shards, one per drawn cell.
+
+    Each is [first, last, share of unserved samples, number of unchanged shards].
+    """
     per = max(1, -(-len(shards) // _STRIP))
     for first in range(0, len(shards), per):
         some = shards[first : first + per]
@@ -273,7 +276,10 @@ def _shard_cells(shards: list[list[Any]]) -> Iterator[list[Any]]:
 def _previews(
     cache: Cache, known: Provenance, unserved: Mapping[str, Any], room: int
 ) -> tuple[dict[str, Any] | None, list[CorruptionError]]:
-    """Return pictures of some samples that are served, and what of them is damaged; None where none is served."""
+    """Return pictures of some served samples, and the damage found in them.
+
+    The pictures are None if no sample is served.
+    """
     usable = np.flatnonzero(cache.usable)
     valid = usable[spread_indices(len(usable), _MAX_PICTURED)].tolist()
     others = [
@@ -325,7 +331,7 @@ def _provenance(known: Provenance) -> dict[str, Any]:
 
 
 def _step(step: Any) -> dict[str, str]:
-    """Return a transform: its name, the code that it is made of, its options."""
+    """Return a transform: its name, the version or source of its code, its options."""
     if not isinstance(step, Mapping):
         return {"name": shortened(str(step), _TEXT), "code": "", "options": ""}
     name = step.get("use", step.get("function", ""))
@@ -360,7 +366,7 @@ class ComparedCache:
 
     Args:
         cache: opened.
-        before: whether it was built before the one that it is held against.
+        before: whether it was built before the page's cache.
     """
 
     cache: Cache
@@ -374,16 +380,14 @@ class ComparedCache:
 
 
 def cache_to_compare(cache: Cache) -> ComparedCache | None:
-    """Return the newest cache that was built before one, of the first the newest of the others; None where none is.
+    """Return the newest cache built before `cache`, or else the newest later one; None without one.
 
     Notes:
-        Caches beside it that cannot be opened are passed over: `cache ls` tells of them.
+        Neighbouring caches that cannot be opened are passed over; `cache ls` reports them.
     """
     try:
         older, newer = neighbouring_caches(cache.path)
-    except (
-        DatacheckError
-    ):  # who may read a cache in a bucket may not be allowed to list what is beside it
+    except DatacheckError:  # credentials that may read a bucket may not be allowed to list it
         return None
     for paths, before in ((older, True), (newer, False)):
         for path in paths:
@@ -398,14 +402,14 @@ def cache_to_compare(cache: Cache) -> ComparedCache | None:
 
 
 def changes(cache: Cache, other: ComparedCache | None) -> dict[str, Any] | None:
-    """Return what tells a cache from another one, None where there is none.
+    """Return the differences between a cache and another one; None if there is no other one.
 
     Raises:
-        CorruptionError: what is stored in `cache` is not what was written.
+        CorruptionError: the stored bytes of `cache` differ from what was written.
 
     Notes:
-        Of values no more than 16 MB are compared; the samples behind those are counted by their
-        digests.
+        At most 16 MB of values are compared; further samples are compared by their digests and
+        counted.
     """
     if other is None:
         return None
@@ -424,7 +428,7 @@ def changes(cache: Cache, other: ComparedCache | None) -> dict[str, Any] | None:
         }
     except DatacheckError as error:
         if isinstance(error, CorruptionError) and str(error).startswith(f"{cache.path}: "):
-            raise  # it is the one that the page is of
+            raise  # the damage is in the page's own cache
         return said | {"failed": shortened(str(error), _CHANGE_TEXT)}
 
 
@@ -482,7 +486,7 @@ def _verdict_row(item: tuple[str, tuple[Iterable[str], Iterable[str]]]) -> list[
 
 
 def _first_rows(items: Any, row: Callable[[Any], list[str]]) -> dict[str, Any]:
-    """Return how many there are, and the first of them."""
+    """Return the number of items, and the first rows."""
     listed = list(items)
     rows = [
         [shortened(text, _CHANGE_TEXT) for text in row(item)] for item in listed[:_CHANGES_SHOWN]
@@ -498,18 +502,18 @@ _SERVED_BUDGET, _SERVED_KEY = 500_000, 300  # bytes of the page; characters of a
 
 
 def codes(cache: Cache, not_made: Any) -> dict[str, Any]:
-    """Return the samples that are not served by what refused them, the most frequent code first.
+    """Return the unserved samples by the code that refused them, the most frequent code first.
 
     Args:
-        cache: whose.
-        not_made: reasons by key of samples that could not be made, where ``build.json`` has them.
+        cache: the cache.
+        not_made: reasons by key of samples that could not be made, from ``build.json``.
 
     Raises:
-        CorruptionError: what is stored is not what was written.
+        CorruptionError: the stored bytes differ from what was written.
 
     Notes:
-        What stands in for a sample is that of `CachedDataset` with the windows of the cache, seed 0
-        and epoch 0; of an episode that is cut into windows, what stands in for its first one.
+        Substitutes are those of `CachedDataset` with the windows of the cache, seed 0 and epoch 0.
+        For an episode cut into windows, the substitute of its first window.
     """
     numbers, made, found = np.flatnonzero(~cache.usable), cache.made, cache.findings()
     keys = cache.keys(numbers)
@@ -556,17 +560,14 @@ def codes(cache: Cache, not_made: Any) -> dict[str, Any]:
 
 
 def _substitutes(cache: Cache, numbers: Array) -> tuple[list[Any], str]:
-    """Return what is served for each of these samples (number, key and step, or None), and why nothing is."""
+    """Return each sample's substitute (number, key and step, or None), and why there is none."""
     nothing = [None] * len(numbers)
     if not len(numbers):
         return nothing, ""
     try:
         index, first, has = _windows(cache, numbers)
         items = Items(cache.usable, "resample", _SEED, index)
-    except (
-        UsageError,
-        TypeError,
-    ) as error:  # nothing is valid, or no episode is long enough for a window
+    except (UsageError, TypeError) as error:  # no sample is valid, or no episode fits a window
         return nothing, shortened(str(error), _SERVED_KEY)
     served = items.substituted(first[has], _EPOCH)
     samples = items.samples(served)

@@ -1,6 +1,6 @@
-"""What came of each rule in the words of test reports: passed, failed, skipped or an error (JUnit XML, pytest).
+"""Results in the formats of test and CI tools: rule outcomes, GitHub, JUnit XML, SARIF, badges.
 
-A rule has failed where one of its findings counts for the exit code, so that both say the same.
+A rule has failed if one of its findings counts for the exit code, so that both agree.
 """
 
 from __future__ import annotations
@@ -39,15 +39,14 @@ _NOT_RUN = {
 
 @dataclass(frozen=True)
 class RuleOutcome:
-    """What came of one rule; all texts are harmless.
+    """The outcome of one rule; all texts are escaped.
 
     Args:
-        code, name: of the rule; of the readers "reader" and "".
+        code, name: of the rule; "reader" and "" for the readers.
         state: passed, failed, skipped or error (it crashed).
-        kind: severity of the first finding that counts, or "crash"; "" where it passed or was
-            skipped.
-        message: why it is in this state, one line; "" where it passed.
-        text: its findings, block by block, also those that do not count; "" where there are none.
+        kind: severity of the first finding that counts, or "crash"; "" if it passed or was skipped.
+        message: the reason for the state, in one line; "" if it passed.
+        text: its findings, block by block, including those that do not count; "" without findings.
         trace: where it crashed, with the tracebacks.
     """
 
@@ -61,13 +60,13 @@ class RuleOutcome:
 
 
 def without_ci_commands(outcome: RuleOutcome) -> RuleOutcome:
-    """Return an outcome in whose lines a runner of CI finds no command."""
+    """Return an outcome whose lines contain no command for a CI runner."""
     message, text, trace = map(escape_ci_commands, (outcome.message, outcome.text, outcome.trace))
     return replace(outcome, message=message, text=text, trace=trace)
 
 
 def outcomes(said: Mapping[str, Any]) -> Iterator[RuleOutcome]:
-    """Yield the outcome of every rule, and after them that of the readers where one crashed.
+    """Yield the outcome of every rule, then that of the readers if one crashed.
 
     Args:
         said: ``datacheck.result/1``.
@@ -107,8 +106,7 @@ def _outcome(
         and rule["severity"] in counting
         and "left_out" in said
     ):
-        # result.json has the worst findings of a dataset with very many; those of this rule are not
-        # among them
+        # result.json holds only the worst of very many findings; this rule's are not among them
         return RuleOutcome(*head, "failed", rule["severity"], _LEFT_OUT)
     if rule["status"] in _NOT_RUN:
         why = clean(rule.get("why") or "; ".join(rule.get("unseen", [])))
@@ -123,14 +121,16 @@ def _traceback(crash: Mapping[str, str]) -> list[str]:
     return [f"on {clean(crash['at'], spaces=True)}", *(clean(line, spaces=True) for line in lines)]
 
 
-MAX_ANNOTATIONS = 10  # annotations of a kind
-MAX_SUMMARY_BYTES = 512 * 1024  # of a summary; GitHub takes 1 MiB of a step
+MAX_ANNOTATIONS = 10  # annotations of each kind
+MAX_SUMMARY_BYTES = 512 * 1024  # of a summary; GitHub accepts 1 MiB for each step
 _ANNOTATION_KINDS = {"error": "error", "warning": "warning", "info": "notice"}
 _TITLE = 200
 
 
 def commands(said: Mapping[str, Any]) -> str:
-    """Return a result as workflow commands, a line each: at most ten of a kind, the last notice counts the rest.
+    """Return a result as workflow commands, one per line: at most ten of a kind.
+
+    The last notice counts the rest.
 
     Args:
         said: ``datacheck.result/1``.
@@ -175,7 +175,7 @@ def _escaped(text: str) -> str:
 
 
 def summary(said: Mapping[str, Any]) -> str:
-    """Return a result as the summary of a job: Markdown in which all that is not ours stands as escaped HTML.
+    """Return a result as a job summary: Markdown in which all foreign text is escaped HTML.
 
     Args:
         said: ``datacheck.result/1``.
@@ -199,7 +199,7 @@ def summary(said: Mapping[str, Any]) -> str:
     text = f"{head}<table>\n{rows}</table>\n\n"
     left = 0
     for block in _blocks(said):
-        # a block is there as a whole or not at all: half of one would be markup that nobody closes
+        # a block is included whole or not at all: part of one would leave markup unclosed
         if left or len((text + block).encode()) > MAX_SUMMARY_BYTES:
             left += 1
         else:
@@ -222,7 +222,10 @@ def _blocks(said: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _details(title: str, escaped: str) -> str:
-    """Return a part that can be unfolded; within ``pre`` neither Markdown nor GitHub's names and numbers count."""
+    """Return a collapsible block.
+
+    Inside ``pre``, Markdown and GitHub's @names and #numbers have no effect.
+    """
     return f"<details><summary><code>{_cell(title)}</code></summary>\n\n<pre>{escaped}</pre>\n\n</details>\n\n"
 
 
@@ -235,7 +238,7 @@ def _plural(word: str, count: int) -> str:
 
 
 def junit(said: Mapping[str, Any]) -> bytes:
-    """Return a result as JUnit XML in UTF-8; control characters and the like are spelled out.
+    """Return a result as JUnit XML in UTF-8; control characters are escaped.
 
     Args:
         said: ``datacheck.result/1``.
@@ -313,15 +316,15 @@ def sarif(said: Mapping[str, Any], places: Mapping[str, Path], here: Path) -> di
 
     Args:
         said: ``datacheck.result/1``.
-        places: of the examples that lie in a file, that file.
-        here: the working folder, an absolute path; code scanning takes it for the repository's
+        places: the file of each example that lies in a file.
+        here: the working folder, an absolute path; code scanning treats it as the repository's
             root.
     """
     codes = {code: number for number, code in enumerate(said["rules"])}
     root = _ArtifactRoot(said["dataset"]["root"], here)
     found = [*said["findings"], *said.get("suppressed", [])]
-    # of a finding that a baseline knows in part there are two results: what is new, and after it
-    # what is known
+    # A finding that a baseline knows in part has two results with the same id: the new part, then
+    # the known part.
     prints, often = [], Counter[str]()
     for name in (_cleaned(finding["id"]) for finding in found):
         often[name] += 1
@@ -347,7 +350,7 @@ def sarif(said: Mapping[str, Any], places: Mapping[str, Path], here: Path) -> di
 
 
 def _limited_text(text: str, most: int = _TEXT) -> str:
-    """Return a text that is not empty, holds no control character and has at most so many UTF-16 units."""
+    """Return a non-empty text without control characters, of at most `most` UTF-16 units."""
     words = clean(text) or "-"
     units = words.encode("utf-16-le")
     return (
@@ -396,7 +399,7 @@ def _rule(code: str, said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _invocation(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how the scan went; what crashed is told as a notification."""
+    """Return the invocation object of the scan; crashes become notifications."""
     notes = [
         {
             "level": "error",
@@ -454,9 +457,8 @@ def _result(
 
 
 def _fingerprints(name: str, number: int) -> dict[str, str]:
-    """Return what makes the `number`-th result of a finding's id the same in every run."""
-    # code scanning knows the first name alone; without it, it would make a fingerprint of the
-    # file's first line
+    """Return fingerprints of the `number`-th result of a finding's id, stable across runs."""
+    # Code scanning reads only the first; without it, it would fingerprint the file's first line.
     return {
         "primaryLocationLineHash": f"{digest_value(name)[:16]}:{number}",
         "datacheckFinding/v1": name,
@@ -464,7 +466,7 @@ def _fingerprints(name: str, number: int) -> dict[str, str]:
 
 
 def _message(text: str) -> dict[str, str]:
-    r"""Return a message in which ``[text](target)`` is no link: SARIF has it escaped as ``\[``."""
+    r"""Return a message in which ``[text](target)`` is no link: SARIF escapes it as ``\[``."""
     return {"text": _limited_text(_LINK.sub(r"\\[", clean(text)))}
 
 
@@ -486,7 +488,10 @@ def _result_message(finding: Mapping[str, Any]) -> str:
 def _locations(
     finding: Mapping[str, Any], places: Mapping[str, Path], root: _ArtifactRoot
 ) -> Iterator[dict[str, Any]]:
-    """Yield where the examples are; of a statement about the whole dataset, and of a loader's samples, the dataset."""
+    """Yield the locations of the examples.
+
+    Findings without examples are located at the dataset, as are samples of a loader.
+    """
     for key in finding["examples"]:
         yield {
             "physicalLocation": root.physical(places.get(key)),
@@ -501,7 +506,10 @@ def _locations(
 
 
 class _ArtifactRoot:
-    """Where the data are: below the working folder, or elsewhere, of which no more is told than what is below them."""
+    """The folder of the data, below the working folder or elsewhere.
+
+    If it lies elsewhere, only paths below it are written.
+    """
 
     def __init__(self, root: str, here: Path) -> None:
         self._here, self._root = here, Path(os.path.normpath(here / root))
@@ -511,7 +519,7 @@ class _ArtifactRoot:
         }
 
     def physical(self, file: Path | None) -> dict[str, Any]:
-        """Return a file, or the data as a whole, as a physical location."""
+        """Return the physical location of a file, or of the dataset as a whole."""
         path = self._root if file is None else Path(os.path.normpath(file))
         base, below = _DATA, Path(path.name)
         if path.is_relative_to(self._here):
@@ -519,13 +527,13 @@ class _ArtifactRoot:
         elif path.is_relative_to(self._root):
             below = path.relative_to(self._root)
         uri = quote(str(below), safe="/", errors="surrogatepass")
-        # code scanning shows no result without a line, and data have none
+        # code scanning hides results without a line, and data has none
         region = {"startLine": 1, "startColumn": 1, "endLine": 1, "endColumn": 1}
         return {"artifactLocation": {"uri": uri, "uriBaseId": base}, "region": region}
 
 
 def badge(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a result as an endpoint badge, a JSON value; it holds numbers and no text of the data.
+    """Return a result as an endpoint badge, a JSON value with numbers but no text of the data.
 
     Args:
         said: ``datacheck.result/1``.
@@ -547,7 +555,7 @@ def badge(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_badge(data: bytes) -> bool:
-    """Return whether a file's bytes are those of a badge, which the next run may replace."""
+    """Return whether a file's bytes are a badge, which the next run may replace."""
     try:
         said = orjson.loads(data)
     except ValueError:

@@ -1,7 +1,7 @@
-"""The card of a scanned dataset as Croissant 1.1 (JSON-LD): files with SHA-256, fields of the schema, the verdict.
+"""Dataset card as Croissant 1.1 (JSON-LD): files with SHA-256, fields of the schema, the verdict.
 
-Text of the user's is text there: paths become percent-encoded URLs, and what a terminal would act
-on is spelled out.
+User text stays text: paths become percent-encoded URLs, and characters that a terminal would act on
+are escaped.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ _FORMATS = {
     ".hdf5": "application/x-hdf5",
     ".wav": "audio/wav",
 }
-# of which a reader of Croissant takes a column by its name
+# formats in which Croissant readers look up a column by name
 _TABLES = {".parquet", ".jsonl", ".csv"}
 _INTEGER_ROLES = {"segment", "class", "instance", "id", "tokens", "labels", "faces"}
 _TYPES = {"bool": "sc:Boolean", "text": "sc:Text", "json": "sc:Text"}
@@ -110,12 +110,12 @@ _TYPES = {"bool": "sc:Boolean", "text": "sc:Text", "json": "sc:Text"}
 
 @dataclass(frozen=True)
 class Card:
-    """A card, and what it does not say.
+    """A card, and what it leaves out.
 
     Args:
         bytes: JSON-LD.
-        unsaid: properties that Croissant asks for and nobody has said.
-        notes: what else is not in it, a sentence each.
+        unsaid: properties that Croissant asks for and the user has not given.
+        notes: other omissions, one sentence each.
     """
 
     bytes: bytes
@@ -130,19 +130,18 @@ def card(
 
     Args:
         run: its folder (``.datacheck`` for the newest).
-        said: what nobody can measure, by the names in `PROPERTIES`.
-        beside: the folder that the card will lie in: where the data lie below it, files are named
-            as seen from there, else as seen from the data folder. Files of an extra folder that
-            does not lie below it are not listed.
+        said: properties that cannot be measured, by the names in `PROPERTIES`.
+        beside: the folder that will hold the card. If the data lies below it, file names are
+            relative to it; otherwise to the data folder. Files of an extra folder that does not lie
+            below the base are not listed.
 
     Raises:
-        UsageError: there is no such run, it is of a loader, or the data are not what was scanned
-            (any more).
+        UsageError: the run does not exist, is the scan of a loader, or the data has changed since.
         StorageError: a file cannot be read.
 
     Notes:
-        Every file is read once, for its SHA-256; what is read is held against the digest that the
-        scan took. Of more than `MOST_FILES` files none is listed by itself and none is read.
+        Every file is read once for its SHA-256; the same bytes are checked against the scan's
+        digest. If there are more than `MOST_FILES` files, none is read or listed individually.
     """
     folder = run_in(Path(run))
     if folder is None:
@@ -217,7 +216,7 @@ def _dataset_properties(result: Mapping[str, Any], own: Mapping[str, str]) -> di
 
 
 def _measured_properties(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what datacheck says of the data, as properties of schema.org."""
+    """Return datacheck's measurements of the data, as properties of schema.org."""
     dataset, verdict = result["dataset"], result["verdict"]
     values = {
         "digest": dataset["digest"],
@@ -246,13 +245,16 @@ def _measured_properties(result: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _base_folder(root: Path, beside: Path | None) -> Path:
-    """Return the folder from which files are named."""
+    """Return the folder that file names are relative to."""
     root, folder = root.resolve(), None if beside is None else beside.resolve()
     return folder if folder is not None and root.is_relative_to(folder) else root
 
 
 def _path_prefix(folder: Path, base: Path) -> str | None:
-    """Return what the names of a folder's files begin with, "" or a path with a slash behind it; None: no name has."""
+    """Return the prefix of the names of a folder's files: "" or a path with a trailing slash.
+
+    None if the folder does not lie below `base`.
+    """
     folder = folder.resolve()
     if folder == base:
         return ""
@@ -260,7 +262,7 @@ def _path_prefix(folder: Path, base: Path) -> str | None:
 
 
 def _file_objects(listing: Listing, base: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the files with their SHA-256, and what is not among them."""
+    """Return the files with their SHA-256, and notes on files that are left out."""
     if len(listing.entries) > MOST_FILES:
         most = (
             f"{len(listing.entries):,} files are more than {MOST_FILES:,}: none is listed with "
@@ -271,7 +273,7 @@ def _file_objects(listing: Listing, base: Path) -> tuple[list[dict[str, Any]], l
             f"have them."
         ]
     heads = {f"@{name}/": _path_prefix(folder, base) for name, folder in listing.roots.items()}
-    # an extra folder may lie in the data folder: its files are listed twice
+    # an extra folder may lie in the data folder: list its files once
     named: dict[str, Entry] = {}
     for entry in listing.entries:
         own = next((own for own in heads if entry.path.startswith(own)), "")
@@ -315,7 +317,7 @@ def _file_object(name: str, size: int, sha: str) -> dict[str, Any]:
 
 
 def _sha256(listing: Listing, entry: Entry) -> str:
-    """Return the SHA-256 of a file that is what was scanned, "" of a folder."""
+    """Return the SHA-256 of a file that has not changed since the scan; "" for a folder."""
     place = Roots(listing.root, listing.roots).file(entry.path)
     if place.is_dir():
         return ""

@@ -1,4 +1,4 @@
-"""Which measured columns the page shows of a field, what they are called, and what is expected of them."""
+"""Measures of a field on a run's page: which columns, their labels, limits and histograms."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from datacheck.schema.model import ANY, FieldSpec, Schema
 
 MOST = 6  # measures shown of one field
 
-# in the order in which they tell most: the first that varies is drawn in the table of fields
+# most informative first: the table of fields draws the first one that varies
 LABELS = {
     "box": "size (diagonal)",
     "bone": "median bone",
@@ -85,17 +85,16 @@ _BANDS = {
     "max": "range",
     "lowest": "rests",
 }
-_UNIT_STATS = frozenset({"box", "bone", "near", "norm"})  # what a unit is told by
-VECTORS = frozenset({"min", "max", "dims"})  # shown by their lowest, highest and first component
+_UNIT_STATS = frozenset({"box", "bone", "near", "norm"})  # they reveal a wrong unit
+VECTORS = frozenset({"min", "max", "dims"})  # shown as the lowest, highest and first component
 
 
 class ShownMeasure(NamedTuple):
-    """What the page shows of one column, or of one over another: its name, of which field, which statistic.
+    """A measure on the page: one column, or the ratio of two.
 
     Args:
-        column: of the numbers, and where they are shares of others, behind "/" the statistic that
-            holds those.
-        field, stat: what it is of.
+        column: name of the column; for a ratio, "/" and the statistic of the denominator follow.
+        field, stat: the field and the statistic.
     """
 
     column: str
@@ -104,7 +103,7 @@ class ShownMeasure(NamedTuple):
 
 
 def shown_measures(columns: Iterable[str]) -> dict[str, list[ShownMeasure]]:
-    """Return what can be shown of each field ("": of the sample as a whole), best first.
+    """Return the measures to show, by field ("": the sample as a whole), most informative first.
 
     Args:
         columns: names of measured columns, ``field:stat`` or ``:field:stat``.
@@ -133,7 +132,10 @@ def _has_columns(one: str, stat: str, head: str, names: Container[str]) -> bool:
 
 
 def measured_column(columns: Mapping[str, Measured], name: str) -> Measured | None:
-    """Return the column that `ShownMeasure` names, None where there is none; of a share where the whole is not 0."""
+    """Return the column of a `ShownMeasure` name; None if it is missing.
+
+    A ratio has values where the denominator is not 0.
+    """
     head, _, stat = name.rpartition(":")
     part, _, whole = stat.partition("/")
     if stat not in LABELS or not whole:
@@ -151,12 +153,12 @@ def measured_column(columns: Mapping[str, Measured], name: str) -> Measured | No
 
 
 def label(spec: FieldSpec, stat: str) -> str:
-    """Return what a measure is called."""
+    """Return the label of a measure."""
     return "points" if stat == "dims" and spec.role == "points" else LABELS[stat]
 
 
 def unit(spec: FieldSpec, stat: str) -> str:
-    """Return the unit of a measure, "" where it has none."""
+    """Return the unit of a measure; "" if it has none."""
     return (
         "B" if stat in {"bytes", "prompt_bytes"} else (spec.unit or "") if stat in _IN_UNIT else ""
     )
@@ -179,7 +181,7 @@ def band(schema: Schema, one: ShownMeasure) -> list[float | None] | None:
 def _count_limits(
     schema: Schema, spec: FieldSpec, one: ShownMeasure
 ) -> tuple[float | None, float | None]:
-    """Return the least and the most of what is counted, and of lengths and steps of time; None where it is open."""
+    """Return the limits of counts, quaternion lengths and time steps; None for an open end."""
     least: float | None = None
     most: float | None = None
     if one.stat == "tokens" and schema.tokenizer is not None:
@@ -207,7 +209,10 @@ def _finite_end(end: float | None) -> float | None:
 
 
 def common_schema(schema: Schema) -> Schema:
-    """Return the schema without what ``when: split=...`` says otherwise: of all splits together it is not true."""
+    """Return the schema without properties that ``when: split=...`` changes.
+
+    Such properties do not hold for all splits together.
+    """
     every = variants(schema)
     none, fields = FieldSpec(), dict(schema.fields)
     for name, spec in schema.fields.items():
@@ -225,12 +230,15 @@ def common_schema(schema: Schema) -> Schema:
 
 
 def option(schema: Schema, of: Rule, name: str) -> float:
-    """Return what a number among a rule's options is."""
+    """Return the value of a rule's numeric option."""
     return float(options_of(schema, of)[name])
 
 
 def alternative_units(schema: Schema, one: ShownMeasure) -> list[tuple[str, float]]:
-    """Return what a length would be a multiple of, were it stored in another unit than declared: (unit, factor)."""
+    """Return (unit, factor) for every other unit of length.
+
+    If a field is stored in that unit, its numbers are those in the declared unit times the factor.
+    """
     own = LENGTH.get(schema.spec(one.field).unit or "")
     if own is None or one.stat not in _UNIT_STATS:
         return []
@@ -238,16 +246,19 @@ def alternative_units(schema: Schema, one: ShownMeasure) -> list[tuple[str, floa
 
 
 def is_episode_length(schema: Schema, one: ShownMeasure) -> bool:
-    """Tell whether a measure is how long an episode is, as DC501 counts it."""
+    """Return whether a measure is the length of an episode, as DC501 counts it."""
     declared = schema.windows is not None or schema.episode is not None
     return declared and one.stat == "dims" and one.field == time_field(schema)
 
 
 def marks(schema: Schema, one: ShownMeasure) -> list[dict[str, Any]]:
-    """Return the lines to draw ``at`` a number: their ``name``, and how samples ``below`` are and what becomes of them.
+    """Return lines to draw in a histogram.
+
+    Each has a position ``at``, its ``name``, the word ``less`` for samples below it, and what
+    becomes of them, ``below``.
 
     Notes:
-        Of whole numbers it lies between two.
+        Between integers, the position lies halfway.
     """
     windows = schema.windows
     if windows is not None and is_episode_length(schema, one):
@@ -280,27 +291,28 @@ def marks(schema: Schema, one: ShownMeasure) -> list[dict[str, Any]]:
 Array = np.ndarray[Any, Any]
 
 BINS = 64
-BELOW, ABOVE, NONFINITE = BINS, BINS + 1, BINS + 2  # beside the bins
-_DRAWN = 48  # where the values do not ask for another number
-_SHARES = (0.01, 0.99)  # besides the median
-_FAR = 6.0  # times the span from the 1st to the 99th percentile: what lies beyond is counted, not drawn
-_LOG = 50.0  # from this ratio of highest to lowest on
-_LEAST = 1e-9  # of the highest: what is smaller is no length
-SORTED = 100_000  # values of which percentiles are taken
+BELOW, ABOVE, NONFINITE = BINS, BINS + 1, BINS + 2  # for values outside the bins
+_DRAWN = 48  # bins, unless the values are few integers
+_SHARES = (0.01, 0.99)  # percentiles besides the median
+# Values further than this many spans (1st to 99th percentile) away are counted, not drawn.
+_FAR = 6.0
+_LOG = 50.0  # ratio of highest to lowest from which bins are logarithmic
+_LEAST = 1e-9  # times the highest value: smaller ones do not count as lengths
+SORTED = 100_000  # values from which percentiles are computed
 _CHUNK_ROWS = 32_768
 _WIDE, _NARROW = 1e300, 1e-290
 _SPLITS = 6
-_DIGITS = 5  # of a length that is to be 1: what rounding leaves is no distribution
-_DTYPE_ROWS = 10_000  # rows that are asked for their dtype: of rare ones the rules tell
+_DIGITS = 5  # of a length that should be 1: rounding errors are not a distribution
+_DTYPE_ROWS = 10_000  # rows whose dtype is looked up; rules report rare dtypes
 
 
 def fields(
     table: Table, schema: Schema, unfit: Array, reference: Table | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield what is known of each field: what is declared, in how many samples it is, its measures.
+    """Yield each field's declaration, the number of samples that have it, and its measures.
 
     Args:
-        table: rows; a column is read when it is asked for, and let go again.
+        table: rows; each column is read when needed, then released.
         schema: the schema in force.
         unfit: bool (rows): samples that are not fit for training.
         reference: the rows of the run that this one is compared with; they are counted in the same
@@ -331,7 +343,7 @@ def fields(
 def _field_measures(
     table: Table, schema: Schema, measures: Iterable[ShownMeasure], groups: _Groups
 ) -> list[dict[str, Any]]:
-    """Return the first measures that vary, and behind them those that do not."""
+    """Return the first measures that vary, followed by those that do not."""
     drawn: list[dict[str, Any]] = []
     same: list[dict[str, Any]] = []
     for one in sorted(measures, key=lambda one: not is_episode_length(schema, one)):
@@ -339,7 +351,7 @@ def _field_measures(
             break
         if (made := _measure(table, schema, one, groups)) is not None:
             (drawn if made["edges"] else same).append(made)
-    # what the schema speaks of comes first
+    # measures with limits in the schema come first
     drawn.sort(key=lambda measure: measure["band"] is None and not measure["marks"])
     return [*drawn, *same[: MOST - len(drawn)]]
 
@@ -349,7 +361,7 @@ def _shape(shape: Any) -> str:
 
 
 def _dtype(table: Table, name: str) -> str:
-    """Return the dtypes that are met in rows all over the dataset, the first three."""
+    """Return the first three dtypes found in rows spread over the dataset."""
     if f"{name}:dtype" not in table.columns:
         return ""
     column = table.columns[f"{name}:dtype"]
@@ -363,13 +375,13 @@ def _dtype(table: Table, name: str) -> str:
 
 
 class _Groups:
-    """Every row's group: split by split the fit samples, then those that are not.
+    """The group of every row: for each split, fit samples and then unfit ones.
 
     Args:
-        names: of the splits, [""] where there are none or too many to tell apart.
-        rows: int64 (rows): twice the number of the split, and one more for unfit samples.
+        names: of the splits; [""] if there are none or too many to separate.
+        rows: int64 (rows): twice the number of the split, plus one for unfit samples.
         reference: the run compared with.
-        then: int64 (its rows): the number of the split, -1 of one that is not here.
+        then: int64 (its rows): the number of the split; -1 if this run does not have it.
     """
 
     def __init__(self, names: list[str], rows: Array, reference: Table | None, then: Array) -> None:
@@ -388,7 +400,7 @@ def _groups(table: Table, unfit: Array, reference: Table | None) -> _Groups:
 
 
 def _split_numbers(table: Table, places: dict[str, int]) -> Array:
-    """Return of each row the place of its split, -1 where it has none."""
+    """Return the index of each row's split; -1 if it has none."""
     splits = Texts.of(table.splits)
     return np.array([places.get(word, -1) for word in splits.words], np.int64)[splits.rows]
 
@@ -398,7 +410,7 @@ def _measure(
 ) -> dict[str, Any] | None:
     column = measured_column(table.columns, one.column)
     if column is None or not _is_drawn(column, one):
-        return None  # a check of the user's may call its columns as it likes
+        return None  # a user's check may have written a column of this name
     values, rows, known = _finite_values(column, one.stat, groups.rows)
     if not len(values) or (one.stat in {"nonfinite", "zeros", "copies"} and not values.any()):
         return None
@@ -433,7 +445,10 @@ def _counts_in_other_units(
     others: list[tuple[str, float]],
     splits: int,
 ) -> list[dict[str, Any]]:
-    """Return in which other units values would be allowed that are not: ``unit``, ``band``, how ``many`` by split."""
+    """Return the units in which values outside the limits would be allowed.
+
+    Each has ``unit``, ``band`` (the limits in that unit), and ``many``, the values by split.
+    """
     low, high = allowed or (None, None)
     if low is None or high is None:
         return []
@@ -452,7 +467,7 @@ def _is_drawn(column: Measured, one: ShownMeasure) -> bool:
 
 
 def _finite_values(column: Measured, stat: str, rows: Array) -> tuple[Array, Array, int]:
-    """Return the finite values of a column, what is known of their rows, and how many values there are in all."""
+    """Return the finite values of a column, their rows, and the number of all its values."""
     values, present = _scalar(column.values, stat), column.present
     present = present & (values < UNKNOWN_LENGTH) if stat == "prompt_bytes" else present
     if not present.all():
@@ -465,7 +480,7 @@ def _finite_values(column: Measured, stat: str, rows: Array) -> tuple[Array, Arr
 
 
 def _reference_values(one: ShownMeasure, groups: _Groups) -> ReferenceValues | None:
-    """Return the values of the reference of the splits that are here, too."""
+    """Return the reference's values in splits that this run has, too."""
     column = (
         None if groups.reference is None else measured_column(groups.reference.columns, one.column)
     )
@@ -477,7 +492,7 @@ def _reference_values(one: ShownMeasure, groups: _Groups) -> ReferenceValues | N
 
 
 def _scalar(values: Array, stat: str) -> Array:
-    """Return one number per row, as float64: of a vector its lowest, highest or first component."""
+    """Return one number per row, as float64: a vector's lowest, highest or first component."""
     if values.ndim == 2:
         ufunc = {"min": np.minimum, "max": np.maximum}.get(stat)
         one = values[:, 0]
@@ -490,7 +505,7 @@ def _scalar(values: Array, stat: str) -> Array:
 
 
 class ReferenceValues(NamedTuple):
-    """What a reference run measured: finite float64 values, the split of each, and how many splits there are."""
+    """Measurements of a reference run: finite float64 values, their splits, the split count."""
 
     values: Array
     splits: Array
@@ -505,24 +520,24 @@ def histogram(
     whole: bool = False,
     then: ReferenceValues | None = None,
 ) -> dict[str, Any]:
-    """Return the percentiles of finite values, and how many of each group fall into each of at most 64 bins.
+    """Return the percentiles of finite values, and their counts by group in at most 64 bins.
 
     Args:
         values: float64 (rows), at least one.
         groups: int64 (rows), below `count`.
         count: number of groups.
-        whole: the values are whole numbers.
-        then: what to count in the same bins; they hold all of both.
+        whole: whether the values are integers.
+        then: values to count in the same bins, which cover both.
 
     Returns:
-        ``low``, ``high`` of all values, ``p`` (1, 50, 99 %), ``log``, ``edges`` of the bins,
-        ``counts`` by group, and how many are ``below`` and ``above`` the bins; no edges where there
-        is nothing to tell apart. Of the reference
-        ``then``: ``counts`` by split, ``below``, ``above``, ``median``.
+        ``low`` and ``high`` of all values, ``p`` (1, 50, 99 %), ``log``, ``edges`` of the bins,
+        ``counts`` by group, and the numbers of values ``below`` and ``above`` the bins. No edges if
+        all values are equal. For the reference, ``then``: ``counts`` by split, ``below``,
+        ``above``, ``median``.
 
     Notes:
-        The percentiles of more than 100,000 values are those of as many drawn from them, always the
-        same.
+        With more than 100,000 values, the percentiles are those of a fixed random sample of
+        100,000.
     """
     low, high, p = _extent(values)
     said: dict[str, Any] = {
@@ -568,10 +583,10 @@ def _extent(values: Array) -> tuple[float, float, list[float]]:
 def _bin_counts(
     values: Array, groups: Array, count: int, edges: Array, *, log: bool
 ) -> dict[str, Any]:
-    """Return ``counts`` by group and bin, and how many lie ``below`` and ``above``."""
+    """Return ``counts`` by group and bin, and the numbers ``below`` and ``above``."""
     bins = len(edges) - 1
     counts, below, above = np.zeros(count * bins, np.int64), 0, 0
-    for start in range(0, len(values), _CHUNK_ROWS):  # what stays in the caches takes half the time
+    for start in range(0, len(values), _CHUNK_ROWS):  # fits into the CPU caches: half the time
         part, group = values[start : start + _CHUNK_ROWS], groups[start : start + _CHUNK_ROWS]
         under, over = part < edges[0], part > edges[-1]
         if under.any() or over.any():
@@ -585,15 +600,18 @@ def _bin_counts(
 
 
 def _bin_numbers(values: Array, edges: Array, *, log: bool) -> Array:
-    """Return the bin of values that lie in one: each holds its lower edge, the last its upper one, too, exactly."""
+    """Return the bin of values within the bins.
+
+    Each bin exactly includes its lower edge; the last one also its upper edge.
+    """
     bins = len(edges) - 1
-    # rounding is no small part of a bin
+    # the bins are so narrow that rounding errors matter
     if not log and edges[1] - edges[0] < 1e7 * np.spacing(np.abs(edges).max()):
         return _searched_bins(values, edges)
     first, last = (np.log(edges[[0, -1]]) if log else edges[[0, -1]]).tolist()
     at = ((np.log(values) if log else values) - first) * (bins / (last - first))
     places: Array = at.astype(np.int64)
-    # an edge: of these arithmetic does not tell
+    # next to an edge, arithmetic is not exact enough
     beside = np.flatnonzero(np.abs(at - np.rint(at)) < 1e-6)
     places[beside] = _searched_bins(values[beside], edges)
     return places
@@ -604,10 +622,10 @@ def _searched_bins(values: Array, edges: Array) -> Array:
 
 
 def bins_of(column: Measured, measure: Mapping[str, Any], rows: Array) -> Array:
-    """Return in which bin of a measure's histogram each of some rows was counted, or `BELOW`, `ABOVE`, `NONFINITE`.
+    """Return each row's bin in a measure's histogram, or `BELOW`, `ABOVE` or `NONFINITE`.
 
     Returns:
-        int64 (rows), -1 where there is no value.
+        int64 (rows), -1 for rows without a value.
     """
     part, edges = Measured(column.values[rows], column.present[rows]), np.array(measure["edges"])
     found = np.where(
@@ -624,11 +642,11 @@ def bins_of(column: Measured, measure: Mapping[str, Any], rows: Array) -> Array:
 def _edges(
     values: Array, low: float, high: float, p: list[float], *, whole: bool
 ) -> tuple[Array, bool]:
-    """Return the edges of the bins, and whether they are equal steps of the logarithm."""
+    """Return the edges of the bins, and whether they are logarithmic."""
     if whole and high - low < BINS:
         return np.arange(low, high + 2) - 0.5, False
-    bottom, top = max(low, -_WIDE), min(high, _WIDE)  # beyond that a sum is infinite
-    if low >= 0 and p[1] > 0:  # of lengths a few may be zero: they lie below the bins
+    bottom, top = max(low, -_WIDE), min(high, _WIDE)  # beyond that, sums overflow
+    if low >= 0 and p[1] > 0:  # some lengths may be zero: they count as below the bins
         least = low or float(values.min(where=values > 0, initial=high))
         least = max(least, top * _LEAST)
         if top / least >= _LOG:
@@ -645,18 +663,18 @@ def _edges(
 
 
 def order_of_rows(failing: Texts, ranks: Array, most: int) -> Array:
-    """Return which rows to show, worst first: all that have something where there is room, else some of each kind.
+    """Return the rows to show, worst first: all with findings, or some of each kind if too many.
 
     Args:
-        failing: per row, the codes that it fails: what it is of a kind with.
+        failing: per row, the codes that it fails; rows with equal codes are of one kind.
         ranks: int64 (rows): 0 not fit, 1 warning, 2 information, 3 nothing.
         most: rows.
 
     Returns:
-        int64 rows: by rank, at last those that have nothing, evenly over the dataset.
+        int64 rows by rank; rows without findings come last, evenly spread over the dataset.
     """
     bad = np.flatnonzero(ranks < 3)
-    if len(bad) > most:  # the first of every combination of codes, then the second, ...
+    if len(bad) > most:  # take the first row of every combination of codes, then the second, ...
         kinds = failing.rows[bad]
         by_kind = np.argsort(kinds, kind="stable")
         _, starts, sizes = np.unique(kinds[by_kind], return_index=True, return_counts=True)

@@ -1,4 +1,4 @@
-"""The first sentence of every report: whether one can train on the data."""
+"""The first sentence of every report: whether the data is fit for training."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from datacheck.scan.summary import UNREAD
 
 
 def fitness(listed: int, valid: int, errors: Collection[str], exit_code: int) -> str:
-    """Return how many samples are fit for training, or that the data as a whole are not; without a capital.
+    """Return how many samples are fit for training, or that the dataset as a whole is not.
+
+    The sentence begins in lower case.
 
     Args:
-        listed, valid: samples.
+        listed, valid: numbers of samples.
         errors: codes of the rules that found errors.
         exit_code: of the scan.
     """
@@ -32,7 +34,7 @@ def fitness(listed: int, valid: int, errors: Collection[str], exit_code: int) ->
 
 
 def dataset_sentence(listed: int, errors: Collection[str], exit_code: int) -> str:
-    """Return what to say where an error is of no sample, though all are fit; "" where there is none."""
+    """Return the sentence for an error that concerns no sample, while all are fit; otherwise ""."""
     if UNREAD in errors:
         return "most of the data was not read"
     if not errors or not exit_code:

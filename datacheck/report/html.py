@@ -1,6 +1,6 @@
-"""report.html: one file that says what result.json, samples.parquet and previews.json of a run hold; no data is opened.
+"""report.html: the contents of result.json, samples.parquet and previews.json in one file.
 
-Text of the user's goes into the page as JSON only, and from there into text nodes; it is never
+The page opens no data. User text enters it as JSON only, and from there text nodes; it is never
 parsed as markup.
 """
 
@@ -80,12 +80,12 @@ _BYTE_BUDGETS = {
     "drifts": 80_000,
     "classes": 50_000,
 }
-# in UTF-8: a tag's beginning, U+007F to U+009F, and the noncharacters, which HTML calls errors also
-# within a script
+# In UTF-8: "<", U+007F to U+009F, and noncharacters, which are parse errors in HTML even within a
+# script.
 _NOT_HTML = re.compile(
     rb"[<\x7f]|\xc2[\x80-\x9f]|\xef(?:\xb7[\x90-\xaf]|\xbf[\xbe\xbf])|[\xf0-\xf4][\x8f\x9f\xaf\xbf]\xbf[\xbe\xbf]"
 )
-# pictures take what the others leave of all: always some hundred kB
+# Pictures also get what the other parts leave of the page: always some hundred kB.
 _PICTURE_BYTES, _PAGE_BYTES = (1_500_000, 2_800_000)
 _MAX_KEY_CHARS = 500  # characters of a key, a reason or a split in the sample table
 _STATUS = ("not fit", "warned", "fit", "fit")
@@ -95,19 +95,19 @@ _UNREAD = {UNREADABLE: "unreadable", SKIPPED: "skipped"}
 def write_page(
     run: ScanRun | str | Path, table: Table | None = None, drawn: Callable[[], object] | None = None
 ) -> Path:
-    """Write the report.html of a finished run beside its result.json; return its path.
+    """Write the report.html of a finished run next to its result.json; return its path.
 
     Args:
-        run: what `scan_dataset` returned, or a folder that a scan has left behind (``.datacheck``
-            for the newest). Of a folder no other run is opened, so that the page says nothing of
-            the one with which it was compared.
-        table: of a folder, the rows of its samples.parquet, where they are at hand.
-        drawn: called when all but the pictures is made: waits until they are there.
+        run: the result of `scan_dataset`, or the folder of a run (``.datacheck`` for the newest).
+            Given a folder, no other run is opened, so the page does not show the run that it was
+            compared with.
+        table: with a folder, the rows of its samples.parquet, if already loaded.
+        drawn: called before the pictures are read; it waits until they are written.
 
     Raises:
-        UsageError: the folder is none of a finished run, or it cannot be read.
+        UsageError: the folder is not that of a finished run, or cannot be read.
         OutOfSpaceError: the disk is full.
-        StorageError: another refusal; nothing is half-written under the final name.
+        StorageError: any other refusal; no partial file is left under the final name.
     """
     unfit = None
     if isinstance(run, ScanRun):
@@ -117,7 +117,7 @@ def write_page(
     else:
         msg = f"{run}: is no finished run. Name the folder of one, for example .datacheck/latest"
         raise UsageError(msg)
-    # else somebody else's rows are drawn
+    # Documents of an older run may be damaged or foreign: report their errors as such.
     fresh = isinstance(run, ScanRun) and "rescored" not in run.report.run
     with nullcontext() if fresh else reading(folder):
         made = page(run_summary(folder, table, unfit, drawn, compared=isinstance(run, ScanRun)))
@@ -133,15 +133,14 @@ def run_summary(
     *,
     compared: bool = True,
 ) -> dict[str, Any]:
-    """Return what the page says of a run, as JSON values of at most 2.8 MB.
+    """Return the data of a run's page, as JSON values of at most 2.8 MB.
 
     Args:
         folder: of the run.
-        table, unfit: its rows, and bool (rows): which are not fit for training; None: as the folder
-            says.
-        drawn: as of `write_page`.
-        compared: open the run with which it was compared, and which it names itself: not where it
-            may be of others.
+        table, unfit: its rows, and bool (rows): not fit for training; None: read from the folder.
+        drawn: see `write_page`.
+        compared: open the run that this one was compared with. Its path comes from the folder, so
+            pass False for a folder that another user may have written.
     """
     result = read_result(folder)
     table, failing = table or read_table(folder / SAMPLES), read_failing(folder / SAMPLES)
@@ -175,7 +174,7 @@ def run_summary(
         ],
         "of_samples": {"total": len(table), "failing": int(np.count_nonzero(_fails(failing)))},
     }
-    # all the others full at once leave the rows less
+    # if all other parts use up their budgets, less is left for the rows
     room = min(_BYTE_BUDGETS["rows"], _PAGE_BYTES - size_of(run))
     run["samples"] = _samples(table, failing, ranks, order, of_fields, room)
     left = _PAGE_BYTES - size_of(run)
@@ -192,7 +191,10 @@ def run_summary(
 
 
 def _unfit(folder: Path, table: Table, failing: Texts) -> Array:
-    """Return bool (rows): what valid.json leaves out; the codes do not tell, one rule may both refuse and warn."""
+    """Return bool (rows): samples that valid.json leaves out.
+
+    The codes do not tell, because a rule can find both errors and warnings.
+    """
     excluded = read_valid(folder, len(table))["excluded"]
     unfit: Array = table.status != CHECKED
     for row in np.flatnonzero(_fails(failing)).tolist() if excluded else ():
@@ -201,7 +203,10 @@ def _unfit(folder: Path, table: Table, failing: Texts) -> Array:
 
 
 def _ranks(failing: Texts, findings: Iterable[Mapping[str, Any]], unfit: Array) -> Array:
-    """Return int64 (rows), places in `_STATUS`: 0 is not fit, 1 has a warning, 2 information, 3 nothing."""
+    """Return int64 (rows), indices into `_STATUS`.
+
+    0 is not fit, 1 has a warning, 2 information, 3 nothing.
+    """
     said: dict[str, set[str]] = {}
     for finding in findings:
         said.setdefault(finding["rule"], set()).add(finding["severity"])
@@ -223,7 +228,7 @@ def _fails(failing: Texts) -> Array:
 
 
 def _result_within_budget(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a result of which the last findings, rules and sentences are left out where all would be too long."""
+    """Return a result without the last findings, rules and sentences that exceed their budgets."""
     said = {
         name: result[name] for name in ("format", "run", "dataset", "schema", "verdict", "files")
     }
@@ -253,7 +258,7 @@ def _samples(
     of_fields: Iterable[Mapping[str, Any]],
     room: int,
 ) -> dict[str, Any]:
-    """Return the rows of the sample table that there is room for, and the titles of the measures in them."""
+    """Return the rows of the sample table that fit into `room`, and the titles of its measures."""
     measures = [
         (f["name"], f["measures"][0])
         for f in of_fields
@@ -277,7 +282,7 @@ def _samples(
 
 
 def _overlaps(table: Table, schema: Schema, failing: Texts) -> dict[str, Any] | None:
-    """Return what splits share, with the keys of the samples that say so."""
+    """Return the overlaps of splits, with the keys of example samples."""
     said = overlaps(table, schema, failing)
     if said is None:
         return None
@@ -294,7 +299,7 @@ def _overlaps(table: Table, schema: Schema, failing: Texts) -> dict[str, Any] | 
 def _classes(
     table: Table, schema: Schema, failing: Texts, reference: Table | None
 ) -> Iterable[dict[str, Any]]:
-    """Yield the shares of classes, with no name longer than there is room for."""
+    """Yield the class shares, with names shortened to the limit."""
     for one in class_shares(table, schema, failing, reference):
         names = {
             what: [shortened(name, _MAX_KEY_CHARS) for name in one[what]]
@@ -317,7 +322,7 @@ def _rounded(column: Measured, order: Array) -> list[float | None]:
 
 
 def items_within(items: Iterable[Any], room: int) -> list[Any]:
-    """Return the first items that fit into so many bytes of the page."""
+    """Return the first items that fit into `room` bytes of the page."""
     kept = []
     for item in items:
         room -= size_of(item) + 1
@@ -328,18 +333,24 @@ def items_within(items: Iterable[Any], room: int) -> list[Any]:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return the first `most` characters of a text, of which UTF-8 can hold each, with a sign where it had more."""
+    """Return the first `most` characters of a text, with an ellipsis if it had more.
+
+    Characters that UTF-8 cannot hold are escaped.
+    """
     text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= most else f"{text[: most - 2]} …"
 
 
 def size_of(value: Any) -> int:
-    """Return how many bytes of the page a value takes."""
+    """Return the bytes that a value takes in the page."""
     return len(_json(value))
 
 
 def _json(value: Any) -> bytes:
-    """Return JSON in which no browser finds a tag, a comment, the end of the script, or what HTML does not allow."""
+    """Return JSON without text that a browser would read as a tag, a comment or the script's end.
+
+    Also escapes characters that HTML does not allow.
+    """
     return _NOT_HTML.sub(_escaped, orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY))
 
 
@@ -355,13 +366,13 @@ def _escaped(found: re.Match[bytes]) -> bytes:
 
 @dataclass(frozen=True)
 class PageKind:
-    """What the pages of one kind have in common beside the template.
+    """The properties that pages of one kind share besides the template.
 
     Args:
-        command: that writes them; their title until the script gives them one.
-        top, contents, without: words of the template: what stands at the top, what is below it, and
-            where the same is said to who has no scripts.
-        scripts: behind those that all have.
+        command: the command that writes them; the title until the script sets one.
+        top, contents, without: words in the template: the header's label, the target of the skip
+            link, and the text for browsers without scripts.
+        scripts: those of this kind, after the common ones.
     """
 
     command: str
@@ -390,17 +401,17 @@ _RUN_PAGE = PageKind(
 
 
 def page(run: Mapping[str, Any]) -> bytes:
-    """Return the bytes of the page of a run."""
+    """Return the bytes of a run's page."""
     return render_page(_RUN_PAGE, run, pictured=run.get("previews") is not None)
 
 
 def render_page(kind: PageKind, said: Mapping[str, Any], *, pictured: bool) -> bytes:
-    """Return a page: the template with data, scripts and styles, and a policy that lets nothing else run.
+    """Return a page: the template with data, scripts and styles; its policy forbids other scripts.
 
     Args:
         kind: of the page.
-        said: JSON values; strings of anybody's.
-        pictured: whether it shows pictures of samples.
+        said: JSON values; strings are untrusted.
+        pictured: whether the page shows pictures of samples.
     """
     own = Path(__file__).with_name("page")
     scripts, styles = (
@@ -432,15 +443,15 @@ def _hash(text: bytes) -> str:
 
 
 def pictures(folder: Path, room: int, size: Callable[[Any], int]) -> dict[str, Any] | None:
-    """Return the pictures of a run's worst samples; None where it has none.
+    """Return the pictures of a run's worst samples; None if it has no previews.
 
     Args:
         folder: of the run.
         room: bytes that they may take in the page.
-        size: bytes that a value takes there.
+        size: returns the bytes that a value takes in the page.
 
     Notes:
-        The worst samples come first in the file, so what finds no room is what is missed least.
+        The worst samples come first in the file, so the least important pictures are left out.
     """
     found = read_previews(folder)
     if found is None:
@@ -465,12 +476,12 @@ def pictures(folder: Path, room: int, size: Callable[[Any], int]) -> dict[str, A
 def pictures_within(
     found: Mapping[str, Any], room: int, size: Callable[[Any], int]
 ) -> dict[str, Any]:
-    """Return the first pictures that fit into so many bytes of a page, and what is left out.
+    """Return the first pictures that fit into `room` bytes of a page, and notes on those left out.
 
     Args:
-        found: samples, of each row of pictures (findings) the places of its own among them, and
-            what was left out.
-        room, size: as above.
+        found: samples, the places among them for each row of pictures (finding), and notes on those
+            already left out.
+        room, size: see `pictures`.
     """
     kept: list[Any] = []
     room -= size([found["findings"], found["left_out"]]) + 200
@@ -487,12 +498,12 @@ def pictures_within(
     return {"samples": kept, "findings": places, "left_out": [*found["left_out"], *said]}
 
 
-# as `page/brush.js` reads them: of the bins, of what is below and above them, not finite, and not
-# there
+# As `page/brush.js` reads them: a sign for each bin; then below and above the bins, not finite, and
+# missing (the last of `_SIGNS`, index -1).
 SIGNS = string.ascii_uppercase + string.ascii_lowercase + string.digits + "+/"
 EXTRA_SIGNS = "-_!"
 _SIGNS = np.frombuffer(f"{SIGNS}{EXTRA_SIGNS}.".encode(), np.uint8)
-_ENTRY = 32  # bytes of the page for an entry's names
+_ENTRY = 32  # bytes of the page for the names in an entry
 
 
 def brushes(
@@ -502,19 +513,19 @@ def brushes(
     room: int,
     size_of: Callable[[Any], int],
 ) -> dict[str, dict[str, Any]]:
-    """Return by column of the fields' measures what choosing a range of them takes.
+    """Return, by measured column, the data for selecting a range of its histogram.
 
     Args:
         table: of the run.
-        fields: as the page has them.
+        fields: as in the page.
         rows: the rows of the sample table, in its order.
         room: bytes of the page.
-        size_of: how many of them a value takes.
+        size_of: returns the bytes that a value takes in the page.
 
     Returns:
-        ``value`` (an expression of `pyarrow.compute`), ``whole`` (each bin is one whole number)
-        and, of as many as there is room for, ``bins`` (a sign for each row). The first measure of
-        each field comes first.
+        ``value`` (an expression of `pyarrow.compute`), ``whole`` (each bin is one integer) and, for
+        as many columns as fit, ``bins`` (a sign for each row). The first measure of each field
+        comes first.
     """
     assert len(SIGNS) == BINS
     said: dict[str, dict[str, Any]] = {}
@@ -553,11 +564,11 @@ def _has_integer_bins(measure: Mapping[str, Any], column: Measured) -> bool:
 
 
 def expression(columns: Mapping[str, Measured], name: str) -> str:
-    """Return what gives the numbers that are counted of a column of samples.parquet, as Python that pyarrow runs.
+    """Return Python code of a pyarrow expression for the values that a measure's histogram counts.
 
     Notes:
-        Always float64, which is what is counted: pyarrow would round a number to the type of the
-            column.
+        Always float64, as the histogram counts: pyarrow would otherwise round a limit to the
+        column's type.
     """
     head, _, stat = name.rpartition(":")
     part, _, whole = stat.partition("/")
@@ -585,7 +596,10 @@ def _double(value: str, values: Array) -> str:
 
 
 def _of_vector(field: str, stat: str, values: Array) -> str:
-    """Return the lowest or the highest component, which is none where one is NaN, or the first."""
+    """Return the code for the lowest, the highest or the first component.
+
+    The lowest or highest is infinite, and so not counted, if a component is NaN.
+    """
     if stat == "dims":
         return _double(f"pc.list_element({field}, 0)", values)
     end = "float('-inf')" if stat == "min" else "float('inf')"

@@ -1,7 +1,7 @@
-"""What the page draws of a field beyond histograms: each a kind, a title and a few numbers.
+"""The page's drawings of a field besides histograms: each a kind, a title and a few numbers.
 
-Shapes are those of at most 50,000 fit and 50,000 unfit samples, always the same; what is counted or
-called a lowest or highest value is of all.
+The drawn shapes come from a fixed random sample of at most 50,000 fit and 50,000 unfit samples.
+Counts and lowest and highest values come from all samples.
 """
 
 from __future__ import annotations
@@ -24,20 +24,25 @@ from datacheck.schema.model import ANY, FieldSpec, Schema
 Array = np.ndarray[Any, Any]
 Plot = dict[str, Any]
 
-MOST_DRAWN = 50_000  # rows of fit samples, and of those that are not
+MOST_DRAWN = 50_000  # rows of fit samples, and of unfit ones
 _CHUNK_ROWS = 32_768
 _RIDGE, _GRID = 40, 32  # bins of a component; cells along an axis
-_MAX_COMPONENTS = 16  # components that are measured apart
-_MAX_SHARED_RATIO = 12.0  # widest over narrowest component: up to here they share an axis
-_NEAR = 4.0  # times the spread: what else makes a picture no wider is in it
-_TYPICAL_QUANTILES = (0.02, 0.98)  # what is usual
-_MIN_TYPICAL_SAMPLES = 8  # samples that tell what is usual
-_CENTRE_TOLERANCE = 0.05  # of the size: what a centre may be off (DC301)
+_MAX_COMPONENTS = 16  # components that are measured separately
+_MAX_SHARED_RATIO = 12.0  # widest over narrowest component for which they share an axis
+_NEAR = 4.0  # times the spread: up to this width, a drawing includes the origin and unfit samples
+_TYPICAL_QUANTILES = (0.02, 0.98)  # the typical range
+_MIN_TYPICAL_SAMPLES = 8  # samples needed for a typical range
+_CENTRE_TOLERANCE = 0.05  # allowed offset of a centre, as a share of the size (DC301)
 _WIDE, _NARROW = 1e300, 1e-290
 
 
 class DrawnRows(NamedTuple):
-    """The rows that are drawn, rising: of fit samples, of those that are not, and of all alike; bool: who is not."""
+    """The drawn rows, ascending, and the mask of unfit samples.
+
+    Args:
+        fit, unfit, alike: rows of fit samples, of unfit ones, and of all.
+        mask: bool (all rows): unfit.
+    """
 
     fit: Array
     unfit: Array
@@ -45,21 +50,25 @@ class DrawnRows(NamedTuple):
     mask: Array
 
     def row_values(self, column: Measured) -> tuple[Array, Array]:
-        """Return a column's rows as float64 (rows, components), of fit samples and of the others; NaN: not finite."""
+        """Return a column's drawn rows, of fit and of unfit samples.
+
+        Shapes:
+            returns: float64 (rows, components), NaN where not finite
+        """
         return _rows(column, self.fit), _rows(column, self.unfit)
 
     def complete_rows(self, column: Measured) -> tuple[Array, Array]:
-        """Return those of them in which all is finite."""
+        """Return the drawn rows whose values are all finite."""
         fit, unfit = self.row_values(column)
         return _complete_rows(fit), _complete_rows(unfit)
 
     def complete_counts(self, column: Measured) -> list[int]:
-        """Return in how many rows all is finite, whether they are drawn or not: of fit samples, and of the others."""
+        """Return the numbers of rows with only finite values, drawn or not: fit, and unfit."""
         known = _is_complete(column)
         return [int(np.count_nonzero(known & ~self.mask)), int(np.count_nonzero(known & self.mask))]
 
     def median(self, column: Measured) -> Array:
-        """Return the median of each component, not finite where there is none; each sample counts as much."""
+        """Return the median of each component over all samples; not finite if there is none."""
         rows = _complete_rows(_rows(column, self.alike))
         return (
             np.median(rows, axis=0) if len(rows) else np.full(column.values.shape[1:] or 1, np.nan)
@@ -70,7 +79,7 @@ def _rows(column: Measured, rows: Array) -> Array:
     rows = rows[column.present[rows]]
     values = np.asarray(column.values[rows], np.float64)
     values = values[:, None] if values.ndim == 1 else values
-    # beyond that no difference is finite
+    # clipped, so that differences stay finite
     return np.where(np.isfinite(values), np.clip(values, -_WIDE, _WIDE), np.nan)
 
 
@@ -79,7 +88,7 @@ def _complete_rows(values: Array) -> Array:
 
 
 def _is_complete(column: Measured) -> Array:
-    """Return bool (rows): there is a value, and all of it is finite."""
+    """Return bool (rows): the row has a value, and all of it is finite."""
     return np.asarray(column.present & np.isfinite(column.values).all(axis=1))
 
 
@@ -97,16 +106,16 @@ def _subsample(rows: Array) -> Array:
 
 
 def plots(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
-    """Yield the drawings of each field, those that tell most first: its name as ``field``, ``kind`` and ``title``.
+    """Yield the drawings of each field, most informative first: ``field``, ``kind``, ``title``, ...
 
     Args:
-        table: rows; a column is read when it is asked for, and let go again.
+        table: rows; each column is read when needed, then released.
         schema: the schema in force.
         unfit: bool (rows): samples that are not fit for training.
 
     Notes:
         Kinds: ``lags``, ``ridges``, ``centroids``, ``boxes``, ``bars``, ``approach``;
-            `page/plots.js` draws them.
+        `page/plots.js` draws them.
     """
     drawn = _drawn_rows(unfit)
     for name in [
@@ -131,7 +140,7 @@ def _unlisted(table: Table, schema: Schema) -> list[str]:
 
 
 def _numeric(table: Table, name: str, width: int = 0) -> Measured | None:
-    """Return a column of numbers with so many in each row (0: any), None where there is none."""
+    """Return a numeric column with `width` components per row (0: any); None if there is none."""
     column = table.columns.get(name)
     if (
         column is None
@@ -147,7 +156,10 @@ def _numeric(table: Table, name: str, width: int = 0) -> Measured | None:
 
 
 def _lags(table: Table, name: str, spec: FieldSpec) -> Plot | None:
-    """Return how a command goes with the change of what it drives, step by step, over episodes (DC507)."""
+    """Return the correlation of a command with the change of the state it drives, by lag (DC507).
+
+    Quartiles over the episodes.
+    """
     read: dict[str, Array] = {}
     count: dict[str, int] = {}
     for kind in ("delta", "absolute"):
@@ -158,7 +170,7 @@ def _lags(table: Table, name: str, spec: FieldSpec) -> Plot | None:
                 np.quantile(_rows(column, _subsample(known)), [0.25, 0.5, 0.75], axis=0),
                 len(known),
             )
-            if spec.role == "gripper":  # which way it counts is another question
+            if spec.role == "gripper":  # its sign convention is not the question here
                 falls = read[kind][1] < 0
                 read[kind][:, falls] = -read[kind][::-1, falls]
     if not read:
@@ -179,7 +191,7 @@ def _lags(table: Table, name: str, spec: FieldSpec) -> Plot | None:
 
 
 def _short(values: Any) -> Any:
-    """Return numbers with five digits, as lists."""
+    """Return numbers with five significant digits, as lists."""
     if values is None:
         return None
     return [_short(one) for one in values] if np.ndim(values) else float(f"{float(values):.5g}")
@@ -189,7 +201,7 @@ def _short(values: Any) -> Any:
 
 
 def _ridges(table: Table, name: str, schema: Schema, drawn: DrawnRows) -> Plot | None:
-    """Return where the lowest and the highest value of each component lie, over all samples."""
+    """Return the distributions of each component's lowest and highest value, over all samples."""
     low = _numeric(table, f"{name}:min")
     high = None if low is None else _numeric(table, f"{name}:max", low.values.shape[1])
     if low is None or high is None or not 2 <= low.values.shape[1] <= _MAX_COMPONENTS:
@@ -214,7 +226,7 @@ def _ridges(table: Table, name: str, schema: Schema, drawn: DrawnRows) -> Plot |
         }
         if a is not None and b is not None and b - a > _NARROW:
             edges = _drawn_range(_typical_values([part[:, n] for part in ends]), a, b, bands[n])
-            # all of it beyond what is drawn
+            # None if all values lie outside of the drawn range
             row["edges"] = edges if edges[1] - edges[0] > _NARROW else None
         rows.append(row)
     shared = _share_axis([row for row in rows if row["edges"]])
@@ -247,7 +259,7 @@ def _names(schema: Schema, name: str, width: int) -> list[str]:
 
 
 def _ends(column: Measured, ufunc: np.ufunc) -> list[float | None]:
-    """Return the lowest or the highest finite value of each component, None where it has none."""
+    """Return the lowest or the highest finite value of each component; None if it has none."""
     values = column.values if column.present.all() else column.values[column.present]
     found = ufunc.reduce(values, axis=0, initial=np.nan, dtype=np.float64)
     if not np.isfinite(found).all():
@@ -256,7 +268,10 @@ def _ends(column: Measured, ufunc: np.ufunc) -> list[float | None]:
 
 
 def _bands(table: Table, name: str, spec: FieldSpec, width: int) -> list[list[float | None] | None]:
-    """Return what is allowed of each component: the robot's limits in the order that fits most, else the range."""
+    """Return each component's limits.
+
+    These are the robot's, in the best-fitting joint order, or else the field's range.
+    """
     robot = ROBOTS.get(spec.robot or "")
     if robot is None or robot.joints != width:
         return [None if spec.range is None else [spec.range.low, spec.range.high]] * width
@@ -272,8 +287,8 @@ def _bands(table: Table, name: str, spec: FieldSpec, width: int) -> list[list[fl
 def _drawn_range(
     values: Array, low: float, high: float, band: list[float | None] | None
 ) -> list[float]:
-    """Return from where to where a component is drawn: without a few far values, with limits that are near."""
-    if not len(values):  # what is drawn has none
+    """Return the drawn range of a component: without a few far values, with nearby limits."""
+    if not len(values):  # the drawn rows have no finite value
         return [max(low, -_WIDE), min(high, _WIDE)]
     a, b = (float(one) for one in np.quantile(values, _TYPICAL_QUANTILES))
     room = max((b - a) or abs(a) or 1.0, 2 * _NARROW)
@@ -285,14 +300,14 @@ def _drawn_range(
 
 
 def _typical_values(parts: list[Array]) -> Array:
-    """Return the finite values of fit samples (every other part), where they are enough to tell what is usual."""
+    """Return the finite values of fit samples (every other part), or of all if too few."""
     fit = np.concatenate(parts[::2])
     values: Array = fit if len(fit) >= _MIN_TYPICAL_SAMPLES else np.concatenate(parts)
     return np.asarray(values[~np.isnan(values)])
 
 
 def _share_axis(rows: list[Plot]) -> bool:
-    """Give all components one axis where they are about as wide and lie together; tell whether they do."""
+    """Give all components one axis if their ranges are similar; return whether they are."""
     wide = [row["edges"][1] - row["edges"][0] for row in rows]
     edges = [
         min((row["edges"][0] for row in rows), default=0.0),
@@ -313,7 +328,7 @@ def _counted(values: Array, low: float, high: float) -> list[int]:
 
 
 def _outside_counts(low: Measured, high: Measured, rows: list[Plot]) -> list[int]:
-    """Return of how many samples each component is lower or higher than what is drawn of it."""
+    """Return, per component, the number of samples with values outside the drawn range."""
     edges = np.array([row["edges"] or [-np.inf, np.inf] for row in rows])
     found = np.zeros(len(rows), np.int64)
     if all(
@@ -321,7 +336,7 @@ def _outside_counts(low: Measured, high: Measured, rows: list[Plot]) -> list[int
         for row in rows
     ):
         return found.tolist()
-    for start in range(0, len(low.values), _CHUNK_ROWS):  # that stays in the caches
+    for start in range(0, len(low.values), _CHUNK_ROWS):  # chunks that fit into the CPU caches
         part = slice(start, start + _CHUNK_ROWS)
         out = (low.values[part] < edges[:, 0]) & low.present[part, None]
         out |= (high.values[part] > edges[:, 1]) & high.present[part, None]
@@ -333,7 +348,7 @@ def _outside_counts(low: Measured, high: Measured, rows: list[Plot]) -> list[int
 
 
 def _centroids(table: Table, name: str, spec: FieldSpec, drawn: DrawnRows) -> Plot | None:
-    """Return how many centroids lie in each cell of a grid, in the planes x y and x z."""
+    """Return the numbers of centroids in each cell of a grid, in the planes x-y and x-z."""
     column, sizes = _numeric(table, f"{name}:centroid", 3), table.columns.get(f"{name}:box")
     if column is None:
         return None
@@ -370,11 +385,11 @@ def _centroids(table: Table, name: str, spec: FieldSpec, drawn: DrawnRows) -> Pl
 
 
 def _drawn_cube(usual: Array, others: Array, half: float) -> tuple[Array, Array, bool]:
-    """Return a cube around what is usual, and whether it holds the origin, which it does if that is near.
+    """Return a cube around the typical range, and whether it contains the origin.
 
     Notes:
-        It holds the other samples, too, if they are near. It is not smaller than what a centre may
-        be off: rounding would look like a cloud of places.
+        It includes the origin and the other samples if they are near. It is at least as large as
+        the tolerance of a centre: otherwise rounding errors would look like a spread of places.
     """
     ends: Array = np.quantile(usual, _TYPICAL_QUANTILES, axis=0)
     wide = (
@@ -400,7 +415,7 @@ def _drawn_cube(usual: Array, others: Array, half: float) -> tuple[Array, Array,
 
 
 def _count_outside(column: Measured, low: Array, high: Array) -> int:
-    """Return how many rows, of those in which all is finite, do not lie within a cube."""
+    """Return the number of finite rows outside a cube."""
     found = 0
     for start in range(0, len(column.values), _CHUNK_ROWS):
         part = Measured(
@@ -415,14 +430,14 @@ def _count_outside(column: Measured, low: Array, high: Array) -> int:
 
 
 def _cells(values: Array, low: Array, high: Array) -> list[int]:
-    """Return the cells that hold something and how many, in turn."""
+    """Return the non-empty cells and their counts, alternating."""
     places = np.minimum(((values - low) * (_GRID / (high - low))).astype(np.int64), _GRID - 1)
     cells, many = np.unique(places[:, 1] * _GRID + places[:, 0], return_counts=True)
     return np.stack([cells, many], axis=1).reshape(-1).tolist()
 
 
 def _bones(table: Table, name: str, schema: Schema, drawn: DrawnRows) -> Plot | None:
-    """Return how long each bone is, against an average hand's (DC601)."""
+    """Return the distribution of each bone's length, with limits around an average hand (DC601)."""
     spec = schema.spec(name)
     skeleton = skeleton_of(spec)
     column = None if skeleton is None else _numeric(table, f"{name}:pairs", len(skeleton.pairs))

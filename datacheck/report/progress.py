@@ -1,4 +1,4 @@
-"""How far a run is, on standard error: a bar on a terminal, else a line from time to time."""
+"""Progress of a run on standard error: a bar on a terminal, otherwise a line now and then."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ OnTick = Callable[[Tick], None]
 
 @contextmanager
 def progress_bar(console: Console | None = None) -> Iterator[OnTick | None]:
-    """Yield what a scan or a build calls after each task: samples, files or shards, bytes, rate, time left.
+    """Yield the callback that shows the progress of a scan or a build.
+
+    It shows samples, files or shards, bytes, rate and time left.
 
     Args:
         console: where to draw; None: standard error.
 
     Notes:
-        Where nobody would see a bar (a file, a batch job, CI) a line is written every half a
-        minute. Yields None where standard error is closed.
+        Where a bar is of no use (a file, a batch job, CI), a line is written every half a minute.
+        Yields None if standard error is closed.
     """
     if console is None and sys.stderr is None:  # the caller has closed it
         yield None
@@ -39,7 +41,7 @@ def progress_bar(console: Console | None = None) -> Iterator[OnTick | None]:
     if not seen or os.environ.get("CI") or os.environ.get("TERM") == "dumb":
         yield lines(sys.stderr if console is None else console.file)
         return
-    from rich.console import Console  # noqa: PLC0415  only who sees a bar should wait for it
+    from rich.console import Console  # noqa: PLC0415  slow to import, needed for a bar only
     from rich.progress import (  # noqa: PLC0415
         BarColumn,
         Progress,
@@ -80,10 +82,10 @@ def progress_bar(console: Console | None = None) -> Iterator[OnTick | None]:
 
 
 class ByteRate:
-    """How fast a run is: bytes in a second since its first tick; what was there before does not count.
+    """Bytes per second since the first tick of a phase; bytes from before it do not count.
 
     Args:
-        clock: seconds.
+        clock: returns seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -91,7 +93,7 @@ class ByteRate:
         self._doing, self._since, self._nbytes = "", 0.0, 0
 
     def __call__(self, tick: Tick) -> float | None:
-        """Return the rate [byte/s]; None where it is not known yet."""
+        """Return the rate [byte/s]; None if it is not known yet."""
         now = self._clock()
         if tick.doing != self._doing:
             self._doing, self._since, self._nbytes = tick.doing, now, tick.nbytes
@@ -100,11 +102,13 @@ class ByteRate:
 
 
 def lines(file: IO[str], clock: Callable[[], float] = time.monotonic) -> OnTick:
-    """Return what writes a line every half a minute, the first after that time, and notes at once.
+    """Return a callback that writes a line every half a minute, and notes at once.
+
+    The first line comes after half a minute.
 
     Args:
-        file: where to.
-        clock: seconds.
+        file: where to write.
+        clock: returns seconds.
     """
     pace, noted, last = ByteRate(clock), "", clock()
 
@@ -134,17 +138,19 @@ def _duration(seconds: float) -> str:
 
 
 def progress_text(tick: Tick, rate: float | None, between: str = " · ") -> str:
-    """Return the words behind the bar; of a loader, which has neither files nor a known size, samples alone.
+    """Return the text after the bar.
+
+    A loader has neither files nor a known size, so its text has samples only.
 
     Args:
-        tick: how far it is.
-        rate: bytes in a second, where it is known.
-        between: what stands between the words.
+        tick: the progress.
+        rate: bytes per second, if known.
+        between: separator of the parts.
     """
     if tick.all_files and not tick.all_nbytes and tick.files == tick.samples:
         return f"{tick.samples:,}/{tick.all_files:,} samples"
     parts = [f"{tick.files:,}/{tick.all_files:,} {tick.unit}", format_bytes(tick.nbytes)]
-    if tick.doing != "hashing":  # of files alone nobody knows the samples
+    if tick.doing != "hashing":  # hashing counts files, not samples
         parts.insert(0, f"{tick.samples:,} samples")
     if rate is not None:
         parts.append(f"{format_bytes(rate)}/s")

@@ -1,4 +1,4 @@
-"""A rule's page, from its docstring: as Markdown for the docs, as text for the terminal."""
+"""Build a rule's page from its docstring: Markdown for the docs, text for the terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from datacheck.rules.base import Rule
 from datacheck.rules.overview import roles_of
 from datacheck.runtime.hashing import digest_value
 
-RULE_PAGES = ""  # the address below which docs/rules is published, as soon as it has one
+RULE_PAGES = ""  # base URL of the published docs/rules; not published yet
 EXAMPLES = ("Bad", "Good")
 
 
@@ -22,10 +22,9 @@ class Page:
 
     Args:
         identity: severity, level and what the rule needs, for the first line.
-        first: what is wrong, in one sentence.
-        sections: text below each heading, one paragraph a line, by the English heading, in order;
-            examples as they are.
-        headings: what the page calls a heading, where it is not the English one.
+        first: the problem, in one sentence.
+        sections: text by English heading, in order, one paragraph per line; examples unchanged.
+        headings: the displayed heading by English heading, if not the English one.
     """
 
     identity: str
@@ -35,12 +34,12 @@ class Page:
 
 
 def first_sentence(rule: Rule) -> str:
-    """Return what is wrong, in one sentence."""
+    """Return the rule's problem, in one sentence."""
     return rule.doc.partition("\n")[0].replace("``", "`")
 
 
 def sections(rule: Rule) -> dict[str, str]:
-    """Return the text below each heading of the page ("What", "Why it matters", ...), in order."""
+    """Return the text of each section of the page ("What", "Why it matters", ...), in order."""
     parts = re.split(r"^(\S.*?):+$", rule.doc, flags=re.MULTILINE)
     return {
         head: textwrap.dedent(body).strip("\n")
@@ -49,7 +48,7 @@ def sections(rule: Rule) -> dict[str, str]:
 
 
 def english(rule: Rule) -> Page:
-    """Return the page as the docstring has it."""
+    """Return the page in English, from the docstring."""
     said = sections(rule)
     return Page(
         _identity(rule),
@@ -71,7 +70,7 @@ def markdown(rule: Rule) -> str:
 
 def plain(rule: Rule, page: Page, width: int = 100) -> str:
     """Return a rule's page as text of at most `width` cells."""
-    from datacheck.report.words import wrapped  # noqa: PLC0415  the table of rules needs first sentences alone
+    from datacheck.report.words import wrapped  # noqa: PLC0415  not needed for first sentences
 
     lines = [
         *wrapped(f"{rule.code} {rule.name}   {page.identity}", width),
@@ -88,7 +87,7 @@ def plain(rule: Rule, page: Page, width: int = 100) -> str:
 
 
 def _identity(rule: Rule) -> str:
-    from datacheck.rules.overview import roles_of  # noqa: PLC0415  the table of rules needs first sentences alone
+    from datacheck.rules.overview import roles_of  # noqa: PLC0415  not needed for first sentences
 
     said = [rule.severity.value, f"per {rule.level.value}"]
     if (known := roles_of(rule)) is not None:
@@ -108,7 +107,7 @@ def _body(head: str, body: str) -> str:
 
 
 def _options(body: str) -> str:
-    """Return the options as a list, one line each; ``none`` as it is."""
+    """Return the options as a list, one line each; ``none`` stays unchanged."""
     lines = re.sub(r"(?<=[.)]) (?=[a-z_]+:,? )", "\n", " ".join(body.split())).splitlines()
     return "\n".join(f"- {line}" for line in lines) if lines != ["none"] else "none"
 
@@ -129,7 +128,7 @@ _LEVELS = {"file": "文件", "sample": "样本", "group": "组", "dataset": "数
 
 
 def chinese(rule: Rule) -> Page | None:
-    """Return a rule's page in Chinese, None where there is none: rules of plug-ins have their own page alone."""
+    """Return a rule's page in Chinese; None if it has no translation, as rules of plug-ins."""
     file = resources.files("datacheck.rules") / "zh" / f"{rule.code}.md"
     if not file.is_file():
         return None
@@ -143,10 +142,12 @@ def chinese(rule: Rule) -> Page | None:
 
 
 def english_digest(rule: Rule) -> str:
-    """Return the digest of the English page without its examples, as the Chinese one names it: 16 digits.
+    """Return the digest of the English page without its examples: 16 hex digits.
+
+    The Chinese page names this digest of the text it translates.
 
     Notes:
-        Where lines of a docstring end makes no difference.
+        Line breaks of a docstring make no difference.
     """
     page = english(rule)
     told = {head: body for head, body in page.sections.items() if head not in EXAMPLES}

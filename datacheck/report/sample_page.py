@@ -1,4 +1,4 @@
-"""The page of one sample, and its recording for Rerun."""
+"""Write the page of one sample, or its recording for Rerun."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def write_view(path: Path, said: Mapping[str, Any]) -> None:
 
     Args:
         path: of the page; an older page of a sample is replaced.
-        said: of `preview.one`.
+        said: the result of `preview.single.sample_of_run` or `sample_of_data`.
 
     Raises:
-        UsageError: there is something else already.
-        StorageError: it cannot be written.
+        UsageError: another file exists at `path`.
+        StorageError: the page cannot be written.
     """
     outputs.check_output(path, _SAMPLE_PAGE.command, _IS_VIEW)
     fsops.make_directory(path.parent)
@@ -41,10 +41,10 @@ def write_view(path: Path, said: Mapping[str, Any]) -> None:
 
 
 def log_to_rerun(said: Mapping[str, Any], out: Path | None) -> None:
-    """Log the pictures of one sample to Rerun: to its viewer, or into a file.
+    """Log the pictures of one sample to the Rerun viewer, or to a file.
 
     Args:
-        said: of `preview.one`.
+        said: the result of `preview.single.sample_of_run` or `sample_of_data`.
         out: an .rrd file; None starts the viewer.
 
     Raises:
@@ -79,7 +79,7 @@ def _log(rr: Any, stream: Any, picture: Mapping[str, Any]) -> None:
         "film": _log_film,
         "timeline": _log_timeline,
     }
-    # parts of a path: Rerun escapes what is in them
+    # pass the parts of the path, not a string: Rerun escapes each part
     name, kind = (picture["field"].split("/"), picture["kind"])
     if kind in logs:
         logs[kind](rr, stream, name, picture)
@@ -107,7 +107,7 @@ def _log_skeleton(rr: Any, stream: Any, name: list[str], picture: Mapping[str, A
 def _log_projection(rr: Any, stream: Any, name: list[str], picture: Mapping[str, Any]) -> None:
     under, by, name = picture["under"], np.ones(2), [*name, "projected"]
     if under is not None:
-        # it is logged as small as it is drawn
+        # the logged image is scaled down, so scale the pixels, too
         by = np.array([under["width"], under["height"]]) / picture["size"]
         stream.log(name, _image(rr, under["url"]))
     seen = {"joints": picture["pixels"]}

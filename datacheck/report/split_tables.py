@@ -1,4 +1,4 @@
-"""What the page says of classes: of the labels of each split, and of the reference, the share of each class (DC903)."""
+"""Tables of a run's page that compare splits: class shares, counts, drifts and overlaps."""
 
 from __future__ import annotations
 
@@ -22,30 +22,31 @@ from datacheck.schema.model import FieldSpec, Schema
 Array = np.ndarray[Any, Any]
 
 MOST_CLASSES, MOST_SPLITS = 30, 12
-_MAX_ABSENT_NAMED = 12  # classes that no sample has
+_MAX_ABSENT_NAMED = 12  # classes named that no sample has
 _CHUNK_ROWS = 32_768
-# as of DC903: placeholders, and labels that stand in another's place
+# As in DC903: samples of placeholders, and labels out of range, which would count as another class
+# (modulo `PLACES`).
 _NOT_JUDGED = frozenset({"DC109", "DC404"})
 
 
 def class_shares(
     table: Table, schema: Schema, failing: Texts, reference: Table | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield of each field of classes how many labels of each split are of each class.
+    """Yield, for each field of classes, the number of labels by class and split (DC903).
 
     Args:
-        table: rows; a column is read when it is asked for, and let go again.
+        table: rows; each column is read when needed, then released.
         schema: the schema in force.
-        failing: per row, the codes that it fails, with spaces between.
-        reference: the rows of the run that this one is compared with; of them all are counted.
+        failing: per row, the codes that it fails, separated by spaces.
+        reference: the rows of the run that this one is compared with; all of them are counted.
 
     Returns:
-        ``splits`` and ``of`` how many labels (each a ``what``) and ``samples`` they have, ``rows``:
-        the ``name`` of a class and its ``counts`` by split, those first of which the shares differ
-        most. ``rest``: the same of all other classes, how far their shares differ at ``most`` (None
-            where nothing is beside them), and how many of them
-        each split lacks. ``then``: what the reference has of the same splits, None where it has no
-            labels of them.
+        ``splits``; ``of``, the number of labels in each (one label per ``what``); ``samples``, the
+        number of samples with labels. ``rows``: the ``name`` of a class and its ``counts`` by
+        split; classes whose shares differ most come first. ``rest``: the same for all other classes
+        together, ``most``, the largest difference of their shares (None if there is nothing to
+        compare), and the number of them that each split lacks. ``then``: the labels of the same
+        splits in the reference, None if it has none.
     """
     judged = np.array([_NOT_JUDGED.isdisjoint(word.split()) for word in failing.words], bool)[
         failing.rows
@@ -70,7 +71,7 @@ def _column(table: Table, name: str) -> Measured | None:
         or column.values.dtype.kind not in "iu"
         or column.values.shape[1:] != (PLACES,)
     ):
-        return None  # a check of the user's may call its columns as it likes
+        return None  # a user's check may have written a column of this name
     return column
 
 
@@ -117,13 +118,13 @@ def _field(
 def _label_counts(
     column: Measured, table: Table, judged: Array, order: list[str]
 ) -> tuple[Array, Array]:
-    """Return int64 (splits, 64), how many labels are of each class, and (splits) how many samples have some."""
+    """Return int64 (splits, 64) labels by class, and int64 (splits) samples with labels."""
     places = {name: place for place, name in enumerate(order)}
     splits = Texts.of(table.splits)
     rank = np.array([places.get(word, -1) for word in splits.words], np.int64)[splits.rows]
     rank = np.where(column.present & judged, rank, -1)
     counts = np.zeros((len(order), PLACES), np.int64)
-    for start in range(0, len(rank), _CHUNK_ROWS):  # that stays in the caches
+    for start in range(0, len(rank), _CHUNK_ROWS):  # chunks that fit into the CPU caches
         part, of = column.values[start : start + _CHUNK_ROWS], rank[start : start + _CHUNK_ROWS]
         for place in np.unique(of[of >= 0]).tolist():
             counts[place] += part[of == place].sum(axis=0, dtype=np.int64)
@@ -139,7 +140,7 @@ def _class_rows(now: Array, then: Array | None, names: list[str]) -> dict[str, A
     both = now if then is None else np.concatenate([now, then])
     both = both[both.sum(axis=1) > 0]
     shares = both / both.sum(axis=1, keepdims=True)
-    # as far apart: by number
+    # rounded, so that ties are ordered by class number
     spread = np.round(np.ptp(shares, axis=0), 12) if len(both) > 1 else shares[0]
     met = np.flatnonzero(both.any(axis=0))
     met = met[np.argsort(-spread[met], kind="stable")]
@@ -164,7 +165,10 @@ def _sums(now: Array, then: Array | None, places: Array) -> dict[str, Any]:
 
 
 def _has_small_labels(table: Table, name: str) -> bool:
-    """Tell whether all classes are known to have a place of their own though none is declared."""
+    """Return whether all labels are known to lie below `PLACES`.
+
+    Then no two classes share a count, even without declared classes.
+    """
     ends = [table.columns.get(f"{name}:{stat}") for stat in ("min", "max")]
     if any(end is None or end.values.dtype.kind not in "biuf" for end in ends):
         return False
@@ -173,7 +177,7 @@ def _has_small_labels(table: Table, name: str) -> bool:
 
 
 def _labelled_unit(schema: Schema, name: str, made: dict[str, Any]) -> str:
-    """Return what has a label: a point, a sample, or nothing that is known."""
+    """Return what each label belongs to: "point", "sample", or "label" if unknown."""
     along = schema.spec(name).ragged
     if along is not None and any(spec.ragged == along for _, spec in schema.of_role("points")):
         return "point"
@@ -182,17 +186,19 @@ def _labelled_unit(schema: Schema, name: str, made: dict[str, Any]) -> str:
 
 Plot = dict[str, Any]
 
-_MAX_ROWS = 10  # orders of speakers
-# samples that are equal: from which on they are counted together
+_MAX_ROWS = 10  # orders of speakers, pairs of classes
+# lower bounds of the ranges in which numbers of equal samples are counted
 _SIZES = (2, 3, 4, 5, 9, 17, 33, 65, 129, 1025)
 _MAX_OPTION_CHARS = 60  # characters
 
 
 def counts(table: Table, name: str, schema: Schema, unfit: Array) -> Iterator[Plot]:
-    """Yield the counts of a field ("": of the sample as a whole): rows of a name, and what fit samples and others have.
+    """Yield the bar charts of a field ("": of the sample as a whole).
+
+    Each row has a name and two counts: of fit samples and of the others.
 
     Args:
-        table, schema, unfit: as of `plots`.
+        table, schema, unfit: see `report.plots.plots`.
     """
     if name == next((field for field, _ in schema.of_role("instance")), None):
         yield from _funnel(table, schema, unfit)
@@ -211,7 +217,7 @@ def counts(table: Table, name: str, schema: Schema, unfit: Array) -> Iterator[Pl
 
 
 def _funnel(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
-    """Yield how many instances are left after each step of the loader, over all samples."""
+    """Yield the number of instances left after each step of the loader, over all samples."""
     steps, column = loader_steps(schema), table.columns.get(":funnel")
     if column is None or column.values.shape[1:] != (2 + len(steps),) or not column.present.any():
         return
@@ -237,7 +243,7 @@ def _funnel(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
 
 
 def _sizes(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
-    """Yield how many instances have how many points where ``min_points`` meets them, over all samples."""
+    """Yield the numbers of instances by their points at ``min_points``, over all samples."""
     steps, column = loader_steps(schema), table.columns.get(":sizes")
     edges = size_edges(steps)
     if (
@@ -272,7 +278,7 @@ def _sizes(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
 
 
 def _mixed_instances(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
-    """Yield which two classes most points of an instance have where DC406 finds too few of them in one."""
+    """Yield the most frequent class pairs in instances for which DC406 finds too low a purity."""
     purity, between = (table.columns.get(name) for name in (":purity", ":between"))
     if purity is None or between is None or purity.values.shape[1:] != (WORST,):
         return
@@ -326,7 +332,7 @@ def _mixed_instances(table: Table, schema: Schema, unfit: Array) -> Iterator[Plo
 
 
 def _approach_directions(column: Measured, title: str, unfit: Array) -> Iterator[Plot]:
-    """Yield in which directions hands come to a thing."""
+    """Yield the directions from which hands approach an object."""
     if column.values.shape[1:] != (APPROACHES,) or column.values.dtype.kind not in "iu":
         return
     parts = [
@@ -353,7 +359,7 @@ def _option_text(value: Any) -> str:
 
 
 def _speaker_orders(table: Table, name: str, unfit: Array) -> Iterator[Plot]:
-    """Yield which orders of speakers are most frequent."""
+    """Yield the most frequent orders of speakers."""
     column = table.columns[name]
     if column.values.dtype.kind not in "OU" or column.values.ndim != 1:
         return
@@ -389,7 +395,7 @@ def _speaker_orders(table: Table, name: str, unfit: Array) -> Iterator[Plot]:
 
 
 def _letter_scripts(table: Table, name: str, unfit: Array) -> Iterator[Plot]:
-    """Yield in how many samples the letters are of which script, and how many hold any character of it."""
+    """Yield, by script, the samples with mostly that script, and those with any character of it."""
     column = table.columns[name]
     if column.values.dtype.kind not in "iu" or column.values.ndim != 1:
         return
@@ -425,7 +431,7 @@ def _letter_scripts(table: Table, name: str, unfit: Array) -> Iterator[Plot]:
 
 
 def _duplicate_counts(table: Table, unfit: Array) -> Iterator[Plot]:
-    """Yield how many samples are equal to how many others."""
+    """Yield the numbers of samples by the size of their group of equal samples."""
     column = table.columns[":content"]
     rows = np.flatnonzero(column.present)
     if column.values.dtype.kind not in "iu" or not len(rows):
@@ -461,7 +467,7 @@ def _duplicate_counts(table: Table, unfit: Array) -> Iterator[Plot]:
 
 
 _PART = " of component "
-# of measures that no histogram of the page is of
+# labels of measures without a histogram in the page
 _LABELS = {
     "top": "highest class",
     "middle": "middle of the box",
@@ -474,7 +480,9 @@ _LABELS = {
 
 
 def drifts(rules: Mapping[str, Mapping[str, Any]], schema: Schema) -> Iterator[dict[str, Any]]:
-    """Yield of each rule that compared something its code, name, limits and measures, as the rule has recorded them.
+    """Yield what each rule that compared distributions has recorded.
+
+    That is its code, name, limits and measures.
 
     Args:
         rules: ``rules`` of a result.json.
@@ -492,7 +500,10 @@ def drifts(rules: Mapping[str, Mapping[str, Any]], schema: Schema) -> Iterator[d
 
 
 def _label(schema: Schema, field: str, measure: str) -> str:
-    """Return what the page calls a measure of a rule's: "max of component 0" is the highest value there."""
+    """Return the page's label of a rule's measure.
+
+    "max of component 0" is labelled as the highest value of component 0.
+    """
     stat, _, part = measure.partition(_PART)
     stat = {"length": "dims"}.get(stat, stat)
     said = label(schema.spec(field), stat) if stat in LABELS else _LABELS.get(stat, stat)
@@ -500,24 +511,26 @@ def _label(schema: Schema, field: str, measure: str) -> str:
 
 
 _MAX_PAIRS = 12
-_PAIRS_PER_SPLIT_PAIR = 3  # pairs that are named of any two splits
-# placeholders are all alike: DC801 does not judge them either
+_PAIRS_PER_SPLIT_PAIR = 3  # examples named for any two splits
+# placeholders are all equal: DC801 skips them, too
 _OVERLAPS_NOT_JUDGED = frozenset({"DC109", "DC602"})
 
 
 def overlaps(table: Table, schema: Schema, failing: Texts) -> dict[str, Any] | None:
-    """Return what every two splits share; None where there are not two, too many, or nothing was measured of it.
+    """Return the samples and groups that splits share; None without two comparable splits.
+
+    None also if there are too many splits, or if nothing was measured of it.
 
     Args:
-        table: rows; of their columns two are read.
-        schema: the schema in force: which splits are held against each other, and in which order.
-        failing: per row, the codes that it fails, with spaces between.
+        table: rows; two of their columns are read.
+        schema: the schema in force; it defines the order of the splits.
+        failing: per row, the codes that it fails, separated by spaces.
 
     Returns:
-        ``splits`` in that order; of ``samples`` (by content) and ``groups`` (by split key) ``of``
-        how many each split has, ``shared`` how many of the one split (outer list) stand in the
-        other, too, and ``pairs``: two splits, the group ("" of samples), and of each split the
-            first row that has it.
+        ``splits`` in that order; for ``samples`` (by content) and ``groups`` (by split key):
+        ``of``, the number in each split; ``shared``, the number of the first split (outer list)
+        that also occur in the second; and ``pairs``: two splits, the group ("" for samples), and
+        the first row of each split that has it.
     """
     rows = table.rows(np.arange(len(table)))
     order, rank = ranks(rows, schema)
@@ -535,7 +548,12 @@ def overlaps(table: Table, schema: Schema, failing: Texts) -> dict[str, Any] | N
 
 
 def _compared_values(rows: Rows) -> Iterator[tuple[str, Array, Array, list[str]]]:
-    """Yield what is compared, bool (rows) where it is known, a number for each row, and what a number stands for."""
+    """Yield what is compared, where it is known, a number for each row, and the numbers' names.
+
+    Shapes:
+        known: bool (rows)
+        numbers: int64 (rows)
+    """
     if "content" in rows:
         yield "samples", rows.measured("content"), rows["content"], []
     if "split_key" in rows:
@@ -555,15 +573,15 @@ def _overlap_counts(
     """Return ``of``, ``shared`` and ``pairs`` of some rows.
 
     Shapes:
-        values, rank, places: int64 (rows): what is compared, the split, and the row in the table
+        values, rank, places: int64 (rows): the compared value, the split, the row in the table
     """
     none = [[0] * splits for _ in range(splits)]
-    if not names and _all_distinct(values):  # which is the rule, and known in a third of the time
+    if not names and _all_distinct(values):  # the usual case, checked in a third of the time
         return {"of": np.bincount(rank, minlength=splits).tolist(), "shared": none, "pairs": []}
     known, which = (
         (np.arange(len(names)), values) if names else np.unique(values, return_inverse=True)
     )
-    cells = np.bincount(which * splits + rank)  # no sort of all rows where counting tells the same
+    cells = np.bincount(which * splits + rank)  # counting is enough: avoids sorting all rows
     met = np.flatnonzero(cells)
     sizes, (value, split) = cells[met], np.divmod(met, splits)
     of = np.bincount(split if names else rank, minlength=splits).tolist()
@@ -594,7 +612,10 @@ def _all_distinct(values: Array) -> bool:
 
 
 def _shared_values(counts: Array, shared: Array) -> Iterator[tuple[int, int, int]]:
-    """Yield (split, split, place of a value that both have): splits that share most first, of two the most frequent."""
+    """Yield (split, split, index of a value that both have).
+
+    Splits that share most come first, and for each pair its most frequent values.
+    """
     pairs = sorted(
         combinations(range(len(shared)), 2), key=lambda pair: -int(shared[pair[1], pair[0]])
     )

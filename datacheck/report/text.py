@@ -1,6 +1,7 @@
-"""The report for people: at most 60 lines that answer "can I train on this?", worst first, then what was not looked at.
+"""The terminal report: at most 60 lines that answer "can I train on this?".
 
-Text from data (names, messages) passes through no markup; what a terminal would act on is escaped.
+The worst findings come first; what was not checked comes last. Text from data (names, messages) is
+never parsed as markup; characters that a terminal would act on are escaped.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ _COLOURS = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severit
 def report_printer(
     report: Report, console: Console | None = None, *, page: bool = False
 ) -> Callable[[], None]:
-    """Return what prints a report, whose lines are made by now.
+    """Build the report's lines now; return a function that prints them.
 
     Args:
-        report: what a scan says.
-        console: where to; None: standard output, without colour where nobody would see it.
-        page: its folder holds a report.html, too.
+        report: the report of a scan.
+        console: where to print; None: standard output, without colour if CI or NO_COLOR is set.
+        page: whether the run's folder also holds a report.html.
     """
     console = console or _console()
     lines = report_lines(report, _width(console), page=page, encoding=console.encoding)
@@ -51,7 +52,7 @@ def report_printer(
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Raise it: Rich ends the process with 1, which is to say that something was found."""
+        """Raise the error: Rich would exit with 1, the exit code for findings."""
         raise BrokenPipeError
 
 
@@ -68,13 +69,13 @@ def _width(console: Console) -> int:
 def report_lines(
     report: Report, width: int, *, page: bool = False, encoding: str = "utf-8"
 ) -> list[Text]:
-    """Return the report's lines, at most 60, each at most `width` cells wide unless a name alone is longer.
+    """Return the report's lines: at most 60, each at most `width` cells unless a name is longer.
 
     Args:
-        report: what a scan says.
+        report: the report of a scan.
         width: cells.
-        page: its folder holds a report.html, too.
-        encoding: of the output; a command that it cannot show as it is typed is left out.
+        page: whether the run's folder also holds a report.html.
+        encoding: of the output; a command that it cannot show exactly is left out.
     """
     head = [*_head(report, width), Text()]
     foot = _foot(report, width, encoding, page=page)
@@ -82,7 +83,11 @@ def report_lines(
 
 
 def _blocks(findings: Sequence[Finding], width: int, room: int) -> list[Text]:
-    """Return the findings, each as long as the room allows: a line for every one, all of the worst, then the others."""
+    """Return the findings, each as long as the room allows.
+
+    Every finding gets a line; then the first gets its full form, the others their short form, then
+    their full form.
+    """
     shown = findings if len(findings) < room else findings[: room - 2]
     twins = Counter(_subject(f) for f in shown)
     titles = [_title(f, width, f.kind if twins[_subject(f)] > 1 else "") for f in shown]
@@ -147,7 +152,7 @@ def _fitness_line(report: Report) -> Text:
 
 
 def _read_share(said: Mapping[str, Any] | None) -> str:
-    """Return how much of the data was looked at."""
+    """Return how much of the data was read."""
     if said is None or not said["bytes"]:
         return ""
     opened = _percent_read(said["opened"], said["bytes"])
@@ -166,7 +171,7 @@ def _read_share(said: Mapping[str, Any] | None) -> str:
 
 
 def _percent_read(nbytes: int, of: int) -> str:
-    """Return a share in percent; what is less than all is never told as 100 %, what is more than nothing as 0 %."""
+    """Return a share in percent; never 100 % for less than all, nor 0 % for more than nothing."""
     share = nbytes / of * 100
     return (
         f"{share:.0f} %"
@@ -231,7 +236,10 @@ def _subject(finding: Finding) -> tuple[str, tuple[str, ...], str]:
 
 
 def _title(finding: Finding, width: int, kind: str) -> Text:
-    """Return the first line of a finding; `kind` where another one has the same rule, fields and split."""
+    """Return the first line of a finding.
+
+    `kind` is set if another finding has the same rule, fields and split.
+    """
     where = [clean(part) for part in (", ".join(map(_field, finding.fields)), finding.split, kind)]
     left = Text.assemble(
         (finding.severity.value, _COLOURS[finding.severity]),
@@ -289,7 +297,7 @@ def _cause(cause: Cause, failed: int) -> str:
 
 
 def _examples(finding: Finding, width: int, most: int) -> list[Text]:
-    """Return as many keys as fit into so many lines, and how many more there are."""
+    """Return as many keys as fit into `most` lines, and the number of further ones."""
     keys = [clean(key, spaces=True) for key in finding.examples]
     for count in range(len(keys), 0, -1):
         more = finding.failed - count
@@ -327,29 +335,33 @@ def _foot(report: Report, width: int, encoding: str, *, page: bool) -> list[Text
     if "since" in report.run:
         lines += _entry("since", Text(clean(_changes_since(report.run["since"]))), width, 0, 2)
     lines += _entry("valid", Text(_valid(report)), width, 0, 3)
-    folder = clean(f"{relative_to_cwd(Path(report.folder))}/", spaces=True)  # folded, it is no path
+    # not wrapped: a path broken into lines cannot be copied
+    folder = clean(f"{relative_to_cwd(Path(report.folder))}/", spaces=True)
     lines.append(Text.assemble(("results   ", "dim"), folder))
     if page:
         lines.append(Text.assemble(("page      ", "dim"), folder + PAGE))
-    for number, command in enumerate(_next_commands(report, encoding)):  # folded, it is no command
+    for number, command in enumerate(_next_commands(report, encoding)):  # not wrapped either
         lines.append(Text.assemble(("          " if number else "next      ", "dim"), command))
     return [*lines, Text(), *_wrapped(_last_line(report), width, 0)]
 
 
 def _next_commands(report: Report, encoding: str) -> Iterable[str]:
-    """Yield what to type next: what the worst finding is about, and its worst sample, where it can be printed."""
+    """Yield the next commands to type: explain the worst finding, view its worst sample.
+
+    Commands that cannot be printed exactly are left out.
+    """
     worst = report.findings[0] if report.findings else None
     if worst is None or worst.severity is Severity.INFO:
         return
     yield f"datacheck explain {clean(worst.code)}"
     key = worst.examples[0] if worst.examples else ""
     if not report.dataset["files"] or not key or key.startswith("-"):
-        return  # samples of a loader are in no file
+        return  # samples of a loader have no file
     folder = Path(report.folder)
     newest = os.path.realpath(folder) == os.path.realpath(".datacheck/latest")
     where = "" if newest else f" --run {shlex.quote(relative_to_cwd(folder))}"
     command = f"datacheck view {shlex.quote(key)}{where}"
-    # what is spelled out is no name
+    # an escaped name is not the sample's name
     if command == clean(command, spaces=True) == plain(Text(command), encoding).plain:
         yield command
 
@@ -372,7 +384,7 @@ def _rules(report: Report) -> str:
 
 
 def _changes_since(said: Mapping[str, Any]) -> str:
-    """Return what is new beside the scan before, and what besides the data is another."""
+    """Return the changes since the previous scan, and which inputs besides the data changed."""
     new, gone = said["new"]["count"], said["gone"]["count"]
     told = [_count(new, "new finding") if new else "", f"{gone:,} no longer found" if gone else ""]
     others = " and ".join(f"another {what}" for what in said["other"])
@@ -413,9 +425,9 @@ def _last_line(report: Report) -> Text:
 
 
 def _wrapped(text: Text, width: int, indent: int, most: int = 99) -> list[Text]:
-    """Return a paragraph as indented lines; one that is longer than `most` lines ends in an ellipsis."""
+    """Return a paragraph as indented lines; one longer than `most` lines ends in an ellipsis."""
     room = max(20, width - indent)
-    # to cut a line from a text takes time in proportion to all of it
+    # first shorten the text: cutting a line takes time proportional to the whole text
     text = text[: room * (most + 1)]
     lines = [text[start:stop] for start, stop in spans(text.plain, room)]
     if len(lines) > most:
@@ -427,7 +439,7 @@ def _wrapped(text: Text, width: int, indent: int, most: int = 99) -> list[Text]:
 
 
 def _entry(word: str, text: Text, width: int, indent: int = 2, most: int = 99) -> list[Text]:
-    """Return a word and, beside it, a paragraph."""
+    """Return a label followed by a paragraph in its own column."""
     column = indent + (6 if indent else 10)
     lines = _wrapped(text, width, column, most)
     lines[0] = Text.assemble(" " * indent, (word.ljust(column - indent), "dim"), lines[0][column:])

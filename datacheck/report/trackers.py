@@ -1,7 +1,7 @@
-"""What a scan or a build says, told to a tracker of experiments: MLflow or Weights & Biases.
+"""Log the results of a scan or build to an experiment tracker: MLflow or Weights & Biases.
 
-Neither is loaded before it is asked for, and no run of theirs is ever begun here: what is told
-belongs to a training.
+Neither library is loaded before it is needed. datacheck never starts a tracker run: the results
+belong to a training run.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from datacheck.report.words import clean, relative_to_cwd
 from datacheck.scan.run import ScanRun
 from datacheck.scan.run_documents import PAGE, RESULT, read_result, run_in, unread
 
-_MOST = 250  # characters of a value; the strictest of the servers take no more
+_MOST = 250  # characters of a value: the limit of the strictest server
 _PREFIX = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*", re.ASCII)
 
 
 @dataclass(frozen=True)
 class _TrackedDataset:
-    """What there is to tell of one dataset or cache.
+    """The logged facts of one dataset or cache.
 
     Args:
-        name: of the dataset; text of the user's, made harmless.
-        source: where it lies, or the loader.
+        name: of the dataset; user text, escaped.
+        source: its location, or the loader.
         digest: of its content.
-        facts: texts by name, the digest too.
+        facts: texts by name, including the digest.
         counts: numbers by name.
-        files: to be kept beside.
-        loader: `source` is a loader.
+        files: to log as artifacts.
+        loader: whether `source` is a loader.
     """
 
     name: str
@@ -59,27 +59,26 @@ def log_to_mlflow(
     prefix: str = "datacheck",
     files: bool = True,
 ) -> None:
-    """Tell an open run of MLflow what a scan found, or which cache was built.
+    """Log the findings of a scan, or the facts of a built cache, to an MLflow run.
 
     Args:
-        done: what `scan_dataset` or `build_cache` (one of its list) returned; a folder that a scan
-            has left behind (``.datacheck`` for the newest); a cache, its folder or URL.
-        run_id: the run of MLflow; None: the active one.
-        prefix: what all names begin with; another one for a second dataset of the same run.
-        files: keep result.json and report.html, too. They show samples, and paths as they were
-            typed.
+        done: the result of `scan_dataset` or `build_cache` (one of its list); the folder of a run
+            (``.datacheck`` for the newest); or a cache's folder or URL.
+        run_id: the MLflow run; None: the active one.
+        prefix: prefix of all names; use another one for a second dataset in the same run.
+        files: also log result.json and report.html. They show samples, and paths as typed.
 
     Raises:
-        UsageError: no run of MLflow is active; `done` is neither a run nor one cache; the prefix is
-            no name.
+        UsageError: no MLflow run is active; `done` is neither a run nor one cache; or the prefix is
+            not a valid name.
         MissingDependencyError: MLflow is not installed.
 
     Notes:
-        Tags say what was scanned (digest, verdict, schema), metrics how many samples are valid,
-        findings there are and samples fail each rule that judged any; the dataset is an input of
-        the run under datacheck's digest; result.json and report.html (written where it is missing)
-        are artifacts. Of a path outside of the working folder only the last part is told. What
-        MLflow raises is not caught.
+        Tags hold the digest, the verdict and the schema. Metrics hold the numbers of valid samples,
+        of findings, and of failing samples for each rule that judged samples. The dataset becomes
+        an input of the run under datacheck's digest. result.json and report.html (written if
+        missing) become artifacts. Of a path outside the working folder, only the last part is
+        logged. Exceptions of MLflow are not caught.
     """
     mlflow = require("mlflow", "mlflow")
     told = _tracked_dataset(done, prefix, files=files)
@@ -113,22 +112,23 @@ def log_to_wandb(
     prefix: str = "datacheck",
     files: bool = True,
 ) -> None:
-    """Tell an open run of Weights & Biases what a scan found, or which cache was built.
+    """Log the findings of a scan, or the facts of a built cache, to a Weights & Biases run.
 
     Args:
-        done: as of `log_to_mlflow`.
-        to: what ``wandb.init`` returned; None: the run that is open.
-        prefix: what all names begin with; another one for a second dataset of the same run.
-        files: as of `log_to_mlflow`.
+        done: see `log_to_mlflow`.
+        to: the result of ``wandb.init``; None: the open run.
+        prefix: prefix of all names; use another one for a second dataset in the same run.
+        files: see `log_to_mlflow`.
 
     Raises:
-        UsageError: no run is open; `done` is neither a run nor one cache; the prefix is no name.
+        UsageError: no run is open; `done` is neither a run nor one cache; or the prefix is not a
+            valid name.
         MissingDependencyError: wandb is not installed.
 
     Notes:
-        The configuration says what was scanned, the summary has the counts (so no step is taken),
-        and an artifact of type ``datacheck`` has result.json and report.html, else facts.json.
-        Paths are told as by `log_to_mlflow`. A run that is offline stays so.
+        The configuration holds the facts, the summary holds the counts (so no step is logged), and
+        an artifact of type ``datacheck`` holds result.json and report.html, or facts.json without
+        files. Paths are logged as by `log_to_mlflow`. An offline run stays offline.
     """
     wandb = require("wandb", "wandb")
     told, run = _tracked_dataset(done, prefix, files=files), to or wandb.run
@@ -179,7 +179,7 @@ def _tracked_dataset(
 def _of_run(folder: Path, run: ScanRun | Path, *, files: bool) -> _TrackedDataset:
     try:
         told = _run_facts(folder)
-        # a link would send another file
+        # a link in its place would upload another file
         if files and ((folder / PAGE).is_symlink() or not (folder / PAGE).is_file()):
             write_page(run)
     except DatacheckError:
@@ -226,7 +226,7 @@ def _run_facts(folder: Path) -> _TrackedDataset:
 
 
 def _judged_samples(rule: Mapping[str, Any]) -> bool:
-    """Tell whether no failing sample means that all is well: the rule judged some, and not the dataset as a whole."""
+    """Return whether zero failing samples mean success: the rule judged individual samples."""
     return bool(rule.get("checked")) and (rule["failed"] > 0 or rule["status"] != "fail")
 
 
@@ -251,7 +251,7 @@ def _of_cache(path: Path | str) -> _TrackedDataset:
 
 
 def _entity(told: _TrackedDataset) -> dict[str, str]:
-    """Return the dataset as MLflow keeps it."""
+    """Return the dataset in MLflow's form."""
     kind = (
         "code"
         if told.loader
@@ -270,7 +270,10 @@ def _entity(told: _TrackedDataset) -> dict[str, str]:
 
 
 def _portable_path(where: str) -> str:
-    """Return a path as the working folder has it, else its last part: of the machine nothing is told."""
+    """Return a path relative to the working folder, or else its last part.
+
+    It reveals nothing about the machine.
+    """
     if is_url(where):
         return where
     inside = Path(relative_to_cwd(Path(where)))
@@ -282,7 +285,7 @@ def _short(text: str) -> str:
 
 
 def _metric_name(text: str) -> str:
-    """Return a part of a name: what a tracker does not take in one, is one underscore."""
+    """Return part of a name, with characters that trackers refuse replaced by an underscore."""
     return re.sub(r"[^\w.:-]+", "_", text, flags=re.ASCII)[:100].strip(".") or "_"
 
 

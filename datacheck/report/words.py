@@ -1,4 +1,4 @@
-"""Words that several outputs share: sizes as people say them, names made harmless, characters that a terminal has."""
+"""Text helpers shared by outputs: sizes, escaped names, plain text for a terminal, wrapping."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _ASCII = str.maketrans(
         "\u2013": "-",
     }
 )
-_UNSAFE = re.compile(r"[^\n -~]")  # may act on a terminal
+_UNSAFE = re.compile(r"[^\n -~]")  # candidates for control characters of a terminal
 
 
 def format_bytes(nbytes: float) -> str:
-    """Return a number of bytes as people say it: 999 B, 1.2 kB, 3.4 GB (powers of 1,000)."""
+    """Return a number of bytes for people: 999 B, 1.2 kB, 3.4 GB (powers of 1,000)."""
     for unit in ("B", "kB", "MB", "GB"):
         if nbytes < 999.5:
             return (
@@ -48,11 +48,11 @@ def format_bytes(nbytes: float) -> str:
 
 
 def clean(text: str, *, spaces: bool = False) -> str:
-    r"""Return text in which every character that a terminal would act on is spelled out (``\x1b``).
+    r"""Return text with every character that a terminal would act on escaped (``\x1b``).
 
     Args:
-        text: a message, a key, a name: it may come from a file.
-        spaces: keep runs of spaces as they are (in a key they matter); else they become one.
+        text: a message, a key or a name; it may come from a file.
+        spaces: keep runs of spaces (they matter in a key); otherwise each becomes one space.
     """
     if not spaces:
         text = " ".join(text.split())
@@ -60,7 +60,10 @@ def clean(text: str, *, spaces: bool = False) -> str:
 
 
 def json_of(value: Any) -> bytes:
-    r"""Return a value as JSON to print, see `escaped_json`; half of a surrogate pair is its escape (``\ud800``)."""
+    r"""Return a value as printable JSON, see `escaped_json`.
+
+    A lone surrogate is written as its escape (``\ud800``).
+    """
     try:
         data = orjson.dumps(value, option=orjson.OPT_INDENT_2)
     except TypeError:
@@ -71,18 +74,18 @@ def json_of(value: Any) -> bytes:
 
 
 def escaped_json(data: bytes) -> bytes:
-    r"""Return JSON in which every character that a terminal would act on is escaped (``\u009b``); it says the same.
+    r"""Return equal JSON with every character that a terminal would act on escaped (``\u009b``).
 
     Notes:
-        What begins a command of CI wherever it stands (`errors.COMMAND`) is, too; it is part of
-        strings only.
+        Also escapes the start of CI commands that work anywhere in a line (`errors.COMMAND`); it
+        only occurs in strings.
     """
     return COMMAND.sub(r"\\u0023#", _UNSAFE.sub(_escaped, data.decode())).encode()
 
 
 def _escaped(found: re.Match[str]) -> str:
     sign = found[0]
-    if sign in "\t\r":  # as they are they stand between values only
+    if sign in "\t\r":  # unescaped, they occur only between values
         return " "
     units = sign.encode("utf-16-be", "surrogatepass")
     escapes = (f"\\u{high:02x}{low:02x}" for high, low in zip(units[::2], units[1::2], strict=True))
@@ -90,14 +93,14 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def relative_to_cwd(folder: Path) -> str:
-    """Return a folder as a command takes it: relative to the working folder where it lies in it."""
+    """Return a folder as a command argument: relative to the working folder if it lies in it."""
     if folder.is_absolute() and folder.is_relative_to(Path.cwd()):
         folder = folder.relative_to(Path.cwd())
     return str(folder)
 
 
 def can_encode(text: str, encoding: str) -> bool:
-    """Tell whether an output of this encoding has every character of a text."""
+    """Return whether an encoding has every character of a text."""
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
@@ -106,7 +109,10 @@ def can_encode(text: str, encoding: str) -> bool:
 
 
 def finding_lines(finding: Mapping[str, Any]) -> list[str]:
-    """Return a finding of a result.json as lines, made harmless: what and where, message, cause, examples, fix."""
+    """Return a finding of a result.json as escaped lines.
+
+    In order: severity, rule and extent; message; cause; examples; fix.
+    """
     lines = [f"{finding['severity']} {clean(finding_title(finding))}", clean(finding["message"])]
     if finding["cause"] and finding["cause"]["text"]:
         lines.append(f"= {clean(finding['cause']['text'])}")
@@ -116,7 +122,11 @@ def finding_lines(finding: Mapping[str, Any]) -> list[str]:
 
 
 def finding_title(finding: Mapping[str, Any]) -> str:
-    """Return code, name, fields and split of a finding of a result.json, and of how many samples; not made harmless."""
+    """Return a finding's code, name, fields, split and number of samples, not escaped.
+
+    Args:
+        finding: from a result.json.
+    """
     where = [part for part in (", ".join(finding["fields"]), finding["split"]) if part]
     count = (
         f"{finding['failed']:,} of {finding['of']:,} samples"
@@ -127,43 +137,46 @@ def finding_title(finding: Mapping[str, Any]) -> str:
 
 
 def last_line(traceback: str) -> str:
-    """Return what a traceback ends with: the exception and what it says."""
+    """Return the last line of a traceback: the exception and its message."""
     return (traceback.strip().splitlines() or [""])[-1]
 
 
 def plain(line: Text, encoding: str) -> Text:
-    """Return a line that an output of this encoding can show; colours are left out where it is changed; see `inert`."""
+    """Return a line that this encoding can show, with CI commands made inert.
+
+    A changed line loses its colours.
+    """
     said = escape_ci_commands(line.plain)
     if encoding.lower().replace("-", "") != "utf8":
         said = said.translate(_ASCII).encode(encoding, "backslashreplace").decode(encoding)
     elif said == line.plain:
         return line
-    from rich.text import Text  # noqa: PLC0415  sizes are also said where nothing is printed
+    from rich.text import Text  # noqa: PLC0415  callers that only format sizes need no Rich
 
     return Text(said)
 
 
 _NEVER_FIRST = frozenset("，。、；：？！）》」』】〕〉…”’·,.;:?!)]}%")
 _NEVER_LAST = frozenset("（《「『【〔〈“‘([{")
-# a word may well begin with a full stop: .npy
+# without the full stop: a word may begin with one (.npy)
 _NEVER_AFTER_SPACE = frozenset("，。、；：？！）》」』】〕〉”’·%")
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Return a paragraph as lines, broken at spaces and beside wide characters.
+    """Split a paragraph into lines, at spaces and next to wide characters.
 
     Args:
         text: one paragraph.
-        width: cells of the longest line; what cannot be broken and is longer is cut there.
+        width: cells of the longest line; an unbreakable part that is longer is cut there.
 
     Notes:
-        No line begins with closing punctuation or ends with opening one.
+        No line begins with closing punctuation or ends with opening punctuation.
     """
     return [text[start:stop] for start, stop in spans(text, width)]
 
 
 def spans(text: str, width: int) -> list[tuple[int, int]]:
-    """Return where the lines of a paragraph begin and end, without the spaces behind them; see `wrapped`."""
+    """Return (start, stop) of each line of a paragraph, without trailing spaces; see `wrapped`."""
     lines: list[tuple[int, int]] = []
     start = 0
     stop = 0  # of the line so far
@@ -180,17 +193,17 @@ def spans(text: str, width: int) -> list[tuple[int, int]]:
 
 
 def _breakable_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where the parts of a text begin and end between which a line may end."""
+    """Yield (start, stop) of the parts of a text between which a line may break."""
     places = [p for p in range(1, len(text)) if _may_break(text[p - 1], text[p])]
     return pairwise([0, *places, len(text)])
 
 
 def _may_break(before: str, behind: str) -> bool:
-    """Tell whether a line may end between two characters."""
+    """Return whether a line may break between two characters."""
     if before == " ":
         return behind != " " and behind not in _NEVER_AFTER_SPACE
     if behind == " " or behind in _NEVER_FIRST or before in _NEVER_LAST:
         return False
     cells = cell_len(before), cell_len(behind)
-    # else they make one emoji
+    # a pair narrower than its parts is a single emoji
     return 2 in cells and cells[1] > 0 and cell_len(before + behind) == sum(cells)
