@@ -1,1 +1,1 @@
-"""cli."""
+"""The command line: one module for each command, imported when it is called."""

@@ -36,7 +36,7 @@ _STAGING = "Where a cache for a URL grows before it is sent. Default: ~/.cache/d
 
 
 def pipeline_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what says which caches are meant: the pipeline, data, folder of caches, extra roots, split, codec."""
+    """Add the options that choose caches: pipeline, data, folder, extra roots, split and codec."""
     folder = click.Path(path_type=Path)
     for option in (
         click.option("--compress", metavar="CODEC", help=_COMPRESS),
@@ -80,7 +80,7 @@ def pipeline_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--allow-missing", type=click.IntRange(0), default=0, metavar="N", help=_MISSING)
 def build(pipeline: str, **options: Any) -> None:
-    """Scan, build, say what was built."""
+    """Scan, build, and print what was built."""
     from datacheck.pipeline import build as build_caches
     from datacheck.report.progress import progress_bar
 
@@ -94,7 +94,7 @@ def build(pipeline: str, **options: Any) -> None:
 
 
 def built_lines(one: Built) -> Iterator[str]:
-    """Yield what is said of one built cache."""
+    """Yield the lines on one built cache."""
     invalid, missing = one.made - one.valid, one.samples - one.made
     yield f"{one.path}{' (unchanged: it was built before)' if one.reused else ''}"
     yield from _unfit_lines(one.unfit)
@@ -126,7 +126,7 @@ def built_lines(one: Built) -> Iterator[str]:
 
 
 def _unfit_lines(unfit: Mapping[str, tuple[int, str]]) -> Iterator[str]:
-    """Yield which samples are lost although the scan found them fit, and what to do."""
+    """Yield lines on samples that are fit but do not fit the cache, and on what to do."""
     for name, (count, shape) in unfit.items():
         who = f"{count:,} sample{' that the scan found fit is' if count == 1 else 's that the scan found fit are'}"
         yield f"    {who} not in this cache, which holds {name} as {shape} only."

@@ -1,4 +1,4 @@
-"""``datacheck cache``: each command is imported when it is called, so that only `build` pays for the builder."""
+"""``datacheck cache``: each command is imported when called; only `build` loads the builder."""
 
 from __future__ import annotations
 

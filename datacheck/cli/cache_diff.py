@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 _SHOWN = 20
-_LETTERS = 10_000  # of a line
+_LETTERS = 10_000  # characters of a line
 
 
 @click.command()
@@ -79,7 +79,10 @@ def _change_line(item: tuple[str, Mapping[str, ValueChange]]) -> str:
 def counted_lines(
     what: str, items: Collection[Item], line: Callable[[Item], str] = str
 ) -> Iterator[str]:
-    """Yield how many there are of what, and a line for the first of them: there may be millions, with long names."""
+    """Yield the number of items, and a line for each of the first ones.
+
+    There may be millions of items, with long names.
+    """
     from datacheck.report.words import clean
 
     if items:
@@ -92,12 +95,12 @@ def counted_lines(
 
 
 def stored(item: tuple[str, tuple[str, str]]) -> str:
-    """Return how a field is stored in either, in words."""
+    """Return a line on how each of two caches stores a field."""
     name, (one, other) = item
     return f"{name}: {one or 'none'}, then {other or 'none'}"
 
 
 def verdict_line(item: tuple[str, tuple[Sequence[str], Sequence[str]]]) -> str:
-    """Return the codes that make a sample invalid in either, in words."""
+    """Return a line with the codes that make a sample invalid in each of two caches."""
     key, (one, other) = item
     return f"{key}: {', '.join(one) or 'valid'}, then {', '.join(other) or 'valid'}"

@@ -61,11 +61,11 @@ def report(
 
 
 def _chosen(path: Path | str, split: str | None) -> Path | str:
-    """Return the only finished cache there.
+    """Return the only finished cache at a path.
 
     Raises:
-        UsageError: there is none, or there are several; it says what is there.
-        CorruptionError: one has lost its manifest.
+        UsageError: there is none, or more than one; the message names what is there.
+        CorruptionError: a cache has lost its manifest.
     """
     from datacheck.cache.find import (
         choose_cache,
@@ -101,7 +101,10 @@ def _chosen(path: Path | str, split: str | None) -> Path | str:
 
 
 def _check_place(file: Path, place: Path | str) -> None:
-    """Raise where the page cannot go, before hours of checking: any other file in the cache would be damage."""
+    """Raise if the page cannot be written, before hours of checking.
+
+    A page inside of the cache is refused: any foreign file in it counts as damage.
+    """
     from datacheck.errors import StorageError, UsageError
     from datacheck.report.cache_page import COMMAND
     from datacheck.runtime import outputs

@@ -21,7 +21,7 @@ each is read once more, the fields of the schema, the verdict and datacheck's di
 def _properties(
     ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, str]:
-    """Return the properties of ``--set NAME=TEXT``."""
+    """Parse the properties of ``--set NAME=TEXT``."""
     del ctx, param
     from datacheck.report.croissant import PROPERTIES
 
@@ -67,8 +67,8 @@ def _properties(
     "datePublished, version.",
 )
 def card(run: Path, form: str, output: Path | None, said: dict[str, str]) -> None:
-    """Write, and say what is not in it."""
-    del form  # there is one so far
+    """Write the card, and print what it leaves out."""
+    del form  # only one format so far
     from datacheck.report.croissant import card as card_of
     from datacheck.report.words import escaped_json
     from datacheck.runtime import fsops
@@ -76,7 +76,7 @@ def card(run: Path, form: str, output: Path | None, said: dict[str, str]) -> Non
     if output is not None and (output.exists() or output.is_symlink()):
         msg = f"{output}: exists, and is not overwritten. Name another file: --output FILE."
         raise UsageError(msg)
-    if output is not None:  # told before all of the data are read
+    if output is not None:  # checked before all of the data is read
         if not output.parent.is_dir():
             msg = f"{output}: there is no folder {output.parent}. Make it, or name another file."
             raise UsageError(msg)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _SYSTEMS = ("sceneleap", "ho3d", "scannetpp", "libero", "minimind")
 _WHAT, _WHERE = 45, 38
-_OTHERS_SHOWN = 4  # findings that follow from no planted fault: shown so many
+_OTHERS_SHOWN = 4  # findings shown that do not follow from a planted fault
 
 
 @click.command("demo")
@@ -99,7 +99,7 @@ def _folder(out: Path | None, systems: list[str]) -> Path:
 
 
 def course_lines(course: DemoResult) -> Iterator[str]:
-    """Yield the screen of one system: what was planted and found, then one line per stage."""
+    """Yield the lines on one system: the planted faults and whether they were found; the stages."""
     size = f"synthetic, in the real layout: {course.files:,} files, {course.nbytes / 1e6:.1f} MB"
     yield f"{click.style(course.system, bold=True)}  {size}"
     yield click.style(f"  {'planted':<{_WHAT}} {'in':<{_WHERE}} {'must be':<8} found", dim=True)
@@ -153,7 +153,7 @@ def _stage_lines(course: DemoResult) -> Iterator[str]:
         for severity, code, message in course.others
         if severity != "error"
     ]
-    for severity, code, message in others[:_OTHERS_SHOWN]:  # errors stand below, as what differs
+    for severity, code, message in others[:_OTHERS_SHOWN]:  # errors are listed below, as failures
         yield " " * 10 + textwrap.shorten(
             f"and {code} ({severity}): {message}", 110, placeholder=" …"
         )

@@ -77,7 +77,7 @@ def diff(
 
 
 def _of_runs(ctx: click.Context, first: str, second: str, form: str) -> None:
-    """Do what ``datacheck repro diff`` does."""
+    """Run ``datacheck repro diff``."""
     from datacheck.plugins import resolve
 
     command: click.Command = resolve("datacheck.cli.repro_diff:diff")
@@ -109,7 +109,7 @@ def _side_text(about: Mapping[str, Any]) -> str:
 
 
 def _changed_fields(said: Sequence[Mapping[str, Any]], name: str) -> str:
-    """Return which fields of a name differ, as the first says it that says anything of that name."""
+    """Return the differing fields of a sample or file, from the first mapping that has its name."""
     of = next((some[name] for some in said if name in some), ())
     if not isinstance(of, Mapping):
         return ", ".join(of)

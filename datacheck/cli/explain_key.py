@@ -25,7 +25,7 @@ Nothing is built. Ends with 0 where the cache is there, with 1 where a build wou
 @workers_option
 @click.pass_context
 def explain_key(ctx: click.Context, /, pipeline: str, **options: Any) -> None:
-    """Scan, hold the key against the newest cache, say what differs."""
+    """Scan, compare the key with that of the newest cache, and print the differences."""
     from datacheck.pipeline import explain
     from datacheck.report.progress import progress_bar
 
@@ -37,7 +37,7 @@ def explain_key(ctx: click.Context, /, pipeline: str, **options: Any) -> None:
 
 
 def explained_lines(one: Explained) -> Iterator[str]:
-    """Yield what is said of one split."""
+    """Yield the lines on one split."""
     if one.newest is None:
         yield f"{one.path}\n    not built, and there is no older cache to compare with"
         return

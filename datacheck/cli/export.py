@@ -35,7 +35,7 @@ must be new: it appears whole or not at all. Equal caches give equal bytes.
 )
 @split_option
 def export(path: Any, to: Any, form: Any, valid: bool, split: str | None) -> None:  # noqa: FBT001  click's
-    """Write, and say what was written and left out."""
+    """Export a cache, and print what was written and left out."""
     from datacheck.build.export import export as export_cache
 
     done = export_cache(path, to, form, invalid=not valid, split=split)

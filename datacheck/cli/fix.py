@@ -86,7 +86,7 @@ def fix(
 
 
 def _list(head: str, names: Sequence[str], why: str = "") -> None:
-    """Print the first 20, and how many more there are."""
+    """Print the first 20 names, and the number of further ones."""
     for name in names[:20]:
         say(f"{head} {name}{why}")
     if len(names) > 20:

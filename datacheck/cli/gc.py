@@ -30,7 +30,7 @@ class _Age(click.ParamType[float]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Read ``7d``."""
+        """Parse ``7d``."""
         number, unit = str(value)[:-1], str(value)[-1:]
         if not number.isdecimal() or unit not in _UNITS:
             self.fail(
@@ -61,7 +61,7 @@ def gc(
     unlocked: bool,  # noqa: FBT001  click's
     delete: bool,  # noqa: FBT001  click's
 ) -> None:
-    """Survey, say what goes, remove it where that is asked for."""
+    """Survey the folder, print what can be removed, and remove it with ``--delete``."""
     from datacheck.build import gc as gc_folder
     from datacheck.build import gc_bucket
     from datacheck.build.gc import freed_bytes
@@ -89,7 +89,7 @@ def gc(
 
 
 def _lines(one: GcCandidate, *, removed: bool, delete: bool) -> Iterator[str]:
-    """Yield what is said of one thing: what becomes of it, what its removal frees and what it shares with others."""
+    """Yield the lines on one candidate: its fate, the bytes it frees and those it shares."""
     from datacheck.build.gc import freed_bytes
 
     if one.goes and delete:

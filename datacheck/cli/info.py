@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 
 class PathOrUrl(click.ParamType[Path | str]):
-    """A folder, or the URL of a place in an object store."""
+    """A folder, or a URL in an object store."""
 
     name = "path"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Path | str:
-        """Keep a URL as it is: a path would lose one of its slashes."""
+        """Keep a URL unchanged: a path would lose one of its slashes."""
         from datacheck.cache.store import is_url
 
         return value if is_url(value) else Path(value)
 
 
 path_argument = click.argument("path", type=PathOrUrl())
-_LONGEST, _WIDEST = 1_000, 100  # letters of an entry of a table; cells that others are padded to
+_LONGEST, _WIDEST = 1_000, 100  # characters of a table's entry; cells of its widest column
 split_option = click.option(
     "--split", metavar="NAME", help="The split, where the folder holds several."
 )
@@ -86,7 +86,7 @@ def _cache_row(path: Path | str) -> tuple[str, ...]:
     try:
         opened = open_cache(path)
         valid = int(opened.usable.sum())
-    except DatacheckError as error:  # the others are listed nevertheless
+    except DatacheckError as error:  # still list the others
         pipeline, split, key = ("", "", *str(path).split("/"))[-3:]
         return (pipeline, split, key, "", "", "", f"cannot be used: {error}")
     root = opened.root
@@ -162,7 +162,7 @@ def _size(count: float) -> str:
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Yield the rows, made harmless, with columns as wide as the longest entry, of 100 cells of a terminal at most."""
+    """Yield the rows, escaped, with aligned columns of at most 100 terminal cells."""
     from rich.cells import cell_len
 
     from datacheck.report.words import clean

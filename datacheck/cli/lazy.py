@@ -1,4 +1,4 @@
-"""A group of commands that imports a command when it is called, so that ``--help`` does not pay for all of them."""
+"""A command group that imports a command when it is called, so that ``--help`` stays fast."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import click
 
 
 class LazyGroup(click.Group):
-    """A group whose commands live in modules of their own.
+    """A group whose commands live in separate modules.
 
     Args:
-        table: of each command the module in ``datacheck.cli`` and its line in the help, in the
-            order of use. The module names it as the command is called, with ``_`` for ``-``.
+        table: for each command, its module in ``datacheck.cli`` and its line in the help, in
+            display order. The module's attribute is named like the command, with ``_`` for ``-``.
     """
 
     def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **more: Any) -> None:
@@ -22,7 +22,7 @@ class LazyGroup(click.Group):
         self._table = table
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the commands in the order of use."""
+        """Return the commands in display order."""
         del ctx
         return list(self._table)
 
@@ -46,7 +46,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; suggest one for a name that does not exist."""
+        """Return the command; for an unknown name, suggest a similar one."""
         if args and args[0] not in self._table and not args[0].startswith("-"):
             near = get_close_matches(args[0], self._table, n=1)
             hint = f"Did you mean {near[0]}?" if near else f"Known are {', '.join(self._table)}."

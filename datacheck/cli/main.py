@@ -1,4 +1,4 @@
-"""The command ``datacheck``: imports the command asked for; every exception becomes one message and an exit code."""
+"""The command ``datacheck``: run a command, turn every exception into a message and an exit code."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ _COMMANDS = {  # name: its module in datacheck.cli, its line in the help
 }
 
 OWN_VARIABLES = {
-    "OPENBLAS_NUM_THREADS": "1",  # threads for which there is no work took a tenth of a short scan
-    "ARROW_DEFAULT_MEMORY_POOL": "system",  # its own one takes 2 MiB, and the kernel clears them
+    "OPENBLAS_NUM_THREADS": "1",  # starting idle threads took a tenth of a short scan
+    "ARROW_DEFAULT_MEMORY_POOL": "system",  # Arrow's own takes 2 MiB that the kernel must zero
 }
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM: ends a run exactly as Ctrl-C does, with an exit code of its own."""
+    """SIGTERM: ends a run as Ctrl-C does, with its own exit code."""
 
 
 @click.group(
@@ -112,25 +112,24 @@ def main(args: list[str] | None = None) -> None:
 
     Notes:
         Exit codes: 0 clean; 1 findings; 2 the request or schema is wrong; 3 storage or a missing
-            dependency;
-        4 internal, or a rule crashed; 5 out of space; 6 the build is not deterministic; 7
-        verification failed; 130, 143 interrupted.
+        dependency; 4 internal error, or a rule crashed; 5 out of space; 6 the build is not
+        deterministic; 7 verification failed; 130, 143 interrupted.
     """
     if args is None:
         _take_names_for_utf8()
     signal.signal(signal.SIGTERM, _terminate)
-    # imports leave no cycles; looking for them took a tenth of a short scan
+    # imports leave no cycles behind; the collector's search took a tenth of a short scan
     gc.set_threshold(100_000)
     for name, value in OWN_VARIABLES.items():
         os.environ.setdefault(name, value)
     _open_output()
     code = run(args)
-    gc.freeze()  # what is left goes with the process; Python would look through all of it once more
+    gc.freeze()  # otherwise Python searches all remaining objects for cycles before it exits
     sys.exit(code)
 
 
 def run(args: list[str] | None = None) -> int:
-    """Run the command line; return the exit code, whatever happens."""
+    """Run the command line; always return an exit code."""
     given, code = sys.argv[1:] if args is None else list(args), 0
     try:
         _check_text(given)
@@ -139,32 +138,33 @@ def run(args: list[str] | None = None) -> int:
                 datacheck.invoke(context)
         except click.exceptions.Exit as done:
             code = done.exit_code
-        sys.stdout.flush()  # what a full disk or a closed pipe refuses is told here, and not by Python at its end
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the last place that can turn it into a message
+        # errors of a full disk or a closed pipe become our message here, not Python's at exit
+        sys.stdout.flush()
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  turn every error into a message
         code = _exit_code(error, code)
     try:
         sys.stdout.flush()
-    except OSError:  # it has been said; Python would try once more at its end
+    except OSError:  # already reported; /dev/null keeps Python's flush at exit from failing again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code
 
 
 def _take_names_for_utf8() -> None:
-    """Begin again in Python's UTF-8 mode where the locale has names of files in ASCII: others would be left out."""
+    """Restart in Python's UTF-8 mode if the locale is ASCII; other file names would be skipped."""
     if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
         os.environ["PYTHONUTF8"] = "1"
         if sys.stdout is not None and sys.stdout.encoding:
-            # what is printed is for the terminal
+            # output keeps the terminal's encoding
             os.environ.setdefault("PYTHONIOENCODING", sys.stdout.encoding)
         if sys.executable:
             os.execv(sys.executable, sys.orig_argv)
 
 
 def _open_output() -> None:
-    """Make standard output one that takes all of a text or ends in an error, and takes it where nobody listens.
+    """Make standard output write texts completely or raise; replace a closed one by /dev/null.
 
-    With ``PYTHONUNBUFFERED`` it drops what the system does not take in one go; closed (``>&-``) it
-    is None.
+    With ``PYTHONUNBUFFERED``, it would drop the part of a text that the system does not take at
+    once. Closed (``>&-``), it is None.
     """
     if getattr(sys, "stdout", None) is None:
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  until the process ends
@@ -177,7 +177,7 @@ def _open_output() -> None:
 
 def _check_text(args: list[str]) -> None:
     for arg in args:
-        # a byte that Python could not decode; no JSON can hold it
+        # a surrogate escape: a byte that is not UTF-8, which JSON cannot hold
         if any("\udc80" <= sign <= "\udcff" for sign in arg):
             msg = f"{os.fsencode(arg)!r}: is not UTF-8. Rename it, or name it through a link."
             raise UsageError(msg)
@@ -188,12 +188,12 @@ def _exit_code(error: BaseException, code: int) -> int:
         error.show(shown := io.StringIO())
         say(*shown.getvalue().removesuffix("\n").split("\n"), err=True)
         return 2
-    # the reader of a pipe has seen enough; nothing more can be said to it
+    # the reader of a pipe has closed it; that is not an error
     if isinstance(error, BrokenPipeError):
         return code
-    # a name too long, a full /dev/stdout: the machine's refusal, not a fault of ours
+    # an error of the system (a name too long, a full /dev/stdout), not of datacheck
     if isinstance(error, OSError):
-        gone = isinstance(error, FileNotFoundError)  # without a name: os.getcwd
+        gone = isinstance(error, FileNotFoundError)  # only os.getcwd raises it without a name
         error = as_storage_error(
             error, error.filename or ("the working folder" if gone else "standard output")
         )

@@ -88,7 +88,7 @@ def manifest(
 
 
 def schema_of(data: Path, name: str | None) -> Schema | None:
-    """Return the schema that was asked for."""
+    """Return the schema of ``--schema``, or None."""
     if name is None:
         return None
     from datacheck.scan import schema_for
@@ -97,7 +97,7 @@ def schema_of(data: Path, name: str | None) -> Schema | None:
 
 
 def print_notes(notes: tuple[str, ...]) -> None:
-    """Say on standard error what the user should know."""
+    """Print notes for the user on standard error."""
     for note in notes:
         say(note, err=True)
 

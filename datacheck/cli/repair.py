@@ -28,7 +28,7 @@ schema or pipeline are others than those of the cache nothing is changed, and wh
 @workers_option
 @scheduler_option
 def repair(pipeline: str, **options: Any) -> None:
-    """Scan, verify, make anew what is damaged, say what was done."""
+    """Scan, verify, rebuild damaged shards, and print what was done."""
     from datacheck.pipeline import repair as repair_caches
     from datacheck.report.progress import progress_bar
 
@@ -39,7 +39,7 @@ def repair(pipeline: str, **options: Any) -> None:
 
 
 def repair_lines(one: RepairedCache) -> Iterator[str]:
-    """Yield what is said of one cache."""
+    """Yield the lines on one cache."""
     if not one.problems:
         yield f"{one.path}: intact (every byte); nothing to repair"
         return

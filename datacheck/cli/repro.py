@@ -1,4 +1,4 @@
-"""``datacheck repro``: capture and check; its other commands are in files of their own."""
+"""``datacheck repro``: `capture` and `check`; its other commands have modules of their own."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def capture(
 
 
 def _check_ended(seen: Mapping[str, Any], done: str) -> None:
-    """Tell a script that failed: what was seen of it is not what it would have been."""
+    """Raise if the script failed: its state then is not its normal state."""
     from datacheck.errors import UsageError
 
     if seen["code"]:
@@ -194,7 +194,7 @@ def check(
 
 
 def show(value: Mapping[str, Any], lines: Iterable[str], form: str) -> None:
-    """Print what was found: as JSON, or in lines that no name in them can break."""
+    """Print results: as JSON, or as lines in which control characters are escaped."""
     if form == "json":
         click.echo(json.dumps(value, indent=1))
         return
@@ -206,7 +206,10 @@ _HEAD, _CAPTURE = b'{\n "process": {', "datacheck repro capture"
 
 
 def _check_output(path: Path) -> None:
-    """Refuse to replace a file that is no capture: the name of a script is soon written behind -o."""
+    """Refuse to replace a file that is not a capture.
+
+    It is easy to type the name of a script after -o.
+    """
     from datacheck.errors import UsageError
     from datacheck.runtime import outputs
 
@@ -250,7 +253,7 @@ def _summary(output: Path, found: dict[str, Any]) -> Iterator[str]:
 
 
 def _run(script: Sequence[str], *, quiet: bool, **request: Any) -> dict[str, Any]:
-    """Run a script (or none) in a process of its own; return what was found there."""
+    """Run a script (or none) in a separate process; return what was found there."""
     from datacheck.errors import UsageError
     from datacheck.repro.inner import child_command
 
@@ -280,14 +283,17 @@ def _run(script: Sequence[str], *, quiet: bool, **request: Any) -> dict[str, Any
             )
             raise UsageError(msg)
         found: dict[str, Any] = json.loads(out.read_bytes())
-        # it was written before them
+        # the result was written before the probes ran, which may end the process
         if request["probe"] and run.returncode != found["seen"]["code"] & 0xFF:
             found["seen"]["died"] = died
         return found
 
 
 def command_of(script: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the interpreter with its options, and the words behind it: a script or -m and a module, and arguments."""
+    """Return the interpreter with its options, and the words after it.
+
+    The words are a script, or -m and a module, and arguments.
+    """
     from datacheck.errors import UsageError
 
     words, python = list(script), [sys.executable]
@@ -310,7 +316,10 @@ def command_of(script: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def own_environment() -> dict[str, str]:
-    """Return the variables that this command was started with: its own would be taken for the script's."""
+    """Return the variables that this command was started with, without those that it set itself.
+
+    A script would otherwise inherit them, and they would be reported as its own.
+    """
     from datacheck.cli.main import OWN_VARIABLES
 
     try:

@@ -16,14 +16,17 @@ if TYPE_CHECKING:
     from datacheck.repro.run_diff import RunDiff
     from datacheck.repro.sections import Section
 
-_SHOWN = 3  # of a section, so that all of it fits on a screen
+_SHOWN = 3  # differences of a section, so that the report fits on a screen
 _WARNINGS = 6
 _METRICS = 12
 _REPEATS_KEY = "datacheck.repro.repeats"
 
 
 class _WithRepeats(click.Command):
-    """A command to which ``--`` is not the end of options but stands between repeats and what is held against them."""
+    """A command for which ``--`` separates repeats from the run that is compared with them.
+
+    Click would treat ``--`` as the end of options.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
@@ -93,7 +96,7 @@ def _diff_repeats(
 
 
 def run_diff_lines(found: RunDiff) -> Iterator[str]:
-    """Yield what is said of two runs, at most a screen."""
+    """Yield the lines on two runs, at most a screen."""
     yield found.headline
     yield ""
     yield f"A  {_run(found.a)}"
@@ -123,7 +126,7 @@ def _section_lines(section: Section, *, head: bool) -> Iterator[str]:
         yield f"{section.name:<16}{said}{f' ({section.note})' if section.note else ''}"
         return
     count = len(section.differences)
-    if section.name == "step trace" and section.note:  # its columns come below
+    if section.name == "step trace" and section.note:  # `_column_lines` lists its columns
         yield f"{section.name:<16}{'differs' if head else section.note}"
         return
     note = f": {section.note}" if section.note else ""
@@ -137,7 +140,7 @@ def _section_lines(section: Section, *, head: bool) -> Iterator[str]:
 
 
 def _column_lines(found: RunDiff) -> Iterator[str]:
-    """Yield where each column parts, of the rank that parts first."""
+    """Yield the step at which each column diverges, for the rank that diverges first."""
     if found.column is None:
         return
     parting = next(one for one in found.divergences if one.rank == found.column.rank)
@@ -145,7 +148,8 @@ def _column_lines(found: RunDiff) -> Iterator[str]:
     yield "column          parts at"
     for column in parting.columns:
         if column.name in {"random python", "random numpy"} and column.step == parting.first:
-            continue  # nobody seeded them, as a rule, and no model draws from them; if seeded, they are among the seeds
+            # usually not seeded, and models do not draw from them; seeded ones are among the seeds
+            continue
         since = (
             ""
             if column.after in (None, column.step - 1)

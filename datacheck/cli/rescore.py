@@ -1,4 +1,4 @@
-"""``datacheck report``, ``rescore`` and ``baseline``: what a finished run says, without its data."""
+"""``datacheck report``, ``rescore`` and ``baseline``: use a finished run, without its data."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def rescore(
     badge: Path | None,
     **options: Any,
 ) -> None:
-    """Judge, print, and exit with the report's code."""
+    """Judge the run, print the report, and exit with its code."""
     from datacheck.cli.show import show
     from datacheck.scan import paths_of, schema_for
     from datacheck.scan.rescore import Rescore

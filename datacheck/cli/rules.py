@@ -1,4 +1,4 @@
-"""``datacheck explain`` and ``datacheck rules``: what the rules are, and what a schema makes of them."""
+"""``datacheck explain`` and ``datacheck rules``: the rules, and which of them a schema runs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ def explain(rule: str, lang: str) -> None:
 
 
 def _print_page(rule: Rule, lang: str) -> None:
-    """Print a rule's page and how to get it in the other language, in English where it cannot be had in Chinese."""
+    """Print a rule's page, and how to get it in the other language.
+
+    It is in English if there is no Chinese page, or if the output cannot show Chinese.
+    """
     import sys
 
     from rich.text import Text
@@ -87,7 +90,7 @@ _COMMAND_WORDS = {
 
 
 def _command_lines(rule: Rule, lang: str) -> Iterator[str]:
-    """Yield the commands and lines of a schema that go with a rule, as they are typed."""
+    """Yield the commands and schema lines that go with a rule, ready to type."""
     from datacheck.fix import repairs
 
     head, repaired, allowed, right, others = _COMMAND_WORDS[lang]
@@ -96,7 +99,7 @@ def _command_lines(rule: Rule, lang: str) -> Iterator[str]:
         yield _with_comment(f"datacheck fix {rule.code} DATA --to DIR", repaired)
     yield _with_comment(f"rules: {{{rule.code}: {{allow: 0.5%}}}}", allowed)
     yield _with_comment(f"rules: {{{rule.code}: {{ignore: [KEY], reason: TEXT}}}}", right)
-    if rule.code.startswith("DC"):  # codes of plug-ins are in no family
+    if rule.code.startswith("DC"):  # codes of plug-ins belong to no family
         yield _with_comment(f"datacheck rules --family {rule.code[:4]}", others)
 
 
@@ -150,7 +153,7 @@ def _lines(entry: RuleEntry, width: int) -> list[str]:
     what = textwrap.shorten(
         first_sentence(rule) + deep, max(20, width - len(head)), placeholder=" …"
     )
-    # names of fields are in any language
+    # wrapped by cells, because field names may be in any language
     runs = wrapped(entry.runs, width - 18) if entry.runs else []
     return [
         head + what,

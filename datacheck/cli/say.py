@@ -1,4 +1,4 @@
-"""What commands print: lines in which no name, key or message is a command to a terminal."""
+"""Print lines in which no name, key or message can act as a command to a terminal."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from datacheck.errors import escape_ci_commands
 
 
 def say(*lines: str, err: bool = False) -> None:
-    r"""Print lines in which all that a terminal or GitHub Actions acts on is spelled out (``\x1b``), line breaks, too.
+    r"""Print lines with everything that a terminal or GitHub Actions acts on escaped (``\x1b``).
+
+    Line breaks within a line are escaped, too.
 
     Args:
-        lines: any text: it may come from a file; without any nothing is printed.
-        err: to standard error.
+        lines: any text; it may come from a file. Without lines, nothing is printed.
+        err: print to standard error.
     """
     from datacheck.report.words import clean
 

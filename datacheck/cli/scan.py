@@ -29,11 +29,11 @@ Leaves .datacheck/latest/ behind:
 """
 
 
-_FEW = 10  # where less than a tenth of the files fit, the choice of the schema is doubtful
+_FEW = 10  # if less than a tenth of the files fit, print how many: the schema may be wrong
 
 
 def _roots(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, Path]:
-    """Return the folders of ``--root NAME=DIR``."""
+    """Parse the folders of ``--root NAME=DIR``."""
     del ctx, param
     roots = {}
     for value in values:
@@ -46,7 +46,7 @@ def _roots(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 
 
 def _badge(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
-    """Return the file of ``--badge``, of which it is known before the scan that it may be written."""
+    """Return the file of ``--badge``, after checking before the scan that it may be written."""
     del ctx, param
     from datacheck.report.ci import is_badge
     from datacheck.runtime import outputs
@@ -59,7 +59,7 @@ def _badge(ctx: click.Context, param: click.Parameter, value: Path | None) -> Pa
     return value
 
 
-# whether it may be read is said by who reads it: it is no fault of the request
+# not checked by click: an unreadable folder is a storage error, not a wrong request
 run_path = click.Path(path_type=Path, readable=False)
 run_argument = click.argument("run", type=run_path)
 root_option = click.option(
@@ -193,13 +193,13 @@ def scan(
     previews: bool,  # noqa: FBT001
     **options: Any,
 ) -> None:
-    """Scan, print, and exit with the report's code."""
+    """Scan, print the report, and exit with its code."""
     from datacheck.cli.show import show
     from datacheck.preview.run_previews import PreviewProcess
     from datacheck.report.progress import progress_bar
 
     command = shlex.join(["datacheck", *sys.argv[1:]])
-    there = options["data"] is not None and os.path.exists(options["data"])  # noqa: PTH110  where it is not known: False
+    there = options["data"] is not None and os.path.exists(options["data"])  # noqa: PTH110  returns False on errors
     drawn = previews and there and options["loader"] is None
     with (
         PreviewProcess(options["data"], options["roots"])

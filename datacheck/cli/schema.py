@@ -1,4 +1,4 @@
-"""``datacheck schema``: look at a schema file without data."""
+"""``datacheck schema``: check a schema file without data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``scan``, ``rescore`` and ``report`` print of a run, in the format that was asked for."""
+"""Print a run in the chosen format, for ``scan``, ``rescore`` and ``report``."""
 
 from __future__ import annotations
 
@@ -23,18 +23,20 @@ def show(
     badge: Path | None = None,
     preview_process: PreviewProcess | None = None,
 ) -> None:
-    """Write the page of a finished run, and its badge; print what it says, also where the page cannot be written.
+    """Write the page and the badge of a finished run, and print its report.
+
+    The report is printed even if the page cannot be written.
 
     Args:
-        run: what was found.
-        form: text, json, sarif, junit or github; of the last the job's summary is written too,
-            where there is a job.
-        badge: file for the badge, None for none.
-        drawer: reads the worst samples again and draws them; None: nobody does.
+        run: the finished run.
+        form: text, json, sarif, junit or github; github also writes the job's summary, within a
+            job.
+        badge: file for the badge; None for none.
+        preview_process: reads the worst samples again and draws them; None: no pictures.
 
     Raises:
         OutOfSpaceError: the page, the badge or the summary does not fit on the disk.
-        StorageError: another refusal.
+        StorageError: any other refusal of the operating system.
     """
     from datacheck.report.html import write_page
 
@@ -50,16 +52,18 @@ def show(
 
 
 def show_finished(folder: Path, form: str, badge: Path | None = None) -> int:
-    """Print what a finished run says, as the scan did; return its exit code. Of its files none is written.
+    """Print the report of a finished run, as its scan did; return its exit code.
+
+    The run's files stay unchanged.
 
     Args:
         folder: of the run, or the folder of all runs for the newest.
-        form, badge: as of `show`.
+        form, badge: see `show`.
 
     Raises:
-        UsageError: there is no such run, or it cannot be read; nothing has been printed.
+        UsageError: the run does not exist or cannot be read; nothing has been printed.
         OutOfSpaceError: the badge or the summary does not fit on the disk.
-        StorageError: another refusal.
+        StorageError: any other refusal of the operating system.
     """
     from datacheck.scan.run_dir import finished
     from datacheck.scan.run_documents import PAGE
@@ -82,7 +86,10 @@ def show_finished(folder: Path, form: str, badge: Path | None = None) -> int:
 def _printing(
     report: Report, rows: ScanRun | PreviousRun, form: str, *, page: bool
 ) -> Callable[[], None]:
-    """Return what prints a report: all of it is made by now, so that nothing of a damaged one is printed."""
+    """Return a function that prints a report.
+
+    The output is built now, so that nothing of a damaged run is printed.
+    """
     if form == "text":
         from datacheck.report.text import report_printer
 
@@ -96,7 +103,7 @@ def _printing(
 
 
 def _print_and_write(printed: Callable[[], Any], summary: bytes) -> None:
-    # who reads has seen enough: the exit code is still the report's
+    # the reader has closed the pipe; the exit code is still the report's
     with contextlib.suppress(BrokenPipeError):
         printed()
     if summary:
@@ -143,7 +150,7 @@ def _bytes(report: Report, rows: ScanRun | PreviousRun, form: str) -> bytes:
 
 
 def _places(report: Report, rows: ScanRun | PreviousRun) -> dict[str, Path]:
-    """Return of each example the file that it is in; of a loader nobody knows."""
+    """Return the file of each example; none for a loader, whose files are unknown."""
     wanted = {key for finding in [*report.findings, *report.suppressed] for key in finding.examples}
     if not wanted or not rows.listing.entries:
         return {}

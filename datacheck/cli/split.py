@@ -14,7 +14,7 @@ from datacheck.cli.scan import root_option, run_path, workers_option
 from datacheck.errors import UsageError
 from datacheck.runtime.hashing import shortened
 
-_NAME = 200  # bytes of a name that is told
+_NAME = 200  # bytes of a name in a message
 _UNLISTED = "no list can hold a name with a line break, or with a space at an end"
 
 _HELP = """Write split lists of DATA (which is scanned first) or of a finished RUN.
@@ -73,7 +73,7 @@ def split(
     invalid: bool,  # noqa: FBT001
     **options: Any,
 ) -> None:
-    """Split, write, say how large the splits are."""
+    """Assign splits, write the lists, and print their sizes."""
     import numpy as np
 
     from datacheck.rules.base import pluralize
@@ -131,10 +131,10 @@ def split(
 
 
 def _listable(rows: Any, schema: Any) -> tuple[Any, list[str], list[str]]:
-    """Return the rows whose names a list can hold, these names, and those that none can.
+    """Return the rows whose names a list can hold, their names, and the other names.
 
     Raises:
-        UsageError: no list can hold any of them.
+        UsageError: a list can hold none of the names.
     """
     import numpy as np
 

@@ -28,7 +28,7 @@ class _Share(click.ParamType[tuple[int, int]]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, int]:
-        """Read ``2/7``."""
+        """Parse ``2/7``."""
         n, _, t = str(value).partition("/")
         if not (n.isdecimal() and t.isdecimal() and 1 <= int(n) <= int(t)):
             self.fail(f"{value!r} is not N/T with 1 <= N <= T, as in 1/7", param, ctx)
@@ -91,7 +91,7 @@ def verify(
     for folder in folders or ([] if damaged else [choose_cache(path, split)]):
         try:
             damaged |= _damaged(folder, depth, subset, expect, drop=drop_cache)
-        except (StorageError, UsageError) as error:  # the others are looked at nevertheless
+        except (StorageError, UsageError) as error:  # still check the others
             say(f"{folder}: not checked. {error}")
             refused.append(error)
     if damaged:
@@ -105,7 +105,7 @@ def verify(
 
 
 def _headless(path: Path) -> bool:
-    """Tell of caches that have lost their manifest: nobody finds those, and nobody would miss them."""
+    """Report caches that have lost their manifest; no other check finds them."""
     from datacheck.cache.find import find_without_manifest
 
     found = list(find_without_manifest(path))
@@ -122,7 +122,7 @@ def _damaged(
     *,
     drop: bool,
 ) -> bool:
-    """Verify one cache and tell what is wrong with it."""
+    """Verify one cache, print its problems, and return whether there are any."""
     from datacheck.cache.store import FolderStore
     from datacheck.cache.verify import verify as verify_cache
 
@@ -136,7 +136,7 @@ def _damaged(
 
 
 def problem_lines(problems: Sequence[Problem]) -> Iterator[str]:
-    """Yield what is said of the first problems, and how many more there are."""
+    """Yield a line for each of the first problems, and the number of further ones."""
     from datacheck.report.words import clean
 
     yield from (f"    {clean(str(problem), spaces=True)}" for problem in problems[:_SHOWN])

@@ -67,7 +67,7 @@ def view(
     show: bool,  # noqa: FBT001
     rerun: bool,  # noqa: FBT001
 ) -> None:
-    """Read the sample, write its page, open it."""
+    """Read the sample, write its page, and open it."""
     from datacheck.report.sample_page import log_to_rerun, write_view
     from datacheck.runtime import folders
 
