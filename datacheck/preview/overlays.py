@@ -512,6 +512,8 @@ def _root_centred(joints: Array, count: int, *, whole: bool) -> Array:
 def aligned(poses: Array, onto: Array) -> Array:
     """Return poses rotated about the origin, each as near as possible to another pose (Kabsch).
 
+    Poses are neither scaled nor mirrored: that would hide the faults of such data.
+
     Notes:
         Joints in the x-y plane are rotated within it: turned over, they would be a mirror image.
 
@@ -588,7 +590,8 @@ def _size(lengths: Array) -> float:
 def _size_ratio(lengths: Array, mean: MeanPose) -> float | None:
     """Return a sample's bone length relative to fit samples; None without finite bones.
 
-    Only the bones that the sample has are compared.
+    Only the bones that the sample has are compared. The reference is the fit samples, not their
+    mean pose, whose bones are too short.
     """
     known = np.isfinite(lengths)
     usual = _size(mean.lengths[:, known])

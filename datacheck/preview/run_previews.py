@@ -541,6 +541,7 @@ def _by_file(chosen: Iterable[ChosenSample]) -> Iterable[tuple[str, list[ChosenS
 
 def _child(sandbox: Sandbox | None) -> Child:
     return Child(
+        # only a minimum: each call of `Child.run` passes the time that is left as its patience
         Limits(item_s=0.1, memory_b=_MEMORY),
         replace(PARSER, start_s=_START_SECONDS, sandbox=sandbox),
     )

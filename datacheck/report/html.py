@@ -65,6 +65,7 @@ _SCRIPTS, _PICTURE_SCRIPTS = (
 )
 _STYLES = ("page.css", "pictures.css")
 _MEASURES = 4  # columns of the sample table beside key, split, status, codes
+# Each part of the page has a budget, so that the page stays below 3 MB for any dataset.
 _BYTE_BUDGETS = {
     "findings": 750_000,
     "suppressed": 100_000,

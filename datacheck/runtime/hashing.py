@@ -57,7 +57,7 @@ def _canonical(value: object) -> Any:
         if not math.isfinite(value):
             msg = f"{value} has no canonical JSON form"
             raise ValueError(msg)
-        return float(value) + 0.0
+        return float(value) + 0.0  # turns -0.0 into 0.0
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
             msg = "canonical JSON needs text keys"

@@ -27,7 +27,8 @@ _LEAST_BYTES = 2 << 30
 _START_BYTES = 512 << 20  # address space of a child with all its libraries
 _SHARE = 2  # a child takes at most 1 / _SHARE of the machine's memory
 _PER_BYTE = 32  # memory for each byte of a file: JSON of small objects takes 25
-# A task may take this many silence limits, and one more for every so many items.
+# Heartbeats alone do not keep a child alive: it may send them forever. A task may take this many
+# silence limits, and one more for every so many items.
 _SILENCES, _PER_SILENCE = (20, 6)
 BY_SIZE = False  # whether the current item's memory is limited by the size of its files
 # Kinds of failures by a limit. Several good items of one task may exceed a limit together.
@@ -164,6 +165,8 @@ class ItemBudget:
         return self.cpu_s + nbytes / self.rate
 
 
+# Good files take a tenth of the first budget. The second one fits volumes and masks that are stored
+# 500:1 (docs/limits.md).
 FIRST = ItemBudget(768 << 20, 3.0, 500e3)
 WHOLE = ItemBudget(1536 << 20, 10.0, 100e3)
 # For items like others that failed, and for all items once much time is lost. In the latter case

@@ -45,7 +45,8 @@ from datacheck.workers.wire import (
     may_raise,
 )
 
-# current item; number of heartbeats; bytes of the item's files, or -1
+# Shared memory, so that a heartbeat takes no system call: current item; number of heartbeats; bytes
+# of the item's files, or -1.
 COUNTER = struct.Struct("<qqq")
 _LEAK_BYTES = 256 << 20  # memory that a child may keep after an item ran out of memory
 _WRITTEN_BYTES = 1 << 20  # largest file that a reading child may write: its messages

@@ -34,6 +34,7 @@ _BOOT = (
     "serve(int(sys.argv[1]))"
 )
 # Imported before the first fork: what nearly every child needs. Plug-ins are listed, not loaded.
+# Libraries that start threads (PyArrow) are left to the children.
 _IMPORTED = ("datacheck.workers.child", "datacheck.scan.worker", "datacheck.build.shard_worker")
 _PACKAGES = ("datacheck.formats", "datacheck.rules", "datacheck.transforms")
 _SERVE = "datacheck.workers.child:serve"
@@ -77,7 +78,7 @@ class Forked:
 
     Args:
         pid: of the child.
-        handle: pidfd of the child, which never refers to another process.
+        handle: pidfd of the child; a pid could be another process's by the time it is used.
         exits: socket on which the server reports the exit code.
         stdin, stdout: pipes to and from the child.
     """

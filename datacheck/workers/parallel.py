@@ -42,7 +42,7 @@ _AWAY = "scheduler-connection-lost"  # the reason that Dask gives
 _LOST = (
     "the connection to the Dask scheduler was lost. Look after it, then run the same command again."
 )
-# Machines on which a failed item is tried; tries in all, as busy machines may not get the task.
+# Distinct machines on which a failed item is tried; tries, as another worker may take the task.
 _MACHINES, _TRIES = (3, 8)
 _WAITING = 16  # tasks submitted to a cluster without workers, so that it scales up
 
