@@ -539,7 +539,10 @@ def read_file(path: str | os.PathLike[str], limit: int, *, links: bool = True) -
 
 
 def read_in(folder: int, name: str, limit: int) -> bytes:
-    """Return the bytes of a regular file in an open folder; a link is refused. See `read_file`."""
+    """Return the bytes of a regular file in an open folder; a link is refused.
+
+    Limits and errors: see `read_file`.
+    """
     opened = os.open(name, _READ | os.O_NOFOLLOW, dir_fd=folder)
     if stat.S_ISREG(os.fstat(opened).st_mode):
         return _read(opened, limit)

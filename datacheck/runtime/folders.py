@@ -106,7 +106,9 @@ def check_own(path: Path, instead: str) -> None:
 
 
 def remove_tree(path: Path, ours: IsOurs | None = None, within: int | None = None) -> list[Path]:
-    """Delete a folder and everything in it. Absent is fine; a link is removed, not its target.
+    """Delete a folder and everything in it; absent is fine.
+
+    If `path` is a link, only the link is removed.
 
     Args:
         path: the folder.

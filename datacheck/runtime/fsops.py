@@ -61,13 +61,19 @@ class System:
     def rename(
         self, source: Path, target: Path, folder: int | None = None, to: int | None = None
     ) -> None:
-        """Rename; an existing target is replaced. `folder` holds the source, `to` the target."""
+        """Rename a file; an existing target is replaced.
+
+        `folder` holds the source, `to` the target.
+        """
         os.replace(_in(folder, source), _in(to, target), src_dir_fd=folder, dst_dir_fd=to)
 
     def exchange(
         self, one: Path, other: Path, folder: int | None = None, to: int | None = None
     ) -> None:
-        """Swap two names atomically. `folder` holds `one`, `to` holds `other`."""
+        """Swap two names atomically.
+
+        `folder` holds `one`, `to` holds `other`.
+        """
         import ctypes  # noqa: PLC0415  takes milliseconds; most commands never need it
 
         libc = ctypes.CDLL(None, use_errno=True)
@@ -79,7 +85,10 @@ class System:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
     def link(self, source: Path, target: Path, folder: int | None = None) -> None:
-        """Give a file, or a symbolic link itself, a second name. `folder` holds `target`."""
+        """Give a file, or a symbolic link itself, a second name.
+
+        `folder` holds the target.
+        """
         os.link(source, _in(folder, target), dst_dir_fd=folder, follow_symlinks=False)
 
     def symlink(self, said: str, link: Path, folder: int | None = None) -> None:
@@ -298,7 +307,10 @@ def touch(path: Path) -> None:
 
 
 def remove_file(path: Path, folder: int | None = None) -> None:
-    """Delete a file that datacheck created; absent is fine. `folder`: see `write_file`."""
+    """Delete a file that datacheck created; absent is fine.
+
+    `folder`: see `write_file`.
+    """
     with guarded(path), contextlib.suppress(FileNotFoundError):
         SYSTEM.unlink(path, folder)
 
@@ -461,7 +473,10 @@ def exchange(one: Path, other: Path, folder: int | None = None, to: int | None =
 
 
 def remove_empty(path: Path, folder: int | None = None) -> None:
-    """Delete an empty folder; a folder with contents stays. `folder`: see `write_file`."""
+    """Delete an empty folder; a folder with contents stays.
+
+    `folder`: see `write_file`.
+    """
     with contextlib.suppress(OSError):
         SYSTEM.rmdir(path, folder)
 

@@ -306,8 +306,8 @@ def ordered_map(
             version of datacheck; or it has had no workers, or has not answered, for five minutes.
 
     Notes:
-        Bounded work in flight. The result depends on the tasks only, never on the order in which or
-        the worker on which they ran.
+        The work in flight is bounded. The results depend on the tasks only, never on the workers
+        that ran them or on the order.
     """
     limits, program = (
         limits or Limits(),
@@ -505,7 +505,7 @@ def _threads(client: Any) -> dict[str, int] | None:
 
 
 def _submit(client: Any, function: Callable[..., Any], *arguments: Any, **how: Any) -> Any:
-    """Return the future of a task. Dask runs it every time, even with equal arguments.
+    """Return the future of a task; Dask runs it every time, even with equal arguments.
 
     Raises:
         StorageError: the connection to the scheduler was lost.
