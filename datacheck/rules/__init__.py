@@ -1,4 +1,4 @@
-"""The catalogue: every rule, found by name, in code order."""
+"""The rule catalogue: discovers every rule and lists them in code order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from datacheck.schema.model import Schema
 
 @cache
 def catalogue() -> dict[str, Rule]:
-    """Return every rule by code, built-in and plug-in.
+    """Return every built-in and plug-in rule by code.
 
     Raises:
         DatacheckError: two rules share a code.
@@ -31,5 +31,5 @@ def catalogue() -> dict[str, Rule]:
 
 
 def rules_for(schema: Schema) -> dict[str, Rule]:
-    """Return every rule that may judge a dataset: the catalogue, and the schema's own checks."""
+    """Return the rules that may judge a dataset: the catalogue and the schema's own checks."""
     return catalogue() | check_rules(schema)

@@ -1,9 +1,9 @@
-"""What a rule is: a measure (block to columns, never a verdict) and a judge (rows and thresholds to failures).
+"""The parts of a rule: measures turn blocks into columns, a judge turns rows into failures.
 
-A measurement may serve several rules; it runs once per block. Columns of a per-field measurement
-are stored as ``field:stat``, those of a per-sample one as ``:stat``. A measurement returns arrays,
-lists of text, or `Measured` where it says nothing about some of the samples; no columns at all mean
-that it does not apply to such values.
+A measurement never decides; a judge compares rows with thresholds. A measurement may serve several
+rules; it runs once per block. Columns of a per-field measurement are stored as ``field:stat``,
+those of a per-sample one as ``:stat``. A measurement returns arrays, lists of text, or `Measured`
+where some samples have no value. It returns no columns for values that it does not apply to.
 """
 
 from __future__ import annotations
@@ -31,24 +31,25 @@ AppliesToSchema = Callable[[Schema], str]
 
 @dataclass(frozen=True, eq=False)
 class Measure:
-    """A measurement: one row per sample of scalars, vectors of at most 4,096 numbers, digests or short texts.
+    """A measurement: one row per sample.
+
+    A row holds scalars, vectors of at most 4,096 numbers, digests or short texts.
 
     Args:
-        name, version: part of the key under which rows are kept; a changed result needs a new
-            version.
+        name, version: part of the cache key of its rows; a changed result needs a new version.
         per: "field": called as ``function(column, spec)`` for every present field (and part of a
             field) to which `applies`; "sample": called as ``function(block, schema)``.
-        uses: what in the schema changes the result, see `settings`: keys of the field's declaration
-            ("skeleton"); for a per-sample measurement keys of the schema ("loader") or of all
-            declarations ("fields.role").
+        uses: the parts of the schema that change the result, see `settings`: keys of the field's
+            declaration ("skeleton"); for a per-sample measurement keys of the schema ("loader") or
+            of all declarations ("fields.role").
         outside: what besides file and schema changes the result (a tokenizer's digest), as JSON
             values.
         undeclared: also run for fields that the schema does not list (``"*"``); the columns are
             then added up over those fields under the name ``*``, and the text column ``worst``
             names the field with the largest `worst`.
         worst: the column that decides which undeclared field is named.
-        unlisted: also run for each field of numbers that the schema does not list, under the
-            field's own name, unless the schema speaks of all of them (``"*"``).
+        unlisted: also run for each numeric field that the schema does not list, under the field's
+            own name, unless the schema declares ``"*"``.
         depth: the shallowest scan in which it runs: "structure" needs shapes and dtypes only,
             "numeric" values, "deep" pixels, or more time than a daily scan should take.
     """
@@ -70,8 +71,8 @@ class Measure:
 
         Args:
             schema: the schema in force.
-            outside: with what lies outside of it, for which files that it names are opened and
-                checks are imported.
+            outside: include dependencies outside the schema; this opens the files that the schema
+                names and imports its checks.
         """
         said = schema.as_dict() | {
             "loader": None if schema.loader is None else [list(s) for s in schema.loader.steps]
@@ -94,12 +95,11 @@ class Measure:
 def measure(
     name: str, *, version: int = 1, per: Literal["field", "sample"] = "field", **options: Any
 ) -> Callable[[Callable[..., Columns]], Measure]:
-    """Make a function a measurement; see `Measure` for the options."""
+    """Return a decorator that turns a function into a `Measure`, which documents the options."""
 
     def wrap(function: Callable[..., Columns]) -> Measure:
-        quiet = np.errstate(all="ignore")(
-            function
-        )  # NaN and overflow are what the rows are there to tell
+        # NaN and overflow are results that the rows record, not events to warn about.
+        quiet = np.errstate(all="ignore")(function)
         return Measure(name, version, per, quiet, **options)
 
     return wrap
@@ -107,7 +107,7 @@ def measure(
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """What was measured of pairs of samples in a second read.
+    """Values measured on pairs of samples in a second read.
 
     Shapes:
         first, second: int64 (pairs), positions within the judged rows
@@ -119,22 +119,22 @@ class Pairs:
     values: Mapping[str, Array]
 
     def of(self, name: str) -> Array:
-        """Return what was measured under a name; NaN where nothing was."""
+        """Return the values of a name, NaN where the second read measured none."""
         return self.values.get(name, np.full(len(self.first), np.nan))
 
 
 @dataclass(frozen=True, eq=False)
 class RuleContext:
-    """What a judge is given besides the rows.
+    """The context in which a judge runs, besides the rows.
 
     Args:
         schema: the schema in force for the rows' split.
         name: the judged field, "" for a rule about whole samples.
         spec: its declaration (an empty one for undeclared fields).
         options: the rule's defaults with the schema's ``rules:`` block over them.
-        notes: what the listing knows about this rule's code.
-        reference: the same rows of the run to compare with, or None where none was named.
-        pairs: what the second read found, for a rule that names pairs; None where it was not done.
+        notes: the listing's notes with this rule's code.
+        reference: the same rows of the reference run, None without one.
+        pairs: results of the second read, for a rule with `Rule.pairs`; None without a second read.
     """
 
     schema: Schema
@@ -148,7 +148,7 @@ class RuleContext:
 
 @dataclass(frozen=True, eq=False)
 class Skip:
-    """What a judge yields for rows that it could not look at; they count as skipped, never as passed.
+    """A judge's statement that it could not judge some rows: they count as skipped, not as passed.
 
     Args:
         mask: bool (rows).
@@ -161,10 +161,10 @@ class Skip:
 
 @dataclass(frozen=True, eq=False)
 class Info:
-    """What a judge yields of data that are as they should be: it stands with the verdict, whatever that is.
+    """A judge's remark about data without a defect; it accompanies the verdict, whatever that is.
 
     Args:
-        words: what was seen, for example "centred on: root (734 of 734)".
+        words: the observation, for example "centred on: root (734 of 734)".
     """
 
     words: str
@@ -183,24 +183,24 @@ class Rule:
         code: append-only; the hundreds are the family.
         name: the defect ("non-finite"), so that "waive non-finite" reads as English.
         per: as of its measurement: one judge call per field, or one for all samples.
-        measures: what it needs; their columns are in the rows it is given. See `Rows` for how
-            columns are named.
-        needs: codes whose failing samples this rule does not judge (their verdict is skip, for that
-            reason). Where both rules are per field only failures of the same field count, or of the
-            field that it is a part of.
-        applies: for a per-field rule, whether it has something to say about a field.
+        measures: the measurements that it needs; the judge's rows hold their columns. See `Rows`
+            for how columns are named.
+        suppressed_by: codes whose failing samples this rule does not judge (their verdict is skip,
+            for that reason). Where both rules are per field only failures of the same field count,
+            or of the field that it is a part of.
+        applies: for a per-field rule, whether it judges a field.
         unless: for any rule, why it does not apply to a schema at all ("" where it does).
         defaults: options with their default values.
-        span: rows a judge call sees: "split" (each split on its own, default) or "all" (every split
-            at once).
+        span: rows that a judge call gets: "split" (each split on its own, default) or "all" (every
+            split at once).
         sees: "checked": rows that could be read (default); "all": also unreadable and skipped ones.
-        depth: the shallowest scan in which it runs, where that is deeper than its measurements say.
+        depth: the shallowest scan in which it runs, where its measurements need less.
         pairs, compare: for a rule that needs two samples' arrays at once: which pairs (int64
             (pairs, 2), positions within the rows, at most 10,000), and what to measure of each;
-            `Case.pairs` then holds the answers.
-        compares: it needs `Case.reference` and does not apply without one.
-        paced: it goes by ``episode: {fps: ...}``: samples whose files tell different rates are
-            judged by rate.
+            `RuleContext.pairs` then holds the results.
+        needs_reference: it needs `RuleContext.reference` and does not apply without one.
+        paced: it uses the rate in ``episode: {fps: ...}``: samples whose files give different rates
+            are judged separately for each rate.
     """
 
     code: str
@@ -224,7 +224,7 @@ class Rule:
 
     @property
     def needed(self) -> Depth:
-        """The shallowest scan in which it runs: the deepest of its own depth and its measurements'."""
+        """The shallowest scan in which it runs: the deepest of its and its measurements' depths."""
         return max((self.depth, *(m.depth for m in self.measures)), key=DEPTHS.index)
 
     @property
@@ -236,7 +236,7 @@ class Rule:
 def rule(
     code: str, name: str, severity: Severity, level: Level, **options: Any
 ) -> Callable[[Judge], Rule]:
-    """Make a judge a rule; see `Rule` for the options."""
+    """Return a decorator that turns a judge into a `Rule`, which documents the options."""
 
     def wrap(judge: Judge) -> Rule:
         return Rule(code, name, severity, level, judge, **options)
@@ -245,36 +245,37 @@ def rule(
 
 
 def unique_texts(texts: Array) -> list[str]:
-    """Return the different texts of a column, sorted; most columns say the same of all rows, and show it."""
+    """Return the distinct texts of a column, sorted."""
     return sorted(set(texts if texts.strides[0] else texts[:1]))
 
 
 def match_texts(texts: Array, wanted: Callable[[str], bool]) -> Array:
-    """Return bool (rows): where a column of few different texts fulfils a condition, asked once per text."""
+    """Return bool (rows): where a text meets a condition, evaluated once per distinct text."""
     if not texts.strides[0]:  # one text for all rows
         return np.full(len(texts), bool(len(texts)) and wanted(texts[0]))
     found = Texts.of(texts.tolist())
     return np.array([wanted(word) for word in found.words], bool)[found.rows]
 
 
-_MAX_RANGES = 1000  # stretches of numbers that are told apart in one list of names
-DIGITS = 18  # of a number in a name count; as many fit into 64 bits
-_MAX_NUMBERS = 16  # of a name: behind them it is text
+_MAX_RANGES = 1000  # runs of consecutive numbers in one list of names
+DIGITS = 18  # last digits of a number in a name that count: so many fit into 64 bits
+_MAX_NUMBERS = 16  # numbers in a name; the rest of it is text
 
 
 def natural_key(name: str) -> tuple[str | int, ...]:
-    """Return a name as texts and numbers in turn, so that ``demo_10`` comes behind ``demo_9``."""
+    """Return a name split into texts and numbers, so that ``demo_10`` sorts after ``demo_9``."""
     parts = re.split(r"(\d+)", name, maxsplit=_MAX_NUMBERS)
     return tuple(int(part[-DIGITS:]) if i % 2 else part for i, part in enumerate(parts))
 
 
 def collapse_ranges(names: Iterable[str]) -> list[str]:
-    """Return names in order, those that differ in one number alone and follow one another as "first … last (count)".
+    """Return names in natural order, runs of consecutive numbers as "first … last (count)".
 
     Notes:
-        ``a/0678.pkl`` to ``a/0728.pkl`` give ``a/0678.pkl … a/0728.pkl (51)``.
+        The names of a run differ in one number alone. ``a/0678.pkl`` to ``a/0728.pkl`` give
+        ``a/0678.pkl … a/0728.pkl (51)``.
     """
-    runs: list[tuple[str, str, int, int]] = []  # first, last, how many, which part counts
+    runs: list[tuple[str, str, int, int]] = []  # first, last, count, which part counts up
     before: tuple[str | int, ...] = ()
     for name in sorted(names, key=natural_key):
         parts = natural_key(name)
@@ -292,7 +293,7 @@ def collapse_ranges(names: Iterable[str]) -> list[str]:
 
 
 def _incremented_part(before: tuple[str | int, ...], parts: tuple[str | int, ...]) -> int:
-    """Return which number of a name is one more than before while all else is equal, 0 where none is."""
+    """Return which number of a name is one above the previous name's, all else equal, or 0."""
     odd = [i for i, (a, b) in enumerate(zip(before, parts, strict=False)) if a != b]
     if len(before) != len(parts) or len(odd) != 1 or not odd[0] % 2:
         return 0
@@ -301,7 +302,7 @@ def _incremented_part(before: tuple[str | int, ...], parts: tuple[str | int, ...
 
 
 def unreadable(rows: Rows, wanted: Callable[[str], bool]) -> Array:
-    """Return bool (rows): the unreadable rows whose reason ("DC101 truncated ...") fulfils a condition."""
+    """Return bool (rows): the unreadable rows whose reason ("DC101 ...") meets a condition."""
     found: Array = rows.table.status[rows.index] == UNREADABLE
     for place in np.flatnonzero(found):
         found[place] = wanted(rows.table.reasons[int(rows.index[place])])
@@ -309,7 +310,7 @@ def unreadable(rows: Rows, wanted: Callable[[str], bool]) -> Array:
 
 
 def format_number(value: float, unit: str | None = "") -> str:
-    """Return a number as messages print it: three digits, thousands with commas, its unit behind it."""
+    """Return a number as messages print it: three digits, thousands with commas, then the unit."""
     size = abs(float(value))
     text = f"{value:,.0f}" if 1000 <= size < 1e7 else f"{value:.3g}"
     return f"{text} {unit}" if unit and unit != "1" else text
@@ -321,7 +322,7 @@ def pluralize(count: int, word: str = "sample") -> str:
 
 
 def count_phrase(mask: Array, verb: str, word: str = "sample") -> str:
-    """Return how many samples do what: ``1 sample holds``, ``3 samples are``."""
+    """Return a count of samples with its verb: ``1 sample holds``, ``3 samples are``."""
     count = int(np.count_nonzero(mask))
     one = {"have": "has", "are": "is"}.get(verb, f"{verb}s")
     return f"{pluralize(count, word)} {one if count == 1 else verb}"

@@ -1,10 +1,10 @@
-"""This module compares the possible causes of samples that are out of range.
+"""Compares the possible causes of samples that are out of range.
 
-Each possible change of the values is undone on paper. The failing samples must then look like the
-good ones in all that is known of them (size, bones, distance), not only in the quantity whose range
-they left. Where there are too few good samples the declared ranges take their place. A cause is
-named only where one change fits, no other does, and the samples are alike enough to tell its factor
-from any other.
+Each candidate change of the values is reversed in the statistics. The failing samples must then
+look like the good ones in every known quantity (size, bones, distance), not only in the quantity
+that left its range. Where there are too few good samples the declared ranges take their place. A
+cause is named only where exactly one change fits, and where the samples are alike enough to
+distinguish its factor from any other.
 """
 
 from __future__ import annotations
@@ -22,30 +22,27 @@ from datacheck.model.table import Texts
 Array = np.ndarray[Any, Any]
 LogQuantities = Mapping[str, Array]
 
-_LEAST = 8  # good samples that say how the others should look
-_FEW = 3  # offenders below which a person should look
-_SLACK = 0.1  # of a logarithm: samples of one dataset differ that much without a reason
-_ERRORS = (
-    2.5  # standard errors between the medians of offenders and good samples that chance explains
-)
-_WIDER = 3.0  # mended offenders spread at most so much wider than good samples
-_SURE, _SURE_COMMON = (
-    0.3,
-    0.5,
-)  # of a logarithm: within more room a known factor is not distinguished from any other
+_LEAST = 8  # good samples needed to derive normal ranges
+_FEW = 3  # with fewer offenders the message asks for a human look
+_SLACK = 0.1  # of a logarithm: natural variation between samples of one dataset
+# Standard errors between the medians of offenders and good samples that chance explains.
+_ERRORS = 2.5
+_WIDER = 3.0  # corrected offenders spread at most this many times wider than good samples
+# Of a logarithm: with a larger blur a known factor cannot be distinguished from any other.
+_SURE, _SURE_COMMON = 0.3, 0.5
 
 
 @dataclass(frozen=True, eq=False)
 class CandidateCause:
-    """What may have been done to the values.
+    """A change that may have happened to the values.
 
     Args:
         kind, words: as of `Cause`.
-        factor: by which values are multiplied to mend them; None where no factor does.
-        looks: logarithms of quantities of the mended samples, float64 (rows) by name; not finite
+        factor: the factor that corrects the values; None where no factor does.
+        looks: logarithms of quantities of the corrected samples, float64 (rows) by name; not finite
             where unknown.
-        allowed: bool (rows): the mended sample is within all declared ranges.
-        certain: nothing else that is not tried here has the same effect.
+        allowed: bool (rows): the corrected sample is within all declared ranges.
+        certain: no other change outside of the candidates has the same effect.
         common: it happens so often that an unknown factor near it is far less likely.
     """
 
@@ -59,18 +56,18 @@ class CandidateCause:
 
     @property
     def description(self) -> str:
-        """What mends it, in words."""
+        """The correction, in words."""
         return self.words if self.factor is None else f"x{self.factor:.4g} ({self.kind})"
 
 
 @dataclass(frozen=True)
 class NormalRange:
-    """How samples look in one quantity that nothing is wrong with.
+    """The normal values of one quantity, from good samples or declared ranges.
 
     Args:
         middle: a logarithm.
-        room: how far the median of the offenders may be from it.
-        blur: how far apart two factors may be that this does not distinguish; by itself the room.
+        room: the largest distance of the offenders' median from it.
+        blur: distance within which two factors are indistinguishable; by itself the room.
         spread: among the good samples; None where ranges take their place.
     """
 
@@ -80,7 +77,7 @@ class NormalRange:
     spread: float | None = None
 
     def fits(self, looks: Array) -> bool:
-        """Tell whether mended offenders look like this."""
+        """Tell whether corrected offenders lie in this range and do not spread much wider."""
         values = _finite(looks)
         if not len(values) or abs(float(np.median(values)) - self.middle) > self.room:
             return False
@@ -90,7 +87,10 @@ class NormalRange:
 
 
 def range_from_limits(low: float | None, high: float | None) -> NormalRange | None:
-    """Return how samples look by a range alone: their median in its middle half, by logarithm; None for an open one."""
+    """Return the normal range of a declared range, None for an open one.
+
+    The median lies in the middle half of the declared range, by logarithm.
+    """
     if not low or not high or not 0 < low < high:
         return None
     middle, width = math.log(low * high) / 2, math.log(high / low)
@@ -106,21 +106,22 @@ def explain(
     groups: Texts,
     share: float = 0.9,
 ) -> Cause | None:
-    """Return the change that explains the offenders, those that may as alternatives, None where none does.
+    """Return the change that explains the offenders, or the possible ones as alternatives.
 
     Shapes:
         bad, good: bool (rows)
 
     Args:
-        changes: what may have happened.
-        looks: of the samples as they are.
-        ranges: what declared ranges say of some quantities, where there are too few good samples.
-        groups: of the rows; samples of one group are alike, so many of them tell no more than one.
+        changes: the candidates.
+        looks: logarithms of the quantities of the uncorrected samples.
+        ranges: normal ranges from the declared ones, used where there are too few good samples.
+        groups: of the rows; samples of one group are alike, so many of them count as one.
         share: of the offenders that a change must bring into range.
 
     Returns:
         A cause with `kind` where one change is clearly better than all others; one without `kind`
-        and `factor`, the possible ones as its alternatives, where the samples do not decide.
+        and `factor`, the possible ones as its alternatives, where the samples do not decide; None
+        where no change explains the offenders.
     """
     count = int(bad.sum())
     fitting = [c for c in changes if int((bad & c.allowed).sum()) >= max(1.0, share * count)]
@@ -160,7 +161,10 @@ def _ambiguous_cause(changes: Sequence[CandidateCause], bad: Array) -> Cause | N
 def _normal_ranges(
     looks: LogQuantities, bad: Array, good: Array, groups: Texts
 ) -> dict[str, NormalRange]:
-    """Return how the good samples look; nothing where they are too few, or as few as to be offenders by chance."""
+    """Return the normal range of each quantity that enough good samples have.
+
+    A quantity needs at least 8 good samples, and one for every ten offenders.
+    """
     found = {}
     parts = (
         1 / _independent_count(groups, bad) + 1 / _independent_count(groups, good)
@@ -184,7 +188,7 @@ def logarithms(values: Array) -> Array:
 
 
 def _independent_count(groups: Texts, mask: Array) -> int:
-    """Return how many samples tell something of their own: one of each group, all that are in none."""
+    """Return the count of independent samples: one of each group, and all without a group."""
     mine = groups.rows[mask]
     single = np.array([not word for word in groups.words], dtype=bool)[mine]
     return int(single.sum()) + len(np.unique(mine[~single]))

@@ -1,4 +1,4 @@
-"""Who says what in the chats of a block: one pass over all their messages, for the families that measure chats."""
+"""The turns of a block's chats, parsed in one pass for all families that measure chats."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Chat = list[dict[str, Any]]
 
 _ROLE, _CONTENT = itemgetter("role"), itemgetter("content")
 CALLER = "function_call"  # ShareGPT's name of the turn in which the model calls a tool
-SPELLED = 16  # messages that are spelled out
-_LETTERS = 24  # of a role
-_STEP = np.uint64(0x9E3779B97F4A7C15)  # an odd number: powers of it tell places apart
+SPELLED = 16  # messages of a chat that its order of turns lists
+_LETTERS = 24  # characters of a role
+_STEP = np.uint64(0x9E3779B97F4A7C15)  # odd: its powers are distinct weights of the positions
 
 
 @dataclass(frozen=True, eq=False)
 class Turns:
-    """The messages of plain chats, one after another: each has a role and a content that are text.
+    """The messages of plain chats in sequence: each has a role and a content that are text.
 
     Shapes:
         counts: int64 (chats) [messages]
@@ -42,8 +42,8 @@ class Turns:
         sizes: int64 (messages) [bytes of role and content as JSON]
 
     Args:
-        chat: gives the messages of one chat.
-        words: the different roles.
+        chat: returns the messages of one chat.
+        words: the distinct roles.
         said: the content of each message.
     """
 
@@ -61,11 +61,11 @@ class Turns:
         return np.cumsum(self.counts) - self.counts
 
     def where(self, *words: str) -> Array:
-        """Return bool (messages): whose role is one of these."""
+        """Return bool (messages): whether the role is one of these."""
         return np.array([word in words for word in self.words], dtype=bool)[self.roles]
 
     def first(self, mask: Array) -> Array:
-        """Return the first message of each chat at which `mask` is true; of none, the number of all messages.
+        """Return the first message of each chat where `mask` is true, else the count of all messages.
 
         Shapes:
             mask: bool (messages)
@@ -74,11 +74,11 @@ class Turns:
         found = np.full(len(self.counts), len(self.roles), np.int64)
         places = np.flatnonzero(mask)
         owners = np.searchsorted(np.cumsum(self.counts), places, side="right")
-        found[owners[::-1]] = places[::-1]  # the last to be written is the first
+        found[owners[::-1]] = places[::-1]  # reversed: the first message is written last and stays
         return found
 
     def orders(self) -> list[str]:
-        """Return what `order_of` says of each chat, having asked once for each order of roles."""
+        """Return the `order_of` each chat, computed once for each distinct order of roles."""
         seen = np.minimum(self.counts, SPELLED + 1)
         place = np.arange(int(seen.sum())) - np.repeat(np.cumsum(seen) - seen, seen)
         roles = self.roles[np.repeat(self.starts, seen) + place]
@@ -102,7 +102,10 @@ class Turns:
 
 @lru_cache(maxsize=65_536)
 def order_of(roles: tuple[str, ...]) -> str:
-    """Return who speaks, with what comes again at once counted: "system (user assistant)", 3 times; of 16 turns."""
+    """Return the order of speakers with repetitions counted: "(user assistant)×3".
+
+    At most 16 turns are listed.
+    """
     names = [
         role.encode("utf-8", "backslashreplace").decode()[:_LETTERS] for role in roles[:SPELLED]
     ]
@@ -124,7 +127,7 @@ def order_of(roles: tuple[str, ...]) -> str:
 
 
 def chats_in(column: Column) -> list[Chat]:
-    """Return the messages of each chat of a column, what is no message left out."""
+    """Return the messages of each chat of a column; entries that are no messages are left out."""
     values = column.objects
     if set(map(type, values)) == {list} and set(map(type, chain.from_iterable(values))) <= {dict}:
         return values
@@ -132,10 +135,11 @@ def chats_in(column: Column) -> list[Chat]:
 
 
 def turns_of(column: Column) -> Turns | None:
-    """Return the messages of a column of chats, None where some are not plain: those are heard one by one.
+    """Return the messages of a column of chats, None where some chats are not plain.
 
     Notes:
-        Kept with the column, because several families ask.
+        Cached on the column, because several families need them. Callers process chats that are not
+        plain one by one.
     """
     if isinstance(column, Messages):
         return of_messages(column)
@@ -146,7 +150,7 @@ def turns_of(column: Column) -> Turns | None:
 
 
 def of_messages(column: Messages) -> Turns:
-    """Return the messages of a column that holds them as such."""
+    """Return the turns of a column that holds parsed messages."""
     none = np.zeros(len(column), np.int64)
     return Turns(
         column.chat, column.counts, column.words, column.roles, column.said, none, column.sizes
@@ -154,7 +158,7 @@ def of_messages(column: Messages) -> Turns:
 
 
 def pairs_of(schema: Schema) -> list[tuple[str, str]]:
-    """Return the fields that hold preferred answers, each with that of the rejected ones."""
+    """Return the fields of preferred answers, each with its field of rejected ones."""
     return [
         (name, spec.preferred_over)
         for name, spec in schema.of_role("chat", "text")
@@ -163,7 +167,7 @@ def pairs_of(schema: Schema) -> list[tuple[str, str]]:
 
 
 def is_plain(chat: Any) -> bool:
-    """Tell whether a chat is a list of messages that are a role and a text each, and nothing else."""
+    """Tell whether a chat is a list of messages with a role and a text each, and nothing else."""
     return isinstance(chat, list) and all(
         isinstance(message, dict)
         and len(message) == 2
@@ -200,10 +204,10 @@ def turns_in(chats: list[Chat]) -> Turns | None:
     )
 
 
-_AT_ONCE = (
-    1 << 20
-)  # letters of the texts that become tokens at once, each of which takes about 100 bytes meanwhile
-FAILED = " (the tokenizer or its chat template takes too much time or memory, or ends its process)"  # behind its path
+# Characters that are tokenized at once; each takes about 100 bytes during that.
+_AT_ONCE = 1 << 20
+# Suffix of the path of a tokenizer that failed.
+FAILED = " (the tokenizer or its chat template takes too much time or memory, or ends its process)"
 
 
 def chats_of(schema: Schema) -> list[tuple[str, FieldSpec]]:
@@ -213,7 +217,7 @@ def chats_of(schema: Schema) -> list[tuple[str, FieldSpec]]:
 
 @lru_cache(maxsize=4)
 def _tokenizer_or_reason(path: str | None) -> Tokenizer | str:
-    """Return the tokenizer at a path, once per process, or why there is none."""
+    """Return the tokenizer at a path, once per process, or the reason why there is none."""
     if path is None:
         return "no tokenizer is named; say tokenizer: {path: FOLDER}"
     if path.endswith(FAILED):
@@ -222,7 +226,7 @@ def _tokenizer_or_reason(path: str | None) -> Tokenizer | str:
         return Tokenizer(path).with_template()
     except MissingDependencyError as error:
         return str(error)
-    except UsageError as error:  # without it bytes decide
+    except UsageError as error:  # without a tokenizer the rules judge by bytes
         return (
             f"{path}: no tokenizer with a chat template can be read there; say tokenizer: "
             f"{{path: FOLDER}} ({error})"
@@ -230,7 +234,10 @@ def _tokenizer_or_reason(path: str | None) -> Tokenizer | str:
 
 
 def _tokenizer_state(schema: Schema) -> Any:
-    """Return what besides the schema decides about tokens: the tokenizer's files, and whether its library is there."""
+    """Return what besides the schema decides about tokens.
+
+    That are the digests of the tokenizer's files, and whether its libraries are installed.
+    """
     if schema.tokenizer is None or schema.tokenizer.path is None:
         return None
     try:
@@ -247,13 +254,13 @@ def _tokenizer_state(schema: Schema) -> Any:
     "trained", version=3, per="sample", uses=("tokenizer", "fields.role"), outside=_tokenizer_state
 )
 def trained(block: Block, schema: Schema) -> Columns:
-    """What is left to learn after template and truncation, as minimind's loader marks it.
+    """Supervised tokens after template and truncation, as minimind's loader marks them.
 
     ``<field>:trained`` tokens between start and end markers (the end marker counts);
     ``<field>:marker``: tokens up to the first answer, -1 where no marker is found;
-    ``<field>:tokens`` before truncation; ``<field>:cut``: supervised ones that truncation takes;
-    ``<field>:closed``: what is supervised ends with the end marker; ``<field>:refused``: why the
-    template refuses, ``<field>:why``: why nothing could be counted.
+    ``<field>:tokens`` before truncation; ``<field>:cut``: supervised tokens that truncation
+    removes; ``<field>:closed``: the supervised part ends with the end marker; ``<field>:refused``:
+    why the template refuses the chat, ``<field>:why``: why nothing could be counted.
     """
     found: dict[str, Any] = {}
     spec = schema.tokenizer or TokenizerSpec()
@@ -266,7 +273,7 @@ def trained(block: Block, schema: Schema) -> Columns:
         if isinstance(speech, Tokenizer):
             try:
                 counted = _count(speech, column.objects, spec)
-            except UsageError as error:  # the tokenizer is at fault, and no sample
+            except UsageError as error:  # the tokenizer is at fault, not a sample
                 found[f"{name}:why"] = [str(error)] * len(block)
             else:
                 found |= {f"{name}:{stat}": values for stat, values in counted.items()}
@@ -303,12 +310,12 @@ def _count(speech: Tokenizer, chats: list[Any], spec: TokenizerSpec) -> dict[str
 def _supervised(
     ids: Array, start: Array, end: Array, most: int | None
 ) -> tuple[int, int, int, int, int]:
-    """Return what is supervised of a chat.
+    """Return the supervised tokens of a chat.
 
     Returns:
         The supervised tokens within the first `most`; the tokens up to the first answer (-1: none);
-        all tokens; the supervised ones behind the first `most`; 1 where the last supervised span
-        ends with the end marker, else 0.
+        all tokens; the supervised ones after the first `most`; 1 where the last supervised span
+        ends with the end marker or there is no span, else 0.
     """
     begins = places(ids, start)
     marker = int(begins[0]) + len(start) if len(begins) else -1
@@ -325,7 +332,7 @@ def _supervised(
 
 @measure("vocabulary", per="sample", uses=("tokenizer",), outside=_tokenizer_state)
 def vocabulary(block: Block, schema: Schema) -> Columns:
-    """What the tokenizer says of itself: `vocabulary` (its size) and `pad` (the id of its padding), -1: not known."""
+    """Size and padding id of the tokenizer: `vocabulary`, `pad`; -1 where unknown."""
     speech = None if schema.tokenizer is None else _tokenizer(schema.tokenizer.path)
     size = -1 if speech is None else speech.size
     pad = None if speech is None else speech.id_of("pad_token")
@@ -337,7 +344,10 @@ def vocabulary(block: Block, schema: Schema) -> Columns:
 
 @lru_cache(maxsize=4)
 def _tokenizer(path: str | None) -> Tokenizer | None:
-    """Return the tokenizer at a path, once per process, with or without a chat template; None where there is none."""
+    """Return the tokenizer at a path, with or without a chat template; None where there is none.
+
+    Read once per process.
+    """
     try:
         return None if path is None else Tokenizer(path)
     except (MissingDependencyError, UsageError):

@@ -1,6 +1,7 @@
-"""What a rule has held against the reference run, whether it found something or not: effects, and curves of the worst.
+"""Statistics of a comparison with the reference run, and the results that verdicts record.
 
-A page that shows only what drifted cannot be told from one that looked at nothing.
+A verdict records every measure compared, also those that did not drift: a report that shows only
+drift looks the same as a report of no comparison at all.
 """
 
 from __future__ import annotations
@@ -13,29 +14,29 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-MOST = 120  # measures that a verdict names; it says of how many
+MOST = 120  # measures that a verdict names; it also states the count of all
 _CURVES = 6
-_POINTS = 62  # quantiles of each side that a curve is kept at; with the ends and the KS place fewer than 128
+_POINTS = 62  # quantiles of each side in a curve; with both ends and the KS place fewer than 128
 _CLASSES = 8
 
 
 @dataclass(frozen=True, eq=False)
 class DriftResult:
-    """What a judge yields of one measure that it has held against the reference.
+    """The result of comparing one measure with the reference, yielded by a judge.
 
     Args:
-        field, measure, unit: what it is of.
-        effect: how far the sides lie apart, in what the rule's limit is in.
-        drifted: it is told as a finding.
-        samples, groups: of this run and of the reference, as many as were looked at.
-        q: its false-discovery rate; None where it lay too near to be tested.
-        chance: what 95 of 100 deals of the groups to the sides do not exceed; None where it was not
-            tested.
-        median: of this run and of the reference, None of what has no order.
-        curve: of the worst, see `cumulative`.
-        classes: of shares of classes, those that moved most: name, share here, share in the
+        field, measure, unit: the compared quantity.
+        effect: the distance between the sides, in the unit of the rule's limit.
+        drifted: it is reported as a finding.
+        samples, groups: compared counts, of this run and of the reference.
+        q: its false-discovery rate; None where the sides were too close to be tested.
+        chance: the distance that 95 of 100 permutations of the groups do not exceed; None where it
+            was not tested.
+        median: of this run and of the reference, None for values without an order.
+        curve: of the worst measures, see `cumulative`.
+        classes: for shares of classes, those that moved most: name, share here, share in the
             reference.
-        split: that was judged; the judge does not know it.
+        split: the judged split; the engine fills it in, as the judge does not know it.
     """
 
     field: str
@@ -84,11 +85,12 @@ def _rounded(value: float | None) -> float | None:
 
 
 def comparison_json(compared: Iterable[DriftResult]) -> dict[str, Any]:
-    """Return the measures of a verdict as JSON values, those that drifted first, then the largest effects.
+    """Return the measures of a verdict as JSON values: drifted ones first, then by effect.
 
     Returns:
-        ``count`` of all, how many ``drifted``, ``measures``: of more than 120 the last are left
-        out, and only six of those that drifted keep their curves.
+        ``count`` of all, how many ``drifted``, ``measures``: at most 120, of which only six keep
+            their
+        curves.
     """
     order = sorted(
         compared, key=lambda one: (not one.drifted, -one.effect, one.split, one.field, one.measure)
@@ -111,7 +113,10 @@ Sized = TypeVar("Sized", bound=_Sized)
 
 
 def top_measures(measures: Iterable[Sized]) -> list[Sized]:
-    """Return the six that tell most: the worst of each field, then the second of each; measures of one are alike."""
+    """Return the six most informative measures: the worst of each field, then the second of each.
+
+    Measures of one field are alike, so other fields come first.
+    """
     places: dict[str, int] = {}
     ranked = []
     for one in sorted(measures, key=lambda one: -one.effect):
@@ -122,20 +127,19 @@ def top_measures(measures: Iterable[Sized]) -> list[Sized]:
 
 
 def cumulative(here: Array, reference: Array) -> dict[str, Any]:
-    """Return how many values of each side lie at or below some places, and where the two shares differ most.
+    """Return the cumulative counts of both sides, and where their shares differ most.
 
     Args:
         here, reference: finite float64, at least one each.
 
     Returns:
         ``at``: at most 128 of the values, ascending: all of them where they are few, else quantiles
-            of each side, the
-        ends and the place of the largest difference. ``here``, ``reference``: values of each side
-        at or below each.
+            of each side, the ends and the place of the largest difference.
+        ``here``, ``reference``: count of the values of each side at or below each of ``at``.
         ``ks``, ``ks_at``: the largest difference of the shares over all values, and the first value
             that has it.
 
-    Reference: the statistic of Kolmogorov and Smirnov, two-sided; ties count on both sides.
+    Reference: the two-sided Kolmogorov-Smirnov statistic; ties count on both sides.
     """
     sides = [np.sort(here), np.sort(reference)]
     values = np.unique(np.concatenate(sides))
@@ -165,7 +169,9 @@ _HELD = 1 << 24  # numbers of a batch of permutations
 
 
 def wasserstein(positions: Array) -> Distance:
-    """Return the distance W1 between histograms over the same bins, in the unit of the positions.
+    """Return the function that computes W1 between histograms over the same bins.
+
+    Its unit is that of the positions.
 
     Shapes:
         positions: float64 (bins), ascending: where the values of each bin lie (their mean)
@@ -184,7 +190,7 @@ def wasserstein(positions: Array) -> Distance:
 
 
 def total_variation(first: Array, second: Array) -> Array:
-    """Return half the sum of the differences of shares: 0 for equal histograms, 1 for those that share no bin.
+    """Return half the summed differences of shares: 0 for equal histograms, 1 for disjoint ones.
 
     Shapes:
         first, second: (..., bins)
@@ -201,12 +207,13 @@ def _shares(counts: Array) -> Array:
 
 
 def histograms(values: Array, units: Array, count: int) -> tuple[Array, Array]:
-    """Return how often each group's values fall into bins of equal shares of all values, and where the bins lie.
+    """Return the histogram of each group, over bins with equal shares of all values.
 
     Shapes:
         values: float64 (samples), finite
         units: int64 (samples): the group of each, below `count`
-        returns: float64 (count, bins), float64 (bins); at most 64 bins, fewer where values repeat
+        returns: counts, float64 (count, bins), and mean value of each bin, float64 (bins); at most
+            64 bins, fewer where values repeat
     """
     edges = np.unique(np.quantile(values, np.arange(1, _BINS) / _BINS, method="lower"))
     place = np.searchsorted(edges, values, side="left")
@@ -219,21 +226,21 @@ def histograms(values: Array, units: Array, count: int) -> tuple[Array, Array]:
 
 
 def pooled_sd(first: Array, second: Array) -> float:
-    """Return the standard deviation within the two sides; of all values where neither side varies."""
+    """Return the standard deviation within both sides; of all values where neither side varies."""
     squares = len(first) * first.var() + len(second) * second.var()
     within = float(np.sqrt(squares / max(1, len(first) + len(second) - 2)))
     return within or float(np.concatenate([first, second]).std())
 
 
 class PermutationResult(NamedTuple):
-    """What dealing the groups anew gives: the p-value, and what 95 of 100 deals do not exceed."""
+    """A permutation test: the p-value, and the distance that 95 of 100 permutations do not exceed."""
 
     p_value: float
     usual: float
 
 
 class Permutations:
-    """Ways to deal groups to two sides of the same sizes; the same ones in every run.
+    """Random assignments of groups to two sides of the same sizes; identical in every run.
 
     Args:
         first: bool (groups): the groups that really are on the first side.
@@ -244,7 +251,9 @@ class Permutations:
         self._known = np.zeros((0, len(first)), bool)
 
     def chance(self, counts: Array, distance: Distance, rounds: int) -> PermutationResult:
-        """Return how likely chance makes the sides differ as much as they do, (1 + as far apart) / (1 + rounds).
+        """Return the result of a permutation test of the distance between the sides.
+
+        The p-value is (1 + permutations at least as far apart) / (1 + rounds).
 
         Shapes:
             counts: float64 (groups, bins), whole numbers: their sums are exact in any order
@@ -263,9 +272,8 @@ class Permutations:
         )
 
     def _permuted_sides(self, rounds: int) -> Array:
-        if (
-            len(self._known) < rounds
-        ):  # one generator per round count: more rounds do not change the first ones' use
+        # Always from the same seed: more rounds leave the first ones unchanged.
+        if len(self._known) < rounds:
             rng = np.random.Generator(np.random.PCG64(_SEED))
             self._known = rng.permuted(
                 np.broadcast_to(self._first, (rounds, len(self._first))), axis=1

@@ -1,4 +1,4 @@
-"""What a judge asked its rows for: one that found nothing there has judged nothing, and passes nobody."""
+"""The rule engine: runs the chosen rules over a table and turns their results into verdicts."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class TrackedRows(Rows):
-    """Rows that remember whether there was any column that a judge asked for.
+    """Rows that record whether the columns exist that a judge asks for.
+
+    A judge that found no columns counts as skipped, not as passed.
 
     Args:
-        columns: whether there is one of each name: filled by what is asked.
+        columns: whether each requested column exists, by name.
     """
 
     columns: dict[str, bool] = field(default_factory=dict)
@@ -47,7 +49,10 @@ class TrackedRows(Rows):
 
     @property
     def found_nothing(self) -> bool:
-        """Whether nothing of it was there: of values of such a shape nothing is measured that the rule could judge."""
+        """Whether none of the columns that the judge asked for exists.
+
+        Values of such a shape have no measurement that the rule could judge.
+        """
         return bool(self.columns) and not any(self.columns.values())
 
 
@@ -55,21 +60,21 @@ MOST_PAIRS = 10_000
 
 
 class PairReader(Protocol):
-    """Reads the samples of pairs again and compares them: values by name, float64 (pairs), NaN where that failed."""
+    """Reads the samples of pairs again and compares them."""
 
     def __call__(
         self, rule: Rule, case: RuleContext, split: str, rows: Rows, pairs: Array
     ) -> Mapping[str, Array]:
-        """Return what `Rule.compare` says of each pair."""
+        """Return the values of `Rule.compare` by name: float64 (pairs), NaN for failed reads."""
 
 
 def with_pairs(
     rule: Rule, case: RuleContext, split: str, rows: Rows, read: PairReader
 ) -> RuleContext:
-    """Return the case with the pairs that a rule asks for.
+    """Return the context with the results for the pairs that a rule names, at most `MOST_PAIRS`.
 
     Raises:
-        ValueError: the rule names no pairs of rows.
+        ValueError: a pair lies outside of the rows.
     """
     assert rule.pairs is not None
     wanted = np.asarray(rule.pairs(rows, case), dtype=np.int64).reshape(-1, 2)[:MOST_PAIRS]
@@ -81,10 +86,10 @@ def with_pairs(
 
 
 class ReferenceRows:
-    """The rows of an earlier run, as rules about the new one see them.
+    """The rows of an earlier run, selected as a rule of the new run selects its own.
 
     Args:
-        table: all its rows.
+        table: all rows of the earlier run.
     """
 
     def __init__(self, table: Table) -> None:
@@ -92,7 +97,7 @@ class ReferenceRows:
         self._splits = np.array(table.splits, dtype=object)
 
     def rows(self, rule: Rule, name: str, split: str) -> Rows:
-        """Return the rows that match those which the rule is given: of the same split, with the same field."""
+        """Return the counterparts of a judge's rows: the same split, with the same field."""
         mask = np.ones(len(self._table), bool) if rule.span == "all" else self._splits == split
         if rule.sees == "checked":
             mask &= self._table.status == CHECKED
@@ -101,35 +106,33 @@ class ReferenceRows:
         return self._table.rows(np.flatnonzero(mask), name)
 
 
-_RULE_SECONDS, _ROW_SECONDS = (
-    60.0,
-    1e-4,
-)  # processor time [s] that a rule may use, and more for each row
-_MIN_SECONDS = 1.0  # for each further call, when a rule has used its time
+# CPU time [s] that a rule may use, and the extra time for each row.
+_RULE_SECONDS, _ROW_SECONDS = 60.0, 1e-4
+_MIN_SECONDS = 1.0  # for each further call, when a rule has used up its time
 _NO_RATE = "the dataset of their file does not tell its steps a second"
 _ABORTED = "stopped"
-# Fields times splits that are judged separately: each is one call of each rule, however few rows.
+# Most fields times splits to judge separately: each is one call of each rule, however few rows.
 _MAX_JUDGE_CALLS = 20_000
-_SMALL_SPLITS = "all others"  # what the splits beyond these are called, which are judged as one
+_SMALL_SPLITS = "all others"  # the name under which the splits beyond that are judged as one
 _EXAMPLES = 3
-_MAX_DRAWN = 12  # that are drawn
+_MAX_DRAWN = 12  # worst rows of a finding, for the pictures of the report
 _WORST_FIRST = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
 
 @dataclass(frozen=True, eq=False)
 class RuleResults:
-    """What the judges say of a table.
+    """The results of all rules on a table.
 
     Args:
         verdicts: one per rule, in code order.
         findings: worst first.
-        crashes: rule, what it was looking at, traceback.
+        crashes: rule, what it was judging, traceback.
         valid: bool (rows): checked and in no error finding.
         codes: per row, the codes that make it invalid.
-        failing: per row, the codes of all its findings, those that only warn or inform too, with
-            spaces between.
-        seconds: what each rule took.
-        suppressed: findings that are known and not told again.
+        failing: per row, the codes of all its findings, warnings and infos too, with spaces
+            between.
+        seconds: the time of each rule.
+        suppressed: known findings, which are not reported again.
     """
 
     verdicts: list[RuleVerdict]
@@ -143,7 +146,7 @@ class RuleResults:
 
 
 class _Waivers:
-    """The keys that a rule's ``ignore`` names, in full or by a pattern, and which of its entries are used."""
+    """The keys and key patterns in a rule's ``ignore``, and which of its entries matched."""
 
     def __init__(self, ignore: Sequence[str]) -> None:
         self._known, self.used = set(ignore), set[str]()
@@ -166,8 +169,8 @@ class _RuleExecution:
 
     Args:
         readable: some sample could be read.
-        expected: the schema says that samples hold what the rule judges: no optional field, none
-            that it does not list.
+        expected: the schema requires the values that the rule judges: the field is listed and not
+            optional.
     """
 
     choice: Choice
@@ -185,7 +188,7 @@ class _RuleExecution:
     waived: int = 0
     seconds: float = 0.0
     began: float = field(default_factory=time.process_time)  # [s]
-    rows: int = 0  # that were handed to the judge
+    rows: int = 0  # rows handed to the judge so far
 
     @cached_property
     def waivers(self) -> _Waivers:
@@ -268,12 +271,12 @@ def judge(
         table: all rows of a run.
         schema: the schema in force.
         choices: from `choose_rules`.
-        notes: what the listing knows; a rule sees those with its code.
+        notes: the listing's notes; a rule gets those with its code.
         crashes: measurements that failed: measure, key, traceback.
-        reference: all rows of the run to compare with.
-        second: reads samples again for rules over pairs; without it they see no pairs.
-        rates: float64 (rows), the steps a second that the file of each tells, NaN where it tells
-            none; None: those of the schema, for all.
+        reference: all rows of the reference run.
+        second: reads samples again for rules over pairs; without it they get no pairs.
+        rates: float64 (rows), the frames per second that each row's file gives, NaN where it gives
+            none; None: the schema's rate for all.
 
     Raises:
         UsageError: a waiver matches no failing sample.
@@ -320,9 +323,8 @@ def _worst_first(finding: Finding) -> tuple[Any, ...]:
 
 def _check_waivers(schema: Schema, trials: Mapping[str, _RuleExecution]) -> None:
     for code, settings in schema.rules.items():
-        if (
-            not settings.ignore
-        ):  # a rule of which nothing is waived need not have been judged: a batch has no files
+        # Without waivers the rule may be missing from `trials`: a batch, for example, has no files.
+        if not settings.ignore:
             continue
         trial = trials[code]
         stale = [key for key in settings.ignore if key not in trial.waivers.used]
@@ -338,16 +340,18 @@ def _check_waivers(schema: Schema, trials: Mapping[str, _RuleExecution]) -> None
 
 
 def _failing(table: Table, findings: Sequence[Finding]) -> Texts:
-    """Return per row the codes that it fails, in code order; of a row without finding that is not read, its own."""
+    """Return the codes that each row fails, in code order.
+
+    An unread row without findings gets the code of the reason why it is unread.
+    """
     masks: dict[str, Array] = {}
     for finding in findings:
         if len(finding.rows):
             masks.setdefault(finding.code, np.zeros(len(table), bool))[finding.rows] = True
     words, rows = [""], np.zeros(len(table), np.int32)
     for code in sorted(masks):
-        before, place = np.unique(
-            rows[masks[code]], return_inverse=True
-        )  # few: the sets of codes that rows fail
+        # Few values: each number stands for one set of codes that rows fail.
+        before, place = np.unique(rows[masks[code]], return_inverse=True)
         rows[masks[code]] = len(words) + place
         words += [f"{words[number]} {code}".strip() for number in before.tolist()]
     reasons, unread = Texts.of(table.reasons), (table.status != CHECKED) & (rows == 0)
@@ -356,7 +360,7 @@ def _failing(table: Table, findings: Sequence[Finding]) -> Texts:
 
 
 class _Findings:
-    """The findings of one rule by row: there may be one for each split and field, and each split asks."""
+    """The findings of one rule, indexed by row: a rule may have one for each split and field."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         self._findings = findings
@@ -377,7 +381,7 @@ class _Findings:
 
 
 class _RuleEngine:
-    """Hears one rule after the other and remembers which rows failed which, for the rules that come later."""
+    """Runs one rule after the other; records failing rows, which later rules may skip."""
 
     def __init__(
         self,
@@ -397,9 +401,8 @@ class _RuleEngine:
             self.by_split[_SMALL_SPLITS] = np.sort(
                 np.concatenate([by_split[split] for split in small])
             )
-        self.notes: dict[
-            tuple[str, str | None], list[Note]
-        ] = {}  # by code and split; under None those of all splits
+        # By code and split; the key None holds the notes of all splits.
+        self.notes: dict[tuple[str, str | None], list[Note]] = {}
         for note in notes:
             for split in (_SMALL_SPLITS if note.split in small else note.split, None):
                 self.notes.setdefault((note.code, split), []).append(note)
@@ -412,7 +415,7 @@ class _RuleEngine:
         self.present: dict[str, Array] = {}
 
     def evaluate(self, choice: Choice) -> _RuleExecution:
-        """Return the rule's trial: every judge call made, findings drawn."""
+        """Run a rule on every group of rows and target; return its execution with all findings."""
         checked, failed = (np.zeros(len(self.table), bool) for _ in range(2))
         if choice.rule.needs_reference and self.before is None and choice.verdict is None:
             choice = replace(choice, verdict=Verdict.NOT_APPLICABLE, why="no --reference given")
@@ -442,12 +445,12 @@ class _RuleEngine:
             ):
                 if not rule.unless(schema):
                     yield split, schema, some
-                elif not rule.unless(self.schemas[split]):  # it lacks the rate alone
+                elif not rule.unless(self.schemas[split]):  # only the rate is missing
                     some = _select(some, self.checked)
                     self._skip(trial, some, Skip(np.ones(len(some), bool), _NO_RATE))
 
     def _by_rate(self, split: str, index: Array) -> Iterator[tuple[Schema, Array]]:
-        """Yield the rows of a split that have one rate, and the schema with it."""
+        """Yield the rows of a split that share a rate, with the schema at that rate."""
         schema = self.schemas[split]
         if self.rates is None or schema.episode is None or not len(index):
             yield schema, index
@@ -479,25 +482,21 @@ class _RuleEngine:
             silent = True
             trial.rows += len(index)
             left = _RULE_SECONDS + _ROW_SECONDS * trial.rows - (time.process_time() - trial.began)
-            with (
-                limited_time(max(left, _MIN_SECONDS)),
-                np.errstate(all="ignore"),
-            ):  # samples may hold the largest numbers
+            # Samples may hold the largest numbers, so arithmetic may overflow.
+            with limited_time(max(left, _MIN_SECONDS)), np.errstate(all="ignore"):
                 case = replace(case, notes=_not_waived(trial, notes))
                 for said in rule.judge(rows, case) if len(index) or case.notes else ():
                     self._record_result(trial, split, case.name, index, said)
                     silent = False
             if silent and rule.per == "field" and rows.found_nothing:
                 trial.checked[index] = earlier
-        except DamagedRunError:  # a column is read when a rule asks for it
+        except DamagedRunError:  # columns are read on demand, so a damaged run shows up here
             raise
-        except (
-            MemoryError,
-            OutOfTimeError,
-        ) as error:  # by samples that somebody chose: they end no scan
+        # Crafted samples can exhaust memory or time; they must not end the scan.
+        except (MemoryError, OutOfTimeError) as error:
             trial.checked[index] = earlier | trial.failed[index]
             self._record(trial, split, case.name, index, _aborted(index, error))
-        except Exception:  # noqa: BLE001  a rule that raises is a crash verdict; the other rules go on
+        except Exception:  # noqa: BLE001  a rule that raises gets a crash verdict; the others go on
             trial.crashes.append(_crash(rule, case, split))
 
     def _judgeable(self, rule: Rule, name: str, index: Array) -> Array:
@@ -541,14 +540,14 @@ class _RuleEngine:
         return index
 
     def _mark_suppressed(self, trial: _RuleExecution, code: str, rows: Array) -> Array:
-        """Mark rows as not judged because they fail `code`; return those that were not marked yet."""
+        """Mark rows as not judged because they fail `code`; return the newly marked ones."""
         mask = trial.skipped.setdefault(code, np.zeros(len(self.table), bool))
         fresh = rows[~mask[rows]]
         mask[rows] = True
         return fresh
 
     def _failing(self, code: str, name: str) -> Array | None:
-        """Rows that fail `code` for the field, for the field that it is part of, or as whole samples."""
+        """Return the rows that fail `code` for the field, its parent field or as whole samples."""
         by_field = self.failing.get(code, {})
         wanted = [n for n in by_field if not name or n in {"", name, name.rpartition(".")[0]}]
         return np.logical_or.reduce([by_field[n] for n in wanted]) if wanted else None
@@ -586,9 +585,8 @@ class _RuleEngine:
             order,
             replace(failure, ranges=ranges),
         )
-        if (
-            failure.severity or trial.choice.rule.severity
-        ) is Severity.ERROR:  # a warning must not hide an error
+        # Only errors suppress later rules: a warning must not hide an error.
+        if (failure.severity or trial.choice.rule.severity) is Severity.ERROR:
             by_field = self.failing.setdefault(trial.choice.rule.code, {})
             for affected in {name, *failure.extra}:
                 by_field.setdefault(affected, np.zeros(len(self.table), bool))[rows] = True
@@ -604,7 +602,10 @@ class _RuleEngine:
 
 
 def _select(index: Array, mask: Array) -> Array:
-    """Return the rows of `index` at which a mask of all rows is true: mostly all of them, which are then not copied."""
+    """Return the rows of `index` where a mask over all rows is true.
+
+    Mostly all of them are: then `index` itself, without a copy.
+    """
     return index if mask.all() else index[mask[index]]
 
 
@@ -622,7 +623,7 @@ def _by_split(table: Table, notes: Sequence[Note]) -> dict[str, Array]:
 
 
 def _smallest_splits(by_split: Mapping[str, Array], schema: Schema) -> set[str]:
-    """Return the splits with the fewest rows, where there are more than are judged by themselves."""
+    """Return the smallest splits, those beyond the number that is judged separately."""
     most = max(1, _MAX_JUDGE_CALLS // max(1, len(schema.fields)))
     if len(by_split) <= most:
         return set()

@@ -21,18 +21,18 @@ Array = np.ndarray[Any, Any]
 _UNLISTED = FieldSpec()
 _NUMERIC = "biuf"
 _KEPT = "biufOUM"  # what samples.parquet can hold
-MOST_UNLISTED = 64  # fields that the schema does not list and of which a scan keeps its measurements, the first by name
-NOT_READ = (
-    " (not read)"  # behind the name of an undeclared field of which only shape and dtype are known
-)
+# Fields missing from the schema whose measurements a scan keeps: the first by name.
+MOST_UNLISTED = 64
+# Suffix of the name of an undeclared field of which only shape and dtype are known.
+NOT_READ = " (not read)"
 
 
 class UnmeasurableError(Exception):
-    """One of our own measurements fails on a block; the message says which, and how."""
+    """A built-in measurement fails on a block; the message names the measurement and the error."""
 
 
 class _NameTakenError(ValueError):
-    """Two measurements give one name to what they measure: no sample is at fault."""
+    """Two measurements name a column alike: no sample is at fault."""
 
 
 class MeasurementRunner:
@@ -40,12 +40,12 @@ class MeasurementRunner:
 
     Args:
         schema: the schema in force.
-        measures: what to measure.
+        measures: the measurements to run.
 
     Attributes:
         crashes: the first failure of each measurement: measure, key, traceback.
-        undeclared: names of fields met that the schema does not list.
-        failed: files of which some sample lacks a measurement for that reason.
+        undeclared: names of fields found that the schema does not list.
+        failed: files with samples that lack a measurement because it failed.
     """
 
     def __init__(self, schema: Schema, measures: Sequence[Measure]) -> None:
@@ -60,15 +60,15 @@ class MeasurementRunner:
         self.undeclared: set[str] = set()
         self.failed: set[str] = set()
 
-    @np.errstate(
-        all="ignore"
-    )  # once: each measurement by itself takes as long to silence as a small one takes
+    # Silenced once per block: errstate takes as long as a small measurement does.
+    @np.errstate(all="ignore")
     def measure(self, block: Block, *, strict: bool = False) -> dict[str, Measured]:
-        """Return the columns of a block, ``field:stat`` and ``:stat``; a failed measurement leaves its columns out.
+        """Return the columns of a block, ``field:stat`` and ``:stat``.
+
+        The columns of a measurement that fails are left out.
 
         Raises:
-            UnmeasurableError: where `strict`, in place of leaving out the columns of a measurement
-                of ours.
+            UnmeasurableError: a built-in measurement fails and `strict` is set.
         """
         schema = self._schema_of(block.split)
         columns: dict[str, Measured] = {}
@@ -88,7 +88,7 @@ class MeasurementRunner:
                     given = block if measure.depth == "structure" else seen
                     _merge_columns(columns, _full_columns("", function(given, schema), every))
                     continue
-                if measure.name not in plan:  # asked once for all blocks that look the same
+                if measure.name not in plan:  # decided once for all blocks with the same columns
                     plan[measure.name] = [
                         i for i, (_, c, spec) in enumerate(fields) if _applies(measure, c, spec)
                     ]
@@ -104,14 +104,13 @@ class MeasurementRunner:
                         f"{error})"
                     )
                     raise UnmeasurableError(msg) from error
-                self._crashed(
-                    measure, block
-                )  # a crash verdict for the rules that need it; the others go on
+                # The rules that need this measurement get a crash verdict; the others go on.
+                self._crashed(measure, block)
         columns |= self._undeclared(block, schema)
         return columns
 
     def parted(self, block: Block) -> tuple[Block, Block]:
-        """Return a block without the fields that the schema does not list, and these alone."""
+        """Return the block with the fields that the schema lists, and the block with the others."""
         schema = self._schema_of(block.split)
         others = {
             name: column for name, column in block.fields.items() if name not in schema.fields
@@ -123,7 +122,7 @@ class MeasurementRunner:
 
     @np.errstate(all="ignore")
     def measure_unlisted(self, block: Block) -> dict[str, Measured]:
-        """Return the columns of fields that the schema does not list, which are all that the block holds."""
+        """Return the columns of a block that holds only fields missing from the schema."""
         return self._undeclared(block, self._schema_of(block.split))
 
     def _crashed(self, measure: Measure, block: Block) -> None:
@@ -162,10 +161,10 @@ class MeasurementRunner:
         return columns
 
     def _numeric_fields(self, rest: Mapping[str, Column]) -> dict[str, Column]:
-        """Return the fields of numbers that are measured each by itself.
+        """Return the numeric fields that are measured individually.
 
         Notes:
-            No more are measured than a scan keeps, and one, so that it knows that there are more: a
+            At most one field more than a scan keeps is measured, which shows that there are more: a
             file may name any number of fields.
         """
         numeric = {
@@ -198,18 +197,18 @@ class MeasurementRunner:
 
 
 def is_ours(measure: Measure) -> bool:
-    """Tell a measurement of ours from those of plug-ins and of the user."""
+    """Tell a built-in measurement from those of plug-ins and of the user."""
     return str(getattr(measure.function, "__module__", "")).startswith("datacheck.rules.")
 
 
 def _unsilenced(measure: Measure) -> Callable[..., Columns]:
-    """Return the function of a measurement without the silence around it."""
+    """Return a measurement's function without the `np.errstate` around it."""
     inner: Callable[..., Columns] = getattr(measure.function, "__wrapped__", measure.function)
     return inner
 
 
 def _declared(block: Block, schema: Schema) -> Iterator[tuple[str, Column, FieldSpec]]:
-    """Yield the declared fields that the block has, and those of their parts that are declared themselves."""
+    """Yield the block's fields that the schema declares, and their declared parts."""
     for name, column in block.fields.items():
         if name not in schema.fields:
             continue
@@ -222,18 +221,16 @@ def _declared(block: Block, schema: Schema) -> Iterator[tuple[str, Column, Field
 
 
 def _is_numeric(column: Column) -> bool:
-    return (
-        column.kind == "array" and column.values.dtype.kind in _NUMERIC
-    )  # the JSON of chats may not be written yet
+    # The kind comes first: the values of a chat's JSON may not be encoded yet.
+    return column.kind == "array" and column.values.dtype.kind in _NUMERIC
 
 
 def _applies(measure: Measure, column: Column, spec: FieldSpec) -> bool:
-    """Tell whether a measurement can see a column: declared as its kind, and really of that kind.
+    """Tell whether a measurement applies to both the declared and the actual kind of a column.
 
     Notes:
-        Of a column that was only peeked at there are shapes and a dtype to measure. Text where
-        numbers are declared is for the rule about dtypes to report; arithmetic on its bytes would
-        be noise.
+        A peeked column has only shapes and a dtype to measure. The rule about dtypes reports text
+        where numbers are declared; arithmetic on its bytes would be noise.
     """
     if not measure.applies(spec) or (column.peeked and measure.depth != "structure"):
         return False
@@ -259,10 +256,10 @@ def _full_columns(name: str, columns: Mapping[str, Any], every: Array) -> dict[s
 
 
 def _merge_columns(columns: dict[str, Measured], more: dict[str, Measured]) -> None:
-    """Add columns of one measurement to those of others.
+    """Add the columns of one measurement to those of others.
 
     Raises:
-        _NameTakenError: two measurements give one name to what they measure.
+        _NameTakenError: two measurements name a column alike.
     """
     if not columns.keys().isdisjoint(more):
         msg = (
@@ -303,9 +300,8 @@ def _checked(stat: str, values: Any, every: Array) -> Measured:
 
 
 def _objects(texts: list[str]) -> Array:
-    if texts and texts.count(texts[0]) == len(
-        texts
-    ):  # most columns of texts say the same of all samples
+    # Most text columns hold one text for all samples: broadcasting stores it once.
+    if texts and texts.count(texts[0]) == len(texts):
         return np.broadcast_to(np.array(storable(texts[:1]), dtype=object), len(texts))
     return np.array(storable(texts), dtype=object)
 
@@ -313,7 +309,7 @@ def _objects(texts: list[str]) -> Array:
 def _summed(
     measure: Measure, found: Mapping[str, Mapping[str, Measured]], count: int
 ) -> dict[str, Measured]:
-    """Add a measurement's numbers up over the undeclared fields, under the name ``*``."""
+    """Return a measurement's numbers summed over the undeclared fields, under the name ``*``."""
     columns: dict[str, Measured] = {}
     for stat in sorted({stat for one in found.values() for stat in one}):
         parts = [

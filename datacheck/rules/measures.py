@@ -1,8 +1,8 @@
-"""The form of the columns that the measurements of datacheck itself give: text or numbers, one or several for a sample.
+"""The measurements that many families share, and the expected form of all built-in columns.
 
-The rules index, compare and add these columns. One of another form, which only a child that was
-taken over answers, would fail a rule for the samples of all files. Statistics that are not listed
-here are not held to a form.
+The form of a column is text or numbers, one or several for a sample. The rules index, compare and
+add these columns. A column of another form, which only a compromised child process sends, would
+fail a rule for the samples of all files. Statistics that are not listed here may have any form.
 """
 
 from __future__ import annotations
@@ -39,9 +39,8 @@ _TEXT = frozenset(
         "worst",
     ]
 )
-_WHOLE = frozenset(
-    ["bad_row", "count", "dims", "ndim", "nonfinite"]
-)  # whole numbers, whatever the field holds
+# Integers, whatever the field holds.
+_WHOLE = frozenset(["bad_row", "count", "dims", "ndim", "nonfinite"])
 _ONE = frozenset(
     [
         "absent",
@@ -251,20 +250,19 @@ _SEVERAL = frozenset(
     ]
 )
 
-_EITHER = frozenset(
-    ["alike", "between", "first", "least", "most", "outside", "seen", "still"]
-)  # one or several numbers
+# One number or several.
+_EITHER = frozenset(["alike", "between", "first", "least", "most", "outside", "seen", "still"])
 _LISTED = _TEXT | _WHOLE | _ONE | _SEVERAL | _EITHER
-_ATTRIBUTE = ":attr/"  # before the name of one of an HDF5 file, which may be anything
+_ATTRIBUTE = ":attr/"  # prefix of an HDF5 attribute's name, which may be anything
 
 
 def in_form(columns: Mapping[str, Measured]) -> bool:
-    """Tell whether columns by their full names have the form of their statistic."""
+    """Tell whether columns, by their full names, have the form of their statistic."""
     return all(_in_form(name, column) for name, column in columns.items())
 
 
 def is_listed(name: str) -> bool:
-    """Tell whether a column by its full name is held to a form."""
+    """Tell whether a column, by its full name, must have a known form."""
     return name.startswith(_ATTRIBUTE) or name.rpartition(":")[2] in _LISTED
 
 
@@ -280,24 +278,24 @@ def _in_form(name: str, column: Measured) -> bool:
 
 Array = np.ndarray[Any, Any]
 
-MOST_COMPONENTS = 64  # a value of a column holds no more numbers
-_LARGE = 4096  # rows of a sample that is reduced on its own
+MOST_COMPONENTS = 64  # numbers a row that are measured one by one
+_LARGE = 4096  # a sample with so many rows is reduced on its own
 PLACED = frozenset({"points", "joints", "position", "pose"})
 TURNING = frozenset({"joint_angle", "rotvec"})
 
 
 def leaf(spec: FieldSpec) -> bool:
-    """Tell whether a field is an array that is measured itself, not by its parts."""
+    """Tell whether a field is an array that is measured as a whole, not by its parts."""
     return not spec.is_text and spec.columns is None
 
 
 def of_role(*roles: str) -> Any:
-    """Return the test whether a field is a leaf of one of these roles."""
+    """Return a predicate: whether a field is a leaf with one of these roles."""
     return lambda spec: leaf(spec) and spec.role in roles
 
 
 def turns(spec: FieldSpec) -> bool:
-    """Tell whether a field holds angles: by its role, or by its unit where no role says what it holds."""
+    """Tell whether a field holds angles: by its role, or by its unit where no role tells."""
     return leaf(spec) and (
         spec.role in TURNING or (spec.role in {None, "value"} and spec.unit in ANGLE)
     )
@@ -328,16 +326,15 @@ def reduced(ufunc: np.ufunc, rows: Array, lengths: Array | None) -> Array:
     ):
         if rows.dtype.kind == "b" and dtype is not None and rows.ndim == 1:
             return np.array([np.count_nonzero(rows)])
-        whole: Array = ufunc.reduce(
-            rows, axis=-1, dtype=dtype
-        )  # the same bits as beside others, see below
+        # The same bits as in a block with other samples, see below.
+        whole: Array = ufunc.reduce(rows, axis=-1, dtype=dtype)
         return whole[..., None]
     out = np.zeros((*rows.shape[:-1], len(lengths)), dtype=rows.dtype if dtype is None else dtype)
     starts = np.cumsum(lengths) - lengths
     large = lengths >= _LARGE
-    for i in np.flatnonzero(
-        large
-    ):  # whole reductions are several times faster; the path depends on the sample alone
+    # One reduction of a whole sample is several times faster than `reduceat`. The choice depends on
+    # the sample alone, so its sums have the same bits in every block.
+    for i in np.flatnonzero(large):
         piece = rows[..., starts[i] : starts[i] + lengths[i]]
         if piece.dtype.kind == "b" and ufunc is np.add and piece.ndim == 1:
             out[i] = np.count_nonzero(piece)
@@ -352,7 +349,7 @@ def reduced(ufunc: np.ufunc, rows: Array, lengths: Array | None) -> Array:
 
 
 def flat(column: Column) -> tuple[Array, Array]:
-    """Return every number of a field, booleans as uint8, and how many there are of each sample.
+    """Return all numbers of a field, booleans as uint8, and the count of each sample.
 
     Shapes:
         values: any (numbers)
@@ -365,7 +362,10 @@ def flat(column: Column) -> tuple[Array, Array]:
 
 
 def too_wide(rows: Rows, spec: FieldSpec) -> Array:
-    """Tell where a field (`form`, `numbers`) has so many numbers a row that they were not measured one by one."""
+    """Tell where a field's rows have too many numbers to be measured one by one.
+
+    The rows need the columns of `form` and `numbers`.
+    """
     if "dims" not in rows or "min" not in rows or rows["min"].shape[1] > 1:
         return np.zeros(len(rows), bool)
     shape = spec.shape or ()
@@ -377,7 +377,7 @@ def too_wide(rows: Rows, spec: FieldSpec) -> Array:
 
 
 def one_of(values: Array, numbers: Iterable[float]) -> Array:
-    """Tell which values are one of a few numbers."""
+    """Tell which values equal one of a few numbers."""
     found: Array | None = None
     for number in numbers:
         found = values == number if found is None else found | (values == number)
@@ -385,7 +385,10 @@ def one_of(values: Array, numbers: Iterable[float]) -> Array:
 
 
 def in_classes(values: Array, spec: FieldSpec) -> Array:
-    """Tell which values are classes: whole numbers of 0 or more, of the declared ones where there are any."""
+    """Tell which values are classes: integers of 0 or more, of the declared ones if any.
+
+    Ignored values are no classes.
+    """
     whole = values == np.floor(values) if values.dtype.kind == "f" else np.ones(values.shape, bool)
     declared = spec.classes
     if declared is None:
@@ -403,7 +406,11 @@ def in_classes(values: Array, spec: FieldSpec) -> Array:
 
 
 def norms(vectors: Array) -> Array:
-    """Return the lengths of vectors, components first, in float64: the same bits however many there are."""
+    """Return the lengths of vectors in float64, with the same bits for any number of vectors.
+
+    Shapes:
+        vectors: any (components, vectors)
+    """
     total = np.zeros(vectors.shape[1:])
     for component in vectors.astype(np.float64, copy=False):
         total += component * component
@@ -485,11 +492,13 @@ def form(column: Column, spec: FieldSpec) -> Columns:
 
 
 def extremes(column: Column) -> tuple[Array, Array, Array | None]:
-    """Return the smallest and largest number of each sample, per component (of all together where there are over 64).
+    """Return the smallest and the largest number of each sample, per component.
+
+    More than 64 components count as one.
 
     Shapes:
-        low, high: any (components, samples), booleans as uint8; NaN where there is one; 0 of
-            samples without rows
+        low, high: any (components, samples), booleans as uint8; NaN if a row is NaN; 0 for samples
+            without rows
         lengths: int64 (samples) [rows]; None where each row is a sample
     """
     known: tuple[Array, Array, Array | None] | None = column.__dict__.get("_extremes")
@@ -509,7 +518,10 @@ def extremes(column: Column) -> tuple[Array, Array, Array | None]:
 
 @measure("finite", undeclared=True, worst="nonfinite")
 def finite(column: Column, spec: FieldSpec) -> Columns:
-    """Numbers that are none: `count` of values, `nonfinite` ones, `bad_row` (first row with one, -1: none)."""
+    """Non-finite numbers of each sample: `count`, `nonfinite`, `bad_row`.
+
+    `count` counts all values; `bad_row` is the first row with a non-finite value, -1 without any.
+    """
     del spec
     if not is_numeric(column):
         return {}
@@ -535,7 +547,10 @@ def finite(column: Column, spec: FieldSpec) -> Columns:
 
 @measure("numbers", version=2, uses=("shape",), unlisted=True)
 def numbers(column: Column, spec: FieldSpec) -> Columns:
-    """Smallest and largest value per component (of the whole sample where there are more than 64): `min`, `max`."""
+    """Smallest and largest value per component: `min`, `max`.
+
+    A sample with more than 64 components has one value for all of them.
+    """
     if not is_numeric(column):
         return {}
     values, lengths, fits = components(column, spec)
@@ -552,14 +567,14 @@ def numbers(column: Column, spec: FieldSpec) -> Columns:
 
 
 def unlisted_fields(table: Table, schema: Schema) -> list[str]:
-    """Return the fields of numbers that were measured and that the schema does not list, sorted."""
+    """Return the measured numeric fields that the schema does not list, sorted."""
     known = {ANY, *schema.fields, *(name for fields in schema.when.values() for name in fields)}
     names = {column.removesuffix(":max") for column in table.columns if column.endswith(":max")}
     return sorted(name for name in names - known if f"{name}:ndim" in table.columns)
 
 
 def positions(column: Column) -> tuple[Array, Array | None] | None:
-    """Return the positions that a field holds, coordinates first, or None where it holds none.
+    """Return a field's positions, coordinates first, or None where it holds none.
 
     Shapes:
         positions: float (3, rows), contiguous: the first three of a pose's columns
@@ -585,7 +600,7 @@ def positions(column: Column) -> tuple[Array, Array | None] | None:
 
 @measure("place", applies=of_role(*sorted(PLACED)), uses=("role",))
 def place(column: Column, spec: FieldSpec) -> Columns:
-    """Where positions lie, in the field's unit.
+    """Location of positions, in the field's unit.
 
     `box` diagonal of the bounding box; `middle` (3) its centre; `centroid` (3); `first` (3)
     position; `front` and `behind`: shares with z above and below 0; `norm`: median distance from
@@ -622,7 +637,7 @@ def place(column: Column, spec: FieldSpec) -> Columns:
 
 
 def column_of(block: Block, schema: Schema, name: str) -> Column | None:
-    """Return the column of a field or of a declared part of one, None where the block lacks it."""
+    """Return the column of a field or of a declared part, None where the block lacks it."""
     part = schema.part_of(name)
     if part is None:
         return block.fields.get(name)
@@ -639,11 +654,12 @@ def column_of(block: Block, schema: Schema, name: str) -> Column | None:
 
 
 def annotated(column: Column, i: int) -> frozenset[int]:
-    """Return the ids that a sample's captions (their keys, also below ``objects``), list, groups or array names.
+    """Return the ids that a sample's captions, list, groups or array name.
+
+    Captions name ids by their keys, also below ``objects``.
 
     Notes:
-        A group is a mapping in a list, as in ScanNet's ``segGroups``: it names what its
-        ``segments`` list.
+        A group is a mapping in a list, as in ScanNet's ``segGroups``: its ``segments`` list ids.
     """
     if column.kind == "array":
         values = column[i].reshape(-1) if is_numeric(column) else np.zeros(0)
@@ -660,14 +676,14 @@ def annotated(column: Column, i: int) -> frozenset[int]:
 
 
 def listed_in(record: dict[str, Any], key: str) -> list[Any]:
-    """Return the list at a key of a JSON record, an empty one where there is none."""
+    """Return the list at a key of a JSON record, an empty list where there is none."""
     found = record.get(key)
     return found if isinstance(found, list) else []
 
 
 @measure("turn", applies=turns)
 def turn(column: Column, spec: FieldSpec) -> Columns:
-    """How large angles are, in the field's unit: `p99` and `peak` of their absolute values."""
+    """Size of angles in the field's unit: `p99` and `peak` of their absolute values."""
     del spec
     if not is_numeric(column):
         return {}

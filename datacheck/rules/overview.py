@@ -1,4 +1,4 @@
-"""The rules as a list for people: filtered by family and role, with what a schema makes of each."""
+"""The list of rules for users: filtered by family and role, with their status under a schema."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from datacheck.schema.model import FieldSpec, Range, Schema
 
 @dataclass(frozen=True, eq=False)
 class RuleEntry:
-    """One rule, and what a schema makes of it.
+    """One rule with its status under a schema.
 
     Args:
         rule: the rule.
@@ -52,9 +52,9 @@ def rule_entries(
     """Return the rules in code order.
 
     Args:
-        family: the module that holds them ("units"), or how their codes begin ("DC2", "30").
-        role: only rules that look at fields of this role.
-        schema: say what it makes of them.
+        family: the module that holds them ("units"), or the beginning of their codes ("DC2", "30").
+        role: only rules that judge fields of this role.
+        schema: add each rule's status under this schema.
 
     Raises:
         UsageError: there is no such family or role.
@@ -92,7 +92,7 @@ def _of_family(rule: Rule, family: str) -> bool:
 
 @cache
 def _specs(role: str) -> list[FieldSpec]:
-    """Return declarations of a field of that role: the bare one, and such as say all that can be said of it."""
+    """Return declarations of a field of that role: a bare one, and complete ones in four units."""
     span, other = Range(low=0.0, high=1.0), "other"
     full = (
         FieldSpec.model_construct(
@@ -151,17 +151,18 @@ def _looks_at(rule: Rule, role: str) -> bool:
 
 
 def roles_of(rule: Rule) -> tuple[list[str], list[str]] | None:
-    """Return the roles of the fields that a rule looks at, and all others; None where it cannot be known.
+    """Return the roles whose fields a rule judges, and all others; None where that is unknown.
 
     Notes:
-        Of a rule on whole samples it is not known. One that looks at what is declared whatever the
-        role, such as ``columns``, looks at none of its own.
+        It is unknown for a rule on whole samples. A rule that judges a declaration whatever the
+        role, such as ``columns``, has no roles of its own.
     """
     if rule.per == "sample":
         return None
     try:
         found = [role for role in sorted(ROLES) if _looks_at(rule, role)]
-    except Exception:  # noqa: BLE001  the predicate of a plug-in, of a declaration that nobody would write
+    # The predicate of a plug-in may fail on these artificial declarations.
+    except Exception:  # noqa: BLE001
         return None
     return found, [role for role in sorted(ROLES) if role not in found]
 

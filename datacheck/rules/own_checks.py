@@ -1,4 +1,4 @@
-"""A user's own checks: every ``checks: [package.module:function]`` of a schema is a rule of its own."""
+"""User-defined checks: each ``checks: [package.module:function]`` of a schema becomes a rule."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from datacheck.schema.model import Schema
 
 Array = np.ndarray[Any, Any]
 
-_MOST = 500  # characters kept of what a check says
+_MOST = 500  # characters of a check's message that are kept
 
 
 def check_rules(schema: Schema) -> dict[str, Rule]:
     """Return a rule for each of the schema's own checks, by its name ``package.module:function``.
 
     Notes:
-        ``function(sample: Sample)`` returns None or True for a good sample, False or a sentence for
-        a bad one, or a
-        number that ``rules: {package.module:function: {low: ..., high: ...}}`` judges.
+        ``function(sample: Sample)`` returns None or True for a good sample, and False or a sentence
+        for a bad one. It may also return a number, which
+        ``rules: {package.module:function: {low: ..., high: ...}}`` judges.
     """
     return {name: _rule(name) for name in schema.checks}
 
@@ -75,14 +75,14 @@ def _function(name: str) -> Callable[..., Any]:
 
 
 def _source(name: str, schema: Schema) -> str:
-    """Return the digest of the file that holds the check: an edited check measures again."""
+    """Return the digest of the file that defines the check: an edited check measures again."""
     del schema
     source = inspect.getsourcefile(inspect.unwrap(_function(name)))
     return digest_file(source) if source is not None and Path(source).is_file() else ""
 
 
 def _run_check(name: str, block: Block, schema: Schema) -> Columns:
-    """Ask the user's function about each sample: `bad`, `value`, what it `said`, whether it `raised`."""
+    """Run the user's function on each sample: `bad`, `value`, what it `said`, if it `raised`."""
     del schema
     function = _function(name)
     count = len(block)
@@ -91,7 +91,8 @@ def _run_check(name: str, block: Block, schema: Schema) -> Columns:
     for place, sample in enumerate(block):
         try:
             answer = _check_result(function(sample))
-        except Exception:  # noqa: BLE001  only a crash verdict if nothing else is wrong with the sample
+        # The judge decides: a sample that fails one of `suppressed_by` gives no crash verdict.
+        except Exception:  # noqa: BLE001
             raised[place], said[place] = True, traceback.format_exc()[-_MOST:]
             continue
         if isinstance(answer, float):
@@ -108,7 +109,10 @@ def _run_check(name: str, block: Block, schema: Schema) -> Columns:
 
 
 def _check_result(said: Any) -> float | str:
-    """Return a number, or what is wrong with the sample: "" for nothing, a blank where the check gives no reason."""
+    """Return a check's number or complaint.
+
+    The complaint is "" for a good sample, a blank for a bad one without a reason.
+    """
     if said is None or isinstance(said, bool | np.bool_):
         return "" if said is None or said else " "
     if isinstance(said, str):

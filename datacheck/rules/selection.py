@@ -1,4 +1,7 @@
-"""Which rules run on a dataset, with which options, on which fields; what a schema's ``rules:`` block changes."""
+"""Selects the rules that run on a dataset, their options and their fields.
+
+The schema's ``rules:`` block changes options and severities and switches rules off.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +23,15 @@ from datacheck.schema.validate import Complaint
 
 NONDETERMINISM, CONTRACT = "DC904", "DC905"  # judge a loader only
 
-# These judge files or their listing; DC225 counts how often an extreme is there, and windows that
-# overlap or are padded with the last step have it dozens of times.
+# These judge files or their listing. DC225 counts how often an extreme occurs; in windows that
+# overlap or are padded with the last step it occurs dozens of times.
 _FILES_ONLY = ("DC10", "DC11", "DC225", "DC701")
 _SAMPLES_TOO = frozenset({"DC101", "DC109"})
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """One rule of the catalogue and what this dataset makes of it.
+    """One rule of the catalogue with its settings for this dataset.
 
     Args:
         rule: the rule.
@@ -49,7 +52,7 @@ class Choice:
 
     @property
     def severity(self) -> Severity:
-        """The severity that the schema gives the rule, else the rule's own."""
+        """The severity that the schema sets for the rule, else the rule's own."""
         given = self.settings.severity
         return Severity(given) if given not in {None, "off"} else self.rule.severity
 
@@ -63,8 +66,8 @@ def choose_rules(schema: Schema, rules: Mapping[str, Rule], level: Depth = "deep
         level: how deep the scan reads.
 
     Raises:
-        UsageError: the ``rules:`` block names a rule or an option that does not exist, or gives it
-            a wrong value.
+        UsageError: the ``rules:`` block names an unknown rule or option, or an option has a wrong
+            value.
     """
     for where, said in rule_complaints(schema, rules):
         msg = f"schema {schema.name}, {'.'.join(map(str, where))}: {said}"
@@ -74,7 +77,7 @@ def choose_rules(schema: Schema, rules: Mapping[str, Rule], level: Depth = "deep
 
 
 def rule_complaints(schema: Schema, rules: Mapping[str, Rule]) -> Iterator[Complaint]:
-    """Yield what is wrong with the ``rules:`` block: (key, sentence)."""
+    """Yield the errors of the ``rules:`` block: (key, sentence)."""
     for code, settings in schema.rules.items():
         if code not in rules:
             yield ("rules", code), _unknown_rule(code, rules)
@@ -126,7 +129,7 @@ def _choose(every: Sequence[Schema], rule: Rule, level: Depth) -> Choice:
 
 
 def options_of(schema: Schema, rule: Rule) -> dict[str, Any]:
-    """Return the options of a rule: the schema's over its defaults."""
+    """Return the options of a rule: its defaults, overridden by the schema."""
     given = schema.rules.get(rule.code, RuleSpec()).model_extra or {}
     said = {
         name: _like(value, rule.defaults[name])
@@ -139,7 +142,7 @@ def options_of(schema: Schema, rule: Rule) -> dict[str, Any]:
 
 
 def _at(level: Depth, choice: Choice, every: Sequence[Schema]) -> Choice:
-    """Return the choice of a rule that applies, out of play where the scan does not read what it needs."""
+    """Return the choice of an applicable rule; its verdict is SKIP in a scan too shallow for it."""
     needed = choice.rule.needed
     if DEPTHS.index(needed) <= DEPTHS.index(level):
         if any(any(targets(choice.rule, variant, level)) for variant in every):
@@ -149,7 +152,7 @@ def _at(level: Depth, choice: Choice, every: Sequence[Schema]) -> Choice:
 
 
 def variants(schema: Schema) -> list[Schema]:
-    """Return the schema as it is, and as it is for each split that ``when:`` names."""
+    """Return the schema, then the schema of each split that ``when:`` names."""
     splits = [condition.removeprefix("split=") for condition in schema.when]
     return [schema, *(schema.for_split(split) for split in splits)]
 
@@ -158,7 +161,10 @@ _WRONG = object()
 
 
 def _like(value: Any, default: Any) -> Any:
-    """Return an option's value as its default is (a share for ``0.5%``, a tuple for a list), else `_WRONG`."""
+    """Return an option's value in the type of its default, `_WRONG` where it has no such value.
+
+    ``0.5%`` becomes a share, a list a tuple, an int a float.
+    """
     if isinstance(default, float) and isinstance(value, str) and value.endswith("%"):
         with suppress(ValueError):
             value = float(value[:-1]) / 100
@@ -174,7 +180,7 @@ def _like(value: Any, default: Any) -> Any:
 
 
 def for_files(choice: Choice) -> Choice:
-    """Return the choice for a scan of files: out of play where its rule judges a loader."""
+    """Return the choice for a scan of files: a rule that judges loaders does not apply."""
     if choice.rule.code not in {NONDETERMINISM, CONTRACT} or choice.verdict is not None:
         return choice
     return replace(
@@ -185,7 +191,7 @@ def for_files(choice: Choice) -> Choice:
 
 
 def for_loader(choice: Choice) -> Choice:
-    """Return the choice for a scan of what a loader returns: out of play where its rule judges files."""
+    """Return the choice for a loader's samples: a rule that judges files does not apply."""
     code = choice.rule.code
     if choice.verdict is not None or code in _SAMPLES_TOO or not code.startswith(_FILES_ONLY):
         return choice
@@ -195,12 +201,12 @@ def for_loader(choice: Choice) -> Choice:
 
 
 def targets(rule: Rule, schema: Schema, level: Depth = "deep") -> Iterator[tuple[str, FieldSpec]]:
-    """Yield what a rule judges: ("", empty) for whole samples, else each declared field that it applies to.
+    """Yield the fields that a rule judges, with their declarations; ("", empty) for whole samples.
 
     Args:
-        rule, schema: what judges, and by what.
-        level: how deep the scan reads; where it reads no pixels, only rules that need no values
-            judge them.
+        rule, schema: the rule and the schema in force.
+        level: how deep the scan reads. Below "deep" it reads no pixels; then only rules that need
+            no values judge fields of pixels.
 
     Notes:
         Fields in name order; then ``*``, all undeclared fields together, for a rule whose
@@ -226,11 +232,13 @@ def targets(rule: Rule, schema: Schema, level: Depth = "deep") -> Iterator[tuple
 
 
 def measures_of(choices: Sequence[Choice], level: Depth = "deep") -> list[Measure]:
-    """Return the measurements of all rules that are not switched off, each once, by name; none beyond the level.
+    """Return the measurements of all rules that are not switched off, each once, sorted by name.
+
+    Measurements that need a deeper scan than `level` are left out.
 
     Notes:
-        Also those of rules that do not apply yet: a range that is declared later is then judged
-        without reading data.
+        Rules that do not apply yet count too: a range that is declared later is then judged without
+        reading data.
     """
     found = {
         m.name: m
@@ -246,7 +254,7 @@ def measures_of(choices: Sequence[Choice], level: Depth = "deep") -> list[Measur
 
 
 def by_dependency(choices: Sequence[Choice]) -> list[Choice]:
-    """Return the choices so that a rule comes after those whose failing samples it does not judge."""
+    """Return the choices ordered so that a rule comes after the rules that suppress it."""
     by_code = {choice.rule.code: choice for choice in choices}
     done: dict[str, Choice] = {}
 
@@ -263,11 +271,11 @@ def by_dependency(choices: Sequence[Choice]) -> list[Choice]:
 
 
 def served(schema: Schema) -> Schema:
-    """Return the schema as it describes what a loader returns: without what only files have.
+    """Return the schema of a loader's samples: without the declarations that only files have.
 
     Notes:
-        Companion files, attributes, split keys and windows go; a group stays where samples can name
-        it by a field.
+        Companion files, attributes, split keys and windows are removed. The group stays only where
+        samples can name it by a field.
     """
     data = schema.model_dump(
         exclude_unset=True, mode="json", exclude={"attrs", "splits", "windows"}

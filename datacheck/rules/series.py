@@ -1,4 +1,4 @@
-"""What rules about episodes share: the time axis, steps between rows, and which of them move."""
+"""Helpers of the rules about episodes: the time axis, steps between rows, and motion."""
 
 from __future__ import annotations
 
@@ -40,11 +40,14 @@ RUNS = (
     500,
     1000,
 )  # steps
-SLOW = 0.01  # of the field's own 99th percentile of speed: below it a step is still
+SLOW = 0.01  # share of the field's own 99th percentile of speed, up to which a step is still
 
 
 def time_field(schema: Schema) -> str:
-    """Return the field whose first axis is the time of an episode: action, else time stamp, else any ``[T, ...]``."""
+    """Return the field whose first axis is an episode's time, "" without one.
+
+    An action comes first, then a time stamp, then any required field ``[T, ...]``.
+    """
     for roles in (("action",), ("timestamp",)):
         for name, spec in schema.of_role(*roles):
             if spec.ragged and schema.part_of(name) is None:
@@ -61,20 +64,20 @@ def time_field(schema: Schema) -> str:
 
 
 def states(schema: Schema) -> list[str]:
-    """Return the fields that say where the robot is at each step."""
+    """Return the fields that hold the robot's state at each step."""
     axis = schema.fields[time_field(schema)].ragged if time_field(schema) else None
     stored = [(n, s) for n, s in schema.of_role(*_STATE) if schema.part_of(n) is None and leaf(s)]
     return [name for name, spec in stored if spec.ragged is not None and spec.ragged == axis]
 
 
 def series(block: Block, names: Sequence[str]) -> list[Column]:
-    """Return the columns of these fields that are rows of numbers over time, where the block has them."""
+    """Return those of the fields' columns in the block that are rows of numbers over time."""
     found = [block.fields[n] for n in names if n in block.fields and is_numeric(block.fields[n])]
     return [c for c in found if c.lengths is not None and c.values.ndim == 2]
 
 
 def steps(column: Column, fits: Array) -> tuple[Array, Array]:
-    """Return the differences of neighbouring rows of the samples that fit, and how many there are of each sample.
+    """Return the differences of neighbouring rows and their count, for the samples that fit.
 
     Shapes:
         fits: bool (samples): those with at least two rows
@@ -106,13 +109,14 @@ def differences(values: Array, counts: Array) -> Array:
 def moving(
     columns: Sequence[Column], beside: Sequence[Column] = ()
 ) -> tuple[Array, Array, Array] | None:
-    """Return which steps move, of all fields together; how many there are; which samples fit. None where none does.
+    """Return which steps move in any of the fields; None where no sample fits.
 
-    A sample fits where all of these columns, and those `beside` them, have as many rows, and more
-    than one.
+    A sample fits where all of these columns, and those `beside` them, have equally many rows, and
+    more than one.
 
     Shapes:
-        returns: bool (steps); int64 (samples); bool (samples)
+        returns: moving steps, bool (steps); their count, int64 (samples); samples that fit, bool
+            (samples)
     """
     if not columns or columns[0].lengths is None:
         return None
@@ -131,7 +135,7 @@ def moving(
 
 
 def runs(flags: Array, count: Array) -> tuple[Array, Array, Array]:
-    """Return the runs of equal flags within samples: their sample, their first step and their length.
+    """Return the runs of True within samples: their sample, their first step and their length.
 
     Shapes:
         flags: bool (steps); count: int64 (samples)
@@ -149,19 +153,22 @@ def runs(flags: Array, count: Array) -> tuple[Array, Array, Array]:
 
 
 def long_runs(sample: Array, length: Array, samples: int) -> Array:
-    """Return how many steps of each sample lie in runs of at least each of `RUNS`: int64 (samples, lengths)."""
+    """Return how many steps lie in runs of at least each length in `RUNS`: int64 (samples, lengths)."""
     total = [np.bincount(sample[length >= k], length[length >= k], samples) for k in RUNS]
     return np.stack(total, axis=1).astype(np.int64)
 
 
 def least_run(seconds: float, fps: float | None, steps: int) -> int:
-    """Return the place in `RUNS` of the longest that is within `seconds`, or within `steps` where no rate is known."""
+    """Return the place in `RUNS` of the longest run within `seconds`, or `steps` without a rate."""
     wanted = seconds * fps if fps else float(steps)
     return max(0, int(np.searchsorted(RUNS, wanted + 1e-9, side="right")) - 1)
 
 
 def ends(moves: Array, count: Array) -> tuple[Array, Array]:
-    """Return how many steps of each sample lie before its first motion and after its last; all and 0 without one."""
+    """Return the count of steps before each sample's first motion and after its last.
+
+    A sample without motion has all steps before and 0 after.
+    """
     at = np.arange(len(moves)) - np.repeat(np.cumsum(count) - count, count)
     most = np.repeat(count, count)
     head = np.minimum(reduced(np.minimum, np.where(moves, at, most), count), count)

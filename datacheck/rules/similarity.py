@@ -1,4 +1,4 @@
-"""What makes samples alike, in a few numbers: sets of shingles or voxels and their MinHash, courses of episodes."""
+"""Compact sketches of similarity: MinHash of shingles or voxels, courses of episodes, digests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 Kind = Literal["", "text", "points", "course"]
 
 HASHES = 64
-STEPS = 64  # of an episode, whatever its length
+STEPS = 64  # steps to which every episode is resampled
 _GRAM = 5  # characters
 _MULTIPLIERS = np.array(
     [
@@ -35,24 +35,25 @@ _MULTIPLIERS = np.array(
     ],
     np.uint64,
 )
-_BATCH = 1 << 20  # characters taken out of their texts at a time
+_BATCH = 1 << 20  # characters decoded at a time
 _PIECE = 1 << 16  # characters hashed at a time: they stay in the cache of a core
+# From so many points on: cells along the longest side.
 _GRIDS = (
     (20_000, 24),
     (8192, 16),
     (2048, 10),
     (1024, 8),
-)  # from so many points on: cells along the longest side
+)
 _EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
 _BIN_BITS = np.uint64(58)
 _TRIES = 256
-_STILL = 1e-3  # of its own size: a column that changes by less stands still
+_STILL = 1e-3  # share of a column's size; a column that changes by less stands still
 _LEAST_ROWS = 16
-_HUGE = 1e30  # a float32 holds its millionth part, and the inverse of that
+_HUGE = 1e30  # float32 still holds a millionth of the inverse
 
 
 def alike_by(schema: Schema) -> tuple[Kind, list[str]]:
-    """Return what samples are compared by, and in which fields: actions, else states, else points, else texts."""
+    """Return the kind of comparison and its fields: actions, else states, else points, else texts."""
     stored = {n: s for n, s in sorted(schema.stored.items()) if not s.absent}
     actions = [n for n, s in stored.items() if s.role == "action" and s.ragged is not None]
     points = [n for n, s in stored.items() if s.role == "points"]
@@ -68,10 +69,10 @@ def alike_by(schema: Schema) -> tuple[Kind, list[str]]:
 def elements(
     block: Block, kind: Kind, names: Sequence[str], cells: int = 0
 ) -> Iterator[tuple[Array, Array]]:
-    """Yield what samples are sets of: characters that follow one another in texts, cells that points lie in.
+    """Yield the elements of each sample's set: shingles of texts, or voxels that hold points.
 
     Shapes:
-        returns: int64 (elements) sample; uint64 (elements), stirred; an element may come more than
+        returns: int64 (elements) sample; uint64 (elements), hashed; an element may occur more than
             once
 
     Args:
@@ -93,7 +94,7 @@ def elements(
 
 
 def _shingles(column: Column) -> Iterator[tuple[Array, Array]]:
-    """Yield the runs of five characters of each text, in lower case and with one space between words."""
+    """Yield the runs of five characters of each text, in lower case with single spaces."""
     texts = single_spaced(column)
     stops = np.cumsum([len(text) for text in texts]) if texts else np.zeros(0, np.int64)
     start = 0
@@ -118,12 +119,15 @@ def _grams(codes: Array, owner: Array) -> tuple[Array, Array]:
 
 
 def grid_of(points: int) -> int:
-    """Return how many cells along its longest side the points of a cloud can fill, 0 where they are too few."""
+    """Return how many cells along its longest side a cloud's points can fill, 0 for too few."""
     return next((cells for least, cells in _GRIDS if points >= least), 0)
 
 
 def _voxels(column: Column, cells: int) -> Iterator[tuple[Array, Array]]:
-    """Yield the cells of the bounding box that each cloud lies in, each once; wherever it lies, however large it is."""
+    """Yield the occupied cells of each cloud's bounding box, each once.
+
+    They depend on neither the place nor the size of the cloud.
+    """
     xyz, lengths = positions(column) or (np.zeros((3, 0)), None)
     stops = np.zeros(0, np.int64) if lengths is None else np.cumsum(lengths)
     for i, stop in enumerate(stops.tolist()):
@@ -143,16 +147,15 @@ def _voxels(column: Column, cells: int) -> Iterator[tuple[Array, Array]]:
 
 
 def signatures(found: Iterator[tuple[Array, Array]], count: int) -> tuple[Array, Array]:
-    """Return the MinHash of sets: the share of equal numbers of two estimates what their sets share (Jaccard).
+    """Return the MinHash of sets; the share of equal numbers of two sets estimates their Jaccard similarity.
 
     Shapes:
         found: as of `elements`
         returns: uint16 (samples, 64); int64 (samples): elements, repeated ones too
 
     Notes:
-        One hash per element: its first bits choose one of 64 bins, the smallest of a bin is kept.
-            An empty bin takes
-        what another one holds, in an order that depends on the bin alone.
+        One hash per element: its first bits choose one of 64 bins, and each bin keeps its smallest
+        hash. An empty bin takes the hash of another one, in an order that depends on the bin alone.
 
     Reference:
         Shrivastava, Optimal Densification for Fast and Accurate Minwise Hashing, ICML 2017.
@@ -169,7 +172,10 @@ def signatures(found: Iterator[tuple[Array, Array]], count: int) -> tuple[Array,
 
 
 def shared(first: Block, second: Block, kind: Kind, names: Sequence[str]) -> float:
-    """Return the Jaccard similarity of the sets of two samples, each in a block of its own; 0 of two empty ones."""
+    """Return the Jaccard similarity of two samples' sets, 0 for two empty ones.
+
+    Each sample is in a block of its own.
+    """
     both = either = 0
     for name in names:
         blocks = [block for block in (first, second) if name in block.fields]
@@ -213,11 +219,11 @@ def _densified(table: Array) -> Array:
 
 
 def courses(block: Block, names: Sequence[str]) -> tuple[Array, Array, Array]:
-    """Return episodes of any length as 64 rows each, interpolated, and the range of each column.
+    """Return episodes of any length resampled to 64 rows, and the range of each column.
 
     Shapes:
         course: float64 (samples, 64, columns of all fields)
-        reach: float64 (samples, columns), > 0; of what stands still a thousandth of its size
+        reach: float64 (samples, columns), > 0; a thousandth of its size where a column stands still
         fits: bool (samples): those of at least 16 finite rows that move
     """
     columns = [block.fields[n] for n in names if n in block.fields and is_numeric(block.fields[n])]
@@ -241,20 +247,20 @@ def courses(block: Block, names: Sequence[str]) -> tuple[Array, Array, Array]:
     reach = course.max(axis=1) - course.min(axis=1)
     most = reach.max(axis=1, initial=0.0)
     size = np.abs(course).max(axis=1)
-    fits &= (most > 1 / _HUGE) & (size < _HUGE).all(axis=1)  # and none of it NaN
+    fits &= (most > 1 / _HUGE) & (size < _HUGE).all(axis=1)  # False for NaN too
     reach = np.maximum(reach, np.maximum(_STILL * size, 1e-6 * most[:, None]))
     return course, reach, fits
 
 
 def averaged(course: Array) -> Array:
-    """Return at most 64 numbers of each course: means over equal stretches of time, of at most 64 columns.
+    """Return at most 64 numbers of each course: means over equal periods, of at most 64 columns.
 
     Shapes:
         course: float64 (samples, 64, columns)
-        returns: float64 (samples, stretches * columns), time first
+        returns: float64 (samples, periods * columns), time first
 
     Notes:
-        Means differ by no more than the largest difference of what they are means of.
+        Two means differ by at most the largest difference of the averaged values.
     """
     width = min(course.shape[2], HASHES)
     stretches = 1 << max(0, (HASHES // max(width, 1)).bit_length() - 1)
@@ -264,11 +270,13 @@ def averaged(course: Array) -> Array:
 
 
 MOST_PAIRS = 10_000
-_NEXT = 3  # neighbours within a bucket that a sample is held against: equal ones make a chain, not all pairs
+# Next neighbours in a bucket that a sample is compared with: equal samples make a chain, not all
+# pairs.
+_NEXT = 3
 _CHUNK = 1 << 15  # pairs estimated at a time
-_MISSED = 1e-3  # share of the pairs just as alike as asked for that may meet in no band
+_MISSED = 1e-3  # share of the pairs right at the threshold that may share no band
 _BANDS, _AXES = 16, 4  # of courses
-_WIDE = 4.0  # times the largest difference: cells of a course along an axis
+_WIDE = 4.0  # width of a course's cells along an axis, as a multiple of the largest difference
 _SEED = 20_260_102
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
@@ -277,13 +285,12 @@ def near_sets(hashes: Array, near: float) -> Array:
     """Return the pairs of sets whose Jaccard similarity is likely at least `near`.
 
     Shapes:
-        hashes: uint16 (samples, 64), as of `sketches.signatures`
+        hashes: uint16 (samples, 64), as of `signatures`
         returns: int64 (pairs, 2), the lower place first, the likeliest pair first, at most 10,000
 
     Notes:
-        Bands of r numbers: a pair of similarity J meets in one with probability 1 - (1 - J^r)^(64 /
-            r); r is as large
-        as leaves 0.999 at `near` (4 at 0.8).
+        Bands of r numbers: a pair of similarity J shares one with probability
+        1 - (1 - J^r)^(64 / r). r is the largest number that leaves 0.999 at `near` (4 at 0.8).
     """
     width = max([r for r in range(1, 9) if (1 - near**r) ** (HASHES // r) <= _MISSED], default=1)
     count = HASHES // width
@@ -299,15 +306,15 @@ def near_sets(hashes: Array, near: float) -> Array:
 
 
 def near_courses(course: Array, reach: Array, apart: float) -> Array:
-    """Return the pairs of courses that are likely nowhere further apart than a part of their range.
+    """Return the pairs of courses that are likely nowhere further apart than a share of their range.
 
     Shapes:
-        course: float (samples, numbers), as of `sketches.averaged`
-        reach: float (samples, columns); 0 behind the columns that a sample has
+        course: float (samples, numbers), as of `averaged`
+        reach: float (samples, columns); 0 after the columns that a sample has
         returns: as of `near_sets`
 
     Notes:
-        Bands of cells along four random axes, every band with axes and borders of its own.
+        Bands of cells along four random axes; every band has its own axes and borders.
     """
     course, reach = course.astype(np.float64), reach.astype(np.float64)
     widths = np.count_nonzero(reach, axis=1)
@@ -342,25 +349,23 @@ def near_courses(course: Array, reach: Array, apart: float) -> Array:
 
 
 def _numbers(width: int, most: int) -> int:
-    """Return how many numbers a course of so many columns has."""
+    """Return the count of numbers in a course of so many columns."""
     return min(most, width * (1 << max(0, (HASHES // max(width, 1)).bit_length() - 1)))
 
 
 def _likeliest(
     bands: Iterator[tuple[Array, Array]], alike: Callable[[Array, Array], Array], least: float
 ) -> Array:
-    """Return the likeliest pairs of those that meet in a band.
+    """Return the likeliest pairs that share a band.
 
     Args:
-        bands: the bucket of each sample, and what is close for samples that are close; one pair per
-            band.
+        bands: for each band the bucket of each sample, and a number that is close for close
+            samples.
         alike: estimates the similarity of pairs.
         least: pairs below it are left out.
     """
-    best, likely = (
-        np.zeros(0, np.int64),
-        np.zeros(0),
-    )  # a pair is one number: lower place times samples plus the other
+    # A pair is one number: lower place times samples plus the other place.
+    best, likely = np.zeros(0, np.int64), np.zeros(0)
     count = 0
     for bucket, tie in bands:
         count, order = len(bucket), np.lexsort((tie, bucket))
@@ -391,7 +396,7 @@ _FIRST = ("train", "training")
 
 
 def _cloud(column: Column) -> Array | None:
-    """Return a digest per sample of a cloud, whatever the order of its points and the dtype of its coordinates.
+    """Return a digest of each cloud, independent of point order and coordinate dtype.
 
     Shapes:
         returns: uint64 (samples)
@@ -417,7 +422,7 @@ def _folded(ufunc: np.ufunc, keys: Array, lengths: Array) -> Array:
 
 
 def _chats(column: Column) -> Array:
-    """Return a digest per chat: of who says what where each message is a role and a text, else of its JSON."""
+    """Return a digest per chat: of roles and texts where each message has just these, else of its JSON."""
     if isinstance(column, Messages):
         return _message_digests(of_messages(column))
     out = np.zeros(len(column), np.uint64)
@@ -449,7 +454,7 @@ def _message_digests(turns: Turns) -> Array:
 
 
 def _plain(column: Column) -> Array:
-    """Return a digest per sample of its bytes; of text without regard to white space, of plain chats who says what."""
+    """Return a digest of each sample's bytes; texts count with single spaces."""
     if column.kind == "text":
         return digests64(single_spaced(column))
     values = np.ascontiguousarray(column.values)
@@ -465,11 +470,12 @@ def _plain(column: Column) -> Array:
 
 @measure("content", version=5, per="sample", uses=("fields.role", "fields.shape", "fields.absent"))
 def content(block: Block, schema: Schema) -> Columns:
-    """Digest of what a sample holds: `content`, int64.
+    """Digest of a sample's content: `content`, int64.
 
-    Of episodes the actions; else all fields. Points count in any order, and what runs along the
-    same axis goes with them. Identifiers, flags, time stamps and intrinsics do not count; samples
-    of less than 24 bytes have no row, nor those of which pictures, or most values, were not read.
+    For episodes it covers the actions, else all fields. Points count in any order; fields along the
+    points' axis are left out. Identifiers, flags, time stamps and intrinsics do not count. Samples
+    of less than 24 bytes have no row, nor have samples whose pictures, or most of whose values,
+    were not read.
     """
     stored = schema.stored
     fields = sorted({*block.fields, *block.unread})
@@ -479,7 +485,7 @@ def content(block: Block, schema: Schema) -> Columns:
     along = {stored[n].ragged for n in clouds} - {None}
     names = [n for n in names if n in clouds or n not in stored or stored[n].ragged not in along]
     if block.unread.intersection(names):
-        return {}  # without its pixels nobody knows whether a sample is another one again
+        return {}  # without pixels a digest would make different samples equal
     if not actions and _lacks_most(block, len(names)):
         return {}
     total, size = np.zeros(len(block), np.uint64), np.zeros(len(block), np.int64)
@@ -498,7 +504,7 @@ def content(block: Block, schema: Schema) -> Columns:
 
 
 def _lacks_most(block: Block, read: int) -> bool:
-    """Tell whether the file holds bytes that no format reads, or as many such values as were read."""
+    """Tell whether the file holds unreadable bytes, or at least as many unread values as read ones."""
     unread = block.facts.get("unread")
     return "opaque" in block.facts or (
         unread is not None and int(unread.values.max(initial=0)) >= read
@@ -506,7 +512,7 @@ def _lacks_most(block: Block, read: int) -> bool:
 
 
 def ranks(rows: Rows, schema: Schema) -> tuple[list[str], Array]:
-    """Return the splits to hold against each other, the one that keeps its samples first, and each row's place there.
+    """Return the splits to compare, the one that keeps its samples first, and each row's place there.
 
     Notes:
         -1 for rows of other splits. Without a declared order train comes first, then name order.

@@ -1,4 +1,4 @@
-"""Joint orders and bone lengths that rules know by name (``skeleton: mano21_ho3d``)."""
+"""Known skeletons and robots: joint orders, bone lengths and limits (``skeleton: mano21_ho3d``)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Skeleton:
 
     Args:
         name: as in schemas.
-        chains: per finger its joints from the root to the tip.
-        lengths: per finger its bone lengths from the root on [m], of an average hand.
+        chains: the joints of each finger from the root to the tip.
+        lengths: the bone lengths of each finger from the root on [m], of an average hand.
     """
 
     name: str
@@ -73,13 +73,13 @@ class Skeleton:
 
     @cached_property
     def others(self) -> tuple[Skeleton, ...]:
-        """Known orders of the same joints."""
+        """Other known orders of the same joints."""
         return tuple(
             s for s in SKELETONS.values() if s.joints == self.joints and s.name != self.name
         )
 
     def taken_from(self, other: Skeleton) -> tuple[int, ...]:
-        """Return where each joint of this order stands in another one."""
+        """Return the position of each joint of this order in another one."""
         places = [0] * self.joints
         for finger, chain in self.chains.items():
             for mine, theirs in zip(chain, other.chains[finger], strict=True):
@@ -87,7 +87,7 @@ class Skeleton:
         return tuple(places)
 
     def swap(self, a: str, b: str) -> tuple[int, ...]:
-        """Return the joints with two fingers exchanged, root excepted."""
+        """Return the joints with two fingers exchanged, except for the root."""
         places = list(range(self.joints))
         for one, other in zip(self.chains[a][1:], self.chains[b][1:], strict=True):
             places[one], places[other] = other, one
@@ -95,7 +95,7 @@ class Skeleton:
 
     @cached_property
     def pairs(self) -> tuple[Pair, ...]:
-        """Pairs of joints whose distances tell orders apart: the bones first, then what other orders take for bones."""
+        """Pairs of joints whose distances distinguish orders: the bones, then other orders' bones."""
         lasts, tips = self.ends
         wanted = [*self.bones, *((last, tip) for last in lasts for tip in tips)]
         wanted += [pair for other in self.others for pair in other.bones]
@@ -118,13 +118,14 @@ _HO3D = {
     "ring": (0, 10, 11, 12, 19),
     "thumb": (0, 13, 14, 15, 16),
 }
+# Fingers in the order of their chains.
 _TIPS_LAST = {
     "index": 16,
     "middle": 17,
     "pinky": 18,
     "ring": 19,
     "thumb": 20,
-}  # fingers in the order of their chains
+}
 _OPENPOSE = {
     "thumb": (0, 1, 2, 3, 4),
     "index": (0, 5, 6, 7, 8),
@@ -144,7 +145,7 @@ Array = np.ndarray[Any, Any]
 
 
 def skeleton_of(spec: FieldSpec) -> Skeleton | None:
-    """Return the skeleton that a field declares, None where it declares none that is known."""
+    """Return the skeleton that a field declares, None without a known one."""
     return SKELETONS.get(spec.skeleton or "")
 
 
@@ -157,10 +158,10 @@ def skeleton_of(spec: FieldSpec) -> Skeleton | None:
 def bones(column: Column, spec: FieldSpec) -> Columns:
     """Distances within a skeleton, in the field's unit.
 
-    `pairs`: float32, at most 64: the bones first, then what other joint orders take for bones;
-    `bone`: median of the bones. Of a sequence they are medians over its `moments`; `sway` (as
-    `pairs`) are their standard deviations, `strain` how far each bone is from the median at most.
-    Samples that are no whole skeletons have no row.
+    `pairs`: float32, at most 64: the bones first, then the pairs that are bones in other joint
+    orders; `bone`: median of the bones. In a sequence they are medians over its `moments`; `sway`
+    (as `pairs`) are their standard deviations, `strain` the largest deviation of each bone from its
+    median. Samples that are no whole skeletons have no row.
     """
     skeleton = skeleton_of(spec)
     if skeleton is None or not is_numeric(column) or column.lengths is None:
@@ -198,13 +199,13 @@ def _pair_distances(skeletons: Array, skeleton: Skeleton) -> Array:
 
 
 def _strain(lengths: Array) -> Array:
-    """Return how far each bone (steps, bones) is from its median in any step."""
+    """Return the largest deviation of each bone (steps, bones) from its median in any step."""
     found: Array = np.abs(lengths - np.median(lengths, axis=0)).max(axis=0)
     return found
 
 
 def _spread(values: Array, whole: Array) -> Measured:
-    """Return values of those samples that have any."""
+    """Return the values of complete samples as a column over all samples."""
     out = np.zeros((len(whole), *values.shape[1:]), np.float32 if values.ndim > 1 else values.dtype)
     out[whole] = values
     return Measured(out, whole)
@@ -212,13 +213,14 @@ def _spread(values: Array, whole: Array) -> Measured:
 
 @dataclass(frozen=True, eq=False)
 class JointDistances:
-    """How far joints are apart, in metres.
+    """Distances between joints, in metres.
 
     Shapes:
-        lengths: float64 (rows, pairs), of sequences their medians over the steps
-        sway: float64 (rows, pairs), their standard deviations over the steps; 0 of single skeletons
-        strain: float64 (rows, bones), the farthest from the median in a step; 0 of single skeletons
-        steps: int64 (rows), of single skeletons 1
+        lengths: float64 (rows, pairs), for sequences their medians over the steps
+        sway: float64 (rows, pairs), their standard deviations over the steps; 0 for single
+            skeletons
+        strain: float64 (rows, bones), the largest deviation from the median; 0 for single skeletons
+        steps: int64 (rows), 1 for single skeletons
     """
 
     lengths: Array
@@ -247,14 +249,17 @@ class JointDistances:
         )
 
     def at(self, places: Array) -> JointDistances:
-        """Return those of some rows."""
+        """Return the distances of some rows."""
         return JointDistances(
             self.lengths[places], self.sway[places], self.strain[places], self.steps[places]
         )
 
     @property
     def spread(self) -> Array:
-        """Standard deviation of each pair within sequences, of single skeletons over all of them: float64 (pairs)."""
+        """Standard deviation of each pair: float64 (pairs).
+
+        It is taken within sequences; where there are none, over all single skeletons.
+        """
         inner = self.steps > 1
         if inner.any():
             return np.sqrt(np.average(self.sway[inner] ** 2, axis=0, weights=self.steps[inner]))
@@ -272,7 +277,7 @@ class Robot:
     Args:
         limits: (lowest, highest) angle of each joint [rad].
         speeds: highest speed of each joint [rad/s].
-        orders: by name, which joint stands in each column; the first is that of `limits`.
+        orders: by name, which joint each column holds; the first order is that of `limits`.
     """
 
     limits: tuple[tuple[float, float], ...]

@@ -1,4 +1,4 @@
-"""The bytes of texts, many at a time, for the families that measure text."""
+"""Vectorized operations on the bytes of many texts, for the families that measure text."""
 
 from __future__ import annotations
 
@@ -26,18 +26,17 @@ _TWO = np.array([int.from_bytes(c) for c in _OTHERS if len(c) == 2])
 _THREE = np.array([int.from_bytes(c) for c in _OTHERS if len(c) == 3])
 LEADS = sorted({c[0] for c in _OTHERS})
 _IDEOGRAPHIC = 0xE38080
-_RARE_LEADS = [
-    byte for byte in LEADS if byte != _IDEOGRAPHIC >> 16
-]  # half of all Chinese text holds that one
+# Without the lead byte of U+3000, which half of all Chinese texts contain.
+_RARE_LEADS = [byte for byte in LEADS if byte != _IDEOGRAPHIC >> 16]
 
 
 def single_spaced(column: Column) -> list[bytes]:
-    """Return each text of a column in UTF-8 with one space between its words: ``" ".join(text.split())``.
+    """Return each text in UTF-8 with single spaces between words: ``" ".join(text.split())``.
 
     Notes:
-        White space is what `str.isspace` calls so. A few passes over the bytes of all texts tell
-        most texts from those that have something else than single spaces within; only these are
-        taken apart, which takes ten times as long.
+        White space is as in `str.isspace`. A few passes over the bytes of all texts find the texts
+        with other white space than single spaces within; only these are split, which takes ten
+        times as long.
     """
     octets, data = np.ascontiguousarray(column.values), joined_bytes(column)
     stops = column.starts + (0 if column.lengths is None else column.lengths)
@@ -50,7 +49,7 @@ def single_spaced(column: Column) -> list[bytes]:
 
 
 def blank(column: Column) -> Array:
-    """Return bool (samples): texts without any character that is no white space; found once for all that ask."""
+    """Return bool (samples): texts of white space alone, or empty; cached on the column."""
     if "_blank" not in column.__dict__:
         column.__dict__["_blank"] = _blank(column)
     return column.__dict__["_blank"].copy()  # type: ignore[no-any-return]
@@ -66,16 +65,15 @@ def _blank(column: Column) -> Array:
 
 
 def _untidy(octets: Array, starts: Array, stops: Array) -> Array:
-    """Return bytes of texts that begin or end with a space, hold two in a row, or a control character: int64."""
+    """Return bytes of texts with spaces at an edge or in a row, or with control characters: int64."""
     if not len(octets):
         return np.zeros(0, np.int64)
     space = octets <= ord(" ")
     filled = stops > starts
     first, last = starts[filled], stops[filled] - 1
     found = [first[space[first]], last[space[last]]]
-    pairs = (
-        space[1:] & space[:-1]
-    )  # of two texts beside one another, too: both are then untidy at their edge
+    # Also across the border of two texts: both are then untidy at that edge anyway.
+    pairs = space[1:] & space[:-1]
     if pairs.any():
         found.append(np.flatnonzero(pairs) + 1)
     if octets.min() < ord(" "):
@@ -84,7 +82,7 @@ def _untidy(octets: Array, starts: Array, stops: Array) -> Array:
 
 
 def _other_spaces(octets: Array, data: bytes) -> Array:
-    """Return at which bytes white space that is not ASCII begins: int64."""
+    """Return where white space begins that is not ASCII: int64."""
     if data.isascii():
         return np.zeros(0, np.int64)
     found = []
@@ -93,7 +91,7 @@ def _other_spaces(octets: Array, data: bytes) -> Array:
         if len(begins):
             narrow, wide = (_code(octets, begins, size) for size in (2, 3))
             found.append(begins[np.isin(narrow, _TWO) | np.isin(wide, _THREE)])
-    last = octets == 0x80  # U+3000 ends in two of these, and hardly anything else does
+    last = octets == 0x80  # U+3000 ends in two of these; hardly any other character does
     pairs = last[2:] & last[1:-1]
     if pairs.any():
         begins = np.flatnonzero(pairs)
@@ -102,7 +100,7 @@ def _other_spaces(octets: Array, data: bytes) -> Array:
 
 
 def _code(octets: Array, places: Array, size: int) -> Array:
-    """Return the `size` bytes at each place as one number; what lies behind the end counts as 0."""
+    """Return the `size` bytes at each place as one number; bytes after the end count as 0."""
     code = np.zeros(len(places), np.int64)
     for offset in range(size):
         inside = np.minimum(places + offset, len(octets) - 1)
@@ -110,15 +108,17 @@ def _code(octets: Array, places: Array, size: int) -> Array:
     return code
 
 
-_FEW = 500  # bytes that are sooner found one by one
+_FEW = 500  # up to so many hits, `bytes.find` is faster than a mask
 
 
 def places(octets: Array, data: bytes, byte: int) -> Array:
-    """Return where a byte stands: int64, ascending; of one that is rare no mask is made.
+    """Return the places of a byte: int64, ascending.
+
+    A rare byte is found without a mask over all bytes.
 
     Args:
-        octets, data: the bytes, twice.
-        byte: which.
+        octets, data: the same bytes as an array and as an object.
+        byte: the byte to find.
     """
     found: list[int] = []
     sign = bytes([byte])
@@ -130,15 +130,18 @@ def places(octets: Array, data: bytes, byte: int) -> Array:
 
 
 def beginning(octets: Array, data: bytes, needles: Sequence[bytes]) -> Array:
-    """Return where one of several needles of three bytes or more may begin: int64, ascending.
+    """Return the places where any of several needles of three bytes or more may begin.
+
+    They are int64, ascending.
 
     Args:
-        octets, data: the bytes of all texts, twice.
-        needles: what is looked for; only their first three bytes are compared.
+        octets, data: the bytes of all texts, as an array and as an object.
+        needles: the byte strings to find; only their first three bytes are compared.
 
     Notes:
-        A byte that no text holds costs a look at many GB/s, a frequent one a comparison per byte;
-        `bytes.find` of a short needle takes several times as long in text that is not ASCII.
+        The test for a byte that no text holds runs at many GB/s; a frequent one costs a comparison
+        per byte. `bytes.find` of a short needle takes several times as long in text that is not
+        ASCII.
     """
     found = []
     held = dict.fromkeys(b"".join(needle[:3] for needle in needles), False)
@@ -147,7 +150,8 @@ def beginning(octets: Array, data: bytes, needles: Sequence[bytes]) -> Array:
     needles = [needle for needle in needles if all(held[byte] for byte in needle[:3])]
     for byte in sorted({needle[0] for needle in needles}):
         mine = [needle for needle in needles if needle[0] == byte]
-        if len({needle[1:3] for needle in mine}) == 1:  # no list is made of all that begin alike
+        # One needle: no list of all places with its first byte.
+        if len({needle[1:3] for needle in mine}) == 1:
             both = (octets[1:-1] == mine[0][1]) & (octets[2:] == mine[0][2])
             starts = np.flatnonzero(both) if both.any() else np.zeros(0, np.int64)
             found.append(starts[octets[starts] == byte])
@@ -156,9 +160,8 @@ def beginning(octets: Array, data: bytes, needles: Sequence[bytes]) -> Array:
         starts = starts[: np.searchsorted(starts, len(octets) - 2)]
         second, third = (np.zeros(256, bool) for _ in range(2))
         second[[needle[1] for needle in mine]] = third[[needle[2] for needle in mine]] = True
-        starts = starts[
-            second[octets[starts + 1]]
-        ]  # few are left: half of all Chinese characters share a first byte
+        # Byte by byte, as few are left: half of all Chinese characters share a first byte.
+        starts = starts[second[octets[starts + 1]]]
         starts = starts[third[octets[starts + 2]]]
         heads = {needle[:3] for needle in mine}
         found.append(
@@ -170,10 +173,10 @@ def beginning(octets: Array, data: bytes, needles: Sequence[bytes]) -> Array:
 
 
 def needle_counts(octets: Array, data: bytes, stops: Array, needles: Sequence[bytes]) -> Array:
-    """Return how often each needle stands in each text: int64 (samples, needles).
+    """Return how often each needle occurs in each text: int64 (samples, needles).
 
     Args:
-        octets, data: the bytes of all texts, twice.
+        octets, data: the bytes of all texts, as an array and as an object.
         stops: where each text ends.
         needles: of three bytes or more.
     """
@@ -188,7 +191,7 @@ def needle_counts(octets: Array, data: bytes, stops: Array, needles: Sequence[by
     return found
 
 
-LETTERS = {  # columns, and what they are called
+LETTERS = {  # column: name in messages
     "latin": "Latin",
     "han": "Han (Chinese)",
     "kana": "kana",
@@ -208,9 +211,8 @@ SCRIPTS = LETTERS | {
 }
 
 # Where each class begins: the blocks of Unicode 15.1 (Blocks.txt), in which digits and punctuation
-# stand out only where they are frequent. Not counted ("-") are spaces, controls, accents that join
-# a letter and what is no character.
-# no character.
+# are separate only where they are frequent. Not counted ("-") are spaces, controls, combining
+# accents and code points that are no characters.
 _BEGINS = """
     0 - 21 punctuation 30 digits 3A punctuation 41 latin 5B punctuation 61 latin 7B punctuation 7F - A1 punctuation
     AA latin AB punctuation B5 letters B6 punctuation BA latin BB punctuation C0 latin D7 punctuation D8 latin
@@ -234,16 +236,17 @@ _BEGINS = """
 """
 _END = 0x110000
 BITS = 16  # for `SCRIPTS`
-_PIECE = 1 << 17  # bytes that the caches hold; a multiple of 64
+_PIECE = 1 << 17  # bytes that fit into the caches; a multiple of 64
 
 
 @measure("scripts", applies=lambda spec: spec.role in {"text", "chat", "captions"})
 def scripts(column: Column, spec: FieldSpec) -> Columns:
-    """Which of `SCRIPTS` a text holds, a bit each, and above `BITS` which of `LETTERS` most of its letters are of.
+    """Scripts of a text: `scripts`, one bit for each of `SCRIPTS` that it contains.
 
-    Of chats what is said is counted, of other JSON the texts that stand in it. One number, as
-    counts of each took a fifth of the time of a scan: the foremost is its place and 1, the first of
-    equal ones, 0 where there is no letter.
+    The bits from `BITS` up hold the main script: the place in `LETTERS` of the script with most
+    letters plus 1, the first of equal ones, 0 without letters. For chats it covers the content of
+    messages, for other JSON the texts in its values. It is a single number because counts of each
+    script took a fifth of the time of a scan.
     """
     if column.kind == "array" or column.lengths is None:
         return {}
@@ -260,7 +263,7 @@ def scripts(column: Column, spec: FieldSpec) -> Columns:
 
 
 def character_counts(column: Column, spec: FieldSpec) -> dict[str, Array]:
-    """Return how many characters of each class that is met the samples' texts hold: int32 (samples)."""
+    """Return the count of characters of each class that occurs: int32 (samples) by name."""
     texts, owners = _texts(column, spec)
     assert texts.lengths is not None
     stops = np.cumsum(texts.lengths)
@@ -270,7 +273,10 @@ def character_counts(column: Column, spec: FieldSpec) -> dict[str, Array]:
 
 
 def _texts(column: Column, spec: FieldSpec) -> tuple[Column, Array | None]:
-    """Return what is said, and how many texts of it are of each sample: int64 (samples), None where it is one each."""
+    """Return the texts of a column, and how many belong to each sample: int64 (samples).
+
+    None in place of the counts where each sample has one text.
+    """
     if isinstance(column, Messages):
         return column.said, column.counts
     if column.kind == "text":
@@ -293,12 +299,14 @@ def _json_texts(value: Any) -> Iterator[str]:
 
 
 def _per_text(octets: Array, stops: Array) -> dict[str, Array]:
-    """Return how many characters of each class met each text holds: int32 (texts); one ends where the next begins.
+    """Return how many characters of each occurring class each text holds: int32 (texts) by name.
+
+    A text ends where the next one begins.
 
     Notes:
-        A bit for each byte at which such a character begins; the set bits up to a text's end are
-        those of whole words of 64 and of the beginning of one more. Sums text by text take twenty
-        times as long.
+        Each class has a bit for each byte at which one of its characters begins. The count up to
+        the end of a text is the count of set bits in whole words of 64 and in the beginning of one
+        more. Sums text by text take twenty times as long.
     """
     bits: dict[str, Array] = {}
     for start in range(0, len(octets), _PIECE):
@@ -319,7 +327,10 @@ def _per_text(octets: Array, stops: Array) -> dict[str, Array]:
 
 
 def _begins(octets: Array, start: int) -> Iterator[tuple[str, Array]]:
-    """Yield where characters of a class begin in the piece at `start`: bool (bytes of the piece); in any order."""
+    """Yield where characters of a class begin in the piece at `start`: bool (bytes of the piece).
+
+    A class may come more than once, in any order.
+    """
     part = octets[start : start + _PIECE]
     latin, digits = (part | 32) - np.uint8(97) < 26, part - np.uint8(48) < 10
     yield "latin", latin
@@ -344,7 +355,10 @@ def _begins(octets: Array, start: int) -> Iterator[tuple[str, Array]]:
 
 
 def _dense(part: Array, after: Array) -> Iterator[tuple[str, Array]]:
-    """Yield where letters begin that two bytes tell, of scripts that fill whole texts; `after`: the next byte."""
+    """Yield where letters begin, for scripts that two bytes identify and that fill whole texts.
+
+    `after` holds the next byte of each.
+    """
     yield "han", (part - np.uint8(0xE5) < 5) | (part == 0xE4) & (after >= 0xB8)  # U+4E00 to U+9FFF
     yield "kana", (part == 0xE3) & (after - np.uint8(0x81) < 3)  # U+3040 to U+30FF
     yield (
@@ -358,7 +372,7 @@ def _dense(part: Array, after: Array) -> Iterator[tuple[str, Array]]:
 
 @lru_cache(maxsize=1)
 def _classes() -> Array:
-    """Return the class of each code point, 0: none, else its place in `SCRIPTS` and 1: uint8."""
+    """Return the class of each code point: uint8, 0 without one, else its place in `SCRIPTS` plus 1."""
     words = _BEGINS.split()
     sizes = np.diff([*(int(word, 16) for word in words[::2]), _END])
     numbers = {"-": 0} | {name: number for number, name in enumerate(SCRIPTS, 1)}
@@ -366,14 +380,13 @@ def _classes() -> Array:
 
 
 def _codes(octets: Array, places: Array) -> Array:
-    """Return the code points of the characters that begin at these bytes, each of more than one: int32."""
+    """Return the code points of the multi-byte characters that begin at these bytes: int32."""
     lead = octets[places].astype(np.int32)
     one, two, three = (
         octets[np.minimum(places + k, len(octets) - 1)].astype(np.int32) & 0x3F for k in (1, 2, 3)
     )
     short, middle = (lead & 0x1F) << 6 | one, (lead & 0x0F) << 12 | one << 6 | two
-    long = np.minimum(
-        (lead & 0x07) << 18 | one << 12 | two << 6 | three, _END - 1
-    )  # beyond that is no UTF-8
+    # Larger numbers are no UTF-8.
+    long = np.minimum((lead & 0x07) << 18 | one << 12 | two << 6 | three, _END - 1)
     codes: Array = np.where(lead < 0xE0, short, np.where(lead < 0xF0, middle, long))
     return codes
