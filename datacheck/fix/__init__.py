@@ -1,4 +1,7 @@
-"""Repairs that are safe, into a copy of the dataset: `fix`. What was found is never changed in place."""
+"""Safe repairs that are written into a copy of the dataset: `fix`.
+
+The scanned dataset itself is never changed.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +29,19 @@ from datacheck.workers.budget import WHOLE, Limits
 from datacheck.workers.parallel import ordered_map
 from datacheck.workers.wire import Json, answers, text
 
-_MEND, _PATIENCE_S = "datacheck.fix:mend", 600.0  # a repair says nothing until it is done
-REJECTED = ".rejected"  # behind the name of a repaired file: what was left out of it
+_MEND, _PATIENCE_S = "datacheck.fix:mend", 600.0  # a repair reports no progress until it is done
+REJECTED = ".rejected"  # suffix of the file with the lines left out of a repaired file
 
 __all__ = ["Asked", "Edit", "Plan", "Repair", "Repaired", "fix", "repairs"]
 
 
 @dataclass(frozen=True)
 class Edit:
-    """What is done to one file, in a child: the file is parsed, and whoever wrote it may mean harm.
+    """The edit of one file; it runs in a child process, because the parsed file may be malicious.
 
     Args:
-        function: ``module:function`` with the signature ``(said, source, goal)``: JSON, the file as
-            it is, and where the repaired one goes.
+        function: ``module:function`` with the signature ``(said, source, goal)``: JSON arguments,
+            the original file, and the path of the repaired one.
         said: JSON arguments.
     """
 
@@ -48,13 +51,13 @@ class Edit:
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """What a repair is given.
+    """The input of a repair's plan.
 
     Args:
         run: the finished scan.
         schema: the schema in force.
         findings: those of the rule.
-        scale: the factor that the user gives, or None: the one that the finding names.
+        scale: the factor that the user gives; None for the one that the finding names.
     """
 
     run: ScanRun
@@ -65,12 +68,12 @@ class Asked:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What a repair would do.
+    """The edits that a repair would make.
 
     Args:
-        edits: what is done to which file (path relative to the data folder).
-        unclear: why some of the findings are left to people, one sentence each.
-        keys: the samples that are repaired; None: all that lie in the files.
+        edits: the edit of each file (path relative to the data folder).
+        unclear: why some of the findings are left to the user, one sentence each.
+        keys: the samples that are repaired; None for all samples in the files.
     """
 
     edits: Mapping[str, Edit]
@@ -80,13 +83,13 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Repair:
-    """What can be done about one rule's findings.
+    """The repair of one rule's findings.
 
     Args:
         code: of the rule.
-        what: what it does, for the help.
-        plan: from what was found to what is done.
-        renumbers: samples get other keys, as lines move up where some are taken out.
+        what: its effect, for the help.
+        plan: returns the edits for the findings.
+        renumbers: samples get other keys, as lines move up where others are removed.
     """
 
     code: str
@@ -97,17 +100,16 @@ class Repair:
 
 @dataclass(frozen=True)
 class Repaired:
-    """What was written.
+    """The result of a repair.
 
     Args:
         folder: the copy.
         changed: files that differ from the data, by relative path.
-        copied: how many are as they were.
-        left: files that the repair would not have mended, and which are as they were; they count as
-            copied.
-        unclear: why some of the findings are left to people, one sentence each.
-        dropped: what is not in the copy, and why: names that the listing leaves out, and in Zarr
-            folders links, which no reader follows, devices, sockets and pipes.
+        copied: count of unchanged files.
+        left: unchanged files that the repair would not have corrected; they count as copied.
+        unclear: why some of the findings are left to the user, one sentence each.
+        dropped: paths missing from the copy, and why: names that the listing leaves out, and in
+            Zarr folders links, which no reader follows, devices, sockets and pipes.
     """
 
     folder: Path
@@ -143,19 +145,18 @@ def fix(
         code: the rule.
         target: folder of the copy; must not exist.
         scale: factor for units, in place of the one that the finding names.
-        link: hard links in place of copies of the files that stay as they are (same file system
-            only).
+        link: hard links in place of copies of unchanged files (same file system only).
         paths: as of the scan: where the schema's own checks are found.
         progress: called after each task of the scan of the copy.
 
     Raises:
-        UsageError: the rule has no safe repair, found nothing, would not mend anything, or the
+        UsageError: the rule has no safe repair, found nothing, would not correct anything, or the
             target exists.
-        StorageError: the disk refuses; nothing is left behind under the target's name.
+        StorageError: a disk error; nothing remains under the target's name.
 
     Notes:
-        The copy is scanned before it gets its name. A repaired file in which the rule still fails,
-        or a sample that was fit no longer is, is put back as it was.
+        The copy is scanned before it gets its name. A repaired file is replaced by its original if
+        the rule still fails in it, or if it makes a valid sample invalid.
     """
     repair = _repair_of(code)
     findings = tuple(f for f in run.report.findings if f.code == code)
@@ -169,9 +170,8 @@ def fix(
         msg = f"{outside[0]}: lies below a --root; only files of the data folder are repaired."
         raise UsageError(msg)
     staged = target.absolute().with_name(f".{target.name}.{os.urandom(6).hex()}.part")
-    mended = staged.with_suffix(
-        ".mended"
-    )  # of a child, which must not write where hard links to the data are
+    # The child writes here: it must not write into a folder with hard links to the data.
+    mended = staged.with_suffix(".mended")
     try:
         staged.mkdir(parents=True)
         mended.mkdir()
@@ -208,7 +208,10 @@ def fix(
 
 
 def _unlisted(run: ScanRun, target: Path) -> dict[str, str]:
-    """Return what the listing leaves out and the copy lacks, and why; a Zarr folder is copied with all in it."""
+    """Return the paths that the listing leaves out and the copy lacks, and why.
+
+    A Zarr folder is copied with all its files, also those that the listing leaves out.
+    """
     return {
         path: why
         for path, why in run.listing.skipped
@@ -219,7 +222,11 @@ def _unlisted(run: ScanRun, target: Path) -> dict[str, str]:
 def _still_failing(
     run: ScanRun, repair: Repair, plan: Plan, request: Request, progress: Progress | None
 ) -> set[str]:
-    """Return the repaired files, removed from the copy, in which the rule still fails or fit samples no longer are."""
+    """Return the ineffective repairs after removing their files from the copy.
+
+    A repair is ineffective where the rule still fails in the file or a valid sample becomes
+    invalid.
+    """
     staged = request.data
     results = staged.with_suffix(".run")
     try:
@@ -236,9 +243,8 @@ def _still_failing(
         if plan.keys is None or again.table.keys[row] in plan.keys
     }
     edited = {shortened(path, PLACE): path for path in plan.edits} if rows_failing else {}
-    for note in (
-        again.work.notes if rows_failing else ()
-    ):  # the row of a line without a file has that file's path
+    # The row of a list's line without a file has that missing file's path; its note names the list.
+    for note in again.work.notes if rows_failing else ():
         if note.code == repair.code and note.missing and note.about.get("list") in edited:
             failing.add(edited[note.about["list"]])
     if not repair.renumbers:
@@ -293,18 +299,22 @@ def _copy(
     link: bool,
     only: Container[str] | None = None,
 ) -> tuple[int, list[tuple[str, str]]]:
-    """Write all files of the listing, or these, below `staged`; return how many, and what is dropped, and why."""
+    """Write all files of the listing, or these, below `staged`.
+
+    Returns:
+        The count of files, and the dropped paths with reasons.
+    """
     roots, copied, dropped = Roots(run.listing.root, run.listing.roots), 0, list[tuple[str, str]]()
     roots.expected.update((entry.path, entry[1:5]) for entry in run.listing.entries)
-    stores: set[str] = set()  # each before what is in it, as paths are sorted
+    stores: set[str] = set()  # paths are sorted, so a store comes before its members
     for entry in run.listing.entries:
         if root_of(run.listing.roots, entry.path)[0]:
-            continue  # below an extra root: those are not copied
+            continue  # below an extra root; only the data folder is copied
         if entry.path in edits or (only is not None and entry.path not in only):
             continue
         source, goal = roots.file(entry.path), staged / entry.path
         if goal.exists() or (stores and _is_below(entry.path, stores)):
-            continue  # it lies in a Zarr store, which was copied whole, or behind a link in one
+            continue  # in a Zarr store, which was copied as a whole, or behind a link in one
         goal.parent.mkdir(parents=True, exist_ok=True)
         copy = _link if link else _copied
         if source.is_dir():
@@ -321,7 +331,7 @@ def _is_below(path: str, folders: Container[str]) -> bool:
 
 
 def _repair_files(run: ScanRun, mended: Path, edits: Mapping[str, Edit]) -> dict[str, str]:
-    """Write the repaired files below `mended`, in a child; return why of those that cannot be repaired, by path."""
+    """Write the repaired files below `mended`, in a child; return reasons of failures by path."""
     root = run.listing.root.absolute()
     found = [run.listing.by_path[path] for path in sorted(edits)]
     for entry in found:
@@ -337,9 +347,8 @@ def _repair_files(run: ScanRun, mended: Path, edits: Mapping[str, Edit]) -> dict
         for entry in found
     )
     roots = Roots(root, {})
-    stored = max(
-        (512 * roots.file(path).stat().st_blocks for path in edits), default=0
-    )  # what is sparse holds less
+    # Bytes on disk: a sparse file holds less than its size.
+    stored = max((512 * roots.file(path).stat().st_blocks for path in edits), default=0)
     box = sandbox_of(root, {}, write=[str(mended)])
     outcomes = ordered_map(
         _MEND, tasks, limits=Limits(_PATIENCE_S, WHOLE.memory(stored)), sandbox=box
@@ -357,13 +366,14 @@ def _repair_files(run: ScanRun, mended: Path, edits: Mapping[str, Edit]) -> dict
 
 
 def _collect_repaired(mended: Path, staged: Path, edits: Mapping[str, Edit]) -> dict[str, str]:
-    """Move repaired files into the copy, and nothing else that stands there.
+    """Move repaired files into the copy, and no other files that the child wrote.
 
     Returns:
-        Why some are not taken, by path: the place of their rejected lines is taken.
+        Reasons why some are not moved, by path: a file with the name of their rejected lines
+            exists.
 
     Raises:
-        StorageError: one of them is not there.
+        StorageError: a repaired file is missing.
     """
     folders.drop_links(mended)
     failed: dict[str, str] = {}
@@ -375,7 +385,8 @@ def _collect_repaired(mended: Path, staged: Path, edits: Mapping[str, Edit]) -> 
             )
             raise StorageError(msg)
         (staged / path).parent.mkdir(parents=True, exist_ok=True)
-        made = [name for name in (path, path + REJECTED) if os.path.isfile(mended / name)]  # noqa: PTH113  too long
+        # Not `Path.is_file`, which raises where a name is too long.
+        made = [name for name in (path, path + REJECTED) if os.path.isfile(mended / name)]  # noqa: PTH113
         if there := [name for name in made if (staged / name).exists()]:
             failed[path] = (
                 f"{there[0]}: is in the data already, from an earlier repair. Move or rename the "
@@ -395,7 +406,11 @@ def _beyond_repair(path: str, why: str) -> str:
 
 @answers(text, raises=(StorageError, MissingDependencyError), of_items=True)
 def mend(task: dict[str, Any], beat: Callable[[int], None]) -> str:
-    """Write one repaired file (see `parallel.run_task`); return why it cannot be repaired, else ""."""
+    """Write one repaired file (see `parallel.run_task`).
+
+    Returns:
+        Why it cannot be repaired, else "".
+    """
     beat(0)
     (item,) = task["items"]
     roots = Roots(task["root"], {})
@@ -405,7 +420,7 @@ def mend(task: dict[str, Any], beat: Callable[[int], None]) -> str:
         with fsops.guarded(str(source)):
             _check_holes(source)
             resolve(task["function"])(task["said"], source, Path(task["goal"]))
-            os.close(source.descriptor())  # it is still the file that was judged
+            os.close(source.descriptor())  # raises if the file changed since the scan
     except FormatError as error:
         return _beyond_repair(item["path"], str(error))
     except UsageError as error:
@@ -424,7 +439,7 @@ def _check_holes(source: File) -> None:
 
 
 def _copied(source: File, goal: Path) -> None:
-    """Copy a file and its times; its mode and attributes were given by somebody else, who may have set its user id."""
+    """Copy a file and its times, but not its mode and attributes: they may include a setuid bit."""
     _check_holes(source)
     shutil.copyfile(source, goal)
     status = source.stat()
@@ -432,11 +447,10 @@ def _copied(source: File, goal: Path) -> None:
 
 
 def _link(source: File, goal: Path) -> None:
-    """Make a hard link of an open file."""
+    """Make a hard link to an open file."""
     with folders.open_folder(goal.parent) as held:
-        os.link(
-            source, goal.name, dst_dir_fd=held
-        )  # beside a descriptor Python follows /proc/self/fd to the file
+        # With a dir_fd Python calls linkat and follows /proc/self/fd to the file.
+        os.link(source, goal.name, dst_dir_fd=held)
 
 
 def _copy_file(source: File, goal: Path, copy: Callable[[File, Path], object]) -> None:
@@ -453,7 +467,10 @@ def _copy_file(source: File, goal: Path, copy: Callable[[File, Path], object]) -
 def _copy_folder(
     source: File, path: str, goal: Path, copy: Callable[[File, Path], object], edits: Container[str]
 ) -> Iterator[tuple[str, str]]:
-    """Copy or link all in a folder (a Zarr store) but the files that are repaired; yield what is left out, and why.
+    """Copy or link the files of a folder (a Zarr store) except those that are repaired.
+
+    Yields:
+        The paths left out, and why.
 
     Raises:
         StorageError: a file cannot be opened.

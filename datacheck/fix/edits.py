@@ -1,4 +1,4 @@
-"""Lists of samples and files of lines: what names nothing, stands twice or cannot be parsed is left out."""
+"""The built-in repairs: lists of samples, JSON lines, statistics, lengths and angles."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from datacheck.sources.planning import PLACE
 from datacheck.sources.roots import Roots
 
 _BOM = b"\xef\xbb\xbf"
-_LONGEST = 255  # bytes of the name of a file
+_LONGEST = 255  # bytes in a file name
 
 
 def _lists_plan(asked: Asked) -> Plan:
-    """Drop from each list the lines that name no file, and all but the first of equal lines."""
+    """Plan to drop from each list the lines that name no file, and repeated lines but the first."""
     lists = {shortened(path, PLACE): path for path in asked.run.listing.by_path}
     gone: dict[str, set[str]] = {}
     for note in asked.run.work.notes:
@@ -64,12 +64,10 @@ def _lists_plan(asked: Asked) -> Plan:
 
 
 def without(gone: list[str], source: File, goal: Path) -> None:
-    """Write a list without these lines (as `shortened` names them), and of equal ones only the first."""
+    """Write a list without these lines (as `shortened` names them) and without repeated lines."""
     left_out = set(gone)
-    with (
-        source.open() as stored,
-        io.TextIOWrapper(stored, encoding="utf-8-sig") as text,
-    ):  # as a scan cuts its lines
+    # Universal newlines, as a scan splits the lines.
+    with source.open() as stored, io.TextIOWrapper(stored, encoding="utf-8-sig") as text:
         lines = [line.strip() for line in text]
     kept = [
         line for line in dict.fromkeys(lines) if line and shortened(line, PLACE) not in left_out
@@ -78,7 +76,10 @@ def without(gone: list[str], source: File, goal: Path) -> None:
 
 
 def _lines_plan(asked: Asked) -> Plan:
-    """Keep the lines that can be read, without byte order mark; the others go into FILE.rejected beside the copy."""
+    """Plan to keep the readable lines, without byte order mark, and to move the others.
+
+    They go into FILE.rejected next to the repaired file.
+    """
     table = asked.run.table
     bad: dict[str, set[int]] = {}
     for finding in asked.findings:
@@ -121,10 +122,10 @@ def _line_of(key: str, path: str) -> int:
 
 
 def good_lines(bad: list[int], source: File, goal: Path) -> None:
-    """Write the lines that are not empty; those of these numbers into FILE.rejected.
+    """Write the lines that are not empty; lines with these numbers go into FILE.rejected.
 
     Raises:
-        UsageError: the name of the file is too long for that.
+        UsageError: the name of FILE.rejected would be too long.
     """
     gone = set(bad)
     if gone and len(os.fsencode(goal.name + REJECTED)) > _LONGEST:
@@ -156,7 +157,7 @@ LINES = Repair(
 
 _FULL = 255.0
 
-StatsUpdate = tuple[StatsSpec, dict[str, Any]]  # where they stand, what they should be
+StatsUpdate = tuple[StatsSpec, dict[str, Any]]  # location in the file, correct values
 
 
 def _statistics_plan(asked: Asked) -> Plan:
@@ -191,7 +192,7 @@ def _stats_of(asked: Asked, finding: Finding) -> StatsSpec:
 
 
 def _in_unit(found: Mapping[str, Any], stats: StatsSpec, *, colour: bool) -> dict[str, Any]:
-    """Return the statistics; of colours 0..255 as 0..1 where the file has them so."""
+    """Return the statistics; colours 0..255 as 0..1 where the file stores them like that."""
     stored = [value for values in (stats.mean, stats.max) for value in values]
     scale = _FULL if colour and stored and max(stored) <= 1 < max(found["max"]) else 1.0
     return {name: (np.array(values) / scale).tolist() for name, values in found.items()}
@@ -203,12 +204,13 @@ def write_statistics(found: list[list[Any]], source: File, goal: Path) -> None:
     for at, values in found:
         place, names = stored_at(held, at)
         for name, key in names.items():
-            place[key] = _reshaped(values[name], place[key])  # type: ignore[index]  # what json.loads made is a dict
+            # `place` comes from json.loads, so it is a dict.
+            place[key] = _reshaped(values[name], place[key])  # type: ignore[index]
     goal.write_text(json.dumps(held, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _reshaped(values: list[float], before: Any) -> Any:
-    """Return the numbers in the shape in which the file has them, flat where that holds another count."""
+    """Return the numbers in the shape that the file has, flat where its count differs."""
     shape = np.shape(before)
     return (
         np.array(values).reshape(shape).tolist() if int(np.prod(shape)) == len(values) else values
@@ -220,20 +222,20 @@ STATISTICS = Repair("DC228", "statistics in a JSON file, computed again", _stati
 
 Array = np.ndarray[Any, Any]
 
-_ONLY_ARRAY = "array"  # what the array of an .npy is called
-_FLOAT32, _FLOAT64 = 2**24, 2**53  # up to which they hold every whole number
+_ONLY_ARRAY = "array"  # name of the array in an .npy
+_FLOAT32, _FLOAT64 = 2**24, 2**53  # up to here they hold every integer
 _SUPPORTED = (".npy", ".npz", ".h5", ".hdf5", ".pkl", ".pickle")
 
 
 @dataclass(frozen=True)
 class _Spot:
-    """Values inside a file that are multiplied.
+    """A part of an array in a file that is multiplied.
 
     Args:
         name: of the array, "" for the only one.
         columns: [start, stop) of the last axis, None for all.
         row: one row of the first axis, None for all.
-        factor: what they are multiplied by.
+        factor: the multiplier.
     """
 
     name: str
@@ -243,10 +245,10 @@ class _Spot:
 
 
 def _scaling_plan(asked: Asked) -> Plan:
-    """Return the multiplications of each file, and of which findings the factor is not clear.
+    """Return the plan that multiplies values; findings without a clear factor are left to the user.
 
     Raises:
-        UsageError: that of none is clear.
+        UsageError: no finding has a clear factor.
     """
     spots: dict[str, list[_Spot]] = {}
     table, unclear, keys, odd = asked.run.table, list[str](), set[str](), set[str]()
@@ -299,7 +301,7 @@ def _factor(asked: Asked, finding: Finding) -> float:
     """Return the factor that the user gives, or that of the cause.
 
     Raises:
-        UsageError: there is none, as the cause is unknown or not clear.
+        UsageError: there is none, because the cause is unknown or not clear.
     """
     cause = finding.cause
     factor = asked.scale or (
@@ -348,7 +350,8 @@ def write_values(said: list[dict[str, Any]], source: File, goal: Path) -> None:
     if suffix in {".h5", ".hdf5"}:
         shutil.copyfile(source, goal)
         with closing(open_container(Roots(goal.parent, {}).file(goal.name))) as container:
-            for spot in spots:  # of the copy, which nobody changes: no value lies in another file
+            # Of the private copy: checks that no value lies in another file.
+            for spot in spots:
                 container.peek(spot.name)
         with h5py.File(goal, "r+") as file:
             for spot in _distinct(spots, lambda name: h5py.h5o.get_info(file[name].id).addr):
@@ -361,7 +364,8 @@ def write_values(said: list[dict[str, Any]], source: File, goal: Path) -> None:
     for spot in _distinct(spots, held):
         name = held(spot.name)
         scaled[name] = values[name] = _multiplied(np.asarray(values[name]), spot, keep=False)
-    with goal.open("wb") as file:  # numpy adds an ending to names that do not end as it likes
+    # As an open file: for a path numpy appends a suffix that it misses.
+    with goal.open("wb") as file:
         if suffix == ".npz":
             _write_npz(file, source, scaled)
         elif suffix == ".npy":
@@ -375,15 +379,15 @@ def _array_name(values: Mapping[str, Any], name: str) -> str:
 
 
 def _distinct(spots: Iterable[_Spot], stored: Callable[[str], Hashable]) -> list[_Spot]:
-    """Return spots without those whose values another one names too.
+    """Return the spots, each part of a stored array once.
 
     Args:
         spots: of one file.
-        stored: from the name of an array to what is stored under it: in HDF5, several names may
+        stored: maps the name of an array to its identity in the file: in HDF5, several names may
             lead to one dataset.
 
     Raises:
-        UsageError: two have some values in common, and not all.
+        UsageError: two spots overlap without being equal.
     """
     found: dict[Hashable, dict[int | None, list[_Spot]]] = {}
     kept: list[_Spot] = []
@@ -418,7 +422,7 @@ def _overlap(one: _Spot, other: _Spot) -> bool:
 
 
 def _write_npy(file: BinaryIO, source: File, scaled: Mapping[str, Array]) -> None:
-    """Write an .npy with other values of its array, or of these arrays of the mapping that it holds."""
+    """Write an .npy with its array, or arrays of the mapping that it holds, replaced."""
     if not _is_pickled(source):
         if scaled.keys() != {_ONLY_ARRAY}:
             raise _is_part(next(iter(scaled)))
@@ -442,10 +446,10 @@ def _is_part(name: str) -> UsageError:
 
 
 def _with_values(whole: Any, scaled: Mapping[str, Array]) -> Any:
-    """Return what a pickle holds with other values of these arrays; all else stays as it is.
+    """Return the content of a pickle with these arrays replaced and all else unchanged.
 
     Raises:
-        UsageError: one of them is no array of a mapping.
+        UsageError: one of the names is no array of a mapping.
     """
     for name, values in scaled.items():
         place, key = _place_of(whole, name)
@@ -461,7 +465,7 @@ def _with_values(whole: Any, scaled: Mapping[str, Array]) -> Any:
 
 
 def _place_of(whole: Any, name: str) -> tuple[dict[Any, Any], Any]:
-    """Return the mapping and the key under which a value stands that is called `name`, as ``outer/inner``."""
+    """Return the mapping that holds the value `name`, as ``outer/inner``, and its key there."""
     for key, value in whole.items() if isinstance(whole, dict) else ():
         if str(key) == name:
             return whole, key
@@ -472,7 +476,7 @@ def _place_of(whole: Any, name: str) -> tuple[dict[Any, Any], Any]:
 
 
 def _write_npz(file: BinaryIO, source: File, scaled: Mapping[str, Array]) -> None:
-    """Write an .npz with other values of these arrays; its other members stay as they are, arrays or not."""
+    """Write an .npz with these arrays replaced; its other members are copied, arrays or not."""
     with (
         source.open("rb") as stored,
         zipfile.ZipFile(stored) as before,
@@ -506,8 +510,8 @@ def _multiplied(values: Array, spot: _Spot, *, keep: bool) -> Array:
         UsageError: the array cannot hold the result, or would lose other numbers.
 
     Notes:
-        An array of whole numbers becomes float32, or float64 where it has such that float32 cannot
-        hold, unless `keep`.
+        Unless `keep` is set, an array of integers becomes float32, or float64 where float32 cannot
+        hold all of them.
     """
     if values.dtype.kind != "f":
         whole = values.dtype.kind in "iu" and spot.row is None and spot.columns is None

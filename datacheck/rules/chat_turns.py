@@ -65,7 +65,9 @@ class Turns:
         return np.array([word in words for word in self.words], dtype=bool)[self.roles]
 
     def first(self, mask: Array) -> Array:
-        """Return the first message of each chat where `mask` is true, else the count of all messages.
+        """Return the first message of each chat where `mask` is true.
+
+        A chat without one gets the count of all messages.
 
         Shapes:
             mask: bool (messages)
@@ -102,7 +104,7 @@ class Turns:
 
 @lru_cache(maxsize=65_536)
 def order_of(roles: tuple[str, ...]) -> str:
-    """Return the order of speakers with repetitions counted: "(user assistant)×3".
+    """Return the order of speakers with repetitions counted: "(user assistant)", 3 times.
 
     At most 16 turns are listed.
     """

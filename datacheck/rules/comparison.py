@@ -233,7 +233,7 @@ def pooled_sd(first: Array, second: Array) -> float:
 
 
 class PermutationResult(NamedTuple):
-    """A permutation test: the p-value, and the distance that 95 of 100 permutations do not exceed."""
+    """A permutation test: its p-value, and the distance that 95 of 100 permutations keep within."""
 
     p_value: float
     usual: float

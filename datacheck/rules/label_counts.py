@@ -1,4 +1,4 @@
-"""Labels counted: which numbers there are, how often, and which points each instance has."""
+"""Counts of labels: distinct numbers and their frequency, points of instances, loader steps."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ Array = np.ndarray[Any, Any]
 
 _BINS = 1 << 16
 _MOST_CELLS = 1 << 24
-_STRIP = 1 << 15  # rows that are looked at together
-_FIRST = 1 << 10  # rows in which the first of each instance are looked for first
+_STRIP = 1 << 15  # rows processed together
+_FIRST = 1 << 10  # rows searched first for the first point of each instance
 
 
 def whole(values: Array) -> Array | None:
-    """Return values as whole numbers, int32; None where one is none, or larger."""
+    """Return values as integers, int32; None where a value is no integer or too large."""
     numbers = np.empty(values.shape, np.int32)
     with np.errstate(invalid="ignore", over="ignore"):
         for start in range(0, len(values), _STRIP):
@@ -45,8 +45,8 @@ def whole(values: Array) -> Array | None:
 
 
 def _whole(values: Array) -> Array | None:
-    # as int32, as it is, where float16 would take large numbers for infinity, and uint32 -1 for
-    # 4,294,967,295
+    # Compare as int32, not in the dtype of the values, where float16 would turn large numbers into
+    # infinity and uint32 would turn -1 into 4,294,967,295.
     back = (
         values.dtype
         if values.dtype.kind == "f" and values.dtype.itemsize > 2
@@ -57,7 +57,7 @@ def _whole(values: Array) -> Array | None:
 
 
 def distinct(column: Column) -> tuple[Array, Array, Array]:
-    """Return the different numbers of each sample, in rising order, and how often each is there.
+    """Return the distinct numbers of each sample, ascending, and how often each occurs.
 
     Shapes:
         values: any (numbers)
@@ -65,8 +65,8 @@ def distinct(column: Column) -> tuple[Array, Array, Array]:
         lengths: int64 (samples) [numbers]
 
     Notes:
-        Labels are few numbers again and again. Where they are not (other than whole ones, or far
-        apart) every value stands for itself, once.
+        Labels are few numbers, repeated often. Where values are no integers, or far apart, they are
+        returned ungrouped and each counts once.
     """
     known: tuple[Array, Array, Array] | None = column.__dict__.get("_distinct")
     if known is None:
@@ -100,17 +100,16 @@ def _distinct(column: Column) -> tuple[Array, Array, Array]:
 
 @dataclass(frozen=True, eq=False)
 class ContingencyTable:
-    """The instances and classes of one sample, counted together.
+    """The points of one sample, counted by instance and class.
 
     Shapes:
-        ids: int64 (ids), in rising order: all that may occur
+        ids: int64 (ids), ascending: all that may occur
         classes: int64 (classes), likewise; one 0 where there is no class field
         cells: int64 (ids, classes): points of each pair
         code: int64 (points): the flat place in `cells`
 
     Args:
-        whole: all values are whole numbers; if not, these are what is left of them without their
-            fractions.
+        whole: all values are integers; else fractions were truncated.
     """
 
     ids: Array
@@ -121,7 +120,7 @@ class ContingencyTable:
 
 
 def contingency_table(ids: Column, classes: Column | None, i: int) -> ContingencyTable | None:
-    """Count one sample's points by instance and class, once.
+    """Count one sample's points by instance and class; the result is cached.
 
     Returns:
         None where lengths differ, where a number is not finite, or where there are too many pairs.
@@ -139,7 +138,7 @@ def contingency_table(ids: Column, classes: Column | None, i: int) -> Contingenc
 
 
 def _keep_counts(pairs: ContingencyTable, ids: Column, classes: Column | None, i: int) -> None:
-    """Spare `distinct` the counting of what has just been counted by pairs."""
+    """Cache the counts by id and by class, so that `distinct` need not count them again."""
     for column, values, axis in ((ids, pairs.ids, 1), (classes, pairs.classes, 0)):
         if column is not None:
             often = pairs.cells.sum(axis=axis)
@@ -179,13 +178,19 @@ def _contingency_table(ids: Array, classes: Array | None) -> ContingencyTable | 
 
 
 def _span(values: Array, room: int) -> tuple[int, int] | None:
-    """Return the smallest and the largest value where they are less than `room` apart, and int32 holds them."""
+    """Return the smallest and the largest value.
+
+    None where they are `room` or more apart, or where int32 does not hold them.
+    """
     low, high = (values.min().item(), values.max().item()) if len(values) else (0.0, np.inf)
     return (int(low), int(high)) if high - low < room and max(-low, high) < 1 << 31 else None
 
 
 def _code(values: list[Array], spans: list[tuple[int, int]]) -> Array | None:
-    """Return of each point its place among all pairs of numbers within the spans; None where a number is not whole."""
+    """Return the place of each point among all pairs of numbers within the spans.
+
+    None where a number is no integer, or where there are too many pairs.
+    """
     if prod(high - low + 1 for low, high in spans) > _MOST_CELLS:
         return None
     code = np.empty(len(values[0]), np.intp)
@@ -203,18 +208,16 @@ def _code(values: list[Array], spans: list[tuple[int, int]]) -> Array | None:
 
 
 def _places(values: Array, room: int) -> tuple[Array, Array] | None:
-    """Return the numbers that may occur in rising order, and of each value its place among them.
+    """Return the numbers that may occur, ascending, and the place of each value among them.
 
     Notes:
-        All numbers of the span where that is at most `room`, else the distinct ones; None where one
-        is not finite.
+        All numbers of the span where that is below `room`, else the distinct ones; None where a
+        value is not finite.
     """
     if len(values) == 0:
         return np.zeros(0, np.int64), np.zeros(0, np.int32)
-    low, high = (
-        values.min().item(),
-        values.max().item(),
-    )  # as they are: float64 rounds large whole numbers
+    # In the dtype of the values: float64 rounds large integers.
+    low, high = (values.min().item(), values.max().item())
     if not (np.isfinite(low) and np.isfinite(high)) or max(-low, high) > 2.0**62:
         return None
     numbers = values if values.dtype == np.int32 else values.astype(np.int64)
@@ -225,7 +228,10 @@ def _places(values: Array, room: int) -> tuple[Array, Array] | None:
 
 
 def numbered(ids: Array, good: Array) -> tuple[Array, Array]:
-    """Return the distinct ids of the `good` points in rising order, and of each point its place from 1, 0 for none."""
+    """Return the distinct ids of the `good` points, and the place of each point's id.
+
+    The ids are ascending; places start at 1, and 0 marks points that are not good.
+    """
     if ids.dtype.kind == "f":
         good = good & (ids < 2.0**62)  # infinity is no id
     numbers = ids.astype(np.int64)
@@ -246,7 +252,9 @@ def numbered(ids: Array, good: Array) -> tuple[Array, Array]:
 def numbered_points(
     ids: Column, classes: Column | None, i: int, spec: FieldSpec, class_spec: FieldSpec
 ) -> tuple[Array, Array, Array]:
-    """Return as `numbered` of the points of one sample that have an instance, and a class where there are classes.
+    """Return the result of `numbered` for the points of one sample with a valid instance and class.
+
+    Without a class field only the instance counts.
 
     Shapes:
         returns: the ids, the place of each point, and int64 (ids): how many points each has
@@ -276,15 +284,14 @@ def numbered_points(
 
 
 def first_rows(which: Array, count: int) -> Array:
-    """Return the first row that holds each of the numbers 1 to `count`, -1 where none does: int64 (count)."""
+    """Return the first row of each number from 1 to `count`, -1 without one: int64 (count)."""
     first = np.full(count + 1, -1)
-    start, size = 0, _FIRST  # mostly the first few hold them all
+    start, size = 0, _FIRST  # mostly the first few rows contain all instances
     while start < len(which) and (first[1:] < 0).any():
         here = np.full(len(first), -1)
         part = which[start : start + size]
-        here[part[::-1]] = np.arange(start, start + len(part))[
-            ::-1
-        ]  # the last written stays: the lowest row
+        # Written in reverse order, so that the lowest row is written last and stays.
+        here[part[::-1]] = np.arange(start, start + len(part))[::-1]
         first = np.where(first < 0, here, first)
         start, size = start + size, min(2 * size, _STRIP)
     return first[1:]
@@ -294,7 +301,7 @@ def stored_instances(ids: Column, spec: FieldSpec) -> Array:
     """Return how many instances each sample holds, before any class or step."""
     values, _, lengths = distinct(ids)
     good = (values >= 0) & ~one_of(values, spec.ignore)
-    if len(values) == len(ids.values):  # every value stands for itself
+    if len(values) == len(ids.values):  # `distinct` did not group the values
         parts = np.split(np.arange(len(values)), np.cumsum(lengths)[:-1])
         return np.array(
             [len(numbered(values[rows], good[rows])[0]) for rows in parts], dtype=np.int64
@@ -304,15 +311,15 @@ def stored_instances(ids: Column, spec: FieldSpec) -> Array:
 
 
 PLACES = 64
-_NAMED = 10_000  # of a wider range of classes nobody knows the names
+_NAMED = 10_000  # a wider range of classes is not listed one by one
 
 
 @measure("shares", applies=of_role("class"), uses=("ignore",))
 def shares(column: Column, spec: FieldSpec) -> Columns:
-    """How often each class stands in a sample: `classes` (64), class numbers modulo 64; ``ignore`` left out.
+    """Class counts of a sample: `classes` (64), by class number modulo 64, without ``ignore``.
 
-    Classes that share a place are added up: whatever differs between two such counts differs
-    between the classes.
+    Counts of classes that share a place are added up: a difference between two such counts is a
+    difference between the classes.
     """
     if not is_numeric(column):
         return {}
@@ -330,7 +337,10 @@ def shares(column: Column, spec: FieldSpec) -> Columns:
 
 
 def declared(spec: FieldSpec) -> list[int]:
-    """Return the declared classes but for what is ignored; none where nobody knows their names, or they have no end."""
+    """Return the declared classes without ignored ones.
+
+    Open ranges, and ranges of more than 10,000 classes, give an empty list.
+    """
     said: Iterable[int] | int | Range | None = spec.classes
     if isinstance(said, Range):
         low, high = int(said.low or 0), -1 if said.high is None else int(said.high)
@@ -341,34 +351,31 @@ def declared(spec: FieldSpec) -> list[int]:
 
 
 def class_names(spec: FieldSpec) -> list[str]:
-    """Return what to call each of the 64 places: the declared classes that share it."""
+    """Return the name of each of the 64 places: the declared classes that share it."""
     classes = declared(spec)
     found = [[str(c) for c in classes if c % PLACES == place] for place in range(PLACES)]
     return [" or ".join(words[:3]) or str(place) for place, words in enumerate(found)]
 
 
-_MANY = 1 << 14  # points of which not every voxel is looked at
-_ENOUGH = 4  # times min_points: voxels of an instance that are counted
-_PER_INSTANCE = frozenset(
-    {"drop_classes", "min_points", "captions"}
-)  # steps that take whole instances
+_MANY = 1 << 14  # with more points not every voxel is computed
+_ENOUGH = 4  # multiple of min_points up to which voxels of an instance are counted
+_PER_INSTANCE = frozenset({"drop_classes", "min_points", "captions"})  # steps on whole instances
 
 
 @dataclass(eq=False)
 class _Scene:
-    """One scene on its way through the loader: which points are left, and which instances live.
+    """One scene on its way through the loader: the remaining points and instances.
 
     Args:
-        ids, which: instance ids in rising order; of each point the place of its instance there from
-            1, 0 for none.
-        size: how many points each has, later the expected number; None where it is to be counted
-            again.
+        ids, which: instance ids, ascending; the place of each point's instance there from 1, 0 for
+            none.
+        size: points of each instance, later the expected number; None until counted again.
         classes: of each point, or None.
 
     Attributes:
-        rows: points that are left, None for all.
+        rows: remaining points, None for all.
         weight: expected number of points that each of these stands for: one for all, or one each.
-        vanish: expected number of instances of which a clip leaves no point.
+        vanish: expected number of instances that lose all their points in a clip.
         lives: bool (instances).
     """
 
@@ -397,24 +404,27 @@ class _Scene:
         return self.size
 
     def sizes(self) -> Array:
-        """Return the expected number of points of each instance, and 0 for those that live no more."""
+        """Return the expected number of points of each instance, 0 for removed ones."""
         return np.where(self.lives, self._counted(), 0.0)
 
     def _first(self) -> Array:
         return first_rows(self._left(self.which), len(self.ids))
 
     def first_classes(self) -> Array:
-        """Return the class of the first point of each instance that is left, as Mask3D takes it; -1 without one."""
+        """Return the class of each instance's first remaining point (Mask3D's choice), or -1."""
         first = self._first()
         rows = first if self.rows is None or not len(self.rows) else self.rows[first]
         return np.where(first >= 0, rows if self.classes is None else self.classes[rows], -1)
 
     def step(self, name: str, value: Any, later: tuple[tuple[str, Any], ...]) -> Array | None:
-        """Take one step of the loader; return the sizes of the instances that ``min_points`` met, else None.
+        """Take one step of the loader.
 
         Args:
             name, value: the step.
-            later: the steps behind it.
+            later: the steps after it.
+
+        Returns:
+            The sizes of the instances before ``min_points``; None for any other step.
         """
         met = None
         if name == "clip":
@@ -440,7 +450,10 @@ class _Scene:
         return met
 
     def _keep(self, classes: Array, kept: tuple[int, ...]) -> None:
-        """Take the instance off every point whose class is not kept: of an instance of two classes a part is left."""
+        """Remove the instance from every point whose class is not kept.
+
+        An instance of two classes may keep a part of its points.
+        """
         found, code = np.unique(classes, return_inverse=True)
         known = np.isin(found, np.asarray(kept, dtype=np.float64))
         if not known.all():
@@ -465,17 +478,17 @@ class _Scene:
 
 
 def loader_steps(schema: Schema) -> tuple[tuple[str, Any], ...]:
-    """Return the loader's steps, then ``min_points`` of the instance field where the loader has none."""
+    """Return the loader's steps, and ``min_points`` of the instance field if it has none."""
     steps = schema.loader.steps if schema.loader is not None else ()
     least = next((spec.min_points for _, spec in schema.of_role("instance")), None)
     return (*steps, ("min_points", least)) if least and "min_points" not in dict(steps) else steps
 
 
 def size_edges(steps: tuple[tuple[str, Any], ...]) -> tuple[int, ...]:
-    """Return the numbers of points between which instances are counted: ``min_points``, parts and multiples of it.
+    """Return the edges of the histogram of instance sizes: ``min_points``, parts and multiples.
 
     Notes:
-        None without that step. The last is as far as sizes are counted to the end.
+        Empty without that step. The last edge is the largest size that is counted completely.
     """
     least = dict(steps).get("min_points")
     parts = (
@@ -502,10 +515,12 @@ def size_edges(steps: tuple[tuple[str, Any], ...]) -> tuple[int, ...]:
 def funnel(block: Block, schema: Schema) -> Columns:
     """Instances at each stage: `funnel` (stored, with a class, then after each step of the loader).
 
-    `largest`: expected points of the largest instance that met ``min_points``, where there is that
-    step (above 4 times ``min_points`` it may be more than that), `sizes`: how many it met below the
-    first of `size_edges`, from each to the next, and from the last on; `vanish`: expected number of
-    instances of which ``clip`` leaves no point: (1 - clip/N)^n of one with n of N points.
+    `largest`: expected points of the largest instance before ``min_points``, where there is that
+    step (a value above 4 times ``min_points`` is a lower bound). `sizes`: the histogram of sizes
+    before
+    that step: below the first of `size_edges`, from each to the next, and from the last on.
+    `vanish`: expected number of instances that lose all points in ``clip``: (1 - clip/N)^n for one
+    with n of N points.
     """
     names = {
         role: next((n for n, _ in schema.of_role(role)), "")

@@ -1,4 +1,4 @@
-"""How far, and in which direction, positions are from what they are to be near to."""
+"""Location of positions relative to other fields: distance, direction and image projection."""
 
 from __future__ import annotations
 
@@ -19,17 +19,20 @@ from datacheck.schema.model import FieldSpec, Schema, parse_columns
 
 Array = np.ndarray[Any, Any]
 
-_UP = {"camera_opengl": "y", "camera_opencv": "-y"}  # of frames that say which way is up
+_UP = {"camera_opengl": "y", "camera_opencv": "-y"}  # frames that define the up axis
 APPROACHES = 20  # bins of a cosine
 
 
 def up_of(spec: FieldSpec) -> str | None:
-    """Return which axis points up for what a field holds ("-y"), None where its declaration does not say."""
+    """Return the axis that points up for a field's values ("-y"), None where none is declared."""
     return spec.up or _UP.get(spec.frame or "")
 
 
 def _up_beside(schema: Schema, name: str) -> str | None:
-    """Return which axis points up where a field lies: as it says, or a cloud that its pose puts there (z: it rests)."""
+    """Return the axis that points up at a field's place.
+
+    It is the field's own, else that of a cloud which the field poses; z if that cloud rests.
+    """
     pose = (schema.part_of(name) or (name,))[0]
     posed = [told for _, told in schema.of_role("points") if told.posed_by == pose]
     said = (up_of(schema.spec(name)), *(told.up or ("z" if told.rests else None) for told in posed))
@@ -51,12 +54,12 @@ def _up_beside(schema: Schema, name: str) -> str | None:
     ),
 )
 def near(block: Block, schema: Schema) -> Columns:
-    """Distance from what a field says it is ``near`` to: ``<field>:near``, median over the rows, in the field's unit.
+    """Distance to the field declared as ``near``: ``<field>:near``, the median over the rows.
 
-    The other field's position is its first one; of points their centroid. ``<field>:approach``: how
-    many positions or poses there are in which direction from that, `APPROACHES` bins from -1 to 1
-    of the cosine between the way there and up (-1: from above), where the schema says which way is
-    up.
+    It is in the field's unit. The other field's position is its first one; of points their
+    centroid. ``<field>:approach``: a histogram of the directions of positions or poses from that
+    position, where the schema defines the up axis. Its `APPROACHES` bins cover the cosine between
+    the direction to that position and up, from -1 (from above) to 1.
     """
     found: dict[str, Measured] = {}
     for name, spec in sorted(schema.fields.items()):
@@ -81,7 +84,7 @@ def near(block: Block, schema: Schema) -> Columns:
 
 
 def _approaches(cosine: Array, count: Array) -> Array:
-    """Return how many rows of each sample are in each bin of a cosine; those that are not finite in none."""
+    """Return each sample's histogram of a cosine; values that are not finite are in no bin."""
     owner, finite = np.repeat(np.arange(len(count)), count), np.isfinite(cosine)
     places = np.clip((cosine[finite] + 1) * (APPROACHES / 2), 0, APPROACHES - 1).astype(np.int64)
     many = np.bincount(owner[finite] * APPROACHES + places, minlength=len(count) * APPROACHES)
@@ -90,9 +93,9 @@ def _approaches(cosine: Array, count: Array) -> Array:
 
 @measure("stored", per="sample", uses=("fields.centered_on", "fields.columns", "fields.role"))
 def stored(block: Block, schema: Schema) -> Columns:
-    """The centre that was subtracted, where a field says so (``centered_on``): ``<field>:stored`` (3), in its unit.
+    """The centre that was subtracted (``centered_on``): ``<field>:stored`` (3), in its unit.
 
-    Of points their centroid, else the first position.
+    For points it is their centroid, else the first position.
     """
     found: dict[str, Measured] = {}
     for name, spec in sorted(schema.fields.items()):
@@ -117,7 +120,8 @@ class Placement:
     Shapes:
         box, away: float64 (rows), diagonal of the bounding box, distance from `origin`
         bone: float64 (rows) or None
-        centre, origin: float64 (rows, 3), where they lie; what their distance is measured from
+        centre, origin: float64 (rows, 3): their centre, and the point from which distance is
+            measured
 
     Args:
         near: whether `origin` is the field that they are ``near``; else it is 0.
@@ -132,8 +136,9 @@ class Placement:
 
     @staticmethod
     def of(rows: Rows, case: RuleContext) -> Placement:
-        """Return those of the judged field."""
-        spec, bone = case.spec, rows["bone"] if "bone" in rows else None  # noqa: SIM401  rows have no get
+        """Return the placement of the judged field."""
+        # `Rows` has no `get`.
+        spec, bone = case.spec, rows["bone"] if "bone" in rows else None  # noqa: SIM401
         centre = rows["first" if spec.role == "joints" else "centroid"]
         points = case.schema.spec(spec.near or "").role == "points"
         column = f"{spec.near}:{'centroid' if points else 'first'}"
@@ -145,12 +150,12 @@ class Placement:
         return Placement(rows["box"], bone, away, centre, np.zeros((len(rows), 3)), near=False)
 
     def distance(self, by: float = 1.0, moved: Array | None = None) -> Array:
-        """Return how far the positions are from `origin` once scaled and moved.
+        """Return the distance of the positions from `origin` once scaled and moved.
 
         Notes:
-            Of several positions in a sample the median distance is known, and their centre: what is
-            left between the two is their spread, which is the same share of the bounding box in all
-            samples.
+            For several positions in a sample the median distance and their centre are known. The
+            difference of the two is their spread, which is taken as the same share of the bounding
+            box in all samples.
         """
         with np.errstate(all="ignore"):
             apart = (
@@ -173,7 +178,7 @@ class Placement:
 
 
 def rows_of(column: Column, size: int) -> tuple[Array, Array] | None:
-    """Return a field's numbers as rows of `size`, or None where they are not such rows.
+    """Return a field's numbers as rows of `size`, or None where they do not form such rows.
 
     Shapes:
         rows: any (rows, size); a sample of [48] numbers is 16 rows of 3
@@ -197,7 +202,7 @@ def transforms_of(column: Column) -> tuple[Array, Array, Array] | None:
     """Return a field's matrices as rigid motions, or None where it holds none.
 
     Shapes:
-        transforms: float64 (rows, 4, 4); of [3, 4] and [3, 3] the rest is that of the identity
+        transforms: float64 (rows, 4, 4); [3, 4] and [3, 3] are completed from the identity
         counts: int64 (samples): matrices of each sample
         whole: bool (rows): where all 16 numbers are the field's own
     """
@@ -226,22 +231,22 @@ def _identities(count: int) -> Array:
 
 
 def quaternion_columns(spec: FieldSpec) -> tuple[int, int] | None:
-    """Return the columns of a pose that are called ``quat`` or ``quaternion``, None where it names none."""
+    """Return a pose's columns named ``quat`` or ``quaternion``, None where it names none."""
     named = parse_columns(spec.columns) if spec.columns else {}
     found = next((named[name] for name in ("quat", "quaternion") if name in named), None)
     return found if found is not None and found[1] - found[0] == 4 else None
 
 
 def first_poses(block: Block, schema: Schema, name: str) -> tuple[Array, Array] | None:
-    """Return the first pose of each sample as a rigid motion, or None where the field is no pose that can be read.
+    """Return the first pose of each sample as a rigid motion, or None for an unreadable field.
 
     Shapes:
         transforms: float64 (samples, 4, 4)
         known: bool (samples)
 
     Notes:
-        A transform as it is; a pose of position and quaternion by its ``columns``, else three and
-        four numbers.
+        A transform is used unchanged. A pose of position and quaternion is read by its ``columns``,
+        else as three and four numbers.
     """
     spec, column = schema.spec(name), column_of(block, schema, name)
     if column is None:
@@ -283,13 +288,13 @@ READINGS: tuple[Signs, ...] = (
     (-1, -1, 1),
     (-1, -1, -1),
 )
-_EXACT = 1e-3  # of the last row of a camera matrix
+_EXACT = 1e-3  # tolerance of the last row of a camera matrix
 
 
 def cameras(
     column: Column, of: Array | None = None, step: Array | int = 0, steps: Array | int = 1
 ) -> tuple[Array, Array]:
-    """Return the camera of each sample `of` a column, and where there is a finite one.
+    """Return the camera of each sample in `of`, and where it is a finite one.
 
     Shapes:
         cameras: float64 (of), of all samples if None: focal lengths and principal point, fx fy cx
@@ -298,12 +303,12 @@ def cameras(
 
     Args:
         of: int64 (of), positions of samples.
-        step: which camera of a sample that has one for each of `steps` (of); of others it is the
-            first.
+        step: which camera to use in a sample that has one for each of `steps` (of); in other
+            samples it is the first.
 
     Notes:
-        From matrices [3, 3], [3, 4], [4, 4], from vectors fx, fy, cx, cy, and from lists of either.
-        Rows of four are a matrix where the third one is 0, 0, 1, and vectors else.
+        Reads matrices [3, 3], [3, 4], [4, 4], vectors fx, fy, cx, cy, and lists of either. Rows of
+        four are a matrix where the third one is 0, 0, 1, and vectors else.
     """
     values = column.values
     of = np.arange(len(column)) if of is None else of
@@ -333,7 +338,7 @@ def cameras(
 
 
 def _of_each(camera: Column, column: Column, counts: Array, *, moves: bool) -> tuple[Array, Array]:
-    """Return the camera of each of `counts` positions of samples: (positions, 4), and which samples have one.
+    """Return the camera of each of `counts` positions (positions, 4), and the samples with one.
 
     Where a column `moves` (its rows are steps), samples with as many cameras as steps have one for
     each.
@@ -350,7 +355,7 @@ def _of_each(camera: Column, column: Column, counts: Array, *, moves: bool) -> t
 
 
 def _matrices(rows: Array, starts: Array, lengths: Array) -> Array:
-    """Return which samples are one matrix; four vectors of four numbers have its shape, too."""
+    """Return which samples are one matrix; four vectors of four numbers have the same shape."""
     if rows.shape[1] == 3:
         return np.asarray(lengths == 3)
     found: Array = (lengths == 3) | (lengths == 4)
@@ -375,11 +380,11 @@ def inside(xyz: Array, lens: Array, size: tuple[int, int]) -> Iterator[Array]:
     uses=("fields.role", "fields.intrinsics", "fields.image_size"),
 )
 def projection(block: Block, schema: Schema) -> Columns:
-    """Share of positions inside the image, by the field's intrinsics: ``<field>:inside``, one for each of `READINGS`.
+    """Share of positions inside the image: ``<field>:inside``, one for each of `READINGS`.
 
-    Of as many cameras as steps each step is projected by its own. A reading says which of x, y, z
-    are reversed before they are taken for OpenCV's (x right, y down, z forward). What is behind the
-    camera is outside.
+    Projected with the field's intrinsics; with as many cameras as steps each step has its own. A
+    reading states which of x, y, z are reversed to get OpenCV's axes (x right, y down, z forward).
+    Positions behind the camera are outside.
     """
     found: dict[str, Measured] = {}
     for name, spec in sorted(schema.fields.items()):

@@ -1,4 +1,7 @@
-"""Positions of clouds as one number each, made once for all who ask whether points are the same."""
+"""Keys of positions (one number each) and the spacing of points in clouds.
+
+Families that compare points share the keys, which are cached on the column.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +20,15 @@ _ODD = tuple(
     np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93], dtype=np.uint64)
 )
 _STRIP = 1 << 15  # points that stay in the cache of a core
-_MOST_KEPT = 1 << 23  # keys of more points would take too much memory: they are made again
+_MOST_KEPT = 1 << 23  # keys of more points would take too much memory and are not cached
 _HALF, _OTHER = np.uint64(32), np.uint64(29)
-_CELLS = 1e5  # of a cloud's size: positions that float32 holds too coarsely are rounded to them
-_COARSE = 1e-6  # of a cloud's size: float32 must tell apart what is as far apart as this
-_LEAST, _MOST = 1e-30, 1e30  # sizes and places that float32 holds with all of its digits
+_CELLS = 1e5  # cells across a cloud; positions too coarse in float32 are rounded to these
+_COARSE = 1e-6  # share of a cloud's size that float32 must resolve
+_LEAST, _MOST = 1e-30, 1e30  # sizes and coordinates that float32 holds with full precision
 
 
 def mixed(keys: Array) -> Array:
-    """Return uint64 keys stirred so that every bit depends on every bit (the finaliser of splitmix64)."""
+    """Return uint64 keys hashed so that every bit depends on every bit (splitmix64's finaliser)."""
     keys = keys.copy()
     shifted = keys >> np.uint64(30)
     keys ^= shifted
@@ -39,7 +42,9 @@ def mixed(keys: Array) -> Array:
 
 
 def exact_keys(column: Column) -> tuple[Array, Array | None] | None:
-    """Return a key of each position of a field: equal for equal ones, for others not (1 in 2**64 pairs).
+    """Return a key of each position: equal positions have equal keys.
+
+    Different positions have equal keys in 1 of 2**64 pairs.
 
     Shapes:
         keys: uint64 (rows)
@@ -49,18 +54,18 @@ def exact_keys(column: Column) -> tuple[Array, Array | None] | None:
         None where the field holds no positions.
 
     Notes:
-        -0 is 0. Made once, but for very large clouds.
+        -0 equals 0. Cached, except for very large clouds.
     """
     return _kept(column, "_exact_keys", _exact)
 
 
 def content_keys(column: Column) -> tuple[Array, Array | None] | None:
-    """Return as `exact_keys`, of positions in float32: a copy in another dtype has the same keys.
+    """Return keys like `exact_keys`, but from float32: a copy in another dtype has equal keys.
 
     Notes:
-        Where a cloud is so far from the origin that float32 is coarse against its size (1e-6), its
-        positions are rounded to 1e-5 of that instead, unless all of them are float32 numbers:
-        writers subtract other offsets.
+        A cloud may be so far from the origin that float32 is coarse against its size (1e-6). Its
+        positions are then rounded to 1e-5 of its size instead, unless all of them are float32
+        numbers: writers subtract other offsets.
     """
     return _kept(column, "_content_keys", _narrow)
 
@@ -105,7 +110,11 @@ def _narrow(column: Column) -> tuple[Array, Array | None] | None:
 
 
 def _coarse(column: Column, xyz: Array, lengths: Array) -> tuple[Array, Array]:
-    """Return bool (samples): whose positions float32 does not hold finely enough; and their sizes, 1 for points."""
+    """Return the samples whose positions float32 resolves too coarsely, and the sizes of all.
+
+    Shapes:
+        returns: bool (samples); float64 (samples), 1 where all points are equal
+    """
     known = column.values.ndim == 2 and column.values.shape[1] <= MOST_COMPONENTS
     ends = (
         extremes(column)[:2]
@@ -140,16 +149,14 @@ def _keys32(xyz: Array) -> Array:
         along <<= _HALF
         key |= along
         key *= _ODD[0]
-        key ^= np.right_shift(
-            key, _HALF, out=high
-        )  # a sum alone would not tell which coordinates belong together
+        # Without this step a sum of products would lose which coordinates belong together.
+        key ^= np.right_shift(key, _HALF, out=high)
         np.add(xyz[2, part], 0, out=zeroed)
         along[:] = bits
         along *= _ODD[1]
         key += along
-        key ^= np.right_shift(
-            key, _OTHER, out=high
-        )  # the same again would undo the first where z is 0
+        # Another shift than before: the same one would undo the first where z is 0.
+        key ^= np.right_shift(key, _OTHER, out=high)
         key *= _ODD[2]
         key ^= np.right_shift(key, _HALF, out=high)
     return keys
@@ -169,34 +176,34 @@ def _keys64(xyz: Array) -> Array:
             key += (axis[start : start + _STRIP] + 0.0).view(np.uint64)  # -0 + 0 is 0
             key *= odd
             key ^= key >> _HALF
-        key[:] = mixed(key)  # the last axis was stirred but once
+        key[:] = mixed(key)  # the last axis was mixed only once
     return keys
 
 
-_SAMPLED_POINTS, _FEWEST = 32, 8  # points whose nearest one is looked for
-_SMALL = 1024  # points of clouds in which all are looked at
-_PAIRS = 1 << 12  # of points, of one cloud
-_TOGETHER = 1 << 13  # pairs of small clouds of one size that are measured in one go
-_SEEN = 64  # points that tell how wide a cloud is
-_WIDE = 10.0  # a column, over what neighbours on a surface are apart, roughly
-_KEPT = 128  # points in the columns, about
-_INNER = 0.25  # of a column: so far from its walls is a point whose nearest one is looked for
-_WIDER = (0, 2, 4)  # powers of two by which columns are widened where they were too narrow
-_TINY, _HUGE = 1e-12, 1e15  # of clouds within, squares of distances are float32 numbers
+_SAMPLED_POINTS, _FEWEST = 32, 8  # most and fewest points whose nearest neighbour is searched
+_SMALL = 1024  # clouds of at most so many points are searched completely
+_PAIRS = 1 << 12  # distances measured in one cloud
+_TOGETHER = 1 << 13  # distances measured in one call for small clouds of equal size
+_SEEN = 64  # points from which the extent of a cloud is estimated
+_WIDE = 10.0  # width of a column, as a multiple of the rough spacing of points on a surface
+_KEPT = 128  # points in all columns, about
+_INNER = 0.25  # of a column's width: least distance of a sampled point from the walls
+_WIDER = (0, 2, 4)  # powers of two by which too narrow columns are widened
+_TINY, _HUGE = 1e-12, 1e15  # coordinates whose squared distances fit into float32
 
 
 def spacing(column: Column, asked: Array) -> Measured | None:
-    """Return how far points of each cloud are apart: the median, of up to 32 of them, of the distance to the nearest.
+    """Return the spacing of each cloud: the median distance of up to 32 points to the nearest one.
 
     Args:
-        asked: bool (samples): which clouds are looked at; the others have no value.
+        asked: bool (samples): the clouds to measure; the others have no value.
 
     Returns:
-        None where samples are no clouds, [P, 3]: frames of an episode lie over one another.
+        None where samples are no clouds [P, 3]; frames of an episode, for example, overlap.
 
     Notes:
-        Copies of a point are at no distance and do not count, nor do points that are not finite. A
-        cloud in which there are no two places has no value.
+        Copies of a point (distance 0) and points that are not finite do not count. A cloud without
+        two distinct positions has no value.
     """
     found = positions(column)
     if found is None or found[1] is None or column.values.ndim != 2:
@@ -230,7 +237,7 @@ def _floats(xyz: Array) -> Array:
 
 
 def _one_by_one(cloud: Array) -> float:
-    """Return how far the points of any cloud are apart, NaN or infinite where there are no two places."""
+    """Return the spacing of any cloud; NaN or infinite without two distinct positions."""
     cloud = cloud[:, np.isfinite(cloud).all(axis=0)].astype(np.float64)
     if cloud.shape[1] <= _SMALL:
         return float(_among(cloud[:, None])[0]) if cloud.shape[1] > 1 else math.nan
@@ -240,12 +247,12 @@ def _one_by_one(cloud: Array) -> float:
 
 
 def _evenly(count: int, many: int) -> Array:
-    """Return so many of `count` places, evenly spaced."""
+    """Return up to `many` of `count` places, evenly spaced."""
     return (2 * np.arange(min(many, count)) + 1) * count // (2 * min(many, count))
 
 
 def _among(clouds: Array) -> Array:
-    """Return how far points of clouds of one size are apart.
+    """Return the spacing of clouds of equal size.
 
     Shapes:
         clouds: float (3, clouds, points), finite
@@ -256,7 +263,7 @@ def _among(clouds: Array) -> Array:
 
 
 def _nearest(asked: Array, points: Array) -> Array:
-    """Return the distance from each point to the nearest at another place, not finite where there is none.
+    """Return the distance from each point to the nearest different one, not finite without one.
 
     Shapes:
         asked, points: float (3, ..., asked) and (3, ..., points)
@@ -267,10 +274,9 @@ def _nearest(asked: Array, points: Array) -> Array:
     square = gaps[0]
     square += gaps[1]
     square += gaps[2]
-    bits = square.view(
-        np.uint32 if square.itemsize == 4 else np.uint64
-    )  # numbers of 0 or more rise as their bits do
-    bits -= bits.dtype.type(1)  # and 0 becomes the largest: copies are no neighbours
+    # Non-negative floats sort like their bits.
+    bits = square.view(np.uint32 if square.itemsize == 4 else np.uint64)
+    bits -= bits.dtype.type(1)  # 0 wraps around to the largest: copies are no neighbours
     least = np.asarray(bits.min(axis=-1) + bits.dtype.type(1)).view(points.dtype)
     return np.sqrt(np.where(least > 0, least, np.inf))
 
@@ -284,12 +290,12 @@ def _middle(nearest: Array) -> Array:
 
 
 class _CellGrid(NamedTuple):
-    """Where columns through a cloud lie: two axes, a point in one of them, how wide they are and how often they come.
+    """A grid of thin columns through a cloud: two axes, a point in one column, width and period.
 
     Args:
         bits: of each axis one slice in 2**bits is kept.
-        exponent: a slice is 2**exponent wide, 0 as wide as the cloud.
-        least: smallest exponent that numbers so far from the origin can tell.
+        exponent: a slice is 2**exponent wide, in the unit of the cloud.
+        least: smallest exponent that numbers so far from the origin can resolve.
     """
 
     axes: tuple[int, int]
@@ -300,7 +306,7 @@ class _CellGrid(NamedTuple):
 
 
 def _cell_grids(xyz: Array, stops: Array, lengths: Array) -> list[_CellGrid | None]:
-    """Return a plan for each of some clouds, None where a few points of it do not tell."""
+    """Return the grid of each cloud, None where a few of its points do not determine it."""
     seen = xyz[
         :, (stops - lengths)[:, None] + (2 * np.arange(_SEEN) + 1) * lengths[:, None] // (2 * _SEEN)
     ]
@@ -322,9 +328,8 @@ def _cell_grids(xyz: Array, stops: Array, lengths: Array) -> list[_CellGrid | No
         np.floor(np.log2(np.where(good, size, 1.0))).astype(int).tolist() for size in (width, reach)
     )
     bits = np.maximum(0, np.rint(np.log2(np.maximum(count, 1) / _KEPT))).astype(int)
-    bits = np.stack(
-        [bits - np.maximum(bits - 2, 0) // 2, np.maximum(bits - 2, 0) // 2]
-    )  # few are left to the second
+    # The second axis gets fewer bits: few points are left after the first.
+    bits = np.stack([bits - np.maximum(bits - 2, 0) // 2, np.maximum(bits - 2, 0) // 2])
     places = seen[
         axes, every, np.argmax(np.roll(finite, -_SEEN // 2, axis=1), axis=1) - _SEEN // 2
     ].T.tolist()
@@ -336,13 +341,13 @@ def _cell_grids(xyz: Array, stops: Array, lengths: Array) -> list[_CellGrid | No
 
 
 def _in_columns(cloud: Array, plan: _CellGrid | None) -> float:
-    """Return how far points are apart, looking only at thin columns through a cloud; NaN where those do not tell.
+    """Return the spacing from the points in thin columns alone, NaN where they do not suffice.
 
     Notes:
-        A pass over one axis keeps every so many-th slice of it, one over what is left every so
-        many-th of another: columns all over the cloud, of which all points are there. A nearest one
-        that is nearer than the wall of its column is the nearest of all, and one that is further
-        away than the median does not move that.
+        One pass over an axis keeps every n-th slice; a pass over another axis thins the rest in the
+        same way. That gives columns all over the cloud, each with all of its points. A neighbour
+        nearer than the wall of the column is the nearest of all. A neighbour further away than the
+        median does not change the median.
     """
     if plan is None:
         return math.nan
@@ -359,7 +364,7 @@ def _within(cloud: Array, plan: _CellGrid, exponent: int) -> float:
     kept = _in_slices(cloud[first], x, exponent, plan.bits[0])
     kept = kept[_in_slices(cloud[second].take(kept), y, exponent, plan.bits[1])]
     points = cloud.take(kept, axis=1)
-    points *= scale  # exact, and no square of it is too small or too large
+    points *= scale  # a power of two is exact, and squares then neither underflow nor overflow
     off = np.abs(points - np.rint(points))
     walls = 0.5 - np.maximum(off[first], off[second])
     inner = np.flatnonzero(walls > _INNER)
@@ -375,10 +380,10 @@ def _within(cloud: Array, plan: _CellGrid, exponent: int) -> float:
 
 
 def _in_slices(places: Array, like: float, exponent: int, bits: int) -> Array:
-    """Return which places lie in slices like that of another place.
+    """Return the places that lie in a kept slice, one congruent to that of `like`.
 
     Notes:
-        Slices are told by adding a number so large that they are what is left of its last digits.
+        Adding a large number leaves the slice number in the last digits of the sum.
     """
     digits, whole = (23, np.int32) if places.itemsize == 4 else (52, np.int64)
     large, mask = places.dtype.type(1.5 * 2.0 ** (exponent + digits)), whole((1 << bits) - 1)

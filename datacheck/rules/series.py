@@ -153,7 +153,7 @@ def runs(flags: Array, count: Array) -> tuple[Array, Array, Array]:
 
 
 def long_runs(sample: Array, length: Array, samples: int) -> Array:
-    """Return how many steps lie in runs of at least each length in `RUNS`: int64 (samples, lengths)."""
+    """Return how many steps lie in runs of at least each of `RUNS`: int64 (samples, lengths)."""
     total = [np.bincount(sample[length >= k], length[length >= k], samples) for k in RUNS]
     return np.stack(total, axis=1).astype(np.int64)
 

@@ -49,11 +49,14 @@ _BIN_BITS = np.uint64(58)
 _TRIES = 256
 _STILL = 1e-3  # share of a column's size; a column that changes by less stands still
 _LEAST_ROWS = 16
-_HUGE = 1e30  # float32 still holds a millionth of the inverse
+_HUGE = 1e30  # float32 still holds a millionth of 1 / _HUGE, and the inverse of that
 
 
 def alike_by(schema: Schema) -> tuple[Kind, list[str]]:
-    """Return the kind of comparison and its fields: actions, else states, else points, else texts."""
+    """Return how samples are compared and by which fields.
+
+    The fields are actions, else states, else points, else texts.
+    """
     stored = {n: s for n, s in sorted(schema.stored.items()) if not s.absent}
     actions = [n for n, s in stored.items() if s.role == "action" and s.ragged is not None]
     points = [n for n, s in stored.items() if s.role == "points"]
@@ -147,7 +150,9 @@ def _voxels(column: Column, cells: int) -> Iterator[tuple[Array, Array]]:
 
 
 def signatures(found: Iterator[tuple[Array, Array]], count: int) -> tuple[Array, Array]:
-    """Return the MinHash of sets; the share of equal numbers of two sets estimates their Jaccard similarity.
+    """Return the MinHash of sets.
+
+    The share of equal numbers of two sets estimates their Jaccard similarity.
 
     Shapes:
         found: as of `elements`
@@ -306,12 +311,15 @@ def near_sets(hashes: Array, near: float) -> Array:
 
 
 def near_courses(course: Array, reach: Array, apart: float) -> Array:
-    """Return the pairs of courses that are likely nowhere further apart than a share of their range.
+    """Return the pairs of courses that are likely nowhere further apart than `apart`.
 
     Shapes:
         course: float (samples, numbers), as of `averaged`
         reach: float (samples, columns); 0 after the columns that a sample has
         returns: as of `near_sets`
+
+    Args:
+        apart: as a share of the range of a column.
 
     Notes:
         Bands of cells along four random axes; every band has its own axes and borders.
@@ -422,7 +430,10 @@ def _folded(ufunc: np.ufunc, keys: Array, lengths: Array) -> Array:
 
 
 def _chats(column: Column) -> Array:
-    """Return a digest per chat: of roles and texts where each message has just these, else of its JSON."""
+    """Return a digest per chat.
+
+    It covers roles and texts where every message is just these, else the JSON of the chat.
+    """
     if isinstance(column, Messages):
         return _message_digests(of_messages(column))
     out = np.zeros(len(column), np.uint64)
@@ -504,7 +515,7 @@ def content(block: Block, schema: Schema) -> Columns:
 
 
 def _lacks_most(block: Block, read: int) -> bool:
-    """Tell whether the file holds unreadable bytes, or at least as many unread values as read ones."""
+    """Tell whether the file holds unreadable bytes, or as many unread values as read ones."""
     unread = block.facts.get("unread")
     return "opaque" in block.facts or (
         unread is not None and int(unread.values.max(initial=0)) >= read
@@ -512,7 +523,9 @@ def _lacks_most(block: Block, read: int) -> bool:
 
 
 def ranks(rows: Rows, schema: Schema) -> tuple[list[str], Array]:
-    """Return the splits to compare, the one that keeps its samples first, and each row's place there.
+    """Return the splits to compare and each row's place among them.
+
+    The split that keeps its samples comes first.
 
     Notes:
         -1 for rows of other splits. Without a declared order train comes first, then name order.

@@ -65,7 +65,7 @@ def _blank(column: Column) -> Array:
 
 
 def _untidy(octets: Array, starts: Array, stops: Array) -> Array:
-    """Return bytes of texts with spaces at an edge or in a row, or with control characters: int64."""
+    """Return bytes of texts with spaces at an edge or in a row, or control characters: int64."""
     if not len(octets):
         return np.zeros(0, np.int64)
     space = octets <= ord(" ")
@@ -372,7 +372,7 @@ def _dense(part: Array, after: Array) -> Iterator[tuple[str, Array]]:
 
 @lru_cache(maxsize=1)
 def _classes() -> Array:
-    """Return the class of each code point: uint8, 0 without one, else its place in `SCRIPTS` plus 1."""
+    """Return the class of each code point: uint8, its place in `SCRIPTS` plus 1, 0 without one."""
     words = _BEGINS.split()
     sizes = np.diff([*(int(word, 16) for word in words[::2]), _END])
     numbers = {"-": 0} | {name: number for number, name in enumerate(SCRIPTS, 1)}
