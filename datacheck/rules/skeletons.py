@@ -95,7 +95,10 @@ class Skeleton:
 
     @cached_property
     def pairs(self) -> tuple[Pair, ...]:
-        """Pairs of joints whose distances distinguish orders: first the bones, then those of others."""
+        """Pairs of joints whose distances distinguish orders.
+
+        The bones come first, then the pairs that are bones in other orders.
+        """
         lasts, tips = self.ends
         wanted = [*self.bones, *((last, tip) for last in lasts for tip in tips)]
         wanted += [pair for other in self.others for pair in other.bones]

@@ -1,1 +1,1 @@
-"""Families of rules, one file for each kind of fault; none needs another one."""
+"""Families of rules, one module for each kind of fault; no family imports another one."""

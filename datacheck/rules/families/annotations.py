@@ -1,4 +1,4 @@
-"""Rules about what is said of instances and segments: one class each, captions, ids, boxes and groups of them."""
+"""Rules about annotations of instances and segments: classes, captions, ids, boxes and groups."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from datacheck.schema.model import FieldSpec, Schema
 Array = np.ndarray[Any, Any]
 
 PURITY = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 1.0)
-WORST = 8  # instances of a scene of which it is kept between which classes they are
+WORST = 8  # most mixed instances of a scene, whose two main classes are recorded
 
 
 def _judged_classes(known: Array, spec: FieldSpec, dropped: tuple[int, ...]) -> tuple[Array, Array]:
@@ -65,14 +65,15 @@ def _instances(schema: Schema) -> tuple[str, str]:
     ),
 )
 def objects(block: Block, schema: Schema) -> Columns:
-    """What the points of each instance say.
+    """Classes and annotations of each instance's points.
 
-    `objects`: instances; `mixed`: instances whose most frequent class has less than each share of
-    `PURITY` of their points with a class; `first`: those among them whose first point has another
-    class than most; `worst_id`: the one with the smallest share; `purity`: the eight smallest
-    shares, in rising order; `between`: which two classes most of their points have, in turn. For
-    each field that annotates them: `<field>:told` ids, `:absent` ones without a point, `:bare`
-    instances without one among `:wanted`, those that the loader keeps by class.
+    `objects`: instances; `mixed`: for each share of `PURITY`, instances whose most frequent class
+    has a smaller share of their points with a class; `first`: those among them whose first point
+    has another class than most; `worst_id`: the one with the smallest share; `purity`: the eight
+    smallest shares, ascending; `between`: the two most frequent classes of each of them, in turn.
+    For each
+    field that annotates them: `<field>:told` ids, `:absent` ids without a point, `:bare` instances
+    without an id among `:wanted`, those that the loader keeps by class.
     """
     name, class_name = _instances(schema)
     ids, classes = block.fields.get(name), block.fields.get(class_name)
@@ -102,7 +103,7 @@ def _stat_column(found: list[dict[str, Any]], stat: str) -> Measured:
 def _scene_counts(
     pairs: ContingencyTable | None, classes: Array | None, schema: Schema
 ) -> tuple[dict[str, Any], frozenset[int], frozenset[int]]:
-    """Return one scene's numbers, the instances that the loader keeps by class, and all instances."""
+    """Return one scene's counts, the instances that the loader keeps by class, and all of them."""
     if pairs is None:
         return {}, frozenset(), frozenset()
     known, numbers, cells = pairs.ids, pairs.classes, pairs.cells
@@ -130,7 +131,10 @@ def _scene_counts(
 
 
 def _worst(labelled: Array, share: Array, top: Array, numbers: Array) -> dict[str, Array]:
-    """Return the smallest shares of a scene, and the two most frequent classes of each; 1 and 0 where all is one."""
+    """Return the smallest shares of a scene and the two main classes of each of these instances.
+
+    Where fewer instances are mixed the shares are 1 and the classes 0.
+    """
     order = np.argsort(share, kind="stable")[:WORST]
     order = order[share[order] < 1]
     shares, between = np.ones(WORST), np.zeros((WORST, 2), np.int64)
@@ -145,13 +149,14 @@ def _worst(labelled: Array, share: Array, top: Array, numbers: Array) -> dict[st
 
 
 def _first_differs(pairs: ContingencyTable, classes: Array, top: Array, mixed: Array) -> Array:
-    """Return bool (instances): mixed ones that have another class at their first point than at most of them."""
+    """Return bool (instances): mixed ones whose first point has another class than most points."""
     found = np.zeros(len(mixed), bool)
     if mixed.any():
         width = pairs.cells.shape[1]
         rows = np.flatnonzero(np.repeat(mixed, width).take(pairs.code))[::-1]
         first = np.zeros(len(mixed), np.int64)
-        first[pairs.code[rows] // width] = rows  # of several the last written stays: the lowest row
+        # Rows are reversed: the lowest row of an instance is written last and stays.
+        first[pairs.code[rows] // width] = rows
         found[mixed] = classes[first[mixed]] != pairs.classes[top[mixed]]
     return found
 
@@ -159,7 +164,7 @@ def _first_differs(pairs: ContingencyTable, classes: Array, top: Array, mixed: A
 def _annotation_counts(
     field: str, spec: FieldSpec, column: Column, i: int, kept: frozenset[int], every: frozenset[int]
 ) -> dict[str, int]:
-    """Return what an annotation says of the instances; boxes are counted, the others name ids."""
+    """Return the counts of one annotation; boxes are counted, other annotations name ids."""
     if spec.role == "boxes":
         told = int(column.shape(i)[0]) if column.lengths is not None else 1
         absent, bare = max(0, told - len(every)), max(0, len(kept) - told)
@@ -176,10 +181,10 @@ def _annotation_counts(
 
 @measure("groups", per="sample", uses=("fields.role", "fields.absent", "fields.annotates"))
 def groups(block: Block, schema: Schema) -> Columns:
-    """What groups of segments name.
+    """Groups of segments: counts of the segments that they name.
 
-    `<field>:told` segments, `:absent` ones without a point, `:again` groups that stand there a
-    second time.
+    `<field>:told` segments, `:absent` ones without a point, `:again` groups that repeat an earlier
+    one.
     """
     columns: dict[str, Measured] = {}
     for name, spec in _annotating_fields(schema, "segment"):
@@ -200,7 +205,10 @@ def groups(block: Block, schema: Schema) -> Columns:
 
 
 def _duplicate_groups(told: Column, i: int) -> int:
-    """Return how many groups have the label and the segments of an earlier one; those without segments do not count."""
+    """Return how many groups repeat the label and the segments of an earlier one.
+
+    Groups without segments do not count.
+    """
     listed = told.objects[i] if told.kind == "json" else None
     records = (
         [group for group in listed if isinstance(group, dict)] if isinstance(listed, list) else []
@@ -275,7 +283,7 @@ def instance_class_conflict(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def place_of(share: float) -> int:
-    """Return the place in `PURITY` of the share that is nearest to this one."""
+    """Return the place in `PURITY` of the share nearest to this one."""
     return int(np.argmin(np.abs(np.array(PURITY) - share)))
 
 
@@ -423,9 +431,8 @@ def _bare(rows: Rows, name: str, known: Array, share: float) -> Iterator[Failure
 
 
 def _orphans(gone: Array, name: str, told: Array, absent: Array, role: str) -> Failure:
-    every = gone & (
-        (absent == told) | ((2 * absent > told) & (role == "segment"))
-    )  # numbers of vertices meet by chance
+    # Segments need only a majority: some vertex numbers match by chance in any scene.
+    every = gone & ((absent == told) | ((2 * absent > told) & (role == "segment")))
     words = (
         "most of their segments do not occur" if role == "segment" else "none of their ids occurs"
     )
@@ -449,11 +456,9 @@ def _orphans(gone: Array, name: str, told: Array, absent: Array, role: str) -> F
     )
 
 
-_FEW = 4096  # points that are tried first: most boxes hold one of them
-_EDGE = 1.0  # pixels beside a picture that are no fault: some count from 0, some from 1
-_PICTURE = (
-    8  # fewest pixels of a picture's edge at which a box of one pixel is none that somebody drew
-)
+_FEW = 4096  # points tried first: most boxes hold one of them
+_EDGE = 1.0  # tolerance [px] at the edge of a picture: some writers count from 0, some from 1
+_PICTURE = 8  # shortest edge [px] of a picture in which a box of one pixel is suspicious
 _STATS = ("boxes", "zero", "flat", "nan", "empty", "first")
 
 
@@ -464,13 +469,15 @@ _STATS = ("boxes", "zero", "flat", "nan", "empty", "first")
     uses=("fields.role", "fields.encloses", "fields.pixels_of", "fields.columns", "fields.absent"),
 )
 def boxes(block: Block, schema: Schema) -> Columns:
-    """What boxes are like: centre, size, and perhaps yaw about z [rad]; in a picture x_min, y_min, x_max, y_max [px].
+    """Defects of boxes: counts by kind, and the extent of boxes in pictures.
 
+    A box is centre, size, and perhaps yaw about z [rad]; in a picture x_min, y_min, x_max, y_max
+    [px].
     Counts, for each field: `<field>:boxes`; `:zero` all numbers 0; `:flat` otherwise with a size
-    that is not above 0; `:nan` with a number that is none; `:empty` sound ones without a point of
-    the field that they enclose, whichever way the yaw turns. `:first`: the first box that is one of
-    these, -1 for none. Of sound boxes in a picture `:box_ends`: smallest x_min and y_min, largest
-    x_max and y_max; `:box_centres`: the same of their centres.
+    not above 0; `:nan` with a number that is not finite; `:empty` sound ones without a point of the
+    field that they enclose, for either sign of the yaw. `:first`: the first box with a defect, -1
+    for none. For sound boxes in a picture `:box_ends`: smallest x_min and y_min, largest x_max and
+    y_max; `:box_centres`: the same of their centres.
     """
     columns: dict[str, Measured] = {}
     for name, spec in schema.of_role("boxes"):
@@ -498,10 +505,10 @@ def boxes(block: Block, schema: Schema) -> Columns:
 
 
 def _in_pixels(rows: Array) -> tuple[tuple[int, ...], Array]:
-    """Return what `boxes` counts of boxes [N, 4] in pixels, and how far sound ones and their centres reach.
+    """Return the counts of `boxes` for boxes [N, 4] in pixels, and the extent of the sound ones.
 
     Shapes:
-        returns: float64 (8), NaN where no box is sound
+        returns: the counts; float64 (8), boxes and then centres, NaN where no box is sound
     """
     values = rows.astype(np.float64)
     nan = ~np.isfinite(values).all(axis=1)
@@ -513,7 +520,7 @@ def _in_pixels(rows: Array) -> tuple[tuple[int, ...], Array]:
     if bad.all():
         return counts, np.full(8, np.nan)
     low, high = low[~bad], high[~bad]
-    middle = low / 2 + high / 2  # the sum may be too large
+    middle = low / 2 + high / 2  # halves first: the sum may overflow
     ends = low.min(axis=0), high.max(axis=0), middle.min(axis=0), middle.max(axis=0)
     return counts, np.concatenate(ends)
 
@@ -549,7 +556,7 @@ def _first(bad: Array) -> int:
 
 
 def _box_contains(xyz: Array, box: Array) -> bool:
-    """Tell whether a point lies in a box: few points are tried first, then all."""
+    """Tell whether a point lies in a box; tries a few points first, then all."""
     step = xyz.shape[1] // _FEW
     return (step > 1 and _any_inside(xyz[:, ::step], box)) or _any_inside(xyz, box)
 
@@ -559,7 +566,7 @@ def _any_inside(xyz: Array, box: Array) -> bool:
     level = np.abs(xyz[2] - box[2]) <= half[2]
     x, y = xyz[0][level] - box[0], xyz[1][level] - box[1]
     yaw = float(box[6]) if len(box) > 6 else 0.0
-    for turn in {yaw, -yaw}:  # which way is positive differs from dataset to dataset
+    for turn in {yaw, -yaw}:  # the sign of yaw differs between datasets
         along, across = np.cos(turn) * x + np.sin(turn) * y, np.cos(turn) * y - np.sin(turn) * x
         if bool(((np.abs(along) <= half[0]) & (np.abs(across) <= half[1])).any()):
             return True
@@ -648,7 +655,7 @@ def degenerate_box(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _outside(rows: Rows, name: str, spec: FieldSpec, picture: str) -> Iterator[Failure]:
-    """Yield the samples with a box whose centre is not in the picture, and others with one that reaches beyond it."""
+    """Yield samples with boxes whose centre is outside of the picture, or that reach beyond it."""
     if (
         f":{name}:box_ends" not in rows
         or f"{picture}:dims" not in rows

@@ -1,4 +1,4 @@
-"""Rules about cameras: intrinsics belong to the image, extrinsics lead from the camera to the world."""
+"""Rules about cameras: intrinsics fit the image, extrinsics map from the camera to the world."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def lens(column: Column, spec: FieldSpec) -> Columns:
 
 
 def _size_of(schema: Schema, name: str) -> tuple[tuple[int, int] | None, tuple[str, ...]]:
-    """Return the size of the image that a camera belongs to, and the fields that are projected with it."""
+    """Return a camera's image size, and the fields that are projected with the camera."""
     users = tuple(
         n for n, s in sorted(schema.fields.items()) if s.intrinsics == name and not s.absent
     )
@@ -185,7 +185,7 @@ def _swapped(camera: Array, width: int, height: int) -> Array:
 
 
 def _resized(camera: Array, width: int, height: int) -> Array:
-    """Return where both coordinates of the principal point are the same multiple of the middle."""
+    """Return where both coordinates of the principal point are the same multiple of the centre."""
     across, down = camera[:, 2] / (width / 2), camera[:, 3] / (height / 2)
     found: Array = (
         (across > 0) & (down > 0) & (np.abs(across - down) < 0.25 * np.maximum(across, down))
@@ -203,10 +203,10 @@ def _viewed(spec: FieldSpec) -> bool:
     uses=("fields.extrinsics", "fields.columns", "fields.order", "fields.frame"),
 )
 def viewing(block: Block, schema: Schema) -> Columns:
-    """What extrinsics make of positions, taken as they are declared and as their inverse.
+    """Positions transformed by extrinsics, as declared and inverted.
 
-    ``<field>:seen`` (4): of positions in the world, the share within 60 degrees of the camera's
-    axis, for a camera that looks along +z, then -z; ``<field>:posed`` (6): of positions in the
+    ``<field>:seen`` (4): for positions in the world, the share within 60 degrees of the camera's
+    axis, for a camera that looks along +z, then -z; ``<field>:posed`` (6): for positions in the
     camera, their centroid in the world. First as declared (camera to world), then inverted.
     """
     found: dict[str, Measured] = {}
@@ -314,7 +314,10 @@ def extrinsics_direction(rows: Rows, case: RuleContext) -> Iterator[Failure | Sk
 def _inverted_views(
     rows: Rows, case: RuleContext, known: Array, column: str
 ) -> tuple[Array, Array]:
-    """Return the views of groups that only fit with inverted extrinsics, and those of groups too small to tell."""
+    """Return the views of groups that fit only with inverted extrinsics, and of small groups.
+
+    Small groups have too few views to decide.
+    """
     judge = _inverse_gathers if case.spec.frame in FRAMES else _inverse_in_front
     bad, short = known & False, known & False
     for _, places in rows.by_group():
@@ -341,7 +344,7 @@ def _inverted(bad: Array, name: str) -> Failure:
 
 
 def _inverse_in_front(seen: Array, box: float, case: RuleContext) -> bool:
-    """Tell whether all positions are before the cameras for the inverse, and not as declared."""
+    """Tell whether all positions are in front of the cameras only for the inverse."""
     del box
     shares = seen.mean(axis=0)
     own, other = float(shares[:2].max()), float(shares[2:].max())
@@ -349,7 +352,7 @@ def _inverse_in_front(seen: Array, box: float, case: RuleContext) -> bool:
 
 
 def _inverse_gathers(posed: Array, box: float, case: RuleContext) -> bool:
-    """Tell whether posed views come together for the inverse, and not as declared."""
+    """Tell whether posed views coincide better for the inverse than as declared."""
     own, other = (
         float(np.median(norms((p - np.median(p, axis=0)).T))) for p in (posed[:, :3], posed[:, 3:])
     )
@@ -358,9 +361,9 @@ def _inverse_gathers(posed: Array, box: float, case: RuleContext) -> bool:
 
 _POSING_SUPPRESSED_BY = ("DC109", "DC122", "DC201", "DC221", "DC304")
 _MOST = 1500  # points of a view that are compared
-_CLEARLY = 3.0  # times their own spacing: points of two views that do not fit
+_CLEARLY = 3.0  # gap of two views that do not fit, as a multiple of the spacing of points
 _NOTHING: Mapping[str, float] = {"gap": math.nan, "spacing": math.nan, "size": math.nan}
-_NEIGHBOURS = 256  # points whose distances to all others are held at once
+_NEIGHBOURS = 256  # points whose distances to all others are in memory at once
 
 
 @measure(
@@ -376,7 +379,7 @@ _NEIGHBOURS = 256  # points whose distances to all others are held at once
     ),
 )
 def posed(block: Block, schema: Schema) -> Columns:
-    """How low the points of a thing come once it is put into the world: ``<field>:lowest``, along `up` (z)."""
+    """Lowest point of an object in the world: ``<field>:lowest``, along `up` (z)."""
     found: dict[str, Measured] = {}
     for name, spec in sorted(schema.fields.items()):
         pose = (
@@ -400,7 +403,7 @@ def posed(block: Block, schema: Schema) -> Columns:
 
 
 def _moved_coordinate(points: Array, transforms: Array, counts: Array, axis: int) -> Array:
-    """Return one coordinate of the moved points."""
+    """Return one coordinate of the transformed points."""
     turn = np.repeat(transforms[:, axis], counts, axis=0).T
     out: Array = turn[0] * points[0] + turn[1] * points[1] + turn[2] * points[2] + turn[3]
     return out
@@ -497,7 +500,7 @@ def _registered(spec: FieldSpec) -> bool:
 
 
 def _neighbours(rows: Rows, case: RuleContext) -> Array:
-    """Return each view with the next one of its group, the last one with the first."""
+    """Return each view paired with the next one of its group, the last one with the first."""
     known = rows.measured("box")
     if case.schema.samples.group is None:
         return np.zeros((0, 2), np.int64)
@@ -512,7 +515,7 @@ def _neighbours(rows: Rows, case: RuleContext) -> Array:
 
 
 def _gap(a: Sample, b: Sample, case: RuleContext) -> Mapping[str, float]:
-    """Return how far two views of one scene are apart in the world, where they overlap.
+    """Return the distance between two views of one scene in the world, where they overlap.
 
     `gap`: median distance from a point to the other view's nearest; `spacing`: to the nearest of
     its own view, the larger of both views; `size`: diagonal of the overlap. NaN where less than a
@@ -524,7 +527,7 @@ def _gap(a: Sample, b: Sample, case: RuleContext) -> Mapping[str, float]:
             _in_world(a, case, inverted=True), _in_world(b, case, inverted=True)
         )
         if turned["gap"] <= _CLEARLY * turned["spacing"]:
-            return _NOTHING  # the direction is wrong, not the place: DC307
+            return _NOTHING  # the direction of the extrinsics is wrong, which DC307 reports
     return found
 
 
@@ -567,7 +570,7 @@ def _in_world(sample: Sample, case: RuleContext, *, inverted: bool = False) -> A
 
 def _nearest(points: Array, others: Array, *, itself: bool = False) -> Array:
     """Return the distance from each point to the nearest of the others."""
-    middle = others.mean(axis=1, keepdims=True)  # small numbers keep their digits
+    middle = others.mean(axis=1, keepdims=True)  # centred first, so that squares keep precision
     points, others, found = points - middle, others - middle, []
     far = (others * others).sum(axis=0)
     for start in range(0, points.shape[1], _NEIGHBOURS):

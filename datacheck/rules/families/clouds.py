@@ -1,4 +1,4 @@
-"""Rules about clouds of points: enough of them, and not the same ones again and again."""
+"""Rules about point clouds and meshes: enough points, no repeated points, valid faces."""
 
 from __future__ import annotations
 
@@ -120,22 +120,21 @@ def _too_few_poses(few: Array, count: Array, least: int) -> Iterator[Failure]:
         )
 
 
-_MANY = 1 << 16  # points from which on a few copies are not looked for
+_MANY = 1 << 16  # in clouds of more points a few copies are ignored
 _FEW = 0.01  # share of copies; linear counting is off by 0.0015 of the points (standard deviation)
-_TOGETHER = (
-    1 << 16
-)  # points whose copies are looked for in one table, which stays in the cache of a core
+_TOGETHER = 1 << 16  # points searched in one table, which stays in the cache of a core
 _STRIP = 1 << 14  # points that stay in the cache of a core
-_EACH = 4  # of clouds that are not large one in so many tells how far points are apart
+_EACH = 4  # of smaller clouds, one in so many has its spacing measured
 
 
 @measure("repeats", version=4, applies=of_role("points"))
 def repeats(column: Column, spec: FieldSpec) -> Columns:
-    """Points that are exactly another one again: `placed` (finite points), `copies` (those less the distinct ones).
+    """Repeated points: `placed` (finite points), `copies` (those less the distinct ones).
 
-    In clouds of over 65,536 points `copies` is 0 where about 1 % or fewer are, and exact where more
-    are. `spacing`: how far points at other places are apart, see `datacheck.rules.point_spacing`;
-    of smaller clouds each fourth is asked: to ask all takes as long as all else here, and a
+    In clouds of over 65,536 points `copies` is 0 where about 1 % or fewer are copies, and exact
+    where more are. `spacing`: the spacing of points, see `datacheck.rules.point_spacing`. Only one
+    in four
+    of smaller clouds has it: to measure all takes as long as the rest of this function, and a
     histogram needs no more.
     """
     del spec
@@ -163,7 +162,7 @@ def repeats(column: Column, spec: FieldSpec) -> Columns:
 
 
 def _spacing_mask(keys: Array, count: Array) -> Array:
-    """Return which clouds tell how far their points are apart, by their first and last point and how many there are."""
+    """Return the clouds to measure the spacing of, chosen by first point, last point and size."""
     asked, filled, stops = count > _MANY, count > 0, np.cumsum(count)
     ends = keys[(stops - count)[filled]] + keys[stops[filled] - 1] + count[filled].astype(np.uint64)
     asked[filled] |= mixed(ends) % _EACH == 0
@@ -171,7 +170,7 @@ def _spacing_mask(keys: Array, count: Array) -> Array:
 
 
 def _few_copies(keys: Array) -> bool:
-    """Tell whether about 1 % of the keys or fewer are another one again, a tenth of the work of finding them.
+    """Tell whether about 1 % of the keys or fewer are copies, at a tenth of the cost of a search.
 
     Notes:
         Linear counting: of m slots that n distinct keys fall into m * exp(-n / m) stay empty.
@@ -185,10 +184,9 @@ def _few_copies(keys: Array) -> bool:
 
 
 def _copies(keys: Array, count: Array) -> Array:
-    """Return how many keys of each cloud are another one of it again."""
-    room = np.uint64(
-        max(1, len(count).bit_length())
-    )  # the sample in front, so that one table serves all of them
+    """Return how many keys of each cloud repeat another of its keys."""
+    # The top bits hold the sample, so that one table serves all samples.
+    room = np.uint64(max(1, len(count).bit_length()))
     own = keys >> room
     own |= np.repeat(np.arange(len(count), dtype=np.uint64) << (np.uint64(64) - room), count)
     again = np.flatnonzero(~are_last(own))
@@ -271,17 +269,17 @@ def _usual_spacing(rows: Rows, bad: Array, case: RuleContext) -> str:
     )
 
 
-_FARTHEST = 1 << 62  # of an index: a column holds 64 bits
-_TINY = 1e-12  # area of a face, as share of the square of the mesh's size, that is none
+_FARTHEST = 1 << 62  # largest index: a column holds 64 bits
+_TINY = 1e-12  # share of the square of the mesh's size, below which a face has no area
 _STATS = ("faces", "least", "most", "points", "flat")
 
 
 @measure("surface", per="sample", uses=("fields.indexes", "fields.role"))
 def surface(block: Block, schema: Schema) -> Columns:
-    """What the faces of a mesh are: ``<field>:faces`` and the other numbers of it.
+    """Faces of a mesh: ``<field>:faces`` and further counts.
 
-    `faces`: how many; `least`, `most`: smallest and largest index; `points`: how many there are to
-    index; `flat`: faces without an area (of those whose indices exist).
+    `faces`: count of faces; `least`, `most`: smallest and largest index; `points`: count of indexed
+    points; `flat`: faces without an area (of those whose indices exist).
     """
     columns: dict[str, Measured] = {}
     for name, spec in sorted(schema.fields.items()):

@@ -1,4 +1,4 @@
-"""A rule about the columns of tables: few samples whose columns differ from those of all others as a whole."""
+"""Rules about table columns: few samples whose columns as a whole differ from all others'."""
 
 from __future__ import annotations
 
@@ -38,29 +38,26 @@ from datacheck.schema.model import ANY, UNLISTED, FieldSpec, Schema
 Array = np.ndarray[Any, Any]
 
 _ROLES = frozenset({"points", "position", "pose", "action", "joint_angle", "value"})
-_LEAST_ROWS, _ROWS = 8, 64  # of a sample that is measured; that are looked at
-_NUMBERS = 1 << 18  # that are looked at together
-_PEAK, _LONG = 5.0, 200  # times the root mean square; rows: where rows are looked at one by one
-_VOID, _BETWEEN = (
-    4.0,
-    0.15,
-)  # times what three quarters reach, and twice as much: hardly any number lies between
-_FEW_ROWS, _FEW_SHARE = 20, 0.2  # of rows that are apart
-_QUATERNION, _NEAR = 4, 0.02  # columns; of their length from 1
-_MOSTLY, _LARGE = 0.8, 0.5  # of samples or quaternions; of the sum of squares, which is 1
-_AWAY = 0.75  # of the mean: the standard deviation of numbers that lie away from 0
-_CLOUD = 100  # rows: below, the spread of an axis is chance
-_SWITCH, _NO_FRACTIONS = (
-    1.0,
-    float(1 << 23),
-)  # up to it off, on and back; from it on a float32 has no fractions
+_LEAST_ROWS, _ROWS = 8, 64  # fewest rows of a measured sample; rows sampled from it
+_NUMBERS = 1 << 18  # numbers processed together
+# All rows are examined where the peak exceeds so many root mean squares, in so many rows or more.
+_PEAK, _LONG = 5.0, 200
+# Between _VOID and 2 * _VOID times the third quartile lie at most so many numbers for each outlier.
+_VOID, _BETWEEN = 4.0, 0.15
+_FEW_ROWS, _FEW_SHARE = 20, 0.2  # fewest outlying rows, and their largest share
+_QUATERNION, _NEAR = 4, 0.02  # columns of a quaternion; tolerance of its length 1
+_MOSTLY, _LARGE = 0.8, 0.5  # share of samples or quaternions; share of the sum of squares
+_AWAY = 0.75  # largest standard deviation, as a share of the mean, of numbers away from 0
+_CLOUD = 100  # with fewer rows the spread of an axis is chance
+# Values up to the first are switches (off, on, back); from the second on float32 has no fractions.
+_SWITCH, _NO_FRACTIONS = 1.0, float(1 << 23)
 _FACTORS = (
     ("deg", "degrees where the others hold radians", math.degrees(1)),
     ("1/100", "hundredths of the others' unit (cm, %)", 100.0),
     ("1/1000", "thousandths of the others' unit (mm, ms)", 1000.0),
 )
 _GAP, _FAR, _FAR_ALONE, _DECADE = math.log(2), math.log(10), math.log(20), math.log(10)
-_SLACK, _SHAPE_SLACK, _NARROW = 0.1, 0.5, math.log(2)  # of logarithms
+_SLACK, _SHAPE_SLACK, _NARROW = 0.1, 0.5, math.log(2)  # in logarithms
 
 
 @measure(
@@ -70,15 +67,16 @@ _SLACK, _SHAPE_SLACK, _NARROW = 0.1, 0.5, math.log(2)  # of logarithms
     applies=lambda s: leaf(s) and (s.role is None or s.role in _ROLES),
 )
 def columns(column: Column, spec: FieldSpec) -> Columns:
-    """How each of 2 to 64 columns of floating-point numbers goes, from 64 rows of a sample.
+    """Statistics of each of 2 to 64 floating-point columns, from 64 rows of a sample.
 
     `column_mean`; `column_scatter`, the standard deviation; `column_step`, the root mean square of
-    the differences of rows that follow one another; `column_whole`: all numbers are whole;
-    `column_unit`: this column and the next three make rows of length 1. No row for samples of fewer
-    than 8 rows. Of all rows of a field without a time axis, where few of a column are in another
-    unit than the others: `odd_rows`, how many; `odd_column`, which column; `odd_first`, the first
+    the differences of consecutive rows; `column_whole`: all numbers are integers; `column_unit`:
+    this column and the next three make rows of length 1. No row for samples of fewer than 8 rows.
+    For a field without a time axis, all rows are searched for a column in which a few are in
+    another unit
+    than the others: `odd_rows`, how many; `odd_column`, which column; `odd_first`, the first
     row; `odd_factor`; `odd_low` and `odd_high`, the smallest and the largest of them, without their
-    signs; `odd_usual`, what three quarters of the rows do not exceed.
+    signs; `odd_usual`, a value that three quarters of the rows do not exceed.
     """
     size, lengths = prod(column.values.shape[1:]), column.lengths
     if (
@@ -100,9 +98,8 @@ def columns(column: Column, spec: FieldSpec) -> Columns:
     apart: dict[int, _UnitOutliers] = {}
     for some, count in _of_one_count(np.where(known, np.minimum(lengths, _ROWS), 0), size):
         rows = column.starts[some, None] + np.arange(count) * lengths[some, None] // count
-        taken = np.moveaxis(values[rows], 2, 0).astype(
-            np.float64, order="C"
-        )  # reductions along the last axis are fast
+        # Rows last: reductions along the last axis are fast.
+        taken = np.moveaxis(values[rows], 2, 0).astype(np.float64, order="C")
         mean = taken.mean(axis=2, keepdims=True)
         found["mean"][some] = mean[:, :, 0].T
         found["scatter"][some] = np.sqrt(((taken - mean) ** 2).mean(axis=2)).T
@@ -122,14 +119,14 @@ def columns(column: Column, spec: FieldSpec) -> Columns:
 
 
 def _of_one_count(counts: Array, size: int) -> Iterator[tuple[Array, int]]:
-    """Yield samples of which as many rows are looked at, some at a time, and how many."""
+    """Yield batches of samples with an equal count of sampled rows, and that count."""
     for count in np.unique(counts[counts > 0]).tolist():
         where, part = np.flatnonzero(counts == count), max(1, _NUMBERS // (count * size))
         yield from ((where[start : start + part], count) for start in range(0, len(where), part))
 
 
 def _unit_rows(taken: Array, peak: Array) -> Array:
-    """Tell with which columns of which samples four columns begin that make rows of length 1, of two such or more."""
+    """Tell where four columns begin that make rows of length 1, given eight columns or more."""
     found, last = np.zeros(peak.shape, bool), len(peak) - _QUATERNION + 1
     if len(peak) < 2 * _QUATERNION:
         return found
@@ -171,12 +168,12 @@ def _outlier_columns(apart: Mapping[int, _UnitOutliers], count: int) -> dict[str
 
 
 def _unit_outliers(values: Array, probed: Array) -> _UnitOutliers | None:
-    """Return what few numbers of a column are that are far larger than the others, and these in another unit.
+    """Return the few far larger numbers of a column, if another unit explains them.
 
     Notes:
-        Forces, prices and rates are far larger in few rows, too: without a void below them,
-        distributed otherwise, or around 0, where noise and motion look alike whatever their sizes.
-        So only columns away from 0 are judged.
+        Forces, prices and rates also have few far larger rows, but without a gap below them, with
+        another distribution, or around 0, where noise and motion look alike at any size. So only
+        columns away from 0 are judged.
     """
     usual = float(np.sort(np.abs(probed))[3 * len(probed) // 4])
     size = np.abs(values.astype(np.float64))
@@ -189,7 +186,8 @@ def _unit_outliers(values: Array, probed: Array) -> _UnitOutliers | None:
     ):
         return None
     large, rest = np.sort(values[odd].astype(np.float64)), values[~odd].astype(np.float64)
-    if int((np.diff(large) > 0).sum()) < _FEW_ROWS / 2:  # weights, settings: no measured numbers
+    # Few distinct values are weights or settings, not measurements.
+    if int((np.diff(large) > 0).sum()) < _FEW_ROWS / 2:
         return None
     if rest.std() > _AWAY * abs(float(rest.mean())) or 20 * int(
         (rest * rest.mean() < 0).sum()
@@ -207,7 +205,10 @@ def _unit_outliers(values: Array, probed: Array) -> _UnitOutliers | None:
 
 
 def _same_distribution(some: Array, others: Array, least: float) -> bool:
-    """Tell whether sorted numbers are distributed as others, of which those near 0 count not (Kolmogorov, Smirnov)."""
+    """Tell whether sorted numbers are distributed as others (two-sample Kolmogorov-Smirnov test).
+
+    Others near 0 do not count.
+    """
     others = np.sort(others[np.abs(others) > least])
     if len(others) < _FEW_ROWS:
         return False
@@ -222,10 +223,10 @@ def _same_distribution(some: Array, others: Array, least: float) -> bool:
 
 
 class _Tables(NamedTuple):
-    """What was measured of the samples that have the usual number of columns.
+    """The measurements of the samples with the usual number of columns.
 
     Shapes:
-        at: int64 (samples), positions within the judged rows; the others (samples, columns)
+        at: int64 (samples), positions within the judged rows; all others (samples, columns)
     """
 
     at: Array
@@ -329,7 +330,7 @@ def odd_columns(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _usual_tables(rows: Rows, least: int) -> _Tables | None:
-    """Return the samples of the number of columns that most have, None where there are too few."""
+    """Return the samples with the most frequent number of columns, None where they are too few."""
     if "column_mean" not in rows or "dims" not in rows:
         return None
     known = rows.measured("column_mean", "min", "dims")
@@ -371,7 +372,7 @@ def _mask(rows: Rows, places: Array) -> Array:
 
 
 def _named(places: Array | list[int], width: int) -> str:
-    """Return which columns, in words; "all columns" where they are."""
+    """Return the names of columns, in words; "all columns" for all of them."""
     names = [str(place) for place in places]
     if len(names) == width:
         return "all columns"
@@ -385,7 +386,7 @@ def _named(places: Array | list[int], width: int) -> str:
 
 
 def _scaled_rows(rows: Rows) -> Iterator[Failure]:
-    """Yield the samples of which few rows of a column are in another unit than the others of this column."""
+    """Yield the samples with a column in which a few rows are in another unit than the others."""
     if "odd_rows" not in rows:
         return
     known = rows.measured("odd_rows")
@@ -423,19 +424,17 @@ def _scaled_rows(rows: Rows) -> Iterator[Failure]:
 
 
 def _rounded(rows: Rows, tables: _Tables, most: int, spec: FieldSpec) -> Iterator[Failure]:
-    """Yield samples that hold whole numbers only where all others have fractions."""
+    """Yield samples with integers alone where all others have fractions."""
     ends = np.stack([tables.low, tables.high])
-    whole = tables.whole & (ends == np.rint(ends)).all(
-        axis=0
-    )  # only some rows are looked at one by one
+    # `whole` covers only the sampled rows; the extremes cover all.
+    whole = tables.whole & (ends == np.rint(ends)).all(axis=0)
     fractions = whole.sum(axis=0) <= most
     moving = (tables.scatter > 0) & fractions
     odd = whole[:, fractions].all(axis=1) & (moving.sum(axis=1) > 1)
     size = np.where(fractions, tables.peak, 0).max(axis=1)
     odd &= size < _NO_FRACTIONS
-    if (
-        spec.role == "points"
-    ):  # corners of a box that somebody drew are whole, those of a scanned cloud are not
+    # Few points may be corners of a drawn box, which are whole; a scanned cloud has many.
+    if spec.role == "points":
         odd &= rows["dims"][tables.at, 0] >= _CLOUD
     if not 0 < int(odd.sum()) <= most or int(fractions.sum()) < 2:
         return
@@ -469,12 +468,12 @@ def _rounded(rows: Rows, tables: _Tables, most: int, spec: FieldSpec) -> Iterato
 
 class _Gap(NamedTuple):
     column: int
-    size: float  # the logarithm
-    band: float  # from the smallest to the largest of the others, likewise
+    size: float  # of the gap, in logarithms
+    band: float  # from the smallest to the largest of the others, in logarithms
 
 
 def _gaps(tables: _Tables, most: int) -> dict[tuple[int, ...], list[_Gap]]:
-    """Return the columns in which few samples are larger than all others with a gap between, by these samples."""
+    """Return the columns where few samples exceed all others by a gap, by these samples."""
     found: dict[tuple[int, ...], list[_Gap]] = {}
     logs = _logs(tables.peak)
     for column in np.flatnonzero(tables.whole.mean(axis=0) < 0.5).tolist():
@@ -485,9 +484,8 @@ def _gaps(tables: _Tables, most: int) -> dict[tuple[int, ...], list[_Gap]]:
         size = logs[order, column]
         steps = np.diff(size)[-most:]
         first = len(order) - len(steps) + int(np.argmax(steps))
-        if (
-            steps.max() >= _GAP and (tables.low < tables.high)[order[first:], column].all()
-        ):  # else it is a setting
+        # A constant column is a setting.
+        if steps.max() >= _GAP and (tables.low < tables.high)[order[first:], column].all():
             few = tuple(sorted(order[first:].tolist()))
             found.setdefault(few, []).append(
                 _Gap(column, float(steps.max()), float(size[first - 1] - size[0]))
@@ -500,7 +498,7 @@ def _logs(values: Array) -> Array:
 
 
 def _scaled(rows: Rows, tables: _Tables, most: int) -> Iterator[Failure]:
-    """Yield the samples of which columns are those of the others in another unit."""
+    """Yield the samples with columns in another unit than those of the others."""
     groups = _gaps(tables, most)
     for few in sorted(groups, key=lambda few: -sum(gap.size for gap in groups[few])):
         gaps = groups[few]
@@ -518,7 +516,7 @@ def _scaled(rows: Rows, tables: _Tables, most: int) -> Iterator[Failure]:
 
 
 def _move_alike(tables: _Tables, places: list[int], odd: Array) -> bool:
-    """Tell whether columns of few samples go along their rows as in the others, whatever their size."""
+    """Tell whether columns of few samples vary along their rows as in the others, at any scale."""
     still = tables.low == tables.high
     for part, whole in ((tables.step, tables.scatter), (tables.scatter, tables.peak)):
         logs = np.where(still, np.nan, _logs(part) - _logs(whole))[:, places]
@@ -533,7 +531,7 @@ def _move_alike(tables: _Tables, places: list[int], odd: Array) -> bool:
 
 
 def _unit(rows: Rows, tables: _Tables, places: list[int], odd: Array) -> tuple[bool, Cause | None]:
-    """Return whether a factor brings the columns of few samples into the range of the others, and which unit it is."""
+    """Return whether a factor brings few samples' columns into the others' range, and the cause."""
     logs = _logs(tables.peak[:, places])
     low, high = np.fmin.reduce(logs[~odd]) - _SLACK, np.fmax.reduce(logs[~odd]) + _SLACK
     groups = rows.where(_mask(rows, tables.at)).groups
@@ -590,7 +588,10 @@ def _between(values: Array) -> str:
 
 
 def _is_cloud(rows: Rows, tables: _Tables, spec: FieldSpec) -> bool:
-    """Tell whether the first three columns may be the axes of clouds, whose rows have no order in time."""
+    """Tell whether the first three columns may be the axes of clouds.
+
+    The rows of clouds have no order in time.
+    """
     long = bool((rows["dims"][tables.at, 0] >= _CLOUD).all())
     return (
         long
@@ -601,7 +602,7 @@ def _is_cloud(rows: Rows, tables: _Tables, spec: FieldSpec) -> bool:
 
 
 def _exchanged(rows: Rows, tables: _Tables, most: int) -> Iterator[Failure]:
-    """Yield clouds that are narrow along another axis than all others, and fit these with the two axes exchanged."""
+    """Yield clouds whose narrow axis differs and that fit the others with two axes exchanged."""
     logs, mean = _logs(tables.scatter[:, :3]), tables.mean[:, :3]
     if not np.isfinite(logs).all():
         return
@@ -649,7 +650,7 @@ def _axes(rows: Rows, tables: _Tables, odd: Array, usual: int, other: int) -> Fa
 
 
 def _reordered_quaternions(rows: Rows, tables: _Tables, most: int) -> Iterator[Failure]:
-    """Yield samples whose quaternions, two or more a row, have w at the other end than those of all others."""
+    """Yield samples whose quaternions, two or more a row, have w at the end opposite to others'."""
     squares = tables.mean**2 + tables.scatter**2
     starts = list(_quaternions(tables))
     for first in (True, False):
@@ -667,7 +668,7 @@ def _reordered_quaternions(rows: Rows, tables: _Tables, most: int) -> Iterator[F
 
 
 def _quaternions(tables: _Tables) -> Iterator[int]:
-    """Yield the columns with which quaternions begin in most samples."""
+    """Yield the first column of each quaternion that most samples have."""
     behind = 0
     for at in np.flatnonzero(tables.unit.mean(axis=0) >= _LARGE).tolist():
         if at >= behind:
@@ -695,15 +696,11 @@ def _other_order(
     )
 
 
-_ALIKE = 10.0  # the others lie within one decade
-_UNIT, _APART = (
-    1.01,
-    0.5,
-)  # of quaternions: their length, and how far another order is from all others
-_STEPS, _COLUMNS = (
-    8,
-    2,
-)  # fewest of a sample that stands still: a single number may well be the same throughout
+_ALIKE = 10.0  # the other samples lie within this factor
+# Of quaternions: their largest length, and the least distance of another order from all others.
+_UNIT, _APART = 1.01, 0.5
+# Fewest of a sample that stands still: a single number may be constant without a fault.
+_STEPS, _COLUMNS = 8, 2
 
 
 def _no_unlisted(schema: Schema) -> str:
@@ -805,7 +802,7 @@ def _odd_failure(
 
 
 def _forms(rows: Rows, name: str) -> list[tuple[str, int, tuple[int, ...]]]:
-    """Return kind of numbers, number of axes and sizes behind the first, of each row."""
+    """Return the kind of numbers, the number of axes and the sizes after the first axis, by row."""
     ndim = rows[f"{name}:ndim"].astype(np.int64).tolist()
     kinds = [_kind(str(dtype)) for dtype in rows[f"{name}:dtype"]]
     dims = (
@@ -830,9 +827,8 @@ def _form_text(form: tuple[str, int, tuple[int, ...]]) -> str:
 def _large(
     rows: Rows, case: RuleContext, name: str, known: Array, usual: tuple[str, int, tuple[int, ...]]
 ) -> Iterator[Failure]:
-    if (
-        usual[0] != "floats"
-    ):  # whole numbers may be names and counters: of 0 and 1, 150 is no larger measurement
+    # Integers may be names and counters: among 0 and 1, a 150 is no larger measurement.
+    if usual[0] != "floats":
         return
     size = np.maximum(np.abs(rows[f"{name}:min"]), np.abs(rows[f"{name}:max"])).max(axis=1)
     good = known & np.isfinite(size)
@@ -877,13 +873,14 @@ def _still(
 def _reordered_unlisted(
     rows: Rows, case: RuleContext, name: str, known: Array, usual: tuple[str, int, tuple[int, ...]]
 ) -> Iterator[Failure]:
-    """Yield samples whose four columns are those of the others turned by one: w is first in one, last in the other."""
+    """Yield samples whose four columns are the others' rotated by one: w first against w last."""
     if usual[0] != "floats" or usual[2] != (4,):
         return
+    # Cut to four columns: the table pads rows to the widest sample.
     low, high = (
         rows[f"{name}:min"][:, :4],
         rows[f"{name}:max"][:, :4],
-    )  # padded to the widest sample
+    )
     known = known & (np.abs(low).max(axis=1) <= _UNIT) & (np.abs(high).max(axis=1) <= _UNIT)
     known &= (np.maximum(low**2, high**2).sum(axis=1) >= 1 / _UNIT) & np.isfinite(low + high).all(
         axis=1

@@ -1,4 +1,4 @@
-"""Rules about conversations: who speaks when, turns that say something, preferences that prefer."""
+"""Rules about conversations: order of speakers, empty turns, preferences that prefer."""
 
 from __future__ import annotations
 
@@ -43,25 +43,24 @@ from datacheck.tokenization import content_of, messages_of, role_of
 
 Array = np.ndarray[Any, Any]
 
-_RARELY = 0.1  # of the texts of an optional field: more of them empty is how its data say "none"
-_MANY, _IN_ONE = 100, 10  # texts of one file, and how many times the share of them may be empty
+_RARELY = 0.1  # a larger share of empty texts in an optional field stands for "none"
+_MANY, _IN_ONE = 100, 10  # fewest texts of a judged file; multiple of the share allowed in it
 _SHORT = 5  # characters: "null" has four
-_NAME_BYTES = 200  # of a speaker, as it is shown
+_NAME_BYTES = 200  # of a speaker's name in messages
 _NAMELESS = frozenset({"none", "nan", "null"})
 _ASKING = frozenset({"user", "human", "tool"})
-_CALLS = frozenset(
-    {"tool_call", "tool_use", "function_call", "tool-call"}
-)  # types of parts, as writers call them
+# Types of message parts that are tool calls, by several writers.
+_CALLS = frozenset({"tool_call", "tool_use", "function_call", "tool-call"})
 _PROMPTING = _ASKING | {"system"}
 _USERS = frozenset({"user", "human"})
 UNKNOWN, NO_USER, LAST, NO_CALL, TOOLS, TWICE, SPANS, SPANNED = 1, 2, 4, 8, 16, 32, 64, 128
-# Shares of the chats: in more of them two questions in a row are how these data are, spans count
-# from another place.
+# Shares of the chats: in more of them two questions in a row are normal for the dataset, and spans
+# count from another place.
 _MOST = {TWICE: 0.05, SPANS: 0.5}
 
 
 def _roles(messages: Sequence[dict[str, Any]]) -> tuple[tuple[str, ...], bool]:
-    """Return who speaks, in order, and whether a turn may be empty or a mere "None"."""
+    """Return the roles in order, and whether a turn may be empty or a mere "None"."""
     try:
         roles, said = tuple([m["role"] for m in messages]), [m["content"] for m in messages]
         odd = min(map(len, said), default=_SHORT) < _SHORT or any(map(str.isspace, said))
@@ -73,7 +72,7 @@ def _roles(messages: Sequence[dict[str, Any]]) -> tuple[tuple[str, ...], bool]:
 
 @lru_cache(maxsize=65_536)
 def _order(roles: tuple[str, ...], speakers: tuple[str, ...], learnt: str) -> tuple[int, str]:
-    """Return what is wrong with the order of these speakers (bits), and the first of them that is not known."""
+    """Return the faults in the order of these speakers (bits), and the first unknown speaker."""
     wrong, strange = 0, ""
     if speakers:
         strange = shortened(next((role for role in roles if role not in speakers), ""), _NAME_BYTES)
@@ -93,7 +92,10 @@ def _asks(role: str) -> bool:
 
 
 def _calls(messages: Sequence[dict[str, Any]]) -> int:
-    """Return whether a tool answers that nobody called, tools are no JSON, and spans end beyond the text."""
+    """Return the faults of tool calls and spans (bits).
+
+    A tool answers without a call, tools are no JSON, or a span ends beyond its text.
+    """
     called, wrong = False, 0
     for message in messages:
         called |= _is_call(message)
@@ -106,7 +108,10 @@ def _calls(messages: Sequence[dict[str, Any]]) -> int:
 
 
 def _spans(message: dict[str, Any]) -> int:
-    """Return whether a message has spans (`start`, `exclusive_end`), and whether one ends beyond its text (bits)."""
+    """Return whether a message has spans (`start`, `exclusive_end`), and too long ones (bits).
+
+    A span is too long if it ends beyond the message's text.
+    """
     found = 0
     inner = [value for value in message.values() if isinstance(value, dict | list)]
     said = content_of(message) if inner else None
@@ -123,7 +128,7 @@ def _spans(message: dict[str, Any]) -> int:
 
 
 def _is_call(message: dict[str, Any]) -> bool:
-    """Tell whether a message calls a tool: in an entry of its own, in its text, or as a part of its content."""
+    """Tell whether a message calls a tool: by an entry, in its text, or in a part of its content."""
     content = message.get("content")
     parts = content if isinstance(content, list) else []
     types = {str(part.get("type")) for part in parts if isinstance(part, dict)}
@@ -143,13 +148,13 @@ def _parses(text: str) -> bool:
     "speakers", version=7, applies=lambda spec: spec.role == "chat", uses=("speakers", "train_on")
 )
 def speakers(column: Column, spec: FieldSpec) -> Columns:
-    """Who speaks when: `order`, and what turns say.
+    """Order of speakers, and empty turns.
 
     Bits of `order`: 1 unknown, 2 no user before, 4 not last, 8 tool without call, 16 tools no JSON,
     32 a user twice, 64 spans that end beyond the text of their turn, 128 spans.
-    `strange`: the first unknown speaker; `hollow`: empty turns that are learnt from; `mute`: other
-    empty turns, without those of the system; `unsaid`: turns that say None, nan or null; `turns`:
-    who speaks, as text (`turns.order_of`).
+    `strange`: the first unknown speaker; `hollow`: empty turns to learn from; `mute`: other empty
+    turns, without those of the system; `unsaid`: turns that are None, nan or null; `turns`: the
+    speakers, as text (`chat_turns.order_of`).
     """
     if column.kind != "json":
         return {}
@@ -172,7 +177,7 @@ def speakers(column: Column, spec: FieldSpec) -> Columns:
 
 
 def _order_columns(turns: Turns, known: tuple[str, ...], learnt: str) -> Columns:
-    """Return what `speakers` finds in plain chats: as `_order` says of each, of all at once."""
+    """Return the columns of `speakers` for plain chats: the faults of `_order`, vectorized."""
     count, filled = len(turns.roles), turns.counts > 0
     answer = turns.first(turns.where(learnt, CALLER))
     asked = turns.first(turns.where(*filter(_asks, turns.words)))
@@ -194,9 +199,8 @@ def _order_columns(turns: Turns, known: tuple[str, ...], learnt: str) -> Columns
     called = np.flatnonzero((turns.wide > 0) | (turns.first(turns.where("tool")) < count))
     odd = blank(turns.said)
     assert turns.said.lengths is not None
-    short = np.flatnonzero(
-        ~odd & (turns.said.lengths < 4 * _SHORT)
-    )  # bytes: a character has four at most
+    # Lengths are bytes, and a character has four at most.
+    short = np.flatnonzero(~odd & (turns.said.lengths < 4 * _SHORT))
     odd[short] = [len(text_at(turns.said, i)) < _SHORT for i in short.tolist()]
     owners = np.searchsorted(np.cumsum(turns.counts), np.flatnonzero(odd), side="right")
     return _speaker_columns(
@@ -212,7 +216,7 @@ def _speaker_columns(
     called: Sequence[int],
     odd: Sequence[int],
 ) -> Columns:
-    """Return the columns of `speakers`, having looked at chats with calls and at those with odd turns."""
+    """Return the columns of `speakers`, after a closer look at chats with calls or odd turns."""
     for i in called:
         order[i] |= _calls(chat(i))
     counts = np.zeros((3, len(order)), np.int64)
@@ -228,7 +232,7 @@ def _speaker_columns(
 
 
 def _empty_turns(messages: Sequence[dict[str, Any]], learnt: str) -> tuple[int, int, int]:
-    """Return how many turns are empty and learnt from, empty otherwise, a mere None."""
+    """Return counts of turns: empty ones to learn from, other empty ones, mere None."""
     hollow = mute = unsaid = 0
     for message in messages:
         said = content_of(message)
@@ -237,10 +241,8 @@ def _empty_turns(messages: Sequence[dict[str, Any]], learnt: str) -> tuple[int, 
         if not said.strip():
             silent = not (message.get("tool_calls") or message.get("reasoning_content"))
             hollow += silent and role_of(message) == learnt
-            mute += silent and role_of(message) not in {
-                learnt,
-                "system",
-            }  # no instruction is one, too
+            # An empty system turn is a valid choice: no instruction.
+            mute += silent and role_of(message) not in {learnt, "system"}
         else:
             unsaid += said.strip().lower() in _NAMELESS
     return hollow, mute, unsaid
@@ -248,7 +250,7 @@ def _empty_turns(messages: Sequence[dict[str, Any]], learnt: str) -> tuple[int, 
 
 @measure("words", applies=lambda spec: spec.role == "text")
 def words(column: Column, spec: FieldSpec) -> Columns:
-    """Texts that say nothing: `hollow` (empty or white space), `unsaid` (None, nan or null)."""
+    """Empty texts: `hollow` (empty or white space), `unsaid` (None, nan or null)."""
     del spec
     if column.kind != "text" or column.lengths is None:
         return {}
@@ -337,7 +339,10 @@ def empty_text(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _exceptions(rows: Rows, hollow: Array, known: Array, case: RuleContext) -> bool:
-    """Tell whether empty texts are too many, in all or in one file, and of an optional field still few of its texts."""
+    """Tell whether empty texts are too many, in all or in one file.
+
+    In an optional field they are exceptions only while they are few.
+    """
     share, count = float(case.options["share"]), int(hollow.sum())
     if case.spec.optional and count > _RARELY * known.sum():
         return False
@@ -396,10 +401,10 @@ _WRONG = {
 
 @measure("preference", version=3, per="sample", uses=("fields.preferred_over", "fields.role"))
 def preference(block: Block, schema: Schema) -> Columns:
-    """What two answers to one prompt have in common.
+    """Differences of two answers to one prompt.
 
-    ``<field>:equal``: all of it; ``<field>:prompts``: where they part, somebody asks or instructs.
-    Chats that part with an answer may go on as they like.
+    ``<field>:equal``: there are none; ``<field>:prompts``: the first difference is in a turn that
+    asks or instructs. Chats whose first difference is an answer may continue in any way.
     """
     found: dict[str, Array] = {}
     for name, spec in schema.of_role("chat", "text"):
@@ -424,7 +429,7 @@ def preference(block: Block, schema: Schema) -> Columns:
 def _diverging_roles(
     one: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]
 ) -> set[str] | None:
-    """Return who speaks in the first turns in which two chats differ, None where they do not."""
+    """Return the speakers of the first turns in which two chats differ, None for equal chats."""
     for turns in zip_longest(one, other):
         if turns[0] != turns[1]:
             return {role_of(turn) for turn in turns if turn is not None}
@@ -488,7 +493,7 @@ def role_order(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     for bit, (kind, what, why) in _WRONG.items():
         mask = known & ((order & bit) > 0) & _judged(rows, case, bit)
         if bit in {LAST, TWICE}:
-            mask &= order & NO_USER == 0  # of turns that are out of order one thing is said
+            mask &= order & NO_USER == 0  # report turns out of order only once
         of = known & ((order & SPANNED) > 0) if bit == SPANS else known
         mask &= mask.sum() <= _MOST.get(bit, 1) * of.sum()
         if not mask.any():
@@ -514,10 +519,10 @@ def role_order(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _judged(rows: Rows, case: RuleContext, bit: int) -> Array:
-    """Return bool (rows): chats of which a fault is one, whatever other fields the samples have.
+    """Return bool (rows): chats in which the deviation `bit` is a fault.
 
     Notes:
-        The answers of a preference pair may stand alone, and the chat beside them ends with the
+        The answers of a preference pair may stand alone, and the chat next to them ends with the
         question.
     """
     pairs = pairs_of(case.schema)

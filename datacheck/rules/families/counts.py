@@ -1,4 +1,4 @@
-"""Rules about sizes and counts: files that are far too small, attributes that state another number than there is."""
+"""Rules about sizes and counts: files far too small, stated numbers that do not match the data."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from datacheck.workers.wire import int64
 
 Array = np.ndarray[Any, Any]
 
-_STEADY = 0.05  # files of one size, give or take 5 %, have this much scatter at least
+_STEADY = 0.05  # least scatter (of logarithms), for files of nearly equal size
 
 
 @measure("weight", per="sample", depth="structure")
 def weight(block: Block, schema: Schema) -> Columns:
-    """Size of the file that the sample lies in: `bytes`."""
+    """Size of the sample's file: `bytes`."""
     del schema
     column = block.facts.get("size")
     return (
@@ -138,23 +138,22 @@ def _ending(name: str) -> str:
 
 
 def _empty_path(reason: str) -> str:
-    """Return the companion that a reason names ("DC103 a.obj: the file is empty"), "" for the sample's own file."""
+    """Return the empty companion in a reason ("DC103 a.obj: the file is empty"), else ""."""
     path, found, _ = reason.removeprefix("DC103 ").partition(": the file is empty")
     return path if found else ""
 
 
 def _tiny(rows: Rows, case: RuleContext) -> tuple[Array, float, int]:
-    """Return which rows lie in files that are far too small, the usual size of the first kind, and how many files."""
+    """Return the rows in files far too small, the first kind's usual size, and the file count."""
     known, found = rows.measured(":bytes"), np.zeros(len(rows), bool)
     files = rows.files
-    numbers, first = np.unique(
-        files.rows[known], return_index=True
-    )  # a file may have many rows: look at it once
+    # A file may have many rows but counts once.
+    numbers, first = np.unique(files.rows[known], return_index=True)
     first = np.flatnonzero(known)[first]
     typical, small = 0.0, list[int]()
     every = np.maximum(rows[":bytes"][first], 1) if len(first) else first
     if len(every) and every.min() >= float(case.options["share"]) * every.max():
-        return found, typical, 0  # none is, whatever its kind
+        return found, typical, 0  # no file is too small, whatever its kind
     for _, kind in Texts.of([_ending(files.words[number]) for number in numbers.tolist()]).places():
         if len(kind) < max(2, int(case.options["least"])):
             continue
@@ -174,7 +173,7 @@ def _tiny(rows: Rows, case: RuleContext) -> tuple[Array, float, int]:
 
 @measure("attributes", per="sample", uses=("attrs",), depth="structure")
 def attributes(block: Block, schema: Schema) -> Columns:
-    """Sizes that files state in attributes: ``attr/<name>`` for each declared one that is a whole number."""
+    """Counts stated in file attributes: ``attr/<name>`` for each declared integer."""
     columns: dict[str, Measured] = {}
     for name in sorted(schema.attrs):
         column = block.facts.get(f"attrs/{name}")
@@ -203,7 +202,7 @@ def _stated_sizes(schema: Schema) -> list[tuple[str, str]]:
 
 @measure("stated-sizes", per="sample", uses=("fields.role", "fields.pixels_of", "fields.absent"))
 def stated_sizes(block: Block, schema: Schema) -> Columns:
-    """Which size of a picture a field states: `<field>:stated` [width, height]."""
+    """Size of a picture as stated by a field: `<field>:stated` [width, height]."""
     columns: dict[str, Measured] = {}
     for name, _ in _stated_sizes(schema):
         column = block.fields.get(name)
@@ -300,7 +299,7 @@ def count_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _missized(rows: Rows, name: str, picture: str) -> Iterator[Failure]:
-    """Yield the pictures that have another size than a field states."""
+    """Yield the pictures whose size differs from a stated one."""
     if f":{name}:stated" not in rows or f"{picture}:dims" not in rows:
         return
     stated, dims = rows[f":{name}:stated"], rows[f"{picture}:dims"]
@@ -343,7 +342,7 @@ def _missized(rows: Rows, name: str, picture: str) -> Iterator[Failure]:
 
 
 def _listed_count(rows: Rows, case: RuleContext, name: str) -> tuple[Array, Array]:
-    """Return what the list says of each row's file, and of which rows it says it."""
+    """Return the count that a list states for each row's file, and the rows with one."""
     said = {note.key: int(note.about[name]) for note in case.notes if name in note.about}
     files = rows.files
     known = np.array([word in said for word in files.words], dtype=bool)
@@ -360,7 +359,7 @@ def _miscounted(
     stated: Array,
     known: Array,
 ) -> Iterator[Failure]:
-    """Yield what is wrong with one number that attributes or lists state."""
+    """Yield the mismatches of one number that attributes or lists state."""
     of_file = what == SAMPLES or str(what).startswith(SUM)
     there, whole = (
         _in_file(rows, case.schema, str(what)) if of_file else _in_sample(rows, case.schema, what)
@@ -382,14 +381,17 @@ def _miscounted(
             f"{count_phrase(wrong, 'have')} {words} {name}: {first_few(said)}{what_of}.",
             measured={"stated": int(stated[first]), "found": int(there[first])},
             kind=name,
-            severity=Severity.WARNING if of_file else None,  # what is there may well be whole
+            severity=Severity.WARNING if of_file else None,  # the present samples may be sound
             fix="Count again and write the number; restore what is missing.",
             order=np.abs(stated - there),
         )
 
 
 def _in_sample(rows: Rows, schema: Schema, what: int | str) -> tuple[Array, Array]:
-    """Return (number, known) of each row: a plain number, or the size of an axis on which all its fields agree."""
+    """Return (number, known) of each row: a plain number, or the size of an axis.
+
+    The size is known where all fields with the axis agree.
+    """
     if isinstance(what, int):
         return np.full(len(rows), what, np.int64), np.ones(len(rows), bool)
     sizes, known, agreed = (np.zeros(len(rows), kind) for kind in (np.int64, bool, bool))
@@ -408,8 +410,8 @@ def _in_sample(rows: Rows, schema: Schema, what: int | str) -> tuple[Array, Arra
 
 
 def _in_file(rows: Rows, schema: Schema, what: str) -> tuple[Array, Array]:
-    """Return (number, known) of each row's file: its samples, or an axis added up over them."""
-    if what == SAMPLES:  # one that a list in the file names and that is not there is none
+    """Return (number, known) of each row's file: its samples, or the sum of an axis over them."""
+    if what == SAMPLES:  # without samples that a list in the file names but that are missing
         sizes = (~unreadable(rows, lambda reason: reason.startswith("DC105"))).astype(np.int64)
         sized = np.ones(len(rows), bool)
     else:

@@ -1,4 +1,4 @@
-"""Rules against another run of the same schema, all samples together: what is distributed otherwise."""
+"""Rules that compare a run with another run of the same schema: values, classes, versions."""
 
 from __future__ import annotations
 
@@ -28,14 +28,13 @@ from datacheck.rules.similarity import content
 
 Array = np.ndarray[Any, Any]
 
-_MOST_GROUPS = 1000  # of each side
+_MOST_GROUPS = 1000  # on each side
 _MOST_ROWS = 50_000
 _SEED = 20_260_102
 _WIDEST = 16
 _NO_SCALARS = frozenset({"ndim", "bad_row", "classes", "scripts"})
-_NAMES = frozenset(
-    {"class", "segment", "instance", "id", "flag", "labels", "tokens"}
-)  # numbers that are no amounts
+# Roles whose numbers are names, not amounts.
+_NAMES = frozenset({"class", "segment", "instance", "id", "flag", "labels", "tokens"})
 _IN_UNIT = frozenset(
     {"min", "max", "box", "middle", "centroid", "first", "norm", "near", "p99", "peak", "bone"}
 )
@@ -47,12 +46,12 @@ _COUNTED = {"unit": "group", "permutations": 199, "false_discoveries": 0.05, "gr
 
 @dataclass(frozen=True, eq=False)
 class _Side:
-    """Some groups of one side, the same in every run: at most 1,000, with at most 50,000 samples.
+    """A deterministic selection of one side's groups: at most 1,000, with at most 50,000 samples.
 
     Args:
         rows: their samples.
         units: int64 (samples): the number of each one's group.
-        count: groups looked at; `total`: groups there are.
+        count: selected groups; `total`: all groups.
     """
 
     rows: Rows
@@ -134,7 +133,7 @@ class _Feature:
     chance: float | None = None
 
     def compared(self, groups: tuple[int, int], *, drifted: bool, curve: bool) -> DriftResult:
-        """Return what is told of it, with its two distributions where they are asked for."""
+        """Return the result, with the two cumulative distributions if `curve` is set."""
         tested = self.chance is not None
         return DriftResult(
             self.field,
@@ -191,9 +190,8 @@ def _features(sides: list[_Side], case: RuleContext) -> Iterator[_Feature]:
 def _feature(
     sides: list[_Side], values: list[Array], known: list[Array], least: int
 ) -> tuple[Array, Array, float, Array, Array] | None:
-    with np.errstate(
-        all="ignore"
-    ):  # numbers of 1e300 have no standard deviation: nothing is said of them
+    # The standard deviation of numbers of 1e300 overflows: they are not compared.
+    with np.errstate(all="ignore"):
         known = [k & np.isfinite(v) for k, v in zip(known, values, strict=True)]
         if any(len(np.unique(s.units[k])) < least for s, k in zip(sides, known, strict=True)):
             return None
@@ -307,7 +305,7 @@ def _test(
 
     tested(far, rounds)
     open_ = [f for f in far if f.rate > most >= f.p_value]
-    if open_:  # a single one among many needs a smaller p than so few permutations can give
+    if open_:  # one drift among many measures needs a smaller p than so few permutations can give
         tested(open_, max(rounds, 2 * int(np.ceil(len(features) / most)) - 1))
 
 
@@ -431,7 +429,7 @@ def class_drift(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip | Info
 def _labelled(
     rows: Rows, sides: list[_Side], case: RuleContext
 ) -> tuple[list[str], list[Skip | Info]]:
-    """Return the fields of which both sides have labels in enough groups, and what is said of the others."""
+    """Return the fields with labels in enough groups of both sides, and remarks on the others."""
     names = [
         name
         for name, _ in case.schema.of_role("class")
@@ -450,7 +448,7 @@ def _labelled(
 
 
 def _class_counts(sides: list[_Side], name: str) -> Array:
-    """Return the class counts of every group, those of the first side first: float64 (groups, 64)."""
+    """Return the class counts of every group, the first side's first: float64 (groups, 64)."""
     found = []
     for side in sides:
         total = np.zeros((side.count, PLACES))
@@ -635,7 +633,7 @@ def _samples(rows: Rows, before: Rows, most: float) -> Iterator[Failure]:
 
 
 def _form(rows: Rows, name: str) -> list[str]:
-    """Return the dtypes and item shapes that a field has, sorted: ``float32 [*, 3]``."""
+    """Return the dtypes and item shapes of a field, sorted: ``float32 [*, 3]``."""
     present = rows.measured(f"{name}:dtype", f"{name}:ndim")
     if not present.any():
         return []

@@ -1,4 +1,4 @@
-"""Rules about episodes: windows that training can cut, arms that move."""
+"""Rules about episodes: long enough for windows, arms that move, time stamps that run evenly."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from datacheck.schema.model import FieldSpec, Schema
 
 Array = np.ndarray[Any, Any]
 
-_NOTHING = 1e-4  # what OpenVLA takes for no motion
+_NOTHING = 1e-4  # OpenVLA's threshold of no motion
 
 
 def _no_expectation(schema: Schema) -> str:
@@ -169,17 +169,17 @@ def _lost_starts(known: Array, steps: Array, starts: Array, length: int) -> Fail
     )
 
 
-PAUSES = 8  # of an episode of which it is kept where they are
+PAUSES = 8  # longest pauses of an episode whose places are recorded
 
 
 @measure("motion", version=3, per="sample", uses=("fields.role", "fields.shape", "fields.absent"))
 def motion(block: Block, schema: Schema) -> Columns:
-    """How much an episode moves: joint angles and positions together.
+    """Motion of an episode: joint angles and positions together.
 
-    A step is still where every one of them moves less than 1 % of its own 99th percentile. `still`:
+    A step is still where every field moves less than 1 % of its own 99th percentile. `still`:
     still steps in runs of at least each of `series.RUNS`; `head`, `tail`: those before the first
     and after the last motion; `steps`; `reach`: largest distance of any number from its start;
-    `pauses`: the eight longest runs, in order of time: first step and how many, in turn.
+    `pauses`: the eight longest runs in time order, alternating first step and count.
     """
     columns = series(block, states(schema))
     found = moving(columns)
@@ -200,7 +200,10 @@ def motion(block: Block, schema: Schema) -> Columns:
 
 
 def _longest(sample: Array, first: Array, length: Array, samples: int) -> Array:
-    """Return the longest runs of each sample in order of time, first step and length in turn: int32 (samples, 16)."""
+    """Return the longest runs of each sample in time order: int32 (samples, 16).
+
+    First step and length alternate.
+    """
     found = np.zeros((samples, PAUSES, 2), np.int32)
     order = np.lexsort((-length, sample))
     kept = np.sort(order[_nth(sample[order]) < PAUSES])
@@ -209,12 +212,12 @@ def _longest(sample: Array, first: Array, length: Array, samples: int) -> Array:
 
 
 def _nth(sample: Array) -> Array:
-    """Return the how many-eth of its sample each is, of samples in rising order."""
+    """Return the running number of each entry within its sample, for sorted samples."""
     return np.arange(len(sample)) - np.searchsorted(sample, sample)
 
 
 def _reach(column: Column, fits: Array) -> Array:
-    """Return the largest distance of any number from its start, of the samples that fit."""
+    """Return the largest distance of any number from its start, for the samples that fit."""
     assert column.lengths is not None
     values = np.ascontiguousarray(
         column.values[np.repeat(fits, column.lengths)].T, dtype=np.float64
@@ -226,11 +229,11 @@ def _reach(column: Column, fits: Array) -> Array:
 
 @measure("commands", applies=lambda spec: spec.role == "action")
 def commands(column: Column, spec: FieldSpec) -> Columns:
-    """Commands that ask for nothing: `noop` and `same`, shares of steps.
+    """Commands without effect: `noop` and `same`, shares of steps.
 
-    Of a `noop` every number is 0 (to 1e-4), or one that only switches between two values, and
-    stays; samples with fewer than two numbers that do more than switch have none. `same`: the
-    command is that of the step before.
+    In a `noop` step every number is 0 (to 1e-4), or is one that only switches between two values
+    and stays. Samples with fewer than two numbers that do more than switch have no `noop`. `same`:
+    the command equals that of the step before.
     """
     del spec
     if not is_numeric(column) or column.lengths is None or column.values.ndim != 2:
@@ -344,13 +347,15 @@ def idle_episode(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _moving(rows: Rows, least: int) -> Array:
-    """Return the steps that are left without pauses of at least so many; the pose before and behind each is kept.
+    """Return the ranges of steps without pauses of at least `least` steps.
+
+    The pose before and after each pause is kept.
 
     Shapes:
         returns: int64 (rows, 9, 2), as of `Failure.ranges`
     """
     first, still = np.moveaxis(rows["pauses"].astype(np.int64).reshape(len(rows), PAUSES, 2), 2, 0)
-    every = rows["steps"][:, None] + 1  # rows of the episode: a step leads from one to the next
+    every = rows["steps"][:, None] + 1  # rows of the episode, one more than steps between them
     start, stop = np.where(first > 0, first + 1, 0), first + still
     stop = np.where(stop == every - 1, every, stop)
     start, stop = (np.sort(np.where(still >= least, one, every), axis=1) for one in (start, stop))
@@ -448,7 +453,7 @@ def _unfiltered(schema: Schema) -> str:
 
 
 def _kept(schema: Schema, steps: Array) -> Array:
-    """Tell which episodes windows and the declared length leave in."""
+    """Tell which episodes pass the declared windows and length."""
     kept = steps > 0
     if (
         schema.windows is not None
@@ -553,19 +558,18 @@ def _collapsed(
     )
 
 
-_IRREGULAR = (
-    0.1  # share of the steps above which long ones are how these data were recorded, not gaps
-)
+# Share of the steps above which long ones are due to the recording, not to gaps.
+_IRREGULAR = 0.1
 RATIOS = (1.05, 1.1, 1.25, 1.5, 1.75, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
 
 
 @measure("timing", version=3, applies=of_role("timestamp"))
 def timing(column: Column, spec: FieldSpec) -> Columns:
-    """How time runs, in the field's unit.
+    """Course of time stamps, in the field's unit.
 
     `steps` between time stamps; `back` and `still`: those below and equal to 0; `step`: their
-    median; `longer`: how many are above the median by each of `RATIOS`; `lost`: which share of the
-    time these take beyond the median.
+    median; `longer`: how many exceed the median by each of `RATIOS`; `lost`: the share of the time
+    that these take beyond the median.
     """
     del spec
     if (
@@ -579,9 +583,8 @@ def timing(column: Column, spec: FieldSpec) -> Columns:
         values.dtype.kind in "iu"
         and int(np.abs(values.astype(np.float64)).max(initial=0)) < 1 << 62
     )
-    values = values.astype(
-        np.int64 if exact else np.float64
-    )  # nanoseconds since 1970 are no float64
+    # float64 cannot hold nanoseconds since 1970 exactly.
+    values = values.astype(np.int64 if exact else np.float64)
     count = np.maximum(column.lengths - 1, 0)
     inner = np.ones(len(values), bool)
     inner[column.starts[column.lengths > 0]] = False
@@ -593,10 +596,10 @@ def timing(column: Column, spec: FieldSpec) -> Columns:
     median = np.zeros(len(column))
     median[full] = step[order][middle[full]]
     longer, lost = np.zeros((2, len(column), len(RATIOS)))
-    with np.errstate(over="ignore", invalid="ignore"):  # times near the end of float64
+    with np.errstate(over="ignore", invalid="ignore"):  # times near the limits of float64
         span = reduced(np.add, np.maximum(step, 0), count)
         usual = median[sample]
-        for place, ratio in enumerate(RATIOS):  # one by one: there may be millions of steps
+        for place, ratio in enumerate(RATIOS):  # one by one, as there may be millions of steps
             above = step > ratio * np.maximum(usual, 0)
             longer[:, place] = reduced(np.add, above, count)
             gone = reduced(np.add, np.where(above, step - usual, 0), count)
@@ -789,10 +792,12 @@ def fps_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _rate_cause(ratio: float, unit: str) -> Cause | None:
-    """Return why time runs `ratio` times as fast as it should: another unit, or another number of rows for each step.
+    """Return why time runs `ratio` times as fast as declared.
+
+    It is another unit, or another number of rows for each step.
 
     Notes:
-        Rows that were left out and time stamps that were stretched look alike, so neither is named.
+        Omitted rows and stretched time stamps look alike, so neither is named.
     """
     for other, size in TIME.items():
         if other != unit and abs(ratio * factor(unit) / size - 1) < 0.1:

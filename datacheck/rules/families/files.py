@@ -1,4 +1,4 @@
-"""Rules about files: what cannot be read, what lists say, what changed, what a loader left in place of data."""
+"""Rules about files: unreadable ones, mismatched lists, changes, placeholders that a loader left."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ from datacheck.schema.model import FieldSpec, Schema
 
 Array = np.ndarray[Any, Any]
 
+# Other rules that judge unreadable rows.
 _OTHER_CODES = (
     "DC102",
     "DC103",
     "DC105",
     "DC110",
     "DC701",
-)  # rules of their own that judge unreadable rows
-_FIXES = {  # of what notes of DC105 tell, by their kind
+)
+_FIXES = {  # by the kind of a DC105 note
     "videos": "Restore the videos.",
     "gone": "Restore the files, or take out what speaks of them.",
     "twice": "Take them off one of the lists.",
@@ -48,15 +49,15 @@ _FIXES = {  # of what notes of DC105 tell, by their kind
     "folders one by one.",
     "rates": "Scan its folders one by one to have each dataset judged by its rate.",
 }
+# None: an error, as for a missing file.
 _SEVERITIES = {
     "videos": None,
     "unsought": None,
     "rates": None,
     "uncompared": Severity.INFO,
-}  # None: an error, as a file that is gone
-_LEAST = (
-    8  # numbers that are 0 together by no accident: a force at rest or a single position are fewer
-)
+}
+# So many zeros are no coincidence; a force at rest or a single position has fewer numbers.
+_LEAST = 8
 _NOT_DATA = frozenset(
     {
         "flag",
@@ -133,7 +134,7 @@ def unreadable_file(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _unlisted(rows: Rows, mask: Array) -> Failure:
-    """Return the finding of folders of which only the names are known."""
+    """Return the finding of folders that could not be listed."""
     whys = Counter(rows.table.reasons[int(i)].partition(NOT_LISTED)[2] for i in rows.index[mask])
     names = collapse_ranges(key for key, found in zip(rows.keys, mask, strict=True) if found)
     return Failure(
@@ -149,14 +150,15 @@ def _unlisted(rows: Rows, mask: Array) -> Failure:
 
 
 def _most_common(kinds: Counter[str], most: int = 3) -> str:
-    """Return the most common reasons with their counts; of many different ones what they begin with."""
+    """Return the most common reasons with counts; many different ones are grouped by their beginning."""
     if len(kinds) == 1:
         return next(iter(kinds))
     if len(kinds) > most:
         alike = Counter[str]()
         for reason, count in kinds.items():
             head, _, rest = reason.partition(": ")
-            value = f"{head}: {rest.partition(': ')[0]}"  # a reason about one value begins with its name
+            # A reason about one value begins with the name of that value.
+            value = f"{head}: {rest.partition(': ')[0]}"
             alike[head if " " in head or not rest else value] += count
         kinds = alike
     said = [f"{reason} ({count:,})" for reason, count in kinds.most_common(most)]
@@ -280,9 +282,8 @@ def list_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             f"{pluralize(len(keys), 'name')} ({first_few(sorted(keys))}): {reason}.",
             measured={"names": len(keys), "first": sorted(keys)[:10]},
             severity=_SEVERITIES.get(kind, Severity.WARNING),
-            kind=re.sub(
-                r"\d[\d,.]*", "N", re.split(r":|, | in ", reason)[0]
-            ),  # without counts and the path that follows
+            # Without counts and the path that follows.
+            kind=re.sub(r"\d[\d,.]*", "N", re.split(r":|, | in ", reason)[0]),
             fix=_FIXES.get(
                 kind, "Correct the list, or move what it does not name out of the folder."
             ),
@@ -407,12 +408,12 @@ def unsafe_pickle(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _placeholder_signs(rows: Rows, schema: Schema) -> tuple[Array, Array, list[str], Array]:
-    """Return what tells a sample that nobody recorded.
+    """Return the signs of a placeholder sample, one without recorded data.
 
     Shapes:
-        data: int (rows): declared float fields with values; 0 for a sample of fewer than 8 numbers:
-            they may well be 0
-        zero: int (rows): those that are 0 throughout
+        data: int (rows): declared float fields with values; 0 for a sample of fewer than 8 numbers,
+            which may all be 0 in earnest
+        zero: int (rows): those of them that are 0 throughout
         flags: names of the fields that must have one value, and wrong: bool (flags, rows) where
             they have another
     """
@@ -427,9 +428,8 @@ def _placeholder_signs(rows: Rows, schema: Schema) -> tuple[Array, Array, list[s
         if spec.must_be is not None:
             flags.append(name)
             wrong.append(known & ((low != spec.must_be) | (high != spec.must_be)))
-        elif (
-            spec.role is not None and spec.role not in _NOT_DATA and spec.file is None
-        ):  # a mesh beside it stays good
+        # A companion file, such as a mesh, is not part of the recording.
+        elif spec.role is not None and spec.role not in _NOT_DATA and spec.file is None:
             known &= match_texts(rows[f"{name}:dtype"], lambda dtype: dtype.startswith("float"))
             data += known
             zero += known & (low == 0) & (high == 0)
@@ -447,9 +447,8 @@ def _size(rows: Rows, name: str) -> Array:
     if f"{name}:dims" not in rows:
         return np.ones(len(rows), np.int64)
     dims = rows[f"{name}:dims"].astype(np.int64)
-    dims[np.arange(dims.shape[1]) >= rows[f"{name}:ndim"][:, None]] = (
-        1  # what stands behind the last axis means nothing
-    )
+    # Entries after the last axis are padding.
+    dims[np.arange(dims.shape[1]) >= rows[f"{name}:ndim"][:, None]] = 1
     return np.asarray(dims.prod(axis=1))
 
 
@@ -519,10 +518,8 @@ def placeholder_sample(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         )
 
 
-_NAMED, _MANY = (
-    3,
-    10,
-)  # kinds of unread files that a message names; fewest files that lie beside samples
+# Kinds of unread files that a message names; fewest files that may accompany samples.
+_NAMED, _MANY = 3, 10
 
 
 @rule(
@@ -612,7 +609,7 @@ def unread_data(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _one_for_each(kinds: Sequence[Note], rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Yield the kinds of files that lie beside samples without being read: annotations in a format of their own."""
+    """Yield the kinds of unread files that accompany samples, such as annotations."""
     for note in kinds:
         files = int(note.about["files"])
         if files >= max(_MANY, case.options["each"] * len(rows)):
@@ -631,7 +628,7 @@ def _one_for_each(kinds: Sequence[Note], rows: Rows, case: RuleContext) -> Itera
 
 
 def _percent(share: float) -> str:
-    """Return a share that is less than all as such: 99.96 % are not 100 %."""
+    """Return a share as text that is "all" only for 1: 99.96 % are not 100 %."""
     return "all" if share == 1 else f"{min(99.9, share * 100):.3g} %"
 
 
@@ -655,7 +652,7 @@ def _no_companions(schema: Schema) -> str:
     depth="structure",
 )
 def companions(block: Block, schema: Schema) -> Columns:
-    """Which file of its own a field has not: ``lacks/<field>``, its path (and entry in it), "" where it is there."""
+    """Missing companion file of a field: ``lacks/<field>``, its path (and entry in it), else ""."""
     found: dict[str, Measured] = {}
     for name in _companions(schema):
         column = block.facts.get(f"absent/{name}")
@@ -735,7 +732,7 @@ def missing_companion(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 @measure("called", version=2, per="sample", depth="structure")
 def called(block: Block, schema: Schema) -> Columns:
-    """What a sample is called beside its path: `id`; nothing where that is its key, which no two samples share."""
+    """Name of a sample besides its path: `id`; absent where it equals the key, which is unique."""
     del schema
     column = block.facts.get("id")
     if column is None or column.kind == "array" or column.objects == block.keys:
@@ -744,7 +741,7 @@ def called(block: Block, schema: Schema) -> Columns:
 
 
 def _folded(names: Sequence[str]) -> list[str]:
-    """Return what names are on a disk that knows neither case nor two ways to write an accent."""
+    """Return names as on a disk that ignores case and the two encodings of an accent."""
     text = "\0".join(names)
     if text.isascii() and text.count("\0") == len(names) - 1:
         return text.lower().split("\0")
@@ -755,7 +752,7 @@ def _folded(names: Sequence[str]) -> list[str]:
 
 
 def _duplicates(names: Sequence[str]) -> Array:
-    """Return bool (names): those that stand more than once."""
+    """Return bool (names): those that occur more than once."""
     if len(set(names)) == len(names):
         return np.zeros(len(names), bool)
     count = Counter(names)
@@ -855,14 +852,13 @@ def _collide(rows: Rows) -> Iterator[Failure]:
         )
 
 
-_ESCAPED = re.compile(
-    r"\\ud[89a-f][0-9a-f]{2}"
-)  # what `storable` writes in place of half a character
+# The escape that `storable` writes for a lone surrogate.
+_ESCAPED = re.compile(r"\\ud[89a-f][0-9a-f]{2}")
 _UNSEEN = {"Cc", "Cf"}
 
 
 def _is_odd_name(name: str) -> bool:
-    """Tell whether a name from inside a file holds what is no Unicode, or what nobody sees."""
+    """Tell whether a name from inside a file holds invalid Unicode or invisible characters."""
     if name.isascii() and name.isprintable() and "\\ud" not in name:
         return False
     return _ESCAPED.search(name) is not None or any(
@@ -870,12 +866,12 @@ def _is_odd_name(name: str) -> bool:
     )
 
 
-_SHOWN = 60  # characters of a name: each sample may have another
+_SHOWN = 60  # characters of a name that are kept: each sample may have a different name
 
 
 @measure("odd_names", per="sample", depth="structure")
 def odd_names(block: Block, schema: Schema) -> Columns:
-    """A name inside the file with bytes that are no UTF-8 or a character that nobody sees: `odd_name`."""
+    """Name inside the file with bytes that are no UTF-8 or invisible characters: `odd_name`."""
     fields = [name for name in block.fields if name not in schema.fields and _is_odd_name(name)]
     inner = (
         []
@@ -977,10 +973,10 @@ def _shown(name: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)
 
 
-_LISTED = 5  # holes in a message
+_LISTED = 5  # gaps that a message lists
 _DIGITS = re.compile(r"\d+")
 _ENDING = re.compile(r"\A[^.]+")
-_PLACES = 4  # in names, for which lost names are kept by what they are elsewhere
+_PLACES = 4  # places in names for which an index of the missing names is kept
 
 
 def _ungrouped(schema: Schema) -> str:
@@ -1080,7 +1076,7 @@ def sequence_gap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _in_folders(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Yield the holes in folders, where nearly all folders as deep have files of that ending without a hole."""
+    """Yield the gaps in folders, if nearly all folders of that depth and file suffix have none."""
     files = rows.files
     kinds: dict[tuple[int, str], dict[str, list[int]]] = {}
     for place, path in enumerate(files.words):
@@ -1094,22 +1090,24 @@ def _in_folders(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _of_kind(folders: dict[str, list[int]], rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Yield the holes in folders of one kind; `folders` holds the places of their files in `rows.files.words`."""
+    """Yield the gaps in folders of one kind.
+
+    `folders` holds the places of their files in `rows.files.words`.
+    """
     words, lost = rows.files.words, _MissingNames([])
     behind, holes = np.zeros(len(words), bool), list[str]()
     missing = cut = whole = every = 0
     for folder, places in sorted(folders.items(), key=lambda item: natural_key(item[0])):
         names = [words[i] for i in places] if len(places) >= int(case.options["least"]) else []
-        few = {
-            _DIGITS.sub("#", name) for name in names[:: max(1, len(names) // 3)]
-        }  # most folders differ here already
+        # A cheap test first: in most folders a few names differ in more than digits.
+        few = {_DIGITS.sub("#", name) for name in names[:: max(1, len(names) // 3)]}
         numbers = _numbers(names, lost) if len(few) == 1 else None
         if numbers is None:
             continue
         every += 1
         ends, usual = _holes(numbers[0], case)
         gone = int((np.diff(ends, axis=1) // usual - 1).sum())
-        if gone > len(places):  # a date among the frames: no such number of files is gone
+        if gone > len(places):  # more gaps than files: the numbers are dates or the like
             continue
         whole += len(set(np.diff(np.sort(numbers[0])).tolist())) == 1
         if len(ends):
@@ -1135,14 +1133,17 @@ def _of_kind(folders: dict[str, list[int]], rows: Rows, case: RuleContext) -> It
 
 
 def _named(group: str, ends: Array, usual: int) -> Iterator[str]:
-    """Yield each hole by the name of the group and the numbers that are gone."""
+    """Yield each gap as the group's name and the missing numbers."""
     for before, after in ends.tolist():
         last = f"-{after - usual}" if after > before + 2 * usual else ""
         yield f"{group} {before + usual}{last}"
 
 
 def _holes(numbers: Array, case: RuleContext) -> tuple[Array, int]:
-    """Return the numbers before and behind each hole, int64 (holes, 2), and the usual step; none where most differ."""
+    """Return the numbers before and after each gap, int64 (gaps, 2), and the usual step.
+
+    No gaps where most steps differ from the usual one.
+    """
     every = np.array(sorted(set(numbers.tolist())), np.int64)  # np.unique imports numpy.ma
     step = np.diff(every)
     usual = int(np.median(step)) if len(step) else 1
@@ -1154,10 +1155,10 @@ def _holes(numbers: Array, case: RuleContext) -> tuple[Array, int]:
 
 
 class _MissingNames:
-    """Names that no group is known of: what a list names and what is not there.
+    """Names without a known group: a list names them, but their files are missing.
 
     Args:
-        names: as they are.
+        names: the full names.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -1165,7 +1166,7 @@ class _MissingNames:
         self._by_place: dict[int, dict[int, list[Any]]] = {}
 
     def numbers(self, parts: tuple[str | int, ...], place: int) -> list[Any]:
-        """Return the numbers at `place` of the names that are equal to `parts` elsewhere."""
+        """Return the numbers at `place` of the names that equal `parts` at all other places."""
         if place not in self._by_place:
             if len(self._by_place) == _PLACES:
                 del self._by_place[next(iter(self._by_place))]
@@ -1177,11 +1178,13 @@ class _MissingNames:
 
 
 def _numbers(names: Sequence[str], lost: _MissingNames) -> tuple[Array, Array] | None:
-    """Return the one number that tells names apart, and those of lost names like them; None without such a number.
+    """Return the one number that distinguishes names, and those of missing names like them.
+
+    None where names do not differ in exactly one number.
 
     Shapes:
         first: int64 (names)
-        second: int64 (lost)
+        second: int64 (missing)
     """
     if (quick := _counter(names)) is not None:
         numbers, place = quick
@@ -1198,14 +1201,14 @@ def _numbers(names: Sequence[str], lost: _MissingNames) -> tuple[Array, Array] |
 
 
 def _counter(names: Sequence[str]) -> tuple[Array, int] | None:
-    """Return what `_numbers` and `natural` find where all names are as long and differ in the digits of one number.
+    """Return the varying number of names of equal length that differ in its digits alone.
 
     Returns:
-        the number in each name, int64 (names), and its place among the parts of a name; None where
-        names are otherwise.
+        The number in each name, int64 (names), and its place among the parts of `natural_key`; None
+        for other names.
 
     Notes:
-        Frames are mostly named so; as an array of characters they take a third of the time.
+        Frames are mostly named like that; as an array of characters they take a third of the time.
     """
     width, text = len(names[0]), "".join(names)
     if len(names) < 2 or not text.isascii() or {len(name) for name in names} != {width}:

@@ -1,4 +1,4 @@
-"""Rules about frames: on which side of the camera things are, and whether they project into the image."""
+"""Rules about frames and centres: side of the camera, projection into the image, centring."""
 
 from __future__ import annotations
 
@@ -26,16 +26,13 @@ from datacheck.schema.model import FieldSpec
 Array = np.ndarray[Any, Any]
 
 _BEFORE = {"camera_opengl": "behind", "camera_opencv": "front"}
-_NEIGHBOURS = 3  # good samples of a group from which it tells where the others belong
-_COMPANIONS, _BESIDE = (
-    8,
-    0.3,
-)  # good samples that tell how near another field lies; over the distance from the camera
-_NEAR, _FAR, _BETTER = (
-    2.0,
-    6.0,
-    16.0,
-)  # distances over the usual one: that fits; that counts at most; squares, in all
+_NEIGHBOURS = 3  # good samples of a group that locate its others
+# Good samples that tell the usual distance to another field; largest share of that distance of the
+# distance from the camera.
+_COMPANIONS, _BESIDE = 8, 0.3
+# In multiples of the usual distance: one that fits, and the largest that counts. The third is the
+# lead in summed squares that makes a correction the best.
+_NEAR, _FAR, _BETTER = 2.0, 6.0, 16.0
 _OTHER = {"camera_opengl": "camera_opencv", "camera_opencv": "camera_opengl"}
 
 
@@ -119,10 +116,10 @@ def camera_frame(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _steps(inside: Array, frame: str, *, behind: bool) -> list[Signs]:
-    """Return by which signs to multiply positions, all that bring equally many into the image.
+    """Return the sign changes of positions that bring equally many of them into the image.
 
     Notes:
-        The step between the two camera conventions comes first: it is the one that is forgotten.
+        The step between the two camera conventions comes first, as it is the one usually forgotten.
         Without a projection it is the only one.
     """
     flip = _signs(FRAMES[frame], FRAMES[_OTHER[frame]])
@@ -151,13 +148,14 @@ def _diag(signs: Signs) -> str:
 def _cause(
     rows: Rows, case: RuleContext, bad: Array, good: Array, steps: list[Signs], count: int
 ) -> tuple[Cause, Signs | None]:
-    """Return what was done to the data, and the signs that mend it: one of the steps, or a centre subtracted twice.
+    """Return the cause, and the signs that correct it: one of the steps, or a doubled centring.
 
     Notes:
-        A frame that was forgotten and a centre subtracted twice both put things behind the camera.
-        Once the right one is mended, things lie where those of good samples of the group do, and as
-        near to another position of the sample (of a hand: its translation). Where neither decides
-        between several ways, or none of them fits, all ways are listed and none is the cause.
+        A forgotten frame conversion and a centre subtracted twice both move objects behind the
+        camera. Once the right cause is corrected, positions lie where good samples of the group do,
+        and as near to another position of the sample (of a hand: its translation). Where neither
+        decides between several corrections, or none of them fits, all are listed and none is the
+        cause.
     """
     frame, centres = (
         case.spec.frame or "",
@@ -202,7 +200,7 @@ def _named(step: Signs, frame: str) -> str:
 
 
 def _corrected(rows: Rows, way: Array | str) -> Array:
-    """Return where the first position and the centroid of each sample are once signs, or a centre, are put right."""
+    """Return the first position and the centroid of each sample, corrected by signs or a centre."""
     places = _places(rows)
     if isinstance(way, str):
         return np.asarray(places - 2 * np.tile(rows["first" if way == "root" else "centroid"], 2))
@@ -212,7 +210,7 @@ def _corrected(rows: Rows, way: Array | str) -> Array:
 def _nearest(
     rows: Rows, case: RuleContext, bad: Array, good: Array, ways: list[Array]
 ) -> tuple[bool, int | None]:
-    """Return whether good samples say where offenders belong, and which way of mending puts them there, None: none."""
+    """Return whether good samples locate the offenders, and which correction fits, None for none."""
     total, asked = np.zeros(len(ways)), 0
     for off in (
         *_distances_to_group(rows, bad, good, ways),
@@ -225,7 +223,10 @@ def _nearest(
 
 
 def _distances_to_group(rows: Rows, bad: Array, good: Array, ways: list[Array]) -> Iterator[Array]:
-    """Yield how far each way puts offenders from the good samples of their group, over how far those lie from it."""
+    """Yield the distance of corrected offenders from good samples of their group.
+
+    It is divided by the usual distance of those from their median.
+    """
     places = _places(rows)
     for _, group in rows.by_group():
         mine, others = group[bad[group]], group[good[group]]
@@ -238,7 +239,7 @@ def _distances_to_group(rows: Rows, bad: Array, good: Array, ways: list[Array]) 
 def _distances_to_field(
     rows: Rows, case: RuleContext, bad: Array, good: Array, ways: list[Array]
 ) -> Iterator[Array]:
-    """Yield the same of another field of the sample, where its position keeps near the judged one in good samples."""
+    """Yield the same for another field that stays near the judged one in good samples."""
     first = _places(rows)[:, :3]
     for name, spec in case.schema.of_role("position"):
         column = f"{name}:first"
@@ -258,9 +259,8 @@ def _distances_to_field(
         if middle + _FAR * usual < _BESIDE * float(np.median(norms(first[fine].T))):
             gap = [norms((way[mine][:, :3] - rows[column][mine]).T) for way in ways]
             off = np.maximum(np.stack(gap) - middle, 0) / max(usual, 0.1 * middle)
-            yield off[
-                :, off.min(axis=0) < _FAR
-            ]  # else the other field is wrong as well, and says nothing
+            # Elsewhere the other field is wrong too and decides nothing.
+            yield off[:, off.min(axis=0) < _FAR]
 
 
 def _places(rows: Rows) -> Array:
@@ -418,12 +418,15 @@ _WORDS = {
     "xy": "an axis (x and y only)",
     "z": "a plane (z only)",
 }
-_STEPS = {"right": 0.0, "double": -1.0, "never": 1.0}  # what is left of a stored centre
+_STEPS = {"right": 0.0, "double": -1.0, "never": 1.0}  # remaining multiple of a stored centre
 _SUPPRESSED_BY = ("DC109", "DC122", "DC221", "DC602")
 
 
 def _centres(rows: Rows, role: str | None) -> dict[str, Array]:
-    """Return how far each candidate centre is from the origin, over half the diagonal of the bounding box."""
+    """Return the distance of each candidate centre from the origin.
+
+    It is divided by half the diagonal of the bounding box.
+    """
     names = {"root": "first", "centroid": "centroid", "box": "middle"}
     names = names if role == "joints" else {k: v for k, v in names.items() if k != "root"}
     radius = np.where(rows["box"] > 0, rows["box"] / 2, np.inf)
@@ -433,14 +436,17 @@ def _centres(rows: Rows, role: str | None) -> dict[str, Array]:
     both = [rows[column] for column in ("centroid", "middle")]
     flat = [np.sqrt((centre[:, :2] ** 2).sum(axis=1)) / radius for centre in both]
     high = [np.abs(centre[:, 2]) / radius for centre in both]
-    level = (rows["front"] == 0) & (rows["behind"] == 0)  # all of it at z = 0: no one's doing
+    level = (rows["front"] == 0) & (rows["behind"] == 0)  # flat at z = 0: not a centring
     return far | {"xy": np.minimum(*flat), "z": np.where(level, np.inf, np.minimum(*high))}
 
 
 def _labels(
     rows: Rows, known: Array, role: str | None, at: float
 ) -> tuple[dict[str, Array], Array]:
-    """Return where each centre is at the origin, and the first of them that is, "none" where no whole one is."""
+    """Return where each centre is at the origin, and a label for each sample.
+
+    The label is the first complete centre at the origin, "none" without one.
+    """
     exact = {name: known & (far <= at) for name, far in _centres(rows, role).items()}
     label = np.full(len(known), "none", dtype=object)
     for name in ("box", "centroid", "root"):
@@ -519,7 +525,7 @@ def wrong_centre(rows: Rows, case: RuleContext) -> Iterator[Failure | Info]:
 def _off_declared_centre(
     rows: Rows, case: RuleContext, known: Array, exact: dict[str, Array]
 ) -> Iterator[Failure]:
-    """Hold the centre at the origin against the declared one."""
+    """Yield samples whose centre at the origin contradicts the declared one."""
     centres, declared = _centres(rows, case.spec.role), case.spec.centered or ""
     if declared == "no":
         bad = known & np.logical_or.reduce(
@@ -534,7 +540,7 @@ def _off_declared_centre(
 
 
 def _shares(labels: Array) -> str:
-    """Return each centre and in how much of the samples it is at the origin, the most frequent first."""
+    """Return each centre with its count of samples at the origin, the most frequent first."""
     counts = sorted(Counter(labels.tolist()).items(), key=lambda pair: (-pair[1], pair[0]))
     return ", ".join(f"{name} ({count:,} of {len(labels):,})" for name, count in counts)
 
@@ -569,7 +575,10 @@ def _off_centre(
 
 
 def _named_centre(bad: Array, exact: dict[str, Array]) -> tuple[str, str, int]:
-    """Name the centre at the origin of nine tenths of the samples: a whole one before x and y, or z, alone."""
+    """Return the centre at the origin in nine tenths of the samples.
+
+    A complete one comes before x and y, or z, alone.
+    """
     for names in ([n for n in ("root", "centroid", "box") if n in exact], ["xy"], ["z"]):
         counts = {name: int((bad & exact[name]).sum()) for name in names}
         best = max(counts, key=lambda name: counts[name])
@@ -595,7 +604,7 @@ def _undeclared_centre(known: Array, exact: dict[str, Array], share: float) -> I
 
 
 def _subtracted(rows: Rows, case: RuleContext, known: Array) -> Iterator[Failure | Info]:
-    """Tell for each sample whether the stored centre was subtracted once, twice, or never."""
+    """Yield the samples from which the stored centre was subtracted twice, or never."""
     column = f":{case.name}:stored"
     known = known & rows.measured(column)
     if not known.any():
@@ -622,12 +631,12 @@ def _subtracted(rows: Rows, case: RuleContext, known: Array) -> Iterator[Failure
 
 
 def _unexplained(r: Array, c: Array, known: Array) -> Array:
-    """Return float64 (rows, 3): what each of once, twice, never leaves unexplained of the centres.
+    """Return float64 (rows, 3): the residual of the centres for once, twice and never.
 
     Notes:
         Data need not be centred exactly on the stored centre (an object's pose is not its
-        centroid): where there are enough different centres, what all samples have in common is
-        taken off.
+        centroid). Where there are enough different centres, the offset common to all samples is
+        subtracted.
     """
     left = np.stack([r - step * c for step in _STEPS.values()], axis=1)
     middle = np.median(c[known], axis=0)
@@ -664,7 +673,7 @@ def _left_over(bad: Array, kind: str, r: Array, c: Array, other: str) -> Failure
 
 
 def _line(c: Array, r: Array) -> tuple[float | None, float | None]:
-    """Return slope and correlation of r on c over samples and axes, None where the centres hardly differ."""
+    """Return slope and correlation of r on c over samples and axes, None if centres hardly vary."""
     x, y = c - c.mean(axis=0), r - r.mean(axis=0)
     xx, yy, xy = float((x * x).sum()), float((y * y).sum()), float((x * y).sum())
     if len(c) < 3 or xx <= 1e-12 * float((c * c).sum()) or yy <= 0:
@@ -727,7 +736,7 @@ def mixed_centring(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         return
     known &= rows["box"] > 0
     exact, label = _labels(rows, known, case.spec.role, float(case.options["at"]))
-    known &= ~(exact["centroid"] & exact["box"])  # symmetric about the origin: no one's doing
+    known &= ~(exact["centroid"] & exact["box"])  # symmetric about the origin: not a centring
     count = int(known.sum())
     if count < int(case.options["samples"]):
         return
@@ -735,9 +744,8 @@ def mixed_centring(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     sizes = {
         name: int((known & (label == name)).sum()) for name in ("none", "root", "centroid", "box")
     }
-    for name, far in _centres(
-        rows, case.spec.role
-    ).items():  # symmetric things come near to it by themselves
+    # Symmetric objects come near to a centre without being centred.
+    for name, far in _centres(rows, case.spec.role).items():
         if (
             name in sizes
             and 5 * int((known & (label == "none") & (far < 0.05)).sum()) > sizes[name]

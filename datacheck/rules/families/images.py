@@ -1,4 +1,4 @@
-"""Rules about images: which row and which colour come first, and whether all are of one size."""
+"""Rules about images: order of rows and channels, equal sizes, scale of colours."""
 
 from __future__ import annotations
 
@@ -29,21 +29,22 @@ from datacheck.schema.model import FieldSpec, Schema
 
 Array = np.ndarray[Any, Any]
 
+# robosuite's image conventions.
 _ORIGINS = {
     "opengl": "bottom_left",
     "opencv": "top_left",
-}  # what robosuite's image convention means
+}
 _BANDS = 32
-_ONE_SCENE = 0.9  # share of a group that must look alike: else it is no camera's
-_FRAMES = 8  # of a film are looked at
+_ONE_SCENE = 0.9  # share of a group that must look alike, or it is not from one camera
+_FRAMES = 8  # sampled frames of a film
 _NUMBER = re.compile(r"\d+")
 _SIZED = frozenset({"image", "depth", "mask"})
-_PICTURE = "image"  # the field of a picture file that no schema lists
+_PICTURE = "image"  # the field of a picture file without a schema entry
 _MOST_CHANNELS = 4
-_FACTORS = (2, 3, 4, 8)  # by which pictures are enlarged or made smaller
-_PIXELS = 1 << 14  # of a picture whose colours are averaged
-_STEADY = 0.5  # of 255: means of a still scene differ less, by noise and by what moves
-_MOST_SIZES = 3  # that count as usual: photographs of the world have many more
+_FACTORS = (2, 3, 4, 8)  # tried scale factors of pictures
+_PIXELS = 1 << 14  # sampled pixels of a picture
+_STEADY = 0.5  # of 255: least spread of means, for the noise and motion of a still scene
+_MOST_SIZES = 3  # most usual sizes; photographs of the world have many more
 
 
 def _oriented(spec: FieldSpec) -> bool:
@@ -52,7 +53,7 @@ def _oriented(spec: FieldSpec) -> bool:
 
 @measure("image_convention", per="sample", uses=("fields.origin",), depth="structure")
 def image_convention(block: Block, schema: Schema) -> Columns:
-    """What the file says of the orientation of its images: `image_convention`, in lower case."""
+    """Orientation of the file's images as it states: `image_convention`, in lower case."""
     del schema
     column = block.facts.get("image_convention")
     return (
@@ -64,7 +65,7 @@ def image_convention(block: Block, schema: Schema) -> Columns:
 
 @measure("bands", version=2, applies=of_role("image"), uses=("shape",), depth="deep")
 def bands(column: Column, spec: FieldSpec) -> Columns:
-    """How bright an image is from its first row to its last: `bands` (32), the mean of 8 frames of a film."""
+    """Brightness of an image from its first row to its last: `bands` (32), from 8 frames of a film."""
     if not is_numeric(column) or column.lengths is None or column.values.ndim not in {2, 3, 4}:
         return {}
     film = column.values.ndim == 4 or (
@@ -215,7 +216,7 @@ def turned_image(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _upside_down(rows: Rows, known: Array, case: RuleContext) -> tuple[Array, Array]:
-    """Return which images are turned against their group, and how like it they are then."""
+    """Return images upside down against their group, and their likeness to it once turned."""
     like, unlike = float(case.options["like"]), float(case.options["unlike"])
     bad, mirrored = known & False, np.zeros(len(rows))
     for _, places in rows.by_group():
@@ -229,7 +230,7 @@ def _upside_down(rows: Rows, known: Array, case: RuleContext) -> tuple[Array, Ar
         mirrored[mine], own = _correlations(profiles, middle[::-1]), _correlations(profiles, middle)
         odd = (mirrored[mine] > like) & (own < unlike)
         others = ~odd & (np.ptp(profiles, axis=1) > 0)
-        # photos of many scenes have sky and floor in every place
+        # Photos of many scenes have sky and floor in varying places.
         if others.any() and np.mean(own[others] > like) >= _ONE_SCENE:
             bad[mine] = odd & (2 * int(odd.sum()) < len(mine))
     return bad, mirrored
@@ -248,7 +249,7 @@ def _correlations(profiles: Array, other: Array) -> Array:
 
 @measure("channels", applies=of_role("image"), depth="deep")
 def channels(column: Column, spec: FieldSpec) -> Columns:
-    """Mean of each of three colours of 8 bits: `channels` (3), of some pixels of 8 frames of a film."""
+    """Mean of each of three 8-bit channels: `channels` (3), from sampled pixels of up to 8 frames."""
     del spec
     values = column.values
     if (
@@ -348,7 +349,7 @@ def channel_order(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _exchanged(means: Array, share: float, apart: float) -> Array:
-    """Return which images have the first and third channel exchanged; none where the others differ, too."""
+    """Return images with exchanged first and third channel; none where the other images vary, too."""
     middle = np.median(means, axis=0)
     spread = np.maximum(_STEADY, 1.4826 * np.median(np.abs(means - middle), axis=0))
     near = (np.abs(means - middle) <= 4 * spread).all(axis=1)
@@ -363,7 +364,10 @@ def _exchanged(means: Array, share: float, apart: float) -> Array:
 
 @measure("picture_sizes", per="sample", uses=("fields.role", "fields.shape"), depth="structure")
 def picture_sizes(block: Block, schema: Schema) -> Columns:
-    """Height and width of each picture, depth map and mask: `<field>:size` (2), also of picture files."""
+    """Height and width of each picture, depth map and mask: `<field>:size` (2).
+
+    Picture files without a schema entry count, too.
+    """
     found: dict[str, Array] = {}
     for name, column in block.fields.items():
         spec = schema.fields.get(name)
@@ -375,7 +379,7 @@ def picture_sizes(block: Block, schema: Schema) -> Columns:
 
 
 def _is_picture(column: Column, spec: FieldSpec) -> bool:
-    """Tell whether a listed field holds pictures: by its role, else by the form that decoded pictures have."""
+    """Tell whether a listed field holds pictures, by its role, else by dtype and shape."""
     if spec.role is not None or spec.is_text or column.kind != "array":
         return spec.role in _SIZED
     return (
@@ -386,7 +390,7 @@ def _is_picture(column: Column, spec: FieldSpec) -> bool:
 
 
 def _size(column: Column) -> Array | None:
-    """Return height and width, int64 (samples, 2); None where a value has other axes than a picture or a film."""
+    """Return height and width, int64 (samples, 2), None for axes unlike a picture or a film."""
     if column.kind != "array" or column.lengths is None or column.values.ndim not in {2, 3, 4}:
         return None
     item = column.values.shape[1:]
@@ -470,7 +474,7 @@ def picture_size(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 def _of_size(
     name: str, kind: str, said: dict[str, list[int]], rows: Rows, case: RuleContext
 ) -> Failure:
-    """Return the finding of one kind; `said` holds the places of the pictures by the words about their size."""
+    """Return the finding of one kind; `said` maps the text of a size to the places of pictures."""
     mask = np.zeros(len(rows), bool)
     for places in said.values():
         mask[places] = True
@@ -494,7 +498,7 @@ def _of_size(
 
 
 def _pictures_alone(name: str, rows: Rows, schema: Schema) -> bool:
-    """Tell whether samples hold a picture and nothing else that is in its pixels: no boxes, and no file of cameras."""
+    """Tell whether samples hold a picture and no other values in its pixels: no boxes, no cameras."""
     others = [
         other for other, spec in schema.stored.items() if other != name and spec.role != "class"
     ]
@@ -502,7 +506,7 @@ def _pictures_alone(name: str, rows: Rows, schema: Schema) -> bool:
 
 
 def _folders(files: Texts) -> tuple[Texts, Texts]:
-    """Return the folder of each file, and its path with a mark in place of each number."""
+    """Return the folder of each file, and its path with each number replaced by a mark."""
     folders = Texts.of([path.rpartition("/")[0] for path in files.words])
     return folders, Texts.of([_NUMBER.sub("#", path) for path in files.words])
 
@@ -510,10 +514,12 @@ def _folders(files: Texts) -> tuple[Texts, Texts]:
 def _size_groups(
     files: Texts, within: tuple[Texts, Texts], known: Array, least: int
 ) -> Iterator[Array]:
-    """Yield the positions of the rows of each folder with enough of them; of small folders those named alike.
+    """Yield the positions of rows that share a folder with enough rows, or similar names.
+
+    Small folders are grouped by name.
 
     Notes:
-        ``episode_1/top.png`` and ``episode_2/top.png`` are alike: they differ in numbers alone.
+        ``episode_1/top.png`` and ``episode_2/top.png`` are similar: they differ in numbers alone.
     """
     rows, mine = files.rows[known], np.flatnonzero(known)
     folder, alike = (texts.rows[rows].astype(np.int64) for texts in within)
@@ -528,7 +534,10 @@ def _size_groups(
 def _odd_sizes(
     sizes: Array, share: float
 ) -> Iterator[tuple[tuple[int, int], tuple[int, int], str]]:
-    """Yield each unusual size, the usual one that it is compared with, and what became of it ("other": unknown)."""
+    """Yield each unusual size, the usual size that explains it, and the kind of change.
+
+    The kind is "other" where the change is unknown.
+    """
     counts = Counter((height, width) for height, width in sizes.tolist())
     usual = [
         size for size, count in counts.most_common(_MOST_SIZES) if count >= (1 - share) * len(sizes)
@@ -544,7 +553,7 @@ def _odd_sizes(
 
 
 def _size_cause(size: tuple[int, int], usual: tuple[int, int]) -> str:
-    """Return how a picture of the usual size gets this size, "" where neither turning nor scaling does."""
+    """Return the change from the usual size to this one, "" if neither turning nor scaling fits."""
     if size == usual[::-1]:
         return "turned by 90 degrees"
     for factor in _FACTORS:
@@ -560,7 +569,7 @@ def _shown(size: tuple[int, int]) -> str:
     return f"{width} x {height}"
 
 
-_ROWS = 1 << 14  # of a sample that are looked at: means and spreads need no more
+_ROWS = 1 << 14  # sampled rows: means and spreads need no more
 _BYTE = 255.5
 _ONE = 1.0 + 1e-6
 _TWICE = _ONE / 255
@@ -576,7 +585,10 @@ _FULL = {"twice": 1 / 255, "unit": 1.0, "byte": 255.0}
 
 @measure("shade", applies=of_role("color"))
 def shade(column: Column, spec: FieldSpec) -> Columns:
-    """Mean and spread of each colour channel, of every so many rows: `mean`, `std`; no row for samples without any."""
+    """Mean and spread of each colour channel, from sampled rows: `mean`, `std`.
+
+    Samples without rows have no value.
+    """
     del spec
     if (
         not is_numeric(column)
@@ -596,7 +608,7 @@ def shade(column: Column, spec: FieldSpec) -> Columns:
 
 
 def _scales(rows: Rows, known: Array) -> Array:
-    """Return text (rows): on which scale the colours of each sample are, "" where it cannot be told."""
+    """Return text (rows): the scale of each sample's colours, "" where it is unclear."""
     low, high = rows["min"].min(axis=1), rows["max"].max(axis=1)
     whole = np.array([name.startswith(("uint8", "bool")) for name in rows["dtype"]], dtype=bool)
     conditions = [low < 0, high > _BYTE, high > _ONE, high > _TWICE]
@@ -611,12 +623,14 @@ def _scales(rows: Rows, known: Array) -> Array:
 
 
 def _graded(rows: Rows, high: Array) -> Array:
-    """Tell which samples have values between 0 and their largest: of two values only, the smaller step is no scale."""
+    """Tell which samples have values between 0 and their largest.
+
+    With two values only, a small step is no sign of a scale.
+    """
     if "std" not in rows:
         return np.zeros(len(high), bool)
-    two = rows["mean"] * (
-        high[:, None] - rows["mean"]
-    )  # the variance of 0 and the largest value alone
+    # The variance of values that are only 0 or the largest.
+    two = rows["mean"] * (high[:, None] - rows["mean"])
     found: Array = (rows["std"] ** 2 < 0.9 * two).any(axis=1)
     return found
 

@@ -1,4 +1,4 @@
-"""Rules about instances: what is left of a scene after the loader's own steps."""
+"""Rules about instances: remaining ones after the loader's steps, ids, ground truths, masks."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def tiny_instances(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     if "min_points" in names:
         stage = 2 + names.index("min_points")
         before, after = rows["funnel"][:, stage - 1], rows["funnel"][:, stage]
-        lost = np.where(known & (after > 0), before - after, 0)  # none left: DC402 says it
+        lost = np.where(known & (after > 0), before - after, 0)  # DC402 reports scenes with none
         many = known & (lost > float(case.options["share"]) * before)
         limit = dict(loader_steps(case.schema))["min_points"]
         if many.any():
@@ -300,7 +300,7 @@ def _tiny(
     )
 
 
-_HIGHEST = 1 << 62  # of an id: a column holds 64 bits
+_HIGHEST = 1 << 62  # largest id: a column holds 64 bits
 
 _ENCODING_SUPPRESSED_BY = ("DC109", "DC121", "DC122", "DC123", "DC221")
 _STRIP = 1 << 14  # rows that stay in the cache of a core
@@ -323,11 +323,11 @@ def _encoded(schema: Schema) -> list[tuple[str, str, str]]:
     uses=("fields.role", "fields.encodes", "fields.ignore", "fields.absent"),
 )
 def truth(block: Block, schema: Schema) -> Columns:
-    """How a ground truth agrees with ``class * 1000 + instance + 1``, for each field that encodes two others.
+    """Agreement of a ground truth with ``class * 1000 + instance + 1``.
 
-    Counts of rows: `<field>:rows`; `:wrong` ones; `:plain` ones that lack the 1; `:class` and
-    `:instance`: wrong in this part. `:shuffled`: whether it holds the right numbers in another
-    order; `:high`: the largest instance id.
+    For each field that encodes two others, counts of rows: `<field>:rows`; `:wrong` ones; `:plain`
+    ones that lack the 1; `:class` and `:instance`: wrong in this part. `:shuffled`: whether it
+    holds the right numbers in another order; `:high`: the largest instance id.
     """
     columns: dict[str, Measured] = {}
     for name, class_name, instance_name in _encoded(schema):
@@ -354,9 +354,8 @@ def truth(block: Block, schema: Schema) -> Columns:
 
 def _highest(ids: Array, ignored: tuple[int, ...]) -> int:
     top = _largest(ids)
-    return (
-        _largest(ids[~one_of(ids, ignored)]) if top in ignored else top
-    )  # rare: 255 may stand for none
+    # Rare: an ignored mark such as 255 is the largest number.
+    return _largest(ids[~one_of(ids, ignored)]) if top in ignored else top
 
 
 def _largest(ids: Array) -> int:
@@ -365,7 +364,7 @@ def _largest(ids: Array) -> int:
 
 
 def _encoded_pair(told: Array, classes: Array, ids: Array) -> tuple[Array, Array]:
-    """Return what a ground truth says, and what it should say: int64 (rows)."""
+    """Return the stored and the expected ground truth: int64 (rows)."""
     wanted = classes.astype(np.int64)
     wanted *= 1000
     wanted += ids.astype(np.int64)
@@ -374,7 +373,7 @@ def _encoded_pair(told: Array, classes: Array, ids: Array) -> tuple[Array, Array
 
 
 def _agreement(values: list[Array]) -> dict[str, int]:
-    """Return counts of rows of one sample; nothing where the lengths differ or a number is none."""
+    """Return counts of one sample's rows; empty where lengths differ or a number is not finite."""
     if len({len(v) for v in values}) != 1:
         return {}
     if any(v.dtype.kind == "f" and not np.isfinite(v.sum()) for v in values):
@@ -554,7 +553,7 @@ def _encoding_cause(stats: dict[str, Array], bad: Array) -> Cause | None:
     }
     left = bad.copy()
     explained: dict[str, int] = {}
-    for kind, (_, holds) in reasons.items():  # the first that holds of a scene explains it
+    for kind, (_, holds) in reasons.items():  # the first reason that holds explains a scene
         explained[kind] = int((left & holds).sum())
         left &= ~holds
     most = max(explained, key=lambda kind: explained[kind])
@@ -563,7 +562,7 @@ def _encoding_cause(stats: dict[str, Array], bad: Array) -> Cause | None:
 
 @measure("coverage", applies=of_role("mask"), uses=("ignore",))
 def coverage(column: Column, spec: FieldSpec) -> Columns:
-    """How much of a mask is set: `set`, the share of its values that are not 0, of those not ignored."""
+    """Coverage of a mask: `set`, the share of non-zero values among those not ignored."""
     if not is_numeric(column):
         return {}
     values, lengths = flat(column)

@@ -1,4 +1,4 @@
-"""Rules about joints: bones keep their length, joints do not coincide, their order is the declared one."""
+"""Rules about joints: constant bone lengths, distinct joints, the declared order."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _boned(spec: FieldSpec) -> bool:
 
 @measure("twins", version=2, applies=_many)
 def twins(column: Column, spec: FieldSpec) -> Columns:
-    """How many joints lie exactly where an earlier one does: `twins`, of a sequence the most in one step.
+    """Joints exactly at the place of an earlier one: `twins`, in a sequence the most in one step.
 
     Up to 64 joints are compared.
     """
@@ -228,14 +228,14 @@ def bone_length(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
 
 
 def _limits(lengths: Array, options: Mapping[str, Any]) -> Array:
-    """Return how far a bone may be from the median of its sequence."""
+    """Return the largest distance of a bone from the median of its sequence."""
     return np.maximum(float(options["off"]), float(options["share"]) * lengths)
 
 
 def _varying(
     groups: list[tuple[str, Array]], lengths: Array, options: Mapping[str, Any]
 ) -> tuple[Array, Array, Array]:
-    """Return which samples differ from their group, which lie in groups whose bones are not rigid, and how far."""
+    """Return the samples that differ from their group, those in groups without rigid bones, and the spread."""
     far, loose, share = (
         np.zeros(len(lengths), bool),
         np.zeros(len(lengths), bool),
@@ -246,7 +246,7 @@ def _varying(
             middle = np.median(lengths[places], axis=0)
             off = (np.abs(lengths[places] - middle) > _limits(middle, options)).any(axis=1)
             far[places] = off
-            if off.all():  # no frame is near the median: nothing is left that could vary
+            if off.all():  # no frame is near the median, so there is no spread to measure
                 continue
             still = lengths[places[~off]].std(axis=0)
             loose[places[~off]] = bool((still > float(options["spread"])).any())
@@ -255,7 +255,7 @@ def _varying(
 
 
 def _bone_failures(far: Array, loose: Array, share: Array, spread: float) -> Iterator[Failure]:
-    """Name frames that differ from their sequence, and sequences whose bones are not rigid."""
+    """Yield frames that differ from their sequence, and sequences whose bones are not rigid."""
     if far.any():
         yield _stretched(
             far, "differ", "from their sequence in the length of a bone", None, "frame"
@@ -364,7 +364,7 @@ def joint_order(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
 
 
 def _sequences(rows: Rows, known: Array, steps: Array) -> Iterator[Array]:
-    """Yield the rows that are one sequence: each that is one by itself, the single frames of each group."""
+    """Yield the rows of each sequence: a sample with steps, or the single frames of a group."""
     for row in np.flatnonzero(known & (steps > 1)).tolist():
         yield np.array([row])
     for _, places in _groups(rows, known & (steps == 1)):
@@ -373,12 +373,12 @@ def _sequences(rows: Rows, known: Array, steps: Array) -> Iterator[Array]:
 
 @dataclass(frozen=True)
 class _JointOrder:
-    """Another order of joints.
+    """An order of joints other than the declared one.
 
     Args:
-        words: what is wrong.
-        taken: where each joint of the declared order stands in the data: ``joints[taken]`` puts
-            them right.
+        words: the fault.
+        taken: the place in the data of each joint of the declared order: ``joints[taken]`` corrects
+            it.
     """
 
     words: str
@@ -402,7 +402,7 @@ def _disordered(mask: Array, order: _JointOrder, case: RuleContext) -> Failure:
 def _order(
     apart: JointDistances, skeleton: Skeleton, case: RuleContext, *, rigid: bool
 ) -> _JointOrder | None:
-    """Return the order that joints are in, None where they are as declared or nothing tells."""
+    """Return the actual order of joints, None where it is as declared or unclear."""
     known, tips = _rigid(apart.spread, skeleton, case) if rigid else (None, None)
     if known is not None:
         return _JointOrder(f"they are in the order {known.name}", skeleton.taken_from(known))
@@ -433,7 +433,7 @@ def _longer(lengths: Array, skeleton: Skeleton, limit: float) -> bool:
 def _rigid(
     spreads: Array, skeleton: Skeleton, case: RuleContext
 ) -> tuple[Skeleton | None, tuple[int, ...] | None]:
-    """Return the known order under which bones are rigid, or where the tips stand; none where the declared ones are."""
+    """Return the known order with rigid bones, or the places of tips; none if the declared one fits."""
     spread = dict(zip(skeleton.pairs, spreads, strict=True))
     worst = max(spread[b] for b in skeleton.bones)
     if worst <= float(case.options["moving"]):
@@ -445,7 +445,7 @@ def _rigid(
     ends = max(spread[last, tip] for last, tip in zip(lasts, best, strict=True))
     permuted = bool(ends <= limit) and sorted(best) == sorted(tips) and best != list(tips)
     least = min(*(size for size, _ in loose), ends if permuted else np.inf)
-    for size, other in loose:  # a known order says more than tips do, where it fits as well
+    for size, other in loose:  # a known order explains more than tips, if it fits as well
         if size <= limit and size <= 1.5 * least + 1e-4:
             return other, None
     moved = dict(zip(tips, best, strict=True))

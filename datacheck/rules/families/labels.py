@@ -1,4 +1,4 @@
-"""Rules about labels: classes that exist, marks for "no label" that are declared."""
+"""Rules about labels: valid classes, declared marks for "no label", segment ids, class names."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ from datacheck.schema.model import FieldSpec
 
 Array = np.ndarray[Any, Any]
 
-_MARKS = (255, 65535)  # what unsigned labels use for "ignore"
+_MARKS = (255, 65535)  # "ignore" in unsigned labels
 
 
 @measure("labels", version=3, applies=of_role("class", "instance"), uses=("classes", "ignore"))
 def labels(column: Column, spec: FieldSpec) -> Columns:
-    """What label values there are, by kind.
+    """Label values of a sample, by kind.
 
     Counts: `ignored` ones, declared as such; `negative` and `mark` (255, 65535) ones, undeclared;
-    `outside` the classes otherwise. `least` negative, `marked` value, `low` and `high` of those
-    outside, `top` class.
+    `outside`, all others that are no classes. `least` negative, `marked` value, `low` and `high` of
+    those outside, `top` class.
     """
     if not is_numeric(column):
         return {}
@@ -189,9 +189,8 @@ def ignore_label(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         yield _mark(rows, case, negative, "least", "negative")
     mark = known & (rows["mark"] > 0) & (case.spec.role == "class")
     top = float(np.max(rows["top"][known]))
-    mark &= (top > 0) & (
-        rows["marked"] > top + 1
-    )  # with classes all around it is one of them; 0 and 255 are a mask
+    # A number right after the classes is one of them; 0 and 255 alone are a mask.
+    mark &= (top > 0) & (rows["marked"] > top + 1)
     if mark.any():
         yield _mark(rows, case, mark, "marked", "mark")
     used = rows["ignored"] + rows["negative"] + np.where(mark, rows["mark"], 0)
@@ -233,16 +232,17 @@ def _mark(rows: Rows, case: RuleContext, where: Array, stat: str, kind: str) -> 
     )
 
 
+# Up to here the dtype represents every integer.
 _WHOLE = {
     "float16": 1 << 11,
     "float32": 1 << 24,
     "float64": 1 << 53,
-}  # up to here every integer has its own number
+}
 
 
 @measure("segments", version=2, applies=of_role("segment"), uses=("ignore",))
 def segments(column: Column, spec: FieldSpec) -> Columns:
-    """How segments are numbered: `distinct` ids of 0 or more, `top` the largest, `exact` up to where the dtype is."""
+    """Numbering of segments: `distinct` ids of 0 or more, the `top` id, `exact` limit of the dtype."""
     if not is_numeric(column) or column.lengths is None:
         return {}
     distinct, top = np.zeros(len(column), np.int64), np.full(len(column), -1.0)
@@ -353,29 +353,20 @@ def segment_ids(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 # --------------------------------------------------------------------------- classes that are words
 
-_BYTES = 64  # of the classes of one text
-_CLASSES, _MANY, _NAMES = (
-    200,
-    20,
-    0.1,
-)  # most classes: more are names; fewest samples, share of long texts among them
-_LETTERS, _LATIN = (
-    4,
-    "\u0250",
-)  # shorter words have a meaning of their own in each case ("AA", "Aa")
-_LESS, _RARE = (
-    3,
-    100,
-)  # times as often as a word in another form of it, or with a letter in which they differ
-_LABELS, _LINE = 1 << 14, 1 << 9  # bytes of a list of labelled objects, and of its first line
-_COLUMNS, _WIDE = 4, 32  # fewest and most of such a list
-_ENDS = " \t\r\n.,;:'\""  # and no "?": it is how annotators mark a class as unsure
-_BETWEEN = re.compile(
-    r"(?<=[^\W_])[\s_-]+(?=[^\W\d_])|(?<=[^\W\d_])(?:[\s_]+|-)(?=\d)"
-)  # in front of a number a second sign is a minus
-_NOTATION = re.compile(
-    r"[^\W\d_]\d+[^\W\d_]"
-)  # capitals have a meaning there: "C1CCCCC1" and "c1ccccc1" (SMILES)
+_BYTES = 64  # most bytes of the classes in one text
+# Most classes (more are names), fewest samples, largest share of long texts among them.
+_CLASSES, _MANY, _NAMES = 200, 20, 0.1
+# In shorter words case carries meaning ("AA", "Aa").
+_LETTERS, _LATIN = 4, "\u0250"
+# The usual form must be so many times as frequent as another form, or one with a differing letter.
+_LESS, _RARE = 3, 100
+_LABELS, _LINE = 1 << 14, 1 << 9  # most bytes of a list of labelled objects and of its first line
+_COLUMNS, _WIDE = 4, 32  # fewest and most columns of such a list
+_ENDS = " \t\r\n.,;:'\""  # no "?", with which annotators mark a class as unsure
+# Before a digit only one hyphen is a separator; a second one is a minus sign.
+_BETWEEN = re.compile(r"(?<=[^\W_])[\s_-]+(?=[^\W\d_])|(?<=[^\W\d_])(?:[\s_]+|-)(?=\d)")
+# Notations in which case carries meaning: "C1CCCCC1" and "c1ccccc1" (SMILES).
+_NOTATION = re.compile(r"[^\W\d_]\d+[^\W\d_]")
 _NUMBER = re.compile(rb"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
 
 
@@ -385,9 +376,9 @@ def _is_words(spec: FieldSpec) -> bool:
 
 @measure("class_words", applies=_is_words, uses=("role",))
 def class_words(column: Column, spec: FieldSpec) -> Columns:
-    """What class a short text names, or what classes a list of objects does, each on a line of numbers: `spelled`.
+    """Class that a short text names, or classes of a list of objects, one a line: `spelled`.
 
-    A class is a line; "" where there are none, or too many.
+    A line of `spelled` is a class; "" where there are none, or too many.
     """
     if column.kind != "text":
         return {}
@@ -400,7 +391,10 @@ def class_words(column: Column, spec: FieldSpec) -> Columns:
 
 
 def _classes_of_lines(text: bytes) -> bytes:
-    """Return the different classes of a text whose lines are numbers and one class in the same column, else b""."""
+    """Return the distinct classes of a text whose lines are numbers and one class.
+
+    b"" for another text. The class is in the same column of each line.
+    """
     first = text[:_LINE].lstrip().partition(b"\n")[0].split()
     odd = list(islice((i for i, part in enumerate(first) if _NUMBER.fullmatch(part) is None), 2))
     if len(odd) != 1 or not _COLUMNS <= len(first) <= _WIDE or len(text) > _LABELS:
@@ -506,7 +500,7 @@ def class_spelling(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _folded(word: str) -> str:
-    """Return a class without capitals, marks at its ends, and separators: "Clearly Fair." as "clearlyfair"."""
+    """Return a class without case, edge marks and separators: "Clearly Fair." as "clearlyfair"."""
     word = word.strip(_ENDS)
     return word if _NOTATION.search(word) else _BETWEEN.sub("", word.casefold())
 
@@ -529,7 +523,7 @@ def _forms(often: Mapping[str, int]) -> dict[str, str]:
 
 
 def _typed(often: Mapping[str, int]) -> dict[str, str]:
-    """Return the class that each of few rare ones is but for one letter; {} where other classes are as rare."""
+    """Return the likely class of each rare misspelling; {} where other classes are as rare."""
     usual = sorted((word for word in often if _is_word(word)), key=lambda one: -often[one])
     pairs = {}
     for word in usual:
@@ -548,10 +542,10 @@ def _is_word(word: str) -> bool:
 
 
 def _times(one: str, two: str) -> float:
-    """Return how many times as frequent the right one of two words is, infinity where they differ in more.
+    """Return how many times as frequent the right one of two words must be.
 
-    They differ in one letter, in one that only one of them has, or in two that have changed places:
-    hardly ever are both of these classes.
+    The words differ in one letter, in one that only one of them has, or in two that changed places:
+    hardly ever are both of these classes. Infinity where they differ in more.
     """
     if one == two or abs(len(one) - len(two)) > 1:
         return np.inf

@@ -1,4 +1,4 @@
-"""Rules about a loader: one index is one sample, whoever asks; all samples are served, none is made up."""
+"""Rules about a loader: an index always gives the same sample, and all samples are served unchanged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from datacheck.rules.base import (
 Array = np.ndarray[Any, Any]
 NoteFields = Mapping[str, Any]
 
-# kind: what decides besides the index; what to do; whether it may be meant (augmentation)
+# kind: the factor besides the index; what to do; whether it may be intended (augmentation)
 _DECIDES: dict[str, tuple[str, str, bool]] = {
     "seed": (
         "drawn from the global random numbers{drew} while a sample is made, so the order of asking "

@@ -1,4 +1,4 @@
-"""Rules about joint angles and shapes over time: within limits, not too fast, without wraps; one subject, one shape."""
+"""Rules about motion: joint limits and speeds, wraps, jumps, lags; one shape for one subject."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def _timed(spec: FieldSpec) -> bool:
 
 @measure("beyond", applies=_driven, uses=("robot", "unit"))
 def beyond(column: Column, spec: FieldSpec) -> Columns:
-    """How far joints are outside the robot's limits, in degrees, for every order of its columns.
+    """Angles outside the robot's limits, in degrees, for every order of its columns.
 
     `poses`: rows of joints; `outside`: those in which some joint is further outside than each of
-    `MARGINS`, order by order; `excess`: how far each joint is at most, order by order (not above 0
-    where it stays inside).
+    `MARGINS`, order by order; `excess`: the largest distance of each joint outside its limits,
+    order by order (not above 0 where it stays inside).
     """
     robot = _robot_of(spec)
     found = None if robot is None else rows_of(column, robot.joints)
@@ -163,10 +163,10 @@ def joint_limit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 @measure("pace", applies=lambda s: _driven(s) and _timed(s), uses=("robot", "unit"))
 def pace(column: Column, spec: FieldSpec) -> Columns:
-    """How far joints move in a step, over what they can move in a second, in seconds.
+    """Motion of joints in a step, divided by their speed limit, in seconds.
 
     `peak_pace`: the largest of any joint; `usual_pace`: 99th percentile over the steps;
-    `fast_joint`: which it is.
+    `fast_joint`: the number of the fastest joint.
     """
     robot = _robot_of(spec)
     found = None if robot is None else rows_of(column, robot.joints)
@@ -180,7 +180,7 @@ def pace(column: Column, spec: FieldSpec) -> Columns:
     step = differences(
         np.ascontiguousarray(found[0].T, dtype=np.float64) * factor(spec.unit or "rad"), found[1]
     )
-    step = np.abs(step - 2 * math.pi * np.round(step / (2 * math.pi)))  # a wrap is no motion
+    step = np.abs(step - 2 * math.pi * np.round(step / (2 * math.pi)))  # a wrap is not motion
     ratio = step / np.array(robot.speeds)[:, None]
     fastest, counts = ratio.max(axis=0, initial=0.0), np.maximum(found[1] - 1, 0)
     peaks = reduced(np.maximum, ratio, counts)
@@ -381,7 +381,7 @@ def angle_wrap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _both_sides(rows: Rows, known: Array, most: float) -> Iterator[Failure]:
-    known = known & rows.measured("at_plus", "at_minus")  # not of arrays without columns
+    known = known & rows.measured("at_plus", "at_minus")  # too wide arrays lack these columns
     if not known.any():
         return
     total = int((rows["moves"][known] + 1).sum())
@@ -502,7 +502,7 @@ def _moved(spec: FieldSpec) -> bool:
 
 
 def _sizes(column: Column, fits: Array, spec: FieldSpec) -> tuple[Array, Array]:
-    """Return how far each step goes: a distance, the largest change of an angle, or an angle of rotation."""
+    """Return the size of each step: a distance, the largest change of an angle, or a rotation."""
     if spec.role == "rotvec" and column.values.shape[1] == 3:
         return _turns(column, fits, spec)
     change, count = steps(column, fits)
@@ -512,14 +512,17 @@ def _sizes(column: Column, fits: Array, spec: FieldSpec) -> tuple[Array, Array]:
 
 
 def _turns(column: Column, fits: Array, spec: FieldSpec) -> tuple[Array, Array]:
-    """Return the angle between neighbouring rotations in the field's unit; a vector and its 2 pi partner are one."""
+    """Return the angle between neighbouring rotations in the field's unit.
+
+    A rotation vector and its partner 2 pi away are the same rotation.
+    """
     unit = ANGLE.get(spec.unit or "rad", 1.0)
     vectors = np.ascontiguousarray(column.values.T, dtype=np.float64) * unit
     angle = norms(vectors)
     scale = np.where(angle > 1e-12, np.sin(angle / 2) / np.maximum(angle, 1e-12), 0.5)
     whole = np.concatenate([np.cos(angle / 2)[None], vectors * scale])
     change, count = steps(Column(np.ascontiguousarray(whole.T), column.lengths), fits)
-    near = norms(change)  # of unit quaternions: 2 sin(angle / 4), the shorter way round
+    near = norms(change)  # unit quaternions are 2 sin(angle / 4) apart, the shorter way round
     return 4 * np.arcsin(
         np.minimum(1.0, np.minimum(near, np.sqrt(np.maximum(0.0, 4 - near**2))) / 2)
     ) / unit, count
@@ -527,10 +530,10 @@ def _turns(column: Column, fits: Array, spec: FieldSpec) -> tuple[Array, Array]:
 
 @measure("speed", applies=_moved, uses=("role", "unit"))
 def speed(column: Column, spec: FieldSpec) -> Columns:
-    """How far a field goes in one step, in its unit.
+    """Largest motion of a field in one step, in its unit.
 
-    `leap`, the farthest; `leap_at`, which step; `lone`, by how much the most isolated step exceeds
-    both neighbours.
+    `leap`, the largest step; `leap_at`, its number; `lone`, by how much the most isolated step
+    exceeds both neighbours.
     """
     if not is_numeric(column) or column.lengths is None or column.values.ndim > 2:
         return {}
@@ -544,10 +547,8 @@ def speed(column: Column, spec: FieldSpec) -> Columns:
     starts = np.cumsum(count) - count
     peak = reduced(np.maximum, far, count)
     before, after = np.roll(far, 1), np.roll(far, -1)
-    before[starts[fits]], after[(starts + count - 1)[fits]] = (
-        np.inf,
-        np.inf,
-    )  # the first and last have one neighbour
+    # The first and the last step have one neighbour only and never count as isolated.
+    before[starts[fits]], after[(starts + count - 1)[fits]] = np.inf, np.inf
     lone = reduced(np.maximum, far - np.maximum(before, after), count)
     at = (
         reduced(
@@ -647,7 +648,7 @@ def _jumping(rows: Rows, case: RuleContext, odd: Array, score: Array, usual: flo
 
 
 def _outlying(values: Array) -> tuple[Array, Array]:
-    """Return robust deviations of numbers and of their logarithms; NaN has none, and neither have equal numbers."""
+    """Return robust deviations of numbers and of their logarithms; 0 for NaN and equal numbers."""
     known = np.isfinite(values)
     floor = max(1e-12, 1e-3 * float(np.median(values[known])))
     found = []
@@ -711,10 +712,11 @@ def _rows_of(block: Block, schema: Schema, name: str) -> Column | None:
     "lags", per="sample", uses=("fields.drives", "fields.columns", "fields.role", "fields.absent")
 )
 def lags(block: Block, schema: Schema) -> Columns:
-    """How a command goes with the change of what it drives, at each of `LAGS` steps, mean over their columns.
+    """Correlation of a command with the change of what it drives, at each of `LAGS` steps.
 
-    `<field>:delta`: correlation of the command; `<field>:absolute`: of the change of the command.
-    Lag 1 is the change from the command's own row to the next, lag 0 the one before.
+    `<field>:delta`: correlation of the command; `<field>:absolute`: of the change of the command;
+    both are means over the columns. Lag 1 is the change from the command's own row to the next, lag
+    0 the one before.
     """
     found: dict[str, Measured] = {}
     for name, spec in _driven_fields(schema):
@@ -739,7 +741,7 @@ def lags(block: Block, schema: Schema) -> Columns:
 
 
 def _unit(values: Array, count: Array) -> Array:
-    """Return each sample's components without their mean, of length 1; 0 where they do not change."""
+    """Return each sample's components without their mean and scaled to length 1; 0 if constant."""
     mean = reduced(np.add, values, count) / np.maximum(count, 1)
     centred = values - np.repeat(mean, count, axis=-1)
     size = np.sqrt(reduced(np.add, centred * centred, count))
