@@ -222,7 +222,7 @@ def _unlisted(run: ScanRun, target: Path) -> dict[str, str]:
 def _still_failing(
     run: ScanRun, repair: Repair, plan: Plan, request: Request, progress: Progress | None
 ) -> set[str]:
-    """Return the ineffective repairs after removing their files from the copy.
+    """Return the files whose repair is ineffective, after removing them from the copy.
 
     A repair is ineffective where the rule still fails in the file or a valid sample becomes
     invalid.

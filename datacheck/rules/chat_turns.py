@@ -238,7 +238,7 @@ def _tokenizer_or_reason(path: str | None) -> Tokenizer | str:
 def _tokenizer_state(schema: Schema) -> Any:
     """Return what besides the schema decides about tokens.
 
-    That are the digests of the tokenizer's files, and whether its libraries are installed.
+    It consists of the digests of the tokenizer's files, and whether its libraries are installed.
     """
     if schema.tokenizer is None or schema.tokenizer.path is None:
         return None

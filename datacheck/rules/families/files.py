@@ -1,4 +1,4 @@
-"""Rules about files: unreadable ones, mismatched lists, changes, placeholders that a loader left."""
+"""Rules about files: unreadable ones, mismatched lists, changes, a loader's placeholders."""
 
 from __future__ import annotations
 
@@ -150,7 +150,10 @@ def _unlisted(rows: Rows, mask: Array) -> Failure:
 
 
 def _most_common(kinds: Counter[str], most: int = 3) -> str:
-    """Return the most common reasons with counts; many different ones are grouped by their beginning."""
+    """Return the most common reasons with counts; many different ones are grouped first.
+
+    Reasons of a group have the same beginning.
+    """
     if len(kinds) == 1:
         return next(iter(kinds))
     if len(kinds) > most:

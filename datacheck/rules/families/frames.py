@@ -27,8 +27,8 @@ Array = np.ndarray[Any, Any]
 
 _BEFORE = {"camera_opengl": "behind", "camera_opencv": "front"}
 _NEIGHBOURS = 3  # good samples of a group that locate its others
-# Good samples that tell the usual distance to another field; largest share of that distance of the
-# distance from the camera.
+# Fewest good samples that give the usual distance to another field; the largest such distance, as a
+# share of the distance from the camera.
 _COMPANIONS, _BESIDE = 8, 0.3
 # In multiples of the usual distance: one that fits, and the largest that counts. The third is the
 # lead in summed squares that makes a correction the best.
@@ -210,7 +210,7 @@ def _corrected(rows: Rows, way: Array | str) -> Array:
 def _nearest(
     rows: Rows, case: RuleContext, bad: Array, good: Array, ways: list[Array]
 ) -> tuple[bool, int | None]:
-    """Return whether good samples locate the offenders, and which correction fits, None for none."""
+    """Return whether good samples locate the offenders, and the correction that fits, or None."""
     total, asked = np.zeros(len(ways)), 0
     for off in (
         *_distances_to_group(rows, bad, good, ways),

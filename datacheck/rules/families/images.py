@@ -65,7 +65,7 @@ def image_convention(block: Block, schema: Schema) -> Columns:
 
 @measure("bands", version=2, applies=of_role("image"), uses=("shape",), depth="deep")
 def bands(column: Column, spec: FieldSpec) -> Columns:
-    """Brightness of an image from its first row to its last: `bands` (32), from 8 frames of a film."""
+    """Brightness of an image from first to last row: `bands` (32), from 8 frames of a film."""
     if not is_numeric(column) or column.lengths is None or column.values.ndim not in {2, 3, 4}:
         return {}
     film = column.values.ndim == 4 or (
@@ -249,7 +249,10 @@ def _correlations(profiles: Array, other: Array) -> Array:
 
 @measure("channels", applies=of_role("image"), depth="deep")
 def channels(column: Column, spec: FieldSpec) -> Columns:
-    """Mean of each of three 8-bit channels: `channels` (3), from sampled pixels of up to 8 frames."""
+    """Mean of each of three 8-bit channels: `channels` (3), from samples of the pixels.
+
+    At most 8 frames of a film are sampled.
+    """
     del spec
     values = column.values
     if (
@@ -349,7 +352,7 @@ def channel_order(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _exchanged(means: Array, share: float, apart: float) -> Array:
-    """Return images with exchanged first and third channel; none where the other images vary, too."""
+    """Return images with exchanged first and third channel; none where other images vary, too."""
     middle = np.median(means, axis=0)
     spread = np.maximum(_STEADY, 1.4826 * np.median(np.abs(means - middle), axis=0))
     near = (np.abs(means - middle) <= 4 * spread).all(axis=1)
@@ -498,7 +501,7 @@ def _of_size(
 
 
 def _pictures_alone(name: str, rows: Rows, schema: Schema) -> bool:
-    """Tell whether samples hold a picture and no other values in its pixels: no boxes, no cameras."""
+    """Tell whether samples hold a picture and nothing else in its pixels: no boxes, no cameras."""
     others = [
         other for other, spec in schema.stored.items() if other != name and spec.role != "class"
     ]

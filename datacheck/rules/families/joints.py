@@ -235,7 +235,10 @@ def _limits(lengths: Array, options: Mapping[str, Any]) -> Array:
 def _varying(
     groups: list[tuple[str, Array]], lengths: Array, options: Mapping[str, Any]
 ) -> tuple[Array, Array, Array]:
-    """Return the samples that differ from their group, those in groups without rigid bones, and the spread."""
+    """Return the samples that differ from their group, and those in groups without rigid bones.
+
+    The third value is the spread of bones in the group, as a share of their length.
+    """
     far, loose, share = (
         np.zeros(len(lengths), bool),
         np.zeros(len(lengths), bool),
@@ -433,7 +436,10 @@ def _longer(lengths: Array, skeleton: Skeleton, limit: float) -> bool:
 def _rigid(
     spreads: Array, skeleton: Skeleton, case: RuleContext
 ) -> tuple[Skeleton | None, tuple[int, ...] | None]:
-    """Return the known order with rigid bones, or the places of tips; none if the declared one fits."""
+    """Return the known order with rigid bones, or the places of tips.
+
+    Neither where the declared order fits or nothing decides.
+    """
     spread = dict(zip(skeleton.pairs, spreads, strict=True))
     worst = max(spread[b] for b in skeleton.bones)
     if worst <= float(case.options["moving"]):

@@ -242,7 +242,7 @@ _WHOLE = {
 
 @measure("segments", version=2, applies=of_role("segment"), uses=("ignore",))
 def segments(column: Column, spec: FieldSpec) -> Columns:
-    """Numbering of segments: `distinct` ids of 0 or more, the `top` id, `exact` limit of the dtype."""
+    """Numbering of segments: `distinct` ids of 0 or more, `top` id, `exact` limit of the dtype."""
     if not is_numeric(column) or column.lengths is None:
         return {}
     distinct, top = np.zeros(len(column), np.int64), np.full(len(column), -1.0)

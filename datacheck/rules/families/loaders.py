@@ -1,4 +1,4 @@
-"""Rules about a loader: an index always gives the same sample, and all samples are served unchanged."""
+"""Rules about a loader: an index always gives the same sample, and all samples are served."""
 
 from __future__ import annotations
 

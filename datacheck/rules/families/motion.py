@@ -749,7 +749,10 @@ def _unit(values: Array, count: Array) -> Array:
 
 
 def _correlations(command: Array, change: Array, count: Array) -> Array:
-    """Return float64 (samples, lags), the mean over columns that change; `change[t]` leads to row t of `command`."""
+    """Return float64 (samples, lags), the mean over columns that change.
+
+    `change[t]` leads to row t of `command`.
+    """
     a, b = _unit(command, count), _unit(change, count)
     alive = ((reduced(np.add, np.abs(a), count) > 0) & (reduced(np.add, np.abs(b), count) > 0)).sum(
         axis=0
@@ -832,9 +835,8 @@ def action_state_lag(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             key=lambda i: float(r[i]),
             default=None,
         )
-        clear = wanted is None or 1 - r[best] < 0.5 * (
-            1 - r[wanted]
-        )  # of the rest, the better lag explains half
+        # The better lag explains half of what the wanted one leaves unexplained.
+        clear = wanted is None or 1 - r[best] < 0.5 * (1 - r[wanted])
         if LAGS[best] in allowed or r[best] < float(case.options["r"]) or not clear:
             continue
         if agree.sum() < float(case.options["agree"]) * known.sum():
@@ -843,9 +845,8 @@ def action_state_lag(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _size(r: Array, spec: FieldSpec) -> Array:
-    return (
-        np.abs(r) if spec.role == "gripper" else r
-    )  # which way a gripper counts is another question
+    # The sign of a gripper's command is judged elsewhere.
+    return np.abs(r) if spec.role == "gripper" else r
 
 
 def _lagging(
@@ -870,16 +871,18 @@ def _lagging(
     )
 
 
-_CLOSE = (
-    1e-4  # stored as float32 or after a round trip, a value is still the one it was meant to be
-)
-_AHEAD = 3  # steps within which fingers show what they were told
+# Tolerance of a declared value, for float32 and round trips between units.
+_CLOSE = 1e-4
+_AHEAD = 3  # steps within which fingers follow a command
 _CONVENTIONS = ((-1.0, 1.0), (0.0, 1.0), (0.0, 255.0))
 
 
 @measure("told", applies=of_role("gripper"), uses=("values",))
 def commanded(column: Column, spec: FieldSpec) -> Columns:
-    """What a gripper is told: `told_low`, `told_high`; shares `between` them, and not declared: `strays`."""
+    """Commands of a gripper: `told_low`, `told_high`, and shares of values.
+
+    Shares: `between` the two, and undeclared (`strays`).
+    """
     if not is_numeric(column):
         return {}
     values, lengths = flat(column)
@@ -905,10 +908,10 @@ def commanded(column: Column, spec: FieldSpec) -> Columns:
     "grasping", per="sample", uses=("fields.drives", "fields.columns", "fields.lag", "fields.role")
 )
 def grasping(block: Block, schema: Schema) -> Columns:
-    """How fingers follow a gripper: ``<field>:follows``, correlation of the command with their opening.
+    """Response of fingers to a gripper's command: ``<field>:follows``, a correlation.
 
-    The opening is the sum of the absolute values of what the command `drives`, 3 steps ahead (and
-    `lag`). No row where either never changes.
+    It correlates the command with the opening 3 steps later (plus `lag`). The opening is the sum of
+    the absolute values of what the command `drives`. No row where either never changes.
     """
     found: dict[str, Measured] = {}
     for name, spec in sorted(schema.fields.items()):
@@ -1010,10 +1013,10 @@ def gripper_convention(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _against_command(rows: Rows, case: RuleContext, column: str) -> Iterator[Failure]:
-    """Yield the samples whose fingers open when they are told to close."""
+    """Yield the samples whose fingers open on the command to close."""
     opened, closed = case.spec.values
     told = rows.measured(column)
-    along = rows[column] * np.sign(opened - closed)  # above 0 where fingers do what they are told
+    along = rows[column] * np.sign(opened - closed)  # above 0 where fingers follow the command
     wrong = told & (along < -float(case.options["sure"]))
     if wrong.any():
         middle = float(np.median(rows[column][wrong]))
@@ -1033,7 +1036,10 @@ def _against_command(rows: Rows, case: RuleContext, column: str) -> Iterator[Fai
 
 
 def _pair(rows: Rows) -> Array:
-    """Return int (rows): which pair of values a sample uses, -1 where it cannot be told (one value, continuous)."""
+    """Return int (rows): the pair of values that a sample uses, -1 where unclear.
+
+    It is unclear for a single value and for continuous values.
+    """
     found = np.full(len(rows), -1)
     for number, (low, high) in enumerate(_CONVENTIONS):
         ends = [
@@ -1042,9 +1048,8 @@ def _pair(rows: Rows) -> Array:
             for end in (low, high)
         ]
         inside = (ends[0] | ends[1]) & (ends[2] | ends[3]) & (rows["between"] <= _CLOSE)
-        only = (ends[0], ends[0] & ends[3], ends[3])[
-            number
-        ]  # what no other pair has: -1; 0 and 1; 255
+        # The values that no other pair has: -1; 0 and 1 together; 255.
+        only = (ends[0], ends[0] & ends[3], ends[3])[number]
         found[inside & only] = number
     return found
 

@@ -1,4 +1,4 @@
-"""Rules about numbers: none that are none or stand for missing, inside their range, not always the same."""
+"""Rules about numbers: NaN and infinity, sentinel values, constant dimensions, ranges."""
 
 from __future__ import annotations
 
@@ -38,12 +38,11 @@ from datacheck.schema.model import ANY, FieldSpec
 
 Array = np.ndarray[Any, Any]
 
-# Roles in which a row of equal values can be no data; of points and colours only large or negative
-# ones.
+# Roles in which a row of equal values is no valid data; a point may have equal coordinates.
 _MARKED = frozenset(
     {"joints", "position", "pose", "quaternion", "rotvec", "joint_angle", "transform"}
 )
-_NEVER_ZERO = frozenset({"points", "quaternion", "transform"})  # of normals DC311 says it
+_NEVER_ZERO = frozenset({"points", "quaternion", "transform"})  # normals are judged by DC311
 _STEERED = frozenset({"action", "joint_angle", "position", "value"})
 
 
@@ -90,7 +89,7 @@ def non_finite(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         ScanNet issue 9: poses of minus infinity; RDT issue 93: NaN at the first step.
     """
     if case.schema.part_of(case.name) is not None:
-        return  # the whole field says it
+        return  # reported for the whole field
     bad = rows.measured("nonfinite")
     if bad.any():
         bad &= rows["nonfinite"] > 0
@@ -112,10 +111,10 @@ def non_finite(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _constant_rows(column: Column) -> tuple[Array, Array, Array]:
-    """Return rows per sample, and of the rows whose numbers are all one value: their sample and that value.
+    """Return the rows of each sample, and sample and value of each row of equal numbers.
 
     Notes:
-        A sample that is a vector itself is one row.
+        A sample that is itself a vector is one row.
     """
     values, lengths = column.values, column.lengths
     if values.ndim == 1:
@@ -149,10 +148,10 @@ def _constant_rows(column: Column) -> tuple[Array, Array, Array]:
     applies=lambda s: not s.is_text and s.role in _MARKED | _NEVER_ZERO,
 )
 def marks(column: Column, spec: FieldSpec) -> Columns:
-    """Rows that look like a mark for missing, of fields with 2 or more numbers per row.
+    """Rows that look like a mark for missing values, in fields with 2 or more numbers per row.
 
-    `rows`; `zeros`: rows of zeros; `alike`: rows whose numbers are all one value other than 0, the
-    most frequent one (ties: the lowest); `alike_value`; `declared`: rows that are one of the
+    `rows`; `zeros`: rows of zeros; `alike`: rows whose numbers all equal one value other than 0,
+    the most frequent one (ties: the lowest); `alike_value`; `declared`: rows that are one of the
     declared sentinels.
     """
     if not is_numeric(column):
@@ -171,7 +170,8 @@ def marks(column: Column, spec: FieldSpec) -> Columns:
         pairs, often = np.unique(
             np.stack([sample[other], value[other]]), axis=1, return_counts=True
         )
-        order = np.lexsort((-pairs[1], often))  # the most frequent last, of those the lowest value
+        # The most frequent value last, the lowest of ties: the last one written stays.
+        order = np.lexsort((-pairs[1], often))
         which = pairs[0, order].astype(np.int64)
         columns["alike"][which], columns["alike_value"][which] = often[order], pairs[1, order]
     return {name: Measured(values, count > 0) for name, values in columns.items()}
@@ -231,9 +231,8 @@ def sentinel_values(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     if not known.any():
         return
     parent = f"{(case.schema.part_of(case.name) or ('',))[0]}:alike"
-    known &= (
-        (rows[parent] == 0) if parent in rows else True
-    )  # what the whole field says is not said of its parts
+    # A fault of the whole field is not reported again for its parts.
+    known &= (rows[parent] == 0) if parent in rows else True
     total = np.maximum(rows["rows"], 1)
     empty = known & (rows["declared"] >= rows["rows"])
     if empty.any():
@@ -253,7 +252,7 @@ def sentinel_values(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     )
     zeros &= ~empty & (0.0 not in case.spec.sentinels)
     if case.spec.role == "points":
-        zeros &= rows["zeros"] > 1  # one point of a small cloud may well be the origin
+        zeros &= rows["zeros"] > 1  # one point of a small cloud may be the origin
     whole = zeros & (rows["zeros"] >= rows["rows"])
     for mask, severity in ((whole, None), (zeros & ~whole, Severity.WARNING)):
         if mask.any():
@@ -277,9 +276,11 @@ def _marked(
     )
 
 
-_MOST_BYTES = 512 << 20  # of the ends of one block's samples
-_MOST_SHARE = 0.95  # of the samples have the ends of each dimension where it is judged
-_LONG = 16  # rows of a sample whose ends are kept per dimension: they are an eighth of its float32 numbers at most
+_MOST_BYTES = 512 << 20  # of the extremes of one block's samples
+_MOST_SHARE = 0.95  # least share of samples with extremes of each dimension, for a judgement
+# Fewest rows of a sample whose extremes are kept per dimension: these then take at most an eighth
+# of the space of its float32 numbers.
+_LONG = 16
 _TOO_WIDE = (
     f"more than {MOST_COMPONENTS} dimensions are judged one by one up to {WIDEST:,}, in samples of "
     f"{_LONG} rows and "
@@ -289,7 +290,10 @@ _TOO_WIDE = (
 
 @measure("dimensions", applies=lambda s: leaf(s) and s.role in _STEERED)
 def dimensions(column: Column, spec: FieldSpec) -> Columns:
-    """Smallest and largest value per dimension of 65 to 4,096: `lows`, `highs`; no row for fewer than 16 rows."""
+    """Smallest and largest value of each of 65 to 4,096 dimensions: `lows`, `highs`.
+
+    Samples of fewer than 16 rows have no value.
+    """
     del spec
     size, lengths = prod(column.values.shape[1:]), column.lengths
     if not is_numeric(column) or lengths is None or not MOST_COMPONENTS < size <= WIDEST:
@@ -298,9 +302,8 @@ def dimensions(column: Column, spec: FieldSpec) -> Columns:
     if not known.any():
         return {}
     taken = 2 * size * WIDE_NUMBER
-    if (
-        taken * len(column) > _MOST_BYTES
-    ):  # a scan keeps less, and samples without rows would take as much as others
+    # A scan keeps less than that, and samples without rows take as much space as others.
+    if taken * len(column) > _MOST_BYTES:
         return {LEFT_OUT: Measured(np.full(len(column), taken, np.int32), known)}
     kind = column.values.dtype
     planes = column.planes.astype(
@@ -408,16 +411,18 @@ def constant_dimension(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip
 
 
 def _by_dimension(rows: Rows, case: RuleContext) -> tuple[Array, tuple[str, str], Array]:
-    """Return which rows have ends of each dimension, the two columns that hold them, and which rows lack them."""
+    """Return the rows with extremes of each dimension, their two columns, and the rows without."""
     known = rows.measured("min")
     wide = known & too_wide(rows, case.spec)
     measured = wide & rows.measured("lows", "highs")
-    if measured.sum() >= _MOST_SHARE * known.sum() > 0:  # a few long samples do not speak for all
+    if measured.sum() >= _MOST_SHARE * known.sum() > 0:  # a few long samples do not represent all
         return measured, ("lows", "highs"), known & ~measured
     return known & ~wide, ("min", "max"), wide
 
 
-_ALIVE = 0.9  # of the samples of other groups: a dimension that rests in more of them may rest in all of one
+# Least share of the other groups' samples in which a dimension moves: if it rests more often, it
+# may rest in a whole group by chance.
+_ALIVE = 0.9
 _GROUP = 3  # fewest samples of a group, and fewest other groups
 
 
@@ -479,7 +484,7 @@ def _dead_in_few(
 
 
 def _groups(rows: Rows, case: RuleContext, known: Array) -> tuple[str, list[str], Array]:
-    """Return what groups samples, their names, and the number of each known row's group."""
+    """Return the kind of grouping, the names of groups, and the group number of each known row."""
     by = f"{case.options['by']}:min"
     if any(rows.groups.present()):
         what, texts = "group", rows.groups
@@ -500,9 +505,10 @@ def _groups(rows: Rows, case: RuleContext, known: Array) -> tuple[str, list[str]
     uses=("sentinels", "ignore", "finite"),
 )
 def extent(column: Column, spec: FieldSpec) -> Columns:
-    """Smallest and largest value of a sample, declared marks and (where allowed) NaN and infinity left out.
+    """Smallest and largest value of a sample: `lowest`, `highest`.
 
-    `lowest`, `highest`: no row for samples without a value.
+    Declared marks and (where allowed) NaN and infinity are left out. Samples without another value
+    have no row.
     """
     if not is_numeric(column):
         return {}
@@ -528,7 +534,10 @@ def extent(column: Column, spec: FieldSpec) -> Columns:
 
 
 def _ends(case: RuleContext, dtypes: Array) -> tuple[Array, Array]:
-    """Return the ends of the range for each row: what its dtype makes of 0.1 is inside ``..0.1``."""
+    """Return the limits of the range for each row, widened by the rounding of its dtype.
+
+    The float32 nearest to 0.1, for example, is inside ``..0.1``.
+    """
     ends = case.spec.range
     low = -np.inf if ends is None or ends.low is None else ends.low
     high = np.inf if ends is None or ends.high is None else ends.high

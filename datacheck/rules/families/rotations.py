@@ -1,4 +1,4 @@
-"""Rules about rotations: quaternions have length 1, matrices turn and do nothing else, and none is transposed."""
+"""Rules about rotations: unit quaternions, rigid matrices, unit normals, axes and conventions."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ from datacheck.schema.model import FieldSpec, Schema
 Array = np.ndarray[Any, Any]
 
 _END = np.array([0.0, 0.0, 0.0, 1.0])
-_KEYS, _RECORDS = 32, 16  # keys that may hold matrices, taken from the first records of a list
-_PLACES = 20  # of records that a message names
+_KEYS, _RECORDS = 32, 16  # most keys with matrices; first records of a list searched for them
+_PLACES = 20  # records that a message names
 _SUPPRESSED_BY = ("DC109", "DC122", "DC221", "DC222")
 
 
@@ -55,7 +55,7 @@ def _turns(spec: FieldSpec) -> bool:
 
 
 def _grain(column: Column) -> Array:
-    """Return what rounding alone may do to a sum of products, per sample."""
+    """Return the largest rounding error of a sum of products in the dtype, per sample."""
     dtype = column.values.dtype
     return np.full(len(column), 8 * float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0)
 
@@ -64,8 +64,8 @@ def _grain(column: Column) -> Array:
 def unit(column: Column, spec: FieldSpec) -> Columns:
     """Lengths of quaternions.
 
-    `shortest` and `longest` of those that are not zero; `lengthless`: how many are; `quaternions`;
-    `grain`: rounding.
+    `shortest` and `longest` of those that are not zero; `lengthless`: count of zero ones;
+    `quaternions`: count of all; `grain`: rounding error of the dtype.
     """
     place = quaternion_columns(spec) if spec.role == "pose" else None
     found = rows_of(column if place is None else column.slice_items(*place), 4)
@@ -87,11 +87,11 @@ def unit(column: Column, spec: FieldSpec) -> Columns:
 
 @measure("rigid", applies=of_role("transform"))
 def rigid(column: Column, spec: FieldSpec) -> Columns:
-    """How far matrices are from rigid motions.
+    """Deviations of matrices from rigid motions.
 
-    `skew`: largest number in ``R^T R - I``; `det`: lowest and highest determinant; `last_row`: how
-    far it is from ``0 0 0 1``, `last_column`: the same; `turnless`: matrices of zeros; `grain` of
-    the dtype.
+    `skew`: largest number in ``R^T R - I``; `det`: lowest and highest determinant; `last_row`: its
+    distance from ``0 0 0 1``, `last_column`: likewise; `turnless`: matrices of zeros; `grain`:
+    rounding error of the dtype.
     """
     del spec
     found = transforms_of(column)
@@ -169,7 +169,7 @@ def bad_rotation(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """
     part = f"{case.name}.quat"
     if case.spec.role == "pose" and case.schema.part_of(part) and part in case.schema.fields:
-        return  # the part says it
+        return  # reported for the part
     if case.spec.role == "transform":
         yield from _no_motion(rows, float(case.options["off"]))
         return
@@ -251,7 +251,10 @@ _FIXES = {
 
 
 def _no_motion(rows: Rows, off: float) -> Iterator[Failure]:
-    """Yield one failure per way in which matrices are no rigid motions; a sample is named once, by the first."""
+    """Yield a failure for each kind of matrices that are no rigid motions.
+
+    A sample is named once, by the first kind that it shows.
+    """
     known = rows.measured("skew")
     if not known.any():
         return
@@ -299,10 +302,11 @@ def _no_rotation(bad: Array, kind: str, skew: Array, scale: float) -> Failure:
 
 @measure("record_matrices", per="sample")
 def record_matrices(block: Block, schema: Schema) -> Columns:
-    """4 x 4 matrices in the records of a JSON list: `matrices`, how many; `upright` ones with a last row 0 0 0 1 alone.
+    """4 x 4 matrices in the records of a JSON list: `matrices`, their count.
 
-    `transposed`: those with a last column 0 0 0 1 alone; `transposed_at`: the list, the key and
-    these records. Of several keys the one with most transposed ones.
+    `upright`: those with a last row 0 0 0 1 alone; `transposed`: those with a last column 0 0 0 1
+    alone; `transposed_at`: the list, the key and these records. Among several keys, the one with
+    most transposed matrices counts.
     """
     del schema
     names = [
@@ -334,7 +338,7 @@ _NO: _Found = (0, 0, 0, "")
 
 
 def _best(name: str, records: Any) -> _Found:
-    """Return what the records of a list hold under the key with most transposed matrices."""
+    """Return the counts of the key with most transposed matrices in a list of records."""
     if not isinstance(records, list):
         return _NO
     first = (record for record in records[:_RECORDS] if isinstance(record, dict))
@@ -342,9 +346,8 @@ def _best(name: str, records: Any) -> _Found:
         key for record in first for key, value in islice(record.items(), _KEYS) if _is_matrix(value)
     }
     held: dict[str, list[tuple[int, Any]]] = {key: [] for key in sorted(keys)[:_KEYS]}
-    for i, record in enumerate(
-        records if held else ()
-    ):  # once: there may be millions of other records
+    # One pass for all keys: there may be millions of other records.
+    for i, record in enumerate(records if held else ()):
         for key in held.keys() & record.keys() if isinstance(record, dict) else ():
             if _is_matrix(record[key]):
                 held[key].append((i, record[key]))
@@ -374,7 +377,7 @@ def _is_matrix(value: Any) -> bool:
 
 
 def _runs(places: list[int]) -> Iterator[str]:
-    """Yield ascending numbers, those that follow one another as "25-28"."""
+    """Yield ascending numbers as text, consecutive ones as "25-28"."""
     starts = [i for i, place in enumerate(places) if not i or place != places[i - 1] + 1]
     for start, stop in pairwise([*starts, len(places)]):
         yield f"{places[start]}-{places[stop - 1]}" if stop > start + 1 else f"{places[start]}"
@@ -459,14 +462,17 @@ def transposed_matrix(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 OFF = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-_MOST = 4096  # points of a cloud whose second moments are taken
+_MOST = 4096  # sampled points of a cloud for its second moments
 _STRIP = 1 << 16  # normals that stay in the cache of a core
 _ORIENTATION_SUPPRESSED_BY = ("DC109", "DC122", "DC221")
 
 
 @measure("normals", applies=of_role("normal"))
 def normals(column: Column, spec: FieldSpec) -> Columns:
-    """Lengths of normals: `normals`, how many; `off`: those further from 1 than each of `OFF`; `none`: those of 0."""
+    """Lengths of normals: `normals`, their count; `off`, `none`.
+
+    `off`: those further from 1 than each of `OFF`; `none`: those of length 0.
+    """
     del spec
     if (
         not is_numeric(column)
@@ -480,7 +486,7 @@ def normals(column: Column, spec: FieldSpec) -> Columns:
     counts = column.lengths
     off = np.zeros((len(column), len(OFF)), np.int64)
     strips, low, high = [], (1 - OFF[0]) ** 2, (1 + OFF[0]) ** 2
-    fine = True  # mostly all is well
+    fine = True  # mostly all normals are, and the counts below are skipped
     for start in range(0, xyz.shape[1], _STRIP):
         x, y, z = xyz[:, start : start + _STRIP]
         strips.append(x * x + y * y + z * z)
@@ -570,9 +576,10 @@ def bad_normals(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 @measure("flatness", applies=lambda s: leaf(s) and s.role == "points" and s.up is not None)
 def flatness(column: Column, spec: FieldSpec) -> Columns:
-    """In which direction a cloud is flattest: `flat_axis` (3), a unit vector; `flatness`: how many times flatter.
+    """Flattest direction of a cloud: `flat_axis` (3), a unit vector; `flatness`: its ratio.
 
-    From the second moments of at most 4,096 points, evenly taken.
+    `flatness` states how many times flatter than the next direction. From the second moments of at
+    most 4,096 points, evenly sampled.
     """
     del spec
     values, lengths = column.values, column.lengths
@@ -670,10 +677,10 @@ _CONVENTION_SUPPRESSED_BY = ("DC109", "DC122", "DC125", "DC221", "DC222")
 
 @measure("facing", per="sample", uses=("fields.near", "fields.columns", "fields.role"))
 def facing(block: Block, schema: Schema) -> Columns:
-    """How well each axis of a gripper points at what it is near to, with its quaternion read in either order.
+    """Direction of a gripper's axes to its target, for both orders of its quaternion.
 
     ``<field>:wxyz``, ``<field>:xyzw``: mean cosine (3) over the sample's rows, for a quaternion
-    whose position is another part of the same field and says what it is ``near``.
+    whose position is another part of the same field and declares what it is ``near``.
     """
     found: dict[str, Measured] = {}
     for name, _ in schema.of_role("quaternion"):
@@ -709,7 +716,7 @@ def _parent(schema: Schema, name: str) -> str:
 
 
 def _directions(here: Column, there: Column, spec: FieldSpec) -> tuple[Array, Array] | None:
-    """Return the directions from positions to what they are near, (3, rows), and the samples that have it."""
+    """Return directions from positions to their target, (3, rows), and the samples with one."""
     mine, centres = positions(here), place.function(there, spec)
     if mine is None or not centres:
         return None
@@ -789,7 +796,7 @@ def quaternion_order(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _pointing(rows: Rows, case: RuleContext, columns: list[str]) -> Iterator[Failure]:
-    """Judge by the axis that points at the object."""
+    """Yield misread quaternions, judged by the axis that points at the object."""
     known = rows.measured(*columns)
     mine, theirs = (np.abs(rows[column]).max(axis=1) for column in columns)
     bad = known & (theirs >= float(case.options["clear"]))
@@ -804,14 +811,15 @@ def _pointing(rows: Rows, case: RuleContext, columns: list[str]) -> Iterator[Fai
 
 
 def _standing(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Judge by the components that rotations about z do not have."""
+    """Yield misread quaternions, judged by components that rotations about z lack."""
     own = case.spec.order or "wxyz"
     about, swapped = _about_z(rows, own), _about_z(rows, _OTHER[own])
     sound = bool((about & ~swapped).any())
     bad = swapped & ~about if sound else swapped
     standing = int((about | swapped).sum())
     enough = standing >= max(int(case.options["samples"]), int(0.9 * len(rows)))
-    doubtful = own == "xyzw" and not sound  # rotations about x read as well
+    # Rotations about x in xyzw look the same as rotations about z in wxyz.
+    doubtful = own == "xyzw" and not sound
     if (
         enough
         and (bad & ~about).any()
@@ -850,8 +858,9 @@ def _misread(bad: Array, own: str, sign: str, known: Array) -> Failure:
 def spin(column: Column, spec: FieldSpec) -> Columns:
     """Lengths of rotation vectors, in radians.
 
-    `angle`: the longest; `vectors`: how many; `over`: those longer than pi; `euler`: steps in which
-    one component alone jumps by 2 pi while the others are large, which no rotation vector does.
+    `angle`: the longest; `vectors`: count of all; `over`: those longer than pi; `euler`: steps in
+    which one component alone jumps by 2 pi while the others are large, which no rotation vector
+    does.
     """
     found = rows_of(column, 3)
     if found is None:
@@ -871,7 +880,7 @@ def spin(column: Column, spec: FieldSpec) -> Columns:
 
 
 def _wraps_alone(vectors: Array, counts: Array) -> Array:
-    """Return bool (rows): rows to which one component jumps by 2 pi while the others, which are large, stay."""
+    """Return bool (rows): rows to which one component jumps by 2 pi while others, large, stay."""
     jump = np.abs(np.diff(vectors, axis=1, prepend=vectors[:, :1]))
     starts = (np.cumsum(counts) - counts)[counts > 0]
     jump[:, starts] = 0.0

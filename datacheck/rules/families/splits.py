@@ -1,4 +1,4 @@
-"""Rules about splits and copies: nothing stands on both sides, nothing stands twice."""
+"""Rules about splits and copies: no sample in two splits, no sample twice, balanced splits."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ from datacheck.schema.model import Schema
 Array = np.ndarray[Any, Any]
 
 _SHOWN, _LONGEST = 3, 60
-_CHANCE = 0.01  # that a random split would lack a class, above which its absence says nothing
-_TOLD = 200  # splits one by one; a path may make as many as there are files
+_CHANCE = 0.01  # largest probability that a random split lacks a class, for a finding
+_TOLD = 200  # splits reported one by one; a path pattern may make as many as there are files
 
 
 @measure("identity", per="sample", uses=("splits",), depth="structure")
 def identity(block: Block, schema: Schema) -> Columns:
-    """What samples must not share across splits: `split_key`, text ("" where nothing is known)."""
+    """Key that samples must not share across splits: `split_key`, text ("" if unknown)."""
     del schema
     column = block.facts.get("split_key")
     if column is None:
@@ -74,7 +74,10 @@ def _repeats(values: Array, known: Array, rank: Array) -> Array:
 
 
 def _alone(values: Array) -> bool:
-    """Tell whether all values differ: sorting them takes a tenth of the time of finding which are equal."""
+    """Tell whether all values differ.
+
+    Sorting takes a tenth of the time of finding equal values.
+    """
     if values.dtype.hasobject:
         return False
     values = np.sort(values)
@@ -84,7 +87,10 @@ def _alone(values: Array) -> bool:
 def _crossings(
     rows: Rows, values: Array, known: Array, schema: Schema, words: str, names: Sequence[str] = ()
 ) -> Iterator[Failure]:
-    """Yield per split the rows whose value stands in an earlier split too; `names`: those that the values number."""
+    """Yield per split the rows whose value also occurs in an earlier split.
+
+    `names` holds the names that the values index.
+    """
     order, rank = ranks(rows, schema)
     known = known & (rank >= 0)
     lowest = _repeats(values, known, rank)
@@ -125,7 +131,10 @@ def _crossings(
 def _shared(
     rows: Rows, values: Array, here: Array, there: Array, names: Sequence[str]
 ) -> list[str]:
-    """Return what two sides share, and where it first stands on each: ``SiBF1: evaluation/SiBF10 and train/SiBF11``."""
+    """Return shared values with their first place on each side.
+
+    For example ``SiBF1: evaluation/SiBF10 and train/SiBF11``.
+    """
     said = []
     for key in np.unique(values[here])[:_SHOWN].tolist():
         first, other = (int(np.flatnonzero(side & (values == key))[0]) for side in (here, there))
@@ -382,9 +391,8 @@ def lopsided_split(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         if not (mine & readable).any() and readable.any():
             text = f"{split} is empty: none of its {pluralize(int(mine.sum()))} can be read."
             files = len(np.unique(rows.files.rows[mine]))
-            if several and files == int(
-                mine.sum()
-            ):  # each file may hold many samples, of which some may be whole
+            # Each file may hold many samples, and some of these may be sound.
+            if several and files == int(mine.sum()):
                 cannot = f"{pluralize(files, 'file')} of samples cannot be read as a whole"
                 text = f"no sample of {split} was judged: {cannot}."
             yield Failure(
@@ -397,9 +405,8 @@ def lopsided_split(rows: Rows, case: RuleContext) -> Iterator[Failure]:
                 kind=f"empty:{split}",
             )
         lost = bool((mine & ~readable).any())
-        if lost and (
-            several or not (mine & readable).any()
-        ):  # such a file may hold any number of samples
+        # An unreadable file may hold any number of samples.
+        if lost and (several or not (mine & readable).any()):
             continue
         if sizes[place] < least * sizes.sum():
             share = sizes[place] / sizes.sum()
@@ -420,9 +427,9 @@ def lopsided_split(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _lacking(rows: Rows, rank: Array, place: int, name: str, expected: float) -> list[int]:
-    """Return the classes that a split has nowhere, though `expected` or more of its samples should have them.
+    """Return the classes missing from a split in which `expected` or more samples should have them.
 
-    Chance must not explain it: two samples of validation share some of 100 classes that eight
+    Chance must not explain the lack: two samples of validation share some of 100 classes that eight
     others lack.
     """
     known = rows.measured(f"{name}:classes") & (rank >= 0)
@@ -437,7 +444,7 @@ def _lacking(rows: Rows, rank: Array, place: int, name: str, expected: float) ->
 
 
 def _chance(marked: int, drawn: int, of: int) -> float:
-    """Return how likely all of some marked samples are among those drawn, where each draw is as likely."""
+    """Return the probability that a random draw contains all marked samples."""
     ways = [math.lgamma(n + 1) for n in (drawn, of - marked, drawn - marked, of)]
     return math.exp(ways[0] + ways[1] - ways[2] - ways[3])
 
@@ -454,7 +461,7 @@ def _lopsided(mask: Array, text: str, split: str, kind: str, *extra: str) -> Fai
     )
 
 
-_LEAST = 32  # elements: smaller sets are alike by chance
+_LEAST = 32  # fewest elements of a set: smaller ones are alike by chance
 _SHOWN_COPIES = 3
 _TOO_LITTLE = (
     "a text of under 36 characters, a cloud of under 1,024 points, an episode of under 16 steps"
@@ -474,10 +481,10 @@ _TOO_LITTLE = (
     ),
 )
 def sketch(block: Block, schema: Schema) -> Columns:
-    """What makes a sample like another one, in 64 numbers.
+    """Sketch of a sample for comparisons, in at most 64 numbers.
 
-    `minhash`: MinHash of texts (runs of five characters) or clouds (cells); or of episodes
-    `course`: means over equal stretches, and `course_range`: that of each column.
+    `minhash`: MinHash of texts (runs of five characters) or clouds (cells). For episodes
+    `course`: means over equal periods, and `course_range`: the range of each column.
     """
     kind, names = alike_by(schema)
     if kind == "course":
@@ -496,7 +503,10 @@ def _sketched(rows: Rows) -> Array:
 
 
 def _likely(rows: Rows, case: RuleContext) -> Array:
-    """Return the pairs that are likely alike, what stays first; of samples of equal content (DC803) the first."""
+    """Return the pairs that are likely alike, the sample that stays first.
+
+    Of samples with equal content (DC803) only the first is compared.
+    """
     near = case.schema.duplicates.near
     known = np.flatnonzero(_sketched(rows))
     order, rank = ranks(rows, case.schema)
@@ -520,7 +530,10 @@ def _likely(rows: Rows, case: RuleContext) -> Array:
 
 @np.errstate(all="ignore")
 def _similarity(first: Sample, second: Sample, case: RuleContext) -> Mapping[str, float]:
-    """Return how alike two samples are: `alike`, Jaccard similarity, or of episodes 1 less what they are apart."""
+    """Return the similarity of two samples: `alike`.
+
+    It is the Jaccard similarity; for episodes 1 minus their largest distance.
+    """
     kind, names = alike_by(case.schema)
     blocks = [_block(sample, names) for sample in (first, second)]
     if kind != "course":
@@ -626,7 +639,7 @@ def near_duplicate(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
 
 
 def _by_side(rows: Rows, case: RuleContext, found: Pairs) -> Iterator[Failure]:
-    """Yield the copies of each split that stand in another one, then those on one side."""
+    """Yield the copies of each split's samples in another split, then copies within a split."""
     least = case.schema.duplicates.near or 1.0
     if alike_by(case.schema)[0] == "course":
         least = 1 - float(case.options["apart"])
@@ -680,7 +693,10 @@ def _copies(
 
 
 def _clusters(rows: Rows, pairs: Array, alike: Array) -> list[dict[str, Any]]:
-    """Return what hangs together by pairs, the largest first: size, lowest similarity of a pair, three examples."""
+    """Return clusters of connected pairs, the largest first.
+
+    Each has its size, lowest similarity of a pair, and three examples.
+    """
     leader: dict[int, int] = {}
 
     def lead(place: int) -> int:

@@ -1,4 +1,4 @@
-"""Rules about statistics: values that pile up at an end, samples far from all others, normalisers of other data."""
+"""Rules about statistics: saturated values, outliers, stale normalisation statistics."""
 
 from __future__ import annotations
 
@@ -56,21 +56,18 @@ Array = np.ndarray[Any, Any]
 _WIDEST = 64
 _PEAKS = frozenset({"action", "joint_angle", "value"})
 _STRAYS = frozenset({"points", "joints", "position", "pose", "action", "joint_angle", "value"})
-_ALIKE = 10.0  # the others lie within one decade
+_ALIKE = 10.0  # the other samples lie within this factor
 _FULL = 255.0
-_SAME_PACE = 2e-4  # of a rate: less is how many digits were written, and 30 is not 29.97
-_NEARLY_ALL = 0.9  # of the samples: the others are exceptions
-_ALL_BUT_FEW, _NO_LABEL, _SETTINGS = (
-    0.95,
-    100,
-    4,
-)  # the same of other numbers, their size, and how many there are
-_FEWEST, _KINDS = (
-    3,
-    8,
-)  # samples of one number far beyond all others, and different numbers of these
-_SEVERAL = 16  # numbers that are all the same by no accident
-_STEADY = 0.05  # of the logarithm: what differs by less than half is no outlier, however alike the others are
+_SAME_PACE = 2e-4  # relative difference of rates that rounding explains; 30 and 29.97 differ
+_NEARLY_ALL = 0.9  # share of the samples above which the others are exceptions
+# For numbers other than rates: that share, least size of a non-label, most distinct values.
+_ALL_BUT_FEW, _NO_LABEL, _SETTINGS = 0.95, 100, 4
+# Fewest samples with one number far beyond all others, and fewest distinct numbers of the others.
+_FEWEST, _KINDS = 3, 8
+_SEVERAL = 16  # so many equal numbers are no coincidence
+# Least spread of a logarithm: a sample that differs by less than half is no outlier, however alike
+# the others are.
+_STEADY = 0.05
 
 
 @measure(
@@ -80,9 +77,9 @@ _STEADY = 0.05  # of the logarithm: what differs by less than half is no outlier
     uses=("shape",),
 )
 def piles(column: Column, spec: FieldSpec) -> Columns:
-    """How often a sample's extremes occur, per component: `piled` rows, `at_low`, `at_high`; of floats only.
+    """Frequency of a sample's extremes, per component: `piled` rows, `at_low`, `at_high`.
 
-    `whole`: all numbers of several rows are whole.
+    Floats only. `whole`: there are several rows and all numbers are integers.
     """
     if not is_numeric(column) or column.values.dtype.kind != "f":
         return {}
@@ -182,17 +179,19 @@ def saturated(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
 
 
 def _few_whole(rows: Rows, known: Array) -> Array:
-    """Tell which samples, fewer than half, hold whole numbers only: they were rounded (DC230), not clipped."""
+    """Tell which samples, fewer than half, hold integers only: rounded (DC230), not clipped."""
     whole: Array = known & (rows["whole"] > 0)
     return whole & (2 * int(whole.sum()) < int(known.sum()))
 
 
 def _piled(rows: Rows, case: RuleContext, total: int) -> dict[Severity, list[tuple[float, str]]]:
-    """Return (share, negative, and words) of each end with too many values: of switches, and of other dimensions."""
+    """Return the ends with too many values, by severity: (negative share, text) of each.
+
+    Ends of switches have severity INFO, those of other dimensions WARNING.
+    """
     least, most = rows["min"].min(axis=0), rows["max"].max(axis=0)
-    moves = (rows["min"] < rows["max"]) | (rows["piled"] == 1)[
-        :, None
-    ]  # a goal that stands still was not clipped
+    # A constant goal was not clipped.
+    moves = (rows["min"] < rows["max"]) | (rows["piled"] == 1)[:, None]
     at_low = np.where(moves & (rows["min"] == least), rows["at_low"], 0).sum(axis=0) / total
     at_high = np.where(moves & (rows["max"] == most), rows["at_high"], 0).sum(axis=0) / total
     ends = case.spec.range or Range()
@@ -213,7 +212,7 @@ def _piled(rows: Rows, case: RuleContext, total: int) -> dict[Severity, list[tup
 
 
 def _scalars(rows: Rows, case: RuleContext) -> Iterator[tuple[str, Array, Array]]:
-    """Yield (what it is, values, known) of the scalars by which a sample may stand out."""
+    """Yield (name, values, known) of the scalars in which a sample may be an outlier."""
     spec = case.spec
     for stat, label in (("box", "size"), ("norm", "distance from the origin")):
         if stat in rows and (stat != "box" or "norm" not in rows):
@@ -318,7 +317,10 @@ def outlier_sample(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _much_larger(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Yield samples whose numbers are many times as large as those of all others, which are alike: another unit."""
+    """Yield samples whose numbers are many times as large as all others', which are alike.
+
+    The cause is probably another unit.
+    """
     known = rows.measured("min", "dtype")
     if not known.any():
         return
@@ -346,7 +348,10 @@ def _much_larger(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _constant(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Yield samples that hold one value throughout where nearly all others vary, and go beyond it to both sides."""
+    """Yield samples of one constant value where nearly all others vary.
+
+    The others must also go beyond that value on both sides.
+    """
     known = rows.measured("min", "dims")
     if not known.any():
         return
@@ -357,8 +362,8 @@ def _constant(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         return
     varies, resting = known & ~still, re.search(_AT_REST, case.name.lower())
     values, of = np.unique(low[still], return_inverse=True)
-    # counts begin at 0, and some are 0 only; each value is judged by itself, so that one at an end
-    # hides no other
+    # Counts start at 0, and some stay 0. Each value is judged by itself, so that one at an end of
+    # the range does not hide another.
     around = np.searchsorted(np.sort(low[varies]), values) - np.searchsorted(
         np.sort(high[varies]), values, "right"
     )
@@ -385,12 +390,15 @@ def _constant(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _kinds(low: Array, high: Array, which: Array) -> int:
-    """Return how many different pairs of a smallest and a largest value some samples have: switches have few."""
+    """Return how many distinct pairs of smallest and largest value there are: switches have few."""
     return len(np.unique(np.stack([low[which], high[which]]), axis=1).T)
 
 
 def _other_setting(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Yield samples whose one number is not that of nearly all others: a rate, or another setting of a recording."""
+    """Yield samples whose one number differs from that of nearly all others.
+
+    The number is a rate, or another setting of a recording.
+    """
     known = rows.measured("min", "ndim")
     if not known.any():
         return
@@ -411,7 +419,7 @@ def _other_setting(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         [format_number(float(value), case.spec.unit) for value in found],
         format_number(usual, case.spec.unit),
     )
-    if most in others:  # three digits do not tell them apart
+    if most in others:  # equal in three digits
         others, most = [f"{value:.9g}" for value in found.tolist()], f"{usual:.9g}"
     yield Failure(
         odd,
@@ -428,14 +436,17 @@ def _other_setting(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _is_setting(others: Array, usual: float) -> bool:
-    """Tell whether the different values of a field are rather settings than labels, counts or amounts."""
+    """Tell whether the distinct values of a field are settings rather than labels or counts."""
     values = np.append(others, usual)
     labels = (values == np.floor(values)).all() and np.abs(values).max() < _NO_LABEL
     return not labels and usual != 0 and len(values) <= _SETTINGS
 
 
 def _far_number(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Yield samples whose one whole number is the same, and far beyond those of all others, which leave few gaps."""
+    """Yield samples that share one integer far beyond those of all others.
+
+    The integers of the others leave few gaps.
+    """
     known = rows.measured("min", "ndim")
     if not known.any():
         return
@@ -501,15 +512,14 @@ def _standing_out(
 
 
 def _unit_of(rows: Rows, case: RuleContext, values: Array, bad: Array, good: Array) -> Cause | None:
-    """Return the unit in which samples that stand out may be, None where the field has none."""
+    """Return the cause of outliers that another unit explains, None where the field has no unit."""
     spec = case.spec
     units = ANGLE if spec.role == "joint_angle" or spec.unit in ANGLE else LENGTH
     if spec.unit is None and spec.role in {"action", "value"}:
         return None
     own = units.get(spec.unit or "", 1.0)
-    sizes = {"value": values} | (
-        {"size": rows["box"]} if "box" in rows else {}
-    )  # what moved away is as large as before
+    # The size tells a change of unit from a mere move, which leaves it unchanged.
+    sizes = {"value": values} | ({"size": rows["box"]} if "box" in rows else {})
     changes = []
     for unit, size in units.items():
         for by, kind, words in (
@@ -529,7 +539,7 @@ def _unit_of(rows: Rows, case: RuleContext, values: Array, bad: Array, good: Arr
 
 
 def _robust_z(rows: Rows, values: Array, known: Array, case: RuleContext) -> tuple[Array, Array]:
-    """Return which samples stand out, and every z (0 where it is not judged)."""
+    """Return which samples are outliers, and every z (0 where it is not judged)."""
     z, judged = np.zeros(len(rows)), np.zeros(len(rows), bool)
     least = int(case.options["least"])
     groups = list(rows.by_group())
@@ -564,9 +574,10 @@ _RECOMPUTE = "Compute the statistics again from the training split."
 
 @measure("moments", version=2, applies=lambda s: leaf(s) and s.stats is not None)
 def moments(column: Column, spec: FieldSpec) -> Columns:
-    """Mean and variance per column of the last axis, in float64: `n` rows, `average`, `variance`, `lower`, `upper`.
+    """Mean and variance per column of the last axis, in float64.
 
-    No row for samples without values, or with more than 64 columns.
+    `n` rows, `average`, `variance`, `lower`, `upper`. No row for samples without values, or with
+    more than 64 columns.
     """
     del spec
     if not is_numeric(column):
@@ -580,11 +591,12 @@ def moments(column: Column, spec: FieldSpec) -> Columns:
         and column.uniform is not None
         and 0 < column.uniform <= _WIDEST
     ):
+        # Each sample is one vector.
         values, lengths, width = (
             values.reshape(len(column), -1),
             None,
             column.uniform,
-        )  # each sample is one vector
+        )
     inner = 1 if values.ndim < 3 else prod(values.shape[1:-1])
     if not 0 < width <= _WIDEST:
         return {}
@@ -704,7 +716,7 @@ def stale_stats(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
 
 
 def _unreadable_stats(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Yield that the file with the statistics of a field is there and cannot be read."""
+    """Yield a failure if the file with a field's statistics exists but cannot be read."""
     for note in case.notes:
         if note.about["field"] == case.name:
             yield Failure(np.zeros(len(rows), bool), note.reason, kind="table", fix=_RECOMPUTE)
@@ -720,9 +732,8 @@ def _stale(
     found: dict[str, Array],
 ) -> Failure:
     file = case.spec.stats.file if case.spec.stats is not None else None
-    repairable = file is not None and file.lower().endswith(
-        ".json"
-    )  # as datacheck/fix/edits.py writes it
+    # The format that datacheck/fix/edits.py can write.
+    repairable = file is not None and file.lower().endswith(".json")
     return Failure(
         np.zeros(len(rows), bool),
         f"{words}.",
@@ -737,7 +748,10 @@ def _stale(
 
 
 def _pooled(rows: Rows, known: Array, *, alike: bool = False) -> dict[str, Array]:
-    """Return mean, std, min and max over all rows of all samples, per column; `alike`: each sample counts as one."""
+    """Return mean, std, min and max over all rows of all samples, per column.
+
+    With `alike` each sample has the same weight.
+    """
     n = np.ones((int(known.sum()), 1)) if alike else rows["n"][known].astype(np.float64)[:, None]
     average, variance = rows["average"][known], rows["variance"][known]
     mean = (n * average).sum(axis=0) / n.sum()
@@ -751,11 +765,10 @@ def _pooled(rows: Rows, known: Array, *, alike: bool = False) -> dict[str, Array
 
 
 def _in_unit_range(stored: dict[str, Array], found: dict[str, Array]) -> bool:
-    """Tell whether the statistics are of colours of 0..1 where the data have 0..255."""
+    """Tell whether the statistics are of colours in 0..1 where the data have 0..255."""
     ends = [float(stored[name].max()) for name in ("mean", "std", "min", "max") if name in stored]
-    return (
-        bool(ends) and max(ends) <= 1 and float(found["max"].max()) > 2
-    )  # colours of 0..1 may end at 1.01
+    # Above 2, because colours of 0..1 may reach 1.01.
+    return bool(ends) and max(ends) <= 1 and float(found["max"].max()) > 2
 
 
 def _scaled(stored: dict[str, Array], by: float) -> dict[str, Array]:
@@ -763,7 +776,7 @@ def _scaled(stored: dict[str, Array], by: float) -> dict[str, Array]:
 
 
 def _problems(stored: dict[str, Array], found: dict[str, Array], case: RuleContext) -> list[str]:
-    """Return what differs by more than is allowed, the worst dimension of each statistic."""
+    """Return the differences above the limits, the worst dimension of each statistic."""
     said = []
     spread = np.maximum(found["std"], 1e-12)
     if "mean" in stored:
@@ -804,7 +817,7 @@ def _problems(stored: dict[str, Array], found: dict[str, Array], case: RuleConte
 def _mismatch_cause(
     stored: dict[str, Array], found: dict[str, Array], case: RuleContext
 ) -> Cause | None:
-    """Return what explains the difference in every dimension: squares in place of spreads, or one factor."""
+    """Return the cause that explains every dimension: squares in place of spreads, or a factor."""
     if "std" in stored:
         squares = found["std"] ** 2 + found["mean"] ** 2
         for by in (1.0, _FULL**2):
@@ -823,27 +836,21 @@ def _mismatch_cause(
     return None
 
 
-_FAR, _FAR_FEW = 30.0, 300.0  # times as large as all others: many rows, few
-_MANY, _LEAST = (
-    50,
-    4,
-)  # rows that say what is usual; that are looked at at all, where each is an array
-_SHARE = 0.2  # of the rows: more are no exception
-_PROBED = 64  # rows that are looked at first
-_LABELS, _LABEL_VALUES, _PIXELS = (
-    64,
-    100,
-    1 << 20,
-)  # different labels; values that make them; that are looked at
+_FAR, _FAR_FEW = 30.0, 300.0  # ratio of an outlier to all other rows: among many rows, among few
+# Fewest rows that define the usual; fewest that are judged at all, where each row is an array.
+_MANY, _LEAST = 50, 4
+_SHARE = 0.2  # a larger share of the rows is no exception
+_PROBED = 64  # rows sampled for a first estimate
+# Most distinct labels; fewest values of a labelled sample; sampled values.
+_LABELS, _LABEL_VALUES, _PIXELS = 64, 100, 1 << 20
 _USUAL_LABEL, _FAR_LABEL, _LAST_LABEL, _LABEL_FACTOR = 30, 50, 1000, 5
-_IGNORED = frozenset({250, 253, 254, 255})  # what labels that do not count are often called
+_IGNORED = frozenset({250, 253, 254, 255})  # frequent numbers of ignored labels
 
 
 _LABELLED = frozenset({"class", "segment"})
 _PLACES = SPATIAL_ROLES | {"pose", "transform"}
-_AT_REST = (
-    RATE_NAMES + r"|veloc|speed|force|delta|displ|motion|diff|error|resid|reward|contact"
-)  # 0 of what rests
+# Names of quantities that are 0 at rest.
+_AT_REST = RATE_NAMES + r"|veloc|speed|force|delta|displ|motion|diff|error|resid|reward|contact"
 _NO_PLACES = (
     RATE_NAMES + r"|normal|rgb|colou?r|flow|delta|offset|displ|motion|diff|grad|noise|error|resid"
 )
@@ -855,10 +862,10 @@ _NO_PLACES = (
     uses=("fields.role", "fields.shape", "fields.ignore", "fields.classes", "fields.pixels_of"),
 )
 def far_rows(block: Block, schema: Schema) -> Columns:
-    """Of the field in which few rows are far larger than all others: `far_field` (its name), `far_rows`, `far_low`.
+    """Field with few rows far larger than all others: `far_field` (its name), and counts.
 
-    `far_rows` counts them, of `far_of`; `far_low` is the smallest and `far_high` the largest of
-    them, `far_rest` the largest of the others; `far_label` is 1 where these are labels.
+    `far_rows` counts these rows, out of `far_of`; `far_low` is the smallest and `far_high` the
+    largest of them, `far_rest` the largest of the others; `far_label` is 1 where these are labels.
     """
     found: dict[int, tuple[str, _OutlierRows]] = {}
     for name, column in block.fields.items():
@@ -900,18 +907,19 @@ class _OutlierRows(NamedTuple):
 
 
 def _holds_labels(spec: FieldSpec) -> bool:
-    """Tell whether whole numbers of a field may be labels: without a role not those of the steps of an episode."""
+    """Tell whether integers of a field may be labels; without a role not those of time steps."""
     plain = spec.role in {None, "value"} and spec.pixels_of is None
     return spec.role in _LABELLED or (plain and not (spec.ragged or "").startswith("T"))
 
 
 def _holds_places(name: str, column: Column, spec: FieldSpec) -> bool:
-    """Tell whether a field holds coordinates, by its role, or without one as a draft would tell.
+    """Tell whether a field holds coordinates: by its role, else by its name and shape.
 
     Notes:
         Forces, velocities, deltas and hidden states are near zero in most rows and large in few:
-        only coordinates are all of one size. What has a time axis may be any of those; of what says
-        nothing of its axes only a few rows of as many joints as skeletons have are judged.
+        only coordinates are all of one size. A field with a time axis may be any of those. A field
+        without declared axes is judged only if it has a few rows with as many joints as skeletons
+        have.
     """
     if spec.role not in {None, "value"}:
         return spec.role in _PLACES
@@ -932,7 +940,7 @@ def _says_no_axes(spec: FieldSpec) -> bool:
 
 
 def _outliers(column: Column, spec: FieldSpec) -> Iterator[tuple[int, _OutlierRows]]:
-    """Yield the samples of which few rows are far larger than the others."""
+    """Yield the samples with few rows that are far larger than the others."""
     labels = column.values.dtype.kind != "f"
     wide = column.values.ndim > 2
     for sample, length in enumerate(column.lengths.tolist() if column.lengths is not None else ()):
@@ -947,7 +955,8 @@ def _outliers(column: Column, spec: FieldSpec) -> Iterator[tuple[int, _OutlierRo
 
 
 def _row_outliers(values: Array, *, wide: bool) -> _OutlierRows | None:
-    if values.ndim < 2 or values.shape[1] < 2:  # rewards and events are rare and large
+    # Single numbers may be rewards and events, which are rare and large.
+    if values.ndim < 2 or values.shape[1] < 2:
         return None
     flat = values.reshape(len(values), -1)
     probed = np.abs(flat[:: max(1, len(flat) // _PROBED)]).max(axis=1, initial=0)
@@ -967,15 +976,14 @@ def _row_outliers(values: Array, *, wide: bool) -> _OutlierRows | None:
         return None
     large = np.abs(flat[np.isfinite(every) & (every >= peaks[at])])
     large = large[large > peaks[at - 1]]
-    if (
-        large.min() == large.max() == np.round(large[0])
-    ):  # one whole number again and again marks what is missing
+    # One repeated integer is a mark for missing values.
+    if large.min() == large.max() == np.round(large[0]):
         return None
     return _OutlierRows(len(peaks) - at, len(peaks), peaks[at], peaks[-1], peaks[at - 1], 0)
 
 
 def _label_outlier(values: Array, spec: FieldSpec) -> _OutlierRows | None:
-    """Return the one label that is far beyond all others of few labels, and that the schema does not declare."""
+    """Return the undeclared label far beyond the few other labels, None without one."""
     flat = values.reshape(-1)
     flat = flat[~one_of(flat, spec.ignore)] if spec.ignore else flat
     if len(flat) < _LABEL_VALUES or not _FAR_LABEL <= int(flat.max()) <= _LAST_LABEL:
@@ -1079,7 +1087,7 @@ _MOST_COLUMNS = 32
 
 
 def _trajectory_fields(schema: Schema) -> list[str]:
-    """Return the field that is looked at: the first position, else the first joint angles."""
+    """Return the field that represents the trajectory: the first position, else joint angles."""
     names = states(schema) if time_field(schema) else []
     positions = [name for name in names if schema.fields[name].role == "position"]
     return (positions or names)[:1]
@@ -1087,10 +1095,10 @@ def _trajectory_fields(schema: Schema) -> list[str]:
 
 @measure("course", per="sample", uses=("fields.role", "fields.shape", "fields.absent"))
 def course(block: Block, schema: Schema) -> Columns:
-    """How an episode goes as a whole, by its first position, else joint angles.
+    """Trajectory of an episode as a whole, by its first position, else joint angles.
 
-    `rows`; `path`, how far it goes in all; `jerk`, root mean square of the third differences;
-    `end`, its last row.
+    `rows`; `path`, its total length; `jerk`, root mean square of the third differences; `end`, its
+    last row.
     """
     columns = series(block, _trajectory_fields(schema))
     if not columns or columns[0].values.shape[1] > _MOST_COLUMNS or columns[0].lengths is None:
@@ -1188,7 +1196,7 @@ def episode_outlier(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _groups(rows: Rows, known: Array, least: int) -> Iterator[Array]:
-    """Yield the rows of each group that is large enough, then all others together if they are."""
+    """Yield the rows of each large group, then all others together if they are enough."""
     rest = known.copy()
     for _, places in rows.by_group():
         mine = places[known[places]]
@@ -1213,7 +1221,7 @@ def _values(rows: Rows, where: Array) -> dict[str, Array]:
 
 
 def _scores(values: Array) -> Array:
-    """Return robust deviations of the logarithms of positive numbers; 0 where there is no spread."""
+    """Return robust deviations of the logarithms of positive numbers; 0 without a spread."""
     positive = values > 0
     if positive.sum() < 2:
         return np.zeros(len(values))

@@ -1,4 +1,4 @@
-"""Rules about streams that stand still while the robot moves."""
+"""Rules about streams: sensors that freeze, dark frames, ends of episodes, video lengths."""
 
 from __future__ import annotations
 
@@ -37,26 +37,27 @@ from datacheck.schema.model import FieldSpec, Schema
 Array = np.ndarray[Any, Any]
 
 _PIXELS = frozenset({"image", "depth"})
-_OTHER = frozenset(
-    {None, "value", "joint_angle", "color", "rotvec", "quaternion"}
-)  # objects may rest where they are
-_MOVING = frozenset(
-    {None, "value", "joint_angle", "position"}
-)  # may show that a robot moves where no state is declared
-_LEAST = 6  # numbers per row: fewer are often equal for good reasons (a gripper at rest)
-_UNSURE = (
-    0.2  # share of episodes in which a camera stands still beside a stream that may be no robot's
-)
-_RESTS = 0.02  # share of moving steps of the other episodes that repeat a row: simulated objects rest, sensors do not
-_MUCH = (
-    0.5  # share of one episode that counts: one at half rate, however long, decides for no other
-)
-_STREAMS, _WITNESSES = 64, 9  # that are looked at: a file may have thousands
-_FEW, _EPISODES = 0.05, 20  # share of episodes whose stream stops for good; of how many at least
+# Without positions: objects may rest.
+_OTHER = frozenset({None, "value", "joint_angle", "color", "rotvec", "quaternion"})
+# Roles that may show motion of the robot where no state is declared.
+_MOVING = frozenset({None, "value", "joint_angle", "position"})
+_LEAST = 6  # fewest numbers per row: fewer are often equal without a fault (a gripper at rest)
+# Share of episodes in which a camera stands still, where the moving stream may not be a robot's.
+_UNSURE = 0.2
+# Share of moving steps of the other episodes that repeat a row: simulated objects rest, sensors do
+# not.
+_RESTS = 0.02
+# Most that one episode contributes to that share: an episode at half rate must not decide for all.
+_MUCH = 0.5
+_STREAMS, _WITNESSES = (
+    64,
+    9,
+)  # most fields of each kind that are examined: a file may have thousands
+_FEW, _EPISODES = 0.05, 20  # largest share of episodes whose stream stops; fewest episodes
 
 
 def _axis(spec: FieldSpec) -> str | int | None:
-    """Return the first axis of rows of numbers: its name, or its size where all samples are of one length."""
+    """Return the first axis of rows of numbers: its name, or its size where lengths are fixed."""
     return spec.ragged or (spec.shape[0] if spec.shape and len(spec.shape) > 1 else None)
 
 
@@ -64,8 +65,8 @@ def _over_time(schema: Schema) -> dict[str, FieldSpec]:
     """Return the fields whose first axis is time.
 
     Notes:
-        Where all episodes are of one length, that of the actions is time, and one step more or
-        less: of observations.
+        Where all episodes have one length, an axis of the actions' length is time, and so is one of
+        a step more or less, as observations have.
     """
     axis: str | int | None = (
         schema.fields[time_field(schema)].ragged if time_field(schema) else None
@@ -87,17 +88,18 @@ def _over_time(schema: Schema) -> dict[str, FieldSpec]:
 
 
 def _streams_and_witnesses(schema: Schema, roles: frozenset[str | None]) -> dict[str, list[str]]:
-    """Return the fields that may stand still, each with those that show whether the robot moves meanwhile.
+    """Return the fields that may stand still, each with the fields that show the robot's motion.
 
     Notes:
-        The declared states, else any other rows of numbers. Commands say nothing of pictures: a
-        robot may not follow.
+        The latter are the declared states, else any other rows of numbers. Commands do not count
+        for
+        pictures: a robot may not follow them.
     """
     known, every = states(schema)[:_WITNESSES], _over_time(schema)
     moving = _MOVING if roles == _PIXELS else _MOVING | {"action"}
     rows: dict[str | int | None, list[str]] = {}
     for name, spec in every.items():
-        if len(spec.shape or ()) == 2 and spec.role in moving:  # no clocks, counters
+        if len(spec.shape or ()) == 2 and spec.role in moving:  # no clocks and counters
             rows.setdefault(_axis(spec), []).append(name)
     found = {}
     for name in islice((n for n, spec in every.items() if spec.role in roles), _STREAMS):
@@ -108,11 +110,11 @@ def _streams_and_witnesses(schema: Schema, roles: frozenset[str | None]) -> dict
 
 
 def _repeats_previous(column: Column, fits: Array) -> Array:
-    """Tell of each step whether the row equals the one before, of the samples that fit.
+    """Tell for each step of the samples that fit whether the row equals the one before.
 
     Notes:
-        Rows of one number do not count: black pictures are DC511's, and the velocity of an object
-            at rest is 0.
+        Rows of one constant value do not count: DC511 judges black pictures, and the velocity of an
+        object at rest is 0.
     """
     lengths = column.lengths
     assert lengths is not None
@@ -123,9 +125,8 @@ def _repeats_previous(column: Column, fits: Array) -> Array:
     few = rows[:, :: max(1, rows.shape[1] // 8)]
     same: Array = (few[later] == few[later - 1]).all(axis=1)
     hits = later[same]
-    for start in range(
-        0, len(hits), 256
-    ):  # pixels are compared in full only where a few of them are equal
+    # Rows are compared in full only where eight sampled values are equal.
+    for start in range(0, len(hits), 256):
         part = hits[start : start + 256]
         alike = (rows[part] == rows[part - 1]).all(axis=1) & (rows[part] != rows[part, :1]).any(
             axis=1
@@ -148,11 +149,12 @@ def _frozen(block: Block, schema: Schema, watched: Mapping[str, Sequence[str]]) 
         ):
             continue
         kind = tuple(witnesses), column.lengths.tobytes()
-        if kind not in motions:  # of most fields the witnesses are the same
+        if kind not in motions:  # most fields have the same witnesses
             rows = series(block, witnesses)
+            # Undeclared integers may be counters.
             motions[kind] = moving(
                 [c for c in rows if declared or c.values.dtype.kind == "f"], [column]
-            )  # no counters
+            )
         told = motions[kind]
         if told is None:
             continue
@@ -181,10 +183,10 @@ _USES = ("fields.role", "fields.shape", "fields.absent")
 
 @measure("frozen", version=3, per="sample", uses=_USES)
 def frozen(block: Block, schema: Schema) -> Columns:
-    """Rows of a stream that equal the row before, for each field of numbers over time with 6 or more per row.
+    """Repeated rows of a stream, for each numeric field over time with 6 or more numbers per row.
 
     `<field>:frozen`: steps in runs of at least each of `series.RUNS` during half of which another
-    field moves; `:alike`: in any such run; `:repeats`: such steps while another field moves, of
+    field moves; `:alike`: in any such run; `:repeats`: repeated rows while another field moves, of
     `:moves`; `:steps`.
     """
     watched = _streams_and_witnesses(schema, _OTHER)
@@ -202,7 +204,7 @@ def _width(column: Column) -> int:
 
 @measure("frozen_pixels", version=3, per="sample", uses=_USES, depth="deep")
 def frozen_pixels(block: Block, schema: Schema) -> Columns:
-    """As `frozen`, of pictures and depth maps."""
+    """The columns of `frozen` for pictures and depth maps."""
     return _frozen(block, schema, _streams_and_witnesses(schema, _PIXELS))
 
 
@@ -301,7 +303,10 @@ def frozen_stream(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _holds_still(repeats: Array, moves: Array) -> bool:
-    """Tell whether a stream repeats rows while others move, as an object does and no sensor; episodes count alike."""
+    """Tell whether a stream rests while others move, like an object and unlike a sensor.
+
+    Episodes have equal weight.
+    """
     moving = moves > 0
     shares = np.minimum(repeats[moving] / moves[moving], _MUCH)
     return bool(shares.sum() > _RESTS * len(shares))
@@ -430,7 +435,7 @@ DARK = (0.5, 1.0, 2.0, 4.0, 8.0)  # mean brightness of a frame, of 255
 
 
 def _frames(column: Column, spec: FieldSpec) -> tuple[Array, Array] | None:
-    """Return how many numbers each frame has, one frame after another, and how many frames each sample has."""
+    """Return the count of numbers in each frame, and the count of frames of each sample."""
     values, lengths = column.values, column.lengths
     rank = values.ndim - (lengths is None)
     if lengths is None or rank < 2:
@@ -442,9 +447,9 @@ def _frames(column: Column, spec: FieldSpec) -> tuple[Array, Array] | None:
 
 
 def _white(low: Array, high: Array, dtype: np.dtype[Any]) -> Array:
-    """Return what the brightest value of each sample is, from its extremes; 0 where its numbers are no brightness.
+    """Return the brightest possible value of each sample, from its extremes; 0 for no brightness.
 
-    Floats below 0 are normalised, those up to 1 shares of white.
+    Floats below 0 are normalised, those up to 1 are shares of white.
     """
     if dtype.kind == "u":
         return np.full(len(low), 255.0 if dtype.itemsize == 1 else 65_535.0)
@@ -454,10 +459,10 @@ def _white(low: Array, high: Array, dtype: np.dtype[Any]) -> Array:
 
 @measure("frames", version=2, applies=of_role("image"), uses=("shape",), depth="deep")
 def frames(column: Column, spec: FieldSpec) -> Columns:
-    """How bright the frames of a sample are.
+    """Brightness of a sample's frames.
 
     `frames`; `dark`: how many have a mean below each of `DARK`, of 255, or are of one value;
-    `flat`: the latter; `first_dark`: the first below the last of `DARK`, -1 for none.
+    `flat`: those of one value; `first_dark`: the first below the last of `DARK`, -1 for none.
     """
     found = (
         _frames(column, spec) if is_numeric(column) and column.values.dtype.kind != "b" else None
@@ -574,7 +579,10 @@ def dark_frames(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 @measure("ending", applies=of_role("done", "reward"))
 def ending(column: Column, spec: FieldSpec) -> Columns:
-    """Where a mark over time is set (not 0): `set` steps; `tail` of them at the end without a gap; `first` one (-1)."""
+    """Steps at which a mark over time is set (not 0): `set`, their count; `tail`, `first`.
+
+    `tail`: set steps at the end without a gap; `first`: the first set step, -1 without one.
+    """
     del spec
     if (
         not is_numeric(column)
@@ -694,7 +702,7 @@ def _merged_episodes(rows: Rows, case: RuleContext, early: Array) -> Failure:
 
 @measure("video", applies=of_role("video"))
 def video(column: Column, spec: FieldSpec) -> Columns:
-    """How long a video is, from the times of its frames: `frames`; `span` [s] from the first to the last of them."""
+    """Length of a video by the times of its frames: `frames`; `span` [s] from first to last."""
     del spec
     if not is_numeric(column) or column.lengths is None or column.values.ndim != 1:
         return {}

@@ -1,4 +1,4 @@
-"""Rules about structure: fields are there, of the declared shape and dtype, of one length where they must be."""
+"""Rules about structure: declared fields exist, with their shape, dtype and common lengths."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from datacheck.schema.model import FieldSpec, Schema, parse_columns
 Array = np.ndarray[Any, Any]
 
 _ATTRIBUTE = "attribute "
-_TOLD = 200  # sets of missing names one by one
+_TOLD = 200  # sets of missing names reported one by one
 
 
 @measure(
@@ -44,8 +44,8 @@ _TOLD = 200  # sets of missing names one by one
 def missing(block: Block, schema: Schema) -> Columns:
     """Names of the declared fields and attributes that the samples lack: `missing`, joined by ", ".
 
-    Fields whose own file is not there are left out. `taken`: ``field=name`` of those found under a
-    near name.
+    Fields with a missing file of their own are left out. `taken`: ``field=name`` of those found
+    under a similar name.
     """
     wanted = [name for name, spec in schema.stored.items() if not spec.optional and not spec.absent]
     names = [
@@ -129,7 +129,7 @@ def missing_field(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _missing_sets(lacks: Array, promised: int) -> Iterator[Failure]:
-    """Yield what samples lack: each set of names on its own, up to 200 of them.
+    """Yield the missing names: each set of names on its own, up to 200 of them.
 
     Args:
         lacks: text (samples), names joined by ", ".
@@ -170,7 +170,7 @@ def _missing_sets(lacks: Array, promised: int) -> Iterator[Failure]:
 
 
 def _attributes_of_none(lacks: list[str]) -> list[str]:
-    """Return the attributes that are in each of some lists of names: that no sample has."""
+    """Return the attributes in every one of some lists of missing names: no sample has them."""
     lists = [text.split(", ") for text in lacks]
     return [
         name
@@ -184,7 +184,7 @@ def _without(text: str, names: list[str]) -> str:
 
 
 def _renamed_fields(taken: Array) -> Iterator[Failure]:
-    """Yield which fields were found under another name: for information where all samples agree, else an error."""
+    """Yield fields found under another name: an info where all samples agree, else an error."""
     named: dict[str, dict[str, list[str]]] = {}  # field: other name: texts of the column
     for text in filter(None, unique_texts(taken)):
         for pair in text.split(", "):
@@ -302,7 +302,7 @@ def partly_missing(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     if "lacking" not in rows:
         return
     names = rows["lacking"]
-    alike: dict[bytes, list[str]] = {}  # names of fields that the same samples lack
+    alike: dict[bytes, list[str]] = {}  # fields that are missing from the same samples
     lacked = {}
     for name in _optional(case.schema):
         gone = match_texts(names, lambda text, name=name: name in text.split(", "))  # type: ignore[misc]
@@ -342,7 +342,7 @@ def _lacked(rows: Rows, case: RuleContext, fields: Sequence[str], gone: Array) -
 
 
 def _whole_files(rows: Rows, gone: Array) -> list[str]:
-    """Return the files of several samples of which all lack a field; [] where one has some that do."""
+    """Return the files of several samples that all lack a field; [] if only some of a file do."""
     of = rows.files.rows
     every, lack = np.bincount(of), np.bincount(of[gone], minlength=int(of.max()) + 1)
     hit = lack > 0
@@ -354,7 +354,7 @@ _FILES_NAMED = 3
 
 
 def _is_minority(gone: Array, rows: Rows, case: RuleContext) -> bool:
-    """Tell whether few samples lack something, even if those that could not be read lack it, too."""
+    """Tell whether few samples lack a field, even if all unreadable ones lack it, too."""
     unread = int((rows.table.status == UNREADABLE).sum())
     return bool(
         0
@@ -428,7 +428,7 @@ def shape_or_dtype(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _kind_of_text(spec: FieldSpec) -> str:
-    """Return what a field of text must be: "text", "json" (the messages of a chat), "" where either will do."""
+    """Return the required kind of a text field: "text", "json" (a chat's messages), "" for any."""
     if spec.dtype == "text" or (spec.role == "text" and spec.dtype is None):
         return "text"
     return "json" if spec.role == "chat" and spec.dtype is None else ""
@@ -573,7 +573,7 @@ def length_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _sizes(rows: Rows, schema: Schema, places: list[tuple[str, str, int]]) -> tuple[Array, Array]:
-    """Return (sizes, known), both (places, rows); a field of another rank than declared is not known."""
+    """Return (sizes, known), both (places, rows); a field of undeclared rank is not known."""
     sizes = np.zeros((len(places), len(rows)), np.int64)
     known = np.zeros((len(places), len(rows)), bool)
     for j, (name, column, place) in enumerate(places):
@@ -588,7 +588,7 @@ def _sizes(rows: Rows, schema: Schema, places: list[tuple[str, str, int]]) -> tu
 
 
 _WIDEST = 64
-_UNIT = 0.01  # how far from 1 the length of a unit quaternion may be here
+_UNIT = 0.01  # tolerance of the length of a unit quaternion
 _FOUR = 4
 _IDS = frozenset({"instance", "segment", "class", "id"})
 _MANY = 200
@@ -603,7 +603,10 @@ _EXACT = {"float16": 2**11, "float32": 2**24}
     uses=("columns",),
 )
 def windows(column: Column, spec: FieldSpec) -> Columns:
-    """Where quaternions may lie: `unit`, share of the rows in which columns i to i + 3 have length 1, for every i."""
+    """Possible places of quaternions: `unit`, one share for every column i.
+
+    It is the share of the rows in which columns i to i + 3 have length 1.
+    """
     values, lengths = column.values, column.lengths
     if not is_numeric(column) or values.dtype.kind != "f":
         return {}
@@ -724,7 +727,7 @@ def _percent(shares: Array) -> str:
 
 
 def _order(spec: FieldSpec, part: str, place: int) -> str:
-    """Return the parts in the order that puts `part` at a place, "" where no exchange of whole parts does."""
+    """Return the parts in the order that puts `part` at a place, "" where no order does."""
     parts = {
         name: stop - start for name, (start, stop) in parse_columns(spec.columns or "").items()
     }
@@ -746,7 +749,7 @@ def _order(spec: FieldSpec, part: str, place: int) -> str:
     depth="structure",
 )
 def makeup(block: Block, schema: Schema) -> Columns:
-    """What a sample is made of: `makeup`, its fields with their kind and sizes behind the first axis, as text.
+    """Layout of a sample as text: `makeup`, its fields with kind and sizes after the first axis.
 
     Left out: fields that are optional, text, masks, lie in a file of their own or are not listed,
     and sizes of images.
@@ -870,7 +873,10 @@ def mixed_schema(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _untyped(rows: Rows) -> Array:
-    """Return the make-up of each row, whole numbers of texts as floats: whether one has a point is chance there."""
+    """Return the layout of each row, with integers of text files as floats.
+
+    In a text file it is chance whether a number has a decimal point.
+    """
     files, makeups = rows.files, Texts.of(rows[":makeup"].tolist())
     texts = np.array([word.lower().endswith(_TEXTS) for word in files.words], bool)[files.rows]
     other = np.array(
@@ -900,7 +906,7 @@ _TEXTS = (
 
 @measure("ids", version=2, applies=of_role(*sorted(_IDS)))
 def ids(column: Column, spec: FieldSpec) -> Columns:
-    """How many different ids a sample has: `ids`, for integers of 8 and 16 bits, which they may not fit."""
+    """Count of distinct ids of a sample: `ids`, for 8-bit and 16-bit integers, which may overflow."""
     del spec
     dtype = column.values.dtype
     if not is_numeric(column) or dtype.kind not in "iu" or dtype.itemsize > 2:
@@ -964,7 +970,7 @@ def id_overflow(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     marks = (*case.spec.ignore, *case.spec.sentinels)
     for dtype in sorted(set(rows["dtype"][known])):
         mine = known & (rows["dtype"] == dtype)
-        if dtype in _EXACT and case.spec.role != "segment":  # of segments DC412 says it
+        if dtype in _EXACT and case.spec.role != "segment":  # DC412 judges segments
             bad = mine & (np.maximum(np.abs(low), np.abs(high)) > _EXACT[dtype])
             yield from _does_not_fit(
                 bad, dtype, high, f"whole numbers are exact up to {_EXACT[dtype]:,}", "float"

@@ -1,4 +1,4 @@
-"""Rules about text for language models: lines that parse, answers of which something is left to learn."""
+"""Rules about text for language models: lines that parse, supervised tokens, labels, padding."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from datacheck.tokenization import UNTRIED, content_of, role_of
 
 Array = np.ndarray[Any, Any]
 
-UNKNOWN_LENGTH = 1 << 40  # bytes of a prompt whose answer cannot be told from bytes
+UNKNOWN_LENGTH = 1 << 40  # bytes of a prompt whose end cannot be determined from bytes
 
 
 @measure("byte-order", per="sample", depth="structure")
 def byte_order(block: Block, schema: Schema) -> Columns:
-    """Whether the line begins its file behind a byte order mark: `bom`; nothing for all other blocks."""
+    """Byte order mark before the first line of a file: `bom`; no column for all other blocks."""
     del schema
     column = block.facts.get("bom")
     return {} if column is None or column.kind != "array" else {"bom": column.values.astype(bool)}
@@ -131,12 +131,12 @@ def bad_line(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _empty_lines(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Yield what is to say of empty lines: numbers that no line of a file has, before its last."""
+    """Yield a remark about empty lines: line numbers without a sample before a file's last one."""
     if case.schema.samples.each != "line" or case.schema.samples.list is not None or not len(rows):
         return
     files, table = rows.files, rows.table
     last = np.zeros(len(files.words), np.int64)
-    last[files.rows] = rows.index  # keys are in order: the last one of a file stays
+    last[files.rows] = rows.index  # keys are sorted, so the last row of a file is written last
     counts = np.bincount(files.rows, minlength=len(files.words))
     holes = {}
     for number in np.flatnonzero(counts).tolist():
@@ -169,10 +169,12 @@ def _empty_lines(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     ),
 )
 def turns(block: Block, schema: Schema) -> Columns:
-    """What bytes tell of a text: ``<field>:answers``, turns to learn from; ``<field>:prompt_bytes`` before the first.
+    """Answers and prompt length of a text by bytes: ``<field>:answers``, ``<field>:prompt_bytes``.
 
-    An answer that begins with white space does not count for the bytes: tokenizers may join it with
-    the marker. Of a chat beside a preference pair, which holds its answers, there are none.
+    `answers` counts the turns to learn from, `prompt_bytes` the bytes before the first. An answer
+    that
+    begins with white space does not count for the bytes: tokenizers may join it with the marker. A
+    chat next to a preference pair, which holds its answers, has no columns.
     """
     spec = schema.tokenizer or TokenizerSpec()
     preferred = [pair for pair in pairs_of(schema) if block.fields.keys() >= set(pair)]
@@ -208,7 +210,7 @@ def _markers(spec: TokenizerSpec) -> bytes:
 
 
 def _all_before(turns: Turns, speaker: str, total: int, around: int) -> tuple[Array, Array]:
-    """Return what `_before` says of each of many plain chats: int64 (chats), twice."""
+    """Return the results of `_before` for many plain chats: int64 (chats), twice."""
     mine = turns.where(speaker, CALLER)
     stops = np.cumsum(turns.counts)
     answers = np.bincount(
@@ -228,7 +230,7 @@ def _all_before(turns: Turns, speaker: str, total: int, around: int) -> tuple[Ar
 
 
 def _begin_blank(texts: Column, places: Array) -> Array:
-    """Return bool (places): texts that are empty or begin with white space, or may."""
+    """Return bool (places): texts that are empty or may begin with white space."""
     assert texts.lengths is not None
     empty = texts.lengths[places] == 0
     firsts = np.zeros(len(places), np.uint8)
@@ -239,12 +241,12 @@ def _begin_blank(texts: Column, places: Array) -> Array:
 def _before(
     messages: list[dict[str, Any]], speaker: str, total: int, around: int
 ) -> tuple[int, int]:
-    """Return the turns of a speaker, and the bytes of a chat before the first of them that bytes can tell.
+    """Return a speaker's turns, and the bytes of a chat before the first that bytes determine.
 
     Args:
         messages: the chat.
-        speaker: whose turns are learnt from.
-        total: bytes before the first message; `around`: what the template puts around each.
+        speaker: the one whose turns are learnt from.
+        total: bytes before the first message; `around`: bytes that the template adds to each.
     """
     first, answers = UNKNOWN_LENGTH, 0
     for message in messages:
@@ -253,7 +255,7 @@ def _before(
             if first == UNKNOWN_LENGTH:
                 said = content_of(message)
                 first = total if isinstance(said, str) and said[:1].strip() else first
-        if first == UNKNOWN_LENGTH:  # nobody asks for the bytes behind it
+        if first == UNKNOWN_LENGTH:  # bytes after the first answer are not needed
             total += len(orjson.dumps(message)) + around
     return answers, first
 
@@ -336,7 +338,7 @@ def no_trained_tokens(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]
 def _causes(
     rows: Rows, few: Array, column: dict[str, str], spec: TokenizerSpec
 ) -> Iterator[Failure]:
-    """Yield the failing samples by reason: refused by the template, no marker found, prompt too long."""
+    """Yield the failing samples by reason: template refuses, no marker found, prompt too long."""
     refused = few & match_texts(rows[column["refused"]], bool)
     lost = few & ~refused & (rows[column["marker"]] < 0)
     long = few & ~refused & ~lost
@@ -356,7 +358,7 @@ def _causes(
 
 
 def _refusal(reasons: Array) -> str:
-    """Return what to say of chats of which there is no text, those apart that the template was not tried for."""
+    """Return the text about chats without a rendered text; untried ones are counted separately."""
     untried = match_texts(reasons, lambda reason: reason.endswith(UNTRIED))
     if untried.all():
         return f"the chat template gives no text of {pluralize(len(reasons))} ({reasons[0]})"
@@ -483,7 +485,7 @@ def _cut(mask: Array, text: str, kind: str, most: int, order: Array) -> Failure:
 
 _LAGS = 3
 _IGNORED = (-100,)
-_FEW = 8  # supervised tokens that agree by chance at any lag
+_FEW = 8  # so few supervised tokens may agree by chance at any lag
 _WORDS = {
     0: "labels stand at their tokens",
     1: "labels are shifted by one",
@@ -601,7 +603,7 @@ def _ids(rows: Rows, name: str, spec: FieldSpec, vocab: int) -> Iterator[Failure
 
 
 def _labelled(block: Block, schema: Schema) -> Iterator[tuple[str, Array, Array, Array]]:
-    """Yield (name, ids, labels, lengths) of every label field whose tokens are as long."""
+    """Yield (name, ids, labels, lengths) of every label field as long as its tokens."""
     for name, spec in schema.of_role("labels"):
         mine, other = block.fields.get(name), block.fields.get(spec.label_of or "")
         if mine is None or other is None or not (is_numeric(mine) and is_numeric(other)):
@@ -619,10 +621,10 @@ def _supervised(labels: Array, spec: FieldSpec) -> Array:
 
 @measure("agreement", per="sample", uses=("fields.label_of", "fields.ignore", "fields.role"))
 def agreement(block: Block, schema: Schema) -> Columns:
-    """At which lag labels are their tokens: ``<field>:agree`` (3), ``<field>:compared`` (3), for lags 0, 1 and 2.
+    """Agreement of labels with their tokens: ``<field>:agree`` (3), ``<field>:compared`` (3).
 
-    ``<field>:tail``: the id that the tokens end in at least twice (-1: none);
-    ``<field>:tail_trained``: how many of that last run are supervised.
+    They are counts for lags 0, 1 and 2. ``<field>:tail``: the id that the tokens end in at least
+    twice (-1: none); ``<field>:tail_trained``: how many of that last run are supervised.
     """
     found: dict[str, Array] = {}
     for name, ids, labels, lengths in _labelled(block, schema):
@@ -644,14 +646,14 @@ def agreement(block: Block, schema: Schema) -> Columns:
 
 
 def _tails(ids: Array, taught: Array, lengths: Array) -> dict[str, Array]:
-    """Return the id of each sample's last run of equal ids, and how many of that run are supervised."""
+    """Return the id of each sample's last run of equal ids, and the run's supervised count."""
     stops = np.cumsum(lengths)
     filled = lengths > 0
     last = np.zeros(len(lengths), np.int64)
     last[filled] = ids[stops[filled] - 1].astype(np.int64)
     odd = ids != np.repeat(last, lengths).astype(ids.dtype)
     within = np.arange(len(ids)) - np.repeat(stops - lengths, lengths)
-    begin = reduced(np.maximum, np.where(odd, within + 1, 0), lengths)  # behind the last other id
+    begin = reduced(np.maximum, np.where(odd, within + 1, 0), lengths)  # after the last other id
     run = taught & (within >= np.repeat(begin, lengths))
     return {
         "tail": np.where(filled & (lengths - begin > 1), last, -1),
@@ -820,7 +822,7 @@ def trained_padding(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
 
 
 def _pad(rows: Rows, tails: Array, given: int) -> tuple[int, bool]:
-    """Return the padding id (-1: not known), and whether it is only a guess from what the samples end in."""
+    """Return the padding id (-1: unknown), and whether it is a guess from the samples' ends."""
     if given >= 0:
         return given, False
     told = rows[":pad"][rows.measured(":pad")] if ":pad" in rows else np.zeros(0, np.int64)

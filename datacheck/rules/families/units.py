@@ -1,4 +1,4 @@
-"""Rules about units: physical ranges first, then the factor that brings the offenders into range."""
+"""Rules about units: values outside physical ranges, and the factor that explains them."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ from datacheck.schema.model import FieldSpec, Range, Schema
 Array = np.ndarray[Any, Any]
 
 _COMMON = frozenset({"mm", "cm", "m", "twice-mm", "twice-cm", "relative", "double", "never"})
-_CENTRED = 1e-3  # a centre this near to the origin, by size, says nothing about distance
+_CENTRED = 1e-3  # share of the size; a centre so near to the origin is no evidence of distance
 
 
 @dataclass(frozen=True, eq=False)
 class _Check:
-    """One physical quantity of a field: what it is called, its values, where they count, what is allowed."""
+    """One physical quantity of a field: label, values, where they are known, allowed range."""
 
     label: str
     values: Array
     known: Array
     range: Range
-    origin: Literal["", "near", "zero"] = ""  # of a distance: what it is measured from
+    origin: Literal["", "near", "zero"] = ""  # of a distance: where it starts
 
     def outside(self) -> Array:
         low = -math.inf if self.range.low is None else self.range.low
@@ -58,13 +58,15 @@ class _Check:
         return found
 
     def middle(self, good: Array) -> float:
-        """Return a typical allowed value: the median of the good samples, else the middle of the range."""
+        """Return a typical allowed value.
+
+        It is the median of the good samples, else the middle of the range.
+        """
         fine = good & self.known
         if fine.any():
             return float(np.median(self.values[fine]))
-        low, high = (
-            max(0.0, end or 0.0) for end in (self.range.low, self.range.high)
-        )  # no length is below 0
+        # No length is below 0.
+        low, high = (max(0.0, end or 0.0) for end in (self.range.low, self.range.high))
         return math.sqrt(low * high) or low or high or 1.0
 
 
@@ -121,7 +123,7 @@ def _centred(rows: Rows, box: Array) -> Array:
 
 
 def _factors(unit: str) -> list[tuple[float, str, str]]:
-    """Return (factor, kind, words) of what may have been done to values in `unit`: other units, double conversion."""
+    """Return (factor, kind, words) of the possible corrections: other units, double conversion."""
     own = LENGTH.get(unit, 1.0)
     known = [(LENGTH[name] / own, name, f"probably {name}") for name in LENGTH if name != unit]
     taken = [f for f, _, _ in known]
@@ -134,7 +136,7 @@ def _factors(unit: str) -> list[tuple[float, str, str]]:
 def _changes(
     rows: Rows, case: RuleContext, placed: Placement, checks: list[_Check]
 ) -> Iterator[CandidateCause]:
-    """Yield what may have been done to positions: other units, and centres that were subtracted or added."""
+    """Yield the candidate causes for positions: other units, subtracted or added centres."""
     spec = case.spec
 
     def change(
@@ -160,9 +162,8 @@ def _changes(
             ("subtracted-twice", "subtracted twice", 2),
             ("added", "added to them", -1),
         ):
-            moved = (
-                times * placed.origin
-            )  # or signs are reversed, or a single position is scaled by 2
+            # Not certain: reversed signs, or a factor 2 of a single position, look the same.
+            moved = times * placed.origin
             yield change(kind, f"{spec.near} was {words}", moved=moved, certain=False)
     if f":{case.name}:stored" in rows and _same_unit(case, spec.centered_on):
         centre = rows[f":{case.name}:stored"]
@@ -175,7 +176,7 @@ def _corrected(check: _Check, placed: Placement, by: float, moved: Array | None)
     if not check.origin or (moved is None and (check.origin == "near") != placed.near):
         return check.values * by
     if (check.origin == "near") != placed.near:
-        return np.full(len(check.values), np.nan)  # measured from elsewhere: it says nothing
+        return np.full(len(check.values), np.nan)  # measured from elsewhere: unknown
     return placed.distance(by, moved)
 
 
@@ -368,9 +369,8 @@ def angle_unit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             known & (mended <= most),
             common=True,
         )
-        usual = NormalRange(
-            math.log(most) / 2, math.log(most) / 2, 0.0
-        )  # from one radian to a turn; angles have no third unit
+        # From one radian to a turn. No blur, because angles have no third unit.
+        usual = NormalRange(math.log(most) / 2, math.log(most) / 2, 0.0)
         cause = explain(
             [change], {"p99": logarithms(p99)}, {"p99": usual}, bad, known & ~bad, rows.groups
         )
@@ -405,7 +405,7 @@ def _small_degrees(known: Array, most: float) -> Failure:
 
 
 def _sizes(rows: Rows, spec: FieldSpec) -> list[tuple[str, Array, Array]]:
-    """Return what is known of the size of samples (what, values, where), the most telling first."""
+    """Return the known sizes of samples (label, values, where), the most reliable first."""
     stats = (
         ("bone", "median bone"),
         ("peak", "largest angle"),
@@ -488,7 +488,7 @@ def mixed_units(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     low, high = known & (sizes <= split), known & (sizes > split)
     apart = float(np.median(sizes[high]) / np.median(sizes[low]))
     fitting = _between(np.log(sizes[low]), np.log(sizes[high]), case)
-    for _, values, there in every[1:]:  # a unit changes them all
+    for _, values, there in every[1:]:  # another unit changes all quantities
         if (low & there).any() and (high & there).any():
             also = _between(np.log(values[low & there]), np.log(values[high & there]), case)
             fitting = [-abs(f) if -abs(f) in also else f for f in fitting if {f, -f} & set(also)]
@@ -516,7 +516,10 @@ def mixed_units(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _mix_of(fitting: list[float], few: Array) -> Cause:
-    """Return the cause of two heaps: the only factor that fits; several, or one that only roughly does, are listed."""
+    """Return the cause of two heaps: the only factor that fits.
+
+    Several factors, or one that fits only roughly, are listed as alternatives.
+    """
     if len(fitting) == 1 and fitting[0] > 0:
         return Cause(
             f"two units: x{fitting[0]:g} lies between them", "mixed", fitting[0], int(few.sum())
@@ -526,13 +529,13 @@ def _mix_of(fitting: list[float], few: Array) -> Cause:
 
 
 def _between(low: Array, high: Array, case: RuleContext) -> list[float]:
-    """Return the known factors that may lie between two heaps of logarithms, the nearest first.
+    """Return the known factors that may separate two heaps of logarithms, the nearest first.
 
     Notes:
-        One that only the standard error of the medians allows is negative.
+        A factor that only the standard error of the medians allows is negative.
     """
     apart = float(np.median(high) - np.median(low))
-    large = low if len(low) >= len(high) else high  # the spread of the few says little
+    large = low if len(low) >= len(high) else high  # the spread of few samples is unreliable
     error = math.sqrt(math.pi / 2 * (1 / len(low) + 1 / len(high))) * float(large.std())
     near, widest = (math.log1p(float(case.options[name])) for name in ("near", "widest"))
     room = max(near, min(3 * error, widest))
@@ -543,7 +546,7 @@ def _between(low: Array, high: Array, case: RuleContext) -> list[float]:
 
 
 def _widest_gap(ordered: Array, case: RuleContext) -> float | None:
-    """Return a value in the widest gap that leaves enough samples on both sides, None where no gap is wide enough."""
+    """Return a value in the widest gap with enough samples on both sides, None if none is wide."""
     least = max(3, math.ceil(float(case.options["share"]) * len(ordered)))
     if len(ordered) < 2 * least:
         return None
@@ -556,7 +559,8 @@ def _widest_gap(ordered: Array, case: RuleContext) -> float | None:
     )
 
 
-_PIXELS = 1 << 16  # of a depth map that are looked at: its median does not need all
+_PIXELS = 1 << 16  # sampled pixels of a depth map: its median needs no more
+# Stored units per metre.
 _STORED = (
     1000.0,
     256.0,
@@ -566,7 +570,7 @@ _STORED = (
     1 / 0.00012498664727900177,
     100.0,
     1.0,
-)  # stored units per metre
+)
 
 
 @measure(
@@ -577,7 +581,7 @@ _STORED = (
     depth="deep",
 )
 def depths(column: Column, spec: FieldSpec) -> Columns:
-    """How far a depth map sees, as stored, from every so many of its pixels.
+    """Depth of a depth map as stored, from a regular sample of its pixels.
 
     `depth`, the median of the values above 0, and `seen`, their share. Marks for "no depth" are
     left out; samples without a depth have no `depth`.
@@ -600,14 +604,16 @@ def depths(column: Column, spec: FieldSpec) -> Columns:
 
 
 def _stored(image: Array, spec: FieldSpec) -> Array:
-    """Return every so many numbers of a depth map in float64: channels put together, none where they are fewer."""
+    """Return sampled values of a depth map in float64, with its channels combined.
+
+    Empty where it has fewer channels than declared.
+    """
     count = len(spec.channels)
     if count and (image.ndim < 2 or image.shape[-1] < count):
         return np.zeros(0)
     values = image.reshape(-1, image.shape[-1]) if count else image.reshape(-1, 1)
-    values = values[:: max(1, len(values) // _PIXELS)].astype(
-        np.float64
-    )  # first: 256 does not fit into a byte
+    # float64 before the product: a channel's factor 256 does not fit into a byte.
+    values = values[:: max(1, len(values) // _PIXELS)].astype(np.float64)
     return values[:, :count] @ np.array(spec.channels) if count else values[:, 0]
 
 
@@ -684,7 +690,7 @@ def depth_scale(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _beyond(rows: Rows, scale: float, good: Array, bad: Array, case: RuleContext) -> Failure:
-    """Return the finding of depths that no room has."""
+    """Return the finding of depths outside the limits of a room."""
     stored = rows["depth"]
     metres, low, high = stored * scale, float(case.options["near"]), float(case.options["far"])
     usual = float(np.median(metres[good])) if good.any() else math.sqrt(low * high)
@@ -704,7 +710,7 @@ def _beyond(rows: Rows, scale: float, good: Array, bad: Array, case: RuleContext
 
 
 def _depth_mismatch(rows: Rows, case: RuleContext, scale: float, known: Array) -> Iterator[Failure]:
-    """Yield which maps see another depth than the field that they are near to lies at."""
+    """Yield maps whose depth differs from that of the field that they are near to."""
     spec, other = case.spec, case.schema.spec(case.spec.near or "")
     column = f"{spec.near}:{'centroid' if other.role == 'points' else 'first'}"
     if not spec.near or spec.distance is None or column not in rows:
@@ -739,7 +745,7 @@ def _depth_mismatch(rows: Rows, case: RuleContext, scale: float, known: Array) -
 
 
 def _holes(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Yield which maps have a depth at too few or too many of their pixels."""
+    """Yield maps with a depth at too few or too many of their pixels."""
     allowed = case.spec.share
     if allowed is None or "seen" not in rows:
         return
@@ -771,7 +777,7 @@ def _scale_of(
     good: Array,
     allowed: tuple[Array | float, Array | float],
 ) -> Cause | None:
-    """Return which scale in use explains the offenders."""
+    """Return the common scale that explains the offenders."""
     stored = rows["depth"]
     known = [
         (1 / count, f"1/{count:.5g}", f"probably {count:,.5g} units per metre") for count in _STORED
@@ -814,7 +820,10 @@ def _scale_of(
 
 @measure("tick", applies=of_role("timestamp"))
 def tick(column: Column, spec: FieldSpec) -> Columns:
-    """How far apart the timestamps of an episode are, as stored: `tick`, the median step; no row below three stamps."""
+    """Interval of an episode's time stamps, as stored: `tick`, the median step.
+
+    Episodes of fewer than three stamps have no row.
+    """
     del spec
     if not is_numeric(column) or column.lengths is None or column.values.ndim != 1:
         return {}
@@ -915,7 +924,7 @@ def time_unit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _related(schema: Schema) -> list[tuple[str, str]]:
-    """Return (field, points): how far the field lies from something, and the points that are this something."""
+    """Return (field, points): a field with a distance to something, and that thing's points."""
     pairs = []
     for name, spec in sorted(schema.fields.items()):
         if not spec.near or spec.role == "depth":
@@ -1021,7 +1030,7 @@ def _unit_between(
     allowed: tuple[float, float],
     both: tuple[str, str],
 ) -> Cause | None:
-    """Return the unit of which of the two fields explains that one lies too far from the other, or too near."""
+    """Return the cause of a wrong distance between two fields: the unit of one of them."""
     name = both[0]
     sizes = {field: rows[f"{field}:box"] for field in both if f"{field}:box" in rows}
 

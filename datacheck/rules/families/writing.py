@@ -1,4 +1,4 @@
-"""Rules about how text is written: repetition, broken characters, markers that belong to the template."""
+"""Rules about the writing of texts: repetition, broken characters, markers of the template."""
 
 from __future__ import annotations
 
@@ -52,24 +52,23 @@ MARKERS = (
     "<|fim_suffix|>",
     "<|fim_middle|>",
 )
-_ENDS = frozenset(
-    {"<|endoftext|>", "<|begin_of_text|>", "<|end_of_text|>"}
-)  # written around any text, chat or not
+# Written around any text, also without a chat.
+_ENDS = frozenset({"<|endoftext|>", "<|begin_of_text|>", "<|end_of_text|>"})
 _OF_TURNS = np.array([marker not in _ENDS for marker in MARKERS])
 _ENCODED = tuple(marker.encode() for marker in MARKERS)
 _BITS = 1 << np.arange(len(MARKERS), dtype=np.int64)
 _REPLACED = ("\ufffd".encode(),)
+# UTF-8 read as Windows-1252.
 _MOJIBAKE = (
     "\u00e2\u20ac".encode(),
     "\u00ef\u00bf\u00bd".encode(),
     b"\xc3\x83\xc2",
-)  # UTF-8 read as Windows-1252
+)
 _CONTROL = re.compile(
     rb"[\x00-\x08\x0b\x0e-\x1f\x7f]|(?<!\\)(?:\\\\)*\\(?:b|u00(?:0[0-7be-f]|1[0-9a-f]))"
 )
-_RAW = np.isin(
-    np.arange(256), [*range(9), 0x0B, *range(0x0E, 0x20), 0x7F]
-)  # not tab, line feed, form feed, return
+# Control characters except tab, line feed, form feed and carriage return.
+_RAW = np.isin(np.arange(256), [*range(9), 0x0B, *range(0x0E, 0x20), 0x7F])
 _MARKS = re.compile("[\u0300-\u036f]")
 _KINDS = ("replacement", "mojibake", "control", "decomposed")
 
@@ -80,7 +79,7 @@ def _is_words(spec: FieldSpec) -> bool:
 
 @measure("spelling", version=2, applies=_is_words)
 def spelling(column: Column, spec: FieldSpec) -> Columns:
-    """Characters that no writer meant: `broken` (4), counts of each of `_KINDS`.
+    """Broken characters: `broken` (4), counts of each of `_KINDS`.
 
     `signs`: all characters of the text where something is broken, else 0.
     """
@@ -97,8 +96,8 @@ def spelling(column: Column, spec: FieldSpec) -> Columns:
 
 
 def _of_chats(found: Array, chats: Messages) -> Array:
-    """Return the sums over the messages of each chat of what was counted in each: int64 (chats, k)."""
-    if not found.any():  # nearly always
+    """Return the sums over the messages of each chat: int64 (chats, k)."""
+    if not found.any():  # the usual case
         return np.zeros((len(chats), found.shape[1]), np.int64)
     total = np.concatenate([np.zeros((1, found.shape[1]), np.int64), np.cumsum(found, axis=0)])
     stops = np.cumsum(chats.counts)
@@ -113,7 +112,7 @@ def _broken(column: Column) -> Array:
     stops = np.cumsum(column.lengths)
     broken = np.zeros((len(column), 4), np.int64)
     broken[:, 0] = needle_counts(octets, data, stops, _REPLACED)[:, 0]
-    if b"\xc3" in data:  # each look for a single byte goes over the text at many GB/s
+    if b"\xc3" in data:  # a cheap test: the search for a single byte runs at many GB/s
         broken[:, 1] += needle_counts(octets, data, stops, _MOJIBAKE).sum(axis=1)
     if b"\xc2" in data:
         broken[:, 1] += _per_text(_latin(octets, data), stops)
@@ -123,7 +122,10 @@ def _broken(column: Column) -> Array:
 
 
 def _controls(octets: Array, data: bytes, kind: str) -> Array:
-    """Return where characters below 32 stand, and 127, but for tab, line feed, form feed and carriage return."""
+    """Return the places of control characters: below 32, and 127.
+
+    Tab, line feed, form feed and carriage return do not count.
+    """
     if kind == "json":
         some = b"\x7f" in data or b"\\b" in data or len(beginning(octets, data, (b"\\u0",))) > 0
         return np.array(
@@ -137,7 +139,10 @@ def _controls(octets: Array, data: bytes, kind: str) -> Array:
 
 
 def _latin(octets: Array, data: bytes) -> Array:
-    """Return where characters begin that UTF-8 becomes when it is read as Latin-1: U+0080 to U+009F, but U+0085."""
+    """Return the places of characters that arise from UTF-8 read as Latin-1.
+
+    They are U+0080 to U+009F except U+0085.
+    """
     begins = places(octets, data, 0xC2)
     begins = begins[: np.searchsorted(begins, len(octets) - 1)]
     following = octets[begins + 1]
@@ -228,7 +233,7 @@ def bad_encoding(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _other_script(rows: Rows, mask: Array) -> str:
-    """Return of which script the letters of most of these texts are, where it is another one than in most others."""
+    """Return a sentence about the main script of these texts, if it differs from the others'."""
     known = rows.measured("scripts") & (rows["scripts"] >> BITS > 0)
     if not (known & mask).any() or not (known & ~mask).any():
         return ""
@@ -259,7 +264,7 @@ _CAUSES = {
 
 @measure("markers", version=2, applies=_is_words)
 def markers(column: Column, spec: FieldSpec) -> Columns:
-    """Which of a chat template's markers stand in a text: `markers`, a bit for each of `MARKERS`."""
+    """Markers of chat templates in a text: `markers`, a bit for each of `MARKERS`."""
     del spec
     if column.kind == "array" or column.lengths is None:
         return {}
@@ -267,9 +272,8 @@ def markers(column: Column, spec: FieldSpec) -> Columns:
     assert texts.lengths is not None
     found = needle_counts(texts.values, joined_bytes(texts), np.cumsum(texts.lengths), _ENCODED)
     found = _of_chats(found, column) if isinstance(column, Messages) else found
-    return {
-        "markers": (found > 0) @ _BITS
-    }  # one number: vectors of 21 took a third of the time of writing rows
+    # One number, because vectors of 21 took a third of the time of writing rows.
+    return {"markers": (found > 0) @ _BITS}
 
 
 @rule(
@@ -339,26 +343,24 @@ def special_token_leak(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 # --------------------------------------------------------------------------------------- repetition
 
 _OF_LETTERS = re.compile(r"(?:[^\W\d_]|\s)+")
-_LEAST = 200  # characters: a short text repeats itself without harm
-_MOST = 1_000_000  # characters that are looked at: each takes a hundred bytes
+_LEAST = 200  # characters: repetition in a shorter text is harmless
+_MOST = 1_000_000  # characters examined, each of which takes a hundred bytes
 _NO_LETTERS = re.compile(r"[\W_]+")
-_COUNTERS = re.compile(
-    r"(?<!\S)[(\[]?\d{1,6}[:.)\]\uff1a\u3001\uff09](?!\d)"
-)  # "3." and "(3)" before a sentence
-_OFTEN = 3  # times a gram stands in a text without harm: a question quoted, options of which one word differs
-_WORDS, _SIGNS = (
-    10,
-    20,
-)  # a gram of so many words, or of so many characters where words have no spaces
+# "3." and "(3)" before a sentence.
+_COUNTERS = re.compile(r"(?<!\S)[(\[]?\d{1,6}[:.)\]\uff1a\u3001\uff09](?!\d)")
+# Harmless repetitions of a gram: a quoted question, options that differ in one word.
+_OFTEN = 3
+# Words in a gram, or characters in scripts without spaces.
+_WORDS, _SIGNS = 10, 20
 
 
 @measure("repetition", version=4, applies=_is_words, depth="deep")
 def repetition(column: Column, spec: FieldSpec) -> Columns:
-    """How much of a text repeats itself: `again`, the share of its grams that stood in it three times before.
+    """Repetition within a text: `again`, the share of grams beyond their third occurrence.
 
     A gram has 10 words or 20 characters, of letters and digits, without counters ("3.") before a
     sentence: frames of tables and drawings are no words. `most`: the share of its most frequent
-    gram of a fifth of that length, counters among them. Texts below 200 characters have no row, and
+    gram of a fifth of that length, with counters. Texts below 200 characters have no row. For texts
     of numbers (calibration, tables) both are 0.
     """
     if column.kind == "array" or column.lengths is None:
@@ -375,7 +377,10 @@ def repetition(column: Column, spec: FieldSpec) -> Columns:
 
 
 def _repeated(text: str) -> tuple[float, float]:
-    """Return (share of long grams that are there three times before, share of the commonest short gram)."""
+    """Return (share of repeated long grams, share of the most frequent short gram).
+
+    A long gram's first three occurrences do not count.
+    """
     if len(text) < _LEAST or len(_OF_LETTERS.sub("", text)) > len(text) / 2:
         return 0.0, 0.0
     parts, size = _parts(text)
@@ -391,9 +396,12 @@ def _repeated(text: str) -> tuple[float, float]:
 
 
 def _parts(text: str) -> tuple[Array, int]:
-    """Return a number for each word of letters and digits, or for each character, and how many make a gram."""
+    """Return a number for each word, or for each character, and how many make a gram.
+
+    Words and characters are of letters and digits.
+    """
     words = text.split()
-    if 12 * len(words) < len(text):  # Chinese, Japanese: nothing between the words
+    if 12 * len(words) < len(text):  # Chinese, Japanese: no spaces between words
         letters = _NO_LETTERS.sub("", text)
         return np.frombuffer(letters.encode("utf-32-le", "surrogatepass"), np.uint32), _SIGNS
     known: dict[str, int] = {}
@@ -404,7 +412,7 @@ def _parts(text: str) -> tuple[Array, int]:
 
 
 def _grams(parts: Array, size: int) -> Array:
-    """Return one number for each run of `size` parts; equal runs have equal numbers, others hardly ever."""
+    """Return one number for each run of `size` parts; different runs hardly ever share a number."""
     code = np.zeros(len(parts) - size + 1, np.uint64)
     for offset in range(size):
         code = (
