@@ -350,7 +350,7 @@ def write_values(said: list[dict[str, Any]], source: File, goal: Path) -> None:
     if suffix in {".h5", ".hdf5"}:
         shutil.copyfile(source, goal)
         with closing(open_container(Roots(goal.parent, {}).file(goal.name))) as container:
-            # Of the private copy: checks that no value lies in another file.
+            # On the copy, which no other process changes: `peek` rejects values in other files.
             for spot in spots:
                 container.peek(spot.name)
         with h5py.File(goal, "r+") as file:

@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 LogQuantities = Mapping[str, Array]
 
 _LEAST = 8  # good samples needed to derive normal ranges
-_FEW = 3  # with fewer offenders the message asks for a human look
+_FEW = 3  # with fewer offenders the message asks to look at them first
 _SLACK = 0.1  # of a logarithm: natural variation between samples of one dataset
 # Standard errors between the medians of offenders and good samples that chance explains.
 _ERRORS = 2.5

@@ -1,4 +1,4 @@
-"""Measuring one block: which measurement sees which field, and what becomes of one that fails."""
+"""Runs the measurements on blocks: assigns fields to measurements and records failures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 _UNLISTED = FieldSpec()
 _NUMERIC = "biuf"
-_KEPT = "biufOUM"  # what samples.parquet can hold
+_KEPT = "biufOUM"  # kinds of dtypes that samples.parquet can hold
 # Fields missing from the schema whose measurements a scan keeps: the first by name.
 MOST_UNLISTED = 64
 # Suffix of the name of an undeclared field of which only shape and dtype are known.

@@ -71,7 +71,7 @@ def states(schema: Schema) -> list[str]:
 
 
 def series(block: Block, names: Sequence[str]) -> list[Column]:
-    """Return those of the fields' columns in the block that are rows of numbers over time."""
+    """Return the fields' columns in the block that are rows of numbers over time."""
     found = [block.fields[n] for n in names if n in block.fields and is_numeric(block.fields[n])]
     return [c for c in found if c.lengths is not None and c.values.ndim == 2]
 

@@ -398,7 +398,7 @@ def _kept(pairs: Array, likely: Array) -> tuple[Array, Array]:
     return pairs[order], likely[order]
 
 
-_LEAST_BYTES = 24  # less than two positions says nothing about identity
+_LEAST_BYTES = 24  # fewer bytes than two positions are no evidence of identity
 _NOT_CONTENT = frozenset({"id", "flag", "timestamp", "intrinsics"})
 _FIRST = ("train", "training")
 

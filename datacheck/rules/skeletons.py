@@ -261,7 +261,7 @@ class JointDistances:
     def spread(self) -> Array:
         """Standard deviation of each pair: float64 (pairs).
 
-        It is taken within sequences; where there are none, over all single skeletons.
+        It is taken within sequences, or over all single skeletons where there are no sequences.
         """
         inner = self.steps > 1
         if inner.any():

@@ -420,7 +420,7 @@ def _scaled_rows(rows: Rows) -> Iterator[Failure]:
         )
 
 
-# ------------------------------------------------------------------------------------ whole numbers
+# ----------------------------------------------------------------------------------------- integers
 
 
 def _rounded(rows: Rows, tables: _Tables, most: int, spec: FieldSpec) -> Iterator[Failure]:

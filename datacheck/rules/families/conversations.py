@@ -128,7 +128,7 @@ def _spans(message: dict[str, Any]) -> int:
 
 
 def _is_call(message: dict[str, Any]) -> bool:
-    """Tell whether a message calls a tool: by an entry, in its text, or by a part of the content."""
+    """Tell whether a message calls a tool: by an entry, in its text, or by a part of content."""
     content = message.get("content")
     parts = content if isinstance(content, list) else []
     types = {str(part.get("type")) for part in parts if isinstance(part, dict)}

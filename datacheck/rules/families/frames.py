@@ -604,7 +604,10 @@ def _undeclared_centre(known: Array, exact: dict[str, Array], share: float) -> I
 
 
 def _subtracted(rows: Rows, case: RuleContext, known: Array) -> Iterator[Failure | Info]:
-    """Yield the samples from which the stored centre was subtracted twice, or never."""
+    """Yield the samples from which the stored centre was subtracted twice, or never.
+
+    An `Info` states how many samples do not decide.
+    """
     column = f":{case.name}:stored"
     known = known & rows.measured(column)
     if not known.any():

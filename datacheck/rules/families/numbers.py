@@ -111,7 +111,7 @@ def non_finite(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _constant_rows(column: Column) -> tuple[Array, Array, Array]:
-    """Return the rows of each sample, and sample and value of each row of equal numbers.
+    """Return the count of rows of each sample, and the rows of equal numbers: sample and value.
 
     Notes:
         A sample that is itself a vector is one row.

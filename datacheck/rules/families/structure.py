@@ -739,7 +739,7 @@ def _order(spec: FieldSpec, part: str, place: int) -> str:
     return ""
 
 
-# ------------------------------------------------------------------------------------------ make-up
+# ------------------------------------------------------------------------------------------- layout
 
 
 @measure(
@@ -906,7 +906,10 @@ _TEXTS = (
 
 @measure("ids", version=2, applies=of_role(*sorted(_IDS)))
 def ids(column: Column, spec: FieldSpec) -> Columns:
-    """Count of distinct ids of a sample: `ids`, for 8-bit and 16-bit integers, which may overflow."""
+    """Count of distinct ids of a sample: `ids`, for 8-bit and 16-bit integers.
+
+    These are the integers that ids may overflow.
+    """
     del spec
     dtype = column.values.dtype
     if not is_numeric(column) or dtype.kind not in "iu" or dtype.itemsize > 2:
