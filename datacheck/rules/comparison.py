@@ -89,8 +89,7 @@ def comparison_json(compared: Iterable[DriftResult]) -> dict[str, Any]:
 
     Returns:
         ``count`` of all, how many ``drifted``, ``measures``: at most 120, of which only six keep
-            their
-        curves.
+            their curves.
     """
     order = sorted(
         compared, key=lambda one: (not one.drifted, -one.effect, one.split, one.field, one.measure)

@@ -517,8 +517,7 @@ def funnel(block: Block, schema: Schema) -> Columns:
 
     `largest`: expected points of the largest instance before ``min_points``, where there is that
     step (a value above 4 times ``min_points`` is a lower bound). `sizes`: the histogram of sizes
-    before
-    that step: below the first of `size_edges`, from each to the next, and from the last on.
+    before that step: below the first of `size_edges`, from each to the next, and from the last on.
     `vanish`: expected number of instances that lose all points in ``clip``: (1 - clip/N)^n for one
     with n of N points.
     """

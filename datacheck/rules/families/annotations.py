@@ -71,9 +71,8 @@ def objects(block: Block, schema: Schema) -> Columns:
     has a smaller share of their points with a class; `first`: those among them whose first point
     has another class than most; `worst_id`: the one with the smallest share; `purity`: the eight
     smallest shares, ascending; `between`: the two most frequent classes of each of them, in turn.
-    For each
-    field that annotates them: `<field>:told` ids, `:absent` ids without a point, `:bare` instances
-    without an id among `:wanted`, those that the loader keeps by class.
+    For each field that annotates them: `<field>:told` ids, `:absent` ids without a point, `:bare`
+    instances without an id among `:wanted`, those that the loader keeps by class.
     """
     name, class_name = _instances(schema)
     ids, classes = block.fields.get(name), block.fields.get(class_name)
@@ -472,12 +471,11 @@ def boxes(block: Block, schema: Schema) -> Columns:
     """Defects of boxes: counts by kind, and the extent of boxes in pictures.
 
     A box is centre, size, and perhaps yaw about z [rad]; in a picture x_min, y_min, x_max, y_max
-    [px].
-    Counts, for each field: `<field>:boxes`; `:zero` all numbers 0; `:flat` otherwise with a size
-    not above 0; `:nan` with a number that is not finite; `:empty` sound ones without a point of the
-    field that they enclose, for either sign of the yaw. `:first`: the first box with a defect, -1
-    for none. For sound boxes in a picture `:box_ends`: smallest x_min and y_min, largest x_max and
-    y_max; `:box_centres`: the same of their centres.
+    [px]. Counts, for each field: `<field>:boxes`; `:zero` all numbers 0; `:flat` otherwise with a
+    size not above 0; `:nan` with a number that is not finite; `:empty` sound ones without a point
+    of the field that they enclose, for either sign of the yaw. `:first`: the first box with a
+    defect, -1 for none. For sound boxes in a picture `:box_ends`: smallest x_min and y_min, largest
+    x_max and y_max; `:box_centres`: the same of their centres.
     """
     columns: dict[str, Measured] = {}
     for name, spec in schema.of_role("boxes"):

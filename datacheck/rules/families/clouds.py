@@ -133,9 +133,8 @@ def repeats(column: Column, spec: FieldSpec) -> Columns:
 
     In clouds of over 65,536 points `copies` is 0 where about 1 % or fewer are copies, and exact
     where more are. `spacing`: the spacing of points, see `datacheck.rules.point_spacing`. Only one
-    in four
-    of smaller clouds has it: to measure all takes as long as the rest of this function, and a
-    histogram needs no more.
+    in four of smaller clouds has it: to measure all takes as long as the rest of this function, and
+    a histogram needs no more.
     """
     del spec
     known, placed = exact_keys(column), positions(column)

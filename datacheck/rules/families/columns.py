@@ -73,10 +73,9 @@ def columns(column: Column, spec: FieldSpec) -> Columns:
     the differences of consecutive rows; `column_whole`: all numbers are integers; `column_unit`:
     this column and the next three make rows of length 1. No row for samples of fewer than 8 rows.
     For a field without a time axis, all rows are searched for a column in which a few are in
-    another unit
-    than the others: `odd_rows`, how many; `odd_column`, which column; `odd_first`, the first
-    row; `odd_factor`; `odd_low` and `odd_high`, the smallest and the largest of them, without their
-    signs; `odd_usual`, a value that three quarters of the rows do not exceed.
+    another unit than the others: `odd_rows`, how many; `odd_column`, which column; `odd_first`, the
+    first row; `odd_factor`; `odd_low` and `odd_high`, the smallest and the largest of them, without
+    their signs; `odd_usual`, a value that three quarters of the rows do not exceed.
     """
     size, lengths = prod(column.values.shape[1:]), column.lengths
     if (

@@ -176,9 +176,9 @@ PAUSES = 8  # longest pauses of an episode whose places are recorded
 def motion(block: Block, schema: Schema) -> Columns:
     """Motion of an episode: joint angles and positions together.
 
-    A step is still where every field moves less than 1 % of its own 99th percentile. `still`:
-    still steps in runs of at least each of `series.RUNS`; `head`, `tail`: those before the first
-    and after the last motion; `steps`; `reach`: largest distance of any number from its start;
+    A step is still where every field moves less than 1 % of its own 99th percentile. `still`: still
+    steps in runs of at least each of `series.RUNS`; `head`, `tail`: those before the first and
+    after the last motion; `steps`; `reach`: largest distance of any number from its start;
     `pauses`: the eight longest runs in time order, alternating first step and count.
     """
     columns = series(block, states(schema))

@@ -483,8 +483,8 @@ _TOO_LITTLE = (
 def sketch(block: Block, schema: Schema) -> Columns:
     """Sketch of a sample for comparisons, in at most 64 numbers.
 
-    `minhash`: MinHash of texts (runs of five characters) or clouds (cells). For episodes
-    `course`: means over equal periods, and `course_range`: the range of each column.
+    `minhash`: MinHash of texts (runs of five characters) or clouds (cells). For episodes `course`:
+    means over equal periods, and `course_range`: the range of each column.
     """
     kind, names = alike_by(schema)
     if kind == "course":

@@ -92,8 +92,7 @@ def _streams_and_witnesses(schema: Schema, roles: frozenset[str | None]) -> dict
 
     Notes:
         The latter are the declared states, else any other rows of numbers. Commands do not count
-        for
-        pictures: a robot may not follow them.
+        for pictures: a robot may not follow them.
     """
     known, every = states(schema)[:_WITNESSES], _over_time(schema)
     moving = _MOVING if roles == _PIXELS else _MOVING | {"action"}

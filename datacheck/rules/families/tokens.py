@@ -172,9 +172,8 @@ def turns(block: Block, schema: Schema) -> Columns:
     """Answers and prompt length of a text by bytes: ``<field>:answers``, ``<field>:prompt_bytes``.
 
     `answers` counts the turns to learn from, `prompt_bytes` the bytes before the first. An answer
-    that
-    begins with white space does not count for the bytes: tokenizers may join it with the marker. A
-    chat next to a preference pair, which holds its answers, has no columns.
+    that begins with white space does not count for the bytes: tokenizers may join it with the
+    marker. A chat next to a preference pair, which holds its answers, has no columns.
     """
     spec = schema.tokenizer or TokenizerSpec()
     preferred = [pair for pair in pairs_of(schema) if block.fields.keys() >= set(pair)]
