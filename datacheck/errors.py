@@ -165,9 +165,9 @@ class BudgetExceededError(DatacheckError):
 
 
 class InvalidSample(Exception):  # noqa: N818  rejects a sample, reports no error
-    """Raise this in a transform to reject the sample and take another one.
+    """Raise it in a transform, of a pipeline or of a dataset: this sample cannot be used.
 
-    The text is the reason under which the rejection is counted.
+    The text is the reason: a cache keeps it, and training counts it and takes another sample.
     """
 
 

@@ -84,12 +84,18 @@ def resolve(name: str) -> Any:
         for part in attribute.split(".") if attribute else []:
             value = getattr(value, part)
     except (ImportError, AttributeError) as error:
-        msg = f"{name}: {error}. Names are written module:function."
-        raise UsageError(msg) from error
-    except Exception as error:  # a user's module may raise anything when it is imported
-        msg = f"{name}: the module cannot be imported: {type(error).__name__}: {error}. Mend it."
+        raise UsageError(import_failure(name, error)) from error
+    except Exception as error:  # a user's module may raise anything while it is imported
+        msg = f"{import_failure(name, error)}. Mend it."
         raise UsageError(msg) from error
     return value
+
+
+def import_failure(name: str, error: BaseException) -> str:
+    """Return why the object named ``module:attribute`` cannot be imported."""
+    if isinstance(error, ImportError | AttributeError):
+        return f"{name}: {error}. Names are written module:function."
+    return f"{name}: the module cannot be imported: {type(error).__name__}: {error}"
 
 
 def module_folders() -> list[str]:

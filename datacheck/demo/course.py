@@ -187,8 +187,6 @@ def run(system: str, folder: Path, seed: int) -> DemoResult:
     # Imports PyTorch, so only after `require_extras` has checked for it.
     from datacheck.demo.models import training_task  # noqa: PLC0415
 
-    pass
-
     course = DemoResult(system, folder)
     data = folder / "data"
     with _timed(course, "write"):

@@ -221,8 +221,8 @@ def _column(name: str, encoding: str, size: Any) -> _ColumnSpec:
         msg = f"{name}: a size of {str(size)[:40]} bytes"
         raise FormatError(msg)
     fixed = _fixed(encoding)
-    if fixed is not None and size != (suppressed_by := math.prod(fixed[1]) * fixed[0].itemsize):
-        msg = f"{name}: {encoding[:60]} needs {suppressed_by:,} bytes, its header says {size}"
+    if fixed is not None and size != (needed := math.prod(fixed[1]) * fixed[0].itemsize):
+        msg = f"{name}: {encoding[:60]} needs {needed:,} bytes, its header says {size}"
         raise FormatError(msg)
     return _ColumnSpec(name, encoding, size or 0, _decoder(encoding))
 
@@ -269,10 +269,8 @@ def _array(kind: np.dtype[Any] | None, shape: tuple[int, ...] | None, data: byte
             msg = "an array whose shape is cut short"
             raise FormatError(msg)
         shape, at = tuple(np.frombuffer(sizes, f"<u{width}").tolist()), at + 1 + axes * width
-    if (suppressed_by := math.prod(shape) * kind.itemsize) != len(data) - at:
-        msg = (
-            f"shape {list(shape)} of {kind} needs {suppressed_by:,} bytes, found {len(data) - at:,}"
-        )
+    if (needed := math.prod(shape) * kind.itemsize) != len(data) - at:
+        msg = f"shape {list(shape)} of {kind} needs {needed:,} bytes, found {len(data) - at:,}"
         raise FormatError(msg)
     return (
         np.frombuffer(data, kind, offset=at).reshape(shape)

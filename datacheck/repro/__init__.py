@@ -11,9 +11,9 @@ from typing import Any
 from datacheck.plugins import resolve
 
 _HOME = {
-    "LightningRecorder": "datacheck.repro.callbacks",
+    "LightningRecorder": "datacheck.repro.lightning_recorder",
     "Recorder": "datacheck.repro.record",
-    "TrainerRecorder": "datacheck.repro.callbacks",
+    "TrainerRecorder": "datacheck.repro.trainer_recorder",
     "capture": "datacheck.repro.captures",
     "pin": "datacheck.repro.checks",
 }

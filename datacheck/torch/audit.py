@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.errors import UsageError
-from datacheck.plugins import resolve
+from datacheck.plugins import import_failure, resolve
 from datacheck.torch.served import RefusedError, digest_values, named_values
 from datacheck.workers.child import end_with_parent, limit_memory
 
@@ -106,13 +106,14 @@ def _import_name(name: str) -> Any:
     try:
         factory = resolve(name)
     except UsageError as error:
+        cause = error.__cause__ or error
         where = where_raised(error.__cause__) if error.__cause__ is not None else ""
         hint = (
             " It is imported from the working folder or PYTHONPATH."
             if "No module named" in str(error)
             else ""
         )
-        msg = f"--loader {str(error).removesuffix('. Mend it.')}{f' ({where})' if where else ''}{hint}"
+        msg = f"--loader {import_failure(name, cause)}{f' ({where})' if where else ''}{hint}"
         raise UsageError(msg) from error
     if not callable(factory):
         msg = (

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from datacheck.errors import UsageError
+from datacheck.errors import InvalidSample, UsageError
 from datacheck.model.sample import ArraySpec, Block, Column
 
 Array = np.ndarray[Any, Any]
@@ -26,10 +26,6 @@ Result = tuple[list[Block], list[Refusal]]
 
 
 # Describes a sample, not an error of the program.
-class InvalidSample(Exception):  # noqa: N818
-    """Raised by a transform for a sample that it refuses; the text is the reason in the cache."""
-
-
 class Transform(BaseModel, ABC):
     """One step of a pipeline; its fields are its options.
 

@@ -7,10 +7,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from datacheck.errors import UsageError
+from datacheck.errors import InvalidSample, UsageError
 from datacheck.model.sample import ArraySpec, Block
 from datacheck.schema.grammar import Strings
-from datacheck.transforms.base import Array, InvalidSample, Result, Specs, Transform, map_samples
+from datacheck.transforms.base import Array, Result, Specs, Transform, map_samples
 
 
 class Center(Transform):

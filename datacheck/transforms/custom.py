@@ -20,13 +20,13 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from datacheck.errors import UsageError
+from datacheck.errors import InvalidSample, UsageError
 from datacheck.model.sample import ArraySpec, Block, Kind, Piece, stack
 from datacheck.plugins import resolve
 from datacheck.runtime.hashing import canonical_json, digest_file
 from datacheck.schema.grammar import Strings
 from datacheck.schema.model import FieldSpec
-from datacheck.transforms.base import InvalidSample, Refusal, Result, Specs, Transform, with_columns
+from datacheck.transforms.base import Refusal, Result, Specs, Transform, with_columns
 
 _OURS = "datacheck"
 

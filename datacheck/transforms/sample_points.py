@@ -8,18 +8,11 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
+from datacheck.errors import InvalidSample
 from datacheck.model.sample import ArraySpec, Block
 from datacheck.runtime.hashing import digest64
 from datacheck.schema.grammar import Strings
-from datacheck.transforms.base import (
-    Array,
-    InvalidSample,
-    Result,
-    Specs,
-    Transform,
-    choose_rows,
-    row_fields,
-)
+from datacheck.transforms.base import Array, Result, Specs, Transform, choose_rows, row_fields
 
 
 class SamplePoints(Transform):

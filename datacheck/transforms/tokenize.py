@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from datacheck.errors import UsageError
+from datacheck.errors import InvalidSample, UsageError
 from datacheck.model.sample import ArraySpec, Block, Column
 from datacheck.tokenization import (
     Tokenizer,
@@ -21,7 +21,7 @@ from datacheck.tokenization import (
     tokenizer_digest,
     tokenizer_places,
 )
-from datacheck.transforms.base import Array, InvalidSample, Result, Specs, Transform, map_samples
+from datacheck.transforms.base import Array, Result, Specs, Transform, map_samples
 
 IGNORED = -100  # the label that losses ignore
 

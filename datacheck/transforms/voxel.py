@@ -8,19 +8,11 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from datacheck.errors import UsageError
+from datacheck.errors import InvalidSample, UsageError
 from datacheck.model import voxel_grid
 from datacheck.model.sample import ArraySpec, Block
 from datacheck.schema.grammar import Strings
-from datacheck.transforms.base import (
-    Array,
-    InvalidSample,
-    Result,
-    Specs,
-    Transform,
-    choose_rows,
-    row_fields,
-)
+from datacheck.transforms.base import Array, Result, Specs, Transform, choose_rows, row_fields
 
 
 class Voxel(Transform):

@@ -25,7 +25,8 @@ from dataclasses import replace
 from pathlib import Path
 import numpy as np
 from datacheck.model.sample import Block, Column
-from datacheck.transforms.base import InvalidSample
+from datacheck.errors import InvalidSample
+
 
 def clean(sample):
     return sample.fields

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from datacheck.errors import InvalidSample
 from datacheck.model.sample import Column
 from datacheck.preview.numbers import NotDrawableError
 from datacheck.preview.texts import LETTERS, SEGMENTS, chat, decoded, plain, tokenized, tokens
 from datacheck.schema.model import FieldSpec, TokenizerSpec
 from datacheck.testing import synth
 from datacheck.tokenization import Tokenizer
-from datacheck.transforms.base import InvalidSample
 from datacheck.transforms.tokenize import Tokenize
 
 TALK = [

@@ -18,7 +18,8 @@ SPECS = {"x": ArraySpec("float32", (3,), "P")}
 MODULE = """
 import numpy as np
 from datacheck.model.sample import Block, Sample
-from datacheck.transforms.base import InvalidSample, with_columns
+from datacheck.errors import InvalidSample
+from datacheck.transforms.base import with_columns
 from datacheck.model.sample import Column
 
 def double(sample: Sample, times: int = 2) -> dict:

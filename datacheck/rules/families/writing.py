@@ -389,9 +389,9 @@ def _repeated(text: str) -> tuple[float, float]:
     if len(parts) < 2 * size:
         return 0.0, 0.0
     short = max(2, size // 5)
-    _, needle_counts = np.unique(_grams(plain, long), return_counts=True)
+    _, counts = np.unique(_grams(plain, long), return_counts=True)
     _, often = np.unique(_grams(parts, short), return_counts=True)
-    again = float(np.maximum(needle_counts - _OFTEN, 0).sum() / needle_counts.sum())
+    again = float(np.maximum(counts - _OFTEN, 0).sum() / counts.sum())
     return again, min(1.0, float(often.max() * short / len(parts)))  # overlapping
 
 
