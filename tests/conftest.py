@@ -18,9 +18,8 @@ settings.load_profile("ci")
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
-if (
-    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-):  # as of `nohup ... &`; what tests start would ignore it, too
+# As of `nohup ... &`; what tests start would ignore it, too
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

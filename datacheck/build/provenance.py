@@ -144,14 +144,8 @@ def _record(data: bytes, g: int) -> ShardRecord | None:
             said[what] = {name: (count, digest) for name, (count, digest) in said[what].items()}
         said["reasons"] = [(place, why) for place, why in said["reasons"]]
         return ShardRecord(**said)
-    except (
-        struct.error,
-        AttributeError,
-        LookupError,
-        TypeError,
-        ValueError,
-        RecursionError,
-    ):  # written by another version
+    # Written by another version
+    except (struct.error, AttributeError, LookupError, TypeError, ValueError, RecursionError):
         return None
 
 

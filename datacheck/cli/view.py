@@ -27,10 +27,7 @@ _PAGE = Path(".datacheck") / "view.html"
 @click.command("view", help=_HELP)
 @click.argument("key")
 @click.option(
-    "--run",
-    type=run_path,
-    metavar="DIR",
-    help="A finished scan. Default: .datacheck/latest.",
+    "--run", type=run_path, metavar="DIR", help="A finished scan. Default: .datacheck/latest."
 )
 @click.option(
     "--data", type=click.Path(path_type=Path), metavar="DATA", help="Data, in the place of a scan."

@@ -40,11 +40,7 @@ UNSUPPORTED = (
     UnsupportedFormat(
         "SQLite (ROS 2 bags)", (".db3", ".sqlite", ".sqlite3"), _ROS, (b"SQLite format 3\0",)
     ),
-    UnsupportedFormat(
-        "packed TFRecord",
-        (".tfrecord.gz", ".tfrecords.gz"),
-        _UNPACK,
-    ),
+    UnsupportedFormat("packed TFRecord", (".tfrecord.gz", ".tfrecords.gz"), _UNPACK),
     UnsupportedFormat("LMDB", (".mdb", ".lmdb"), f"read it with the lmdb library, and {_LOADER}"),
     UnsupportedFormat("safetensors", (".safetensors",), f"save the tensors as .npz, or {_LOADER}"),
     UnsupportedFormat(

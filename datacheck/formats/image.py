@@ -25,12 +25,7 @@ _ENDS = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82"}
 _HEAD, _TAIL = 4 << 10, 64 << 10
 _COLOURS = {2: "RGB", 4: "gray with alpha", 6: "RGBA"}  # by the colour type in a PNG header
 # Largest values that Pillow does not rescale, by the kind of PPM.
-_STORED = {
-    b"2": {255, 65535},
-    b"5": {255, 65535},
-    b"3": {255},
-    b"6": {255},
-}
+_STORED = {b"2": {255, 65535}, b"5": {255, 65535}, b"3": {255}, b"6": {255}}
 _CHANNELS = {
     "1": 1,
     "L": 1,

@@ -121,10 +121,7 @@ def _parsed(data: bytes) -> _TreeBuilder:
         msg = f"not XML: {error}"
         raise FormatError(msg) from error
     # expat supports single-byte encodings, by the names that Python knows.
-    except (
-        ValueError,
-        LookupError,
-    ) as error:
+    except (ValueError, LookupError) as error:
         msg = f"XML in an encoding that is not read ({error}): write it as UTF-8"
         raise FormatError(msg) from error
     return tree

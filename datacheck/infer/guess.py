@@ -573,10 +573,7 @@ def _nonfinite(seen: FieldProfile) -> SpecAndReasons:
     if 2 * seen.unfinite >= seen.samples and (seen.samples >= _SEVERAL or seen.holes >= _MISSING):
         return {"finite": False}, [why]
     # In fewer samples they are more likely a fault for a scan to find than intended.
-    return {}, [
-        why,
-        "finite: false where that means missing",
-    ]
+    return {}, [why, "finite: false where that means missing"]
 
 
 def _numbers(role: str | None, seen: FieldProfile) -> SpecAndReasons:

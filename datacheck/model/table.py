@@ -22,12 +22,7 @@ Array = np.ndarray[Any, Any]
 
 CHECKED, UNREADABLE, SKIPPED = 0, 1, 2
 # Columns in which many rows hold the same text.
-_REPETITIVE = (
-    "inner",
-    "splits",
-    "groups",
-    "reasons",
-)
+_REPETITIVE = ("inner", "splits", "groups", "reasons")
 _TEXTS = ("keys", "files", *_REPETITIVE)
 WIDEST = 4096  # numbers that one value of a column may hold
 # Column with the bytes that a field's wide columns would take in a row where a run leaves them out.

@@ -14,15 +14,7 @@ from datacheck.repro.switches import Switch, find_word, toggle_caches
 from datacheck.repro.training import TrainingCommand, TrainingOutcome
 
 # In the order of the report
-_STATES = (
-    "steady",
-    "parts",
-    "sometimes",
-    "noise",
-    "same",
-    "failed",
-    "not tried",
-)
+_STATES = ("steady", "parts", "sometimes", "noise", "same", "failed", "not tried")
 _WEIGHTS, _LENGTH = "initial weights", "number of steps"
 # Runs on which an effect of a switch must rest: one may diverge by chance.
 _CONFIRMING_RUNS = 3

@@ -234,10 +234,7 @@ def differences(a: Mapping[str, Section], b: Mapping[str, Section]) -> list[Capt
 
 
 # State at the time of the capture, or compared elsewhere.
-_NOT_COMPARED = {
-    "gpu": {"started", "none"},
-    "blas": {"threads"},
-}
+_NOT_COMPARED = {"gpu": {"started", "none"}, "blas": {"threads"}}
 
 
 def _loads_later(

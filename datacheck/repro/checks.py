@@ -478,10 +478,7 @@ def _scatter(torch: Any, device: str, batch: int) -> tuple[Any, ...]:
     table = torch.zeros(512, 16, device=device).requires_grad_()
     made = table.scatter_add(0, places, values)
     # gather adds in its backward pass
-    return (
-        made,
-        *torch.autograd.grad(made.gather(0, places).pow(2).sum(), (table,)),
-    )
+    return (made, *torch.autograd.grad(made.gather(0, places).pow(2).sum(), (table,)))
 
 
 def _attention(torch: Any, device: str, batch: int) -> tuple[Any, ...]:

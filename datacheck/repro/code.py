@@ -485,14 +485,7 @@ def _git_chunks(
         subprocess.CalledProcessError: git fails.
     """
     # The setting core.fsmonitor may start a program.
-    quiet = [
-        "git",
-        "-c",
-        "core.fsmonitor=false",
-        "-c",
-        "core.quotePath=false",
-        *words,
-    ]
+    quiet = ["git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false", *words]
     with (
         tempfile.TemporaryFile() as errors,
         subprocess.Popen(

@@ -131,12 +131,7 @@ def _library_entry(path: str, owner: PackageFile | None) -> dict[str, Any]:
     with Path(path).open("rb", buffering=0) as file:
         try:
             identity = build_id(file)
-        except (
-            OSError,
-            ValueError,
-            OverflowError,
-            struct.error,
-        ):
+        except (OSError, ValueError, OverflowError, struct.error):
             # A damaged file still gets a digest.
             identity = None
         file.seek(0)

@@ -38,10 +38,7 @@ def child_command(module: str) -> list[str]:
 _LOADERS = 4  # limit of loaders that are observed
 _SHOWN = 5  # limit of generators without a seed
 # Samples of a kernel probe: if no loader has a batch size, and at most.
-_BATCH, _BATCH_MOST = (
-    32,
-    128,
-)
+_BATCH, _BATCH_MOST = (32, 128)
 
 
 class ScriptObserver:

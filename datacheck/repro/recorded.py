@@ -32,17 +32,10 @@ _FILE_BYTES = 16 * MIB
 _TRACE_BYTES = 64 << 30
 _MOST_RANKS = 65_536
 # Limits: notes of a trace (and loaders of a run); characters of a note; bytes of a loader
-_MOST_NOTES, _NOTE_CHARS, _LOADER_BYTES = (
-    1000,
-    4000,
-    1 << 16,
-)
+_MOST_NOTES, _NOTE_CHARS, _LOADER_BYTES = (1000, 4000, 1 << 16)
 _STARTS, _VALUE_BYTES = 256 * MIB, 64  # limit in bytes over all ranks; memory of each value
 # Limits over all ranks, since all evaluations are held: values, and bytes
-_EVALUATIONS, _EVALUATED = (
-    1_000_000,
-    256 * MIB,
-)
+_EVALUATIONS, _EVALUATED = (1_000_000, 256 * MIB)
 _STEPS = 10_000_000  # limit for a rank: the number of each step is held
 
 Line = dict[str, Any]
@@ -335,10 +328,7 @@ def _add_evaluation(run: RecordedRun, rank: int, line: Line, nbytes: int) -> Non
     values = max(count_values(line["values"], _EVALUATIONS), 1)
     count, held = run.evaluated
     # A name is repeated for each value that differs.
-    run.evaluated = (
-        count + values,
-        held + nbytes + values * sys.getsizeof(name),
-    )
+    run.evaluated = (count + values, held + nbytes + values * sys.getsizeof(name))
     if run.evaluated[0] > _EVALUATIONS or run.evaluated[1] > _EVALUATED:
         bytes_of = f"more than {_EVALUATED:,} bytes of them and their names"
         what = f"more than {_EVALUATIONS:,} values of evaluations, or {bytes_of}"

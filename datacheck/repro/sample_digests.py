@@ -117,14 +117,7 @@ TASK_BYTES = 64 << 20
 SMALL_BYTES = 256 << 20
 MOST_VALUES = 16_000_000  # digests of eight bytes; for large data one per four bytes
 # Parts of a schema that do not change the values of samples.
-_JUDGED = (
-    "name",
-    "roots",
-    "loader",
-    "duplicates",
-    "rules",
-    "checks",
-)
+_JUDGED = ("name", "roots", "loader", "duplicates", "rules", "checks")
 _TASK = "datacheck.repro.sample_digests:digest_items"
 
 
@@ -355,11 +348,7 @@ def digest_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str,
         blocks (names of fields, keys, all digests concatenated, sample by sample), unread (key,
         reason), lacking: whether a library was missing.
     """
-    from datacheck.sources.base import (  # noqa: PLC0415  as above
-        Item,
-        Unread,
-        read_limited,
-    )
+    from datacheck.sources.base import Item, Unread, read_limited  # noqa: PLC0415  as above
 
     source = source_of(task)
     blocks: list[list[Any]] = []

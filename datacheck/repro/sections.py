@@ -39,10 +39,7 @@ _CAPTURE_PARTS = {  # by section: the sections of a capture
 _MOST_SHOWN = 3  # unknown items named in a message
 _PATH_CHARS = 1000  # limit of a name
 # Limits of a section: differences held; characters of all their names
-_MOST_DIFFERENCES, _MOST_CHARS = (
-    100_000,
-    16_000_000,
-)
+_MOST_DIFFERENCES, _MOST_CHARS = (100_000, 16_000_000)
 _LEVELS = 32  # depth of a value that is shown
 _ABSENT = object()
 

@@ -16,30 +16,13 @@ from datacheck.repro.recorded import Line, RecordedRun, Trace, is_flat
 from datacheck.repro.tensors import FOLDED
 
 # The columns of a step, cause before effect.
-CAUSES = (
-    "indices",
-    "input",
-    "loss",
-    "grads",
-    "updates",
-    "lr",
-    "params",
-    "optimizer",
-    "scale",
-)
+CAUSES = ("indices", "input", "loss", "grads", "updates", "lr", "params", "optimizer", "scale")
 _HIGHEST = (1 << 64) - 1
 # Limits: generators and epochs of a rank; characters of an epoch's digest
-_RANDOM, _EPOCHS, _DIGEST = (
-    64,
-    1_000_000,
-    1_000,
-)
+_RANDOM, _EPOCHS, _DIGEST = (64, 1_000_000, 1_000)
 _DIGESTS = ("input", "grads", "params", "optimizer")
 # Random generators, by who usually draws from them.
-_MODEL_GENERATORS, _SCRIPT_GENERATORS = (
-    ("torch", "cuda"),
-    ("python", "numpy"),
-)
+_MODEL_GENERATORS, _SCRIPT_GENERATORS = (("torch", "cuda"), ("python", "numpy"))
 
 
 @dataclass(frozen=True)

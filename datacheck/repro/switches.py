@@ -200,10 +200,7 @@ def values(torch: Any) -> dict[str, Any]:
             continue
         try:
             found[flip.name] = flip.read(torch)
-        except (
-            AttributeError,
-            RuntimeError,
-        ) as error:
+        except (AttributeError, RuntimeError) as error:
             # An old PyTorch, or two ways to set TF32 that were mixed.
             found[flip.name] = {"missing": str(error).partition("\n")[0]}
     return found

@@ -333,10 +333,7 @@ def _pieces(tensor: Any) -> list[tuple[str, Any]]:
         return [(f".{name}", getattr(tensor, name)) for name in tensor.__tensor_flatten__()[0]]
     if tensor.is_quantized:
         # dequantized: includes scale and zero point
-        return [
-            (".integers", tensor.int_repr()),
-            (".values", tensor.dequantize()),
-        ]
+        return [(".integers", tensor.int_repr()), (".values", tensor.dequantize())]
     if layout in {"torch.strided", "torch._mkldnn"}:
         return [("", tensor if layout == "torch.strided" else tensor.to_dense())]
     sparse = (

@@ -38,12 +38,7 @@ _MULTIPLIERS = np.array(
 _BATCH = 1 << 20  # characters decoded at a time
 _PIECE = 1 << 16  # characters hashed at a time: they stay in the cache of a core
 # From so many points on: cells along the longest side.
-_GRIDS = (
-    (20_000, 24),
-    (8192, 16),
-    (2048, 10),
-    (1024, 8),
-)
+_GRIDS = ((20_000, 24), (8192, 16), (2048, 10), (1024, 8))
 _EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
 _BIN_BITS = np.uint64(58)
 _TRIES = 256

@@ -122,13 +122,7 @@ _HO3D = {
     "thumb": (0, 13, 14, 15, 16),
 }
 # Fingers in the order of their chains.
-_TIPS_LAST = {
-    "index": 16,
-    "middle": 17,
-    "pinky": 18,
-    "ring": 19,
-    "thumb": 20,
-}
+_TIPS_LAST = {"index": 16, "middle": 17, "pinky": 18, "ring": 19, "thumb": 20}
 _OPENPOSE = {
     "thumb": (0, 1, 2, 3, 4),
     "index": (0, 5, 6, 7, 8),

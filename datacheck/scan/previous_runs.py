@@ -340,14 +340,7 @@ def last_finished(folders: Sequence[Path]) -> PreviousRun | None:
 CHANGED = "DC108"
 _TABLE_VERSION = 3
 # The keys of a field's declaration that decide how files are read.
-_READING = (
-    "at",
-    "file",
-    "columns",
-    "shape",
-    "dtype",
-    "absent",
-)
+_READING = ("at", "file", "columns", "shape", "dtype", "absent")
 
 
 def measured(

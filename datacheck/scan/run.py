@@ -354,10 +354,7 @@ def publish(
     try:
         staged = _write(journal, report, schema, judged, state, pairs)
     # Another scan may have replaced the earlier run since: write all files instead of linking.
-    except (
-        FileNotFoundError,
-        StorageError,
-    ) as error:
+    except (FileNotFoundError, StorageError) as error:
         if state.folder == Path() or not isinstance(error.__cause__ or error, FileNotFoundError):
             raise
         staged = _write(

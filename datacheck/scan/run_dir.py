@@ -322,10 +322,7 @@ class Journal:
         for name in folders.names(self._within):
             if ours.fullmatch(name) and name != new.name:
                 # The folder itself, because a scan killed right at the start has made no lock.
-                for path in (
-                    f"{name}/{_LOCK}",
-                    name,
-                ):
+                for path in (f"{name}/{_LOCK}", name):
                     with contextlib.suppress(OSError):
                         status = os.stat(path, dir_fd=self._within, follow_symlinks=False)
                         found.append((status.st_mtime_ns, name))

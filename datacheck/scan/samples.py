@@ -43,16 +43,7 @@ _KEYS = b"key"  # the one text column that is not read as a dictionary
 _TEXT, _FIXED_BYTES, _KEY = 6, 7, 64
 _SMALL = 1 << 16  # bytes of a column, which LZ4 expands to 16 MB at most
 # Bytes of a value in memory, by type; for a text those of its number.
-_WIDTH = {
-    0: 1,
-    1: 4,
-    2: 8,
-    3: 12,
-    4: 4,
-    5: 8,
-    6: 4,
-    7: 8,
-}
+_WIDTH = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8, 6: 4, 7: 8}
 
 
 _Wanted = Mapping[int, Any]  # fields of a struct by number, each with the wanted fields inside it
@@ -60,11 +51,7 @@ _ALL: Final[_Wanted] = {}
 _NOTHING: Final[_Wanted] = {}  # compared with `_ALL` by identity
 _COLUMN = dict.fromkeys((1, 2, 3, 4, 5, 6, 7, 9, 11), _ALL)
 # The fields of the footer that are checked here.
-_FOOTER = {
-    2: dict.fromkeys((1, 2, 4, 5), _ALL),
-    3: _ALL,
-    4: {1: {3: _COLUMN}, 3: _ALL},
-}
+_FOOTER = {2: dict.fromkeys((1, 2, 4, 5), _ALL), 3: _ALL, 4: {1: {3: _COLUMN}, 3: _ALL}}
 
 
 class _Thrift:

@@ -530,10 +530,7 @@ def dump_schema(schema: Schema) -> str:
     """
     said, text = schema.as_dict(), ""
     # PyYAML loses some characters (U+0085) unless it escapes them.
-    for unescaped in (
-        True,
-        False,
-    ):
+    for unescaped in (True, False):
         text = yaml.dump(
             said, Dumper=_CompactDumper, sort_keys=False, allow_unicode=unescaped, width=1 << 20
         )

@@ -400,10 +400,7 @@ _LINKED = 1_000  # limit for folders behind links in the search for an extra fol
 
 
 # Each field has up to some tens of measured columns, with its name in each.
-MOST_FIELDS, _NAME_BYTES = (
-    1_000,
-    100_000,
-)
+MOST_FIELDS, _NAME_BYTES = (1_000, 100_000)
 _MOST_PLACES = 20_000  # fields times splits in `when`: a scan expands all of them
 
 

@@ -83,10 +83,7 @@ class Facts:
         self._group = _group(schema, known)
         self._inner = schema.samples.each is not None and schema.samples.each.startswith("/")
         # Cache: all samples of a file share one group, unless groups inside the file have names.
-        self._last = (
-            "",
-            "",
-        )
+        self._last = ("", "")
         self._key = schema.splits.key if schema.splits else ""
         self._match = (
             Expression(schema.splits.match) if schema.splits and schema.splits.match else None
@@ -308,10 +305,7 @@ class Item:
 
 
 # Bytes of a key in JSON, characters of a reason; a path is always shorter.
-_KEY, _REASON = (
-    32_768,
-    1_000,
-)
+_KEY, _REASON = (32_768, 1_000)
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,7 @@ _UNESCAPED[[*b'"\\/bfnrt']] = [*b'"\\/\b\f\n\r\t']
 
 
 # The default of Python's json, and the format of most other writers.
-_SPACING = (
-    (b", ", b": "),
-    (b",", b":"),
-)
+_SPACING = ((b", ", b": "), (b",", b":"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,10 +243,7 @@ class _QuotedLines:
                 return None
             gone, meant = found
             # A quote after a backslash does not end a string.
-            padded[gone], padded[gone + 1] = (
-                _GONE,
-                _SPACE,
-            )
+            padded[gone], padded[gone + 1] = (_GONE, _SPACE)
         quotes = np.flatnonzero(octets == _QUOTE)
         if len(gone):
             padded[gone + 1] = meant
@@ -335,10 +329,7 @@ def _is_utf8(around: Array, data: bytes) -> bool:
     if top > 0xF4 or b"\xc0" in data or b"\xc1" in data:
         return False
     # Every byte after one of these is 0x80 to 0xBF.
-    wanted, part = (
-        octets[2:-1] >= 0xC0,
-        octets[1:-2] >= 0xE0,
-    )
+    wanted, part = (octets[2:-1] >= 0xC0, octets[1:-2] >= 0xE0)
     np.logical_or(wanted, part, out=wanted)
     if top >= 0xF0:
         np.logical_or(wanted, np.greater_equal(octets[:-3], 0xF0, out=part), out=wanted)

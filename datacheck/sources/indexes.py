@@ -70,21 +70,14 @@ _MEDIA = (
 )
 _NAME = re.compile(rf"[\w./\\ ()+-]{{1,300}}(?:{'|'.join(map(re.escape, _MEDIA))})", re.IGNORECASE)
 # Documents of a dataset; bytes and names of a single one.
-_MOST_DOCUMENTS, _MOST_BYTES, _MOST_NAMES = (
-    500,
-    16 << 20,
-    100_000,
-)
+_MOST_DOCUMENTS, _MOST_BYTES, _MOST_NAMES = (500, 16 << 20, 100_000)
 _MOST_IN_ALL, MOST_NAMED = 64 << 20, 200_000  # bytes of all documents, and names in them
 _MOST_FILES = 200_000  # files that are compared with one another
 _TOLD = 1_000  # names that are reported per reason
 _LEAST_THERE, _SHARE_THERE = 2, 2 / 3
 _LEVELS = 2  # levels of folders whose siblings are compared
 # Kinds of files that have all names of a folder; the number of these names.
-_LEAST_KINDS, _LEAST = (
-    2,
-    3,
-)
+_LEAST_KINDS, _LEAST = (2, 3)
 _SHARE_GONE = 0.2
 
 
@@ -572,10 +565,7 @@ def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:
         template for templates in companion_patterns(schema).values() for template in templates
     ]
     # The least certain come last.
-    for found in (
-        lost_file_notes(named, listing),
-        missing_sibling_notes(listing),
-    ):
+    for found in (lost_file_notes(named, listing), missing_sibling_notes(listing)):
         told = {note.key for note in notes if note.missing or note.code == _CODE}
         fresh = (
             note for note in found if note.key not in told and _match(note.key, companions) is None

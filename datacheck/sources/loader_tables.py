@@ -105,11 +105,7 @@ def read_values(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, 
 
 
 # Keys under which a mapping names its file; Mask3D writes the first one.
-_PATHS = (
-    "filepath",
-    "file",
-    "path",
-)
+_PATHS = ("filepath", "file", "path")
 
 _TEXT_BYTES, _RECORD_BYTES, _NAMES = 256 << 20, 32 << 20, 5_000_000
 

@@ -758,10 +758,7 @@ class _Lists:
         A list line for a missing sample must not get the key of an existing sample.
         """
         # No listing goes deeper.
-        find, path = (
-            self._listing.entries.find,
-            "/".join(key.split("/")[: DEPTH + 1]),
-        )
+        find, path = (self._listing.entries.find, "/".join(key.split("/")[: DEPTH + 1]))
         while path and find(path) < 0 and path not in self._refused:
             path = path.rpartition("/")[0]
         return bool(path)

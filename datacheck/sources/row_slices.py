@@ -27,10 +27,7 @@ Span = tuple[int, int]
 
 _WHOLE_BYTES = 256 << 20  # larger arrays are read in pieces
 # Limits of a part of a file of rows; the rows of a scan's result take memory, too.
-PART_BYTES, PART_ROWS = (
-    BLOCK_BYTES,
-    1 << 18,
-)
+PART_BYTES, PART_ROWS = (BLOCK_BYTES, 1 << 18)
 LEAST_BYTES = 16 << 20  # smaller files are read whole
 # Stored bytes per part of a file: each part reads some rows again, and has its own budget.
 _PART_FILE_BYTES = 1 << 20

@@ -153,10 +153,7 @@ class Guard:
                 faults = self._faults(held[0])
             if message := self._agreed_message(faults, ended=ended):
                 # The traceback keeps this frame: release the batch, threads and workers.
-                del (
-                    source,
-                    held,
-                )
+                del (source, held)
                 raise BatchError(message) from cause
             if ended:
                 return

@@ -28,14 +28,7 @@ from datacheck.torch.sampler import Sampler, SharedEpoch
 Array = np.ndarray[Any, Any]
 
 # Rebuilt in each process that receives a pickled dataset.
-_PER_PROCESS = {
-    "cache",
-    "windows",
-    "_by_rows",
-    "_items",
-    "_attempts",
-    "_buffers",
-}
+_PER_PROCESS = {"cache", "windows", "_by_rows", "_items", "_attempts", "_buffers"}
 
 
 class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here

@@ -22,9 +22,8 @@ MAX_EPOCH = (1 << (63 - _ITEM_BITS)) - 2
 MAX_SEED = (1 << 63) - 1
 
 _ROUNDS = 16  # even; with 8 or fewer, orders of 5 to 16 items are visibly not uniform
-_ITEMS, _BLOCKS, _POOLS, _DRAWS, MIX = range(
-    5
-)  # purposes of keys; from MIX on they belong to `Mix`
+# Purposes of keys; from MIX on they belong to `Mix`
+_ITEMS, _BLOCKS, _POOLS, _DRAWS, MIX = range(5)
 _KEY = struct.Struct("<QQQQQ")
 _U = np.uint64
 

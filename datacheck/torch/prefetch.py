@@ -315,9 +315,8 @@ class _LentBlock:
     def __del__(self) -> None:
         home = self._home
         home.append(self._memory)
-        with suppress(
-            IndexError, RuntimeError
-        ):  # another thread has just taken or returned a block
+        # Another thread has just taken or returned a block
+        with suppress(IndexError, RuntimeError):
             while len(home) > self._spare and sum(one.size for one in tuple(home)) > _SPARE_BYTES:
                 home.popleft()
 

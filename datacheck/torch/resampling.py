@@ -27,10 +27,7 @@ import xxhash
 
 # Imported here, not in the thread that first uses it: a worker forked while a thread holds the
 # import lock waits for it forever.
-from numpy.random import (
-    Generator,
-    Philox,
-)
+from numpy.random import Generator, Philox
 
 from datacheck.cache.windows import WindowIndex
 from datacheck.errors import BudgetExceededError, InvalidSample, UsageError
@@ -457,9 +454,8 @@ class Attempts:
         for attempt, candidate in enumerate(
             islice(self.items.candidates(item, epoch), self._budget.run)
         ):
-            again = (
-                candidate in tried or attempt == 0
-            )  # attempt 0 repeats the candidate that `served` tried
+            # Attempt 0 repeats the candidate that `served` tried
+            again = candidate in tried or attempt == 0
             tried.add(candidate)
             if again:
                 continue

@@ -232,12 +232,7 @@ def _json(value: Any) -> bytes:
 Values = dict[str, Any]
 
 # Suffixes of the values that a collate function adds to a field.
-_COMPANION_SUFFIXES = (
-    "_offset",
-    "_mask",
-    "_is_pad",
-    "_is_present",
-)
+_COMPANION_SUFFIXES = ("_offset", "_mask", "_is_pad", "_is_present")
 _PAD_SUFFIX = "_is_pad"
 
 

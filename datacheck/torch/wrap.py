@@ -18,10 +18,8 @@ from datacheck.torch.resampling import Attempts, Budget, Items, Policy, budget_o
 from datacheck.torch.sampler import SharedEpoch, set_dataset_epoch
 
 Array = np.ndarray[Any, Any]
-VALID_BYTES, VALID_BYTES_EACH = (
-    4 * MIB,
-    4096,
-)  # size limits of valid.json: a base, plus a size per sample
+# Size limits of valid.json: a base, plus a size per sample
+VALID_BYTES, VALID_BYTES_EACH = (4 * MIB, 4096)
 Keys = Sequence[str] | Callable[[int], str]
 
 

@@ -25,7 +25,6 @@ Refusal = tuple[str, str]  # (key, reason)
 Result = tuple[list[Block], list[Refusal]]
 
 
-# Describes a sample, not an error of the program.
 class Transform(BaseModel, ABC):
     """One step of a pipeline; its fields are its options.
 

@@ -58,9 +58,8 @@ SAID = {
 }
 SCHEMA = Schema.model_validate(SAID)
 LIMIT, BUILD, COMMAND = "limit: synced writing", "build", "command"
-Way = Callable[
-    [Path], "tuple[float, float, float]"
-]  # returned, on disk, and start [s]; NaN where there is no start
+# Returned, on disk, and start [s]; NaN where there is no start
+Way = Callable[[Path], "tuple[float, float, float]"]
 
 
 def write_data(folder: Path, count: int) -> None:

@@ -108,13 +108,8 @@ def lengths(name: str, columns: slice = slice(None), part: str = "") -> dict[str
     }
     for unit, by in (("mm", 1000.0), ("cm", 100.0)):
         found[f"{name} twice from {unit}"] = scaled(name, 1 / by, f"twice-{unit}", "mixed", **which)
-    for by in (
-        1 / 512,
-        5.0,
-        7.0,
-        60.0,
-        200.0,
-    ):  # of no known unit, nor nearer than 1.4 times to one
+    # Of no known unit, nor nearer than 1.4 times to one
+    for by in (1 / 512, 5.0, 7.0, 60.0, 200.0):
         found[f"{name} x{by:.3g}"] = scaled(name, by, **which)
     return found
 
@@ -202,7 +197,7 @@ GRASPS = {
             "scale": 0.1,
             "posed_by": "obj",
         },
-    },
+    }
 }
 
 

@@ -159,9 +159,8 @@ def scan_system(job: tuple[str, int]) -> tuple[str, list[str], dict[str, tuple[s
     here = Path(tempfile.mkdtemp(prefix="detection-"))
     os.chdir(here)
     try:
-        room = (
-            {"train": 16} if system == "ho3d" else {}
-        )  # of 12 sequences seed 16 leaves none for the last fault
+        # Of 12 sequences seed 16 leaves none for the last fault
+        room = {"train": 16} if system == "ho3d" else {}
         synth.write(system, here / "data", seed=seed, **room)
         calm = [
             f"{f.code} {f.id}"

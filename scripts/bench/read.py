@@ -157,9 +157,8 @@ def measured(
     for turn in range(asked.cold if cold else asked.rounds + 1):
         batches = drawn(data, rng, work.cold if cold else work.batches)
         for way, one in ways.items():
-            speed = one.read(
-                batches, asked.seconds if turn and not cold else 0, cold=cold
-            )  # 0: each batch once
+            # 0: each batch once
+            speed = one.read(batches, asked.seconds if turn and not cold else 0, cold=cold)
             if turn or cold:
                 found[way].append(speed)
     return found

@@ -89,9 +89,8 @@ class Datasets(Store):
         from datasets import load_from_disk
 
         dtype = next(dtype for dtype, _ in self.data.fields.values())
-        self.opened = load_from_disk(self.folder).with_format(
-            "numpy", dtype=dtype
-        )  # else integers become int64
+        # Else integers become int64
+        self.opened = load_from_disk(self.folder).with_format("numpy", dtype=dtype)
 
     def read(self, items: Items) -> Batch:
         """Return the rows at indices."""

@@ -34,10 +34,8 @@ from datacheck.repro import Recorder, tensors
 from datacheck.repro.tensors import RandomStates, digest_batch
 
 LIMIT = 0.03
-NEAR, TRIES = (
-    0.1,
-    4,
-)  # how far from the wanted time a step may be; the machine's speed changes by more while one waits
+# How far from the wanted time a step may be; the machine's speed changes by more while one waits
+NEAR, TRIES = (0.1, 4)
 WIDTH = 512
 
 

@@ -103,9 +103,8 @@ class Ours:
         begun: list[Asked] = []
         before, start = fetched(), time.perf_counter()
         reader = self._reader = self._reader or self._opening()
-        deque(
-            reader(paced(batches, seconds, begun)), maxlen=0
-        )  # as a peer, it lets a batch go before the next
+        # As a peer, it lets a batch go before the next
+        deque(reader(paced(batches, seconds, begun)), maxlen=0)
         took = time.perf_counter() - start
         size, disk = sum(one.rows for one in begun) * self.data.row_bytes, fetched() - before
         del reader

@@ -12,9 +12,8 @@ import pyarrow as pa
 from corpus.put import put
 
 COLUMNS = {"caption": ("str", None), "label": ("int", 8), "points": ("ndarray", None)}
-POINTS = (
-    bytes([34, 2 << 2, 2, 3]) + np.arange(6, dtype="<f4").tobytes()
-)  # dtype, axes and width of a size, sizes
+# Dtype, axes and width of a size, sizes
+POINTS = bytes([34, 2 << 2, 2, 3]) + np.arange(6, dtype="<f4").tobytes()
 SAMPLES = [(b"a cup", struct.pack("<q", 3), POINTS), (b"", struct.pack("<q", -1), POINTS)]
 
 

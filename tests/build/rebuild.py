@@ -43,9 +43,8 @@ def small(patch):
     patch.setattr(layout, "CHUNK_BYTES", 1 << 8)
     patch.setattr("datacheck.build.plan.SOURCE_BYTES", 1 << 12)
     patch.setattr(builder, "ordered_map", here)
-    patch.setattr(
-        fsops.System, "sync", lambda *_: None
-    )  # of no concern here, and nearly all of the time
+    # Of no concern here, and nearly all of the time
+    patch.setattr(fsops.System, "sync", lambda *_: None)
     return seen
 
 
@@ -92,9 +91,8 @@ def rebuilt(job, place):
     one = build_cache(job, place / "out")
     shutil.rmtree(place / "fresh", ignore_errors=True)
     agree(one, build_cache(job, place / "fresh"))
-    assert before == {
-        path: (path.stat().st_ino, path.read_bytes()) for path in before
-    }  # no earlier cache is touched
+    # No earlier cache is touched
+    assert before == {path: (path.stat().st_ino, path.read_bytes()) for path in before}
     return one
 
 

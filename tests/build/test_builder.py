@@ -186,9 +186,8 @@ def test_the_loser_of_a_race_uses_the_winner_s_cache(tmp_path, monkeypatch):
     mixed(tmp_path / "data", 6)
     job = job_of(schema_of(MIXED), tmp_path / "data")
     first = build_cache(job, tmp_path / "out")
-    monkeypatch.setattr(
-        FolderTarget, "finished", lambda target: (None, None)
-    )  # as if it had not been there yet
+    # As if it had not been there yet
+    monkeypatch.setattr(FolderTarget, "finished", lambda target: (None, None))
     second = build_cache(job, tmp_path / "out")
     assert (second.path, second.reused) == (first.path, True)
     assert [p.name for p in first.path.parent.iterdir()] == [first.path.name]
@@ -237,9 +236,8 @@ def test_bytes_that_changed_under_the_same_times_stop_the_build(tmp_path):
     )
     job = job_of(schema, tmp_path / "data")
     np.save(tmp_path / "data/2.npy", np.full((4, 3), 7, np.float32))
-    seen = listing.stat_entry(
-        tmp_path / "data", "2.npy", {}
-    )  # as if neither size nor times nor inode told
+    # As if neither size nor times nor inode told
+    seen = listing.stat_entry(tmp_path / "data", "2.npy", {})
     sources = {**job.sources, "2.npy": seen._replace(digest=job.sources["2.npy"].digest)}
     with pytest.raises(UsageError, match=r"2\.npy: changed during the build"):
         build_cache(dataclasses.replace(job, sources=sources), tmp_path / "out")

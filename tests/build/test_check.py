@@ -89,9 +89,8 @@ def by_a_file(sample):
         return {**sample.fields, "score": np.float32(7)}
     return sample.fields
 """
-FIELDS = {
-    name: said for name, said in MIXED.items() if not said.get("optional")
-}  # all samples can lie in one block
+# All samples can lie in one block
+FIELDS = {name: said for name, said in MIXED.items() if not said.get("optional")}
 WRONG = [
     "by_chance",
     "by_numpy",

@@ -85,9 +85,8 @@ def test_samples_that_cannot_be_copied_are_made_from_their_sources(
     second = build_cache(asked, tmp_path / "out")
     lost = second.reuse.lost
     assert lost == ([3] if how == "flipped" else list(range(second.shards)))
-    assert len(orders) == second.shards + len(
-        lost
-    )  # asked for once as copies, then as what to make
+    # Asked for once as copies, then as what to make
+    assert len(orders) == second.shards + len(lost)
     agree(second, build_cache(asked, tmp_path / "fresh"))
 
 

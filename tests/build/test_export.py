@@ -137,9 +137,8 @@ def test_two_keys_that_are_one_file_are_refused(tmp_path, monkeypatch):
     folder = make_cache(
         tmp_path / "c", {"x": ArraySpec("int8", ())}, [{"x": np.int8(1)}] * 2, keys=["A", "a"]
     )
-    monkeypatch.setattr(
-        exporting, "_name", lambda key: key.lower() + ".npz"
-    )  # as a Mac's disk does it
+    # As a Mac's disk does it
+    monkeypatch.setattr(exporting, "_name", lambda key: key.lower() + ".npz")
     with pytest.raises(UsageError, match="another sample has the same file name"):
         export(folder, tmp_path / "to", "npz")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["c"]
@@ -267,9 +266,8 @@ def read_as_robomimic(path, obs, others, mask=None):
             assert steps >= 1
             values = {key: file[f"data/{name}/obs/{key}"][()] for key in obs}
             values |= {key: demo[key][()].astype("float32") for key in others if key in demo}
-            assert {len(value) for value in values.values()} == {
-                steps
-            }  # it takes steps by number, up to the last
+            # It takes steps by number, up to the last
+            assert {len(value) for value in values.values()} == {steps}
             found[demo.attrs["key"]] = values
         return found
 
@@ -411,9 +409,8 @@ def test_a_key_that_hdf5_cannot_hold_is_named_before_anything_is_written(
     ):
         export(folder, tmp_path / "to", "robomimic", invalid=True)
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
-    assert (
-        export(folder, tmp_path / "valid", "robomimic").samples == 1
-    )  # what is left out is written nowhere
+    # What is left out is written nowhere
+    assert export(folder, tmp_path / "valid", "robomimic").samples == 1
     for form in ("npz", "webdataset"):
         assert export(folder, tmp_path / form, form, invalid=True).samples == 2
 

@@ -105,9 +105,8 @@ def test_a_killed_build_publishes_nothing_and_the_next_one_does(data, tmp_path, 
 
 
 def test_a_file_size_limit_is_out_of_space(data, tmp_path, repository, monkeypatch):
-    monkeypatch.setenv(
-        "PYTHONDONTWRITEBYTECODE", "1"
-    )  # cut off in a fresh clone, it fails all later starts
+    # Cut off in a fresh clone, it fails all later starts
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
 
     def limited():
         import resource
@@ -122,9 +121,8 @@ def test_a_file_size_limit_is_out_of_space(data, tmp_path, repository, monkeypat
     assert not published(tmp_path / "out")
 
 
-@pytest.mark.parametrize(
-    "size", ["64k", "560k", "700k"]
-)  # full before it begins, while writing shards, tables
+# Full before it begins, while writing shards, tables
+@pytest.mark.parametrize("size", ["64k", "560k", "700k"])
 def test_a_full_disk_is_out_of_space_and_room_is_all_it_takes(data, tmp_path, repository, size):
     if (
         shutil.which("unshare") is None

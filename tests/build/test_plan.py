@@ -81,9 +81,8 @@ def test_a_sample_that_cannot_be_made_makes_no_field_ragged(odd):
     assert layout_of({}, zeros(4, 3), odd, zeros(4, 3)) == ArraySpec("float32", (4, 3))
     assert layout_of({}, zeros(4), "a text", zeros(4)) == ArraySpec("float32", (4,))
     assert layout_of({}, zeros(4, 3), odd, zeros(5, 3)).dim == "fields.f"
-    assert (
-        layout_of({}, zeros(4, 3), zeros(0, 3), zeros(4, 3)).dim == "fields.f"
-    )  # this one can be made
+    # This one can be made
+    assert layout_of({}, zeros(4, 3), zeros(0, 3), zeros(4, 3)).dim == "fields.f"
 
 
 def test_ties_go_to_the_smaller_sizes():
@@ -143,10 +142,8 @@ def test_a_field_that_few_samples_have_takes_no_room_where_it_is_absent():
     assert layout_of(None, large, large, None) == ArraySpec("float32", (1000, 3), optional=True)
     assert layout_of(None, zeros(), None, None).item == ()  # a number
     assert layout_of({"optional": True}, large, None, None).dim == "fields.f"
-    assert layout_of({"optional": True, "shape": [1000, 3]}, large, None, None).item == (
-        1000,
-        3,
-    )  # it is asked for
+    # It is asked for
+    assert layout_of({"optional": True, "shape": [1000, 3]}, large, None, None).item == (1000, 3)
 
 
 def test_only_valid_samples_have_a_say_unless_there_are_none():

@@ -138,9 +138,8 @@ def test_a_scan_that_opens_nothing_knows_where_lines_begin(tmp_path, counted):
     size = write(tmp_path / "data")
     one = run_scan(LINES, Request(tmp_path / "data", output=tmp_path / "run"))
     write(tmp_path / "data", "b.jsonl")
-    run = run_scan(
-        LINES, Request(tmp_path / "data", output=tmp_path / "run")
-    )  # of an earlier scan in part
+    # Of an earlier scan in part
+    run = run_scan(LINES, Request(tmp_path / "data", output=tmp_path / "run"))
     again = run_scan(LINES, Request(tmp_path / "data", output=tmp_path / "run"))  # and as a whole
     for found in (run, again):
         np.testing.assert_array_equal(found.listing.marks["a.jsonl"], one.listing.marks["a.jsonl"])
@@ -229,14 +228,12 @@ def test_rows_are_read_once(tmp_path, monkeypatch, name, workers):
     TASKS.clear()
     (built,) = build(schema, tmp_path / "data", tmp_path / "out", run=run, workers=workers)
     assert built.shards > 30
-    footers = (
-        (1 + workers) * (64 << 10) if name.endswith("parquet") else 0
-    )  # Arrow reads so much of each file's end
+    # Arrow reads so much of each file's end
+    footers = (1 + workers) * (64 << 10) if name.endswith("parquet") else 0
     assert size < Counted.calls <= 1.1 * size + footers
     orders = [order for task in TASKS for order in task["items"] if "g" in order]
-    assert (
-        max(len(json.dumps(order)) for order in orders) < 1000
-    )  # its 128 keys take 4,000 bytes twice
+    # Its 128 keys take 4,000 bytes twice
+    assert max(len(json.dumps(order)) for order in orders) < 1000
     assert len(HELD) == (1 if name in {"a.npz", "a.parquet", "lists.parquet"} else workers)
     cache = open_cache(built.path)
     np.testing.assert_array_equal(cache.gather("joints", np.arange(ROWS)), rows)

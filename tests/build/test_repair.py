@@ -365,10 +365,8 @@ def test_a_kill_at_any_call_leaves_the_damaged_or_the_repaired_cache(
     mend(job, target)
     assert counting.calls > 200
     some = range(1 + done, counting.calls, counting.calls // 8)
-    numbers = [
-        *some,
-        *range(counting.calls - 17 + done, counting.calls + 1, 2),
-    ]  # the folders change places there
+    # The folders change places there
+    numbers = [*some, *range(counting.calls - 17 + done, counting.calls + 1, 2)]
     left = {"damaged": 0, "repaired": 0}
     for number in numbers:
         out = tmp_path / str(number)

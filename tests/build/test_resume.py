@@ -242,9 +242,8 @@ def test_a_killed_build_makes_each_sample_at_most_once_more(tmp_path, repository
     process.communicate()
     before = len((tmp_path / "calls").read_bytes())
     (left,) = stagings(tmp_path / "out")
-    finished = len(
-        [p for p in (left / "work/records").iterdir() if p.name.isdecimal()]
-    )  # of one sample each
+    # Of one sample each
+    finished = len([p for p in (left / "work/records").iterdir() if p.name.isdecimal()])
     assert finished >= 5
     again = start(repository, data, tmp_path / "out", "counting:counted")
     _, errors = again.communicate(timeout=120)

@@ -100,12 +100,8 @@ def test_what_is_known_of_many_samples_has_a_limit_and_a_few_fields_are_always_a
 
 def test_fields_of_one_odd_file_are_left_out_where_there_are_too_many(tmp_path, monkeypatch):
     monkeypatch.setattr(field_stats, "_MOST_FIELDS", 3)
-    for name, fields in (
-        ("a", "qrstu"),
-        ("b", "xyz"),
-        ("c", "xyz"),
-        ("d", "xy"),
-    ):  # the odd one comes first
+    # The odd one comes first
+    for name, fields in (("a", "qrstu"), ("b", "xyz"), ("c", "xyz"), ("d", "xy")):
         (tmp_path / f"{name}.json").write_text(json.dumps(dict.fromkeys(fields, 1)))
     spec, items = work(tmp_path)
     keys = [f"{name}.json" for name in "abcd"]

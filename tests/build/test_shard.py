@@ -115,9 +115,8 @@ def test_a_shard_without_samples_has_no_rows():
 def test_samples_of_fixed_fields_are_digested_each_with_its_frame_and_0_stands_for_one_not_made(
     item,
 ):
-    count = (
-        2500 if item != (5000,) else 5
-    )  # more than are joined at once; one is too large to be joined
+    # More than are joined at once; one is too large to be joined
+    count = 2500 if item != (5000,) else 5
     shard = Shard(
         [f"{i:04d}" for i in range(count)],
         {"x": ArraySpec("float32", item), "n": ArraySpec("uint8", ())},

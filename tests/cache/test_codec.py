@@ -326,9 +326,8 @@ def test_a_damaged_frame_is_named_and_the_rest_is_served(packed, checks):
     index = np.frombuffer((folder / "fields/image/c.1.0.0").read_bytes()[-68:-4], "<u8").reshape(
         4, 2
     )
-    damage(
-        folder, "fields/image/c.1.0.0", int(index[2, 0]) + 500
-    )  # shard 1 holds samples 4 to 7, a chunk each
+    # Shard 1 holds samples 4 to 7, a chunk each
+    damage(folder, "fields/image/c.1.0.0", int(index[2, 0]) + 500)
     cache = open_cache(folder, verify=checks)
     np.testing.assert_array_equal(cache.gather("image", [5, 7])[1], written[7]["image"])
     for _ in range(2):

@@ -1086,9 +1086,8 @@ def test_a_text_has_a_limit_of_its_own(whole, monkeypatch, field, size):
         match=f"fields/{field}: a sample has {size} bytes; at most {size - 1} are served",
     ):
         open_cache(whole).texts(field, [1])
-    assert (
-        len(open_cache(whole).gather_ragged(field, [1])[0]) == size
-    )  # the bytes have that of all rows
+    # The bytes have that of all rows
+    assert len(open_cache(whole).gather_ragged(field, [1])[0]) == size
 
 
 @pytest.mark.parametrize(("letter", "times"), [("a", 2.2), ("\U0001f600", 6.2)])

@@ -110,9 +110,8 @@ def test_a_program_that_is_started_does_not_inherit_it(cache):
     opened = open_cache(cache)
     script = "print('here', flush=True); input()"
     child = subprocess.Popen([sys.executable, "-c", script], stdin=-1, stdout=-1, close_fds=False)
-    assert (
-        child.stdout.readline() == b"here\n"
-    )  # it is a program of its own by now, and no copy of this one
+    # It is a program of its own by now, and no copy of this one
+    assert child.stdout.readline() == b"here\n"
     del opened
     assert not in_use(cache)
     child.communicate(b"\n")

@@ -273,9 +273,8 @@ def test_gathered_arrays_are_writable_copies(made):
 
 def test_touch_raises_at_the_first_read_of_a_damaged_chunk_and_only_there(made):
     folder, _ = made
-    flip(
-        folder / "fields/cloud/c.1.0", 4096 * 2 + 7
-    )  # shard 1 holds samples 4 to 7; a chunk holds four of them
+    # Shard 1 holds samples 4 to 7; a chunk holds four of them
+    flip(folder / "fields/cloud/c.1.0", 4096 * 2 + 7)
     cache = open_cache(folder)
     cache.gather("cloud", [0, 3, 8])
     with pytest.raises(CorruptionError) as caught:
@@ -354,16 +353,13 @@ def test_rows_that_are_copied_and_checked_in_pieces_are_whole_and_damage_is_seen
     assert grids["many"].chunk == 4
     assert 3 * grids["rows"].chunk < 40_000
     del cache
-    flip(
-        folder / "fields/one" / grids["one"].shard_file(1), 2 * grids["one"].row_bytes + 5
-    )  # sample 6
-    flip(
-        folder / "fields/one" / grids["one"].shard_file(1), 1 * grids["one"].row_bytes + 5
-    )  # sample 5
+    # Sample 6
+    flip(folder / "fields/one" / grids["one"].shard_file(1), 2 * grids["one"].row_bytes + 5)
+    # Sample 5
+    flip(folder / "fields/one" / grids["one"].shard_file(1), 1 * grids["one"].row_bytes + 5)
     flip(folder / "fields/many" / grids["many"].shard_file(1), 9)
-    flip(
-        folder / "fields/rows" / grids["rows"].shard_file(1), (1 + 7_000 + 39_999) * 12
-    )  # the last point of sample 6
+    # The last point of sample 6
+    flip(folder / "fields/rows" / grids["rows"].shard_file(1), (1 + 7_000 + 39_999) * 12)
     damaged = open_cache(folder, verify=verify)
     sound = [i for i in order if i < 4]
     for name in ("one", "many"):
@@ -561,9 +557,8 @@ def test_reads_keep_few_files_open(tmp_path):
     cache = open_cache(folder, io="pread", verify="manifest")
     assert cache.gather("x", range(150)).tolist() == list(range(150))
     assert cache.gather("x", range(150)).tolist() == list(range(150))
-    assert (
-        len(os.listdir("/proc/self/fd")) <= before + 128 + 1
-    )  # and the manifest, which says that it is read
+    # And the manifest, which says that it is read
+    assert len(os.listdir("/proc/self/fd")) <= before + 128 + 1
     del cache
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) == before

@@ -183,19 +183,11 @@ NAMED = {  # (file, byte): field, shard, samples [first, stop)
     ("fields/image/c.0.0.0", 131_072): ("image", 0, 0, 2),  # the index
     ("fields/image/c.2.0.0", 65_536 + 33): ("image", 2, 4, 5),  # the crc
     ("fields/image/zarr.json", 40): ("image", *EVERYTHING),
-    ("fields/points/c.0.0", 0): (
-        "points",
-        0,
-        0,
-        2,
-    ),  # sample 1 begins in row 2,000 of the chunk's 2,048
+    # Sample 1 begins in row 2,000 of the chunk's 2,048
+    ("fields/points/c.0.0", 0): ("points", 0, 0, 2),
     ("fields/points/c.0.0", 49_152): ("points", 0, 1, 2),
-    ("fields/points/c.0.0", 98_303): (
-        "points",
-        0,
-        1,
-        2,
-    ),  # padding of a chunk that holds rows of sample 1
+    # Padding of a chunk that holds rows of sample 1
+    ("fields/points/c.0.0", 98_303): ("points", 0, 1, 2),
     ("fields/points/c.1.0", 49_151): ("points", 1, 3, 4),  # sample 2 has no rows
     ("fields/points/c.2.0", 49_152 + 3): ("points", 2, 4, 5),  # the index
     ("fields/say/c.1", 2): ("say", 1, 2, 3),
@@ -280,11 +272,8 @@ def test_the_table_of_regions_names_every_kind_of_file(big):
         return file.partition("/")[0], file.endswith("zarr.json")
 
     kinds = {kind(path) for path, _ in open_store(big).files()} - {("manifest.json", False)}
-    groups = {
-        ("fields", True),
-        ("samples", True),
-        ("present", True),
-    }  # as the groups that are in it
+    # As the groups that are in it
+    groups = {("fields", True), ("samples", True), ("present", True)}
     assert kinds - groups == {kind(file) for file, _ in NAMED} - groups
 
 

@@ -41,9 +41,8 @@ def test_what_is_judged_again_has_its_page(here, place, run):
     code, out, _ = here("rescore", run, "--output", "again")
     assert (code, "page      again/report.html" in out.splitlines()) == (1, True)
     assert b'"rescored":' in (place / "again/report.html").read_bytes()
-    assert (
-        here("rescore", run, "--output", "again")[0] == 1
-    )  # a page is no file that datacheck has not written
+    # A page is no file that datacheck has not written
+    assert here("rescore", run, "--output", "again")[0] == 1
 
 
 def test_the_folder_of_an_earlier_result_is_replaced_and_a_link_is_refused(here, place, run):

@@ -211,15 +211,13 @@ def scan(ctx):
 m.LazyGroup.get_command = lambda *_: scan
 m.main(["scan"])
 """
-BUFFERING = [
-    {"PYTHONUNBUFFERED": value, "PYTHONDONTWRITEBYTECODE": "1"} for value in ("", "1")
-]  # which would be cut
+# Which would be cut
+BUFFERING = [{"PYTHONUNBUFFERED": value, "PYTHONDONTWRITEBYTECODE": "1"} for value in ("", "1")]
 
 
 @pytest.mark.parametrize("variables", BUFFERING)
-@pytest.mark.parametrize(
-    "size", [5_000, 12_000, 100_000]
-)  # within the buffer, a little more, much more
+# Within the buffer, a little more, much more
+@pytest.mark.parametrize("size", [5_000, 12_000, 100_000])
 def test_an_output_that_is_cut_short_is_an_error(tmp_path, variables, size):
     def limited():
         resource.setrlimit(resource.RLIMIT_FSIZE, (4_096, 4_096))

@@ -182,9 +182,8 @@ def test_a_wrong_request_is_one_message_and_exit_2(here, place, args, said):
 
 
 def test_a_full_disk_is_exit_5_and_nothing_is_half_written(command, place, monkeypatch):
-    monkeypatch.setenv(
-        "PYTHONDONTWRITEBYTECODE", "1"
-    )  # cut off in a fresh clone, it fails all later starts
+    # Cut off in a fresh clone, it fails all later starts
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
 
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
@@ -208,9 +207,8 @@ def test_an_interrupted_scan_says_so_and_goes_on_later(
     many.mkdir()
     for i in range(400):
         shutil.copy(place / "data/0.npy", many / f"{i:05d}.npy")
-        os.utime(
-            many / f"{i:05d}.npy", (1_000_000_000, 1_000_000_000)
-        )  # else it would count as just written
+        # Else it would count as just written
+        os.utime(many / f"{i:05d}.npy", (1_000_000_000, 1_000_000_000))
     slow = [sys.executable, "-c", SLOWLY]
     options = {"start_new_session": True, "program": slow}
     process = start("scan", "many", "--schema", "plain.yaml", "--workers", workers, **options)

@@ -49,9 +49,8 @@ def test_a_sample_of_the_newest_scan_is_shown_with_its_findings(clouds, here):
     assert "DC201" in found["codes"]
     assert "DC201" in [finding["rule"] for finding in found["findings"]]
     assert [(one["field"], one["kind"]) for one in found["sample"]["fields"]] == [("xyz", "cloud")]
-    code, _, err = here(
-        "view", "0007.pkl", "--no-open"
-    )  # of other data than those of the newest scan
+    # Of other data than those of the newest scan
+    code, _, err = here("view", "0007.pkl", "--no-open")
     assert code == 2
     assert ".datacheck, a scan of clouds: no sample '0007.pkl'" in err
     assert "Of another scan: --run DIR; of other data: --data DATA." in err
@@ -77,11 +76,7 @@ def test_a_sample_of_data_that_nobody_scanned_is_shown(clouds, here):
         code,
         "nothing can be shown of 'train/b.npy': not an .npy file" in err,
         "Did you" in err,
-    ) == (
-        2,
-        True,
-        False,
-    )
+    ) == (2, True, False)
 
 
 def test_a_file_that_is_not_what_a_run_scanned_is_not_shown_for_it(clouds, here):
@@ -98,9 +93,8 @@ def test_a_file_that_is_not_what_a_run_scanned_is_not_shown_for_it(clouds, here)
     assert (sample["fields"], "train/b.npy is not what was scanned" in sample["why"]) == ([], True)
     here("view", "train/b.npy", "--data", "clouds", "--schema", "clouds.yaml", "--no-open")
     assert said(clouds / ".datacheck/view.html")["sample"]["fields"][0]["points"] == 7
-    path.write_bytes(
-        b"x" * path.stat().st_size
-    )  # a stranger cannot know the time of a private file, but its size
+    # A stranger cannot know the time of a private file, but its size
+    path.write_bytes(b"x" * path.stat().st_size)
     os.utime(path, ns=times)
     here("view", "train/b.npy", "--no-open")
     assert "not an .npy file" in said(clouds / ".datacheck/view.html")["sample"]["why"]
@@ -210,15 +204,13 @@ def test_every_picture_is_logged_to_rerun(recorded):
     assert len([path for path, _ in logged if path == "a/film"]) == 6
 
 
-@pytest.mark.parametrize(
-    ("side", "by"), [((80, 100), 1), ((40, 50), 0.5), ((320, 400), 1.6)]
-)  # at most 160 a side
+# At most 160 a side
+@pytest.mark.parametrize(("side", "by"), [((80, 100), 1), ((40, 50), 0.5), ((320, 400), 1.6)])
 def test_projected_joints_are_logged_over_their_image_as_large_as_it_is_and_by_other_axes(
     recorded, side, by
 ):
-    joints = np.array(
-        [[0.5, -0.2, -2.0], [0.4, 0.1, -1], [0, 0.1, 1]]
-    )  # u = 50 + 100 x/z, v = 40 + 200 y/z
+    # U = 50 + 100 x/z, v = 40 + 200 y/z
+    joints = np.array([[0.5, -0.2, -2.0], [0.4, 0.1, -1], [0, 0.1, 1]])
     camera = FieldSpec(
         role="joints", frame="camera_opencv", intrinsics="k", image_size=(100, 80), shape=[3, 3]
     )

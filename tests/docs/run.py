@@ -23,22 +23,13 @@ from datacheck.pipelinefile import load_pipeline
 from datacheck.schema.load import load_schema
 from tests.docs.pages import Block
 
-FINDINGS = {
-    "scan",
-    "report",
-    "rescore",
-    "diff",
-    "repro",
-    "cache diff",
-    "cache explain-key",
-}  # 1 is an answer of these
+# 1 is an answer of these
+FINDINGS = {"scan", "report", "rescore", "diff", "repro", "cache diff", "cache explain-key"}
 CHANGING = [  # what no two runs have in common
     (re.compile(r"\d{8}T\d{6}Z-(\w+)-[0-9a-f]{8}"), r"TIME-\1"),
     (re.compile(r"\b[\d.,]+ (ms|s|min)\b"), "SECONDS"),
-    (
-        re.compile(r"\b[0-9a-f]{16}\b"),
-        "KEY",
-    ),  # of a cache: each change of a rule or a transform gives another one
+    # Of a cache: each change of a rule or a transform gives another one
+    (re.compile(r"\b[0-9a-f]{16}\b"), "KEY"),
 ]
 
 

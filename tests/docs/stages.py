@@ -377,7 +377,6 @@ def _quickstarts(request: Any) -> tuple[Words, Names]:
 @of("docs/quickstart/robots.md")
 @of("docs/quickstart/scenes.md")
 def _quickstart(request: Any) -> tuple[Words, Names]:
-    request.getfixturevalue("monkeypatch").setattr(
-        course, "STEPS", 30
-    )  # of the demo's training, in place of 300
+    # Of the demo's training, in place of 300
+    request.getfixturevalue("monkeypatch").setattr(course, "STEPS", 30)
     return {}, {}

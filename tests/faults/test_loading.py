@@ -33,9 +33,8 @@ def test_every_way_of_loading_serves_the_same(repository, tmp_path):
     ]
     kinds = ["shuffled, random crops", "windows", "two caches mixed"]
     said = run(repository, "loading", *asked, "--kinds", *kinds)
-    assert (
-        len(re.findall(r"\b[0-9a-f]{16}\b", said)) == 14
-    )  # in process, threads 4 times, 2 workers twice; 2 worlds
+    # In process, threads 4 times, 2 workers twice; 2 worlds
+    assert len(re.findall(r"\b[0-9a-f]{16}\b", said)) == 14
     assert len(set(re.findall(r"\b[0-9a-f]{16}\b", said))) == 1
     told = dict(re.findall(r"^control: (.*): differs in (\d of \d)", said, re.M))
     assert told == {

@@ -339,9 +339,8 @@ def test_planted_faults_are_gone_from_the_copy(place, system, fault, code):
     schema = load_schema("minimind_sft" if system == "minimind" else system)
     first = scanned(schema, place / "d")
     assert code in codes(first)
-    unclear = (
-        system == "scannetpp"
-    )  # a few rooms of many sizes: they do not say which factor it was
+    # A few rooms of many sizes: they do not say which factor it was
+    unclear = system == "scannetpp"
     fix(first, schema, code, place / "copy", scale=0.001 if unclear else None)
     assert code not in codes(scanned(schema, place / "copy"))
 
@@ -582,9 +581,8 @@ def test_a_list_whose_name_stands_in_a_line_of_another_is_repaired(place, monkey
     )
     run = scanned(schema, place / "data")
     edits = repairs()["DC105"].plan(Asked(run, schema, ())).edits
-    edits = edits | {
-        "two.txt": Edit(edits["two.txt"].function, [])
-    }  # which leaves its line where it is
+    # Which leaves its line where it is
+    edits = edits | {"two.txt": Edit(edits["two.txt"].function, [])}
     monkeypatch.setattr(
         "datacheck.fix.repairs", lambda: {"DC105": Repair("DC105", "half", lambda _: Plan(edits))}
     )

@@ -163,9 +163,8 @@ def test_a_long_entry_that_few_rows_have_is_read(tmp_path):
 
 @pytest.mark.parametrize("how", [ipc.new_file, ipc.new_stream])
 def test_a_dictionary_that_many_batches_share_counts_once(tmp_path, how):
-    words = [
-        f"word {number}" * 12 for number in range(8000)
-    ]  # 0.9 MB, in all batches together 2.2 GB
+    # 0.9 MB, in all batches together 2.2 GB
+    words = [f"word {number}" * 12 for number in range(8000)]
     batch = coded(words, np.arange(5, dtype=np.int32))
     (tmp_path / "x.arrow").write_bytes(written([batch] * 2500, how))
     with open_container(tmp_path / "x.arrow") as container:

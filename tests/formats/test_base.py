@@ -91,10 +91,8 @@ def test_knowing_the_formats_imports_no_heavy_library():
     ("error", "told"),
     [
         (KeyError("no array called x"), "x.h5: no array called x"),
-        (
-            KeyError(2),
-            "x.h5: the library that reads it fails (KeyError: 2)",
-        ),  # h5py, of numbers in VAX byte order
+        # H5py, of numbers in VAX byte order
+        (KeyError(2), "x.h5: the library that reads it fails (KeyError: 2)"),
         (
             IndexError("tuple index out of range"),
             "x.h5: the library that reads it fails (IndexError: tuple index out of",

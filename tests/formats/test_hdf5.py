@@ -100,11 +100,8 @@ def test_types_that_are_no_values_are_not_listed_but_say_why(name, why):
 
 def test_links_inside_the_file_are_followed_and_circles_end():
     with open_container(CORPUS / "hdf5/y_links.hdf5") as container:
-        assert container.names() == [
-            "a/rel",
-            "a/x",
-            "b",
-        ]  # c is a second link to the group a, a/up leads back
+        # C is a second link to the group a, a/up leads back
+        assert container.names() == ["a/rel", "a/x", "b"]
         for name in ("a/x", "a/rel", "b", "c/x", "a/up/a/up/a/x"):
             assert container.read(name).tolist() == [0, 1, 2]
 
@@ -219,9 +216,8 @@ def test_a_chunk_that_two_calls_ask_for_is_read_once(tmp_path, monkeypatch):
         file.create_dataset("a", data=rows, chunks=(250, 400), compression="gzip")
         size = file["a"].id.get_storage_size()
     asked = [(start, start + 100) for start in range(0, 1000, 100)]
-    monkeypatch.setattr(
-        h5py, "File", partial(h5py.File, rdcc_nbytes=1000)
-    )  # as if chunks were too large for its cache
+    # As if chunks were too large for its cache
+    monkeypatch.setattr(h5py, "File", partial(h5py.File, rdcc_nbytes=1000))
 
     def read():
         with open_container(tmp_path / "a.h5") as container:

@@ -72,9 +72,8 @@ INTEGERS = [
     RNG.integers(0, 256, 4000).astype(np.uint8),
     RNG.integers(0, 50_257, 4000).astype(np.uint16),  # tokens
     (50_257 * RNG.random(4000) ** 8).astype(np.uint16),  # most of them frequent ones
-    (RNG.integers(0, 20, 4000) | RNG.integers(0, 300, 4000) << 16).astype(
-        np.uint32
-    ),  # SemanticKITTI
+    # SemanticKITTI
+    (RNG.integers(0, 20, 4000) | RNG.integers(0, 300, 4000) << 16).astype(np.uint32),
     RNG.integers(-1, 40, 4000).astype(np.int64),  # masks of mmdetection3d
     RNG.integers(0, 128_256, 4000).astype(np.uint32),
 ]

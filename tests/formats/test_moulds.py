@@ -65,9 +65,8 @@ def test_the_third_of_many_alike_is_cut_and_holds_its_own_values(write, unpickle
     for seed in range(6):
         data = write(frame(seed))
         same(_parse(data, Hint()), data)
-    if (
-        write is draw.dumps
-    ):  # newer protocols may hold bytes as text, whose length differs from file to file
+    # Newer protocols may hold bytes as text, whose length differs from file to file
+    if write is draw.dumps:
         assert len(unpickled) == 3  # the first, the second, and the proof
 
 
@@ -151,9 +150,8 @@ def _array(data, name, size, put=b""):
     return head + dtype + b"\x89U" + bytes([len(data)]) + data + put + b"tb"
 
 
-@pytest.mark.parametrize(
-    "again", [b"h\x05Ns", b""]
-)  # the data of the second array once more as a key: None under it
+# The data of the second array once more as a key: None under it
+@pytest.mark.parametrize("again", [b"h\x05Ns", b""])
 def test_an_array_whose_bytes_are_a_key_as_well_is_never_cut(again, unpickled):
     for mark in (b"AAAAAA", b"BBBBBB", b"joints", b"CCCCCC"):
         joints = np.arange(20, dtype="<f4") + mark[0]
@@ -162,6 +160,5 @@ def test_an_array_whose_bytes_are_a_key_as_well_is_never_cut(again, unpickled):
         told = pickle.loads(data, encoding="latin1")  # noqa: S301  our own
         found = _parse(data, Hint())
         assert ("joints" in found.names()) == (told["joints"] is not None)
-    assert len(unpickled) == (
-        4 if again else 3
-    )  # where it may be cut: the first, the second, and the proof
+    # Where it may be cut: the first, the second, and the proof
+    assert len(unpickled) == (4 if again else 3)

@@ -39,9 +39,8 @@ def test_ascii_counts_and_version_5():
 def test_lzf_against_the_format_by_hand():
     assert unpack_lzf(b"\x02abc", 3) == b"abc"  # three literals
     assert unpack_lzf(b"\x02abc\x20\x02", 6) == b"abcabc"  # 3 bytes from 3 back
-    assert (
-        unpack_lzf(b"\x00a\xe0\x01\x00", 11) == b"a" * 11
-    )  # 10 bytes from 1 back: overlaps itself
+    # 10 bytes from 1 back: overlaps itself
+    assert unpack_lzf(b"\x00a\xe0\x01\x00", 11) == b"a" * 11
     assert unpack_lzf(b"\x01ab\x60\x01", 7) == b"abababa"
     assert unpack_lzf(b"", 0) == b""
 

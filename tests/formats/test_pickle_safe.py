@@ -240,9 +240,8 @@ def test_an_array_or_dtype_takes_one_state():
 @pytest.mark.parametrize("name", ["y_joblib.pkl", "y_joblib_zlib.pkl"])
 @pytest.mark.parametrize("by_size", [True, False])
 def test_arrays_that_joblib_appends_are_read(name, by_size, monkeypatch):
-    monkeypatch.setattr(
-        budget, "BY_SIZE", by_size
-    )  # a child's unpickler, and the one of a process without limits
+    # A child's unpickler, and the one of a process without limits
+    monkeypatch.setattr(budget, "BY_SIZE", by_size)
     found = read_all(CORPUS / "pickle" / name)
     assert np.array_equal(found["dof"], np.arange(12).reshape(4, 3))
     assert (found["dof"].dtype, found["root"].dtype, found["none"].shape) == ("f4", "i8", (0, 3))

@@ -226,10 +226,8 @@ def test_a_table_of_words_and_times_gives_its_columns(tmp_path, name, between):
     text = TABLE if between == "," else TABLE.replace("a, ", "a ").replace(",", "\t")
     (tmp_path / name).write_text("\ufeff" + text, encoding="utf-8")
     found = read_all(tmp_path / name)
-    assert found.pop("when").tolist() == [
-        1396310400.0,
-        1396310700.0,
-    ]  # date -u -d "2014-04-01 00:05:00" +%s
+    # Date -u -d "2014-04-01 00:05:00" +%s
+    assert found.pop("when").tolist() == [1396310400.0, 1396310700.0]
     assert found.pop("place") == ["Köln", 'a, "b"\nc' if between == "," else 'a "b"\nc']
     assert (found["count"].dtype, found.pop("count").tolist()) == (np.int64, [20, -3])
     share = found.pop("share")

@@ -118,11 +118,8 @@ def test_a_zip_with_records_of_zip64_has_one_directory(tmp_path):
     assert raw[-42:-38] == b"PK\6\7"
     (tmp_path / "a.pt").write_bytes(raw)
     assert read_all(tmp_path / "a.pt")["x"].tolist() == [3.0] * 5
-    for place in (
-        -98 + 32,
-        -98 + 48,
-        -42 + 8,
-    ):  # how many members, where the directory is, where this record is
+    # How many members, where the directory is, where this record is
+    for place in (-98 + 32, -98 + 48, -42 + 8):
         changed = bytearray(raw)
         changed[place] ^= 1
         (tmp_path / "b.pt").write_bytes(changed)

@@ -32,9 +32,8 @@ from tests.build.make import job_of, schema_of
 HERE = Path(__file__).parent
 SOURCES = HERE / "sources"
 CODECS = {"plain": Codec(), "zstd": Codec("zstd")}
-ARCHIVES = {
-    f"1-{name}": codec for name, codec in CODECS.items()
-}  # format, then which; what is built now
+# Format, then which; what is built now
+ARCHIVES = {f"1-{name}": codec for name, codec in CODECS.items()}
 
 DTYPES = [
     "bool",

@@ -193,9 +193,8 @@ def settings_of_programs(ground: Ground) -> None:
     """Configuration in the working folder that names code: of git, Dask, pytest, Python, and of the shell."""
     run = ground.shell("git").replace('"', '\\"')
     hooks = ground.place / ".git" / "hooks"
-    promised = (
-        ground.place / "promised.txt"
-    )  # whose content a partial clone would ask its server for
+    # Whose content a partial clone would ask its server for
+    promised = ground.place / "promised.txt"
     promised.write_text("promised\n")
     if shutil.which("git"):
 

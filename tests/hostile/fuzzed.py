@@ -140,9 +140,8 @@ def main() -> None:
                 kept.with_suffix(".txt").write_text(
                     f"{type(error).__name__}: {error}\n{traceback.format_exc()}"
                 )
-            until = (
-                until if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < TAKEN else 0.0
-            )  # known for ever
+            # Known for ever
+            until = until if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < TAKEN else 0.0
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
         counts[how] += 1

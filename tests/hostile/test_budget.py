@@ -290,9 +290,8 @@ def test_a_file_that_ends_by_a_limit_is_tried_once_however_many_links_lead_to_it
     monkeypatch.setattr(parallel, "WHOLE", budget.ItemBudget(96 << 20, 10.0, 100e3))
     folder = tmp_path / "data"
     folder.mkdir()
-    noise = np.random.default_rng(0).integers(
-        0, 256, (3 << 19,), np.uint8
-    )  # else it is refused for its packing
+    # Else it is refused for its packing
+    noise = np.random.default_rng(0).integers(0, 256, (3 << 19,), np.uint8)
     np.savez_compressed(folder / "a.npz", x=np.concatenate([noise, np.zeros(256 << 20, np.uint8)]))
     np.savez(folder / "good.npz", x=np.arange(8, dtype=np.uint8))
     for number in range(12):
@@ -334,9 +333,8 @@ def test_only_links_to_one_file_read_with_equal_files_read_the_same(tmp_path, od
     assert measuring.item_bytes(source, one.as_dict()) != measuring.item_bytes(
         source, other.as_dict()
     )  # y is another file
-    elsewhere = open_source(
-        source.schema, tmp_path / "elsewhere"
-    )  # as a worker that does not see the files
+    # As a worker that does not see the files
+    elsewhere = open_source(source.schema, tmp_path / "elsewhere")
     assert measuring.item_bytes(elsewhere, one.as_dict()) != measuring.item_bytes(
         elsewhere, other.as_dict()
     )

@@ -93,11 +93,8 @@ def everything(folder):
 )
 def test_all_readers_refuse_what_lies_in_the_place_of_a_file(cache, tmp_path, file, what):
     in_place(cache / file, what, tmp_path / "away")
-    gone = file == "manifest.json" and what in {
-        "pipe",
-        "folder",
-        "device",
-    }  # no manifest, so no cache
+    # No manifest, so no cache
+    gone = file == "manifest.json" and what in {"pipe", "folder", "device"}
     readers = (
         everything,
         lambda c: list(CachedDataset(c)),

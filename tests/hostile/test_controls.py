@@ -15,9 +15,8 @@ from tests.hostile.ground import Ended, Watch, tree
 
 def test_a_module_that_is_imported_is_seen(ground):
     executed.startup_modules(ground)
-    ended = ground.run(
-        sys.executable, "-c", "import sitecustomize, conftest"
-    )  # -c: the working folder is on the path
+    # -c: the working folder is on the path
+    ended = ground.run(sys.executable, "-c", "import sitecustomize, conftest")
     assert "sitecustomize" in ground.ran(ended)
     assert ground.ran(Ended(0, b"")) == []
 

@@ -220,12 +220,8 @@ def test_the_version_of_the_action_is_installed_into_an_environment_of_its_own(s
     assert step(0) == (0, "", "", {})
     venv, pip = installed(step)
     assert venv == ["-I", "-m", "venv", f"{step.temp}/datacheck-venv"]
-    assert pip[:4] == [
-        "-I",
-        "-m",
-        "pip",
-        "install",
-    ]  # without -I, a pip/ of the workspace would run
+    # Without -I, a pip/ of the workspace would run
+    assert pip[:4] == ["-I", "-m", "pip", "install"]
     assert pip[-1] == f"{repository}[clouds,images,text]"
 
 

@@ -6,12 +6,8 @@ import ast
 
 import pytest
 
-SORTS = {
-    "argsort",
-    "sort",
-    "argpartition",
-    "partition",
-}  # NumPy's; the default kind depends on the CPU for ties
+# NumPy's; the default kind depends on the CPU for ties
+SORTS = {"argsort", "sort", "argpartition", "partition"}
 CLOCKS = {"now", "today", "utcnow"}
 LISTINGS = {"listdir", "scandir", "iterdir", "glob", "rglob", "walk"}
 ROUNDED = {

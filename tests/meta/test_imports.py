@@ -91,6 +91,5 @@ def test_a_scan_imports_no_pandas(tmp_path, monkeypatch):
     pytest.importorskip("pandas", reason="where there is none, none can be imported")
     monkeypatch.chdir(tmp_path)
     assert "pandas" not in loaded(SCAN)
-    assert "pandas" in loaded(
-        SCAN + "\nimport pyarrow; pyarrow.array(['a'])"
-    )  # as nearly all of Arrow does
+    # As nearly all of Arrow does
+    assert "pandas" in loaded(SCAN + "\nimport pyarrow; pyarrow.array(['a'])")

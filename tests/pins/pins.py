@@ -114,9 +114,8 @@ def _shown(default: Any) -> Any:
 
 
 def _commands(group: click.Command, path: str) -> Iterator[str]:
-    context = click.Context(
-        group, help_option_names=["-h", "--help"]
-    )  # click keeps the names that are met first
+    # Click keeps the names that are met first
+    context = click.Context(group, help_option_names=["-h", "--help"])
     for option in group.get_params(context):
         if "--help" in option.opts:
             continue
@@ -173,9 +172,8 @@ def _column(values: Any, present: Any) -> str:
     rows = values[present]
     if rows.dtype.hasobject:
         return f"text [{len(rows)}] {_digest(rows.tolist())}"
-    sizes = np.abs(rows.astype(np.float64)).round(
-        _PLACES
-    )  # what should be 0 is another number on each processor
+    # What should be 0 is another number on each processor
+    sizes = np.abs(rows.astype(np.float64)).round(_PLACES)
     return f"{rows.dtype} {list(rows.shape)} {sizes[np.isfinite(sizes)].sum():.{_DIGITS}g}"
 
 

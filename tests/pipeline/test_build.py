@@ -58,11 +58,8 @@ def test_what_the_machine_could_not_read_is_missed_before_anything_is_built(
     monkeypatch.syspath_prepend(str(repository))
     data = tmp_path / "data"
     made = clouds(data)
-    for name in (
-        "ended_1.npy",
-        "ended_2.npy",
-        "kill_3.npy",
-    ):  # the last is the file's own fault, as it seems
+    # The last is the file's own fault, as it seems
+    for name in ("ended_1.npy", "ended_2.npy", "kill_3.npy"):
         np.save(data / name, made["03.npy"])
     with monkeypatch.context() as patch:
         patch.setattr(measuring, "_MEASURE", "tests.scan.misbehaving:measure_items")
@@ -150,12 +147,8 @@ def test_episodes_of_hdf5_with_text_and_names_with_slashes(tmp_path):
     )
     (built,) = build(schema, data, tmp_path / "cache")
     group = zarr.open_group(built.path, mode="r")
-    assert group["rows/T/length"][:].tolist() == [
-        3,
-        4,
-        13,
-        5,
-    ]  # bytewise: demo_10 stands before demo_2
+    # Bytewise: demo_10 stands before demo_2
+    assert group["rows/T/length"][:].tolist() == [3, 4, 13, 5]
     assert bytes(rows(group, "task", 2)) == b"pick"
     assert group["fields/obs/image"].shape[1:] == (8, 8, 3)
     with h5py.File(data / "a.hdf5") as file:

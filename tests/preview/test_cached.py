@@ -64,10 +64,8 @@ def test_pictures_are_of_what_is_stored_in_the_words_of_its_fields(folder):
         "m",
     )
     assert found["xyz"]["colour"]["name"] == "label"
-    assert (found["joints"]["kind"], found["joints"]["up"]) == (
-        "skeleton",
-        "-y",
-    )  # of OpenCV: y points down
+    # Of OpenCV: y points down
+    assert (found["joints"]["kind"], found["joints"]["up"]) == ("skeleton", "-y")
     assert found["said"]["segments"][0]["text"] == "a cup 2"
     assert "more" not in found
     assert fields(folder, 1)["more"]["about"] == "float32 [2]: 1 1"
@@ -128,9 +126,8 @@ def test_names_that_no_schema_may_have_are_drawn(tmp_path):
 
 
 def test_of_long_axes_the_first_rows_are_read_equally_many_of_all(folder, monkeypatch):
-    row = (
-        3 * 4 + 4
-    )  # of xyz and label; three axes share the bytes: points, letters, and fields without one
+    # Of xyz and label; three axes share the bytes: points, letters, and fields without one
+    row = 3 * 4 + 4
     monkeypatch.setattr(single, "_READ", 3 * 100 * row)
     found = fields(folder, 2)
     assert found["xyz"]["points"] == sum(found["xyz"]["colour"]["counts"]) == 100
@@ -174,9 +171,8 @@ def test_whatever_there_is_no_time_for_is_told(folder):
 
 
 def test_fields_behind_those_that_took_all_the_time_are_told(folder, monkeypatch):
-    clock = iter(
-        range(100)
-    )  # one second each time that somebody looks: at the start, the sample, its fields
+    # One second each time that somebody looks: at the start, the sample, its fields
+    clock = iter(range(100))
     monkeypatch.setattr(single.time, "monotonic", lambda: next(clock))
     (first, second), said, _ = drawn(folder, [0, 1], seconds=3)
     late = [one["field"] for one in first["fields"] if one["about"] == "there was no more time"]

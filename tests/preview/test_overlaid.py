@@ -212,9 +212,8 @@ def test_of_each_finding_the_worst_come_first_and_fit_ones_are_spread_over_the_s
     assert len(one.failing) == 24
     rows = [int(sample.key) for sample in one.fit]
     assert (len(rows), len(set(rows))) == (48, 48)
-    assert not {*range(5), *range(100, 160), *range(600, 1000)} & set(
-        rows
-    )  # not fit, failing, of another split
+    # Not fit, failing, of another split
+    assert not {*range(5), *range(100, 160), *range(600, 1000)} & set(rows)
     fit = [n for n in range(600) if n >= 5 and not 100 <= n < 160]
     assert sorted(rows) == [fit[n * len(fit) // 48] for n in range(48)]
     assert np.ptp(rows[:12]) > 450  # a quarter of them is spread over all, too

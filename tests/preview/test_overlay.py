@@ -34,9 +34,8 @@ def test_the_mean_of_turned_and_moved_copies_is_the_hand():
     assert made["joints"][0] == [0, 0, 0]
     assert bones(joints) == pytest.approx(MANO.table, abs=2e-4)  # drawn in steps of 0.1 mm
     assert made["spread"] == pytest.approx([0] * 21, abs=1e-12)
-    assert np.linalg.det(np.linalg.lstsq(hand(), joints)[0]) == pytest.approx(
-        1, abs=0.01
-    )  # no mirror image of it
+    # No mirror image of it
+    assert np.linalg.det(np.linalg.lstsq(hand(), joints)[0]) == pytest.approx(1, abs=0.01)
     assert joints.mean(axis=0)[[0, 2]] == pytest.approx([0, 0], abs=1e-4)  # above the wrist
     assert joints[:, 1].mean() > 0
     assert np.ptp(joints[:, 0]) > np.ptp(joints[:, 2])
@@ -118,9 +117,8 @@ def test_a_mirror_image_in_a_plane_is_not_undone_but_told(unit, turned_over):
     assert (right["rms"], right["rms_mirrored"]) == (pytest.approx(0, abs=1e-6), None)
     assert left["rms"] > 25
     assert left["rms_mirrored"] == pytest.approx(0, abs=1e-6)
-    drawn = np.array(
-        right["joints"]
-    )  # pixels with y down are seen as in the image, others as with y up
+    # Pixels with y down are seen as in the image, others as with y up
+    drawn = np.array(right["joints"])
     assert np.linalg.det(np.linalg.lstsq(flat[:, :2], drawn[:, :2])[0]) == pytest.approx(
         turned_over, abs=0.01
     )
@@ -185,9 +183,8 @@ def test_only_the_same_bones_are_compared():
     for kept, place in ((knuckles, 1), (tips, 4)):
         at = [0, *(chain[place] for chain in MANO.chains.values())]
         kept[at] = hand()[at]
-    palm, large = laid(knuckles, knuckles * 10)[
-        "worst"
-    ]  # bones of the palm are three times as long as most others
+    # Bones of the palm are three times as long as most others
+    palm, large = laid(knuckles, knuckles * 10)["worst"]
     assert (palm["ratio"], palm["drawn"], palm["rms"]) == (1, 1, pytest.approx(0, abs=1e-9))
     assert (large["ratio"], large["drawn"]) == (10, 10)
     (one,) = laid(tips)["worst"]

@@ -65,9 +65,8 @@ def test_of_several_moments_the_middle_one_is_projected():
 @pytest.mark.parametrize("vectors", [False, True])
 def test_each_moment_has_its_camera_where_there_are_as_many(moments, vectors):
     cameras = np.stack([LENS] * moments)
-    cameras[:, 0, 2] += 10 * (
-        np.arange(moments) - moments // 2
-    )  # that of the middle moment is LENS
+    # That of the middle moment is LENS
+    cameras[:, 0, 2] += 10 * (np.arange(moments) - moments // 2)
     assert len({*cameras[:, 0, 2]}) == moments
     if vectors:
         cameras = cameras[:, [0, 1, 0, 1], [0, 1, 2, 2]]
@@ -100,10 +99,8 @@ def test_a_joint_far_off_is_drawn_nearer_in_the_same_direction():
         "pixels"
     ]
     assert near == [350, -360]
-    assert far == [
-        75_050,
-        -99_960,
-    ]  # of 3e8 to the right of the middle and 4e8 above it, 1e5 at most
+    # Of 3e8 to the right of the middle and 4e8 above it, 1e5 at most
+    assert far == [75_050, -99_960]
     assert farther == [-99_950, 90]  # 4e302 to the left and 2e299 below
 
 

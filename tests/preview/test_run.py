@@ -102,9 +102,8 @@ def test_timelines_of_an_idle_episode_say_which_steps_are_left(tmp_path, monkeyp
     assert orjson.loads((tmp_path / "run" / VALID).read_bytes())["ranges"] == kept
     viewed = [sample_of_run(tmp_path / "run", "idle.npz")["sample"]]
     (idle,) = (f for f in run.report.findings if f.code == "DC504")
-    told = replace(
-        run.report, findings=[replace(idle, ranges=None)], suppressed=[idle]
-    )  # by a baseline
+    # By a baseline
+    told = replace(run.report, findings=[replace(idle, ranges=None)], suppressed=[idle])
     for report in (run.report, told):
         made = pictures.previews_of(replace(run, report=report), PATIENCE)["samples"]
         viewed += [sample for sample in made if sample["key"] == "idle.npz"]

@@ -72,9 +72,8 @@ def test_without_a_tokenizer_the_speaker_says_what_is_trained_on():
     assert kinds(made) == ["masked", "masked", "supervised", "masked", "supervised"]
     assert [segment["who"] for segment in made["segments"]] == [message["role"] for message in TALK]
     assert kinds(chat(TALK, FieldSpec(role="chat"), None, None)) == ["plain"] * 5
-    shared = [
-        {"from": message["role"], "value": message["content"]} for message in TALK
-    ]  # as ShareGPT names them
+    # As ShareGPT names them
+    shared = [{"from": message["role"], "value": message["content"]} for message in TALK]
     assert chat(shared, FieldSpec(role="chat", train_on="assistant"), None, None) == made
     with pytest.raises(NotDrawableError, match="without a message"):
         chat([], FieldSpec(role="chat"), None, None)
@@ -99,9 +98,8 @@ def test_tokens_tell_labels_and_padding_apart():
         ("padding", "0 0"),
     ]
     assert "6 tokens, 2 of them trained on, 2 padding" in made["about"]
-    kept = tokens(
-        ids, np.array([-100, -100, 7, 8, 0, -100]), pad=0
-    )  # a fault that padding must not hide
+    # A fault that padding must not hide
+    kept = tokens(ids, np.array([-100, -100, 7, 8, 0, -100]), pad=0)
     assert [(s["is"], s["text"]) for s in kept["segments"]][1:] == [
         ("supervised", "7 8 0"),
         ("padding", "0"),

@@ -271,9 +271,8 @@ def test_a_thinned_dimension_keeps_its_lowest_and_highest_value(values):
     (dim,) = timeline(values)["dims"]
     assert len(dim["at"]) <= POINTS
     assert dim["at"] == sorted(set(dim["at"]))
-    near = 1e-4 * (
-        np.ptp(values) or np.abs(values).max()
-    )  # five digits of what the line is drawn over
+    # Five digits of what the line is drawn over
+    near = 1e-4 * (np.ptp(values) or np.abs(values).max())
     assert np.abs([dim["low"] - values.min(), dim["high"] - values.max()]).max() <= near
     assert {dim["low"], dim["high"]} <= set(dim["values"])
     assert np.abs(np.array(dim["values"]) - values[dim["at"]]).max() <= near

@@ -92,12 +92,10 @@ CLOUDS = [
         "pcd",
         13,
         errors={
-            ("DC221", "points", ""): [
-                "table_scene_mug_stereo_textured.pcd"
-            ],  # "97920 non-finite points"
-            ("DC221", "normals", ""): [
-                "sac_plane_test.pcd"
-            ],  # 15 lines of this text file end in four times "nan"
+            # "97920 non-finite points"
+            ("DC221", "points", ""): ["table_scene_mug_stereo_textured.pcd"],
+            # 15 lines of this text file end in four times "nan"
+            ("DC221", "normals", ""): ["sac_plane_test.pcd"],
         },
         warnings={("DC221", "*", ""): ["sac_plane_test.pcd"]},  # the fourth is the curvature
         # "39 / 6 / 14 duplicate points" are 3, 0.06 and 0.8 %: below what DC227 calls many
@@ -117,12 +115,10 @@ CLOUDS = [
             ]
         },
     ),
-    Case(
-        LASPY, "las_near", 3, warnings={("DC227", "points", ""): ["plane.laz"]}
-    ),  # "9850 duplicate points" of 28,185
-    Case(
-        LASPY, "las_far", 4, warnings={("DC803", "", ""): ["1_4_w_evlr.laz", "test1_4.las"]}
-    ),  # the same 1,000 points
+    # "9850 duplicate points" of 28,185
+    Case(LASPY, "las_near", 3, warnings={("DC227", "points", ""): ["plane.laz"]}),
+    # The same 1,000 points
+    Case(LASPY, "las_far", 4, warnings={("DC803", "", ""): ["1_4_w_evlr.laz", "test1_4.las"]}),
     Case(DEMO, "kitti_demo", 1),
     Case(
         DEMO,
@@ -161,9 +157,8 @@ ROBOTS = [
         ROBOSUITE,
         "robosuite",
         6,
-        errors={
-            ("DC224", "actions", ""): ["v1.0.1_wipe_panda_demo.hdf5:/data/demo_1"]
-        },  # "actions [-1.239..0.6]"
+        # "actions [-1.239..0.6]"
+        errors={("DC224", "actions", ""): ["v1.0.1_wipe_panda_demo.hdf5:/data/demo_1"]},
         warnings={  # one file for each environment: they have other states, and wiping has no gripper
             ("DC126", "", "actions, states"): ["v1.0.1_wipe_panda_demo.hdf5:/data/demo_1"],
             ("DC126", "", "states"): ["v1.0.1_pick-place_panda_demo.hdf5:/data/demo_1"],
@@ -182,11 +177,10 @@ ROBOTS = [
         ROBOMIMIC,
         "robomimic_64",
         1,
-        errors={
-            ("DC501", "", "short"): ["test_one_demo_dev.hdf5:/data/demo_0"]
-        },  # "1 of 1 episodes shorter than 64"
+        # "1 of 1 episodes shorter than 64"
+        errors={("DC501", "", "short"): ["test_one_demo_dev.hdf5:/data/demo_0"]},
         warnings={  # one demo was cut out of a file, and its attribute still counts all of them
-            ("DC111", "", "total"): ["test_one_demo_dev.hdf5:/data/demo_0"],
+            ("DC111", "", "total"): ["test_one_demo_dev.hdf5:/data/demo_0"]
         },
     ),
     Case(
@@ -206,9 +200,8 @@ ROBOTS = [
         D4RL,
         "d4rl",
         11,
-        errors={
-            ("DC122", name, "shape"): [SCORING] for name in TRANSITIONS
-        },  # "zero-length datasets", of shape [0]
+        # "zero-length datasets", of shape [0]
+        errors={("DC122", name, "shape"): [SCORING] for name in TRANSITIONS},
         warnings={
             (
                 "DC121",
@@ -256,9 +249,8 @@ WORDS = [
         1090,
         warnings={
             ("DC803", "", ""): 14,  # "14 exact duplicate records"
-            ("DC707", "input", ""): [
-                "alpaca_en_demo.json:000000000950"
-            ],  # "Fa la la la la, la la la la"
+            # "Fa la la la la, la la la la"
+            ("DC707", "input", ""): ["alpaca_en_demo.json:000000000950"],
         },
     ),
     Case(LLAMA, "messages", 500, warnings={("DC803", "", ""): 1}),  # "1 exact duplicate lines"
@@ -268,9 +260,8 @@ WORDS = [
         300,
         warnings={
             ("DC803", "", ""): 5,  # "5 exact duplicate records"
-            ("DC708", "conversations", "mojibake"): [
-                "dpo_en_demo.json:000000000015"
-            ],  # "fianc\u00c3\u00a9"
+            # "fianc\u00c3\u00a9"
+            ("DC708", "conversations", "mojibake"): ["dpo_en_demo.json:000000000015"],
         },
     ),
     # "2 different key sets"
@@ -286,9 +277,8 @@ WORDS = [
         300,
         warnings={
             ("DC708", "text", "replacement"): 2,
-            ("DC707", "text", ""): [
-                "c4_demo.jsonl:000000000139"
-            ],  # "Access All Records Of 213-484-0480 Now!", and so on
+            # "Access All Records Of 213-484-0480 Now!", and so on
+            ("DC707", "text", ""): ["c4_demo.jsonl:000000000139"],
         },
     ),
     Case(f"{MINIMIND}/notebook", "minimind_pretrain", 2),
@@ -517,8 +507,7 @@ NO_FORMAT = {".gz", ".safetensors", ".mat", ".ptx", ".n5"}
 def test_every_entry_of_the_index_is_a_sample_unless_no_format_reads_it(name, shared_data, in_tmp):
     known = entries(shared_data / "INDEX.md", name)
     keys = scan(shared_data / name, "files").table.keys
-    outer = {
-        parent.as_posix() for key in keys for parent in [Path(key), *Path(key).parents]
-    }  # stores inside a folder
+    # Stores inside a folder
+    outer = {parent.as_posix() for key in keys for parent in [Path(key), *Path(key).parents]}
     missing = set(known) - outer
     assert {Path(path).suffix for path in missing} <= NO_FORMAT

@@ -121,9 +121,8 @@ def test_filters_and_pages_of_the_sample_table_work(browser, made_run):
     rows = "#samples tbody tr"
     assert len(texts(browser, rows)) == 50
     assert all("DC201" in row for row in texts(browser, rows)[:10])
-    assert texts(browser, "#samples [role=status]") == [
-        "1 to 50 of 100 samples"
-    ]  # of which not all are fit
+    # Of which not all are fit
+    assert texts(browser, "#samples [role=status]") == ["1 to 50 of 100 samples"]
     typed(browser, "#samples input[type=search]", "a/90.npy")
     assert [row[:8] for row in texts(browser, rows)] == ["a/90.npy"]
     typed(browser, "#samples input[type=search]", "zzz")
@@ -169,13 +168,7 @@ def test_what_a_baseline_knows_is_told_apart_with_its_reason(browser, made_run):
     browser.execute_script("document.getElementById('known').open = true")
     assert [
         texts(browser, f"#known tbody tr:first-child > :nth-child({n})")[0] for n in range(1, 6)
-    ] == [
-        "errorDC201 length-unit",
-        "xyz",
-        "<i>ten</i>",
-        "10",
-        "the old rig <b>",
-    ]
+    ] == ["errorDC201 length-unit", "xyz", "<i>ten</i>", "10", "the old rig <b>"]
     browser.execute_script("document.querySelector('#known button').click()")
     assert len(texts(browser, "#samples tbody tr")) == 10
     opened(browser, made_run())
@@ -244,13 +237,11 @@ def test_what_a_card_offers_to_write_into_the_schema_is_one_and_has_an_effect(br
     browser.execute_script(
         "document.querySelectorAll('#findings details').forEach((d) => { d.open = true; })"
     )
-    few, all_of_it = [
-        t for t in texts(browser, "#findings pre") if t.startswith("rules:")
-    ]  # none for information
+    # None for information
+    few, all_of_it = [t for t in texts(browser, "#findings pre") if t.startswith("rules:")]
     assert parse_schema(SCHEMA_TEXT + few).rules["DC201"].allow == 0.3
-    assert (
-        parse_schema(SCHEMA_TEXT + all_of_it).rules["DC201"].severity == "info"
-    )  # no share of the samples fails
+    # No share of the samples fails
+    assert parse_schema(SCHEMA_TEXT + all_of_it).rules["DC201"].severity == "info"
     commands = [
         text for text in texts(browser, "#findings .key") if text.startswith("datacheck baseline")
     ]
@@ -314,13 +305,8 @@ def test_where_splits_overlap_is_seen_without_scrolling(browser, made_run):
         "return [...document.querySelectorAll('#splits .scroll')].map((e) => e.scrollWidth - "
         "e.clientWidth)"
     )
-    assert browser.execute_script(hidden) == [
-        0,
-        0,
-        0,
-        0,
-        0,
-    ]  # splits, then of samples and groups how many and where
+    # Splits, then of samples and groups how many and where
+    assert browser.execute_script(hidden) == [0, 0, 0, 0, 0]
 
 
 def test_a_measure_that_differs_is_drawn_below_what_is_said_of_it(browser, made_run):
@@ -437,9 +423,8 @@ def test_the_page_is_no_wider_than_its_window(browser, made_run, width):
         "=> {" + sides + "})"
     )
     assert len(inside) > 1
-    assert all(
-        0 < left < right < width for left, right in inside
-    )  # though the table is wider than a phone
+    # Though the table is wider than a phone
+    assert all(0 < left < right < width for left, right in inside)
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
@@ -526,9 +511,8 @@ def test_spacings_of_clouds_show_the_voxel_as_a_line_on_a_log_axis(browser, tmp_
         "  x: {role: points, shape: [P, 3], unit: m}\n  i: {role: instance, shape: "
         "[P]}\nloader: {voxel: 0.02}\n"
     )
-    apart = np.geomspace(
-        0.001, 0.1, 40
-    )  # 26 of them below 0.02: 0.001 * 100 ** (25 / 39) is 0.0191
+    # 26 of them below 0.02: 0.001 * 100 ** (25 / 39) is 0.0191
+    apart = np.geomspace(0.001, 0.1, 40)
     logged, _ = opened(
         browser, drawn_run(tmp_path, schema=DRAWN_SCHEMA + more, **{"x:spacing": apart})
     )

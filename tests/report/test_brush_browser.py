@@ -88,9 +88,8 @@ def test_a_range_dragged_over_shows_the_samples_in_it(browser, page):
     )
     assert texts(browser, "#samples [role=status]") == [f"1 to {many} of {many} samples"]
     assert python(browser, page) == many
-    drag(
-        browser, chart, 47.5 / 48, 1.5
-    )  # the last bin holds its upper edge, and neither infinity nor NaN
+    # The last bin holds its upper edge, and neither infinity nor NaN
+    drag(browser, chart, 47.5 / 48, 1.5)
     last = known & ((size == 1) | (size == 47 / 48))
     assert keys_shown(browser) == named(last)
     assert "0.979 ≤ size (diagonal) ≤ 1:" in texts(browser, CHIP)[0]
@@ -137,9 +136,8 @@ def test_a_range_is_set_moved_and_cleared_with_the_keys(browser, page):
     assert chosen(4, 6) == ["4", "6"]
     last.send_keys(Keys.SHIFT, Keys.ARROW_RIGHT)
     assert chosen(5, 7) == ["5", "7"]
-    first.send_keys(
-        Keys.SHIFT, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT
-    )  # stops at the end
+    # Stops at the end
+    first.send_keys(Keys.SHIFT, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
     assert chosen(6, 8) == ["6", "8"]
     first.send_keys(Keys.HOME)
     assert chosen(3, 8) == ["3", "8"]

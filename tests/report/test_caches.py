@@ -79,9 +79,8 @@ def test_only_the_script_and_the_style_of_ours_may_run_and_nothing_is_asked_of_t
         "base-uri": "'none'",
         "form-action": "'none'",
     }
-    spelled = re.sub(
-        r'"(?:xyz|label|rgb|url)":"[^"]*"', "", text
-    )  # without the numbers of pictures, which are base64
+    # Without the numbers of pictures, which are base64
+    spelled = re.sub(r'"(?:xyz|label|rgb|url)":"[^"]*"', "", text)
     assert not re.search(r"(?:https?:)?//[a-z]", spelled.replace("http://www.w3.org/2000/svg", ""))
     assert not any(
         name.startswith("on") or name in {"src", "style"}

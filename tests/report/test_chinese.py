@@ -120,9 +120,8 @@ def test_the_digest_is_of_what_is_said_and_not_of_where_lines_end():
         == today
     )
     assert told(rule.doc.replace("(0.9)", "(0.8)")) != today
-    assert (
-        told(rule.doc.replace("size: 1500", "size: 1600")) == today
-    )  # an example is no part of the Chinese file
+    # An example is no part of the Chinese file
+    assert told(rule.doc.replace("size: 1500", "size: 1600")) == today
     assert chinese(replace(rule, code="X201")) is None
 
 

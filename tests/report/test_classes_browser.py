@@ -123,9 +123,8 @@ def test_beside_nothing_no_difference_is_told(browser, opened):
         assert "differ by" not in " ".join(texts(browser, "#classes p.small"))
     assert opened(made(rows, schema, reference=[("train", dict.fromkeys(range(40), 1))])) == []
     notes = " ".join(texts(browser, "#classes p.small"))
-    assert (
-        f"{100 * (25 / 820 - 1 / 40):.3f}" == f"{100 * (1 / 40 - 16 / 820):.3f}" == "0.549"
-    )  # of classes 24 and 15
+    # Of classes 24 and 15
+    assert f"{100 * (25 / 820 - 1 / 40):.3f}" == f"{100 * (1 / 40 - 16 / 820):.3f}" == "0.549"
     assert "The 10 others: shares differ by at most 0.549 percentage points." in notes
 
 

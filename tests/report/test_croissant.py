@@ -289,9 +289,8 @@ def test_a_place_where_no_card_can_go_is_told_before_anything_is_read(
     monkeypatch.setattr(croissant, "card", lambda *_: pytest.fail("the data were read"))
     assert run_command(["card", ".datacheck", "-o", "nowhere/card.json"]) == 2
     assert "nowhere/card.json: there is no folder nowhere. Make it" in capfd.readouterr().err
-    monkeypatch.setattr(
-        fsops.os, "access", lambda path, mode, **_: not mode & os.W_OK
-    )  # as read-only
+    # As read-only
+    monkeypatch.setattr(fsops.os, "access", lambda path, mode, **_: not mode & os.W_OK)
     assert run_command(["card", ".datacheck", "-o", "card.json"]) == 3
     assert "nothing can be written there" in capfd.readouterr().err
 

@@ -104,9 +104,8 @@ def test_a_real_run_says_what_was_compared(drifted, repository):
     measures = result["rules"]["DC902"]["compared"]["measures"]
     told = [one["field"] for one in measures if one["drifted"]]
     assert {f["fields"][0] for f in result["findings"] if f["rule"] == "DC902"} == {*told} == {"x"}
-    assert any(
-        one["field"] == "x" and not one["drifted"] for one in measures
-    )  # y and z lie as they did
+    # Y and z lie as they did
+    assert any(one["field"] == "x" and not one["drifted"] for one in measures)
     (label,) = result["rules"]["DC903"]["compared"]["measures"]
     assert label["drifted"]
     assert sum("curve" in one for one in measures) == min(6, len(told)) > 1

@@ -280,9 +280,8 @@ def test_a_run_is_drawn_with_the_run_that_it_was_compared_with(tmp_path, monkeyp
     assert [sum(part) for part in lowest["then"]["counts"]] == [20]
     again = rescore(Rescore(Path(run.report.folder), reference=Path(old.report.folder)))
     assert data_of(parsed(again)[1])["reference"] is True
-    assert (
-        data_of(parsed(Path(run.report.folder))[1])["reference"] is False
-    )  # a folder may name any other
+    # A folder may name any other
+    assert data_of(parsed(Path(run.report.folder))[1])["reference"] is False
     shutil.move(named["folder"], tmp_path / "elsewhere")
     said = run_summary(Path(run.report.folder))
     assert (said["reference"], "then" in said["fields"][0]["measures"][0]) == (False, False)

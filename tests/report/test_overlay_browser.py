@@ -132,10 +132,8 @@ def test_what_mirrors_lacks_joints_or_goes_astray_is_told(browser, tmp_path):
     )
     assert "mirrored fits better: 0 mm against " in left["label"]
     assert [len(marks(one, "joint own")) for one in (left, torn)] == [21, 19]
-    assert [len(marks(one, "bone own")) for one in (left, torn)] == [
-        20,
-        17,
-    ]  # two of one joint, one of a tip
+    # Two of one joint, one of a tip
+    assert [len(marks(one, "bone own")) for one in (left, torn)] == [20, 17]
     assert torn["label"].endswith("2 joints not finite, not drawn")
     assert astray["label"].endswith("1 joint beyond the drawing")
     own, mean = marks(astray, "bone own"), marks(astray, "bone mean")

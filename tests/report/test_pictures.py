@@ -65,9 +65,8 @@ def test_overlaid_joints_come_first_and_those_without_room_are_counted(made_run)
     found = run_summary(folder)["previews"]
     assert [one["field"] for one in found["overlays"]] == ["a", "c"]
     assert found["left_out"][-1] == "joints of 1 field not overlaid: the page has no more room"
-    (folder / PREVIEWS).write_bytes(
-        orjson.dumps(previews())
-    )  # as they were written before there were any
+    # As they were written before there were any
+    (folder / PREVIEWS).write_bytes(orjson.dumps(previews()))
     assert run_summary(folder)["previews"]["overlays"] == []
 
 

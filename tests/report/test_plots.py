@@ -148,9 +148,8 @@ def test_joints_are_held_against_the_limits_of_the_robot_in_the_order_that_fits(
     leap = ROBOTS["leap"]
     order = leap.orders["along the fingers"]
     values = np.array([[leap.limits[joint][0] for joint in order]] * 4) * 180 / np.pi
-    outside = np.concatenate(
-        [np.full((4, 8), 9), np.zeros((4, 8))], axis=1
-    )  # the first order does not fit
+    # The first order does not fit
+    outside = np.concatenate([np.full((4, 8), 9), np.zeros((4, 8))], axis=1)
     columns = {"q:min": values, "q:max": values, "q:outside": outside.astype(int)}
     rows = only(
         "ridges", columns, "fields: {q: {role: joint_angle, shape: [16], unit: deg, robot: leap}}\n"
@@ -209,10 +208,8 @@ def test_rounding_about_the_origin_does_not_look_like_a_cloud_of_places():
         "centroids", {"x:centroid": places, "x:box": np.full(50, 2.0)}, POINTS % ("points", 3, "")
     )
     assert plot["high"][0] - plot["low"][0] > 0.1
-    assert [len(part) for part in plot["planes"][0]["counts"]] == [
-        8,
-        0,
-    ]  # the four cells about the origin
+    # The four cells about the origin
+    assert [len(part) for part in plot["planes"][0]["counts"]] == [8, 0]
 
 
 def test_bones_are_held_against_the_table_of_the_skeleton():
@@ -255,9 +252,8 @@ def test_instances_are_summed_step_by_step():
 
 
 def test_instances_are_summed_by_their_points_and_what_is_dropped_is_said():
-    sizes = np.array(
-        [[0, 2, 1, 4, 0, 7, 0], [0, 0, 0, 5, 1, 0, 0], [0, 0, 0, 1, 1, 1, 0]]
-    )  # below 1, 2, 3, 5, 10, 20
+    # Below 1, 2, 3, 5, 10, 20
+    sizes = np.array([[0, 2, 1, 4, 0, 7, 0], [0, 0, 0, 5, 1, 0, 0], [0, 0, 0, 1, 1, 1, 0]])
     plot = only("bars", {":sizes": sizes}, SCENES, unfit=[1])
     assert plot["title"] == "Points of each instance where min_points 5 meets it"
     assert [(row["name"], row["parts"], row["said"]) for row in plot["rows"]] == [
@@ -500,9 +496,8 @@ def test_episodes_are_counted_of_the_reading_that_is_drawn():
 
 
 def test_a_gripper_that_counts_either_way_goes_with_nothing_on_the_whole():
-    signs = np.array([1, 1, -1, -1])[
-        :, None
-    ]  # DC507 takes the size of the median, not the median of sizes
+    # DC507 takes the size of the median, not the median of sizes
+    signs = np.array([1, 1, -1, -1])[:, None]
     fields = "fields:\n  g: {role: gripper, drives: q}\n  q: {role: position, shape: [T, 1]}\n"
     assert (
         only("lags", {":g:delta": 0.7 * signs * np.ones((4, 11))}, fields)["quartiles"][1]

@@ -56,9 +56,8 @@ class Clock:
 def test_the_rate_is_that_of_this_run_and_of_this_part_of_it():
     clock = Clock()
     pace = ByteRate(clock)
-    assert (
-        pace(Tick(5, 9, 500, 900, 0, 5, "building all")) is None
-    )  # five were there from a run before
+    # Five were there from a run before
+    assert pace(Tick(5, 9, 500, 900, 0, 5, "building all")) is None
     clock.now += 4
     assert pace(Tick(6, 9, 600, 900, 0, 5, "building all")) == 25.0
     assert pace(Tick(1, 9, 100, 900, 0, 0, "checking all")) is None

@@ -312,9 +312,8 @@ def test_chinese_and_emoji_names_take_two_cells_a_character(width):
         splits={"训练集": {"samples": 9, "valid": 9}},
         unchecked=[long],
     )
-    lines = [
-        line for line in text(said, width) if "datacheck view" not in line
-    ]  # folded, it is no command
+    # Folded, it is no command
+    lines = [line for line in text(said, width) if "datacheck view" not in line]
     assert max(map(cell_len, lines)) <= width
     assert not [line for line in lines if line.strip()[:1] in {*"，。、；：？！）》」"}]
     (first, *_) = [line for line in lines if line.startswith("    场景")]
@@ -387,9 +386,8 @@ def test_no_name_is_a_command_of_ci_wherever_a_line_is_broken(monkeypatch, evil)
     assert any(commands_in(output) for output in plain)
     assert [commands_in(output) for output in shown] == [[]] * len(words)
     for before, after in zip(plain, shown, strict=True):
-        typed = re.sub(
-            r" +datacheck view .*##\w*\[.*\n", "", before
-        )  # spelled it would be no command
+        # Spelled it would be no command
+        typed = re.sub(r" +datacheck view .*##\w*\[.*\n", "", before)
         assert after.replace(r"\x3a", ":").replace(r"\x23", "#") == typed
 
 

@@ -39,9 +39,8 @@ def mlflow(tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow", reason="MLflow is not installed")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
-    monkeypatch.setenv(
-        "MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri()
-    )  # set_tracking_uri outlasts a test
+    # set_tracking_uri outlasts a test
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
     yield mlflow
     while mlflow.active_run():
         mlflow.end_run()

@@ -165,9 +165,8 @@ def test_projected_joints_lie_on_their_image_and_have_a_small_form_without_it(pa
     )
     assert browser.execute_script(found, "svg.projection image", "href") == []
     assert len(browser.execute_script(found, ".projection .other .bone", "stroke")) == 20
-    assert (
-        browser.execute_script(found, ".projection .own .bone", "stroke") == []
-    )  # all of them are behind the camera
+    # All of them are behind the camera
+    assert browser.execute_script(found, ".projection .own .bone", "stroke") == []
     first = pictures()["projection"]["other"]["pixels"][0]
     assert browser.execute_script(found, ".projection .joint", "cx")[0] == f"{first[0]:g}"
     assert texts(browser, "dialog .projection p, dialog section.projection p")[0] == (

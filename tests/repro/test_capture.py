@@ -118,9 +118,8 @@ def test_the_library_that_is_loaded_is_named(captured, tmp_path):
     data = built.read_bytes()
     planted = bytearray.fromhex(said)
     planted[0] ^= 255
-    built.write_bytes(
-        data.replace(bytes.fromhex(said), bytes(planted))
-    )  # a byte of the note, as another build has
+    # A byte of the note, as another build has
+    built.write_bytes(data.replace(bytes.fromhex(said), bytes(planted)))
     b = captured(lines)
     assert names(a, b) == [("native", "_ext.so")]
     assert a["native"]["_ext.so"] == {

@@ -232,9 +232,8 @@ def test_what_could_not_be_looked_at_is_not_passed():
         "ok"
     }
     unseeded = changed(rng={"random": {"digest": "0", "seeded": None}})
-    assert (
-        row(unseeded, "seed of random", seen={}).state == "note"
-    )  # no script was run: nothing to be judged
+    # No script was run: nothing to be judged
+    assert row(unseeded, "seed of random", seen={}).state == "note"
     with pytest.raises(UsageError, match="there are fast, same-machine, strict"):
         judge(SEED, "paranoid")
 

@@ -114,12 +114,8 @@ def test_what_came_went_was_renamed_and_moved_on(thousand):
     (b / "0/000.bin").unlink()
     (b / "new.bin").write_bytes(b"new")
     (b / "1").rename(b / "eleven")
-    for name, goes in (
-        ("202", "x"),
-        ("212", "202"),
-        ("222", "212"),
-        ("x", "222"),
-    ):  # three in a circle
+    # Three in a circle
+    for name, goes in (("202", "x"), ("212", "202"), ("222", "212"), ("x", "222")):
         (b / f"2/{name}.bin").rename(b / f"2/{goes}.bin")
     found = compare("a", "b").files
     assert (found.removed, found.added, found.changed, found.swapped) == (

@@ -212,9 +212,8 @@ def test_what_was_just_written_and_made_to_look_old_is_not_remembered(data, monk
     manifest.make(data)
     assert manifest.make(data).read == 40
     now = listing.time.time_ns
-    monkeypatch.setattr(
-        listing.time, "time_ns", lambda: now() + 3 * 10**9
-    )  # listed three seconds later
+    # Listed three seconds later
+    monkeypatch.setattr(listing.time, "time_ns", lambda: now() + 3 * 10**9)
     manifest.make(data)
     assert manifest.make(data).read == 0
 
@@ -279,9 +278,8 @@ def test_samples_are_digested_field_by_field(tmp_path, monkeypatch):
     before = manifest.make("data", schema=schema).samples
     with np.load("data/3.npz") as arrays:
         np.savez("data/3.npz", x=arrays["x"], y=np.int64(7))
-    np.savez(
-        "data/4.npz", **{name: np.load("data/4.npz")[name] for name in ("x", "y")}
-    )  # other bytes may be
+    # Other bytes may be
+    np.savez("data/4.npz", **{name: np.load("data/4.npz")[name] for name in ("x", "y")})
     after = manifest.make("data", schema=schema).samples
     assert sorted(before.rows) == [f"{i}.npz" for i in range(5)]
     assert {key for key in before.rows if before.rows[key] != after.rows[key]} == {"3.npz"}
@@ -359,9 +357,8 @@ def test_samples_take_little_memory_and_their_digest_is_that_of_the_whole_docume
     made = SampleDigests("s", sample_digests.DigestRows(said), {"x": "DC101 why"})
     held = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
-    assert (
-        held < 200 * count
-    )  # keys and digests are those of `said`; a dict with two texts takes 360 bytes more
+    # Keys and digests are those of `said`; a dict with two texts takes 360 bytes more
+    assert held < 200 * count
     assert made.rows == rows
     text = json.dumps(
         ["s", rows, {"x": "DC101 why"}], sort_keys=True, ensure_ascii=False, separators=(",", ":")
@@ -403,9 +400,8 @@ def test_data_that_change_before_their_samples_are_read_are_no_manifest(lines, n
         Path("data/3.npy").unlink()
     else:
         np.save("data/1.npy", np.arange(2))
-    made = manifest.make(
-        "data", schema=lines
-    )  # of these bytes, and of none that lay there meanwhile
+    # Of these bytes, and of none that lay there meanwhile
+    made = manifest.make("data", schema=lines)
     assert made.samples.rows == digests_of(*(np.arange(i + 1) for i in range(3)))
 
 
@@ -479,9 +475,8 @@ def test_what_is_written_and_read_back_is_equal(tmp_path, files, samples, skippe
     assert (back.samples, back.skipped) == (made.samples, made.skipped)
     said = orjson.loads((tmp_path / "m.json").read_bytes())  # plain JSON
     assert [row[0] for row in said["files"]] == sorted(files)
-    assert len((tmp_path / "m.json").read_bytes().splitlines()) >= len(
-        files
-    )  # a line each, for people and git
+    # A line each, for people and git
+    assert len((tmp_path / "m.json").read_bytes().splitlines()) >= len(files)
 
 
 @settings(
@@ -656,9 +651,8 @@ def test_a_file_that_cannot_be_read_is_no_manifest(data, workers, monkeypatch):
         StorageError, match=r"deep/er/20\.bin cannot be read \(and 1 more\): no such file"
     ):
         manifest.make(data, workers=workers)
-    known = sample_digests.recall(
-        sample_digests.place_of(data, {}, None), listed
-    )  # of all others, for the next time
+    # Of all others, for the next time
+    known = sample_digests.recall(sample_digests.place_of(data, {}, None), listed)
     lost = [
         path
         for path, digest in zip(listed.entries.paths, known.tolist(), strict=True)

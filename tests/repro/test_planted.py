@@ -152,10 +152,8 @@ def test_the_number_of_workers_with_a_global_random_transform(train):
         train("one worker", workers=1, noise=True), train("two workers", workers=2, noise=True)
     )
     assert first(found) == ("config", "loader[0].num_workers")
-    assert column(found) == (
-        "input",
-        20 // 20,
-    )  # the second batch is the first that another worker makes
+    # The second batch is the first that another worker makes
+    assert column(found) == ("input", 20 // 20)
     assert "order" not in names(found)
 
 

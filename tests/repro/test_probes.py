@@ -267,9 +267,8 @@ def test_pinning_says_and_sets_what_the_profile_asks_for(unpinned, profile):
     ran = {"ran": True, "seeded": {"random": True}}
     found = capture()
     left = {row.name for row in judge(found, profile, ran) if row.state == "risk"}
-    assert left - {"git"} == {
-        "PYTHONHASHSEED"
-    }  # no switch, and whether this checkout is clean is none either
+    # No switch, and whether this checkout is clean is none either
+    assert left - {"git"} == {"PYTHONHASHSEED"}
     assert any("PYTHONHASHSEED=0 for processes started from here" in line for line in said)
     assert torch.are_deterministic_algorithms_enabled() is (profile != "fast")
     assert torch.backends.cudnn.benchmark is False

@@ -170,10 +170,8 @@ def test_updates_are_counted_where_batches_are_accumulated_and_digested_every_so
             recorder.step(batch, loss)
     found = lines(recorder)
     assert [line["updates"] for line in found] == [0, 0, 1] * 4
-    assert [i for i, line in enumerate(found) if "grads" in line] == [
-        2,
-        8,
-    ]  # the first updates from steps 0 and 6 on
+    # The first updates from steps 0 and 6 on
+    assert [i for i, line in enumerate(found) if "grads" in line] == [2, 8]
     assert [i for i, line in enumerate(found) if "params" in line] == [2, 8]
 
 
@@ -227,10 +225,8 @@ def test_an_update_that_a_scaler_skips_is_none(tmp_path):
             recorder.step(batch, loss)
     found = lines(recorder)
     assert [line["updates"] for line in found] == [1, 0]
-    assert [float.fromhex(line["scale"]) for line in found] == [
-        4.0,
-        2.0,
-    ]  # halved where a gradient is not finite
+    # Halved where a gradient is not finite
+    assert [float.fromhex(line["scale"]) for line in found] == [4.0, 2.0]
     plain = [p.grad for p in model.parameters()]
     assert plain
     assert float.fromhex(found[0]["grad_norm"]) < 10  # unscaled
@@ -320,10 +316,7 @@ def test_indices_are_those_of_the_batches_in_the_order_in_which_they_come(tmp_pa
     assert [line["epoch"] for line in lines(recorder)] == [0] * 4 + [1] * 4
     assert [
         (line["epoch"], line["steps"], line["samples"]) for line in lines(recorder, "epoch")
-    ] == [
-        (0, 4, 12),
-        (1, 4, 12),
-    ]
+    ] == [(0, 4, 12), (1, 4, 12)]
 
 
 def test_indices_are_the_same_however_they_are_known(tmp_path):
@@ -396,9 +389,8 @@ def test_indices_whose_number_is_not_that_of_the_batch_are_not_written(tmp_path)
     loader = DataLoader(TensorDataset(torch.arange(10)), 4)
     with Recorder(tmp_path, name="x", loader=loader) as recorder:
         for number, (batch,) in enumerate(loader):
-            if (
-                number != 1
-            ):  # the loop leaves one out, so the last one, of two samples, meets the indices of four
+            # The loop leaves one out, so the last one, of two samples, meets the indices of four
+            if number != 1:
                 recorder.step(batch, 1.0)
     assert [line["samples"] for line in lines(recorder)] == [4, 2]
     assert ["indices" in line for line in lines(recorder)] == [True, False]

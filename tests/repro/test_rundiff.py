@@ -881,9 +881,8 @@ def test_the_most_lines_that_rise_are_kept(numbers):
     )
 
 
-DEEP = (
-    "[" * 1000 + "]" * 1000
-)  # a reader of JSON takes it, and to compare two of it ends in a RecursionError
+# A reader of JSON takes it, and to compare two of it ends in a RecursionError
+DEEP = "[" * 1000 + "]" * 1000
 
 
 @pytest.mark.parametrize(
@@ -985,9 +984,8 @@ def test_what_is_no_run_is_a_message(tmp_path):
     (nothing / "trace-00000.jsonl").write_bytes(b"")
     with pytest.raises(UsageError, match="nothing can be read"):
         diff_runs(run, nothing)
-    os.mkfifo(
-        tmp_path / "empty/trace-00000.jsonl"
-    )  # nobody writes into it: to open it would be to wait
+    # Nobody writes into it: to open it would be to wait
+    os.mkfifo(tmp_path / "empty/trace-00000.jsonl")
     with pytest.raises(UsageError):
         diff_runs(run, tmp_path / "empty")
 
@@ -1023,9 +1021,8 @@ def test_a_run_within_the_repeats_and_one_outside(tmp_path):
     assert [one.name for one in found.outside] == ["val loss"]
     assert [(one.at, one.inside) for one in found.each] == [(0, True), (1, False)]
     assert "B lies outside of the 3 repeats in val loss" in found.headline
-    assert (
-        "50%" in found.headline
-    )  # of four runs of one version each is the highest or the lowest equally often
+    # Of four runs of one version each is the highest or the lowest equally often
+    assert "50%" in found.headline
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -1104,11 +1101,8 @@ def test_runs_of_unequal_length_are_held_together_where_all_have_come(tmp_path):
         5.0,
         4.2,
     )
-    assert (final["loss"].low, final["loss"].high, final["loss"].value) == (
-        20.0,
-        20.0,
-        20.0,
-    )  # of step 19
+    # Of step 19
+    assert (final["loss"].low, final["loss"].high, final["loss"].value) == (20.0, 20.0, 20.0)
     assert not found.outside
     assert found.warnings["all"] == [
         "val loss: 3 evaluations in A, 2 in B; taken after 2",

@@ -84,9 +84,8 @@ def test_whole_numbers_of_any_library_are_taken(tmp_path, whole):
     with Recorder(tmp_path, name="x", every=whole(2), first_step=whole(7)) as recorder:
         recorder.step(torch.zeros(2), 1.0, epoch=whole(3))
         recorder.evaluation("val", {"loss": np.float32(0.5)}, seen=whole(4), of=whole(5))
-        recorder.evaluation(
-            "val", {"loss": 0.5}, seen=torch.tensor([9]), of=1
-        )  # one index, not nine samples
+        # One index, not nine samples
+        recorder.evaluation("val", {"loss": 0.5}, seen=torch.tensor([9]), of=1)
     (step,), (one, other) = lines(recorder), lines(recorder, "eval")
     assert (step["step"], step["epoch"]) == (7, 3)
     assert (one["seen"], one["of"], one["epoch"]) == (4, 5, 3)
@@ -159,9 +158,8 @@ PAIRS = {
 }
 
 
-@pytest.mark.filterwarnings(
-    "ignore"
-)  # of PyTorch: nested, sparse and quantized tensors are not finished
+# Of PyTorch: nested, sparse and quantized tensors are not finished
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", PAIRS)
 def test_tensors_of_any_kind_are_digested_by_their_values(tmp_path, kind):
     make, one, other = PAIRS[kind]
@@ -175,9 +173,8 @@ def test_tensors_of_any_kind_are_digested_by_their_values(tmp_path, kind):
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_scale_of_a_quantized_tensor_is_a_part_of_its_value():
-    assert digest_of(quantized([1.0], 0.5)) != digest_of(
-        quantized([0.5], 0.25)
-    )  # both hold the integer 2
+    # Both hold the integer 2
+    assert digest_of(quantized([1.0], 0.5)) != digest_of(quantized([0.5], 0.25))
 
 
 @pytest.mark.filterwarnings("ignore")  # as above; PyTorch says it once in a process

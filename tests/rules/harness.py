@@ -215,9 +215,8 @@ def grasps(rng, count, at=(0.0, 0.0, 0.0), order="wxyz"):
     away = rng.standard_normal((count, 3))
     away /= np.linalg.norm(away, axis=1)[:, None]
     z = -away
-    q = np.stack(
-        [1 + z[:, 2], -z[:, 1], z[:, 0], np.zeros(count)], axis=1
-    )  # takes +z to where it points
+    # Takes +z to where it points
+    q = np.stack([1 + z[:, 2], -z[:, 1], z[:, 0], np.zeros(count)], axis=1)
     roll = rng.uniform(0, np.pi, count)
     w, x, y, _ = q.T
     c, s = np.cos(roll), np.sin(roll)

@@ -55,10 +55,8 @@ def test_a_minority_of_five_and_of_ten_percent_are_the_two_limits(other, wanted)
 
 
 def test_the_cause_counts_scenes_as_the_finding_does_and_says_of_how_many_instances():
-    ids, label = (
-        np.repeat([0, 1, 2], 40),
-        np.tile([2] * 8 + [1] * 32, 3),
-    )  # the first point of each has the other class
+    # The first point of each has the other class
+    ids, label = (np.repeat([0, 1, 2], 40), np.tile([2] * 8 + [1] * 32, 3))
     pieces = [Piece(f"s{n}", {"id": ids, "label": label}, Origin("")) for n in range(2)]
     schema = schema_of(SCENE)
     every = judged(schema, measured(schema, [("", piece) for piece in pieces])).findings
@@ -222,9 +220,8 @@ def test_groups_of_scenes_without_vertices_or_of_another_length_are_no_crash():
     found = said(
         both, {"x": np.random.default_rng(0).normal(size=(9, 3)), "s": np.array([0, 1]), "g": told}
     )
-    assert {code for code, *_ in found} == {
-        "DC123"
-    }  # the wrong file: what its groups name is not judged
+    # The wrong file: what its groups name is not judged
+    assert {code for code, *_ in found} == {"DC123"}
 
 
 # ------------------------------------------------------------------------------------- ground truth
@@ -339,10 +336,8 @@ duplicates: {exact: off}
     rows = [
         {"i": picture, "b": np.array([[3.0, 4, 30, 40], [0, 0, 1, 1]])},
         {"i": picture, "b": np.array([[0.1, 0.1, 0.6, 0.9]])},
-        {
-            "i": np.zeros((2, 2, 3), np.uint8),
-            "b": np.array([[0.0, 0, 1, 1]]),
-        },  # a picture of 2 by 2 pixels
+        # A picture of 2 by 2 pixels
+        {"i": np.zeros((2, 2, 3), np.uint8), "b": np.array([[0.0, 0, 1, 1]])},
     ]
     found = [f for f in said(schema, *rows) if f[0] == "DC409"]
     assert found == [("DC409", "normalised", "error", [1])]
@@ -352,8 +347,7 @@ duplicates: {exact: off}
 
 
 @pytest.mark.parametrize(
-    ("share", "wanted"),
-    [("", []), (", share: 0.2..0.6", [("DC407", "share", "warning", [2])])],
+    ("share", "wanted"), [("", []), (", share: 0.2..0.6", [("DC407", "share", "warning", [2])])]
 )
 def test_masks_are_held_to_the_declared_share(share, wanted):
     rows = [{"m": np.arange(10) < n} for n in (2, 6, 7)]

@@ -57,10 +57,8 @@ def lens(fx=600.0, cx=320.0, cy=240.0, fy=None):
         (lens(fy=-600.0), "mirrored"),
         (lens(-600.0), "mirrored"),
         (lens(0.0, fy=600.0), "camera"),
-        (
-            np.array([[0, 0.1, 0], [0, 0, 0], [0, 0, 1]]),
-            "camera",
-        ),  # no normalised camera: it has no focal length
+        # No normalised camera: it has no focal length
+        (np.array([[0, 0.1, 0], [0, 0, 0], [0, 0, 1]]), "camera"),
     ],
 )
 def test_a_camera_belongs_to_its_image(k, kind):
@@ -123,9 +121,8 @@ def test_each_moment_is_projected_by_its_own_camera(role, shape, stacked):
     fields = [{"j": at, "k": camera} for at, camera in pairs]
     (block,) = stack([Piece(str(i), one, Origin("")) for i, one in enumerate(fields)])
     inside = projection.function(block, schema)["j:inside"]
-    assert inside.values[:, READINGS.index((1, 1, 1))][:3] == pytest.approx(
-        [3 / 5, 1, 0]
-    )  # a single camera is for all
+    # A single camera is for all
+    assert inside.values[:, READINGS.index((1, 1, 1))][:3] == pytest.approx([3 / 5, 1, 0])
     assert inside.present.tolist() == [True, True, True, False]
 
 

@@ -128,11 +128,8 @@ def test_answers_of_a_pair_may_stand_alone_and_the_prompt_may_end_with_a_questio
         (kind, failed)
         for _, kind, failed in told(fields, [*samples, *({"chat": chat} for chat in prompts)])
     ]
-    assert sorted(kinds) == [
-        ("last", 1),
-        ("mute", 2),
-        ("same", 1),
-    ]  # of those without answers beside them
+    # Of those without answers beside them
+    assert sorted(kinds) == [("last", 1), ("mute", 2), ("same", 1)]
     alone = {"chat": fields["chat"]}
     assert {kind for _, kind, _ in told(alone, samples)} == {"mute", "last"}
 

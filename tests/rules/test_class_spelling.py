@@ -39,9 +39,8 @@ def found(often, spec=None):
 )
 def test_another_form_of_a_frequent_class_is_named(other):
     assert found({"clearly_fair": 90, "unfair": 20, other: 30}) == [("form", {other}, 30)]
-    assert (
-        found({"clearly_fair": 89, "unfair": 20, other: 30}) == []
-    )  # both are how these data write it
+    # Both are how these data write it
+    assert found({"clearly_fair": 89, "unfair": 20, other: 30}) == []
 
 
 @pytest.mark.parametrize(

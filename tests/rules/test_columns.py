@@ -110,9 +110,8 @@ def test_degrees_and_hundredths_are_both_named_where_the_samples_do_not_decide()
 def test_one_column_needs_a_factor_of_20_and_others_within_a_decade():
     assert len(findings(scaled(motions(), {3}, [1], 100))) == 1
     assert findings(scaled(motions(), {3}, [1], 15)) == []
-    values = [
-        x * [1.0, 10.0 ** (i % 5), 1.0, 1.0] for i, x in enumerate(motions())
-    ]  # no decade holds the others
+    # No decade holds the others
+    values = [x * [1.0, 10.0 ** (i % 5), 1.0, 1.0] for i, x in enumerate(motions())]
     assert findings(scaled(values, {4}, [1], 1000)) == []
 
 
@@ -129,9 +128,8 @@ def test_half_of_the_samples_and_few_samples_are_not_told():
 
 def test_columns_that_rest_in_all_but_few_samples_are_no_other_unit():
     rng = np.random.default_rng(0)
-    rest = [
-        0.01 * rng.normal(size=x.shape) for x in motions()
-    ]  # what a sensor says of an arm that stands still
+    # What a sensor says of an arm that stands still
+    rest = [0.01 * rng.normal(size=x.shape) for x in motions()]
     values = [
         x if i in {3, 17, 30} else np.column_stack([x[:, :2], r[:, 2:]])
         for i, (x, r) in enumerate(zip(motions(), rest, strict=True))
@@ -227,9 +225,8 @@ def test_few_rows_of_a_column_in_another_unit_are_counted(factor, share):
     assert finding.measured["column"] == 1
     assert finding.measured["factor"] == pytest.approx(factor)
     far = np.flatnonzero(np.abs(x[:, 1]) > 100)
-    assert finding.measured["rows"] == pytest.approx(
-        len(odd), rel=0.3
-    )  # what was near 0 is not far away
+    # What was near 0 is not far away
+    assert finding.measured["rows"] == pytest.approx(len(odd), rel=0.3)
     assert f"the first: row {far[0]:,})" in finding.message
     usual = float(re.search(r"in about three quarters at most ([0-9.]+)\.$", finding.message)[1])
     assert np.mean(np.abs(x[:, 1]) <= usual + 0.01) == pytest.approx(0.75, abs=0.05)

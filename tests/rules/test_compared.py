@@ -58,10 +58,8 @@ def test_a_curve_is_a_few_exact_points_of_both_distributions(name):
     assert said["reference"] == [int((reference <= value).sum()) for value in at]
     assert (at[0], at[-1]) == (min(here.min(), reference.min()), max(here.max(), reference.max()))
     assert said["ks_at"] in at
-    for side, values in (
-        ("here", here),
-        ("reference", reference),
-    ):  # between two points lies no large part of a side
+    # Between two points lies no large part of a side
+    for side, values in (("here", here), ("reference", reference)):
         steps = np.diff([0, *said[side]]) - [int((values == value).sum()) for value in at]
         assert steps.max() <= max(1, len(values) / 62)
 
@@ -114,10 +112,8 @@ def test_what_is_nan_or_infinite_or_never_changes_is_not_compared():
 def test_chance_is_what_95_of_100_deals_do_not_exceed():
     counts = np.array([[1.0, 0.0], [0.0, 1.0]])
     found = Permutations(np.array([True, False])).chance(counts, total_variation, 199)
-    assert (found.p_value, found.usual) == (
-        1.0,
-        1.0,
-    )  # both ways to deal two groups are as far apart
+    # Both ways to deal two groups are as far apart
+    assert (found.p_value, found.usual) == (1.0, 1.0)
     same = Permutations(np.arange(8) < 4).chance(np.ones((8, 2)), total_variation, 199)
     assert (same.p_value, same.usual) == (1.0, 0.0)
     rng = np.random.default_rng(3)
@@ -128,9 +124,8 @@ def test_chance_is_what_95_of_100_deals_do_not_exceed():
         a, b = counts[order[:30]].sum(axis=0), counts[order[30:]].sum(axis=0)
         deals.append(np.abs(a / a.sum() - b / b.sum()).sum() / 2)
     found = Permutations(np.arange(60) < 30).chance(counts, total_variation, 1999)
-    assert found.usual == pytest.approx(
-        np.quantile(deals, 0.95), abs=0.0034
-    )  # steps are of 1 / 300
+    # Steps are of 1 / 300
+    assert found.usual == pytest.approx(np.quantile(deals, 0.95), abs=0.0034)
 
 
 def test_of_classes_the_shares_that_moved_most_are_told():

@@ -133,9 +133,8 @@ def test_rates_are_those_of_the_step_up_procedure():
 def test_a_p_value_counts_the_deals_that_are_as_far_apart():
     first = np.array([True] * 4 + [False] * 4)
     counts = np.array([[1.0, 0.0]] * 4 + [[0.0, 1.0]] * 4)
-    assert (
-        Permutations(first).chance(counts, total_variation, 199).p_value <= (1 + 12) / 200
-    )  # chance gives 2 in 70
+    # Chance gives 2 in 70
+    assert Permutations(first).chance(counts, total_variation, 199).p_value <= (1 + 12) / 200
     assert Permutations(first).chance(np.ones((8, 2)), total_variation, 199).p_value == 1.0
     again = [Permutations(first).chance(counts, total_variation, 999) for _ in range(2)]
     assert again[0] == again[1]
@@ -149,9 +148,8 @@ def test_chance_alarms_are_rare_though_frames_of_an_episode_are_alike():
     alarms = 0
     for seed in range(200):
         now, then = pair(np.random.default_rng(seed), 0.0, features=4)
-        alarms += bool(
-            drift(now, then, effect=0.0)
-        )  # the effect alone would forgive most: judge by q only
+        # The effect alone would forgive most: judge by q only
+        alarms += bool(drift(now, then, effect=0.0))
     assert alarms <= 18  # 5 % of 200 is 10; 18 is beyond the 99th percentile
     assert alarms >= 1
 

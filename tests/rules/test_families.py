@@ -249,9 +249,8 @@ def test_data_without_half_of_the_promised_fields_are_said_to_be_of_another_layo
     samples = [dict.fromkeys(there, np.arange(9.0)) for _ in range(3)]
     (finding,) = (f for f in findings(schema, pieces(*samples)) if f.code == "DC121")
     assert ("--schema" in finding.fix) is foreign
-    assert (
-        "at:, or declare it optional: true." in finding.fix
-    )  # of two fields one may only have another name
+    # Of two fields one may only have another name
+    assert "at:, or declare it optional: true." in finding.fix
     assert (finding.cause is not None) is foreign
     if foreign:
         assert finding.cause.text.startswith(f"{4 - len(there)} of 4 fields are in no sample")
@@ -461,9 +460,8 @@ def test_a_short_demo_is_lost_only_where_nothing_pads_it(windows, wanted):
 
 
 def test_time_is_measured_step_by_step():
-    times = np.array(
-        [0.0, 0.1, 0.2, 0.2, 0.1, 0.55, 0.65]
-    )  # still once, back once, one gap of 4.5 steps
+    # Still once, back once, one gap of 4.5 steps
+    times = np.array([0.0, 0.1, 0.2, 0.2, 0.1, 0.55, 0.65])
     found = timing.function(Column.of([times, times[:1]]), FieldSpec(role="timestamp"))
     assert found["steps"].present.tolist() == [True, False]
     assert [found[n].values[0] for n in ("steps", "back", "still")] == [6, 1, 1]
@@ -647,9 +645,8 @@ def test_clouds_far_from_the_origin_are_told_apart_where_float32_cannot():
     near = np.add(far, [0.002, 0.02, 0])
     assert (far.astype(np.float32) == near.astype(np.float32)).all()
     assert contents._cloud(Column.of([far]))[0] != contents._cloud(Column.of([near]))[0]
-    again = np.add(
-        np.round(far[[2, 0, 1]], 3), [3e-10, -2e-9, 1e-12]
-    )  # as after another offset and back
+    # As after another offset and back
+    again = np.add(np.round(far[[2, 0, 1]], 3), [3e-10, -2e-9, 1e-12])
     assert contents._cloud(Column.of([again]))[0] == contents._cloud(Column.of([far]))[0]
     assert contents._cloud(Column.of([near, again]))[1] == contents._cloud(Column.of([far]))[0]
     stored = far.astype(np.float32)  # a copy of what float32 has left is the same again
@@ -745,9 +742,8 @@ def test_a_split_with_a_damaged_file_is_not_called_small():
     assert "DC805" not in codes(scan(text)[0])
     whole = text.replace('key: shard, unreadable: "DC101 truncated"', "x: {normal: [8]}")
     assert "DC805" in codes(scan(whole)[0])
-    alone = text.replace(
-        "file: train.npz, ", ""
-    )  # each file is a sample: the damaged one holds no more than one
+    # Each file is a sample: the damaged one holds no more than one
+    alone = text.replace("file: train.npz, ", "")
     assert "DC805" in codes(scan(alone)[0])
 
 

@@ -38,9 +38,8 @@ def counts(piece, text):
     ] else None
 
 
-GRID = np.stack(np.meshgrid(np.arange(10.0), np.arange(10.0), [0.0]), axis=-1).reshape(
-    -1, 3
-)  # 100 points, 1 apart
+# 100 points, 1 apart
+GRID = np.stack(np.meshgrid(np.arange(10.0), np.arange(10.0), [0.0]), axis=-1).reshape(-1, 3)
 
 
 def test_each_step_takes_what_it_says():
@@ -56,9 +55,8 @@ def test_instances_are_counted_by_their_points_where_min_points_meets_them():
     points = np.stack([np.arange(100.0)] * 3, axis=1)
     (block,) = stack([scene(points, np.full(100, 3), np.repeat(np.arange(4), sizes))])
     found = funnel.function(block, schema_of(FIELDS + "loader: {min_points: 10}"))["sizes"]
-    assert found.values.tolist() == [
-        [0, 0, 0, 1, 0, 1, 1, 1]
-    ]  # up to 1, 2, 3, 5, 10, 20, 40, and from there on
+    # Up to 1, 2, 3, 5, 10, 20, 40, and from there on
+    assert found.values.tolist() == [[0, 0, 0, 1, 0, 1, 1, 1]]
     assert "sizes" not in funnel.function(block, schema_of(FIELDS + "loader: {voxel: 1.0}"))
 
 

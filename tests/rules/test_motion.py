@@ -47,9 +47,8 @@ def test_every_order_of_a_robot_names_each_joint_once():
 def test_a_joint_may_be_a_degree_beyond_its_limit(degrees, wanted, unit):
     q = home()
     q[7, 3] = -0.0698 + np.deg2rad(degrees)  # the elbow
-    q[:, 0] = np.linspace(
-        -2.5, 2.5, 50
-    )  # beyond a full turn in degrees, or it would pass for radians
+    # Beyond a full turn in degrees, or it would pass for radians
+    q[:, 0] = np.linspace(-2.5, 2.5, 50)
     found = findings(ARM.replace("UNIT", unit), {"q": np.rad2deg(q) if unit == "deg" else q})
     assert [f.code for f in found] == wanted
     for finding in found:
@@ -110,9 +109,8 @@ def test_parts_in_another_order_are_told_once_and_not_as_units_and_limits_too(or
         names = order.split() if i < 6 else ["pos", "quat", "joints"]
         samples.append({"g": np.concatenate([parts[name] for name in names], axis=1)})
     assert {(f.code, f.failed) for f in findings(schema, *samples)} == {("DC125", 6)}
-    for one in samples[
-        :6
-    ]:  # which columns are in another unit cannot be said before their order is known
+    # Which columns are in another unit cannot be said before their order is known
+    for one in samples[:6]:
         one["g"][:, :16] *= 1000
     assert not [f.kind for f in findings(schema, *samples) if f.code == "DC230"]
 
@@ -120,9 +118,8 @@ def test_parts_in_another_order_are_told_once_and_not_as_units_and_limits_too(or
 # ------------------------------------------------------------------------------------------ DC604
 
 
-@pytest.mark.parametrize(
-    ("step", "wanted"), [(0.13, []), (0.14, ["jump"])]
-)  # 1.2 x 2.175 rad/s / 20 = 0.1305 rad
+# 1.2 x 2.175 rad/s / 20 = 0.1305 rad
+@pytest.mark.parametrize(("step", "wanted"), [(0.13, []), (0.14, ["jump"])])
 def test_a_step_must_not_be_faster_than_the_joint(step, wanted):
     q = np.tile(PANDA, (400, 1))
     q[100:, 1] += step

@@ -138,9 +138,8 @@ def test_junk_is_told_by_reason_and_invisible_characters_are_shown():
         f.message.startswith("2 names (") and f.message.endswith("): have a character.")
         for f in said
     )
-    assert any(
-        "b\\u200b.npy, 中文\\x1b.npy" in f.message for f in said
-    )  # what can be shown stays as it is
+    # What can be shown stays as it is
+    assert any("b\\u200b.npy, 中文\\x1b.npy" in f.message for f in said)
 
 
 # ------------------------------------------------------------------------------------------ sizes
@@ -156,9 +155,8 @@ def test_a_file_below_a_tenth_of_the_usual_size_stands_out_only_where_sizes_are_
     assert one(VALUE, sizes([1000] * 9 + [99]), "DC103").rows.tolist() == [9]
     assert codes(found(VALUE, sizes([1000] * 9 + [101]))) == []  # above a tenth
     assert codes(found(VALUE, sizes([1000] * 6 + [1]))) == []  # seven files are too few to tell
-    spread = [
-        10.0**k for k in (1, 2, 3, 3, 4, 4, 5, 5, 6, 7)
-    ]  # a tenth of the median is nothing special here
+    # A tenth of the median is nothing special here
+    spread = [10.0**k for k in (1, 2, 3, 3, 4, 4, 5, 5, 6, 7)]
     assert codes(found(VALUE, sizes([int(s) for s in spread]))) == []
 
 
@@ -323,9 +321,8 @@ def test_a_hole_is_told_with_what_is_missing():
         range(7, 500, 5),
         range(19),
         [*range(10), *range(15, 24)],  # 19 frames are too few
-        sorted(
-            np.random.default_rng(0).choice(1000, 80, replace=False).tolist()
-        ),  # a random choice
+        # A random choice
+        sorted(np.random.default_rng(0).choice(1000, 80, replace=False).tolist()),
         [],
     ],
 )

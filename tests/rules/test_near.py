@@ -131,9 +131,8 @@ def test_episodes_are_apart_by_parts_of_their_range_whatever_their_length():
     assert alike(EPISODE, one, one[::2]) == pytest.approx(1.0)
     assert alike(EPISODE, one, one + np.array([0, 0.3, 0])) == pytest.approx(0.97)
     assert alike(EPISODE, one, one[:, :2]) == 0.0
-    assert alike(EPISODE, one, one + np.array([0, 0, 1e-9])) == pytest.approx(
-        1.0, abs=1e-6
-    )  # a column that stands still
+    # A column that stands still
+    assert alike(EPISODE, one, one + np.array([0, 0, 1e-9])) == pytest.approx(1.0, abs=1e-6)
 
 
 # ----------------------------------------------------------------------------------------- sketches

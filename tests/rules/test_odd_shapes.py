@@ -86,6 +86,5 @@ def test_no_measurement_fails_on_odd_shapes(seed):
             ("", Piece(str(i), {name: array(rng) for name in names}, Origin(str(i))))
             for i in range(4)
         ]
-        assert (
-            judged(schema, measured(schema, pieces)).crashes == []
-        )  # `measured` refuses failed measurements itself
+        # `measured` refuses failed measurements itself
+        assert judged(schema, measured(schema, pieces)).crashes == []

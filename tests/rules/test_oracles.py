@@ -190,9 +190,8 @@ def test_distinct_numbers_come_back_whole(samples):
 
 FAR = [0.5, 65_535.0, 2.0**24, -(2.0**31), 2.0**61]
 IDS = st.one_of(st.integers(-3, 40), st.integers(-(2**31), 2**31), st.sampled_from(FAR))
-CLASSES = st.one_of(
-    st.integers(-3, 40), st.sampled_from(FAR)
-)  # too many pairs are not counted at all
+# Too many pairs are not counted at all
+CLASSES = st.one_of(st.integers(-3, 40), st.sampled_from(FAR))
 
 
 @given(

@@ -31,9 +31,8 @@ def test_rows_in_another_unit_are_counted(share, factor):
     (finding,) = findings(values)
     assert (finding.measured["rows"], finding.measured["of"]) == (count, 1000)
     assert finding.severity.value == "warning"
-    assert (
-        finding.cause is None or finding.cause.factor is None
-    )  # no unit is guessed, nothing is converted
+    # No unit is guessed, nothing is converted
+    assert finding.cause is None or finding.cause.factor is None
 
 
 @pytest.mark.parametrize("factor", [300, 1000])
@@ -140,9 +139,8 @@ def held(values, at, by):
         table()
         * np.where(np.arange(1000) < 500, 1, 1000)[:, None],  # half and half is no exception
         held(np.zeros((1000, 2)), slice(0, 20), 0.5),  # sparse events over nothing
-        np.concatenate(
-            [RNG.normal(size=990) / 100, RNG.normal(size=10) * 100]
-        ),  # one column: rewards, events
+        # One column: rewards, events
+        np.concatenate([RNG.normal(size=990) / 100, RNG.normal(size=10) * 100]),
         np.diag([1600.0, 1600.0, 1.0]),  # a camera
         RNG.normal(size=(4, 17, 3)) * np.array([1, 2, 5, 40])[:, None, None],
         held(table(), 3, np.inf),

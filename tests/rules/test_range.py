@@ -64,9 +64,8 @@ def test_large_integers_are_compared_exactly():
 
 def test_samples_of_other_widths_are_judged_by_their_own_values():
     values = [np.full((5, 2), 0.6), np.full((5, 3), 0.7)]
-    assert [code for code, *_ in findings(values, shape=["T", "A"], range="0.5..1")] == [
-        "DC126"
-    ]  # a warning
+    # A warning
+    assert [code for code, *_ in findings(values, shape=["T", "A"], range="0.5..1")] == ["DC126"]
 
 
 def test_an_empty_sample_is_inside():

@@ -190,11 +190,8 @@ FAULTS = {
     "centimetres": (lambda s: [f * 100 for f in s], "DC201", "cm"),
     "root-relative": (lambda s: [f - f[0] for f in s], "DC301", "root"),
     "mean-centred": (lambda s: [f - f.mean(axis=0) for f in s], "DC301", "centroid"),
-    "opencv": (
-        lambda s: [f * [1, -1, -1] for f in s],
-        "DC303",
-        "",
-    ),  # or the root was subtracted twice
+    # Or the root was subtracted twice
+    "opencv": (lambda s: [f * [1, -1, -1] for f in s], "DC303", ""),
     "copies": (lambda s: [np.repeat(f[:1], 21, axis=0) for f in s], "DC602", ""),
 }
 
@@ -244,10 +241,8 @@ def test_another_order_of_joints_is_found_and_named(order, words, seed):
 def test_a_short_sequence_is_not_judged_by_rigidity_but_by_lengths():
     found = hands([sequence(1, frames=20, order="tips")])
     verdict = next(v for v in found.verdicts if v.code == "DC605")
-    assert (verdict.verdict, codes(found)) == (
-        "skip",
-        ["DC601"],
-    )  # too short to name the order, not to see bones change
+    # Too short to name the order, not to see bones change
+    assert (verdict.verdict, codes(found)) == ("skip", ["DC601"])
     assert "fewer than 50 frames" in "; ".join([verdict.why, *verdict.unseen])
     assert codes(hands([sequence(1, frames=20, order="complete")])) == ["DC605"]
 
@@ -371,9 +366,8 @@ def test_dimensions_of_a_humanoid_are_judged_one_by_one():
         next(f for f in answer.findings if f.code == code) for code in ("DC223", "DC225")
     )
     assert flat.measured["dimensions"] == [20]
-    assert clipped.message.startswith("6.") or clipped.message.startswith(
-        "7."
-    )  # 6.7 % are beyond 1.5 sd
+    # 6.7 % are beyond 1.5 sd
+    assert clipped.message.startswith("6.") or clipped.message.startswith("7.")
     assert "% of dimension 30 at 150 exactly" in clipped.message
 
 

@@ -74,9 +74,8 @@ def test_rows_are_cut_from_vectors_and_from_the_last_axis():
 
 def test_transforms_of_all_shapes_become_rigid_motions():
     full = np.arange(16.0).reshape(4, 4)
-    read, counts, whole = transforms_of(
-        Column.of([full, full[:3], full[:2]])
-    )  # one signature: rows of 4
+    # One signature: rows of 4
+    read, counts, whole = transforms_of(Column.of([full, full[:3], full[:2]]))
     assert (counts.tolist(), whole.tolist()) == ([1, 1, 0], [True, False])
     np.testing.assert_array_equal(read[0], full)
     np.testing.assert_array_equal(read[1], np.vstack([full[:3], [0, 0, 0, 1]]))
@@ -158,9 +157,8 @@ def motions(count=6):
 def test_each_way_of_being_no_motion_has_its_name(change, kind):
     bad = change(motions())
     schema = MOTION if bad.shape[1] == 4 else MOTION.replace("4, 4", "3, 4")
-    schema = schema.replace(
-        "}}", "}, x: {role: value, shape: [2]}}"
-    )  # zeros alone would be a placeholder
+    # Zeros alone would be a placeholder
+    schema = schema.replace("}}", "}, x: {role: value, shape: [2]}}")
     found = findings(schema, {"t": bad, "x": np.ones(2)})
     found = [f for f in found if f.code != "DC222"] if kind != "zero" else found
     wanted = [] if kind is None else [("DC222", "zeros")] if kind == "zero" else [("DC304", kind)]

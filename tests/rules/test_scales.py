@@ -48,9 +48,8 @@ def test_depth_marks_and_empty_maps_say_nothing():
     marked = maps(1500)[0]
     marked[:, :8] = 65535
     assert said(DEPTH, [marked, np.full((8, 9), 65535, np.float32)]) == []
-    assert (
-        codes_of("fields: {x: {role: depth, shape: [H, W]}}", maps(1e6, 2e6)) == []
-    )  # nothing is promised
+    # Nothing is promised
+    assert codes_of("fields: {x: {role: depth, shape: [H, W]}}", maps(1e6, 2e6)) == []
 
 
 def codes_of(schema, arrays):
@@ -61,9 +60,8 @@ def test_the_scale_is_named_and_those_that_fit_too():
     (finding,) = found(DEPTH, maps(1.5, 1.4, 1.6))
     assert (finding.code, finding.cause.kind, finding.cause.factor) == ("DC204", "", None)
     assert finding.cause.alternatives == ("x1000 (1/1)",)  # x100 gives 15 cm: in range, and no room
-    (finding,) = found(
-        DEPTH, [*maps(*[1500] * 9), *maps(150_000)]
-    )  # BOP's depth_scale of 0.1, upside down
+    # BOP's depth_scale of 0.1, upside down
+    (finding,) = found(DEPTH, [*maps(*[1500] * 9), *maps(150_000)])
     assert finding.cause.factor == pytest.approx(0.01, rel=0.01)
     assert finding.rows.tolist() == [9]
 
@@ -125,10 +123,8 @@ def test_depth_without_a_hand_or_with_a_root_at_the_origin_is_not_compared():
         schema, [{"x": image}, {"root": np.zeros(3), "x": image}, {"root": no_number, "x": image}]
     )
     assert not [f for f in found if f[0] == "DC204"]
-    gray = {
-        "root": np.array([0, 0, -0.6]),
-        "x": np.full((8, 9), 600),
-    }  # no channels: another kind of file
+    # No channels: another kind of file
+    gray = {"root": np.array([0, 0, -0.6]), "x": np.full((8, 9), 600)}
     assert {code for code, *_ in said(schema, [gray])} == {"DC122"}
 
 
@@ -160,9 +156,8 @@ def test_depth_files_of_ho3d_are_read_deep_only(tmp_path):
     run = scan(tmp_path / "d", schema, output=tmp_path / "clean", level="deep")
     assert run.report.findings == []
     swapped = folders[0].parent / "depth/0001.png"
-    Image.fromarray(np.asarray(Image.open(swapped))[..., [1, 0, 2]].copy()).save(
-        swapped
-    )  # high byte first
+    # High byte first
+    Image.fromarray(np.asarray(Image.open(swapped))[..., [1, 0, 2]].copy()).save(swapped)
     run = scan(tmp_path / "d", schema, output=tmp_path / "deep", level="deep")
     found = [(f.code, [run.table.keys[i] for i in f.rows]) for f in run.report.findings]
     assert [(code, keys) for code, keys in found if code == "DC204"] == [

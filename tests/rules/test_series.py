@@ -292,9 +292,8 @@ def test_the_farthest_and_the_most_isolated_step():
 def test_positions_move_by_distances_and_rotations_by_angles():
     place = np.array([[0, 0, 0], [3, 4, 0], [3, 4, 0], [3, 4, 12.0]])
     assert speed.function(Column.of([place]), FieldSpec(role="position"))["leap"].values[0] == 12.0
-    near = np.array(
-        [[0, 0, 3.1], [0, 0, -3.1], [0, 0, -3.0], [0, 0, -2.9]]
-    )  # 3.1 and -3.1 are 0.083 rad apart
+    # 3.1 and -3.1 are 0.083 rad apart
+    near = np.array([[0, 0, 3.1], [0, 0, -3.1], [0, 0, -3.0], [0, 0, -2.9]])
     found = speed.function(Column.of([near]), FieldSpec(role="rotvec", unit="rad"))
     assert found["leap"].values[0] == pytest.approx(0.1, abs=1e-6)
     degrees = speed.function(Column.of([np.rad2deg(near)]), FieldSpec(role="rotvec", unit="deg"))
@@ -420,11 +419,8 @@ def test_a_picture_is_one_frame_and_normalised_floats_are_left_alone():
         np.full((1, 4, 4, 3), 9.0),
     ]
     found = frames.function(Column.of(films), FieldSpec(role="image", shape=("T", 4, 4, 3)))
-    assert found["dark"].present.tolist() == [
-        False,
-        True,
-        True,
-    ]  # each by its own scale: -1..1, 0..1, 0..255
+    # Each by its own scale: -1..1, 0..1, 0..255
+    assert found["dark"].present.tolist() == [False, True, True]
 
 
 def test_pictures_of_several_heights_are_looked_at_each_on_its_own():

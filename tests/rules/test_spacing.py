@@ -93,9 +93,8 @@ def test_it_is_the_distance_of_a_usual_point_to_its_nearest(kind, count, dtype):
     cloud = CLOUDS[kind](count).astype(dtype)
     gaps, (found,) = nearest(cloud), apart(cloud)
     assert np.isclose(gaps, found, rtol=1e-5, atol=0).any()
-    usual = (
-        0.02 if kind == "lidar" else 0.15
-    )  # close to it points are far denser, and the few asked see few of these
+    # Close to it points are far denser, and the few asked see few of these
+    usual = 0.02 if kind == "lidar" else 0.15
     assert np.quantile(gaps, usual) <= found <= np.quantile(gaps, 1 - usual)
 
 
@@ -171,8 +170,7 @@ def test_a_fourth_of_small_clouds_and_every_large_one_is_asked_whatever_lies_bes
         for some in (clouds, clouds[:200])
     ]
     known = found[0].present
-    assert (
-        70 < np.count_nonzero(known[:400]) < 130
-    )  # of 400 with one chance in four: 100, and 8.7 off
+    # Of 400 with one chance in four: 100, and 8.7 off
+    assert 70 < np.count_nonzero(known[:400]) < 130
     assert known[400:].tolist() == [True, False]
     assert found[1].present.tolist() == known[:200].tolist()

@@ -430,10 +430,8 @@ def test_files_without_a_field_are_another_table():
         "more.jsonl."
     )
     assert finding.fix.startswith("Scan files of another table separately")
-    pieces[8] = (
-        "",
-        Piece("s08", rows[0] | {"q": "one more"}, Origin("more.jsonl")),
-    )  # a field was lost within the file
+    # A field was lost within the file
+    pieces[8] = ("", Piece("s08", rows[0] | {"q": "one more"}, Origin("more.jsonl")))
     (finding,) = [
         one for one in scan_pieces(schema_of(schema), pieces).findings if one.code == "DC129"
     ]

@@ -11,9 +11,8 @@ from datacheck.model.sample import Column
 from datacheck.rules.text_bytes import blank, single_spaced
 
 SPACES = [chr(i) for i in range(sys.maxunicode + 1) if chr(i).isspace()]
-ALIKE = list(
-    "ab。む、é\u0080\u0084\u2010\u2080\u1681\u3001\U00010000\U00010800"
-)  # share bytes with white space
+# Share bytes with white space
+ALIKE = list("ab。む、é\u0080\u0084\u2010\u2080\u1681\u3001\U00010000\U00010800")
 
 
 @given(st.lists(st.text(st.sampled_from(SPACES + ALIKE), max_size=9), min_size=1, max_size=6))

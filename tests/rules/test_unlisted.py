@@ -55,9 +55,8 @@ def test_one_sample_in_millimetres_is_a_warning_on_the_field_and_takes_no_sample
 
 
 def test_numbers_that_differ_among_all_samples_are_no_fault():
-    values = [
-        one * 10.0**i for i, one in enumerate(walks())
-    ]  # forces, counts: no decade holds the others
+    # Forces, counts: no decade holds the others
+    values = [one * 10.0**i for i, one in enumerate(walks())]
     assert findings(values) == []
 
 

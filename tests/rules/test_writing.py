@@ -67,9 +67,8 @@ def test_repetition_by_hand():
     again = found["again"]
     assert again.present.tolist() == [True, True, False, True]
     assert again.values[0] == 0
-    assert again.values[1] == pytest.approx(
-        1 - 3 * 12 / 111
-    )  # 111 grams of ten words, twelve different ones
+    # 111 grams of ten words, twelve different ones
+    assert again.values[1] == pytest.approx(1 - 3 * 12 / 111)
     assert again.values[3] == pytest.approx(1 - 3 * 3 / 281)
     assert found["most"].values[1] == pytest.approx(10 * 2 / 120)
 
@@ -84,9 +83,8 @@ def test_repetition_by_hand():
 def test_a_sentence_behind_counters_is_a_loop(sentence, period, gram):
     text = " ".join(f"{number}: {sentence}" for number in range(40))
     again = repetition.function(Column.of([text]), TEXT)["again"].values[0]
-    assert again == pytest.approx(
-        1 - 3 * period / (40 * period - gram + 1)
-    )  # all grams but three of each
+    # All grams but three of each
+    assert again == pytest.approx(1 - 3 * period / (40 * period - gram + 1))
 
 
 def test_formulas_without_their_numbers_are_no_loop():

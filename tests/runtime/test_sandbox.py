@@ -142,9 +142,8 @@ def lease(path):
 
 
 def leave_session():
-    with contextlib.suppress(
-        PermissionError
-    ):  # that of the kernel: the first of a group stays in its session
+    # That of the kernel: the first of a group stays in its session
+    with contextlib.suppress(PermissionError):
         os.setpgid(0, os.getpgid(os.getppid()))
     os.setsid()
 
@@ -156,9 +155,8 @@ def call(number, *arguments):
     if found < 0:
         raise OSError(ctypes.get_errno(), "refused")
     if number in {29, 68, 64}:
-        libc.syscall(
-            *{29: (31, found, 0), 68: (71, found, 0), 64: (66, found, 0, 0)}[number]
-        )  # removes it
+        # Removes it
+        libc.syscall(*{29: (31, found, 0), 68: (71, found, 0), 64: (66, found, 0, 0)}[number])
 
 
 def fork():

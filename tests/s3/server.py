@@ -146,9 +146,8 @@ def _end_with_parent() -> None:
 
 # --------------------------------------------------------------------------------- a bad connection
 
-Lose = Callable[
-    [bytes], str
-]  # the first bytes of a request: "", or "request", "answer" or an answer of the proxy's own
+# The first bytes of a request: "", or "request", "answer" or an answer of the proxy's own
+Lose = Callable[[bytes], str]
 
 
 class Proxy:

@@ -243,9 +243,8 @@ def test_what_a_killed_process_left_is_removed(folder, place, near, repository):
     )
     assert process.stdout.readline() == b"begun\n"
     cache = open_cache(place, shards_in=near)
-    np.testing.assert_array_equal(
-        cache.gather("image", [5]), IMAGES[5:6]
-    )  # while another fetches: from afar
+    # While another fetches: from afar
+    np.testing.assert_array_equal(cache.gather("image", [5]), IMAGES[5:6])
     assert [name for name in images(near) if not name.endswith(".partial")] == []
     process.send_signal(signal.SIGKILL)
     process.communicate()

@@ -98,7 +98,6 @@ def here(monkeypatch):
             yield from outcomes
 
     monkeypatch.setattr(measuring, "ordered_map", in_turn)
-    monkeypatch.setattr(
-        jsonl, "READ_ON", jsonl._ForwardReader()
-    )  # which keeps a file open where its process ends
+    # Which keeps a file open where its process ends
+    monkeypatch.setattr(jsonl, "READ_ON", jsonl._ForwardReader())
     return read

@@ -196,17 +196,14 @@ def test_pictures_named_from_the_folder_above_are_there(tmp_path):
         *(f"other/{n:04}.jpg" for n in range(3)),
     )
     transforms(tmp_path, 9, "images")
-    (tmp_path / "more.json").write_text(
-        json.dumps([f"data/other/{n:04}.jpg" for n in range(4)])
-    )  # the folder is data
+    # The folder is data
+    (tmp_path / "more.json").write_text(json.dumps([f"data/other/{n:04}.jpg" for n in range(4)]))
     assert [key for key, _ in told(tmp_path)] == ["data/other/0003.jpg"]
-    (tmp_path / "more.json").write_text(
-        json.dumps(["images/other/0001.jpg"])
-    )  # another folder of these data
+    # Another folder of these data
+    (tmp_path / "more.json").write_text(json.dumps(["images/other/0001.jpg"]))
     assert [key for key, _ in told(tmp_path)] == ["images/other/0001.jpg"]
-    (tmp_path / "more.json").write_text(
-        json.dumps(["other/0009.jpg", "data/0001.jpg"])
-    )  # 0001.jpg is no file of data
+    # 0001.jpg is no file of data
+    (tmp_path / "more.json").write_text(json.dumps(["other/0009.jpg", "data/0001.jpg"]))
     assert [key for key, _ in told(tmp_path)] == ["data/0001.jpg", "other/0009.jpg"]
 
 
@@ -395,10 +392,8 @@ def test_of_too_many_lists_those_near_the_top_are_read_and_the_others_counted():
     assert documents(files, of(*paths[:500]), []) == (paths[:500], [])
     found, left = documents(files, of(*paths, "train.txt"), [])
     assert (found, left) == (["train.txt", *paths[:499]], paths[499:])
-    assert documents(files, of(*paths[:5], size=15 << 20), []) == (
-        paths[:4],
-        paths[4:5],
-    )  # 64 MiB in all
+    # 64 MiB in all
+    assert documents(files, of(*paths[:5], size=15 << 20), []) == (paths[:4], paths[4:5])
 
 
 def test_lists_that_are_not_read_are_said(tmp_path, monkeypatch):

@@ -249,6 +249,5 @@ def test_scanning_plain_chats_writes_no_json() -> None:
     assert bench.measure(block)[":content"].present.all()
     assert checked_rows(block, {}).nbytes.tolist() == columns["c"].lengths.tolist()
     assert bench.crashes == {}
-    assert (
-        not {"values", "objects"} & columns["c"].__dict__.keys()
-    )  # it would take as long as all the rest
+    # It would take as long as all the rest
+    assert not {"values", "objects"} & columns["c"].__dict__.keys()

@@ -69,9 +69,8 @@ def unread(state, schema=PLAIN, *, allow=False):
         notes_with_unread(state.notes, coverage(state, schema, "numeric")),
     )
     assert judged.crashes == []
-    assert (
-        judged.valid.all() or (state.table.status == SKIPPED).any()
-    )  # what was read may still be trained on
+    # What was read may still be trained on
+    assert judged.valid.all() or (state.table.status == SKIPPED).any()
     return [finding for finding in judged.findings if finding.code == "DC113"]
 
 
@@ -144,9 +143,8 @@ def test_companions_that_no_field_reads_are_not_opened_and_need_not_be(tmp_path)
     found = coverage(state, schema, "numeric")
     assert (found.nbytes, found.opened, found.left) == (10_007, 400, 9000)
     (finding,) = unread(state, schema)
-    assert finding.message.startswith(
-        "60 % of the bytes are in files that were not opened: MCAP"
-    )  # 600 of 1,000
+    # 600 of 1,000
+    assert finding.message.startswith("60 % of the bytes are in files that were not opened: MCAP")
 
 
 def test_a_folder_whose_name_begins_with_an_at_sign_is_no_extra_folder():

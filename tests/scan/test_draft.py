@@ -544,15 +544,12 @@ def test_a_draft_of_a_few_lines_of_many_fits_all_of_them(tmp_path, monkeypatch):
     drafted = draft(tmp_path / "d")
     schema = parse_schema(drafted.text)
     assert drafted.samples == 200
-    assert (schema.fields["id"].role, schema.fields["id"].range) == (
-        "id",
-        None,
-    )  # the next sample has a larger one
+    # The next sample has a larger one
+    assert (schema.fields["id"].role, schema.fields["id"].range) == ("id", None)
     assert schema.fields["made"].range is None
     assert "made: {shape: []}    # inferred: rises from sample to sample, measured " in drafted.text
-    assert (
-        str(schema.fields["label"].classes) == "0..9"
-    )  # sorted by it: the first thousand have one
+    # Sorted by it: the first thousand have one
+    assert str(schema.fields["label"].classes) == "0..9"
     assert schema.fields["words"].range.low == 0  # none is below, and all are above
     assert schema.fields["score"].range.high < 20
     assert "turn: {}    # inferred: int64 in " in drafted.text  # a text, or a number, by turns
@@ -1027,9 +1024,8 @@ def test_records_in_json_lists_and_lines_are_samples_and_other_documents_are_not
         "broken.json",
         "more.jsonl",
     )
-    (folder / "large.json").write_bytes(
-        orjson.dumps({"text": "x" * 100_000})
-    )  # now the lists are not the data
+    # Now the lists are not the data
+    (folder / "large.json").write_bytes(orjson.dumps({"text": "x" * 100_000}))
     assert parse_schema(draft(folder).text).samples.files == ("more.jsonl",)
 
 

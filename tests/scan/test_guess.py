@@ -92,10 +92,8 @@ def test_lengths_of_few_samples_may_differ_where_the_others_are_equal_by_no_chan
 
     assert names(LENGTHS, LENGTHS) == {"a": ("P", 0), "b": ("P", 0)}
     assert names(LENGTHS, [*LENGTHS[:16], 1, 2, 3, 4]) == {"a": ("P", 0), "b": ("P", 4)}
-    assert names(LENGTHS, [*LENGTHS[:15], 1, 2, 3, 4, 5]) == {
-        "a": ("P", 0),
-        "b": ("N", 0),
-    }  # a fourth
+    # A fourth
+    assert names(LENGTHS, [*LENGTHS[:15], 1, 2, 3, 4, 5]) == {"a": ("P", 0), "b": ("N", 0)}
     assert names(LENGTHS, LENGTHS[:19]) == {"a": ("P", 0), "b": ("N", 0)}  # not of the same samples
     cut = [512] * 18  # as tokens are that are cut at a longest length
     assert names([*cut, 30, 40], [*cut, 50, 60]) == {"a": ("P", 0), "b": ("N", 0)}
@@ -108,9 +106,8 @@ def test_there_is_a_name_for_every_axis():
     axes = name_axes(seen, episodes=False)
     assert len({axis.name for axis in axes.values()}) == 14
     shapes = [guess(name, one, axes, 0).spec["shape"] for name, one in seen.items()]
-    assert (
-        len({tuple(shape) for shape in shapes}) == 14
-    )  # of one name they would have to be of one length
+    # Of one name they would have to be of one length
+    assert len({tuple(shape) for shape in shapes}) == 14
 
 
 @pytest.mark.parametrize(
@@ -149,9 +146,8 @@ def test_rows_of_a_table_of_tokens_are_samples(tmp_path):
         "cut": "row",
         "episode": None,
     }
-    assert (
-        made["packed"].fields["labels"].role is None
-    )  # the next text may hold a token above all that were met
+    # The next text may hold a token above all that were met
+    assert made["packed"].fields["labels"].role is None
 
 
 def test_what_has_an_action_or_a_pose_at_each_step_has_an_axis_of_time(tmp_path):

@@ -497,10 +497,8 @@ def test_a_second_scan_of_the_same_data_works_in_a_folder_of_its_own(in_tmp):
             assert three.folder not in {one.folder, two.folder}
             three.clear()
             assert not three.folder.exists()
-    with (
-        journal_for(in_tmp).held(),
-        (again := journal_for(in_tmp)).held(),
-    ):  # two that were killed go on
+    # Two that were killed go on
+    with journal_for(in_tmp).held(), (again := journal_for(in_tmp)).held():
         assert again.parts(in_tmp, make_schema()).table.keys == ["a"]
 
 

@@ -19,10 +19,8 @@ NOTE = [{"page": i} for i in range(N)]
     ("columns", "copies"),
     [
         ({"caption": CAPTION}, N - 3),
-        (
-            {"caption": CAPTION, "label": [i % 3 for i in range(N)], "meta": NOTE},
-            N - 3,
-        ),  # two were read, one was not
+        # Two were read, one was not
+        ({"caption": CAPTION, "label": [i % 3 for i in range(N)], "meta": NOTE}, N - 3),
         ({"caption": CAPTION, "meta": NOTE}, 0),
         ({"caption": CAPTION, "label": [i % 3 for i in range(N)], "picture": PICTURE}, 0),
         (

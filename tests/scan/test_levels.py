@@ -161,9 +161,8 @@ def test_the_key_of_rows_knows_the_level_where_it_changes_them():
     plain, film, open_ = make_schema(), film_schema(), make_schema({"x": {}, "*": {}})
     assert key(plain, "numeric") == key(plain, "deep") != key(plain, "structure")
     assert key(film, "numeric") != key(film, "deep")
-    assert key(open_, "numeric") != key(
-        open_, "deep"
-    )  # what the schema does not list may be pixels
+    # What the schema does not list may be pixels
+    assert key(open_, "numeric") != key(open_, "deep")
 
 
 def test_undeclared_arrays_that_look_like_pixels_are_named_and_not_read(reads, in_tmp):

@@ -208,7 +208,6 @@ def test_the_newest_run_is_one_beside_the_link(runs, tmp_path, monkeypatch):
         (tmp_path / link).symlink_to(goal)
     assert run_documents.run_in(tmp_path / "runs") == tmp_path / "runs/latest"
     assert run_documents.run_in(tmp_path / "run") == tmp_path / "run"
-    (shared / "latest").symlink_to(
-        shared.parent
-    )  # data may have such a link, too: no run is behind it
+    # Data may have such a link, too: no run is behind it
+    (shared / "latest").symlink_to(shared.parent)
     assert run_documents.run_in(shared) is None

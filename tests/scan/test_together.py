@@ -130,10 +130,8 @@ def test_a_draft_of_samples_of_which_one_lacks_a_file_is_that_of_the_others(tmp_
     by_folder(tmp_path / "d")
     (tmp_path / "d/c/label.npy").unlink()
     fields = parse_schema(draft(tmp_path / "d").text).fields
-    assert (fields["points"].shape, fields["label"].shape) == (
-        ("P", 3),
-        ("P",),
-    )  # one axis, held to one length
+    # One axis, held to one length
+    assert (fields["points"].shape, fields["label"].shape) == (("P", 3), ("P",))
 
 
 def test_what_only_some_samples_have_is_optional(tmp_path):
@@ -259,14 +257,12 @@ def test_files_of_several_samples_are_no_parts_of_one(tmp_path):
 
 
 def test_classes_of_pictures_and_tasks_of_demos_are_no_parts(tmp_path):
-    for n, name in enumerate(
-        ("cat", "dog", "gorilla", "carrot")
-    ):  # "ori" and "rot" say rotations where words begin so
+    # "ori" and "rot" say rotations where words begin so
+    for n, name in enumerate(("cat", "dog", "gorilla", "carrot")):
         (tmp_path / f"p/{name}").mkdir(parents=True)
         for i in range(6):
-            size = (
-                (8, 8 + i * (n > 0), 3) if i + n != 4 else (8, 9)
-            )  # a grey one in each, of many sizes but the cats
+            # A grey one in each, of many sizes but the cats
+            size = (8, 8 + i * (n > 0), 3) if i + n != 4 else (8, 9)
             Image.fromarray(RNG.integers(0, 255, size, dtype=np.uint8)).save(
                 tmp_path / f"p/{name}/{i}.png"
             )
@@ -279,9 +275,8 @@ def test_classes_of_pictures_and_tasks_of_demos_are_no_parts(tmp_path):
         "{folder1}/{id}.png",
         "{folder1}/{id}.npz",
     ]
-    assert (
-        parse_schema(draft(tmp_path / "p").text).fields["image"].role == "image"
-    )  # of whatever size
+    # Of whatever size
+    assert parse_schema(draft(tmp_path / "p").text).fields["image"].role == "image"
 
 
 def test_files_that_hold_the_same_are_samples_of_their_own(tmp_path):

@@ -37,9 +37,8 @@ def test_the_first_64_fields_by_name_are_kept_and_listed_ones_always():
         assert not kept.holds("f064")
 
 
-@pytest.mark.parametrize(
-    "most", [1 << 40, 0]
-)  # what does not fit is taken out at the end, or at once
+# What does not fit is taken out at the end, or at once
+@pytest.mark.parametrize("most", [1 << 40, 0])
 def test_a_wide_field_of_one_file_counts_for_the_rows_of_all(monkeypatch, most):
     # Of a, each row takes 8 * 2 + 1 and 8 + 1 bytes: of 101 rows 2,626. Of b it takes 8 * 64 + 1
     # and 8 + 1: 52,722.
@@ -126,9 +125,8 @@ def test_rows_of_an_earlier_scan_lack_wide_columns_where_they_fit_now():
 
 
 def test_a_later_scan_of_fewer_wide_episodes_judges_as_a_first_one_does(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        unlisted, "WIDE", MemoryLimit(2 * 100 * 18 * 10, 0, 1 << 40, 64)
-    )  # for ten of them
+    # For ten of them
+    monkeypatch.setattr(unlisted, "WIDE", MemoryLimit(2 * 100 * 18 * 10, 0, 1 << 40, 64))
     rng = np.random.default_rng(0)
 
     def write(number):

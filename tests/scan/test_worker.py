@@ -117,9 +117,8 @@ def test_a_file_that_grew_after_it_was_listed_is_read_again_by_the_next_scan(fol
     table = Table.from_wire(payload["table"])
     assert table.status.tolist() == [CHECKED, UNREADABLE]
     assert "scan again" in table.reasons[1]
-    assert [e[0] for e in payload["entries"]] == [
-        "a.npy"
-    ]  # no digest of b.npy: its row cannot be kept
+    # No digest of b.npy: its row cannot be kept
+    assert [e[0] for e in payload["entries"]] == ["a.npy"]
 
 
 def test_an_item_without_a_sample_is_said(tmp_path):

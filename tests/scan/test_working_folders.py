@@ -36,9 +36,8 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
     np.save(tmp_path / "data/0.npy", np.zeros((4, 3), np.float32))
-    os.utime(
-        tmp_path / "data/0.npy", (1_000_000_000, 1_000_000_000)
-    )  # else it would count as just written
+    # Else it would count as just written
+    os.utime(tmp_path / "data/0.npy", (1_000_000_000, 1_000_000_000))
     (tmp_path / "outside/run").mkdir(parents=True)
     for name in (
         "lock",

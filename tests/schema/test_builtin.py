@@ -390,9 +390,8 @@ def test_sceneleap_s_meshes_are_looked_for_beside_the_grasps_or_where_the_user_s
     schema = load_schema("sceneleap")
     models = f"object/objaverse_v1/flat_models/mug_{HEX}/mesh/simplified.obj"
     files = listing(tmp_path, [f"1022_mini_succ_collect/mug_{HEX}.npy", models])
-    work = plan_work(
-        schema, files
-    )  # as the code has it: data/object/..., which no rule looked at without --root
+    # As the code has it: data/object/..., which no rule looked at without --root
+    work = plan_work(schema, files)
     assert ([item.split for item in work.items], list(work.unclaimed)) == (
         ["1022_mini_succ_collect"],
         [],
@@ -447,9 +446,8 @@ def test_a_place_counts_whatever_links_lie_in_it(tmp_path):
         (tmp_path / "b" / name).symlink_to("x")
     assert schema.placed([], tmp_path).fields["x"].file == "b/x/{id}.npz"
     named = parse_schema(TWO % "{more}/best/all/{id}.npz")
-    (tmp_path / "b/x/all").symlink_to(
-        "../../c"
-    )  # behind two links, the second of which leads out of the place
+    # Behind two links, the second of which leads out of the place
+    (tmp_path / "b/x/all").symlink_to("../../c")
     listing(tmp_path, ["c/0.npz"])
     assert named.placed([], tmp_path).fields["x"].file == "b/best/all/{id}.npz"
 
@@ -461,9 +459,8 @@ def test_two_folders_that_link_to_one_another_end_the_search(tmp_path):
         (tmp_path / f"a/y/l{i}").symlink_to("../x")
     schema, began = parse_schema(TWO % "{more}/*/*/*/{id}.npz"), time.process_time()
     assert schema.placed([], tmp_path).fields["x"].file == "b/*/*/*/{id}.npz"
-    assert (
-        time.process_time() - began < 10
-    )  # of processors: 1,000 folders, not 60 ** 3 and more of them
+    # Of processors: 1,000 folders, not 60 ** 3 and more of them
+    assert time.process_time() - began < 10
 
 
 def test_of_two_places_that_hold_files_of_an_extra_folder_the_user_says_which_counts(tmp_path):

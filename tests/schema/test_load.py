@@ -543,9 +543,8 @@ def test_several_fitting_schemas_are_listed_with_their_files():
     with pytest.raises(UsageError) as caught:
         choose_schema(lambda schema: counts.get(schema.name, 0))
     assert "libero (1 file), minimind_sft (2 files)" in str(caught.value)
-    assert str(caught.value).endswith(
-        ". Say what the data are: --schema NAME|FILE"
-    )  # none by the number of its files
+    # None by the number of its files
+    assert str(caught.value).endswith(". Say what the data are: --schema NAME|FILE")
 
 
 def test_fields_for_each_split_of_when_have_a_limit():

@@ -401,9 +401,8 @@ def test_each_dataset_is_held_against_its_own_rate(tmp_path, wrong):
     assert "DC503" not in codes(run)
     assert next(one.checked for one in run.report.verdicts if one.code == "DC503") == len(run.table)
     assert not any("not judged" in line for line in run.report.unchecked)
-    assert (
-        run.schema.episode is None or run.schema.episode.fps is None
-    )  # a page draws samples of all three
+    # A page draws samples of all three
+    assert run.schema.episode is None or run.schema.episode.fps is None
     info_of(tmp_path / "data" / wrong, fps=4 * FPS)
     run = scan(tmp_path / "data", "lerobot", output=tmp_path / "wrong")
     (finding,) = (one for one in run.report.findings if one.code == "DC503")

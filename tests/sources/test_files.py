@@ -481,11 +481,8 @@ def test_large_tables_of_a_scan_lie_side_by_side_and_are_not_copied_into_their_b
         ["05.npy"],
     ]
     steps = [block.fields["xyz"].values.strides for block in blocks]
-    assert steps == [
-        (4, 4 * 600),
-        (4, 4 * 600),
-        (4, 4 * 700),
-    ]  # a copy would be as long as its rows
+    # A copy would be as long as its rows
+    assert steps == [(4, 4 * 600), (4, 4 * 600), (4, 4 * 700)]
 
 
 @pytest.mark.parametrize(("most", "blocks"), [(1 << 20, [2, 2]), (4000, [1, 1, 1, 1])])

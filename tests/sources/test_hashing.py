@@ -112,9 +112,8 @@ def test_a_zarr_folder_gives_signs_of_life_for_each_of_its_files_and_each_piece_
     assert (digests, refused) == ([hashed(json.dumps(parts, separators=(",", ":")).encode())], [])
     assert numbers == [list(list_files(tmp_path).entries[0][1:5])]
     assert set(beats) == {0}
-    assert (
-        len(beats) >= 1 + 2 + 2 * 3
-    )  # the item, its files as they are found, every MiB of the large one
+    # The item, its files as they are found, every MiB of the large one
+    assert len(beats) >= 1 + 2 + 2 * 3
 
 
 def while_listed(data, roots=None, walk=None):
@@ -160,9 +159,8 @@ def test_a_file_beside_those_of_an_extra_root_is_no_conflict(tmp_path):
     assert listing.entries.paths == ["@x/e", "@y", "a"]
     assert digests.tolist() == [hashed(data).encode() for data in (b"extra", b"own", b"a")]
     (tmp_path / "data/@x").write_bytes(b"other")
-    assert (
-        list_files(tmp_path / "data", roots, "a").entries.paths[-1] == "a"
-    )  # nothing else of the folder is listed
+    # Nothing else of the folder is listed
+    assert list_files(tmp_path / "data", roots, "a").entries.paths[-1] == "a"
 
 
 def test_an_error_of_the_walk_comes_before_what_is_left_is_read_and_before_errors_of_reading(

@@ -84,10 +84,8 @@ def test_ho3d_lists_pickles_and_an_evaluation_with_the_root_joint_only(tmp_path)
     ]
     source = open_source(spec, tmp_path)
     told = facts(source, work.items[1])["train/ABF10/meta/0000.pkl"]
-    assert (told["id"], told["split_key"]) == (
-        "ABF10/0000",
-        "ABF1",
-    )  # the five cameras of one recording
+    # The five cameras of one recording
+    assert (told["id"], told["split_key"]) == ("ABF10/0000", "ABF1")
     (block,) = source.read(work.items[1])
     assert (block.split, block.groups) == ("train", ["ABF10"])
 

@@ -304,10 +304,8 @@ def test_what_is_nested_too_deep_to_be_written_again_is_that_line_alone(tmp_path
         f'{{"chat": [1]}}\n{{"chat": {deep}}}\n{{"chat": [2], "left": {deep}}}\n'
     )
     samples, unread = every(lines_source(tmp_path, {"chat": {"role": "chat"}}), Item("a.jsonl"))
-    assert list(samples) == [
-        key(0, "a.jsonl"),
-        key(2, "a.jsonl"),
-    ]  # nobody asks for what stands under "left"
+    # Nobody asks for what stands under "left"
+    assert list(samples) == [key(0, "a.jsonl"), key(2, "a.jsonl")]
     assert [(u.code, u.reason[:23]) for u in unread] == [("DC701", "chat: nested too deep (")]
 
 

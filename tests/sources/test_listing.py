@@ -350,13 +350,10 @@ def test_folders_that_link_to_one_another_do_not_list_for_ever(tmp_path, monkeyp
     scandir = os.scandir
     monkeypatch.setattr(os, "scandir", lambda folder: Reversed(scandir(folder)))
     again = list_files(tmp_path)
-    assert (paths(again), again.skipped) == (
-        paths(listed),
-        listed.skipped,
-    )  # whatever the order on disk
-    assert (
-        500 - 7 < len(listed.entries) - 7 <= 500
-    )  # a file behind each link, of which each round follows seven
+    # Whatever the order on disk
+    assert (paths(again), again.skipped) == (paths(listed), listed.skipped)
+    # A file behind each link, of which each round follows seven
+    assert 500 - 7 < len(listed.entries) - 7 <= 500
     assert {f"{i}/to{j}/a.npy" for i in range(7) for j in range(7) if i != j} <= {*paths(listed)}
     left = [pair for pair in listed.skipped if "leads back to itself" not in pair[1]]
     assert len(left) == 101
@@ -407,10 +404,8 @@ def test_links_behind_which_much_lies_hide_no_other_link(tmp_path, monkeypatch):
     scandir = os.scandir
     monkeypatch.setattr(os, "scandir", lambda folder: Reversed(scandir(folder)))
     again = list_files(tmp_path)
-    assert (paths(again), again.skipped) == (
-        paths(listed),
-        listed.skipped,
-    )  # whatever the order on disk
+    # Whatever the order on disk
+    assert (paths(again), again.skipped) == (paths(listed), listed.skipped)
     assert {"data/chunk/0.npy", "data/chunk/1.npy"} <= set(paths(listed))
     left = [path for path, reason in listed.refused if "not followed" in reason]
     # in the data folder 3 names, 20 folders d, 20 links to them, 40 files; chunk twice, and its 2
@@ -452,9 +447,8 @@ def test_a_store_behind_a_link_that_is_followed_again_is_told_once(tmp_path, mon
     # names in the data folder: 3, 100, a, 21 and 20 in it, each looked at twice as parts of a
     # store, and 2 links
     plain, behind_a = 3 + 100 + 1 + 2 * 41 + 2, 2 * 41
-    monkeypatch.setattr(
-        listing, "BEHIND", 120 - plain
-    )  # room for what lies behind the first link, in half of it not
+    # Room for what lies behind the first link, in half of it not
+    monkeypatch.setattr(listing, "BEHIND", 120 - plain)
     assert 120 // 2 < behind_a < 120
     listed = list_files(tmp_path)
     assert [path for path, reason in listed.refused if "not followed" in reason] == ["data/b"]
@@ -498,10 +492,8 @@ def test_too_many_links_are_followed_from_the_top_and_the_others_are_refused(tmp
         ([f"x/{i}.npy" for i in range(10)], 10),
         ([f"x/.{i}" for i in range(10)], 10),
         ([f"x/{i}/" for i in range(10)], 10),
-        (
-            ["x/a.zarr/zarr.json", *(f"x/a.zarr/{i}" for i in range(3))],
-            1 + 4 + 4,
-        ),  # as a store, and for files in it
+        # As a store, and for files in it
+        (["x/a.zarr/zarr.json", *(f"x/a.zarr/{i}" for i in range(3))], 1 + 4 + 4),
     ],
     ids=["files", "left out", "folders", "a store"],
 )
@@ -620,9 +612,8 @@ def test_a_marker_of_a_store_hides_no_file(tmp_path):
     (tmp_path / "beside.npy").write_bytes(b"secret")
     (train / "link.npy").symlink_to("../beside.npy")
     (train / "points/link.npy").symlink_to("worst.npy")
-    alone = list_files(
-        tmp_path, only="train"
-    )  # its root is the folder above: a link in it might lead beside it
+    # Its root is the folder above: a link in it might lead beside it
+    alone = list_files(tmp_path, only="train")
     assert list(alone.by_path) == names
     assert [path for path, _ in alone.skipped] == ["train/link.npy", "train/points/link.npy"]
     assert list(list_files(tmp_path).by_path) == [
@@ -719,11 +710,8 @@ def test_a_marker_makes_no_store_of_a_folder_of_data(tmp_path, marker, others, a
     """The folder above a store is the root: what lies beside DATA could be read."""
     write(tmp_path, *(f"DATA/{path}" for path in others), f"DATA/{marker}")
     folder = tmp_path / "DATA"
-    alone &= marker != ".zgroup" or others[:1] not in {
-        (".zattrs",),
-        ("c/0/0",),
-        ("0/0",),
-    }  # a group has no chunks
+    # A group has no chunks
+    alone &= marker != ".zgroup" or others[:1] not in {(".zattrs",), ("c/0/0",), ("0/0",)}
     assert target(folder) == ((tmp_path, "DATA") if alone else (folder, None))
     named = folder.rename(tmp_path / "DATA.zarr")  # whoever says so means a store
     assert target(named) == (tmp_path, "DATA.zarr")

@@ -43,9 +43,8 @@ def test_episodes_are_cut_at_their_ends(tmp_path, version):
 
 
 def test_undeclared_arrays_of_the_same_length_come_along(tmp_path):
-    write(
-        tmp_path / "replay.zarr", [1, 2]
-    )  # as many episodes as steps: the ends themselves are still no field
+    # As many episodes as steps: the ends themselves are still no field
+    write(tmp_path / "replay.zarr", [1, 2])
     zarr.open_group(tmp_path / "replay.zarr", mode="a").create_array(
         "data/calibration", data=np.zeros(9)
     )

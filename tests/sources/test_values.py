@@ -89,9 +89,8 @@ def test_lists_that_are_no_arrays_are_refused_where_numbers_are_declared(value):
 
 def test_json_numbers_take_the_declared_dtype_where_they_fit():
     same(plain(3, FieldSpec(dtype="float32")), 3.0, "f4")
-    same(
-        plain([1, 300], FieldSpec(dtype="uint8")), [1, 300], "i8"
-    )  # 300 does not fit: the dtype rule sees it
+    # 300 does not fit: the dtype rule sees it
+    same(plain([1, 300], FieldSpec(dtype="uint8")), [1, 300], "i8")
     same(plain([1, 200], FieldSpec(dtype="uint8")), [1, 200], "u1")
     same(plain([1.5], FieldSpec(dtype="int32")), [1.5], "f8")
     with warnings.catch_warnings():

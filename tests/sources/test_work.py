@@ -291,9 +291,8 @@ def test_a_marker_that_makes_one_store_of_several_is_told(tmp_path):
     assert note.reason.startswith(
         "a marker of Zarr in it makes one Zarr folder of a/s0 and 1 more, which samples.file"
     )
-    assert (
-        plan_work(schema("**/{id}"), list_files(tmp_path)).notes == []
-    )  # the store itself is a sample
+    # The store itself is a sample
+    assert plan_work(schema("**/{id}"), list_files(tmp_path)).notes == []
 
 
 def test_a_split_without_its_list_is_taken_whole_and_said(tmp_path):
@@ -536,9 +535,8 @@ def test_an_entry_of_another_folder_than_the_rest_names_no_sample(tmp_path, othe
     work = plan(tmp_path, schema(DATABASE, POINTS))
     assert [i.path for i in work.items] == ["train/a.npy", "train/c.npy"]
     said = "which leads to another folder than most entries do (data/...)"
-    key = (
-        "train_database.yaml: train/b.npy" if other == "train/b.npy" else other
-    )  # train/b.npy is another sample
+    # Train/b.npy is another sample
+    key = "train_database.yaml: train/b.npy" if other == "train/b.npy" else other
     assert [n.key for n in work.notes if said in n.reason] == [key]
 
 
@@ -710,9 +708,8 @@ def test_the_work_of_planning_grows_as_the_files_do(tmp_path):
 
     once, twice = planned(1500), planned(3000)
     assert 1500 < once < twice < 2.1 * once
-    few, many = (
-        [[str.islower] * n for _ in range(n)] for n in (40, 80)
-    )  # the control: each with each
+    # The control: each with each
+    few, many = ([[str.islower] * n for _ in range(n)] for n in (40, 80))
     assert calls(lambda: [[f("x") for f in row] for row in many]) > 2.1 * calls(
         lambda: [[f("x") for f in row] for row in few]
     )

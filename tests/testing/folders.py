@@ -306,10 +306,8 @@ NULL = Folder(
 # --------------------------------------------------------------------------------------- statistics
 
 _NORMALISED = load_schema("scannetpp").as_dict()
-_NORMALISED["rules"]["DC228"] = {
-    "mean": 0.1,
-    "std": [0.8, 1.25],
-}  # as for statistics of the same scenes
+# As for statistics of the same scenes
+_NORMALISED["rules"]["DC228"] = {"mean": 0.1, "std": [0.8, 1.25]}
 
 
 def _tinted(folder: Path, seed: int) -> None:

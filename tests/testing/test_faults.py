@@ -208,7 +208,6 @@ def test_a_long_prompt_is_longer_than_any_context(clean, tmp_path):
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / "model" / "tokenizer.json"))
     file, _, number = planted.keys[0].partition(":")
     record = json.loads((folder / file).read_text("utf-8").splitlines()[int(number)])
-    first = next(
-        m for m in record["conversations"] if m["role"] == "user"
-    )  # every answer comes after it
+    # Every answer comes after it
+    first = next(m for m in record["conversations"] if m["role"] == "user")
     assert len(tokenizer.encode(first["content"]).ids) > 2000

@@ -8,10 +8,8 @@ from datacheck.scan import scan
 from datacheck.testing import faults, synth
 
 SCHEMAS = {"minimind": ("minimind_sft", "minimind_pretrain", "minimind_dpo")}
-TRUE_OF_LIBERO = (
-    "can start a window of 64",
-    "vectors are longer than pi",
-)  # of the released files, so of their likeness
+# Of the released files, so of their likeness
+TRUE_OF_LIBERO = ("can start a window of 64", "vectors are longer than pi")
 
 
 def runs_of(system, data, folder):
@@ -24,9 +22,8 @@ def test_clean_data_scan_clean_with_the_schema_that_fits(system, seed, tmp_path)
     synth.write(system, tmp_path / "data", seed=seed)
     for run in runs_of(system, tmp_path / "data", tmp_path / "scan"):
         assert run.report.schema["name"].startswith(system)
-        alarms = [
-            f for f in run.report.findings if f.severity != "info"
-        ]  # an info asks for nothing
+        # An info asks for nothing
+        alarms = [f for f in run.report.findings if f.severity != "info"]
         assert [f.message for f in alarms if not any(t in f.message for t in TRUE_OF_LIBERO)] == []
         assert run.report.valid == run.report.dataset["samples"]["checked"] == len(run.table) > 10
         assert not [v for v in run.report.verdicts if v.verdict == "crash"]

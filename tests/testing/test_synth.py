@@ -113,9 +113,8 @@ def test_palms_point_at_the_object(tmp_path):
     (path,) = (tmp_path / "train").glob("*.npy")
     record = np.load(path, allow_pickle=True).item()
     w, x, y, z = record["grasp_qpos"][:, 3:7].T
-    axis = np.stack(
-        [2 * (x * z + w * y), 2 * (y * z - w * x), 1 - 2 * (x * x + y * y)], axis=1
-    )  # third column of R
+    # Third column of R
+    axis = np.stack([2 * (x * z + w * y), 2 * (y * z - w * x), 1 - 2 * (x * x + y * y)], axis=1)
     toward = record["obj_pose"][:3] - record["grasp_qpos"][:, :3]
     cosine = np.einsum("ij,ij->i", axis, toward) / np.linalg.norm(toward, axis=1)
     assert cosine.min() > 0.8

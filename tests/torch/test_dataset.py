@@ -320,9 +320,8 @@ def test_an_epoch_that_is_none_is_refused(path):
 
 
 def test_shared_memory_files_are_needed_for_spawned_workers_only(dirty, monkeypatch):
-    monkeypatch.setattr(
-        torch.Tensor, "share_memory_", None
-    )  # as in a container with a full /dev/shm
+    # As in a container with a full /dev/shm
+    monkeypatch.setattr(torch.Tensor, "share_memory_", None)
     data = CachedDataset(dirty, fields=["label"])
     data.set_epoch(3)
     (batch,) = list(DataLoader(data, batch_size=11))

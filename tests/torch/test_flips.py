@@ -95,9 +95,8 @@ def assert_told(error, oracle, file, at):
 def reader_of(oracle, file, at):
     """Return the field of a byte, the samples that read its chunk, and those that do not."""
     field, _, first, stop = oracle.byte(file, at)
-    made = [
-        i for i in range(oracle.samples) if i != 9
-    ]  # in the place of 9, which could not be made, another is served
+    # In the place of 9, which could not be made, another is served
+    made = [i for i in range(oracle.samples) if i != 9]
     return field, [i for i in made if first <= i < stop], [i for i in made if not first <= i < stop]
 
 

@@ -91,9 +91,8 @@ def served(folder, rank=0):
 @pytest.mark.slow
 def test_lightning_serves_each_sample_once_on_two_ranks_and_never_shards_twice(run, tmp_path):
     said = run("run_lightning.py", "ranks")
-    assert (
-        said.count("Where Lightning put it here: Trainer(use_distributed_sampler=False)") == 2
-    )  # on both ranks
+    # On both ranks
+    assert said.count("Where Lightning put it here: Trainer(use_distributed_sampler=False)") == 2
     for kind in ("cached", "workers", "indexed"):
         ranks = [served(tmp_path / kind, rank) for rank in range(2)]
         assert ranks[0] != ranks[1]

@@ -253,9 +253,8 @@ def test_clean_episodes_are_clean_in_windows(tmp_path):
         {name: part for name, part in batch.items() if not name.endswith("_is_pad")}
         for batch in guarded
     ]
-    with pytest.raises(
-        BatchError, match=r"DC304 bad-rotation: .* quaternions of length 0"
-    ):  # control: padding is data
+    # Control: padding is data
+    with pytest.raises(BatchError, match=r"DC304 bad-rotation: .* quaternions of length 0"):
         list(guard(bare, "robomimic", fields=list(data.fields)))
 
 

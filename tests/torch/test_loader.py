@@ -378,9 +378,8 @@ def test_no_interrupt_is_lost_where_a_pass_is_dropped(dropped):
     def notes(frame, event, _):
         if event == "call" and "weakref" in frame.f_code.co_filename:
             of = frame.f_locals.get("selfref", lambda: None)()
-            called.extend(
-                [frame.f_code.co_name] * (of is not threading._dangling)
-            )  # Python's own, of every thread
+            # Python's own, of every thread
+            called.extend([frame.f_code.co_name] * (of is not threading._dangling))
 
     loader = CachedLoader(Numbers(), batch_sampler=[[i] for i in range(20)], threads=2)
     passing = iter(loader)
@@ -491,9 +490,8 @@ def test_a_state_after_the_running_epoch_was_set_again_is_of_this_pass(folder):
     for number, batch in enumerate(loader):
         if number == 4:
             loader.set_epoch(0)
-            seen.append(
-                loader.state_dict()["consumed"]
-            )  # nothing came since: the next pass begins the epoch anew
+            # Nothing came since: the next pass begins the epoch anew
+            seen.append(loader.state_dict()["consumed"])
         seen += batch["id"].tolist() if number > 4 else []
         consumed.append(loader.state_dict()["consumed"])
         if number == 20:

@@ -44,12 +44,8 @@ def test_without_weights_each_item_comes_once(lengths, seed, epoch):
         ((7, 9), [0.7, 0.3], "first_exhausted", (7, 3)),  # in binary, 7 / 0.7 is not 10
         ((10, 100), [1, 1], "first_exhausted", (10, 10)),
         ((10, 100), [1, 1], "all_exhausted", (100, 100)),
-        (
-            (5, 5, 5),
-            [1, 2, 2],
-            "first_exhausted",
-            (2, 5, 5),
-        ),  # 12.5 items, of which 2.4 are the first one's
+        # 12.5 items, of which 2.4 are the first one's
+        ((5, 5, 5), [1, 2, 2], "first_exhausted", (2, 5, 5)),
         ((3, 4), [3, 1], "all_exhausted", (12, 4)),
     ],
 )
@@ -60,9 +56,8 @@ def test_an_epoch_has_the_shares(lengths, weights, stop, counts):
     )
     for name, length, count in zip("abc", lengths, counts, strict=False):
         times = [served.count(f"{name}{i}") for i in range(length)]
-        assert {count // length, -(-count // length)} >= set(
-            times
-        )  # none once more before all came
+        # None once more before all came
+        assert {count // length, -(-count // length)} >= set(times)
 
 
 def test_shares_hold_in_every_stretch_of_an_epoch_and_other_epochs_have_other_items():

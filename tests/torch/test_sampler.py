@@ -87,9 +87,8 @@ def test_world_size_changes_nothing_while_the_global_batch_is_constant(n, part, 
     for epoch in (alone[:each], alone[each:]):
         served = [i for batch in epoch for i in batch]
         assert len(set(served[:n])) == min(n, len(served))
-        assert served[n:] == [
-            served[i % n] for i in range(n, len(served))
-        ]  # filled up from its beginning
+        # Filled up from its beginning
+        assert served[n:] == [served[i % n] for i in range(n, len(served))]
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
@@ -141,9 +140,8 @@ def test_no_persistent_worker_holds_an_old_epoch(path, context):
     for epoch in (0, 3, 7, 4):
         batches.set_epoch(epoch)
         alone.set_epoch(epoch)
-        data._epoch.set(
-            1000
-        )  # a worker that reads the shared epoch would serve that one's substitutes
+        # A worker that reads the shared epoch would serve that one's substitutes
+        data._epoch.set(1000)
         assert labels(loader) == [[alone.substituted(i) for i in range(23)]]
         seen.add(tuple(alone.substituted(i) for i in BAD))
     assert len(seen) > 1
@@ -288,9 +286,8 @@ def test_a_state_of_every_step_goes_on_with_the_next_batch(options):
         resumed.set_epoch(state["epoch"])  # as loops do
         rest = list(resumed)
         assert rest == expected[step : (step // each + 1) * each]
-        assert (
-            list(resumed) == expected[(step // each + 1) * each : (step // each + 2) * each]
-        )  # and then a whole one
+        # And then a whole one
+        assert list(resumed) == expected[(step // each + 1) * each : (step // each + 2) * each]
 
 
 def test_a_resumed_pass_is_resumed():
@@ -400,9 +397,8 @@ def test_a_state_of_anything_else_is_refused_and_changes_nothing(path, tmp_path)
         {"label": ArraySpec("int64")},
         [{"label": np.int64(i)} for i in range(23)],
     )
-    with pytest.raises(
-        UsageError, match="another cache"
-    ):  # the same samples, but other ones are valid
+    # The same samples, but other ones are valid
+    with pytest.raises(UsageError, match="another cache"):
         CachedDataset(moved).sampler(4).load_state_dict(state)
 
 
@@ -493,9 +489,8 @@ def test_bad_parameters_are_refused_in_words(options, said):
         UsageError,
         match=r"SequentialSampler is a sampler, no dataset.*use_distributed_sampler=False",
     ):
-        Sampler(
-            SequentialSampler(range(10)), batch_size=2, drop_last=False
-        )  # as Lightning makes anew what it finds
+        # As Lightning makes anew what it finds
+        Sampler(SequentialSampler(range(10)), batch_size=2, drop_last=False)
     with pytest.raises(UsageError, match="generator has no length; a map-style dataset is wanted"):
         Sampler((i for i in range(3)), 2)
 

@@ -198,11 +198,8 @@ def test_a_cache_asks_for_no_more_than_a_batch_may_take(tmp_path, monkeypatch):
     folder = make_cache(tmp_path, SPECS, WRITTEN, k=2, windows=cut)
     dataset = CachedDataset(folder)
     monkeypatch.setattr(parsing, "WINDOWS_BYTES", 900)
-    assert dataset[[0, 1]]["action"].shape == (
-        2,
-        3,
-        2,
-    )  # 2 fields of 3 steps of 8 bytes, and 64 beside each
+    # 2 fields of 3 steps of 8 bytes, and 64 beside each
+    assert dataset[[0, 1]]["action"].shape == (2, 3, 2)
     with pytest.raises(
         UsageError, match=r"3 windows .* take 1,296 bytes; at most 900 .*\(at most 2\), .*windows="
     ):
@@ -219,9 +216,8 @@ def test_windows_that_overlap_are_counted_each(tmp_path, monkeypatch, cut):
     """Of a million stored steps a batch of windows at stride 1 is a multiple."""
     said = {"dim": "T", "stride": 1, "pad": "none", "short": "drop", **cut}
     dataset = CachedDataset(make_cache(tmp_path, SPECS, WRITTEN, k=2, windows=said))
-    monkeypatch.setattr(
-        parsing, "WINDOWS_BYTES", most := 2 * 2 * 72 * (cut["length"] or 1)
-    )  # of 2 fields, as above
+    # Of 2 fields, as above
+    monkeypatch.setattr(parsing, "WINDOWS_BYTES", most := 2 * 2 * 72 * (cut["length"] or 1))
     assert len(dataset[[0, 1]]["action"]) == 2
     with pytest.raises(
         UsageError,

@@ -18,9 +18,8 @@ _LABELLED = {
     "fields": {"label": {"role": "class", "shape": ["P"], "classes": 6}},
     "rules": {"DC901": "off", "DC902": "off"},
 }
-_SHARES = np.array(
-    [7.0, 5.0, 3.0, 2.4, 1.6, 1.0]
-)  # the larger their sum, the more scenes are alike
+# The larger their sum, the more scenes are alike
+_SHARES = np.array([7.0, 5.0, 3.0, 2.4, 1.6, 1.0])
 
 
 def _episodes(rng: np.random.Generator) -> Samples:

@@ -108,9 +108,8 @@ def _held(values: Array, start: int, length: int) -> Array:
 def _zero_commands(piece: Piece, value: float, rng: np.random.Generator) -> dict[str, Any]:
     """Short pauses of the commands; the robot drifts on."""
     act = piece.fields["act"].copy()
-    chosen = rng.choice(
-        len(act), round(value * len(act)), replace=False
-    )  # that share, neither more nor less
+    # That share, neither more nor less
+    chosen = rng.choice(len(act), round(value * len(act)), replace=False)
     act[chosen, :6] = 0.0
     return {"act": act}
 

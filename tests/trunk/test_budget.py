@@ -148,9 +148,8 @@ def test_when_ten_minutes_went_into_tries_that_ended_by_a_limit_first_tries_are_
     offenders.lost("busy", 1)
     brief = offenders.budget(item("a.npy"))
     assert (brief.seconds(0), brief.seconds(1_000_000)) == (1, 3)
-    assert brief.silence_s == float(
-        "inf"
-    )  # a slow disk is no fault of a file: the usual limit of silence holds
+    # A slow disk is no fault of a file: the usual limit of silence holds
+    assert brief.silence_s == float("inf")
 
 
 def test_every_try_that_ends_by_a_limit_counts():

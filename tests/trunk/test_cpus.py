@@ -29,7 +29,5 @@ def test_nobody_else_counts_processors(repository):
     counting = [
         p.name for p in (repository / "datacheck").rglob("*.py") if "cpu_count" in p.read_text()
     ]
-    assert sorted(counting) == [
-        "hardware.py",
-        "machine.py",
-    ]  # that of the machine is said beside it
+    # That of the machine is said beside it
+    assert sorted(counting) == ["hardware.py", "machine.py"]

@@ -182,9 +182,8 @@ def test_a_folder_that_changes_places_with_a_link_all_the_time_leads_nowhere(tmp
             (tmp_path / f"kept {removed}").mkdir()
             (tmp_path / f"kept {removed}/link").symlink_to(outside)
             (tmp_path / f"kept {removed}/link").rename(link)
-        with contextlib.suppress(
-            StorageError
-        ):  # a link that comes while the folder is emptied is no folder
+        # A link that comes while the folder is emptied is no folder
+        with contextlib.suppress(StorageError):
             folders.remove_tree(tmp_path / "tree")
             removed += 1
     ended.set()

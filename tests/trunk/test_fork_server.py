@@ -105,9 +105,8 @@ def test_children_have_one_server_and_are_what_a_new_process_would_be(child, mon
     # being listed
     assert second["held"] == [*range(8)]
     assert not second["random"]  # all children would draw the same numbers
-    assert (
-        len(os.listdir(f"/proc/{second['server']}/task")) == second["threads"] == 1
-    )  # others would be gone in a fork
+    # Others would be gone in a fork
+    assert len(os.listdir(f"/proc/{second['server']}/task")) == second["threads"] == 1
 
 
 @pytest.mark.parametrize(

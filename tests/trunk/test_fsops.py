@@ -67,9 +67,8 @@ def test_a_place_that_cannot_be_written_is_known_before_the_work(tmp_path, monke
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="file: not a directory"):
         fsops.check_writable(tmp_path / "file/b")
-    monkeypatch.setattr(
-        fsops.os, "access", lambda path, mode: False
-    )  # as on a disk mounted read-only
+    # As on a disk mounted read-only
+    monkeypatch.setattr(fsops.os, "access", lambda path, mode: False)
     with pytest.raises(StorageError, match="nothing can be written there"):
         fsops.check_writable(tmp_path / "a/b")
 

@@ -527,9 +527,8 @@ def multiply(task, beat):
 
 @pytest.mark.parametrize(("said", "threads"), [({}, {1}), ({"OPENBLAS_NUM_THREADS": "2"}, {2, 3})])
 def test_a_child_has_one_thread_for_blas(monkeypatch, said, threads):
-    monkeypatch.setenv(
-        "OPENBLAS_NUM_THREADS", "4"
-    )  # what the user has set for training is not for children
+    # What the user has set for training is not for children
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "4")
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     child = Child(Limits(), replace(PARSER, environment=said))
     payload, death = child.run("tests.trunk.test_parallel:multiply", {"items": [0]})

@@ -876,10 +876,7 @@ def _reordered_unlisted(
     if usual[0] != "floats" or usual[2] != (4,):
         return
     # Cut to four columns: the table pads rows to the widest sample.
-    low, high = (
-        rows[f"{name}:min"][:, :4],
-        rows[f"{name}:max"][:, :4],
-    )
+    low, high = (rows[f"{name}:min"][:, :4], rows[f"{name}:max"][:, :4])
     known = known & (np.abs(low).max(axis=1) <= _UNIT) & (np.abs(high).max(axis=1) <= _UNIT)
     known &= (np.maximum(low**2, high**2).sum(axis=1) >= 1 / _UNIT) & np.isfinite(low + high).all(
         axis=1

@@ -33,13 +33,7 @@ from datacheck.schema.model import FieldSpec, Schema
 Array = np.ndarray[Any, Any]
 
 # Other rules that judge unreadable rows.
-_OTHER_CODES = (
-    "DC102",
-    "DC103",
-    "DC105",
-    "DC110",
-    "DC701",
-)
+_OTHER_CODES = ("DC102", "DC103", "DC105", "DC110", "DC701")
 _FIXES = {  # by the kind of a DC105 note
     "videos": "Restore the videos.",
     "gone": "Restore the files, or take out what speaks of them.",
@@ -50,12 +44,7 @@ _FIXES = {  # by the kind of a DC105 note
     "rates": "Scan its folders one by one to have each dataset judged by its rate.",
 }
 # None: an error, as for a missing file.
-_SEVERITIES = {
-    "videos": None,
-    "unsought": None,
-    "rates": None,
-    "uncompared": Severity.INFO,
-}
+_SEVERITIES = {"videos": None, "unsought": None, "rates": None, "uncompared": Severity.INFO}
 # So many zeros are no coincidence; a force at rest or a single position has fewer numbers.
 _LEAST = 8
 _NOT_DATA = frozenset(

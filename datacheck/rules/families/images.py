@@ -30,10 +30,7 @@ from datacheck.schema.model import FieldSpec, Schema
 Array = np.ndarray[Any, Any]
 
 # robosuite's image conventions.
-_ORIGINS = {
-    "opengl": "bottom_left",
-    "opencv": "top_left",
-}
+_ORIGINS = {"opengl": "bottom_left", "opencv": "top_left"}
 _BANDS = 32
 _ONE_SCENE = 0.9  # share of a group that must look alike, or it is not from one camera
 _FRAMES = 8  # sampled frames of a film

@@ -233,11 +233,7 @@ def _mark(rows: Rows, case: RuleContext, where: Array, stat: str, kind: str) -> 
 
 
 # Up to here the dtype represents every integer.
-_WHOLE = {
-    "float16": 1 << 11,
-    "float32": 1 << 24,
-    "float64": 1 << 53,
-}
+_WHOLE = {"float16": 1 << 11, "float32": 1 << 24, "float64": 1 << 53}
 
 
 @measure("segments", version=2, applies=of_role("segment"), uses=("ignore",))

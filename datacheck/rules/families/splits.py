@@ -472,13 +472,7 @@ _TOO_LITTLE = (
     "sketch",
     per="sample",
     depth="deep",
-    uses=(
-        "fields.role",
-        "fields.shape",
-        "fields.dtype",
-        "fields.absent",
-        "fields.columns",
-    ),
+    uses=("fields.role", "fields.shape", "fields.dtype", "fields.absent", "fields.columns"),
 )
 def sketch(block: Block, schema: Schema) -> Columns:
     """Sketch of a sample for comparisons, in at most 64 numbers.

@@ -592,11 +592,7 @@ def moments(column: Column, spec: FieldSpec) -> Columns:
         and 0 < column.uniform <= _WIDEST
     ):
         # Each sample is one vector.
-        values, lengths, width = (
-            values.reshape(len(column), -1),
-            None,
-            column.uniform,
-        )
+        values, lengths, width = (values.reshape(len(column), -1), None, column.uniform)
     inner = 1 if values.ndim < 3 else prod(values.shape[1:-1])
     if not 0 < width <= _WIDEST:
         return {}

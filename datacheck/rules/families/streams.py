@@ -49,10 +49,8 @@ _UNSURE = 0.2
 _RESTS = 0.02
 # Most that one episode contributes to that share: an episode at half rate must not decide for all.
 _MUCH = 0.5
-_STREAMS, _WITNESSES = (
-    64,
-    9,
-)  # most fields of each kind that are examined: a file may have thousands
+# Most fields of each kind that are examined: a file may have thousands
+_STREAMS, _WITNESSES = (64, 9)
 _FEW, _EPISODES = 0.05, 20  # largest share of episodes whose stream stops; fewest episodes
 
 

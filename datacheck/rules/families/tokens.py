@@ -161,12 +161,7 @@ def _empty_lines(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     "turns",
     version=2,
     per="sample",
-    uses=(
-        "tokenizer",
-        "fields.role",
-        "fields.train_on",
-        "fields.preferred_over",
-    ),
+    uses=("tokenizer", "fields.role", "fields.train_on", "fields.preferred_over"),
 )
 def turns(block: Block, schema: Schema) -> Columns:
     """Answers and prompt length of a text by bytes: ``<field>:answers``, ``<field>:prompt_bytes``.

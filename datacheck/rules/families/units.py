@@ -561,16 +561,7 @@ def _widest_gap(ordered: Array, case: RuleContext) -> float | None:
 
 _PIXELS = 1 << 16  # sampled pixels of a depth map: its median needs no more
 # Stored units per metre.
-_STORED = (
-    1000.0,
-    256.0,
-    4000.0,
-    5000.0,
-    10000.0,
-    1 / 0.00012498664727900177,
-    100.0,
-    1.0,
-)
+_STORED = (1000.0, 256.0, 4000.0, 5000.0, 10000.0, 1 / 0.00012498664727900177, 100.0, 1.0)
 
 
 @measure(

@@ -59,11 +59,7 @@ _ENCODED = tuple(marker.encode() for marker in MARKERS)
 _BITS = 1 << np.arange(len(MARKERS), dtype=np.int64)
 _REPLACED = ("\ufffd".encode(),)
 # UTF-8 read as Windows-1252.
-_MOJIBAKE = (
-    "\u00e2\u20ac".encode(),
-    "\u00ef\u00bf\u00bd".encode(),
-    b"\xc3\x83\xc2",
-)
+_MOJIBAKE = ("\u00e2\u20ac".encode(), "\u00ef\u00bf\u00bd".encode(), b"\xc3\x83\xc2")
 _CONTROL = re.compile(
     rb"[\x00-\x08\x0b\x0e-\x1f\x7f]|(?<!\\)(?:\\\\)*\\(?:b|u00(?:0[0-7be-f]|1[0-9a-f]))"
 )

@@ -142,9 +142,8 @@ def forked(work: Callable[[], int], log: Path) -> Told:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(MOST_SECONDS)
             held = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-            resource.setrlimit(
-                resource.RLIMIT_AS, (held + _SPACE, resource.RLIM_INFINITY)
-            )  # children have their own
+            # Children have their own
+            resource.setrlimit(resource.RLIMIT_AS, (held + _SPACE, resource.RLIM_INFINITY))
             try:
                 code = work()
             except BaseException as error:  # noqa: BLE001  what a command lets through is what is looked for

@@ -28,11 +28,8 @@ from PIL import Image
 
 COUNT, AT = 16, 5  # samples, and the odd one
 FPS = 10
-REACHES = (
-    "value",
-    "sample",
-    "all",
-)  # one value of one sample, all of one sample, all of all samples
+# One value of one sample, all of one sample, all of all samples
+REACHES = ("value", "sample", "all")
 Sample = dict[str, Any]
 
 

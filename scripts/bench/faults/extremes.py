@@ -80,9 +80,8 @@ class Server:
         (home / "warm").mkdir()
         np.save(home / "warm/0.npy", np.zeros(3))
         self._home, self._known = home, vars(fork_server)["_SERVERS"]
-        vars(fork_server).update(
-            _key=lambda *_: "one", _close_all=lambda: None
-        )  # who is forked of this one asks it too
+        # Who is forked of this one asks it too
+        vars(fork_server).update(_key=lambda *_: "one", _close_all=lambda: None)
 
     def keep(self) -> None:
         """Start it where it does not run, and have children believe that it lives: it is no child of theirs."""

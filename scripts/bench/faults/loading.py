@@ -181,9 +181,8 @@ def of_rank(
 
 def cell(kinds: list[Kind], caches: list[Path], way: Way) -> list[str]:
     """Return a digest of what each kind serves, in global order, and of its states."""
-    if (
-        way.start != "spawn" and len(kinds) > 1
-    ):  # who is spawned imports PyTorch, for seconds: once for all kinds
+    # Who is spawned imports PyTorch, for seconds: once for all kinds
+    if way.start != "spawn" and len(kinds) > 1:
         return [found for kind in kinds for found in cell([kind], caches, way)]
     ranks = [of_rank(kinds, caches, way, rank) for rank in range(way.world)]
     return [joined([rank[of] for rank in ranks]) for of in range(len(kinds))]
@@ -339,9 +338,8 @@ def main() -> int:
     parser.add_argument("--folder", default=None, help="where to write; removed afterwards")
     asked = parser.parse_args()
     began, all_ways = time.perf_counter(), [*ways(asked.workers, asked.starts)]
-    warnings.filterwarnings(
-        "ignore", "This DataLoader will create"
-    )  # more workers than cores: that is asked for
+    # More workers than cores: that is asked for
+    warnings.filterwarnings("ignore", "This DataLoader will create")
     multiprocessing.set_forkserver_preload(["torch", "datacheck.torch.dataset"])
     with tempfile.TemporaryDirectory(dir=asked.folder) as name:
         caches = write(Path(name))

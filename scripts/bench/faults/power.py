@@ -318,9 +318,8 @@ def control(losses: Losses, without: str) -> Tally:
     """Lose the power in builds whose disk does not take one kind of sync."""
     if without != FOUND:
         return losses.note_lost(without, losses.whole(without).log, stride=16)
-    with patch.object(
-        fsops, "_sync_name", lambda _: None
-    ):  # missed where who made the folder was killed before it
+    # Missed where who made the folder was killed before it
+    with patch.object(fsops, "_sync_name", lambda _: None):
         return added(
             losses.note_lost(f"{without} {at}", *losses.killed(at), stride=64)
             for at in (2, 3, 4, 5, 6)

@@ -46,9 +46,8 @@ from datacheck.runtime import fsops
 BUILDERS = 4
 LOST = 40  # exit code of a builder whose build another took over
 _BROKEN = 41
-_LOOKS = multiprocessing.RawValue(
-    "q", -1
-)  # how often the reader of this round has looked; -1 where none is running
+# How often the reader of this round has looked; -1 where none is running
+_LOOKS = multiprocessing.RawValue("q", -1)
 _PATIENCE = 120.0  # seconds that a control waits for a look of the reader
 
 
@@ -224,9 +223,8 @@ def by_file_seen(folder: Path, target: Path, manifest: object) -> str:
     """Publish file by file, and wait until the reader looked while only the folder was there, or has found a fault."""
     fsops.make_directory(target)
     looks, end = _LOOKS.value, time.monotonic() + _PATIENCE
-    while (
-        0 <= _LOOKS.value < looks + 2 and time.monotonic() < end
-    ):  # the second look begins after the folder was made
+    # The second look begins after the folder was made
+    while 0 <= _LOOKS.value < looks + 2 and time.monotonic() < end:
         time.sleep(0.001)
     return by_file(folder, target, manifest)
 

@@ -23,11 +23,8 @@ FIELDS = {
 }
 COUNTS = (21, 11)  # samples of the two caches
 LABELS = 1000  # from one cache to the next
-UNREADABLE, NOT_FINITE, REFUSED = (
-    4,
-    9,
-    (2, 13),
-)  # a file that is none, a finding, refused by the transform
+# A file that is none, a finding, refused by the transform
+UNREADABLE, NOT_FINITE, REFUSED = (4, 9, (2, 13))
 GLOBAL_BATCH, STEPS = 8, 3  # of an epoch of each kind
 CUT = Windows(3, stride=2, history=1, pad="edge", short="pad")
 

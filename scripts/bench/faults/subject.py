@@ -41,9 +41,8 @@ schema: small_schema.yaml
 transforms:
   - cast: {fields: number, to: uint8}
 """
-MEMORY = (
-    "/dev/shm" if Path("/dev/shm").is_dir() else None
-)  # quicker than a disk, where nothing hangs on it
+# Quicker than a disk, where nothing hangs on it
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 SHARD_BYTES = 1 << 11  # four samples
 SETTINGS = f"""
 from datacheck.build import plan

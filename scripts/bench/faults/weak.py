@@ -129,9 +129,8 @@ def children(parents: list[int]) -> set[int]:
         for task in Path(f"/proc/{parent}/task").glob("*/children"):
             with contextlib.suppress(OSError):
                 found |= {int(pid) for pid in task.read_text().split() if is_reader(pid)}
-    return found | (
-        children(list(found)) if found else set()
-    )  # those that a server of theirs has forked
+    # Those that a server of theirs has forked
+    return found | (children(list(found)) if found else set())
 
 
 def is_reader(pid: str) -> bool:
