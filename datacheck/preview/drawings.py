@@ -17,7 +17,7 @@ import numpy as np
 
 from datacheck.errors import MissingDependencyError
 from datacheck.plugins import require
-from datacheck.preview.numbers import (
+from datacheck.preview.encoding import (
     Array,
     NotDrawableError,
     base64_of,
@@ -238,7 +238,7 @@ def mark_trained_ranges(pictures: Sequence[dict[str, Any]], kept: object, schema
     """Add the ranges of steps to train on to the timelines of a sample.
 
     Args:
-        pictures: see `preview.sample.previews`.
+        pictures: see `preview.pictures.previews`.
         kept: ``[first, end]`` of each range, as in ``valid.json``; None if the sample has none.
         schema: of the sample; ranges count steps of its episodes' time axis.
     """

@@ -12,7 +12,14 @@ import numpy as np
 
 from datacheck.model.rotation import matrices, wxyz
 from datacheck.model.sample import Column
-from datacheck.preview.numbers import Array, NotDrawableError, floats, number_text, numeric, rounded
+from datacheck.preview.encoding import (
+    Array,
+    NotDrawableError,
+    floats,
+    number_text,
+    numeric,
+    rounded,
+)
 from datacheck.rules.base import pluralize
 from datacheck.rules.placement import FRAMES, READINGS, Signs, cameras, inside
 from datacheck.rules.skeletons import SKELETONS, Skeleton

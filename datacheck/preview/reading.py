@@ -13,9 +13,9 @@ import orjson
 
 from datacheck.errors import DatacheckError, MissingDependencyError, UsageError
 from datacheck.model.row_keys import storable
-from datacheck.preview.numbers import NotDrawableError
+from datacheck.preview.encoding import NotDrawableError
 from datacheck.preview.overlays import pose
-from datacheck.preview.sample import PreviewBuilder, previews
+from datacheck.preview.pictures import PreviewBuilder, previews
 from datacheck.schema.model import Schema
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread, limit_item

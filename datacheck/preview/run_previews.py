@@ -22,7 +22,7 @@ from datacheck.errors import DatacheckError
 from datacheck.model.finding import Finding, Severity
 from datacheck.model.table import CHECKED, Table, Texts
 from datacheck.preview.drawings import mark_trained_ranges
-from datacheck.preview.numbers import Array, NotDrawableError
+from datacheck.preview.encoding import Array, NotDrawableError
 from datacheck.preview.overlays import FailingPose, overlay
 from datacheck.rules.base import pluralize
 from datacheck.runtime import fsops

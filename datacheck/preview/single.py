@@ -19,6 +19,7 @@ from datacheck.errors import CorruptionError, DatacheckError, UsageError
 from datacheck.model.sample import ArraySpec
 from datacheck.model.table import CHECKED, Table, Texts
 from datacheck.preview.drawings import MAX_POINTS, mark_trained_ranges
+from datacheck.preview.pictures import PreviewBuilder
 from datacheck.preview.reading import draw_within
 from datacheck.preview.run_previews import (
     POINTS,
@@ -27,7 +28,6 @@ from datacheck.preview.run_previews import (
     PreviewTasks,
     read_samples,
 )
-from datacheck.preview.sample import PreviewBuilder
 from datacheck.rules.base import pluralize
 from datacheck.runtime.beneath import ConfinedFolder
 from datacheck.scan.previous_runs import PreviousRun, read_state

@@ -26,7 +26,7 @@ from datacheck.cache.verify import Depth, verify
 from datacheck.cache.windows import WindowIndex, Windows
 from datacheck.errors import CorruptionError, DatacheckError, UsageError
 from datacheck.model.sample import ArraySpec
-from datacheck.preview.numbers import spread_indices
+from datacheck.preview.encoding import spread_indices
 from datacheck.preview.single import samples_of_cache
 from datacheck.report.html import (
     PageKind,

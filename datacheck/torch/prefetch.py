@@ -88,7 +88,7 @@ class _IndexQueue:
 
 
 @dataclass(slots=True)
-class _TaskResult:
+class _CopyResult:
     """The result of a task: batches, the error that ended it, its time, and the rest."""
 
     batches: deque[Any]
@@ -102,7 +102,7 @@ class _TaskResult:
         return len(self.batches) + (self.error is not None)
 
 
-def _run_task(make: Make, asked: Sequence[Sequence[int]]) -> _TaskResult:
+def _run_task(make: Make, asked: Sequence[Sequence[int]]) -> _CopyResult:
     """Make batches; stop early if they turn out to be slow, so that other threads take the rest."""
     begun, batches, error, seconds = perf_counter(), deque[Any](), None, 0.0
     try:
@@ -114,7 +114,7 @@ def _run_task(make: Make, asked: Sequence[Sequence[int]]) -> _TaskResult:
     except BaseException as raised:  # noqa: BLE001  the loop raises it in its place
         error = raised
     try:
-        return _TaskResult(
+        return _CopyResult(
             batches, error, perf_counter() - begun, asked[len(batches) :] if error is None else ()
         )
     finally:
@@ -139,9 +139,9 @@ class _ThreadPool:
         self._tasks: SimpleQueue[Any] = SimpleQueue()
         self._threads: list[Thread] = []
 
-    def submit(self, asked: Sequence[Sequence[int]], beside: int) -> SimpleQueue[_TaskResult]:
+    def submit(self, asked: Sequence[Sequence[int]], beside: int) -> SimpleQueue[_CopyResult]:
         """Give a thread batches, while `beside` tasks are pending; return the result's queue."""
-        answer: SimpleQueue[_TaskResult] = SimpleQueue()
+        answer: SimpleQueue[_CopyResult] = SimpleQueue()
         self._tasks.put((asked, answer))
         if len(self._threads) <= min(beside, self._most - 1):
             # Also ends the threads if an interrupt comes before `end`.
@@ -243,7 +243,7 @@ def prefetch_batches(
         are making. Two callers do not wait: a thread of the pool, and any thread while the garbage
         collector runs, because it may run while the thread holds a lock that the pool needs.
     """
-    line, waiting = _IndexQueue(indices), deque[SimpleQueue[_TaskResult]]()
+    line, waiting = _IndexQueue(indices), deque[SimpleQueue[_CopyResult]]()
     pace = _TaskSize(_MOST_BATCHES if together else 1)
     pool = _ThreadPool(make, threads)
 
@@ -277,7 +277,7 @@ def prefetch_batches(
         pool.end(wait=not works)
 
 
-def _raise_error(of: _TaskResult | _IndexQueue) -> None:
+def _raise_error(of: _CopyResult | _IndexQueue) -> None:
     """Raise and clear the error of a task or of the indices, if any: its traceback holds `of`."""
     error, of.error = of.error, None
     try:

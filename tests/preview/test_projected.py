@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from datacheck.preview.sample import PreviewBuilder, previews
+from datacheck.preview.pictures import PreviewBuilder, previews
 from datacheck.schema.load import parse_schema
 
 SCHEMA = """\

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from datacheck.preview.overlays import near_points
-from datacheck.preview.sample import PreviewBuilder, previews
+from datacheck.preview.pictures import PreviewBuilder, previews
 from datacheck.schema.grammar import ROLES
 from datacheck.schema.load import load_schema, parse_schema
 from datacheck.schema.model import FieldSpec

@@ -25,7 +25,7 @@ from datacheck.preview.drawings import (
     png,
     timeline,
 )
-from datacheck.preview.numbers import NotDrawableError, spread_indices
+from datacheck.preview.encoding import NotDrawableError, spread_indices
 from datacheck.preview.overlays import skeleton
 from datacheck.rules.skeletons import SKELETONS
 from datacheck.schema.load import parse_schema

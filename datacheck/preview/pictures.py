@@ -11,7 +11,7 @@ import numpy as np
 
 from datacheck.errors import UsageError
 from datacheck.preview.drawings import MAX_POINTS, Colour, cloud, film, image, names_of, timeline
-from datacheck.preview.numbers import (
+from datacheck.preview.encoding import (
     Array,
     NotDrawableError,
     floats,
