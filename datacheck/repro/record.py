@@ -327,10 +327,9 @@ class Recorder:
             _write_json(path / CONFIG, {"version": VERSION, "config": resolve_config(self._config)})
         self._write({"kind": "start", "rank": rank, "world": world} | self._start_line())
         for one in self._optimizers:
-            self._hooks += [
-                one.register_step_pre_hook(self._before),
-                one.register_step_post_hook(self._after),
-            ]
+            # One statement each: an interrupt between two hooks leaves none that is not removed.
+            self._hooks.append(one.register_step_pre_hook(self._before))
+            self._hooks.append(one.register_step_post_hook(self._after))
         if self._loader is not None:
             self.watch(self._loader)
 

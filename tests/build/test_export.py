@@ -486,7 +486,7 @@ def test_what_a_killed_export_left_goes_with_the_next_to_that_name(cache, tmp_pa
     to = tmp_path / "to.[x]"
     script = (
         "import os, sys\nfrom pathlib import Path\nimport datacheck.build.export as e\n"
-        "e._named = lambda *_: (print('grown', flush=True), "
+        "e._rename_finished = lambda *_: (print('grown', flush=True), "
         "sys.stdin.read())\ne.export(*sys.argv[1:], 'npz')"
     )
     with ExitStack() as stack:

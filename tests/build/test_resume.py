@@ -201,7 +201,7 @@ def test_what_does_not_prove_itself_is_made_again(job, made, golden, tmp_path, n
 
 
 @pytest.mark.parametrize(
-    "call", ["_dimensions", "_field", "_texts", "_documents", "_provenance", "_sealed"]
+    "call", ["_dimensions", "_field", "_texts", "_documents", "_provenance", "_seal"]
 )
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_build_that_ended_while_it_was_completed(

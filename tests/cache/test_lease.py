@@ -151,7 +151,7 @@ def test_a_read_only_file_system_is_read_and_locked(cache, tmp_path):
         "import sys; from pathlib import Path; from datacheck.cache import manifest as lease, "
         "open_cache\n"
         "cache = open_cache(sys.argv[1]); print(cache.gather('x', [1]).tolist(), "
-        "lease.exclusive(Path(sys.argv[1])))\n"
+        "lease.exclusive_lock(Path(sys.argv[1])))\n"
         "Path(sys.argv[1], 'new').touch()"
     )
     mounts = (

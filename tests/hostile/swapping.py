@@ -132,7 +132,7 @@ def race(ground: Ground, *, swaps: int, runs: int, seed: int = 0) -> Race:
                 found.swaps, found.runs = count.value, found.runs + 1
                 found.opened |= set(watch.seen())
                 found.shown |= set(ground.leaks(ended))
-                found.odd += [] if ended.checked_content else [ended]
+                found.odd += [] if ended.sound else [ended]
     finally:
         going.value = -1
         swapper.join(10)

@@ -60,7 +60,7 @@ def test_no_command_runs_what_lies_in_the_folder_it_is_called_in(command, ground
     wrong = {}
     for words in asked(command):
         ended = ground.run(SCRIPT, *words)
-        if ground.ran(ended) or not ended.checked_content:
+        if ground.ran(ended) or not ended.sound:
             wrong[" ".join(words)] = (ground.ran(ended), ended.code, ended.text[-600:])
     assert wrong == {}
 
@@ -82,19 +82,19 @@ def test_nor_does_it_as_a_module_of_python(command, ground):
         shutil.rmtree(ground.place / name, ignore_errors=True)
     words = next(iter(asked(command)))
     ended = ground.run(*MODULE, *words)
-    assert (ground.ran(ended), ended.checked_content) == ([], True), ended.text[-600:]
+    assert (ground.ran(ended), ended.sound) == ([], True), ended.text[-600:]
 
 
 def test_as_a_module_that_python_looks_for_elsewhere_it_needs_no_exception(ground):
     hostile(ground)
     ended = ground.run(sys.executable, "-P", "-m", "datacheck", "scan", ".", "--schema", "all.yaml")
-    assert (ground.ran(ended), ended.checked_content) == ([], True), ended.text[-600:]
+    assert (ground.ran(ended), ended.sound) == ([], True), ended.text[-600:]
 
 
 def test_nothing_runs_without_the_sandbox_either(ground):
     hostile(ground)
     ended = ground.run(SCRIPT, *without_sandbox(), "scan", ".", "--schema", "all.yaml")
-    assert (ground.ran(ended), ended.checked_content) == ([], True), ended.text[-600:]
+    assert (ground.ran(ended), ended.sound) == ([], True), ended.text[-600:]
 
 
 def test_a_training_process_runs_nothing_of_a_cache(ground):
@@ -102,4 +102,4 @@ def test_a_training_process_runs_nothing_of_a_cache(ground):
     train = ground.base / "bin" / "train.py"
     train.write_text(TRAIN)
     ended = ground.run(sys.executable, train, "caches")
-    assert (ground.ran(ended), ended.checked_content) == ([], True), ended.text[-600:]
+    assert (ground.ran(ended), ended.sound) == ([], True), ended.text[-600:]

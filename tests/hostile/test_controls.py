@@ -92,5 +92,5 @@ def test_a_change_outside_is_seen(ground):
     "end", [(4, b""), (-11, b""), (1, b"Traceback (most recent call last)"), (1, b"internal error")]
 )
 def test_an_end_that_bad_input_may_not_have_is_seen(end):
-    assert not Ended(*end).checked_content
-    assert Ended(1, b"datacheck: 1 error").checked_content
+    assert not Ended(*end).sound
+    assert Ended(1, b"datacheck: 1 error").sound

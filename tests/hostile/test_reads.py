@@ -154,7 +154,7 @@ def test_a_training_process_follows_no_part_of_a_cache(ground):
     with Watch(ground.outside) as watch:
         ended = ground.run(sys.executable, train, *caches)
         assert watch.seen() == []
-    assert (ground.leaks(ended), ended.checked_content) == ([], True), ended.text[-2000:]
+    assert (ground.leaks(ended), ended.sound) == ([], True), ended.text[-2000:]
 
 
 @pytest.mark.parametrize("command", sorted(OF_TRAINING))

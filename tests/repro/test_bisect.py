@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from datacheck.errors import UsageError
-from datacheck.repro.bisect import Bisection, Effect, Switch, Training, bisect
+from datacheck.repro.bisect import Bisection, Effect, Switch, TrainingCommand, bisect
 from datacheck.repro.switches import TORCH_SWITCHES, with_workers
 
 COMMAND = [sys.executable, "-c", "from datacheck.cli.main import main; main()", "repro", "bisect"]
@@ -213,7 +213,9 @@ def test_old_ends_at_the_first_colon():
 
 
 def test_names_are_checked_before_anything_runs(tmp_path):
-    training = Training(["none"], ["train.py"], {}, 1, 0, tmp_path, [Switch("threads", "1", "2")])
+    training = TrainingCommand(
+        ["none"], ["train.py"], {}, 1, 0, tmp_path, [Switch("threads", "1", "2")]
+    )
     with pytest.raises(UsageError, match="two of that name"):
         bisect(training)
     with pytest.raises(UsageError, match="no such switch"):
@@ -277,7 +279,7 @@ def test_the_weights_of_each_optimizer_are_digested_before_the_first_step(tmp_pa
     (tmp_path / "train.py").write_text(TWO)
     starts = []
     for value in ("0.5", "0.25"):
-        training = Training(
+        training = TrainingCommand(
             [sys.executable],
             [str(tmp_path / "train.py"), value],
             os.environ | {"PYTHONPATH": str(repository)},

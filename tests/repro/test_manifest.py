@@ -453,9 +453,7 @@ def built(files, samples, skipped):
     paths = sorted(files)
     digests = np.array([files[p][1].hex().encode() for p in paths], "S32")
     return DatasetManifest(
-        Files(paths, np.array([files[p][0] for p in paths], np.int64), digests),
-        sample_digests,
-        skipped,
+        Files(paths, np.array([files[p][0] for p in paths], np.int64), digests), samples, skipped
     )
 
 
@@ -464,7 +462,7 @@ def built(files, samples, skipped):
 )
 @given(files=FILES, samples=SAMPLES, skipped=st.lists(st.tuples(TEXT, TEXT), max_size=3))
 def test_what_is_written_and_read_back_is_equal(tmp_path, files, samples, skipped):
-    made = built(files, sample_digests, skipped)
+    made = built(files, samples, skipped)
     manifest.write(made, tmp_path / "m.json")
     back = manifest.read(tmp_path / "m.json")
     assert (back.files.paths, back.files.sizes.tolist()) == (

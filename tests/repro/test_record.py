@@ -546,8 +546,7 @@ def test_what_tensors_of_a_device_are_folded_to_is_fetched_once(monkeypatch):
             name,
             lambda one, name=name: fetched.append(tuple(one.shape)) or fetch[name](one),
         )
-    for module in ("tensors", "batch"):
-        monkeypatch.setattr(f"datacheck.repro.runs.{module}.is_near", lambda tensor: False)
+    monkeypatch.setattr("datacheck.repro.tensors.in_main_memory", lambda tensor: False)
     said = {f"{name}2": "said" for name in values}
     digest, rows = digest_batch(values | said, 2)
     assert (digest.text(), rows) == (f"f{expected.hexdigest()}", None)

@@ -331,7 +331,7 @@ def test_a_kernel_without_either_part_still_runs_children(place, monkeypatch):
     code = (
         "from datacheck.runtime import sandbox\n"
         "sandbox._landlock_version = lambda: 0\nsandbox._has_seccomp = lambda: False\n"
-        "sandbox.enter(sandbox.Sandbox(('/nowhere',)))\nprint(sandbox.described())"
+        "sandbox.enter(sandbox.Sandbox(('/nowhere',)))\nprint(sandbox.sandbox_parts())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "none: this kernel has neither landlock nor seccomp\n"

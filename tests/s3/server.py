@@ -165,7 +165,7 @@ class Proxy:
 
     def __init__(self, port: int) -> None:
         self._to = port
-        self.note_lost: Lose = lambda _: ""
+        self.lose: Lose = lambda _: ""
         self.seen: list[str] = []
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.port = self._listening.getsockname()[1]
@@ -193,7 +193,7 @@ class Proxy:
             while data := client.recv(1 << 16):
                 if data.split(b" ", 1)[0] in {b"GET", b"PUT", b"POST", b"HEAD", b"DELETE"}:
                     self.seen.append(data.split(b"\r\n", 1)[0].decode("latin1"))
-                    what = self.note_lost(data)
+                    what = self.lose(data)
                     if what == "request":
                         server.sendall(data[: len(data) // 2])
                         break

@@ -194,13 +194,13 @@ def test_a_build_that_was_killed_goes_on(
             held.wait()
         return ""
 
-    proxy.note_lost = hold
+    proxy.lose = hold
     asked = [sys.executable, "-c", BUILD, url, str(data), str(tmp_path / "staging")]
     process = subprocess.Popen(asked, cwd=repository, process_group=0)
     assert reached.wait(60)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    proxy.note_lost = lambda _: ""
+    proxy.lose = lambda _: ""
     held.set()
     assert list(find_caches(url)) == []
     with pytest.raises(UsageError, match="no finished cache"):
@@ -234,7 +234,7 @@ def test_an_upload_that_the_server_never_answers_can_be_interrupted(
             held.wait()
         return ""
 
-    proxy.note_lost = hold
+    proxy.lose = hold
     asked = ["cache", "build", str(tmp_path / "s.yaml"), "--data", str(data), "--out", url]
     process = subprocess.Popen(
         [sys.executable, "-c", COMMAND, *asked, "--staging", str(tmp_path / "staging")],
@@ -251,7 +251,7 @@ def test_an_upload_that_the_server_never_answers_can_be_interrupted(
         held.set()
     assert process.returncode == 130
     assert "the same command goes on" in said
-    proxy.note_lost = lambda _: ""
+    proxy.lose = lambda _: ""
     assert run([*asked, "--staging", str(tmp_path / "staging")]) == 0
 
 
@@ -265,19 +265,19 @@ def test_a_connection_that_breaks_for_a_while_does_no_harm(job, golden, url, tmp
             return how
         return ""
 
-    proxy.note_lost = lose
+    proxy.lose = lose
     built = build_cache(job, url, staging=tmp_path / "staging")
     assert len(lost) == 8
     assert on_store(built.path) == golden
 
 
 def test_a_server_that_goes_away_leaves_work_that_goes_on(job, golden, url, tmp_path, proxy, hasty):
-    proxy.note_lost = lambda data: "request" if b"/fields/cloud/c.3.0" in data[:300] else ""
+    proxy.lose = lambda data: "request" if b"/fields/cloud/c.3.0" in data[:300] else ""
     with pytest.raises(StorageError, match="cannot be reached") as error:
         build_cache(job, url, staging=tmp_path / "staging")
     assert error.value.__notes__ == ["6 shards are done and kept: the same command goes on."]
     assert list(find_caches(url)) == []
-    proxy.note_lost = lambda _: ""
+    proxy.lose = lambda _: ""
     assert on_store(build_cache(job, url, staging=tmp_path / "staging").path) == golden
 
 
@@ -332,7 +332,7 @@ def test_what_was_killed_while_it_was_removed_is_removed(job, url, tmp_path, mon
 
 
 def test_an_answer_that_was_lost_is_read_back(job, golden, url, tmp_path, proxy, hasty):
-    proxy.note_lost = lambda data: (
+    proxy.lose = lambda data: (
         "answer" if data.startswith(b"PUT ") and b"commit.json" in data[:300] else ""
     )
     built = build_cache(job, url, staging=tmp_path / "staging")
@@ -341,13 +341,13 @@ def test_an_answer_that_was_lost_is_read_back(job, golden, url, tmp_path, proxy,
 
 
 def test_a_commit_that_never_arrives_is_none(job, url, tmp_path, proxy, hasty):
-    proxy.note_lost = lambda data: (
+    proxy.lose = lambda data: (
         "request" if data.startswith(b"PUT ") and b"commit.json" in data[:300] else ""
     )
     with pytest.raises(StorageError, match="could not be published"):
         build_cache(job, url, staging=tmp_path / "staging")
     assert list(find_caches(url)) == []
-    proxy.note_lost = lambda _: ""
+    proxy.lose = lambda _: ""
     before = len(proxy.seen)
     build_cache(job, url, staging=tmp_path / "staging")
     sent = [path.rpartition("/")[2] for path in puts(proxy.seen[before:])]
@@ -360,14 +360,14 @@ def test_a_commit_that_never_arrives_is_none(job, url, tmp_path, proxy, hasty):
 def test_what_nobody_knows_is_said(job, golden, url, tmp_path, proxy, hasty):
     def lose(data):
         if data.startswith(b"PUT ") and b"commit.json" in data[:300]:
-            proxy.note_lost = lambda _: "503"
+            proxy.lose = lambda _: "503"
             return "answer"
         return ""
 
-    proxy.note_lost = lose
+    proxy.lose = lose
     with pytest.raises(StorageError, match="not known whether it was published"):
         build_cache(job, url, staging=tmp_path / "staging")
-    proxy.note_lost = lambda _: ""
+    proxy.lose = lambda _: ""
     built = build_cache(job, url, staging=tmp_path / "staging")
     assert (built.reused, on_store(built.path)) == (True, golden)
     assert left(tmp_path / "staging") == []
@@ -433,13 +433,13 @@ def test_two_builders_of_other_content_are_told(data, url, tmp_path, monkeypatch
 
 
 def test_an_attempt_is_tied_to_its_url(job, golden, url, tmp_path, proxy, hasty):
-    proxy.note_lost = lambda data: (
+    proxy.lose = lambda data: (
         "503" if data.startswith(b"PUT ") and b"commit.json" in data[:300] else ""
     )
     for place in ("one", "two"):
         with pytest.raises(StorageError):
             build_cache(job, f"{url}/{place}", staging=tmp_path / "staging")
-    proxy.note_lost = lambda _: ""
+    proxy.lose = lambda _: ""
     assert on_store(build_cache(job, f"{url}/two", staging=tmp_path / "staging").path) == golden
 
 

@@ -342,7 +342,7 @@ def test_a_server_that_does_not_answer(url, hasty, server):
 
 
 def test_a_busy_server(url, hasty, proxy):
-    proxy.note_lost = lambda _: "503"
+    proxy.lose = lambda _: "503"
     with pytest.raises(StorageError, match="the server is busy"):
         open_cache(url)
 
@@ -357,7 +357,7 @@ def test_a_connection_that_breaks_is_made_again(plain, url, proxy):
             return ["answer", "request"][len(lost) - 1]
         return ""
 
-    proxy.note_lost = lose
+    proxy.lose = lose
     np.testing.assert_array_equal(open_cache(url).gather("image", [9]), [WRITTEN[9]["image"]])
     assert len(lost) == 2
 

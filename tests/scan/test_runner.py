@@ -83,7 +83,7 @@ def test_an_earlier_run_that_another_scan_replaces_at_that_moment_is_not_missed(
 def test_an_earlier_run_that_goes_before_its_rows_are_looked_at_is_not_missed(data, monkeypatch):
     output = data.parent / "out"
     before = run(data, output=output)
-    judge = run.judge
+    judge = run_module.judge
 
     def judged(*args):
         shutil.rmtree(output)
@@ -522,4 +522,4 @@ def test_the_built_in_schema_that_fits_is_chosen(data):
     with pytest.raises(UsageError, match="--schema files"):
         scan(data)
     assert scan(data, "files").report.schema["name"] == "files"
-    assert run.Request(data).fail_on == "error"
+    assert Request(data).fail_on == "error"

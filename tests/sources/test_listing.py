@@ -453,7 +453,7 @@ def test_a_store_behind_a_link_that_is_followed_again_is_told_once(tmp_path, mon
     listed = list_files(tmp_path)
     assert [path for path, reason in listed.refused if "not followed" in reason] == ["data/b"]
     assert listed.nodes == {
-        f"{place}/a": [f"{place}/a/{store}" for store in listing] for place in ("data", "store")
+        f"{place}/a": [f"{place}/a/{store}" for store in stores] for place in ("data", "store")
     }
 
 

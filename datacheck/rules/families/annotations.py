@@ -237,32 +237,27 @@ def instance_class_conflict(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     What:
         Nearly all points of an instance that have a class have the same one.
     Why it matters:
-        Loaders give an instance the class of its first point: a tenth of wrong points is a wrong
-        target in a tenth of the orders.
+        Loaders give an instance the class of its first point: a tenth of wrong points is a wrong target in a tenth of
+        the orders.
     Measure:
         Of each instance the share of its most frequent class among its points with a class.
     When it is wrong:
         Ids are unique within a class only: make them unique in the scene.
     Options:
-        warning: a smaller share is a warning (0.95). error: a smaller share is an error (0.9). Each
-            is one of 0.5, 0.6,
+        warning: a smaller share is a warning (0.95). error: a smaller share is an error (0.9). Each is one of 0.5, 0.6,
         0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 1.
     Bad::
 
-        schema: {fields: {id: {role: instance, shape: [P]}, label: {role: class, shape: [P],
-            classes: 0..9}}}
+        schema: {fields: {id: {role: instance, shape: [P]}, label: {role: class, shape: [P], classes: 0..9}}}
         samples:
-          - {n: 2, id: {choice: [90], among: [1, 2, 3]}, label: {full: [90], value: 4, dtype:
-            int64}}
+          - {n: 2, id: {choice: [90], among: [1, 2, 3]}, label: {full: [90], value: 4, dtype: int64}}
           - {id: {choice: [90], among: [1, 2, 3]}, label: {choice: [90], among: [4, 4, 4, 5]}}
 
     Good::
 
-        schema: {fields: {id: {role: instance, shape: [P]}, label: {role: class, shape: [P],
-            classes: 0..9}}}
+        schema: {fields: {id: {role: instance, shape: [P]}, label: {role: class, shape: [P], classes: 0..9}}}
         samples:
-          - {n: 3, id: {choice: [90], among: [1, 2, 3]}, label: {full: [90], value: 4, dtype:
-            int64}}
+          - {n: 3, id: {choice: [90], among: [1, 2, 3]}, label: {full: [90], value: 4, dtype: int64}}
 
     Fix:
         Give every point of an instance the class of the instance, or split the instance.
@@ -337,17 +332,15 @@ def orphan_annotation(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Captions, boxes, ids or groups speak of what no point has, or instances lack them.
 
     What:
-        What ``annotates`` an instance field names only ids that occur there, and nearly all of
-        those that training keeps by class. Boxes have no id: they are counted. What annotates a
-        segment field names only segments that occur there, as numbers or in the ``segments`` of its
-        groups, and no group twice (a warning).
+        What ``annotates`` an instance field names only ids that occur there, and nearly all of those that training
+        keeps by class. Boxes have no id: they are counted. What annotates a segment field names only segments that
+        occur there, as numbers or in the ``segments`` of its groups, and no group twice (a warning).
     Why it matters:
-        An id without points is a target without a mask; an instance without a caption is dropped,
-        or met by a KeyError. Groups of another segmentation put every object together from pieces
-        of others.
+        An id without points is a target without a mask; an instance without a caption is dropped, or met by a KeyError.
+        Groups of another segmentation put every object together from pieces of others.
     Measure:
-        The differences of the two sets, both ways, and the share of instances that is covered;
-        groups with the label and the segments of another one. Segments without a group are normal.
+        The differences of the two sets, both ways, and the share of instances that is covered; groups with the label
+        and the segments of another one. Segments without a group are normal.
     When it is wrong:
         Only some instances are to be annotated: raise ``bare``.
     Options:
@@ -368,10 +361,8 @@ def orphan_annotation(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Export annotation and labels from one version of the source.
     Reference:
-        Reason3D: under a whitelist of 100 classes 96 % of the target ids had no point; mIoU 11.0
-            instead of 22.95.
-        ScanNet issues 38, 47 and 51: aggregations that do not fit the segments, and one with every
-            group twice.
+        Reason3D: under a whitelist of 100 classes 96 % of the target ids had no point; mIoU 11.0 instead of 22.95.
+        ScanNet issues 38, 47 and 51: aggregations that do not fit the segments, and one with every group twice.
     """
     for name, spec in _annotating_fields(case.schema, "instance", "segment"):
         known = rows.measured(f":{name}:told")
@@ -585,18 +576,16 @@ def degenerate_box(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A box has no extent, no point inside, or lies outside of its picture.
 
     What:
-        Sizes are above 0, no box is all zeros, every number is one. With ``encloses`` each box
-        holds a point (warning). With ``pixels_of`` the centre of each box lies in the picture and
-        not all boxes in its first pixel (errors), and each box does, but for one pixel (warning).
+        Sizes are above 0, no box is all zeros, every number is one. With ``encloses`` each box holds a point (warning).
+        With ``pixels_of`` the centre of each box lies in the picture and not all boxes in its first pixel (errors), and
+        each box does, but for one pixel (warning).
     Why it matters:
-        A size of 0 gives an infinite or NaN regression target; an empty box teaches to see what is
-        not there.
+        A size of 0 gives an infinite or NaN regression target; an empty box teaches to see what is not there.
     Measure:
-        Boxes by kind. Points in a box are looked for in its own axes, with the yaw turned either
-        way; pictures give their size alone.
+        Boxes by kind. Points in a box are looked for in its own axes, with the yaw turned either way; pictures give
+        their size alone.
     When it is wrong:
-        Boxes of objects that the sensor did not hit are wanted: drop ``encloses``. Boxes go on
-        where the picture ends,
+        Boxes of objects that the sensor did not hit are wanted: drop ``encloses``. Boxes go on where the picture ends,
         as of hidden objects: drop ``pixels_of``.
     Options:
         none
@@ -618,8 +607,7 @@ def degenerate_box(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Remove these boxes, or compute them again from the points.
     Reference:
-        OpenPCDet issue 330: boxes of zeros. torchvision's detection models refuse boxes without an
-            extent.
+        OpenPCDet issue 330: boxes of zeros. torchvision's detection models refuse boxes without an extent.
     """
     for name, spec in case.schema.of_role("boxes"):
         known = rows.measured(f":{name}:boxes")

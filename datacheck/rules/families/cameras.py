@@ -62,33 +62,29 @@ def intrinsics_resolution(rows: Rows, case: RuleContext) -> Iterator[Failure | S
     """Intrinsics belong to an image of another size.
 
     What:
-        The principal point is near the middle of the declared image, focal lengths are above 0, and
-        the field of view is that of a camera.
+        The principal point is near the middle of the declared image, focal lengths are above 0, and the field of view
+        is that of a camera.
     Why it matters:
-        Images are resized for training and their intrinsics are not: everything projects to the
-        wrong place, by a factor that no assertion sees.
+        Images are resized for training and their intrinsics are not: everything projects to the wrong place, by a
+        factor that no assertion sees.
     Measure:
         ``|cx - W/2| / W`` and ``|cy - H/2| / H``; ``2 atan(W / 2 fx)``.
     When it is wrong:
-        Crops keep the principal point of the whole image, which may lie far outside: raise ``off``.
-        Lenses of other
+        Crops keep the principal point of the whole image, which may lie far outside: raise ``off``. Lenses of other
         angles: change ``narrow`` and ``wide``.
     Options:
-        off: distance from the middle, over the side (0.2). narrow:, wide: horizontal angle of view
-            in degrees
+        off: distance from the middle, over the side (0.2). narrow:, wide: horizontal angle of view in degrees
         (20, 120).
     Bad::
 
-        schema: {fields: {k: {role: intrinsics, shape: [3, 3], unit: px, image_size: [640, 480]}, x:
-            {}}}
+        schema: {fields: {k: {role: intrinsics, shape: [3, 3], unit: px, image_size: [640, 480]}, x: {}}}
         samples:
           - {n: 3, x: {normal: [9]}, k: [[600.0, 0, 320], [0, 600, 240], [0, 0, 1]]}
           - {x: {normal: [9]}, k: [[1200.0, 0, 640], [0, 1200, 480], [0, 0, 1]]}
 
     Good::
 
-        schema: {fields: {k: {role: intrinsics, shape: [3, 3], unit: px, image_size: [640, 480]}, x:
-            {}}}
+        schema: {fields: {k: {role: intrinsics, shape: [3, 3], unit: px, image_size: [640, 480]}, x: {}}}
         samples:
           - {n: 4, x: {normal: [9]}, k: [[600.0, 0, 320], [0, 600, 240], [0, 0, 1]]}
 
@@ -258,20 +254,19 @@ def extrinsics_direction(rows: Rows, case: RuleContext) -> Iterator[Failure | Sk
     """Extrinsics lead from the world to the camera, where the way back is declared.
 
     What:
-        Positions in the world, taken into the camera, all lie before it (along z, or, OpenGL, along
-        -z); positions in the camera, taken into the world, come to lie in one place for all views
-        of a group. Both are tried with the extrinsics as declared (camera to world) and inverted.
+        Positions in the world, taken into the camera, all lie before it (along z, or, OpenGL, along -z); positions in
+        the camera, taken into the world, come to lie in one place for all views of a group. Both are tried with the
+        extrinsics as declared (camera to world) and inverted.
     Why it matters:
-        Both directions are four by four and both are rigid; with the wrong one clouds of several
-        views fly apart, or everything is projected from somewhere else.
+        Both directions are four by four and both are rigid; with the wrong one clouds of several views fly apart, or
+        everything is projected from somewhere else.
     Measure:
-        Share of positions within 60 degrees of the camera's axis; spread of the posed centroids
-        over the views of a group.
+        Share of positions within 60 degrees of the camera's axis; spread of the posed centroids over the views of a
+        group.
     When it is wrong:
         Cameras that stand in the middle of what they see, or views that have nothing in common.
     Options:
-        views: fewest views of a group (4). ahead: share before the camera for the inverse to fit
-            (0.95). better: how
+        views: fewest views of a group (4). ahead: share before the camera for the inverse to fit (0.95). better: how
         much less the inverse must scatter posed views (3.0).
     Bad::
 
@@ -424,11 +419,10 @@ def floating_object(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A thing floats above what it stands on, or sticks in it.
 
     What:
-        The lowest point, with the pose of ``posed_by`` applied (and ``scale``, where the pose is in
-        another unit than the points), is within ``rests``.
+        The lowest point, with the pose of ``posed_by`` applied (and ``scale``, where the pose is in another unit than
+        the points), is within ``rests``.
     Why it matters:
-        Grasps on a floating thing need no care for the table; those on one that is half inside
-        cannot be done.
+        Grasps on a floating thing need no care for the table; those on one that is half inside cannot be done.
     Measure:
         Smallest coordinate along ``up`` (z) of ``R (scale p) + t``.
     When it is wrong:
@@ -457,8 +451,7 @@ def floating_object(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Check the scale of the mesh and the order of the quaternion before the height of the pose.
     Reference:
-        SceneLeap puts objects on a table at z = 0; a mesh scale that differs by 10 lifts or sinks
-        them.
+        SceneLeap puts objects on a table at z = 0; a mesh scale that differs by 10 lifts or sinks them.
     """
     column, allowed = f":{case.name}:lowest", case.spec.rests
     known = rows.measured(column)
@@ -599,20 +592,17 @@ def view_registration(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Views of one scene do not fit together in the world.
 
     What:
-        Neighbouring views of a group, put into the world by their ``extrinsics``, lie on one
-        another where they overlap. A view is named if it fits neither neighbour.
+        Neighbouring views of a group, put into the world by their ``extrinsics``, lie on one another where they
+        overlap. A view is named if it fits neither neighbour.
     Why it matters:
-        A fused cloud then has double walls; labels that were projected from one view hit the wrong
-        points of the other.
+        A fused cloud then has double walls; labels that were projected from one view hit the wrong points of the other.
     Measure:
-        Median distance to the nearest point of the other view, within the common part of both
-        boxes, for up to 1,500 points of each; against ``far``, ``share`` of the overlap's size, and
-        the points' own spacing.
+        Median distance to the nearest point of the other view, within the common part of both boxes, for up to 1,500
+        points of each; against ``far``, ``share`` of the overlap's size, and the points' own spacing.
     When it is wrong:
         Things move between the views, or views of opposite sides have nothing in common.
     Options:
-        far: metres (0.03). share: of the overlap's diagonal (0.05); either is too much. spacing: it
-            must also be so
+        far: metres (0.03). share: of the overlap's diagonal (0.05); either is too much. spacing: it must also be so
         many times the distance between neighbouring points (3.0).
     Bad::
 

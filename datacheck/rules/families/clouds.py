@@ -42,13 +42,11 @@ def too_few_points(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A cloud has fewer points than the schema asks for, or none.
 
     What:
-        A field of role points has at least ``min_points`` points; one where the schema says
-        nothing. So have poses (grasps) with ``min_points``: fewer are a warning, none at all is an
-        error.
+        A field of role points has at least ``min_points`` points; one where the schema says nothing. So have poses
+        (grasps) with ``min_points``: fewer are a warning, none at all is an error.
     Why it matters:
-        Sampling 20,000 points out of 5 repeats each of them 4,000 times; no surface is left to
-        learn from. A sampler that takes 64 grasps of an object with 12 repeats them, and takes none
-        of an object without any.
+        Sampling 20,000 points out of 5 repeats each of them 4,000 times; no surface is left to learn from. A sampler
+        that takes 64 grasps of an object with 12 repeats them, and takes none of an object without any.
     Measure:
         Size of the first axis.
     When it is wrong:
@@ -208,13 +206,12 @@ def duplicate_points(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     What:
         At most 20 % of the points of a cloud are copies of another one.
     Why it matters:
-        Padding by repetition weighs some places more; farthest-point sampling and neighbours see
-        fewer points than there seem to be; normals of zero-sized neighbourhoods are NaN.
+        Padding by repetition weighs some places more; farthest-point sampling and neighbours see fewer points than
+        there seem to be; normals of zero-sized neighbourhoods are NaN.
     Measure:
-        Points less distinct points, by exact value; points with NaN or infinity are left out. In
-        clouds of over 65,536 points about 1 % of copies or fewer count as none. How far points are
-        apart, of a fourth of the other clouds: the median, of up to 32 of them, of the distance to
-            the nearest at another place.
+        Points less distinct points, by exact value; points with NaN or infinity are left out. In clouds of over 65,536
+        points about 1 % of copies or fewer count as none. How far points are apart, of a fourth of the other clouds:
+        the median, of up to 32 of them, of the distance to the nearest at another place.
     When it is wrong:
         A mesh repeats the corners of each face on purpose: raise ``share``, or switch the rule off.
     Options:
@@ -236,9 +233,8 @@ def duplicate_points(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Merge equal points, and sample again without replacement.
     Reference:
-        Exporters write the corners of every face: 66 % copies in one mesh of trimesh's collection.
-        Whang et al. 1990, A linear-time probabilistic counting algorithm, tells whether there are
-        more than a few.
+        Exporters write the corners of every face: 66 % copies in one mesh of trimesh's collection. Whang et al. 1990, A
+        linear-time probabilistic counting algorithm, tells whether there are more than a few.
     """
     known = rows.measured("copies")
     if not known.any():
@@ -331,38 +327,33 @@ def degenerate_mesh(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The faces of a mesh make no surface.
 
     What:
-        A mesh has 4 faces or more; every index names one of the points of ``indexes``; not all
-        faces are flat.
+        A mesh has 4 faces or more; every index names one of the points of ``indexes``; not all faces are flat.
     Why it matters:
-        Sampling points from such a mesh fails, and loaders put zeros in place of the object; an
-        index out of range reads other memory on a GPU.
+        Sampling points from such a mesh fails, and loaders put zeros in place of the object; an index out of range
+        reads other memory on a GPU.
     Measure:
         Number of faces, smallest and largest index, faces whose area is 0.
     When it is wrong:
-        Indices count from 1: subtract 1 when the mesh is read. An open sheet of fewer faces: lower
-            ``least``.
+        Indices count from 1: subtract 1 when the mesh is read. An open sheet of fewer faces: lower ``least``.
     Options:
         least: fewest faces (4, a tetrahedron).
     Bad::
 
-        schema: {fields: {verts: {role: points, shape: [V, 3]}, faces: {role: faces, shape: [F, 3],
-            indexes: verts}}}
+        schema: {fields: {verts: {role: points, shape: [V, 3]}, faces: {role: faces, shape: [F, 3], indexes: verts}}}
         samples:
           - {verts: {box: [80, 3]}, faces: [[0, 1, 2], [0, 1, 3], [0, 2, 3], [1, 2, 3]]}
           - {verts: {box: [80, 3]}, faces: [[0, 1, 2], [0, 1, 3], [0, 2, 3], [1, 2, 80]]}
 
     Good::
 
-        schema: {fields: {verts: {role: points, shape: [V, 3]}, faces: {role: faces, shape: [F, 3],
-            indexes: verts}}}
+        schema: {fields: {verts: {role: points, shape: [V, 3]}, faces: {role: faces, shape: [F, 3], indexes: verts}}}
         samples:
           - {n: 2, verts: {box: [80, 3]}, faces: [[0, 1, 2], [0, 1, 3], [0, 2, 3], [1, 2, 3]]}
 
     Fix:
         Export the mesh again; check that points and faces are of the same file.
     Reference:
-        SceneLeap's ``io_utils`` returns an empty mesh after any exception, and zeros are sampled
-        from it.
+        SceneLeap's ``io_utils`` returns an empty mesh after any exception, and zeros are sampled from it.
     """
     column = f":{case.name}:faces"
     if column not in rows:

@@ -272,28 +272,22 @@ def odd_columns(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Columns of few samples, or few of their rows, are in another unit, exchanged or rounded, by all the others.
 
     What:
-        Of a table with 2 to 64 columns of floating-point numbers, few samples must not differ from
-        all others like this: columns are 57.3 (degrees), 100 or 1000 times as large and vary along
-        the rows as in the others; columns hold whole numbers only where the others have fractions;
-        a cloud is narrow along another axis than all others and fits these once two axes are
-        exchanged; two or more quaternions of a row have their largest number last where those of
-        the others have it first, or the other way round. Within a sample of 200 rows and more
-        without a time axis, few rows of a column are not the others' numbers times 57.3, 100 or
-        1000.
+        Of a table with 2 to 64 columns of floating-point numbers, few samples must not differ from all others like
+        this: columns are 57.3 (degrees), 100 or 1000 times as large and vary along the rows as in the others; columns
+        hold whole numbers only where the others have fractions; a cloud is narrow along another axis than all others
+        and fits these once two axes are exchanged; two or more quaternions of a row have their largest number last
+        where those of the others have it first, or the other way round. Within a sample of 200 rows and more without a
+        time axis, few rows of a column are not the others' numbers times 57.3, 100 or 1000.
     Why it matters:
-        Two columns in degrees, or y and z exchanged, in one file of ten: the range of the whole
-        table does not show it.
+        Two columns in degrees, or y and z exchanged, in one file of ten: the range of the whole table does not show it.
     Measure:
-        Of each column the smallest and the largest number; of 64 rows mean, standard deviation,
-        step from row to row, and whether they are whole. A column is larger where a gap of a factor
-        2 at least lies between few samples and all others. The gaps of the columns of one set of
-        samples multiply to 10 at least (20 for one column), one factor brings all of them into the
-        range of the others, and these lie within a decade, or there are 2 columns
-        and 3 samples. Axes: clouds of 100 rows and more, the narrowest axis half as wide as the
-            next one in all. Rows:
-        20 and at most a fifth, 8 times as large as three quarters are, hardly any half as large as
-        that, and divided by the factor distributed as the others (Kolmogorov, Smirnov: 1 %), which
-        lie away from 0, on one side of it.
+        Of each column the smallest and the largest number; of 64 rows mean, standard deviation, step from row to row,
+        and whether they are whole. A column is larger where a gap of a factor 2 at least lies between few samples and
+        all others. The gaps of the columns of one set of samples multiply to 10 at least (20 for one column), one
+        factor brings all of them into the range of the others, and these lie within a decade, or there are 2 columns
+        and 3 samples. Axes: clouds of 100 rows and more, the narrowest axis half as wide as the next one in all. Rows:
+        20 and at most a fifth, 8 times as large as three quarters are, hardly any half as large as that, and divided by
+        the factor distributed as the others (Kolmogorov, Smirnov: 1 %), which lie away from 0, on one side of it.
     When it is wrong:
         Such samples are meant: ``DC230: off``.
     Options:
@@ -314,8 +308,7 @@ def odd_columns(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Look at the samples; convert or exchange the columns, or export them again.
     Reference:
-        A file of demonstrations, the pole's angle and its rate in degrees in ten of a hundred:
-        nothing found.
+        A file of demonstrations, the pole's angle and its rate in degrees in ten of a hundred: nothing found.
     """
     yield from _scaled_rows(rows)
     tables = _usual_tables(rows, int(case.options["least"]))
@@ -721,22 +714,19 @@ def odd_unlisted_field(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A field that the schema does not list holds something else in few samples than in all others.
 
     What:
-        Shape and kind of numbers are those of the other samples, no sample of floating-point
-        numbers is 50 times as large while all others lie within a decade (one of zeros lies in
-        none), none stands still throughout while all others move, and no unit quaternion has its
-        columns in another order (w first, w last). NaN and infinity: DC221.
+        Shape and kind of numbers are those of the other samples, no sample of floating-point numbers is 50 times as
+        large while all others lie within a decade (one of zeros lies in none), none stands still throughout while all
+        others move, and no unit quaternion has its columns in another order (w first, w last). NaN and infinity: DC221.
     Why it matters:
-        A loader may read more than the schema says. A schema that lists five fields of twenty
-        passes over the others.
+        A loader may read more than the schema says. A schema that lists five fields of twenty passes over the others.
     Measure:
-        Number of axes and sizes behind the first, the largest absolute number, smallest and largest
-        number of each dimension. A field is read where it holds numbers, no pixels, and the
-        sample's listed fields have more bytes, or it is below 1 MB; at most 64 of a sample.
+        Number of axes and sizes behind the first, the largest absolute number, smallest and largest number of each
+        dimension. A field is read where it holds numbers, no pixels, and the sample's listed fields have more bytes,
+        or it is below 1 MB; at most 64 of a sample.
     When it is wrong:
         No loader reads the field: ``DC130: off``, and it is not read here either.
     Options:
-        least: fewest samples with the field (8). share: at most so many of them are odd (0.2).
-            factor: how much larger
+        least: fewest samples with the field (8). share: at most so many of them are odd (0.2). factor: how much larger
         (50).
     Bad::
 
@@ -754,8 +744,7 @@ def odd_unlisted_field(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         List the field with its role and unit, and more of it is judged; or repair the samples.
     Reference:
-        An HDF5 file of Isaac Lab under the schema of robomimic: ``eef_pos`` of one demo in
-        millimetres, nothing found.
+        An HDF5 file of Isaac Lab under the schema of robomimic: ``eef_pos`` of one demo in millimetres, nothing found.
     """
     for name in unlisted_fields(rows.table, case.schema):
         known = rows.measured(f"{name}:max", f"{name}:ndim")

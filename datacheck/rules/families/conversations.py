@@ -274,37 +274,31 @@ def empty_text(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A text or a turn says nothing, or is the word None.
 
     What:
-        Answers that are empty or white space; texts that are; texts that are ``None``, ``nan`` or
-        ``null``, as str() makes of a missing value. A text field that is ``optional`` may be empty
-        in more than a tenth of the samples that have it: that is how its data say "none".
+        Answers that are empty or white space; texts that are; texts that are ``None``, ``nan`` or ``null``, as
+        str() makes of a missing value. A text field that is ``optional`` may be empty in more than a tenth of the
+        samples that have it: that is how its data say "none".
     Why it matters:
         The model learns to answer nothing, or to say None.
     Measure:
-        Turns and texts without a visible character; turns that only call a tool or only think count
-        as said.
+        Turns and texts without a visible character; turns that only call a tool or only think count as said.
     When it is wrong:
-        A text that need not be there is written as "" now and then: raise ``share``. Empty answers
-        are written during
+        A text that need not be there is written as "" now and then: raise ``share``. Empty answers are written during
         training: switch the rule off.
     Options:
-        share: share of plain texts, and of chats with other empty turns, up to which nothing is
-            said (0.001); of a
+        share: share of plain texts, and of chats with other empty turns, up to which nothing is said (0.001); of a
         hundred texts or more in one file ten times as many.
     Bad::
 
         schema: {fields: {c: {role: chat, train_on: assistant}}}
         samples:
-          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A
-            small cube.}]}}
-          - {c: {json: [{role: user, content: Tell me of pixels.}, {role: assistant, content: "
-            "}]}}
+          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}}
+          - {c: {json: [{role: user, content: Tell me of pixels.}, {role: assistant, content: " "}]}}
 
     Good::
 
         schema: {fields: {c: {role: chat, train_on: assistant}}}
         samples:
-          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A
-            small cube.}]}}
+          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}}
 
     Fix:
         Drop them; look for the join or the export that lost the text.
@@ -449,37 +443,31 @@ def role_order(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The turns of a chat are not in an order that a template can render and a model can learn from.
 
     What:
-        Speakers are among ``speakers``; someone asks before the first answer; a tool replies only
-        to a call; tools and tool calls that are text are JSON; the last turn is an answer, unless
-        the answers are fields of their own (``preferred_over``); no user speaks twice in a row
-        where this is rare (below 5 % of the chats). Spans in a turn (``start``, ``exclusive_end``)
-        end within its text, where those of half of the chats with spans or more do.
+        Speakers are among ``speakers``; someone asks before the first answer; a tool replies only to a call; tools and
+        tool calls that are text are JSON; the last turn is an answer, unless the answers are fields of their own
+        (``preferred_over``); no user speaks twice in a row where this is rare (below 5 % of the chats). Spans in a turn
+        (``start``, ``exclusive_end``) end within its text, where those of half of the chats with spans or more do.
     Why it matters:
         Templates drop such turns in silence, or raise in the middle of an epoch.
     Measure:
-        The sequence of speakers of each chat; the ends of spans against the bytes of the text in
-        UTF-8, which are as many as its characters or more.
+        The sequence of speakers of each chat; the ends of spans against the bytes of the text in UTF-8, which are as
+        many as its characters or more.
     When it is wrong:
         Another speaker is meant: list it in ``speakers``; answers of another name: ``train_on``.
     Options:
         none
     Bad::
 
-        schema: {fields: {c: {role: chat, speakers: [system, user, assistant], train_on:
-            assistant}}}
+        schema: {fields: {c: {role: chat, speakers: [system, user, assistant], train_on: assistant}}}
         samples:
-          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A
-            small cube.}]}}
-          - {c: {json: [{role: usr, content: Hello.}, {role: user, content: Well.}, {role:
-            assistant, content: Dots.}]}}
+          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}}
+          - {c: {json: [{role: usr, content: Hello.}, {role: user, content: Well.}, {role: assistant, content: Dots.}]}}
 
     Good::
 
-        schema: {fields: {c: {role: chat, speakers: [system, user, assistant], train_on:
-            assistant}}}
+        schema: {fields: {c: {role: chat, speakers: [system, user, assistant], train_on: assistant}}}
         samples:
-          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A
-            small cube.}]}}
+          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}}
 
     Fix:
         Repair the export, or drop the chats.
@@ -551,11 +539,10 @@ def equal_preference(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A preferred answer is the rejected one, or answers another question.
 
     What:
-        The two chats of a ``preferred_over`` pair differ, and the first turn that differs is an
-        answer: what was asked is the same until then.
+        The two chats of a ``preferred_over`` pair differ, and the first turn that differs is an answer: what was asked
+        is the same until then.
     Why it matters:
-        Equal answers give no gradient and a loss of ln 2; answers to different questions teach the
-        question.
+        Equal answers give no gradient and a loss of ln 2; answers to different questions teach the question.
     Measure:
         The first turn that differs, and who speaks there.
     When it is wrong:
@@ -566,19 +553,15 @@ def equal_preference(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
         schema: {fields: {good: {role: chat, preferred_over: bad}, bad: {role: chat}}}
         samples:
-          - good: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A
-            small cube.}]}
-            bad: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A
-                small cube.}]}
+          - good: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}
+            bad: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}
 
     Good::
 
         schema: {fields: {good: {role: chat, preferred_over: bad}, bad: {role: chat}}}
         samples:
-          - good: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A
-            small cube.}]}
-            bad: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: No
-                idea.}]}
+          - good: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}
+            bad: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: No idea.}]}
 
     Fix:
         Drop the pairs, or join answers and prompts again by their key.

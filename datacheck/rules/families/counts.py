@@ -57,21 +57,16 @@ def empty_or_tiny(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A file holds no bytes, or far fewer than the others of its kind.
 
     What:
-        Files of 0 bytes (error; a warning where no sample lies in them). Files below a tenth of the
-        median size of those with the same ending in the same split, where sizes do not scatter that
-        far (warning).
+        Files of 0 bytes (error; a warning where no sample lies in them). Files below a tenth of the median size of
+        those with the same ending in the same split, where sizes do not scatter that far (warning).
     Why it matters:
-        An export that was interrupted, or that failed and wrote a header, leaves a small file that
-        still opens.
+        An export that was interrupted, or that failed and wrote a header, leaves a small file that still opens.
     Measure:
-        Size in bytes; z = |log(size) - median| / (1.4826 MAD of the logarithms), a scatter of at
-        least 5 %.
+        Size in bytes; z = |log(size) - median| / (1.4826 MAD of the logarithms), a scatter of at least 5 %.
     When it is wrong:
-        Samples differ that much in size: lower ``share``, or switch the warning off with a severity
-            of ``info``.
+        Samples differ that much in size: lower ``share``, or switch the warning off with a severity of ``info``.
     Options:
-        share: of the median below which a file is tiny (0.1). scatter: z above which it stands out
-            (8). least: fewest
+        share: of the median below which a file is tiny (0.1). scatter: z above which it stands out (8). least: fewest
         files to judge (8).
     Bad::
 
@@ -238,16 +233,14 @@ def count_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """An attribute, an entry in a list or an annotation states another number than there is.
 
     What:
-        Attributes listed in ``attrs``: of a sample (``num_samples: T``), of the file (``num_demos:
-        samples``), added up over the samples of the file (``total: sum T``), or a plain number. A
-        file's own may be missing, and only warn; sums are judged where all samples of the file
-        could be read and their fields agree. Numbers in the entries of a YAML or JSON list by
-        ``samples: {counts: ...}`` in the same way (``file_len: P``). A value [width, height] with
-        ``pixels_of`` is the size of that picture.
+        Attributes listed in ``attrs``: of a sample (``num_samples: T``), of the file (``num_demos: samples``), added up
+        over the samples of the file (``total: sum T``), or a plain number. A file's own may be missing, and only warn;
+        sums are judged where all samples of the file could be read and their fields agree. Numbers in the entries of
+        a YAML or JSON list by ``samples: {counts: ...}`` in the same way (``file_len: P``). A value [width, height]
+        with ``pixels_of`` is the size of that picture.
     Why it matters:
-        Loaders size their index by the attribute: too small, and the last demos are never seen; too
-        large, and an epoch ends in an exception. Boxes are divided by the size that the annotation
-        states.
+        Loaders size their index by the attribute: too small, and the last demos are never seen; too large, and an
+        epoch ends in an exception. Boxes are divided by the size that the annotation states.
     Measure:
         The number against the size of the axis in the sample's fields, or the samples of the file.
     When it is wrong:
@@ -270,8 +263,7 @@ def count_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Count again and write the number; if data are missing, restore them.
     Reference:
-        robomimic, dataset structure: ``num_samples`` of each demo, ``total`` of ``/data``; LIBERO
-            adds ``num_demos``.
+        robomimic, dataset structure: ``num_samples`` of each demo, ``total`` of ``/data``; LIBERO adds ``num_demos``.
         Mask3D's fix_bugs_in_labels shortens three scenes and not their ``file_len``.
     """
     for name, what in sorted(case.schema.attrs.items()):

@@ -229,16 +229,15 @@ def distribution_drift(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip
     """A field is distributed otherwise than in the reference run.
 
     What:
-        Lengths, extremes, positions, sizes, angles and whatever else is measured of each sample,
-        field by field, against the same split of the reference.
+        Lengths, extremes, positions, sizes, angles and whatever else is measured of each sample, field by field,
+        against the same split of the reference.
     Why it matters:
-        Another camera, another crop, another robot calibration: each sample is fine, the dataset is
-        another one.
+        Another camera, another crop, another robot calibration: each sample is fine, the dataset is another one.
     Measure:
-        W1 / sd: the area between the two cumulative distributions over the standard deviation
-        within the sides. Groups (episodes, scenes; samples where there are none) are permuted
-        between the sides, at least 199 times; q by Benjamini and Hochberg over all measures. Of
-        more than 1,000 groups or 50,000 samples a side as many are drawn, always the same.
+        W1 / sd: the area between the two cumulative distributions over the standard deviation within the sides. Groups
+        (episodes, scenes; samples where there are none) are permuted between the sides, at least 199 times; q by
+        Benjamini and Hochberg over all measures. Of more than 1,000 groups or 50,000 samples a side as many are drawn,
+        always the same.
     When it is wrong:
         The change is meant: take the new run as reference.
     Options:
@@ -266,8 +265,8 @@ def distribution_drift(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip
     Fix:
         Find out what changed; where it is meant, take this run as the new reference.
     Reference:
-        Tests over frames call 96 % of unchanged episode datasets drifted, over episodes 5 %; the
-        population stability index does so for 54 % of those with 10 episodes.
+        Tests over frames call 96 % of unchanged episode datasets drifted, over episodes 5 %; the population stability
+        index does so for 54 % of those with 10 episodes.
     """
     if case.reference is None:
         return
@@ -363,11 +362,10 @@ def class_drift(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip | Info
     What:
         The shares of all class labels of a split, against the same split of the reference.
     Why it matters:
-        A label map that changed by one, a filter that lost a class: losses and metrics of two
-        versions mean nothing beside one another.
+        A label map that changed by one, a filter that lost a class: losses and metrics of two versions mean nothing
+        beside one another.
     Measure:
-        Total variation: half the sum of the differences of shares, over classes modulo 64; groups
-            permuted as in DC902.
+        Total variation: half the sum of the differences of shares, over classes modulo 64; groups permuted as in DC902.
     When it is wrong:
         The change is meant: take the new run as reference.
     Options:
@@ -393,8 +391,7 @@ def class_drift(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip | Info
           - {n: 12, label: {choice: [50], among: [0, 1, 2, 3]}}
 
     Fix:
-        Compare the label maps of both versions; where the change is meant, take this run as the new
-        reference.
+        Compare the label maps of both versions; where the change is meant, take this run as the new reference.
     Reference:
         TensorFlow Data Validation compares shares without regard to groups.
     """
@@ -539,13 +536,13 @@ def version_change(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The dataset is not the one of the reference run.
 
     What:
-        Samples that are new, gone, or hold something else under the same key; fields that appeared,
-        vanished, or have another dtype or item shape.
+        Samples that are new, gone, or hold something else under the same key; fields that appeared, vanished, or have
+        another dtype or item shape.
     Why it matters:
         Results of two versions are not comparable, and nobody remembers which one a model has seen.
     Measure:
-        Keys; the digest of the content (as DC801: points in any order, of episodes the actions);
-        dtypes and axes behind the first.
+        Keys; the digest of the content (as DC801: points in any order, of episodes the actions); dtypes and axes
+        behind the first.
     When it is wrong:
         Never; it tells what changed. Keys hold the path: a moved folder makes every sample new.
     Options:

@@ -65,10 +65,9 @@ def short_episode(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """An episode gives no training window, or is not of the declared length.
 
     What:
-        Windows of an episode: ``max(0, T - length + 1)`` under ``pad: none``; with padding every
-        step starts one, and only an episode without steps gives none. Groups (tasks) that give none
-        at all are named. Also the share of all steps that can start a window: the last ``length -
-        1`` of every episode cannot.
+        Windows of an episode: ``max(0, T - length + 1)`` under ``pad: none``; with padding every step starts one, and
+        only an episode without steps gives none. Groups (tasks) that give none at all are named. Also the share of all
+        steps that can start a window: the last ``length - 1`` of every episode cannot.
     Why it matters:
         ``range(0)`` drops the episode without a word; the lost starts are the end of every task.
     Measure:
@@ -278,39 +277,30 @@ def idle_episode(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Nothing moves for most of an episode, or its commands ask for nothing.
 
     What:
-        Share of steps in pauses of half a second and more, against ``episode: {max_idle: ...}``: at
-        the start, at the end and inside. Also the share of commands that are no command, and long
-        waits before the first motion (info). ``ranges`` in ``valid.json`` holds the steps of an
-        idle episode that are left without its eight longest pauses.
+        Share of steps in pauses of half a second and more, against ``episode: {max_idle: ...}``: at the start, at the
+        end and inside. Also the share of commands that are no command, and long waits before the first motion (info).
+        ``ranges`` in ``valid.json`` holds the steps of an idle episode that are left without its eight longest pauses.
     Why it matters:
-        The policy learns to wait; and a loader that looks for the first motion raises where there
-        is none.
+        The policy learns to wait; and a loader that looks for the first motion raises where there is none.
     Measure:
-        Runs of steps in which every joint and position moves less than 1 % of its own 99th
-        percentile; an episode that
-        never leaves its start is idle. No command: every number is 0, and those that only switch
-        stay.
+        Runs of steps in which every joint and position moves less than 1 % of its own 99th percentile; an episode that
+        never leaves its start is idle. No command: every number is 0, and those that only switch stay.
     When it is wrong:
         Waiting is the task: raise ``max_idle``.
     Options:
-        idle: share allowed where the schema says none (0.5). reach: an episode that stays within
-            this is idle (0.01).
-        seconds: shortest pause that counts (0.5). steps: the same where the schema says no ``fps``
-            (10). leading: wait
-        before the first motion, in seconds, that is told (1). noop: share of commands that may be
-        none (0.2).
+        idle: share allowed where the schema says none (0.5). reach: an episode that stays within this is idle (0.01).
+        seconds: shortest pause that counts (0.5). steps: the same where the schema says no ``fps`` (10). leading: wait
+        before the first motion, in seconds, that is told (1). noop: share of commands that may be none (0.2).
     Bad::
 
-        schema: {fields: {a: {role: action, shape: [T, 2]}, q: {role: joint_angle, shape: [T, 2],
-            unit: rad}}}
+        schema: {fields: {a: {role: action, shape: [T, 2]}, q: {role: joint_angle, shape: [T, 2], unit: rad}}}
         samples:
           - {n: 2, a: {normal: [40, 2]}, q: {ramp: [40, 2], to: 1.0}}
           - {a: {normal: [40, 2]}, q: {ramp: [40, 2], to: 1.0, moves: 10}}
 
     Good::
 
-        schema: {fields: {a: {role: action, shape: [T, 2]}, q: {role: joint_angle, shape: [T, 2],
-            unit: rad}}}
+        schema: {fields: {a: {role: action, shape: [T, 2]}, q: {role: joint_angle, shape: [T, 2], unit: rad}}}
         samples:
           - {n: 3, a: {normal: [40, 2]}, q: {ramp: [40, 2], to: 1.0}}
 
@@ -484,28 +474,23 @@ def filter_collapse(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     What:
         Windows and the declared length leave at least half of the episodes of every group.
     Why it matters:
-        The task is then learnt from a few episodes, or not at all, while the total still looks
-        healthy.
+        The task is then learnt from a few episodes, or not at all, while the total still looks healthy.
     Measure:
-        Share of each group's episodes (``samples: {group: ...}``; all of them where there are none)
-        that are left out.
+        Share of each group's episodes (``samples: {group: ...}``; all of them where there are none) that are left out.
     When it is wrong:
         The group is to be left out: filter it in ``samples``.
     Options:
-        share: share of a group that may be left out (0.5). least: episodes that a group must have
-            to be judged (2).
+        share: share of a group that may be left out (0.5). least: episodes that a group must have to be judged (2).
     Bad::
 
-        schema: {fields: {a: {role: action, shape: [T, 2]}}, windows: {length: 64}, rules: {DC501:
-            off}}
+        schema: {fields: {a: {role: action, shape: [T, 2]}}, windows: {length: 64}, rules: {DC501: off}}
         samples:
           - {n: 2, group: stack, a: {normal: [500, 2]}}
           - {n: 2, group: pour, a: {normal: [50, 2]}}
 
     Good::
 
-        schema: {fields: {a: {role: action, shape: [T, 2]}}, windows: {length: 64}, rules: {DC501:
-            off}}
+        schema: {fields: {a: {role: action, shape: [T, 2]}}, windows: {length: 64}, rules: {DC501: off}}
         samples:
           - {n: 3, group: stack, a: {normal: [500, 2]}}
           - {n: 3, group: pour, a: {normal: [100, 2]}}
@@ -633,13 +618,12 @@ def bad_timestamps(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Why it matters:
         Nearest-in-time pairing takes the wrong image; velocities become infinite.
     Measure:
-        Differences of neighbours, against their median. Where more than a tenth of the steps are
-        long, rows were not recorded at one rate, and there are no gaps.
+        Differences of neighbours, against their median. Where more than a tenth of the steps are long, rows were not
+        recorded at one rate, and there are no gaps.
     When it is wrong:
         The recording pauses on purpose: raise ``share``, or split the episode.
     Options:
-        gap: a step is a gap above so many median steps (1.5; one of 1.05, 1.1, 1.25, 1.5, 1.75, 2,
-            3, 5, 10, 30, 100).
+        gap: a step is a gap above so many median steps (1.5; one of 1.05, 1.1, 1.25, 1.5, 1.75, 2, 3, 5, 10, 30, 100).
         share: share of gaps allowed (0.001).
         lost: share of the time that gaps may take, however few they are (0.1).
     Bad::
@@ -762,8 +746,7 @@ def fps_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Correct ``fps``, the unit of the time stamps, or resample.
     Reference:
-        LeRobot looks frames up by ``index / fps``: a wrong rate shows the wrong picture without an
-        error.
+        LeRobot looks frames up by ``index / fps``: a wrong rate shows the wrong picture without an error.
     """
     episode = case.schema.episode
     known = rows.measured("step")

@@ -69,12 +69,11 @@ def unreadable_file(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A file is damaged, or its bytes are refused, or a folder cannot be listed.
 
     What:
-        Every listed file was opened and every declared value of it read, not only the header. Every
-        folder was listed; one that could not be counts as a sample that cannot be read, for it may
-        hold any number of them.
+        Every listed file was opened and every declared value of it read, not only the header. Every folder was listed;
+        one that could not be counts as a sample that cannot be read, for it may hold any number of them.
     Why it matters:
-        Loaders skip such files in silence or die in the middle of an epoch. Truncated downloads
-        look fine until the missing part is read.
+        Loaders skip such files in silence or die in the middle of an epoch. Truncated downloads look fine until
+        the missing part is read.
     Measure:
         The parser's own words for each sample that could not be read.
     When it is wrong:
@@ -163,11 +162,9 @@ def lfs_pointer(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A stand-in lies where the data should be: a Git LFS pointer, or a page that a server sent.
 
     What:
-        Files whose first bytes are those of a Git LFS pointer, or of an HTML or XML page where no
-        format expects one.
+        Files whose first bytes are those of a Git LFS pointer, or of an HTML or XML page where no format expects one.
     Why it matters:
-        A clone without LFS looks complete: every file has its name. Loaders then say "invalid load
-            key, 'v'".
+        A clone without LFS looks complete: every file has its name. Loaders then say "invalid load key, 'v'".
     Measure:
         The first bytes of files below 1 kB, and of every file that its parser refuses.
     When it is wrong:
@@ -188,8 +185,7 @@ def lfs_pointer(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 2, x: {normal: [4]}}
 
     Fix:
-        ``git lfs pull`` in the clone; of a page download the file again and look at the server's
-        answer.
+        ``git lfs pull`` in the clone; of a page download the file again and look at the server's answer.
     Reference:
         Git LFS specification 1.0: pointer files begin with ``version https://git-lfs``.
     """
@@ -214,22 +210,20 @@ def list_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The list of a split and the files on disk do not name the same samples.
 
     What:
-        Each line of ``samples: {list: ...}`` has its file (error), no entry of a YAML or JSON list
-        is empty (error); each matching file is in one list, once (warning). Each file that the
-        ``index.json`` of MDS shards or the meta folder of a LeRobot dataset names is there, videos
-        too (error). Files that a JSON document or a table (.csv, .tsv) names are there where most
-        that it names are, and so are files of which two kinds beside them have one of the same name
-        (warning). No name of a file stands in ``train.txt`` and in the ``val.txt`` or ``test.txt``
-        beside it (warning).
+        Each line of ``samples: {list: ...}`` has its file (error), no entry of a YAML or JSON list is empty (error);
+        each matching file is in one list, once (warning). Each file that the ``index.json`` of MDS shards or the meta
+        folder of a LeRobot dataset names is there, videos too (error). Files that a JSON document or a table (.csv,
+        .tsv) names are there where most that it names are, and so are files of which two kinds beside them have one of
+        the same name (warning). No name of a file stands in ``train.txt`` and in the ``val.txt`` or ``test.txt`` beside
+        it (warning).
     Why it matters:
         Loaders pass over a missing file without a word, so an epoch is shorter than the list says.
     Measure:
-        Two set differences, made from the listing and the lists alone; of documents (16 MiB at
-        most) all texts that are names of files, up to 200,000 (of more an info says so).
+        Two set differences, made from the listing and the lists alone; of documents (16 MiB at most) all texts that are
+        names of files, up to 200,000 (of more an info says so).
     When it is wrong:
-        Files are left out of every list on purpose: switch the warning off, or narrow ``samples:
-        {files: ...}``. A picture without objects may have no label file in YOLO's layout: it is
-        told where two other kinds have its name.
+        Files are left out of every list on purpose: switch the warning off, or narrow ``samples: {files: ...}``. A
+        picture without objects may have no label file in YOLO's layout: it is told where two other kinds have its name.
     Options:
         none
     Bad::
@@ -237,8 +231,7 @@ def list_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         schema: {fields: {x: {role: value, shape: [4]}}}
         samples:
           - {n: 2, x: {normal: [4]}}
-          - {key: ABF12/0678, unreadable: "DC105 train.txt names ABF12/0678, but there is no such
-            file"}
+          - {key: ABF12/0678, unreadable: "DC105 train.txt names ABF12/0678, but there is no such file"}
 
     Good::
 
@@ -307,8 +300,7 @@ def changed_since_last_listing(rows: Rows, case: RuleContext) -> Iterator[Failur
     Why it matters:
         Two runs "on the same data" are not comparable when one byte of one file differs.
     Measure:
-        xxh3 digests, per file; a file with equal size and times is trusted unless ``--rehash`` is
-        given.
+        xxh3 digests, per file; a file with equal size and times is trusted unless ``--rehash`` is given.
     When it is wrong:
         The file was replaced on purpose; the next scan is silent.
     Options:
@@ -355,16 +347,14 @@ def unsafe_pickle(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A pickle asks for code: something other than NumPy arrays and plain values.
 
     What:
-        Pickles, and ``.npy`` and ``.npz`` files of objects, may name NumPy's own constructors and
-        nothing else.
+        Pickles, and ``.npy`` and ``.npz`` files of objects, may name NumPy's own constructors and nothing else.
     Why it matters:
-        ``pickle.load`` and ``allow_pickle=True`` run what such a file names: whoever wrote it owns
-        the machine.
+        ``pickle.load`` and ``allow_pickle=True`` run what such a file names: whoever wrote it owns the machine.
     Measure:
         The first name that the restricted reader refuses; nothing that a pickle names is ever run.
     When it is wrong:
-        The file holds objects of the project that wrote it (torch tensors, configuration classes):
-        harmless, perhaps, but no other program can read them without running that code.
+        The file holds objects of the project that wrote it (torch tensors, configuration classes): harmless, perhaps,
+        but no other program can read them without running that code.
     Options:
         none
     Bad::
@@ -372,8 +362,7 @@ def unsafe_pickle(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         schema: {fields: {x: {role: value, shape: [4]}}}
         samples:
           - {n: 2, x: {normal: [4]}}
-          - {unreadable: "DC110 the pickle asks for os.system; only NumPy arrays and plain values
-            are read"}
+          - {unreadable: "DC110 the pickle asks for os.system; only NumPy arrays and plain values are read"}
 
     Good::
 
@@ -384,8 +373,7 @@ def unsafe_pickle(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Convert them, where they come from, to ``.npz`` or HDF5.
     Reference:
-        Python documentation of pickle: "never unpickle data that could have come from an untrusted
-            source".
+        Python documentation of pickle: "never unpickle data that could have come from an untrusted source".
     """
     del case
     mask = unreadable(rows, lambda reason: reason.startswith("DC110"))
@@ -457,22 +445,19 @@ def placeholder_sample(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A sample was written in place of one that failed: all zeros, or with its error flag set.
 
     What:
-        Every declared float field of the file itself is zero throughout (8 numbers or more), or a
-        field with ``must_be`` says otherwise.
+        Every declared float field of the file itself is zero throughout (8 numbers or more), or a field with
+        ``must_be`` says otherwise.
     Why it matters:
-        Training learns from zeros without any message. Everything else that such a sample breaks is
-        hidden here.
+        Training learns from zeros without any message. Everything else that such a sample breaks is hidden here.
     Measure:
         Smallest and largest value of each float field; flags.
     When it is wrong:
-        Zero is a legal value of the only declared float field: declare the others, or its role
-        (``mask``, ``reward``).
+        Zero is a legal value of the only declared float field: declare the others, or its role (``mask``, ``reward``).
     Options:
         fields: a sample needs so many declared float fields to be judged by zeros (1).
     Bad::
 
-        schema: {fields: {xyz: {role: points, shape: [P, 3]}, is_error: {role: flag, must_be:
-            false}}}
+        schema: {fields: {xyz: {role: points, shape: [P, 3]}, is_error: {role: flag, must_be: false}}}
         samples:
           - {n: 3, xyz: {box: [20, 3]}, is_error: {full: [], value: 0, dtype: bool}}
           - {xyz: {full: [20, 3], value: 0}, is_error: {full: [], value: 0, dtype: bool}}
@@ -480,8 +465,7 @@ def placeholder_sample(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
     Good::
 
-        schema: {fields: {xyz: {role: points, shape: [P, 3]}, is_error: {role: flag, must_be:
-            false}}}
+        schema: {fields: {xyz: {role: points, shape: [P, 3]}, is_error: {role: flag, must_be: false}}}
         samples:
           - {n: 3, xyz: {box: [20, 3]}, is_error: {full: [], value: 0, dtype: bool}}
 
@@ -528,35 +512,30 @@ def unread_data(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Most bytes of the folder are in files that were not opened.
 
     What:
-        At least half of the bytes below DATA are in files that samples were read from. Readmes,
-        licences, code, checksums and logs do not count, nor do files of a format that is read here
-        and that the schema's patterns leave out (the verdict counts them as not read), nor
-        companions in which no field lies, nor what the schema names in ``not_read``. Files that no
-        format reads, one for every second sample or more, are a warning, however small.
+        At least half of the bytes below DATA are in files that samples were read from. Readmes, licences, code,
+        checksums and logs do not count, nor do files of a format that is read here and that the schema's patterns leave
+        out (the verdict counts them as not read), nor companions in which no field lies, nor what the schema names in
+        ``not_read``. Files that no format reads, one for every second sample or more, are a warning, however small.
     Why it matters:
-        A verdict speaks of what was read. In the folder of a ROS bag or of an Arrow dataset that is
-        a configuration of some kB, and "nothing found" says nothing of the data.
+        A verdict speaks of what was read. In the folder of a ROS bag or of an Arrow dataset that is a configuration of
+        some kB, and "nothing found" says nothing of the data.
     Measure:
-        Sizes of the files that no format reads, and of those whose library is not installed, by
-        format. A picture or video counts as opened where the level of the scan reads its header.
+        Sizes of the files that no format reads, and of those whose library is not installed, by format. A picture or
+        video counts as opened where the level of the scan reads its header.
     When it is wrong:
-        The other files are not what is trained on: ``--allow-unread``, or name them in
-        ``not_read``.
+        The other files are not what is trained on: ``--allow-unread``, or name them in ``not_read``.
     Options:
-        share: least share of the bytes (0.5). each: files of one format for each sample that are a
-            warning (0.5), from
+        share: least share of the bytes (0.5). each: files of one format for each sample that are a warning (0.5), from
         ten files on. not_read: patterns of paths (``"*/rgb/*"``, ``*`` also stands for
-        ``/``) that need not be read (none). left_out: files of a format that is read here and that
-        the schema's patterns leave out count, too (false); ``datacheck init`` drafts it where its
-        patterns are a guess.
+        ``/``) that need not be read (none). left_out: files of a format that is read here and that the schema's
+        patterns leave out count, too (false); ``datacheck init`` drafts it where its patterns are a guess.
     Bad::
 
         schema: {fields: {x: {role: value, shape: [4]}}}
         samples:
           - {n: 2, x: {normal: [4]}}
         listing:
-          - {code: DC113, key: run_0.mcap, reason: MCAP, about: {files: 1, bytes: 900, of: 1000,
-            way: ""}}
+          - {code: DC113, key: run_0.mcap, reason: MCAP, about: {files: 1, bytes: 900, of: 1000, way: ""}}
 
     Good::
 
@@ -564,12 +543,11 @@ def unread_data(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         samples:
           - {n: 2, x: {normal: [4]}}
         listing:
-          - {code: DC113, key: run_0.mcap, reason: MCAP, about: {files: 1, bytes: 100, of: 1000,
-            way: ""}}
+          - {code: DC113, key: run_0.mcap, reason: MCAP, about: {files: 1, bytes: 100, of: 1000, way: ""}}
 
     Fix:
-        Convert the files, scan what a loader of your own makes of them (``--loader``), or choose
-        the schema whose samples they are.
+        Convert the files, scan what a loader of your own makes of them (``--loader``), or choose the schema whose
+        samples they are.
     Reference:
         37 folders of strangers: 5 ended with "all samples are fit" and their data unopened.
     """
@@ -666,39 +644,34 @@ def missing_companion(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A file that belongs to a sample is not there.
 
     What:
-        Every field with ``file`` has its file, and where one file serves all samples its entry in
-        it, unless the field is ``optional`` or ``absent`` in this split.
+        Every field with ``file`` has its file, and where one file serves all samples its entry in it, unless the field
+        is ``optional`` or ``absent`` in this split.
     Why it matters:
-        Loaders pass over such samples without a word, or put zeros where the mesh, the depth or the
-        caption should be.
+        Loaders pass over such samples without a word, or put zeros where the mesh, the depth or the caption should be.
     Measure:
         The path that the pattern gives for each sample; runs of numbered samples are told as one.
     When it is wrong:
-        Not every sample has such a file: ``optional: true``. It lies elsewhere: correct ``file``,
-            or name the folder
+        Not every sample has such a file: ``optional: true``. It lies elsewhere: correct ``file``, or name the folder
         with ``--root NAME=DIR``.
     Options:
         none
     Bad::
 
-        schema: {fields: {x: {role: value, shape: [4]}, depth: {role: depth, file:
-            "{seq}/depth/{frame}.png"}}}
+        schema: {fields: {x: {role: value, shape: [4]}, depth: {role: depth, file: "{seq}/depth/{frame}.png"}}}
         samples:
           - {n: 2, x: {normal: [4]}, depth: {full: [3, 4], value: 2}}
           - {key: ABF12/0678, x: {normal: [4]}, facts: {absent/depth: ABF12/depth/0678.png}}
 
     Good::
 
-        schema: {fields: {x: {role: value, shape: [4]}, depth: {role: depth, file:
-            "{seq}/depth/{frame}.png"}}}
+        schema: {fields: {x: {role: value, shape: [4]}, depth: {role: depth, file: "{seq}/depth/{frame}.png"}}}
         samples:
           - {n: 2, x: {normal: [4]}, depth: {full: [3, 4], value: 2}}
 
     Fix:
         Restore the files, or take the samples off the list.
     Reference:
-        UTNet and RDT skip such samples inside their loaders; hold issue 32: HO3D without frames
-        0678 to 0728 of ABF12.
+        UTNet and RDT skip such samples inside their loaders; hold issue 32: HO3D without frames 0678 to 0728 of ABF12.
     """
     for name in _companions(case.schema):
         if f":lacks/{name}" not in rows:
@@ -765,17 +738,15 @@ def duplicate_id(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Two samples have one name, or would have on another disk.
 
     What:
-        The placeholders of a file pattern tell the samples of a split apart (error). No two files
-        have names that differ in upper and lower case, or in how an accent is written, alone
-        (warning).
+        The placeholders of a file pattern tell the samples of a split apart (error). No two files have names that
+        differ in upper and lower case, or in how an accent is written, alone (warning).
     Why it matters:
-        One of the two replaces the other in every table keyed by name, and on the disk of the next
-        machine that does not tell case apart.
+        One of the two replaces the other in every table keyed by name, and on the disk of the next machine that does
+        not tell case apart.
     Measure:
         Names of samples within a split; paths of files after Unicode NFC and case folding.
     When it is wrong:
-        Two patterns of ``samples: {files: ...}`` claim two forms of one sample on purpose: name one
-            of them.
+        Two patterns of ``samples: {files: ...}`` claim two forms of one sample on purpose: name one of them.
     Options:
         none
     Bad::
@@ -895,18 +866,16 @@ def junk_file(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     r"""A file was left behind by another program, or a name has characters that nobody sees or that are none.
 
     What:
-        ``._*``, ``.DS_Store``, ``Thumbs.db``, ``desktop.ini``, ``*~``, ``*.tmp``, ``*.part``,
-        ``*.crdownload`` and ``*.swp``; names with control, direction or zero-width characters, but
-        for the joiner between two emoji; names that begin or end with a space. Inside files: names
-        of groups, and of fields that the schema does not list, with such characters or with bytes
-        that are no UTF-8, which are shown escaped (``\udc80``).
+        ``._*``, ``.DS_Store``, ``Thumbs.db``, ``desktop.ini``, ``*~``, ``*.tmp``, ``*.part``, ``*.crdownload`` and
+        ``*.swp``; names with control, direction or zero-width characters, but for the joiner between two emoji;
+        names that begin or end with a space. Inside files: names of groups, and of fields that the schema does not
+        list, with such characters or with bytes that are no UTF-8, which are shown escaped (``\udc80``).
     Why it matters:
-        ``Path.glob("*.npy")`` matches ``._scene.npy``, which is no array; a half download has the
-        name of a whole one; a name with an invisible character is not the name in the list; loaders
-        fail at a name that is no text.
+        ``Path.glob("*.npy")`` matches ``._scene.npy``, which is no array; a half download has the name of a whole one;
+        a name with an invisible character is not the name in the list; loaders fail at a name that is no text.
     Measure:
-        Names of the listing. Files of the first kind are never read as samples here. Names inside
-        the files as they are read.
+        Names of the listing. Files of the first kind are never read as samples here. Names inside the files as they
+        are read.
     When it is wrong:
         Such a file is meant to be there: waive it with ``ignore`` and a ``reason``.
     Options:
@@ -928,8 +897,7 @@ def junk_file(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Delete them; rename what has an invisible character.
     Reference:
-        Apple "AppleDouble" (RFC 1740): ``._name`` holds the other half of a file. Unicode TR 36:
-        invisible characters.
+        Apple "AppleDouble" (RFC 1740): ``._name`` holds the other half of a file. Unicode TR 36: invisible characters.
     """
     reasons: dict[str, list[str]] = {}
     for note in case.notes:
@@ -993,28 +961,22 @@ def sequence_gap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The numbering of a sequence has holes.
 
     What:
-        Where the frames of a group are numbered and most of them follow one another, all of them
-        do. Without ``samples: {group: ...}`` the files of a folder are a group; they are judged
-        where there are many such folders and nearly all of them have no hole.
+        Where the frames of a group are numbered and most of them follow one another, all of them do. Without
+        ``samples: {group: ...}`` the files of a folder are a group; they are judged where there are many such folders
+        and nearly all of them have no hole.
     Why it matters:
-        A clip that is cut across a hole jumps; velocities, optical flow and tracking learn the
-        jump.
+        A clip that is cut across a hole jumps; velocities, optical flow and tracking learn the jump.
     Measure:
-        The one number that tells the names of a group apart; its usual step (the median); where the
-        step is larger.
+        The one number that tells the names of a group apart; its usual step (the median); where the step is larger.
     When it is wrong:
-        Frames were left out on purpose: switch the rule off, or ``ignore`` the frame behind the
-            hole, with a reason.
+        Frames were left out on purpose: switch the rule off, or ``ignore`` the frame behind the hole, with a reason.
     Options:
-        least: fewest frames of a group to judge (20). contiguous: share of steps that must be the
-            usual one for the
-        rest to count as holes (0.9). folders: without a group, fewest folders as deep with files of
-        one ending (10).
+        least: fewest frames of a group to judge (20). contiguous: share of steps that must be the usual one for the
+        rest to count as holes (0.9). folders: without a group, fewest folders as deep with files of one ending (10).
         whole: share of them that must have no hole (0.85).
     Bad::
 
-        schema: {samples: {files: "{seq}/{frame}.pkl", group: "{seq}"}, fields: {x: {role: value,
-            shape: [4]}},
+        schema: {samples: {files: "{seq}/{frame}.pkl", group: "{seq}"}, fields: {x: {role: value, shape: [4]}},
                  rules: {DC112: {least: 4, contiguous: 0.5}}}
         samples:
           - {key: ABF12/0676.pkl, group: ABF12, x: {normal: [4]}}
@@ -1024,8 +986,7 @@ def sequence_gap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
     Good::
 
-        schema: {samples: {files: "{seq}/{frame}.pkl", group: "{seq}"}, fields: {x: {role: value,
-            shape: [4]}},
+        schema: {samples: {files: "{seq}/{frame}.pkl", group: "{seq}"}, fields: {x: {role: value, shape: [4]}},
                  rules: {DC112: {least: 4, contiguous: 0.5}}}
         samples:
           - {key: ABF12/0676.pkl, group: ABF12, x: {normal: [4]}}

@@ -50,38 +50,32 @@ def camera_frame(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Positions are on the other side of the camera than the declared frame says.
 
     What:
-        In ``camera_opengl`` (x right, y up) everything lies at z < 0, in ``camera_opencv`` (y down)
-        at z > 0. With ``intrinsics`` and ``image_size`` positions also project into the image; the
-        eight ways to reverse axes are tried, and the one that brings them there is named, ties as
-        ties.
+        In ``camera_opengl`` (x right, y up) everything lies at z < 0, in ``camera_opencv`` (y down) at z > 0. With
+        ``intrinsics`` and ``image_size`` positions also project into the image; the eight ways to reverse axes are
+        tried, and the one that brings them there is named, ties as ties.
     Why it matters:
         Projected in the wrong convention, crops are empty and x is mirrored; the loss stays finite.
     Measure:
-        Share of positions with z on either side; share inside the image for every choice of signs.
-        What is behind the camera may also be a root or centroid that was subtracted twice. The good
-        samples of the same group, and a position beside it in the same sample (of HO3D
-        ``handTrans``), tell which: mended by the right way, it lies where they say. Where they do
-        not tell, all ways are listed and none is named.
+        Share of positions with z on either side; share inside the image for every choice of signs. What is behind the
+        camera may also be a root or centroid that was subtracted twice. The good samples of the same group, and a
+        position beside it in the same sample (of HO3D ``handTrans``), tell which: mended by the right way, it lies
+        where they say. Where they do not tell, all ways are listed and none is named.
     When it is wrong:
         Things behind the camera are recorded on purpose: raise ``wrong``.
     Options:
-        wrong: share of a sample's positions on the wrong side from which it fails (0.5). sure:
-            share from which the
-        other convention is named (0.999). better: by how much another choice of signs must bring
-        more positions into the image (0.5). inside: median share inside the image below which a
-        warning is given (0.9).
+        wrong: share of a sample's positions on the wrong side from which it fails (0.5). sure: share from which the
+        other convention is named (0.999). better: by how much another choice of signs must bring more positions into
+        the image (0.5). inside: median share inside the image below which a warning is given (0.9).
     Bad::
 
-        schema: {fields: {j: {role: joints, shape: [21, 3], unit: m, frame: camera_opengl, centered:
-            no}}}
+        schema: {fields: {j: {role: joints, shape: [21, 3], unit: m, frame: camera_opengl, centered: no}}}
         samples:
           - {n: 3, j: {hand: 1, root: [0.1, 0.0, -0.6]}}
           - {j: {hand: 1, root: [0.1, 0.0, -0.6], flip: true}}
 
     Good::
 
-        schema: {fields: {j: {role: joints, shape: [21, 3], unit: m, frame: camera_opengl, centered:
-            no}}}
+        schema: {fields: {j: {role: joints, shape: [21, 3], unit: m, frame: camera_opengl, centered: no}}}
         samples:
           - {n: 4, j: {hand: 1, root: [0.1, 0.0, -0.6]}}
 
@@ -349,8 +343,8 @@ def out_of_view(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Most joints of a sample are outside the image or behind the camera.
 
     What:
-        At least half of a sample's joints project into the image. Only judged where the joints of
-        most samples do: if they do not, it is the camera that is wrong (DC303).
+        At least half of a sample's joints project into the image. Only judged where the joints of most samples do: if
+        they do not, it is the camera that is wrong (DC303).
     Why it matters:
         A crop around such a hand is empty or shows something else; the label then teaches noise.
     Measure:
@@ -358,31 +352,26 @@ def out_of_view(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     When it is wrong:
         Hands that leave the picture are part of the task: raise ``outside``.
     Options:
-        outside: share of joints that may be outside (0.5). most: median share inside, over all
-            samples, from which
+        outside: share of joints that may be outside (0.5). most: median share inside, over all samples, from which
         single samples are judged (0.9).
     Bad::
 
         schema:
           fields:
-            j: {role: joints, shape: [21, 3], unit: m, frame: camera_opengl, intrinsics: k,
-                image_size: [640, 480]}
+            j: {role: joints, shape: [21, 3], unit: m, frame: camera_opengl, intrinsics: k, image_size: [640, 480]}
             k: {role: intrinsics, shape: [3, 3]}
         samples:
-          - {n: 9, j: {hand: 1, root: [0.0, 0.0, -0.6]}, k: [[600.0, 0, 320], [0, 600, 240], [0, 0,
-            1]]}
+          - {n: 9, j: {hand: 1, root: [0.0, 0.0, -0.6]}, k: [[600.0, 0, 320], [0, 600, 240], [0, 0, 1]]}
           - {j: {hand: 1, root: [0.9, 0.0, -0.6]}, k: [[600.0, 0, 320], [0, 600, 240], [0, 0, 1]]}
 
     Good::
 
         schema:
           fields:
-            j: {role: joints, shape: [21, 3], unit: m, frame: camera_opengl, intrinsics: k,
-                image_size: [640, 480]}
+            j: {role: joints, shape: [21, 3], unit: m, frame: camera_opengl, intrinsics: k, image_size: [640, 480]}
             k: {role: intrinsics, shape: [3, 3]}
         samples:
-          - {n: 9, j: {hand: 1, root: [0.0, 0.0, -0.6]}, k: [[600.0, 0, 320], [0, 600, 240], [0, 0,
-            1]]}
+          - {n: 9, j: {hand: 1, root: [0.0, 0.0, -0.6]}, k: [[600.0, 0, 320], [0, 600, 240], [0, 0, 1]]}
 
     Fix:
         Mask these joints in the loss, or leave the samples out.
@@ -469,26 +458,23 @@ def wrong_centre(rows: Rows, case: RuleContext) -> Iterator[Failure | Info]:
     """Positions are centred otherwise than declared.
 
     What:
-        Which of root (first joint), centroid, centre of the bounding box, x and y only, z only lies
-        at the origin, against ``centered``. ``no`` means absolute positions: none of the first
-        three may. What lies there is told in any case. With ``centered_on`` also: what is left of
-        the stored centre. Subtracted once, nothing is; twice, minus the centre; never, the centre.
+        Which of root (first joint), centroid, centre of the bounding box, x and y only, z only lies at the origin,
+        against ``centered``. ``no`` means absolute positions: none of the first three may. What lies there is told in
+        any case. With ``centered_on`` also: what is left of the stored centre. Subtracted once, nothing is; twice,
+        minus the centre; never, the centre.
     Why it matters:
-        Centring twice on the same centre does no harm; data centred on the root and a loader that
-        centres on the mean do, and so does a stored centre that is subtracted twice. "The mean of
-        joints minus root is 0" tests
+        Centring twice on the same centre does no harm; data centred on the root and a loader that centres on the
+        mean do, and so does a stored centre that is subtracted twice. "The mean of joints minus root is 0" tests
         nothing: it is centimetres for every real hand.
     Measure:
-        Distance of each candidate from the origin, over half the diagonal of the bounding box. For
-        a stored centre c and the centre r of the data, which of r, r + c, r - c stays the same from
-        sample to sample; slope and correlation of r on c say it again.
+        Distance of each candidate from the origin, over half the diagonal of the bounding box. For a stored centre c
+        and the centre r of the data, which of r, r + c, r - c stays the same from sample to sample; slope and
+        correlation of r on c say it again.
     When it is wrong:
         A cloud is symmetric about the origin by construction: declare the centre it has.
     Options:
-        at: a centre this near is at the origin (0.001). off: a declared centre may be so far
-            (0.05). xy: the same for
-        ``xy`` (1.0: the origin lies below the body). told: share that must agree for the undeclared
-        case (0.99).
+        at: a centre this near is at the origin (0.001). off: a declared centre may be so far (0.05). xy: the same for
+        ``xy`` (1.0: the origin lies below the body). told: share that must agree for the undeclared case (0.99).
         sure: how much better twice or never must explain a centre than once (3.0).
     Bad::
 
@@ -700,21 +686,17 @@ def mixed_centring(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Some samples are centred and others are not, or on another centre.
 
     What:
-        Without a declared centre: all samples have the same one of root, centroid, box or none at
-        the origin.
+        Without a declared centre: all samples have the same one of root, centroid, box or none at the origin.
     Why it matters:
-        Half of the data at the origin and half of it where it was recorded is two distributions;
-        the network learns to tell the exporters apart.
+        Half of the data at the origin and half of it where it was recorded is two distributions; the network learns to
+        tell the exporters apart.
     Measure:
-        Which centre lies at the origin, sample by sample, as in DC301. Samples whose centroid and
-        box both do are symmetric and do not count; nor does a centre that more samples nearly hit,
-        up to 5 % of half the diagonal.
+        Which centre lies at the origin, sample by sample, as in DC301. Samples whose centroid and box both do are
+        symmetric and do not count; nor does a centre that more samples nearly hit, up to 5 % of half the diagonal.
     When it is wrong:
-        Models of things, some of which are symmetric about their origin: declare ``centered``, or
-        switch it off.
+        Models of things, some of which are symmetric about their origin: declare ``centered``, or switch it off.
     Options:
-        at: a centre this near is at the origin, over half the diagonal (0.001). least: share of
-            samples that each kind
+        at: a centre this near is at the origin, over half the diagonal (0.001). least: share of samples that each kind
         needs to be one (0.01). samples: fewest samples to judge (20).
     Bad::
 

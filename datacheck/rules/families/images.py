@@ -94,17 +94,14 @@ def image_orientation(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The file says that its images begin with the other row than declared.
 
     What:
-        robosuite's attribute ``macros_image_convention`` (of the sample's group or the one above):
-        ``opengl`` writes the bottom row first, ``opencv`` the top row, against ``origin``. No pixel
-        is read.
+        robosuite's attribute ``macros_image_convention`` (of the sample's group or the one above): ``opengl`` writes
+        the bottom row first, ``opencv`` the top row, against ``origin``. No pixel is read.
     Why it matters:
-        A policy trained on images that stand on their head fails on a camera that does not; nothing
-        else tells.
+        A policy trained on images that stand on their head fails on a camera that does not; nothing else tells.
     Measure:
         The attribute.
     When it is wrong:
-        The attribute was copied along after the images had been turned: declare what the images
-        are.
+        The attribute was copied along after the images had been turned: declare what the images are.
     Options:
         none
     Bad::
@@ -161,20 +158,19 @@ def turned_image(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """An image looks like the others of its group upside down.
 
     What:
-        The brightness from the first row to the last follows that of the group, and not that of the
-        group reversed. Groups that look the same either way, and those whose images are of many
-        scenes, are not judged. Needs ``--level deep``: pixels are read.
+        The brightness from the first row to the last follows that of the group, and not that of the group reversed.
+        Groups that look the same either way, and those whose images are of many scenes, are not judged. Needs
+        ``--level deep``: pixels are read.
     Why it matters:
-        Half of the files were turned when they were read or converted; a policy then learns both,
-        and is right about half of the time.
+        Half of the files were turned when they were read or converted; a policy then learns both, and is right about
+        half of the time.
     Measure:
-        Correlation of the mean brightness of 32 bands of rows with the median of the group, and
-        with that reversed. The others must be ``like`` the median, nine of ten at least.
+        Correlation of the mean brightness of 32 bands of rows with the median of the group, and with that reversed. The
+        others must be ``like`` the median, nine of ten at least.
     When it is wrong:
         The camera itself turns over.
     Options:
-        like: correlation with the reversed bands (0.8). unlike: with the bands as they are (0.3).
-            samples: fewest
+        like: correlation with the reversed bands (0.8). unlike: with the bands as they are (0.3). samples: fewest
         images of a group (5).
     Bad::
 
@@ -284,20 +280,19 @@ def channel_order(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A few images have red and blue exchanged against all others of their group.
 
     What:
-        Where the mean colours of a group's images are nearly equal, no image has the first and the
-        third channel exchanged. Groups of many scenes, and scenes as red as blue, are not judged.
-        Needs ``--level deep``: pixels are read.
+        Where the mean colours of a group's images are nearly equal, no image has the first and the third channel
+        exchanged. Groups of many scenes, and scenes as red as blue, are not judged. Needs ``--level deep``: pixels are
+        read.
     Why it matters:
         OpenCV reads and writes blue first: a policy that saw both learns no colours.
     Measure:
-        Means of the three channels; their median in the group and how far they are from it (median
-        absolute deviation). Both channels must be ``apart`` deviations from their own median,
-        within four of each other's, and all other images within four of the medians.
+        Means of the three channels; their median in the group and how far they are from it (median absolute
+        deviation). Both channels must be ``apart`` deviations from their own median, within four of each other's, and
+        all other images within four of the medians.
     When it is wrong:
         The scene itself changes its colours so.
     Options:
-        samples: fewest images of a group (20). share: largest share that may be exchanged to be
-            told (0.2). apart: how
+        samples: fewest images of a group (20). share: largest share that may be exchanged to be told (0.2). apart: how
         many deviations both channels must be off (10).
     Bad::
 
@@ -416,24 +411,19 @@ def picture_size(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A few pictures have another size than nearly all others of their field and folder.
 
     What:
-        Where the pictures of a folder have one size, or three at most, no picture has such a size
-        with height and width exchanged, or half of it, or a third, quarter or eighth, or as many
-        times of it. Any other size beside one usual size is told for information. Folders with few
-        pictures are judged together where they are named alike but for numbers. Folders of pictures
-        of many sizes are not judged.
+        Where the pictures of a folder have one size, or three at most, no picture has such a size with height and
+        width exchanged, or half of it, or a third, quarter or eighth, or as many times of it. Any other size beside one
+        usual size is told for information. Folders with few pictures are judged together where they are named alike
+        but for numbers. Folders of pictures of many sizes are not judged.
     Why it matters:
-        Boxes, key points and camera matrices are in pixels: they fit no picture that was turned or
-        scaled.
+        Boxes, key points and camera matrices are in pixels: they fit no picture that was turned or scaled.
     Measure:
-        Height and width as stored; EXIF orientation is not applied. No pixel is read. Sizes of a
-        tenth of the pictures and more are usual. Where a dataset holds pictures alone, turned ones
-        are information: some were taken upright.
+        Height and width as stored; EXIF orientation is not applied. No pixel is read. Sizes of a tenth of the pictures
+        and more are usual. Where a dataset holds pictures alone, turned ones are information: some were taken upright.
     When it is wrong:
-        Some photographs were taken upright, or with another camera: nothing in pixels belongs to
-        them.
+        Some photographs were taken upright, or with another camera: nothing in pixels belongs to them.
     Options:
-        share: share of the pictures that must have a usual size (0.9). samples: fewest pictures to
-            judge (20).
+        share: share of the pictures that must have a usual size (0.9). samples: fewest pictures to judge (20).
     Bad::
 
         schema: {fields: {i: {role: image, shape: [H, W, 3], dtype: uint8}}}
@@ -451,8 +441,7 @@ def picture_size(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Export these pictures again as the others were, or transform what is given in their pixels.
     Reference:
-        NeRF scenes whose camera wrote some photographs turned: one ``w`` and ``h`` is given for all
-        of them.
+        NeRF scenes whose camera wrote some photographs turned: one ``w`` and ``h`` is given for all of them.
     """
     columns = sorted(
         name for name in rows.table.columns if name.startswith(":") and name.endswith(":size")
@@ -670,23 +659,19 @@ def color_range(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Colours are on another scale than declared or than those of the other samples, or there are none.
 
     What:
-        Error: colours of 0..1 where ``range: 0..255`` is declared, the other way round, divided by
-        255 twice, or below 0 (normalised before); without ``range`` samples on different scales.
-        Warning, where ``range`` is declared: a sample that is black, white or of one colour; a
-        dataset whose mean colour or spread is far from that of real scenes.
+        Error: colours of 0..1 where ``range: 0..255`` is declared, the other way round, divided by 255 twice, or below
+        0 (normalised before); without ``range`` samples on different scales. Warning, where ``range`` is declared: a
+        sample that is black, white or of one colour; a dataset whose mean colour or spread is far from that of real
+        scenes.
     Why it matters:
-        A loader divides by 255 a second time: every colour is then 0.002, and the network learns
-            from shape alone.
+        A loader divides by 255 a second time: every colour is then 0.002, and the network learns from shape alone.
     Measure:
-        Smallest and largest value; mean and standard deviation of each channel, as shares of the
-        full scale.
+        Smallest and largest value; mean and standard deviation of each channel, as shares of the full scale.
     When it is wrong:
         Night, snow or one-coloured objects: widen the bands below.
     Options:
-        mean: allowed mean of a sample, as share of full scale (0.03..0.97). std: least spread of
-            some channel (0.03).
-        all_mean: allowed mean over the dataset (0.30..0.65). all_std: allowed mean spread
-            (0.15..0.40). least: fewest
+        mean: allowed mean of a sample, as share of full scale (0.03..0.97). std: least spread of some channel (0.03).
+        all_mean: allowed mean over the dataset (0.30..0.65). all_std: allowed mean spread (0.15..0.40). least: fewest
         samples to judge the dataset (8).
     Bad::
 
@@ -704,8 +689,7 @@ def color_range(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     Fix:
         Normalise in one place; declare ``range`` for what the files hold.
     Reference:
-        1,513 ScanNet scenes: means 0.055 to 0.914, spreads 0.063 to 0.361 of full scale; over all
-            0.42 and 0.28.
+        1,513 ScanNet scenes: means 0.055 to 0.914, spreads 0.063 to 0.361 of full scale; over all 0.42 and 0.28.
     """
     known = rows.measured("min", "dtype")
     if not known.any():

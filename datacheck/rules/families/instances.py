@@ -49,8 +49,7 @@ def no_instances(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     What:
         Some point of every scene has an instance id of 0 or more that is not in ``ignore``.
     Why it matters:
-        The scene gives an empty target: the whole batch is dropped, or the ranks wait for one
-            another.
+        The scene gives an empty target: the whole batch is dropped, or the ranks wait for one another.
     Measure:
         Number of distinct instance ids in the file, before any step of the loader.
     When it is wrong:
@@ -118,34 +117,28 @@ def no_effective_instances(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """No instance is left of a scene after the loader's own steps.
 
     What:
-        Instances are counted as training sees them: with a class, then after each step of
-        ``loader`` in its order. The step that takes the last one of a scene is named. Scenes that
-        hold none at all are DC401's.
+        Instances are counted as training sees them: with a class, then after each step of ``loader`` in its order. The
+        step that takes the last one of a scene is named. Scenes that hold none at all are DC401's.
     Why it matters:
-        One rank without a target stops all ranks: training hangs. Drawing another sample instead
-        recurses.
+        One rank without a target stops all ranks: training hangs. Drawing another sample instead recurses.
     Measure:
-        A funnel per scene. Voxels keep their lowest row, an instance has its first point's class,
-        clip gives the expected count. Within 25 % of ``min_points`` the loader's own voxels may
-        decide otherwise: a warning.
+        A funnel per scene. Voxels keep their lowest row, an instance has its first point's class, clip gives the
+        expected count. Within 25 % of ``min_points`` the loader's own voxels may decide otherwise: a warning.
     When it is wrong:
         The loader does something else: write its steps in its order.
     Options:
         margin: how near to ``min_points`` a finding is a warning (0.25).
     Bad::
 
-        schema: {fields: {xyz: {role: points, shape: [P, 3]}, id: {role: instance, shape: [P],
-            ignore: [-1]}},
+        schema: {fields: {xyz: {role: points, shape: [P, 3]}, id: {role: instance, shape: [P], ignore: [-1]}},
                  loader: {voxel: 0.02, min_points: 10}}
         samples:
           - {n: 2, xyz: {box: [60, 3]}, id: {choice: [60], among: [0, 1]}}
-          - {xyz: {box: [60, 3]}, id: {choice: [60], among: [-1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
-            -1, -1, -1, 1]}}
+          - {xyz: {box: [60, 3]}, id: {choice: [60], among: [-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 1]}}
 
     Good::
 
-        schema: {fields: {xyz: {role: points, shape: [P, 3]}, id: {role: instance, shape: [P],
-            ignore: [-1]}},
+        schema: {fields: {xyz: {role: points, shape: [P, 3]}, id: {role: instance, shape: [P], ignore: [-1]}},
                  loader: {voxel: 0.02, min_points: 10}}
         samples:
           - {n: 3, xyz: {box: [60, 3]}, id: {choice: [60], among: [0, 1]}}
@@ -215,27 +208,24 @@ def tiny_instances(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Many instances of a scene are too small to reach training.
 
     What:
-        Instances that ``min_points`` drops after the steps before it (voxels among them), and those
-        of which ``clip`` leaves no point by chance.
+        Instances that ``min_points`` drops after the steps before it (voxels among them), and those of which ``clip``
+        leaves no point by chance.
     Why it matters:
         The loss never sees them, the metric does: small classes stay at zero.
     Measure:
-        Share of the scene's instances that the step takes. An instance of n points vanishes from a
-        clip of N to c points with probability (1 - c/N)^n; the sum over instances is the number
-        that is lost each epoch.
+        Share of the scene's instances that the step takes. An instance of n points vanishes from a clip of N to c
+        points with probability (1 - c/N)^n; the sum over instances is the number that is lost each epoch.
     When it is wrong:
         Fragments are expected: raise ``share``. Fewer than that are told as info.
     Options:
-        share: share of a scene's instances that may be too small (0.1). vanish: instances per epoch
-            that a clip may
+        share: share of a scene's instances that may be too small (0.1). vanish: instances per epoch that a clip may
         take from a scene (0.5).
     Bad::
 
         schema: {fields: {id: {role: instance, shape: [P], ignore: [-1]}}, loader: {min_points: 10}}
         samples:
           - {n: 2, id: {choice: [120], among: [0, 1, 2]}}
-          - {id: {choice: [120], among: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2,
-            3]}}
+          - {id: {choice: [120], among: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3]}}
 
     Good::
 
@@ -244,8 +234,7 @@ def tiny_instances(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 3, id: {choice: [120], among: [0, 1, 2]}}
 
     Fix:
-        Smaller voxels, a larger clip, or merge the fragments; otherwise leave their classes out of
-        the metric.
+        Smaller voxels, a larger clip, or merge the fragments; otherwise leave their classes out of the metric.
     Reference:
         ExCap3D drops instances below 100 points; at a clip to 30 % 30 points are enough to survive.
     """
@@ -412,8 +401,7 @@ def instance_overflow(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     What:
         Ids stay below 999 where the ground truth is ``class * 1000 + instance + 1``.
     Why it matters:
-        A larger id spills into the class: the evaluation scores against another class, without a
-            word.
+        A larger id spills into the class: the evaluation scores against another class, without a word.
     Measure:
         The largest instance id of each scene.
     When it is wrong:
@@ -440,8 +428,7 @@ def instance_overflow(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Number the instances of each scene from 0 and write the ground truth again.
     Reference:
-        Mask3D and ExCap3D store ``semantic * 1000 + instance + 1``; ScanNet++ object ids are not
-        dense.
+        Mask3D and ExCap3D store ``semantic * 1000 + instance + 1``; ScanNet++ object ids are not dense.
     """
     most = int(case.options["most"])
     for truth, _, name in _encoded(case.schema):
@@ -476,14 +463,11 @@ def ground_truth_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The ground truth of the evaluation is not that of the labels that are trained on.
 
     What:
-        Every row of the ground truth is ``class * 1000 + instance + 1`` of the same row, also where
-        both are ignored.
+        Every row of the ground truth is ``class * 1000 + instance + 1`` of the same row, also where both are ignored.
     Why it matters:
-        A model that is right is scored as wrong: training and evaluation disagree about what is
-            there.
+        A model that is right is scored as wrong: training and evaluation disagree about what is there.
     Measure:
-        Rows that differ, in class or in instance; whether the same numbers stand there in another
-        order.
+        Rows that differ, in class or in instance; whether the same numbers stand there in another order.
     When it is wrong:
         The encoding is another one: drop ``encodes``.
     Options:
@@ -508,8 +492,7 @@ def ground_truth_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Write the ground truth again from the labels.
     Reference:
-        Mask3D's fix_bugs_in_labels rewrites the labels of three ScanNet scenes, but not their
-        ground truth.
+        Mask3D's fix_bugs_in_labels rewrites the labels of three ScanNet scenes, but not their ground truth.
     """
     for name, class_name, instance_name in _encoded(case.schema):
         known = rows.measured(f":{name}:wrong")
@@ -590,8 +573,7 @@ def degenerate_mask(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A mask is empty or full, or covers another share than declared.
 
     What:
-        The share of values that are set lies in ``share``; where none is declared, a mask is
-        neither empty nor full.
+        The share of values that are set lies in ``share``; where none is declared, a mask is neither empty nor full.
     Why it matters:
         A loss over an empty mask is 0 / 0; a full one selects what it should leave out.
     Measure:
@@ -599,8 +581,7 @@ def degenerate_mask(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     When it is wrong:
         Empty masks have a meaning (no object in view): declare ``share: 0..1``.
     Options:
-        most: where more than this share of all masks is empty, or full, that is how the data are
-            (0.5).
+        most: where more than this share of all masks is empty, or full, that is how the data are (0.5).
     Bad::
 
         schema: {fields: {m: {role: mask, shape: [P]}}}
@@ -617,8 +598,7 @@ def degenerate_mask(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Render the masks again, or leave the samples out.
     Reference:
-        SceneLeapUltra puts zeros where the mesh of an object is empty: its mask then selects points
-        that are none.
+        SceneLeapUltra puts zeros where the mesh of an object is empty: its mask then selects points that are none.
     """
     known = rows.measured("set")
     if not known.any():

@@ -88,15 +88,13 @@ def collapsed_joints(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     What:
         The joints of a sample span more than nothing, and at most 2 of them coincide with another.
     Why it matters:
-        Copies of the root as ground truth make an error metric of the prediction's own spread: a
-        constant, or infinite.
+        Copies of the root as ground truth make an error metric of the prediction's own spread: a constant, or infinite.
     Measure:
         Diagonal of the bounding box; joints that lie exactly where an earlier one does.
     When it is wrong:
         Only the root is annotated: declare that split's shape as ``[3]``.
     Options:
-        size: diagonal that counts as nothing, in metres (0.000001). twins: joints that may coincide
-            (2).
+        size: diagonal that counts as nothing, in metres (0.000001). twins: joints that may coincide (2).
     Bad::
 
         schema: {fields: {j: {role: joints, shape: [21, 3], unit: m}}}
@@ -162,33 +160,28 @@ def bone_length(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """A bone is not of a possible length, or changes it within a sequence.
 
     What:
-        Each bone within a factor of the skeleton's table; within a group (one subject) and within
-        the steps of a sequence each bone as long as the median says, and hardly any spread.
+        Each bone within a factor of the skeleton's table; within a group (one subject) and within the steps of a
+        sequence each bone as long as the median says, and hardly any spread.
     Why it matters:
         Bones are rigid: what stretches is a bad fit, a swapped joint or another subject.
     Measure:
-        Bone lengths; their median and standard deviation over all samples of a group, across files,
-        and over the steps of a sample that is a sequence.
+        Bone lengths; their median and standard deviation over all samples of a group, across files, and over the steps
+        of a sample that is a sequence.
     When it is wrong:
-        Groups mix subjects: correct ``samples: {group: ...}``. Joints are detections, not fits:
-            raise ``spread``.
+        Groups mix subjects: correct ``samples: {group: ...}``. Joints are detections, not fits: raise ``spread``.
     Options:
-        band: factor around the table (2.5). off:, share: a bone may differ from its group's median
-            by the larger of
-        3 mm and 5 % (0.003, 0.05). spread: standard deviation for a warning, in metres (0.001).
-        frames: fewest (10).
+        band: factor around the table (2.5). off:, share: a bone may differ from its group's median by the larger of
+        3 mm and 5 % (0.003, 0.05). spread: standard deviation for a warning, in metres (0.001). frames: fewest (10).
     Bad::
 
-        schema: {samples: {files: "*", group: "{seq}"}, fields: {j: {role: joints, unit: m,
-            skeleton: mano21_ho3d}}}
+        schema: {samples: {files: "*", group: "{seq}"}, fields: {j: {role: joints, unit: m, skeleton: mano21_ho3d}}}
         samples:
           - {n: 60, group: a, j: {hand: 1}}
           - {n: 2, group: a, j: {hand: 1, scale: 1.3}}
 
     Good::
 
-        schema: {samples: {files: "*", group: "{seq}"}, fields: {j: {role: joints, unit: m,
-            skeleton: mano21_ho3d}}}
+        schema: {samples: {files: "*", group: "{seq}"}, fields: {j: {role: joints, unit: m, skeleton: mano21_ho3d}}}
         samples:
           - {n: 60, group: a, j: {hand: 1}}
           - {n: 60, group: b, j: {hand: 1, scale: 1.1}}
@@ -308,35 +301,30 @@ def joint_order(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Joints are in another order than declared.
 
     What:
-        Bones of the declared order are rigid over a sequence, or those of another order are and say
-        which: a known one, or tips at other fingers. Ring and pinky swapped as a whole stay rigid:
-        then the pinky's bones are the longer ones. The permutation that puts the joints right is
-        printed.
+        Bones of the declared order are rigid over a sequence, or those of another order are and say which: a known one,
+        or tips at other fingers. Ring and pinky swapped as a whole stay rigid: then the pinky's bones are the longer
+        ones. The permutation that puts the joints right is printed.
     Why it matters:
         Metrics after alignment look fine while four of five fingers are wrong.
     Measure:
-        Standard deviation of each distance over a group, or over the steps of a sample: declared
-        bones, all pairs of last joint and tip, and the bones of other known orders; mean lengths of
-        ring and pinky.
+        Standard deviation of each distance over a group, or over the steps of a sample: declared bones, all pairs of
+        last joint and tip, and the bones of other known orders; mean lengths of ring and pinky.
     When it is wrong:
         A hand that does not move in the sequence cannot be judged and passes.
     Options:
-        spread: standard deviation of a rigid bone, in metres (0.003). moving: that of a bone from
-            which another order
-        is looked for (0.001). frames: fewest of a sequence (50). better: how much more rigid the
-        other order must be (3.0). longer: pinky over ring for a swap (1.1).
+        spread: standard deviation of a rigid bone, in metres (0.003). moving: that of a bone from which another order
+        is looked for (0.001). frames: fewest of a sequence (50). better: how much more rigid the other order must be
+        (3.0). longer: pinky over ring for a swap (1.1).
     Bad::
 
-        schema: {samples: {files: "*", group: "{seq}"}, fields: {j: {role: joints, unit: m,
-            skeleton: mano21_ho3d}}}
+        schema: {samples: {files: "*", group: "{seq}"}, fields: {j: {role: joints, unit: m, skeleton: mano21_ho3d}}}
         samples:
           - {n: 60, group: a, j: {hand: 1}}
           - {n: 60, group: b, j: {hand: 1, order: tips}}
 
     Good::
 
-        schema: {samples: {files: "*", group: "{seq}"}, fields: {j: {role: joints, unit: m,
-            skeleton: mano21_ho3d}}}
+        schema: {samples: {files: "*", group: "{seq}"}, fields: {j: {role: joints, unit: m, skeleton: mano21_ho3d}}}
         samples:
           - {n: 60, group: a, j: {hand: 1}}
           - {n: 60, group: b, j: {hand: 1}}

@@ -86,9 +86,8 @@ def class_out_of_range(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A label is none of the declared classes.
 
     What:
-        Every value of a class field is in ``classes`` or in ``ignore``. Values below 0, and 255 or
-        65535, are DC405's. The table that ``loader: {keep_classes: FILE}`` names can be read, and
-        none of its entries is null.
+        Every value of a class field is in ``classes`` or in ``ignore``. Values below 0, and 255 or 65535, are DC405's.
+        The table that ``loader: {keep_classes: FILE}`` names can be read, and none of its entries is null.
     Why it matters:
         On a GPU it is an assertion that names another line, in the middle of an epoch.
     Measure:
@@ -154,8 +153,8 @@ def ignore_label(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Labels that mean "no label" are not the declared ones, or a sample holds nothing else.
 
     What:
-        No undeclared value below 0, no undeclared 255 or 65535 among several classes (0 and 255
-        alone are a mask); no sample whose classes are all ignored.
+        No undeclared value below 0, no undeclared 255 or 65535 among several classes (0 and 255 alone are a mask); no
+        sample whose classes are all ignored.
     Why it matters:
         A loss with ``ignore_index: 255`` learns -100 as a class, or indexes with it.
     Measure:
@@ -281,14 +280,11 @@ def segment_ids(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Segment ids are not 0 to S - 1, or too large for their dtype.
 
     What:
-        The S segments of a sample are numbered from 0 without gaps, and no id is above what the
-        dtype counts exactly.
+        The S segments of a sample are numbered from 0 without gaps, and no id is above what the dtype counts exactly.
     Why it matters:
-        Pooling over segments allocates as many rows as the largest id says; ids that a float rounds
-        fall together.
+        Pooling over segments allocates as many rows as the largest id says; ids that a float rounds fall together.
     Measure:
-        Distinct ids of 0 or more, and the largest; 2^24 is the last integer that float32 holds
-        exactly.
+        Distinct ids of 0 or more, and the largest; 2^24 is the last integer that float32 holds exactly.
     When it is wrong:
         The loader numbers them again: ``DC412: off``.
     Options:
@@ -418,18 +414,15 @@ def class_spelling(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A class is written in two ways.
 
     What:
-        Of a text field with few different values, none is a much more frequent one with other
-        capitals, blanks, ``_`` or ``-``, and none is so but for one letter while all other values
-        are frequent. Nor are the classes of lists of objects (.txt), which stand beside numbers in
-        the same column of each line.
+        Of a text field with few different values, none is a much more frequent one with other capitals, blanks, ``_``
+        or ``-``, and none is so but for one letter while all other values are frequent. Nor are the classes of lists
+        of objects (.txt), which stand beside numbers in the same column of each line.
     Why it matters:
-        A loader gives each spelling a class of its own, or drops the samples of the one that it
-        does not know.
+        A loader gives each spelling a class of its own, or drops the samples of the one that it does not know.
     Measure:
-        Up to 200 different values in 20 samples or more. A value of four letters or more counts as
-        another form of one that three times as many samples hold, and so does one in which two
-        letters behind the first have changed places; as one with another letter of a value that 100
-        times as many hold.
+        Up to 200 different values in 20 samples or more. A value of four letters or more counts as another form of one
+        that three times as many samples hold, and so does one in which two letters behind the first have changed
+        places; as one with another letter of a value that 100 times as many hold.
     When it is wrong:
         Both are classes: ``DC413: off``.
     Options:
@@ -453,8 +446,7 @@ def class_spelling(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Write each class in one way.
     Reference:
-        pandas' astype("category") and the ClassLabel of Hugging Face datasets compare names letter
-        by letter.
+        pandas' astype("category") and the ClassLabel of Hugging Face datasets compare names letter by letter.
     """
     del case
     known = rows.measured("spelled")

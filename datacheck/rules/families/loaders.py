@@ -100,23 +100,19 @@ def loader_nondeterminism(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A loader gives other bytes for the same index.
 
     What:
-        ``scan --loader`` reads the samples twice in fresh processes, the second time with two
-        workers, backwards, with another seed, another hash seed and directories listed the other
-        way round; and some of them several times in one process. Each index gives the same bytes
-        every time.
+        ``scan --loader`` reads the samples twice in fresh processes, the second time with two workers, backwards, with
+        another seed, another hash seed and directories listed the other way round; and some of them several times in
+        one process. Each index gives the same bytes every time.
     Why it matters:
-        Two runs with the same code and files train on different data: their losses cannot be
-        compared. A random number that does not depend on the index cannot be drawn again either
-        when a run is resumed.
+        Two runs with the same code and files train on different data: their losses cannot be compared. A random number
+        that does not depend on the index cannot be drawn again either when a run is resumed.
     Measure:
-        xxh3 digest of each field. Where two differ, up to 48 such samples are asked for again, one
-        factor at a time, with the global generators seeded before each; every factor that changes
-        them alone is named.
+        xxh3 digest of each field. Where two differ, up to 48 such samples are asked for again, one factor at a time,
+        with the global generators seeded before each; every factor that changes them alone is named.
     When it is wrong:
         Augmentation is meant: name its fields in ``augmented``. Validation should not be augmented.
     Options:
-        augmented: fields that random numbers may change (none). Directory order, hash order,
-            workers and samples that
+        augmented: fields that random numbers may change (none). Directory order, hash order, workers and samples that
         reading changes are errors all the same.
     Bad::
 
@@ -124,8 +120,7 @@ def loader_nondeterminism(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         samples:
           - {n: 3, x: {normal: [4]}}
         listing:
-          - {code: DC904, key: s000001, reason: directory, about: {kind: directory, fields: [x],
-            samples: 3,
+          - {code: DC904, key: s000001, reason: directory, about: {kind: directory, fields: [x], samples: 3,
              compared: 3, tried: 3, indices: [0, 1, 2], difference: 0.5}}
 
     Good::
@@ -134,15 +129,13 @@ def loader_nondeterminism(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         samples:
           - {n: 3, x: {normal: [4]}}
         listing:
-          - {code: DC904, key: s000001, reason: seed, about: {kind: seed, fields: [x], samples: 3,
-            compared: 3}}
+          - {code: DC904, key: s000001, reason: seed, about: {kind: seed, fields: [x], samples: 3, compared: 3}}
 
     Fix:
-        Sort every listing; seed a generator of the sample's own with (seed, epoch, index); work on
-        copies.
+        Sort every listing; seed a generator of the sample's own with (seed, epoch, index); work on copies.
     Reference:
-        SceneLeap lists objects with an unsorted os.listdir: the first batch of two copies of a
-        folder has 2 of 64 samples in common.
+        SceneLeap lists objects with an unsorted os.listdir: the first batch of two copies of a folder has 2 of 64
+        samples in common.
     """
     meant = set(case.options["augmented"])
     for note in case.notes:
@@ -194,17 +187,15 @@ def loader_contract(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A loader serves something else than what was asked for, or than what the files hold.
 
     What:
-        The index that is asked for is the one that is served; no sample stands in for another one;
-        there is an end (IndexError). With DATA: no sample fails a rule that the files pass; no
-        sample of the files is left out.
+        The index that is asked for is the one that is served; no sample stands in for another one; there is an end
+        (IndexError). With DATA: no sample fails a rule that the files pass; no sample of the files is left out.
     Why it matters:
-        A loader that hides broken files behind zeros, other samples or a shorter epoch trains on
-        data that nobody has checked, without a word.
+        A loader that hides broken files behind zeros, other samples or a shorter epoch trains on data that nobody has
+        checked, without a word.
     Measure:
-        Digests of samples asked for again and again; which index the dataset asks itself for inside
-        ``__getitem__``; the share of failing samples of each rule, the loader's against the files'
-        (clearly larger: three times, and by three standard errors); ``len()`` against samples and
-        windows of the files.
+        Digests of samples asked for again and again; which index the dataset asks itself for inside ``__getitem__``;
+        the share of failing samples of each rule, the loader's against the files' (clearly larger: three times, and
+        by three standard errors); ``len()`` against samples and windows of the files.
     When it is wrong:
         Samples are left out on purpose (valid.json): allow their share with ``dropped``.
     Options:
@@ -223,15 +214,12 @@ def loader_contract(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         samples:
           - {n: 3, x: {normal: [4]}}
         listing:
-          - {code: DC905, key: "", reason: "", about: {kind: dropped, length: 19, count: 20, unit:
-            samples}}
+          - {code: DC905, key: "", reason: "", about: {kind: dropped, length: 19, count: 20, unit: samples}}
 
     Fix:
-        Raise, or leave broken samples out before training (valid.json), never inside
-        ``__getitem__``.
+        Raise, or leave broken samples out before training (valid.json), never inside ``__getitem__``.
     Reference:
-        RDT draws a random item whatever the index; ExCap3D returns item 0 for two scenes; SceneLeap
-        returns zeros.
+        RDT draws a random item whatever the index; ExCap3D returns item 0 for two scenes; SceneLeap returns zeros.
     """
     of_kind: dict[str, list[tuple[str, NoteFields]]] = {}
     for note in case.notes:

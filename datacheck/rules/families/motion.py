@@ -101,18 +101,17 @@ def joint_limit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A joint is where the robot cannot bring it.
 
     What:
-        Every joint of the declared ``robot`` is within its limits, but for a degree. Where several
-        orders of the columns are in use, the one that fits most samples is taken.
+        Every joint of the declared ``robot`` is within its limits, but for a degree. Where several orders of the
+        columns are in use, the one that fits most samples is taken.
     Why it matters:
-        Angles that cannot be are in another unit, of another robot, in another order or relative to
-        another zero; replayed on the robot they stop it.
+        Angles that cannot be are in another unit, of another robot, in another order or relative to another zero;
+        replayed on the robot they stop it.
     Measure:
         Degrees outside ``low..high`` of the joint; share of the steps.
     When it is wrong:
         A robot with other limits: leave ``robot`` out and declare ``range``.
     Options:
-        margin: degrees outside that are allowed (1; one of 0, 0.2, 0.5, 1, 2, 5, 10, 20). share:
-            share of steps that
+        margin: degrees outside that are allowed (1; one of 0, 0.2, 0.5, 1, 2, 5, 10, 20). share: share of steps that
         may be further out (0.001).
     Bad::
 
@@ -130,8 +129,7 @@ def joint_limit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Check unit, order and zero of the joints; leave out what the robot cannot do.
     Reference:
-        Limits of the Panda as Franka publishes them, of the LEAP hand from its URDF; SceneLeap
-        reads that URDF.
+        Limits of the Panda as Franka publishes them, of the LEAP hand from its URDF; SceneLeap reads that URDF.
     """
     robot, known = _robot_of(case.spec), rows.measured("outside")
     if robot is None or not known.any():
@@ -216,11 +214,10 @@ def joint_speed(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A joint moves faster than the robot can.
 
     What:
-        No step, times ``episode: {fps: ...}``, is more than 1.2 times the highest speed of its
-        joint. Jumps by a full turn are no motion; DC607 tells them.
+        No step, times ``episode: {fps: ...}``, is more than 1.2 times the highest speed of its joint. Jumps by a full
+        turn are no motion; DC607 tells them.
     Why it matters:
-        A dropped or repeated frame becomes a jerk that a policy imitates; a wrong rate makes every
-        motion too fast.
+        A dropped or repeated frame becomes a jerk that a policy imitates; a wrong rate makes every motion too fast.
     Measure:
         ``|q[t+1] - q[t]| * fps`` over the joint's highest speed.
     When it is wrong:
@@ -229,16 +226,14 @@ def joint_speed(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         factor: times the highest speed that is allowed (1.2).
     Bad::
 
-        schema: {fields: {q: {role: joint_angle, shape: [T, 7], unit: rad, robot: panda}}, episode:
-            {fps: 20}}
+        schema: {fields: {q: {role: joint_angle, shape: [T, 7], unit: rad, robot: panda}}, episode: {fps: 20}}
         samples:
           - {n: 3, q: {arm: 60}}
           - {q: {arm: 60, jump: 0.5}}
 
     Good::
 
-        schema: {fields: {q: {role: joint_angle, shape: [T, 7], unit: rad, robot: panda}}, episode:
-            {fps: 20}}
+        schema: {fields: {q: {role: joint_angle, shape: [T, 7], unit: rad, robot: panda}}, episode: {fps: 20}}
         samples:
           - {n: 4, q: {arm: 60}}
 
@@ -327,20 +322,18 @@ def angle_wrap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Angles jump by a full turn, or lie on both sides of the cut at pi.
 
     What:
-        No jump by about 2 pi between neighbouring steps; and not more than 1 % of all values near
-        pi and near -pi both, which are the same angle.
+        No jump by about 2 pi between neighbouring steps; and not more than 1 % of all values near pi and near -pi
+        both, which are the same angle.
     Why it matters:
-        A mean of pi and -pi is 0, the opposite; a standard deviation of 3 hides all real motion; a
-        policy that averages over the cut turns the wrong way round.
+        A mean of pi and -pi is 0, the opposite; a standard deviation of 3 hides all real motion; a policy that
+        averages over the cut turns the wrong way round.
     Measure:
-        Differences within 0.5 of 2 pi: of each joint angle, of a rotation vector as a whole; values
-            within 0.05 of the
+        Differences within 0.5 of 2 pi: of each joint angle, of a rotation vector as a whole; values within 0.05 of the
         cut.
     When it is wrong:
         The training code unwraps angles or uses sine and cosine.
     Options:
-        share: share of steps that may jump (0.001). mass: share of values on each side of the cut
-            (0.01).
+        share: share of steps that may jump (0.001). mass: share of values on each side of the cut (0.01).
     Bad::
 
         schema: {fields: {q: {role: joint_angle, shape: [T, 2], unit: rad}}}
@@ -357,8 +350,7 @@ def angle_wrap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Unwrap within episodes; train on sine and cosine, or on 6 numbers of the rotation matrix.
     Reference:
-        openpi issues 637 and 814: LIBERO's roll lies at both 3.14 and -3.14, standard deviation
-            3.05.
+        openpi issues 637 and 814: LIBERO's roll lies at both 3.14 and -3.14, standard deviation 3.05.
     """
     known = rows.measured("wrapped")
     if not known.any():
@@ -418,19 +410,17 @@ def shape_changes(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     What:
         Shape parameters (MANO's beta) are the same in all samples of a group.
     Why it matters:
-        Bones that grow and shrink explain errors of the pose away; a dataset that promises one
-        shape per subject was then fitted frame by frame, or its files come from several fits.
+        Bones that grow and shrink explain errors of the pose away; a dataset that promises one shape per subject was
+        then fitted frame by frame, or its files come from several fits.
     Measure:
         Distance of each number from its median over the group.
     When it is wrong:
-        Groups hold several subjects: correct ``samples: {group: ...}``. Shapes are fitted per
-            frame: raise ``off``.
+        Groups hold several subjects: correct ``samples: {group: ...}``. Shapes are fitted per frame: raise ``off``.
     Options:
         off: how far a number may be from its median (0.001).
     Bad::
 
-        schema: {samples: {files: "*", group: "{seq}"}, fields: {b: {role: shape, shape: [3]}, x:
-            {}}}
+        schema: {samples: {files: "*", group: "{seq}"}, fields: {b: {role: shape, shape: [3]}, x: {}}}
         samples:
           - {n: 5, group: x, b: [0.5, -1.0, 0.2], x: {normal: [9]}}
           - {n: 1, group: x, b: [0.5, -1.3, 0.2], x: {normal: [9]}}
@@ -438,8 +428,7 @@ def shape_changes(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
     Good::
 
-        schema: {samples: {files: "*", group: "{seq}"}, fields: {b: {role: shape, shape: [3]}, x:
-            {}}}
+        schema: {samples: {files: "*", group: "{seq}"}, fields: {b: {role: shape, shape: [3]}, x: {}}}
         samples:
           - {n: 5, group: x, b: [0.5, -1.0, 0.2], x: {normal: [9]}}
           - {n: 5, group: y, b: [1.5, 0.3, 0.1], x: {normal: [9]}}
@@ -577,34 +566,28 @@ def action_jump(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Something moves faster than it can, or jumps as it does in no other episode.
 
     What:
-        With ``max_speed`` and ``episode: {fps: ...}`` no step is faster. Otherwise no episode has a
-        single step that stands out from its neighbours far more than the most isolated steps of the
-        other episodes do.
+        With ``max_speed`` and ``episode: {fps: ...}`` no step is faster. Otherwise no episode has a single step that
+        stands out from its neighbours far more than the most isolated steps of the other episodes do.
     Why it matters:
-        A controller that follows it hits its limits; velocities that are taken from it poison the
-        statistics.
+        A controller that follows it hits its limits; velocities that are taken from it poison the statistics.
     Measure:
-        Distance, largest change of an angle, or angle of rotation per step. Of each episode the
-        step that exceeds both
+        Distance, largest change of an angle, or angle of rotation per step. Of each episode the step that exceeds both
         neighbours most, against median and MAD of all episodes: itself, and its logarithm.
     When it is wrong:
         Commands may jump: declare no ``max_speed`` for them.
     Options:
-        z: robust deviation that is a jump (12). logs: that of the logarithm (8). least: episodes
-            that must be there to
+        z: robust deviation that is a jump (12). logs: that of the logarithm (8). least: episodes that must be there to
         compare with (10).
     Bad::
 
-        schema: {episode: {fps: 10}, fields: {q: {role: joint_angle, shape: [T, 1], unit: rad,
-            max_speed: 2.6}}}
+        schema: {episode: {fps: 10}, fields: {q: {role: joint_angle, shape: [T, 1], unit: rad, max_speed: 2.6}}}
         samples:
           - {q: [[0.0], [0.1], [0.2], [0.3], [0.4]]}
           - {q: [[0.0], [0.1], [1.2], [1.3], [1.4]]}
 
     Good::
 
-        schema: {episode: {fps: 10}, fields: {q: {role: joint_angle, shape: [T, 1], unit: rad,
-            max_speed: 2.6}}}
+        schema: {episode: {fps: 10}, fields: {q: {role: joint_angle, shape: [T, 1], unit: rad, max_speed: 2.6}}}
         samples:
           - {q: [[0.0], [0.1], [0.2], [0.3], [0.4]]}
           - {q: [[0.0], [0.1], [0.3], [0.5], [0.6]]}
@@ -784,38 +767,31 @@ def action_state_lag(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """States follow the actions at another distance than declared.
 
     What:
-        The change of what an action ``drives`` goes with the action best at the declared ``lag``,
-        else at 0 or 1.
+        The change of what an action ``drives`` goes with the action best at the declared ``lag``, else at 0 or 1.
     Why it matters:
-        A policy that is trained on pairs that are one step apart learns to act on the result of its
-        action.
+        A policy that is trained on pairs that are one step apart learns to act on the result of its action.
     Measure:
-        Correlation of action (or its change) and change of state at -5 to 5 steps, the median over
-        episodes.
+        Correlation of action (or its change) and change of state at -5 to 5 steps, the median over episodes.
     When it is wrong:
         The controller is slow: declare the ``lag`` that it has.
     Options:
-        r: correlation that must be reached (0.5). agree: share of episodes that must agree on the
-            lag (0.6).
+        r: correlation that must be reached (0.5). agree: share of episodes that must agree on the lag (0.6).
     Bad::
 
-        schema: {fields: {a: {role: action, shape: [T, 1], drives: q, lag: 1}, q: {role: position,
-            shape: [T, 1]}}}
+        schema: {fields: {a: {role: action, shape: [T, 1], drives: q, lag: 1}, q: {role: position, shape: [T, 1]}}}
         samples:
           - {n: 3, a: {normal: [80, 1]}, q: {walk: [80, 1], lag: 3}}
 
     Good::
 
-        schema: {fields: {a: {role: action, shape: [T, 1], drives: q, lag: 1}, q: {role: position,
-            shape: [T, 1]}}}
+        schema: {fields: {a: {role: action, shape: [T, 1], drives: q, lag: 1}, q: {role: position, shape: [T, 1]}}}
         samples:
           - {n: 3, a: {normal: [80, 1]}, q: {walk: [80, 1], lag: 1}}
 
     Fix:
         Shift one of the two by the difference, or declare ``lag``.
     Reference:
-        LIBERO's create_dataset.py stores the observation after the step: obs[t] is the result of
-        action[t].
+        LIBERO's create_dataset.py stores the observation after the step: obs[t] is the result of action[t].
     """
     for name, spec in _driven_fields(case.schema):
         kinds = [k for k in ("delta", "absolute") if rows.measured(f":{name}:{k}").any()]
@@ -962,21 +938,16 @@ def gripper_convention(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A gripper command means something else than declared, or than in the other samples.
 
     What:
-        Only declared ``values`` occur; without them all samples use one pair (-1 and 1, 0 and 1, 0
-        and 255). Where ``values: [open, closed]`` and ``drives`` are declared, fingers close when
-        they are told to.
+        Only declared ``values`` occur; without them all samples use one pair (-1 and 1, 0 and 1, 0 and 255). Where
+        ``values: [open, closed]`` and ``drives`` are declared, fingers close when they are told to.
     Why it matters:
-        A policy that learnt the other sign opens its hand where it should grasp; success is 0 and
-        the loss is fine.
+        A policy that learnt the other sign opens its hand where it should grasp; success is 0 and the loss is fine.
     Measure:
-        Values of each sample; correlation of the command with the opening of the fingers 3 steps
-        later.
+        Values of each sample; correlation of the command with the opening of the fingers 3 steps later.
     When it is wrong:
-        A continuous gripper: declare its ``range`` and no ``values``. Fingers that answer late:
-            declare ``lag``.
+        A continuous gripper: declare its ``range`` and no ``values``. Fingers that answer late: declare ``lag``.
     Options:
-        strays: share of other values that is let pass (0.01). sure: correlation of the wrong sign
-            that counts (0.3).
+        strays: share of other values that is let pass (0.01). sure: correlation of the wrong sign that counts (0.3).
     Bad::
 
         schema: {fields: {grip: {role: gripper, shape: [T], values: [-1, 1]}}}
@@ -995,8 +966,7 @@ def gripper_convention(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Rescale or flip the command in the samples that are named.
     Reference:
-        LIBERO: -1 opens, +1 closes; RLDS versions turn it into 1 open, 0 closed; LeRobot issue
-            1316.
+        LIBERO: -1 opens, +1 closes; RLDS versions turn it into 1 open, 0 closed; LeRobot issue 1316.
     """
     known = rows.measured("told_low")
     if not known.any():

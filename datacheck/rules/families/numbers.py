@@ -59,11 +59,9 @@ def non_finite(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A field holds NaN or infinity.
 
     What:
-        Every number of every declared field is finite. Fields that the schema does not list give a
-        warning.
+        Every number of every declared field is finite. Fields that the schema does not list give a warning.
     Why it matters:
-        One NaN in a batch makes the loss NaN; one NaN row makes farthest-point sampling pick the
-        first rows of a file.
+        One NaN in a batch makes the loss NaN; one NaN row makes farthest-point sampling pick the first rows of a file.
     Measure:
         Count of values that are not finite, and the first row with one.
     When it is wrong:
@@ -195,19 +193,16 @@ def sentinel_values(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Rows hold a mark for "missing" in place of data.
 
     What:
-        Rows of a position, pose, joint, rotation or quaternion whose numbers are all -1, 999, ...;
-        rows of zeros where zero cannot be data (points, quaternions, transforms); samples that hold
-        declared sentinels only.
+        Rows of a position, pose, joint, rotation or quaternion whose numbers are all -1, 999, ...; rows of zeros where
+        zero cannot be data (points, quaternions, transforms); samples that hold declared sentinels only.
     Why it matters:
         The mark is learnt as a place; one row at -1 -1 -1 moves every mean.
     Measure:
         Rows of one repeated value, and which value.
     When it is wrong:
-        The value is data: list the others in ``values``. It is a known mark: declare ``sentinels:
-            [-1]``.
+        The value is data: list the others in ``values``. It is a known mark: declare ``sentinels: [-1]``.
     Options:
-        values: marks looked for. zeros: share of zero rows allowed (0.01). few: share of other
-            marks below which the
+        values: marks looked for. zeros: share of zero rows allowed (0.01). few: share of other marks below which the
         finding is a warning (0.01).
     Bad::
 
@@ -335,29 +330,23 @@ def constant_dimension(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip
     """A dimension never changes, in no sample, or in none of one file or task.
 
     What:
-        Every dimension of actions, joint angles, positions and values varies over the training
-        split, and one that moves in the samples of the other files or tasks moves in each of them.
+        Every dimension of actions, joint angles, positions and values varies over the training split, and one that
+        moves in the samples of the other files or tasks moves in each of them.
     Why it matters:
-        A normaliser divides by its spread: NaN, or numbers of 1e8, in that dimension. Where one
-            task alone was
+        A normaliser divides by its spread: NaN, or numbers of 1e8, in that dimension. Where one task alone was
         recorded without an axis, the spread of the whole hides it.
     Measure:
-        Smallest and largest value per dimension, over all samples of the split. Of fields with 65
-        to 4,096 dimensions they are kept of samples with 16 rows and more, as far as memory allows.
-        Of groups (else tasks, else files) of 3
-        samples and more: dimensions that have one value in all samples of a group and move within
-            nine tenths of the
-        samples of the others, of which there are 3 at least. A dimension that knows two values only
-        is a switch, which a task may well leave alone.
+        Smallest and largest value per dimension, over all samples of the split. Of fields with 65 to 4,096 dimensions
+        they are kept of samples with 16 rows and more, as far as memory allows. Of groups (else tasks, else files) of 3
+        samples and more: dimensions that have one value in all samples of a group and move within nine tenths of the
+        samples of the others, of which there are 3 at least. A dimension that knows two values only is a switch, which
+        a task may well leave alone.
     When it is wrong:
-        The robot has a locked joint, or a task needs no such motion: switch the rule off, or drop
-        the dimension.
+        The robot has a locked joint, or a task needs no such motion: switch the rule off, or drop the dimension.
     Options:
-        spread: largest range that counts as none, relative to the value where that is above 1
-            (1e-8). samples: fewest
-        samples to judge (2). splits: where to look. few: share of the groups up to which a
-        dimension is dead in them rather than alive in the others (0.25). by: the field whose value
-        tells tasks apart.
+        spread: largest range that counts as none, relative to the value where that is above 1 (1e-8). samples: fewest
+        samples to judge (2). splits: where to look. few: share of the groups up to which a dimension is dead in them
+        rather than alive in the others (0.25). by: the field whose value tells tasks apart.
     Bad::
 
         schema: {fields: {q: {role: action, shape: [T, 2]}}}
@@ -575,11 +564,9 @@ def out_of_range(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A value lies outside the declared range.
 
     What:
-        Every value of a field with ``range`` lies in it, both ends included; ``sentinels`` and
-        ``ignore`` do not count.
+        Every value of a field with ``range`` lies in it, both ends included; ``sentinels`` and ``ignore`` do not count.
     Why it matters:
-        Actions beyond -1..1 are clipped by the controller: the policy learns moves that nobody
-        made.
+        Actions beyond -1..1 are clipped by the controller: the policy learns moves that nobody made.
     Measure:
         Smallest and largest value per sample. An end counts as its field's dtype rounds it.
     When it is wrong:

@@ -133,16 +133,14 @@ def bad_rotation(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A quaternion or a matrix is no rotation.
 
     What:
-        Quaternions have length 1; rotation matrices are orthonormal with determinant +1; the last
-        row of a 4 x 4 transform is ``0 0 0 1``. A zero quaternion is wrong whatever is allowed.
-        Also poses with a column ``quat``.
+        Quaternions have length 1; rotation matrices are orthonormal with determinant +1; the last row of a 4 x 4
+        transform is ``0 0 0 1``. A zero quaternion is wrong whatever is allowed. Also poses with a column ``quat``.
     Why it matters:
-        Conversion code never complains: from a zero quaternion it makes a wrong rotation or NaN,
-            from a scaled matrix a
+        Conversion code never complains: from a zero quaternion it makes a wrong rotation or NaN, from a scaled matrix a
         larger object, from a transposed transform one that stays at the origin.
     Measure:
-        ``| |q| - 1 |``; the largest number of ``|R^T R - I|``; the determinant; the last row. For
-        half precision what its rounding does is allowed in any case.
+        ``| |q| - 1 |``; the largest number of ``|R^T R - I|``; the determinant; the last row. For half precision what
+        its rounding does is allowed in any case.
     When it is wrong:
         Transforms scale on purpose: raise ``off``.
     Options:
@@ -161,11 +159,9 @@ def bad_rotation(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 4, q: {turns: 5}}
 
     Fix:
-        Divide quaternions by their length, transpose or orthonormalise matrices, leave zeros out;
-        better: export again.
+        Divide quaternions by their length, transpose or orthonormalise matrices, leave zeros out; better: export again.
     Reference:
-        SceneLeap reads grasps without any check of the quaternion; BOP's scene_gt.json holds
-        rounded matrices.
+        SceneLeap reads grasps without any check of the quaternion; BOP's scene_gt.json holds rounded matrices.
     """
     part = f"{case.name}.quat"
     if case.spec.role == "pose" and case.schema.part_of(part) and part in case.schema.fields:
@@ -396,45 +392,38 @@ def transposed_matrix(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Some 4 x 4 matrices in the records of a JSON list are transposed.
 
     What:
-        Where most matrices under one key of the records have the last row ``0 0 0 1``, no other has
-        it as its last column in place of its last row. Fields of matrices are judged by DC304.
+        Where most matrices under one key of the records have the last row ``0 0 0 1``, no other has it as its last
+        column in place of its last row. Fields of matrices are judged by DC304.
     Why it matters:
-        The translation stands in the last row: a loader that takes the last column puts these
-            cameras at the origin.
+        The translation stands in the last row: a loader that takes the last column puts these cameras at the origin.
     Measure:
-        The last row and the last column of each matrix, in JSON lists of mappings such as
-        ``frames`` of a ``transforms.json``. Records count from 0.
+        The last row and the last column of each matrix, in JSON lists of mappings such as ``frames`` of a
+        ``transforms.json``. Records count from 0.
     When it is wrong:
         Never known: a rigid motion has its last row so.
     Options:
-        matrices: fewest matrices of a list to judge (8). share: share that must have the last row
-            ``0 0 0 1`` and
+        matrices: fewest matrices of a list to judge (8). share: share that must have the last row ``0 0 0 1`` and
         another last column (0.5).
     Bad::
 
         schema: {fields: {frames: {dtype: json}}}
         samples:
           - frames:
-              json: [{m: &m [[1, 0, 0, 0.5], [0, 1, 0, 2], [0, 0, 1, 3], [0, 0, 0, 1]]}, {m: *m},
-                  {m: *m}, {m: *m},
-                     {m: *m}, {m: *m}, {m: *m}, {m: [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0.5,
-                     2, 3, 1]]}]
+              json: [{m: &m [[1, 0, 0, 0.5], [0, 1, 0, 2], [0, 0, 1, 3], [0, 0, 0, 1]]}, {m: *m}, {m: *m}, {m: *m},
+                     {m: *m}, {m: *m}, {m: *m}, {m: [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0.5, 2, 3, 1]]}]
 
     Good::
 
         schema: {fields: {frames: {dtype: json}}}
         samples:
           - frames:
-              json: [{m: &m [[1, 0, 0, 0.5], [0, 1, 0, 2], [0, 0, 1, 3], [0, 0, 0, 1]]}, {m: *m},
-                  {m: *m}, {m: *m},
-                     {m: *m}, {m: *m}, {m: *m}, {m: [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0,
-                     0, 0, 1]]}]
+              json: [{m: &m [[1, 0, 0, 0.5], [0, 1, 0, 2], [0, 0, 1, 3], [0, 0, 0, 1]]}, {m: *m}, {m: *m}, {m: *m},
+                     {m: *m}, {m: *m}, {m: *m}, {m: [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]}]
 
     Fix:
         Transpose these matrices: translation belongs into the last column.
     Reference:
-        ``transforms.json`` of instant-ngp and nerfstudio: OpenGL and Blender exporters write
-        columns or rows first.
+        ``transforms.json`` of instant-ngp and nerfstudio: OpenGL and Blender exporters write columns or rows first.
     """
     known = rows.measured(":matrices")
     if not known.any():
@@ -515,8 +504,8 @@ def bad_normals(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Normals are absent, or are no unit vectors.
 
     What:
-        At most 1 % of a sample's normals is further than 5 % from length 1; samples whose normals
-        are all zero are told apart: they were written without normals.
+        At most 1 % of a sample's normals is further than 5 % from length 1; samples whose normals are all zero are told
+        apart: they were written without normals.
     Why it matters:
         A network that was trained with normals gets zeros for some scenes, and nothing says so.
     Measure:
@@ -524,8 +513,7 @@ def bad_normals(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     When it is wrong:
         Lengths carry something, for example an area: give the field another role.
     Options:
-        off: how far from 1 (0.05; one of 0.01, 0.02, 0.05, 0.1, 0.2, 0.5). share: share of normals
-            allowed (0.01).
+        off: how far from 1 (0.05; one of 0.01, 0.02, 0.05, 0.1, 0.2, 0.5). share: share of normals allowed (0.01).
     Bad::
 
         schema: {fields: {normal: {role: normal, shape: [P, 3]}}}
@@ -611,19 +599,18 @@ def up_axis(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Most clouds are flattest along another axis than the one that is declared to point up.
 
     What:
-        Rooms, streets and tables are wider than high: the direction in which a cloud varies least
-        is near the declared ``up``, in most samples.
+        Rooms, streets and tables are wider than high: the direction in which a cloud varies least is near the declared
+        ``up``, in most samples.
     Why it matters:
-        Augmentation turns about the vertical and cuts at the floor: about another axis it makes
-        rooms that lie on their side.
+        Augmentation turns about the vertical and cuts at the floor: about another axis it makes rooms that lie on
+        their side.
     Measure:
-        Eigenvector of the smallest second moment, where it is clearly the smallest; its angle to
-        ``up``. Which end is up it does not tell.
+        Eigenvector of the smallest second moment, where it is clearly the smallest; its angle to ``up``. Which end is
+        up it does not tell.
     When it is wrong:
         Towers, corridors, single objects.
     Options:
-        angle: degrees between both (20). flat: how much flatter than the next direction a cloud
-            must be to be judged
+        angle: degrees between both (20). flat: how much flatter than the next direction a cloud must be to be judged
         (1.3). share: share of these that may point elsewhere (0.5).
     Bad::
 
@@ -741,22 +728,18 @@ def quaternion_order(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Quaternions make sense in the other order, and not in the declared one.
 
     What:
-        Whether the scalar stands first or last, where something tells: a gripper whose position is
-        ``near`` an object has an axis that points at it; things that stand on a table turn about z
-        only.
+        Whether the scalar stands first or last, where something tells: a gripper whose position is ``near`` an object
+        has an axis that points at it; things that stand on a table turn about z only.
     Why it matters:
-        Both orders have length 1 and turn equally fast: permuting the four numbers keeps every
-        angle between two quaternions, so neither norms nor smoothness can tell, and no library
-        complains.
+        Both orders have length 1 and turn equally fast: permuting the four numbers keeps every angle between two
+        quaternions, so neither norms nor smoothness can tell, and no library complains.
     Measure:
-        Mean cosine between each axis and the direction to the object, under both orders; whether
-        the two components are 0 that are in a rotation about z, under both orders.
+        Mean cosine between each axis and the direction to the object, under both orders; whether the two components
+        are 0 that are in a rotation about z, under both orders.
     When it is wrong:
-        The gripper holds things beside itself, or everything really is turned upside down about a
-        horizontal axis.
+        The gripper holds things beside itself, or everything really is turned upside down about a horizontal axis.
     Options:
-        clear: mean cosine of the other order (0.7). better: how much nearer to 1 it must be (a
-            factor, 3.0).
+        clear: mean cosine of the other order (0.7). better: how much nearer to 1 it must be (a factor, 3.0).
         samples: fewest samples with rotations about z (20).
     Bad::
 
@@ -908,19 +891,17 @@ def rotation_convention(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Rotation vectors are longer than a rotation vector can be, or jump as only Euler angles do.
 
     What:
-        The length of a rotation vector is its angle: up to pi, or up to 2 pi where the writer does
-        not take the shorter way round (told as info: such vectors cannot be Euler angles). More
-        than ``most`` is something else.
+        The length of a rotation vector is its angle: up to pi, or up to 2 pi where the writer does not take the shorter
+        way round (told as info: such vectors cannot be Euler angles). More than ``most`` is something else.
     Why it matters:
-        Three angles look alike whatever they mean: axis-angle read as Euler angles is a wrong
-        rotation, without any error. A policy that learns it still reaches 80 % of what it could.
+        Three angles look alike whatever they mean: axis-angle read as Euler angles is a wrong rotation, without any
+        error. A policy that learns it still reaches 80 % of what it could.
     Measure:
         Lengths; steps in which one component alone jumps by 2 pi while the others are large.
     When it is wrong:
         Several turns are meant: raise ``most``.
     Options:
-        most: longest allowed, in radians (2 pi). share: share of rows longer than pi from which
-            that is told (0.01).
+        most: longest allowed, in radians (2 pi). share: share of rows longer than pi from which that is told (0.01).
     Bad::
 
         schema: {fields: {r: {role: rotvec, shape: [T, 3], unit: rad}}}
@@ -935,11 +916,9 @@ def rotation_convention(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 4, r: {normal: [40, 3], scale: 0.5}}
 
     Fix:
-        Convert with the convention that the writer used; store 6 numbers of the matrix for
-        training.
+        Convert with the convention that the writer used; store 6 numbers of the matrix for training.
     Reference:
-        LIBERO's ee_ori is quat2axisangle with angles up to 2 pi (issues 40, 69, 129); a fork of RDT
-        reads Euler angles.
+        LIBERO's ee_ori is quat2axisangle with angles up to 2 pi (issues 40, 69, 129); a fork of RDT reads Euler angles.
     """
     known = rows.measured("angle")
     if not known.any():

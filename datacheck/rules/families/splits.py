@@ -161,22 +161,21 @@ def split_overlap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The same sample stands in two splits.
 
     What:
-        No content of one split occurs in another, under whatever name. The copy in the later split
-        is named: splits in the order of ``splits: {disjoint: ...}``, else train first.
+        No content of one split occurs in another, under whatever name. The copy in the later split is named: splits in
+        the order of ``splits: {disjoint: ...}``, else train first.
     Why it matters:
         Validation measures memory, and every choice made by it is wrong.
     Measure:
-        Digest of the content, of episodes that of the actions; points in any order, coordinates as
-        float32 (of clouds far from the origin rounded to 1e-5 of their size); text without white
-        space. Samples of less than 24 bytes are not compared.
+        Digest of the content, of episodes that of the actions; points in any order, coordinates as float32
+        (of clouds far from the origin rounded to 1e-5 of their size); text without white space. Samples of less than
+        24 bytes are not compared.
     When it is wrong:
         Two splits are meant to overlap: leave one out of ``disjoint``.
     Options:
         none
     Bad::
 
-        schema: {fields: {xyz: {role: points, shape: [P, 3]}}, splits: {key: file, disjoint: [train,
-            val]}}
+        schema: {fields: {xyz: {role: points, shape: [P, 3]}}, splits: {key: file, disjoint: [train, val]}}
         samples:
           - {n: 3, split: train, xyz: {box: [50, 3]}}
           - {split: train, xyz: [[0, 0, 0.5], [1, 2, 3.0], [4, 5, 6.5]]}
@@ -185,8 +184,7 @@ def split_overlap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
     Good::
 
-        schema: {fields: {xyz: {role: points, shape: [P, 3]}}, splits: {key: file, disjoint: [train,
-            val]}}
+        schema: {fields: {xyz: {role: points, shape: [P, 3]}}, splits: {key: file, disjoint: [train, val]}}
         samples:
           - {n: 3, split: train, xyz: {box: [50, 3]}}
           - {n: 3, split: val, xyz: {box: [50, 3]}}
@@ -245,8 +243,7 @@ def group_leak(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Split by the key, not by sample.
     Reference:
-        UTNet splits the frames of HO3D at random; in HULKs 98 % of the test frames share a
-        recording with train.
+        UTNet splits the frames of HO3D at random; in HULKs 98 % of the test frames share a recording with train.
     """
     known = rows.measured("split_key")
     if known.any():
@@ -273,15 +270,13 @@ def exact_duplicate(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A sample stands more than once.
 
     What:
-        Samples of equal content; the first in key order stays, later ones are named. Copies across
-        splits are DC801.
+        Samples of equal content; the first in key order stays, later ones are named. Copies across splits are DC801.
     Why it matters:
         Copies count twice in training and hide behind different names.
     Measure:
         As DC801.
     When it is wrong:
-        Repetition is meant: ``duplicates: {exact: off}``. The schema also says how bad it is
-            (error, warning, info).
+        Repetition is meant: ``duplicates: {exact: off}``. The schema also says how bad it is (error, warning, info).
     Options:
         share: share of copies up to which nothing is said (0.001).
     Bad::
@@ -303,8 +298,7 @@ def exact_duplicate(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Drop the later copies.
     Reference:
-        Chinese web corpora lose 0.3 % to near-copies; the small lora_identity.jsonl repeats its
-        prompts.
+        Chinese web corpora lose 0.3 % to near-copies; the small lora_identity.jsonl repeats its prompts.
     """
     severity, known = case.schema.duplicates.exact, rows.measured("content")
     if severity == "off" or not known.any():
@@ -345,16 +339,14 @@ def lopsided_split(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A split is empty, tiny, or lacks a class that the others have.
 
     What:
-        Splits of which no sample can be read. Of others, where files of several samples can all be
-        read: those with less than 1 % of all samples; classes that a split lacks though at the rate
-        of the other splits several of its samples would have them, and a random split would lack
-        them less than once in 100 times.
+        Splits of which no sample can be read. Of others, where files of several samples can all be read: those with
+        less than 1 % of all samples; classes that a split lacks though at the rate of the other splits several of its
+        samples would have them, and a random split would lack them less than once in 100 times.
     Why it matters:
-        An empty validation split gives a metric of 0 or NaN, a tiny one noise; a class that is
-        never validated may be lost unseen.
+        An empty validation split gives a metric of 0 or NaN, a tiny one noise; a class that is never validated may be
+        lost unseen.
     Measure:
-        Samples per split. Of a class: the share of the other splits' samples that have it, times
-            the split's samples.
+        Samples per split. Of a class: the share of the other splits' samples that have it, times the split's samples.
     When it is wrong:
         A split is meant to be small or to lack a class: raise ``expected`` or lower ``share``.
     Options:
@@ -362,16 +354,14 @@ def lopsided_split(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         expected: samples with a class that a split should have before its absence counts (5).
     Bad::
 
-        schema: {fields: {x: {role: value, shape: [8]}}, splits: {key: file, disjoint: [train,
-            val]}}
+        schema: {fields: {x: {role: value, shape: [8]}}, splits: {key: file, disjoint: [train, val]}}
         samples:
           - {n: 120, split: train, x: {normal: [8]}}
           - {n: 1, split: val, x: {normal: [8]}}
 
     Good::
 
-        schema: {fields: {x: {role: value, shape: [8]}}, splits: {key: file, disjoint: [train,
-            val]}}
+        schema: {fields: {x: {role: value, shape: [8]}}, splits: {key: file, disjoint: [train, val]}}
         samples:
           - {n: 120, split: train, x: {normal: [8]}}
           - {n: 12, split: val, x: {normal: [8]}}
@@ -571,54 +561,42 @@ def near_duplicate(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """A sample is nearly another one.
 
     What:
-        No two samples are as alike as ``duplicates: {near: 0.8}`` says. The later one is named; one
-        in another split than its original is a warning. Equal samples are DC801 and DC803.
+        No two samples are as alike as ``duplicates: {near: 0.8}`` says. The later one is named; one in another split
+        than its original is a warning. Equal samples are DC801 and DC803.
     Why it matters:
-        Edited copies escape every exact test, count twice in training, and in a validation split
-        measure memory.
+        Edited copies escape every exact test, count twice in training, and in a validation split measure memory.
     Measure:
-        Texts: J = shared / all of all runs of five characters, in lower case, white space as one
-            space. Clouds: J
-        of the filled cells of the bounding box, 24 along its longest side (16 below 20,000 points,
-        10 below 8,192, 8 below 2,048).
-        Episodes: 64 steps, interpolated; largest difference in parts of each column's range.
-            Candidates come from 64
-        numbers per sample (MinHash, means), and at most 10,000 pairs are read again and compared
-        exactly.
+        Texts: J = shared / all of all runs of five characters, in lower case, white space as one space. Clouds: J
+        of the filled cells of the bounding box, 24 along its longest side (16 below 20,000 points, 10 below 8,192, 8
+        below 2,048).
+        Episodes: 64 steps, interpolated; largest difference in parts of each column's range. Candidates come from 64
+        numbers per sample (MinHash, means), and at most 10,000 pairs are read again and compared exactly.
     When it is wrong:
-        Samples share a form and differ in little: raise ``near``. Clouds that fill the same simple
-        body are alike. A rotated cloud or one cut differently is not found.
+        Samples share a form and differ in little: raise ``near``. Clouds that fill the same simple body are
+        alike. A rotated cloud or one cut differently is not found.
     Options:
         apart: of episodes: largest difference, in parts of the range (0.05).
     Bad::
 
         schema: {fields: {t: {role: text}}, duplicates: {near: 0.8}}
         samples:
-          - {t: "The robot picks up the red cup from the table and puts it slowly into the upper
-            drawer."}
-          - {t: "A quite different sentence tells how rooms are scanned with a camera that is held
-            by hand."}
-          - {t: "The robot picks up the red cup from the table and puts it slowly into the upper
-            shelf."}
+          - {t: "The robot picks up the red cup from the table and puts it slowly into the upper drawer."}
+          - {t: "A quite different sentence tells how rooms are scanned with a camera that is held by hand."}
+          - {t: "The robot picks up the red cup from the table and puts it slowly into the upper shelf."}
 
     Good::
 
         schema: {fields: {t: {role: text}}, duplicates: {near: 0.8}}
         samples:
-          - {t: "The robot picks up the red cup from the table and puts it slowly into the upper
-            drawer."}
-          - {t: "A quite different sentence tells how rooms are scanned with a camera that is held
-            by hand."}
-          - {t: "The third sentence speaks of neither of these two, but of tokens that nobody trains
-            on."}
+          - {t: "The robot picks up the red cup from the table and puts it slowly into the upper drawer."}
+          - {t: "A quite different sentence tells how rooms are scanned with a camera that is held by hand."}
+          - {t: "The third sentence speaks of neither of these two, but of tokens that nobody trains on."}
 
     Fix:
-        Look at the pairs and keep one sample of each cluster, or split again so that a cluster
-        stays on one side.
+        Look at the pairs and keep one sample of each cluster, or split again so that a cluster stays on one side.
     Reference:
-        Broder, On the resemblance and containment of documents, 1997. Lee et al., Deduplicating
-        Training Data Makes Language Models Better, ACL 2022. Chinese web corpora lose 0.3 % to
-        near-copies.
+        Broder, On the resemblance and containment of documents, 1997. Lee et al., Deduplicating Training Data Makes
+        Language Models Better, ACL 2022. Chinese web corpora lose 0.3 % to near-copies.
     """
     small = ~_sketched(rows)
     if small.any():

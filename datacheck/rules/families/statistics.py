@@ -119,21 +119,18 @@ def saturated(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Many values are exactly the smallest or the largest one, and nobody declared that as an end.
 
     What:
-        At most 1 % of the values of an action's dimension are exactly its smallest or its largest
-        one, unless that is an end of the declared ``range``.
+        At most 1 % of the values of an action's dimension are exactly its smallest or its largest one, unless that is
+        an end of the declared ``range``.
     Why it matters:
-        Values were clipped, by a sensor or by a converter: what was beyond is lost, and the policy
-        learns the wall.
+        Values were clipped, by a sensor or by a converter: what was beyond is lost, and the policy learns the wall.
     Measure:
-        Count of values equal to the extreme of the split, per dimension, over all samples in which
-        it changes (fields of at most 64 dimensions).
+        Count of values equal to the extreme of the split, per dimension, over all samples in which it changes (fields
+        of at most 64 dimensions).
     When it is wrong:
-        The end is real: declare it as ``range``. A dimension with more than half of its values at
-            its ends is a switch,
+        The end is real: declare it as ``range``. A dimension with more than half of its values at its ends is a switch,
         and only told as information.
     Options:
-        share: of the values that may be at an end (0.01). binary: share at both ends above which it
-            is a switch (0.5).
+        share: of the values that may be at an end (0.01). binary: share at both ends above which it is a switch (0.5).
         least: fewest rows to judge (1000).
     Bad::
 
@@ -151,8 +148,7 @@ def saturated(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     Fix:
         Find who clipped the values and record them again, or declare the end with ``range``.
     Reference:
-        Wikipedia, "Clipping (signal processing)"; robosuite clips actions to -1..1 before they are
-        stored.
+        Wikipedia, "Clipping (signal processing)"; robosuite clips actions to -1..1 before they are stored.
     """
     known = rows.measured("piled", "whole", "min")
     wide = known & too_wide(rows, case.spec)
@@ -253,52 +249,43 @@ def outlier_sample(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A sample is far from all others in size, place, values or length.
 
     What:
-        Size of clouds and skeletons, distance of positions, largest value of actions and joints,
-        number of rows. Of floating-point numbers without a role the largest value, where all others
-        lie within a decade. Of numbers without a role: samples that hold one value throughout where
-        nine tenths vary; another rate (``rate``, ``sampling_rate``, ``fps``, ``dt``,
-        ``frame_time``) than nine tenths have; another number than 19 of 20 have; one whole number
-        in three samples or more that is three times all others, which count from 0 or 1.
+        Size of clouds and skeletons, distance of positions, largest value of actions and joints, number of rows. Of
+        floating-point numbers without a role the largest value, where all others lie within a decade. Of numbers
+        without a role: samples that hold one value throughout where nine tenths vary; another rate (``rate``,
+        ``sampling_rate``, ``fps``, ``dt``, ``frame_time``) than nine tenths have; another number than 19 of 20
+        have; one whole number in three samples or more that is three times all others, which count from 0 or 1.
     Why it matters:
         It may be the one that nobody meant to keep; a look costs a minute.
     Measure:
-        Robust z = (x - median) / (1.4826 MAD), of the logarithm where all values are above 0
-        (scatter at least 0.05), within the group where groups are large enough, else over the
-        split. Of size, distance and values what is beyond ``far`` is a warning, and an error where
-        a unit explains it. Without a role: ``far`` times the median. A sample of one value has 16
-            numbers or more, and the others go beyond that value on both sides: counts and switches
-            may
-        well be 0 throughout, and so may speeds, forces and differences, by their names. It is a
-        warning, as are another rate and a number far beyond all others. Of other single numbers
-        whole ones below 100 are labels or counts, and
+        Robust z = (x - median) / (1.4826 MAD), of the logarithm where all values are above 0 (scatter at least 0.05),
+        within the group where groups are large enough, else over the split. Of size, distance and values what is beyond
+        ``far`` is a warning, and an error where a unit explains it. Without a role: ``far`` times the median. A sample
+        of one value has 16 numbers or more, and the others go beyond that value on both sides: counts and switches may
+        well be 0 throughout, and so may speeds, forces and differences, by their names. It is a warning, as are another
+        rate and a number far beyond all others. Of other single numbers whole ones below 100 are labels or counts, and
         of more than four different values none is a setting: they are passed over.
     When it is wrong:
         Rare things are rare: declare what they may be, or raise ``far``.
     Options:
-        z: above which it is named (8). far: above which it is more than information (20). least:
-            fewest samples to
+        z: above which it is named (8). far: above which it is more than information (20). least: fewest samples to
         judge (30), without a role a quarter of them. distinct: fewest different values (10).
     Bad::
 
-        schema: {fields: {a: {role: action, shape: [T, 2]}}, rules: {DC226: {least: 12, distinct:
-            5}}}
+        schema: {fields: {a: {role: action, shape: [T, 2]}}, rules: {DC226: {least: 12, distinct: 5}}}
         samples:
           - {n: 14, a: {normal: [30, 2]}}
           - {a: {normal: [30, 2], scale: 10000}}
 
     Good::
 
-        schema: {fields: {a: {role: action, shape: [T, 2]}}, rules: {DC226: {least: 12, distinct:
-            5}}}
+        schema: {fields: {a: {role: action, shape: [T, 2]}}, rules: {DC226: {least: 12, distinct: 5}}}
         samples:
           - {n: 15, a: {normal: [30, 2]}}
 
     Fix:
-        Look at it. If such samples are wrong, declare ``range``, ``size`` or ``episode: {length:
-        ...}``.
+        Look at it. If such samples are wrong, declare ``range``, ``size`` or ``episode: {length: ...}``.
     Reference:
-        Iglewicz and Hoaglin, 1993; their 3.5 would name 3.3 % of clean log-normal sizes, 8 names
-        none.
+        Iglewicz and Hoaglin, 1993; their 3.5 would name 3.3 % of clean log-normal sizes, 8 names none.
     """
     if case.spec.role in {None, "value"}:
         yield from _constant(rows, case)
@@ -623,22 +610,18 @@ def stale_stats(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """The normaliser's statistics are not those of the training data.
 
     What:
-        ``stats`` of a field, said in the schema or read from a file, against mean, standard
-        deviation, smallest and largest value of the training split (of all samples where there are
-        no splits).
+        ``stats`` of a field, said in the schema or read from a file, against mean, standard deviation, smallest and
+        largest value of the training split (of all samples where there are no splits).
     Why it matters:
-        Inputs of mean 3 and spread 100 train, badly; a policy that was trained with other numbers
-        moves elsewhere.
+        Inputs of mean 3 and spread 100 train, badly; a policy that was trained with other numbers moves elsewhere.
     Measure:
         |mean - stored| in standard deviations; stored / recomputed standard deviation; how far data go beyond the
-        stored smallest and largest value, as share of the stored range. Colours of 0..255 may have
-        statistics of 0..1, over all points or over scenes that count alike, as Mask3D's
-        preprocessing computes them.
+        stored smallest and largest value, as share of the stored range. Colours of 0..255 may have statistics of 0..1,
+        over all points or over scenes that count alike, as Mask3D's preprocessing computes them.
     When it is wrong:
         The statistics are of several datasets on purpose: leave ``stats`` out here.
     Options:
-        mean: allowed difference in standard deviations (0.1). std: allowed ratio (0.8..1.25).
-            beyond: allowed share of
+        mean: allowed difference in standard deviations (0.1). std: allowed ratio (0.8..1.25). beyond: allowed share of
         the range (0.01). splits: which are training data.
     Bad::
 
@@ -648,16 +631,14 @@ def stale_stats(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
 
     Good::
 
-        schema: {fields: {a: {role: action, shape: [T, 2], stats: {mean: [0, 0], std: [1, 1], min:
-            [-6], max: [6]}}}}
+        schema: {fields: {a: {role: action, shape: [T, 2], stats: {mean: [0, 0], std: [1, 1], min: [-6], max: [6]}}}}
         samples:
           - {n: 20, a: {normal: [200, 2]}}
 
     Fix:
         Compute the statistics again from these data.
     Reference:
-        LIBERO with RDT: 0.003 in ``dataset_stat.json`` where a single task has 0.33; OpenVLA keeps
-            one set per dataset.
+        LIBERO with RDT: 0.003 in ``dataset_stat.json`` where a single task has 0.33; OpenVLA keeps one set per dataset.
     """
     yield from _unreadable_stats(rows, case)
     known, stats, splits = rows.measured("n"), case.spec.stats, case.options["splits"]
@@ -1000,23 +981,20 @@ def outlier_rows(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Few rows of an array are far larger than all its others, or one label is far beyond all others.
 
     What:
-        Within a sample: rows of coordinates (points, joints, positions, poses) whose largest number
-        is 30 times that of all other rows, a fifth of the rows at most; of an array of 4 to 49 rows
-        of tables one row, 300 times as large. Of labels of few kinds the largest one, where it is
-        at least 50 and five times all others, unless ``classes`` or ``ignore`` declares it.
+        Within a sample: rows of coordinates (points, joints, positions, poses) whose largest number is 30 times that of
+        all other rows, a fifth of the rows at most; of an array of 4 to 49 rows of tables one row, 300 times as large.
+        Of labels of few kinds the largest one, where it is at least 50 and five times all others, unless ``classes`` or
+        ``ignore`` declares it.
     Why it matters:
-        A part of the rows is in millimetres, or in pixels; a label that no class has ends the
-        training, or is trained.
+        A part of the rows is in millimetres, or in pixels; a label that no class has ends the training, or is trained.
     Measure:
-        The largest absolute number of each row, sorted: the largest step between two. Numbers
-        without a role are coordinates where their name says points or joints, a row has three, and
-        their ``shape`` has no time axis; of fields without a ``shape``, 4 to 49 rows of 14 to 70
-        joints of three or four numbers are.
+        The largest absolute number of each row, sorted: the largest step between two. Numbers without a role are
+        coordinates where their name says points or joints, a row has three, and their ``shape`` has no time axis; of
+        fields without a ``shape``, 4 to 49 rows of 14 to 70 joints of three or four numbers are.
     When it is wrong:
-        Such rows are meant: switch the rule off. Rows that repeat one whole number (-9999) count as
-            marks of what is
-        missing and are not reported. A label that repeats is reported; only 250, 253, 254 and 255
-        are taken for labels that training ignores.
+        Such rows are meant: switch the rule off. Rows that repeat one whole number (-9999) count as marks of what is
+        missing and are not reported. A label that repeats is reported; only 250, 253, 254 and 255 are taken for labels
+        that training ignores.
     Options:
         none
     Bad::
@@ -1033,12 +1011,10 @@ def outlier_rows(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 3, x: {normal: [100, 3]}}
 
     Fix:
-        Look at these rows: the numbers do not say why they differ. Declare a label that is meant in
-            ``classes``, and
+        Look at these rows: the numbers do not say why they differ. Declare a label that is meant in ``classes``, and
         one that training ignores in ``ignore``.
     Reference:
-        A twentieth of the rows of a table of key points in pixels, the others relative to the
-        wrist: nothing found.
+        A twentieth of the rows of a table of key points in pixels, the others relative to the wrist: nothing found.
     """
     del case
     if ":far_field" not in rows:
@@ -1137,36 +1113,31 @@ def episode_outlier(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     What:
         Length, path length, jerk and the place of the end are near those of the other episodes.
     Why it matters:
-        The odd ones are worth a look: failed demonstrations, recordings of another task, a robot
-            that was pushed.
+        The odd ones are worth a look: failed demonstrations, recordings of another task, a robot that was pushed.
     Measure:
-        Logarithms against median and MAD, in each group of 20 episodes or more, else over all; of
-        the end its distance from the median end. A MAD of 0 gives no score.
+        Logarithms against median and MAD, in each group of 20 episodes or more, else over all; of the end its distance
+        from the median end. A MAD of 0 gives no score.
     When it is wrong:
         The task is free play: ``DC510: off``.
     Options:
-        z: robust deviation that is told (5). least: episodes that must be there to compare with
-            (20).
+        z: robust deviation that is told (5). least: episodes that must be there to compare with (20).
     Bad::
 
-        schema: {fields: {x: {role: position, shape: [T, 3], unit: m}, a: {role: action, shape: [T,
-            1]}}}
+        schema: {fields: {x: {role: position, shape: [T, 3], unit: m}, a: {role: action, shape: [T, 1]}}}
         samples:
           - {n: 25, x: {walk: [40, 3], scale: 0.01}, a: {normal: [40, 1]}}
           - {x: {walk: [40, 3], scale: 0.01, at: 3.0}, a: {normal: [40, 1]}}
 
     Good::
 
-        schema: {fields: {x: {role: position, shape: [T, 3], unit: m}, a: {role: action, shape: [T,
-            1]}}}
+        schema: {fields: {x: {role: position, shape: [T, 3], unit: m}, a: {role: action, shape: [T, 1]}}}
         samples:
           - {n: 25, x: {walk: [40, 3], scale: 0.01}, a: {normal: [40, 1]}}
 
     Fix:
         Watch them; leave out those that failed.
     Reference:
-        Outliers of demonstrations are found on logarithms: 3.3 % of clean log-normal data exceed a
-        plain score of 3.5.
+        Outliers of demonstrations are found on logarithms: 3.3 % of clean log-normal data exceed a plain score of 3.5.
     """
     known = rows.measured("path")
     if known.sum() < int(case.options["least"]):

@@ -236,24 +236,20 @@ def frozen_stream(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A sensor repeats one row while the robot moves.
 
     What:
-        No row of 6 and more numbers that otherwise change is repeated for a second while a joint or
-        a position moves; where no field has these roles, while another stream or the action moves.
-        Pictures are DC513's.
+        No row of 6 and more numbers that otherwise change is repeated for a second while a joint or a position moves;
+        where no field has these roles, while another stream or the action moves. Pictures are DC513's.
     Why it matters:
         The policy learns to act on what was seconds ago.
     Measure:
-        Runs of rows that equal the one before; at least half of a run's steps move by more than 1 %
-        of the 99th percentile of speed. A field counts where it changes at 90 % of the other steps,
-        and in half of all, or, of 20 episodes and more, in all but a twentieth of them, and where
-        in the other episodes at most 2 % of the moving
-        steps repeat a row: the mean of their shares, of each half at most. Positions do not count,
-            because objects may
+        Runs of rows that equal the one before; at least half of a run's steps move by more than 1 % of the 99th
+        percentile of speed. A field counts where it changes at 90 % of the other steps, and in half of all, or, of 20
+        episodes and more, in all but a twentieth of them, and where in the other episodes at most 2 % of the moving
+        steps repeat a row: the mean of their shares, of each half at most. Positions do not count, because objects may
         rest; nor do rows of one number.
     When it is wrong:
         The stream is slower than the rows on purpose: raise ``seconds``.
     Options:
-        seconds: how long a stream may stand still (1). steps: the same where the schema says no
-            ``fps`` (20). often:
+        seconds: how long a stream may stand still (1). steps: the same where the schema says no ``fps`` (20). often:
         where more than this share of the episodes has such runs, the stream is of that kind (0.5).
     Bad::
 
@@ -326,19 +322,18 @@ def frozen_pictures(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A camera repeats one picture while the robot moves.
 
     What:
-        No picture or depth map is repeated for a second while a joint or a position moves, and not
-        half of them are. Where no field has these roles, another stream of numbers beside the
-        pictures shows what moves, and a fifth of the episodes at most may have such a camera.
+        No picture or depth map is repeated for a second while a joint or a position moves, and not half of them are.
+        Where no field has these roles, another stream of numbers beside the pictures shows what moves, and a fifth of
+        the episodes at most may have such a camera.
     Why it matters:
         The policy learns to act on a picture that is seconds old.
     Measure:
-        Pictures that equal the one before, pixel by pixel, and runs of them as in DC506. Those of
-        one value are DC511's.
+        Pictures that equal the one before, pixel by pixel, and runs of them as in DC506. Those of one value are
+        DC511's.
     When it is wrong:
         The camera is slower than the rows on purpose: raise ``seconds`` and ``repeats``.
     Options:
-        seconds: how long a camera may stand still (1). steps: the same where the schema says no
-            ``fps`` (20). repeats:
+        seconds: how long a camera may stand still (1). steps: the same where the schema says no ``fps`` (20). repeats:
         share of repeated pictures while the robot moves (0.5).
     Bad::
 
@@ -513,8 +508,7 @@ def dark_frames(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     When it is wrong:
         The scene is dark on purpose: lower ``dark``, or raise ``share``.
     Options:
-        dark: mean brightness, of 255, below which a frame is black (2; one of 0.5, 1, 2, 4, 8).
-            share: share of a
+        dark: mean brightness, of 255, below which a frame is black (2; one of 0.5, 1, 2, 4, 8). share: share of a
         sample's frames that may be (0.01).
     Bad::
 
@@ -532,8 +526,7 @@ def dark_frames(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Cut these steps off, or leave the samples out.
     Reference:
-        A renderer without a context, or a camera that is not open yet, gives frames of zeros
-        without an error.
+        A renderer without a context, or a camera that is not open yet, gives frames of zeros without an error.
     """
     known = rows.measured("frames")
     if not known.any():
@@ -620,11 +613,9 @@ def episode_end(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The mark of the end is not at the end of the episode.
 
     What:
-        ``done`` is set at the last step and at no other; a reward whose ``values`` are 0 and 1
-        likewise, or never.
+        ``done`` is set at the last step and at no other; a reward whose ``values`` are 0 and 1 likewise, or never.
     Why it matters:
-        A mark in the middle means two episodes in one: windows across it jump from one scene to
-        another.
+        A mark in the middle means two episodes in one: windows across it jump from one scene to another.
     Measure:
         Number of set steps, and how many of them stand at the end without a gap.
     When it is wrong:
@@ -727,8 +718,7 @@ def video_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A video has another number of frames than its episode has rows, or lasts another time.
 
     What:
-        As many frames as rows on the time axis; with ``episode: {fps: ...}`` also the same time
-        from first to last.
+        As many frames as rows on the time axis; with ``episode: {fps: ...}`` also the same time from first to last.
     Why it matters:
         Rows are paired with frames by number: one lost frame shifts every picture behind it.
     Measure:
@@ -753,8 +743,7 @@ def video_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Encode the video again from the frames of the episode, at its rate.
     Reference:
-        LeRobot: frames are looked up by ``index / fps``; encoders drop and repeat frames to keep a
-            rate.
+        LeRobot: frames are looked up by ``index / fps``; encoders drop and repeat frames to keep a rate.
     """
     column = f"{time_field(case.schema)}:dims"
     known = rows.measured("frames") & rows.measured(column)

@@ -72,18 +72,16 @@ def missing_field(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A declared field is not in the sample.
 
     What:
-        Every field and attribute of the schema is there, unless it is ``optional`` or ``absent`` in
-        this split. Where a schema says ``near_names`` and all samples hold a field under one near
-        name (``action`` for ``actions``), that one is taken, for information. An attribute that no
-        sample has is a warning.
+        Every field and attribute of the schema is there, unless it is ``optional`` or ``absent`` in this split. Where a
+        schema says ``near_names`` and all samples hold a field under one near name (``action`` for ``actions``), that
+        one is taken, for information. An attribute that no sample has is a warning.
     Why it matters:
         Loaders put zeros, or the last good sample, in place of what is missing.
     Measure:
-        Names that were not found; ``None`` counts as missing. Near names differ in case, plural,
-        ``-`` and ``_``, or a group of observations, and are of the declared kind and sizes.
+        Names that were not found; ``None`` counts as missing. Near names differ in case, plural, ``-`` and ``_``, or a
+        group of observations, and are of the declared kind and sizes.
     When it is wrong:
-        The field is called otherwise in the file: say so with ``at``. Not every sample has it:
-        ``optional: true``.
+        The field is called otherwise in the file: say so with ``at``. Not every sample has it: ``optional: true``.
     Options:
         none
     Bad::
@@ -95,8 +93,7 @@ def missing_field(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
     Good::
 
-        schema: {fields: {a: {role: value, shape: [4]}, b: {role: value, shape: [2], optional:
-            true}}}
+        schema: {fields: {a: {role: value, shape: [4]}, b: {role: value, shape: [2], optional: true}}}
         samples:
           - {a: {normal: [4]}, b: {normal: [2]}}
           - {n: 2, a: {normal: [4]}}
@@ -248,31 +245,28 @@ def partly_missing(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """An optional field or file is there in most samples and missing in some.
 
     What:
-        A field that is ``optional``, or a file of ``samples: {companions: ...}``, is there for all
-        samples of a split, or for few of them. ``rules: {DC129: error}`` makes each sample that
-        lacks it unfit.
+        A field that is ``optional``, or a file of ``samples: {companions: ...}``, is there for all samples of a split,
+        or for few of them. ``rules: {DC129: error}`` makes each sample that lacks it unfit.
     Why it matters:
-        One mesh of forty is gone, the wrist camera is missing in a tenth of the demos: a loader
-        passes over them, or puts zeros there.
+        One mesh of forty is gone, the wrist camera is missing in a tenth of the demos: a loader passes over them, or
+        puts zeros there.
     Measure:
-        Share of the samples that lack the field, or the file that it lies in. Companions count by
-        the listing alone: they are not opened, and one of 0 bytes is none.
+        Share of the samples that lack the field, or the file that it lies in. Companions count by the listing alone:
+        they are not opened, and one of 0 bytes is none.
     When it is wrong:
         Some samples rightly have none: lower ``most``, or switch the rule off.
     Options:
         most: share of the samples from which on it is no exception to lack the field (0.5).
     Bad::
 
-        schema: {fields: {a: {role: value, shape: [4]}, b: {role: value, shape: [2], optional:
-            true}}}
+        schema: {fields: {a: {role: value, shape: [4]}, b: {role: value, shape: [2], optional: true}}}
         samples:
           - {n: 9, a: {normal: [4]}, b: {normal: [2]}}
           - {a: {normal: [4]}}
 
     Good::
 
-        schema: {fields: {a: {role: value, shape: [4]}, b: {role: value, shape: [2], optional:
-            true}}}
+        schema: {fields: {a: {role: value, shape: [4]}, b: {role: value, shape: [2], optional: true}}}
         samples:
           - {n: 4, a: {normal: [4]}, b: {normal: [2]}}
           - {n: 6, a: {normal: [4]}}
@@ -280,8 +274,7 @@ def partly_missing(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Restore what is missing, or leave these samples out.
     Reference:
-        HO3D without some of its images; LIBERO demos without the wrist camera: a loader that asks
-        for it fails late.
+        HO3D without some of its images; LIBERO demos without the wrist camera: a loader that asks for it fails late.
     """
     for note in case.notes:
         lack, empty = (_in_files(rows, note.about[key]) for key in ("lack", "empty"))
@@ -381,8 +374,7 @@ def shape_or_dtype(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A field has another shape or another kind of values than declared.
 
     What:
-        Number of axes and fixed sizes as in ``shape``; kind of values as in ``dtype``. Named axes
-        may have any size.
+        Number of axes and fixed sizes as in ``shape``; kind of values as in ``dtype``. Named axes may have any size.
     Why it matters:
         Broadcasting hides a wrong shape until the loss is wrong; integers cut what floats keep.
     Measure:
@@ -651,43 +643,37 @@ def layout_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The columns of a field are in another order than declared.
 
     What:
-        Where ``columns`` names four of them as a quaternion, these have length 1. If they have not,
-        and four other columns have in 95 % of the rows, the parts are in another order.
+        Where ``columns`` names four of them as a quaternion, these have length 1. If they have not, and four other
+        columns have in 95 % of the rows, the parts are in another order.
     Why it matters:
-        Two files of one project store position, quaternion, joints and position, joints,
-        quaternion: read with the other's order, every number is finite, and every grasp is wrong.
+        Two files of one project store position, quaternion, joints and position, joints, quaternion: read with the
+        other's order, every number is finite, and every grasp is wrong.
     Measure:
         Share of rows in which four neighbouring columns have length 1 within 1 %, for each place.
     When it is wrong:
         Never known: four columns of other numbers have length 1 in 95 % of the rows by no accident.
     Options:
-        share: of the rows that must fit the other order (0.95). few: share that may fit the
-            declared one (0.5).
+        share: of the rows that must fit the other order (0.95). few: share that may fit the declared one (0.5).
     Bad::
 
         schema: {fields: {q: {role: pose, shape: [G, 9], columns: "pos:3 quat:4 more:2"},
                           q.quat: {role: quaternion}}}
         samples:
-          - {q: [[0.1, 0.2, 0.3, 0.6, 0.8, 0.0, 0.0, 0.1, 0.2], [0.4, 0.2, 0.3, 0.0, 0.0, 0.6, 0.8,
-            0.3, 0.2]]}
-          - {q: [[0.1, 0.2, 0.3, 0.1, 0.2, 0.6, 0.8, 0.0, 0.0], [0.4, 0.2, 0.3, 0.3, 0.2, 0.0, 0.0,
-            0.6, 0.8]]}
+          - {q: [[0.1, 0.2, 0.3, 0.6, 0.8, 0.0, 0.0, 0.1, 0.2], [0.4, 0.2, 0.3, 0.0, 0.0, 0.6, 0.8, 0.3, 0.2]]}
+          - {q: [[0.1, 0.2, 0.3, 0.1, 0.2, 0.6, 0.8, 0.0, 0.0], [0.4, 0.2, 0.3, 0.3, 0.2, 0.0, 0.0, 0.6, 0.8]]}
 
     Good::
 
         schema: {fields: {q: {role: pose, shape: [G, 9], columns: "pos:3 quat:4 more:2"},
                           q.quat: {role: quaternion}}}
         samples:
-          - {q: [[0.1, 0.2, 0.3, 0.6, 0.8, 0.0, 0.0, 0.1, 0.2], [0.4, 0.2, 0.3, 0.0, 0.0, 0.6, 0.8,
-            0.3, 0.2]]}
-          - {q: [[0.2, 0.2, 0.3, 0.8, 0.6, 0.0, 0.0, 0.1, 0.2], [0.5, 0.2, 0.3, 0.0, 0.0, 0.8, 0.6,
-            0.3, 0.2]]}
+          - {q: [[0.1, 0.2, 0.3, 0.6, 0.8, 0.0, 0.0, 0.1, 0.2], [0.4, 0.2, 0.3, 0.0, 0.0, 0.6, 0.8, 0.3, 0.2]]}
+          - {q: [[0.2, 0.2, 0.3, 0.8, 0.6, 0.0, 0.0, 0.1, 0.2], [0.5, 0.2, 0.3, 0.0, 0.0, 0.8, 0.6, 0.3, 0.2]]}
 
     Fix:
         Correct ``columns``, or write the samples again in the declared order.
     Reference:
-        SceneLeapUltra: position, quaternion, 16 joints in its ``.npy``; position, 16 joints,
-            quaternion in its cache.
+        SceneLeapUltra: position, quaternion, 16 joints in its ``.npy``; position, 16 joints, quaternion in its cache.
     """
     if "unit" not in rows:
         return
@@ -799,15 +785,13 @@ def mixed_schema(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Some samples have other fields, kinds of numbers or widths than most.
 
     What:
-        In the fields that the schema lists all samples of a split have one kind of numbers (float,
-        whole, bool) and the same sizes behind the first axis, also where the schema leaves them
-        open. Images may have any size.
+        In the fields that the schema lists all samples of a split have one kind of numbers (float, whole, bool) and
+        the same sizes behind the first axis, also where the schema leaves them open. Images may have any size.
     Why it matters:
-        Batches cannot be stacked, or are stacked after a silent cast; two exports with different
-        settings were joined.
+        Batches cannot be stacked, or are stacked after a silent cast; two exports with different settings were joined.
     Measure:
-        Kinds and sizes by field; what most samples have counts as right. Of texts (.csv, .txt,
-        .json) whole numbers count as floats.
+        Kinds and sizes by field; what most samples have counts as right. Of texts (.csv, .txt, .json) whole numbers
+        count as floats.
     When it is wrong:
         Robots or cameras were mixed on purpose: declare such fields ``optional: true``.
     Options:
@@ -829,8 +813,7 @@ def mixed_schema(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Export them again with the same settings, or split the dataset in two.
     Reference:
-        robocasa issue 124: observations of 267 numbers in some demos and 217 in others; leisaac
-            issue 142: 8 and 6.
+        robocasa issue 124: observations of 267 numbers in some demos and 217 in others; leisaac issue 142: 8 and 6.
     """
     del case
     known = rows.measured(":makeup")
@@ -936,12 +919,10 @@ def id_overflow(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Ids do not fit the dtype in which they are stored.
 
     What:
-        Integers of 8 or 16 bits that reach the end of their dtype while there are more than 200
-        different ids, or that begin again at its negative end; float32 above 16,777,216 and float16
-        above 2,048, which skip whole numbers.
+        Integers of 8 or 16 bits that reach the end of their dtype while there are more than 200 different ids, or that
+        begin again at its negative end; float32 above 16,777,216 and float16 above 2,048, which skip whole numbers.
     Why it matters:
-        Ids 256 and 0 become one object, or two objects one: nothing crashes, and the label is wrong
-        for good.
+        Ids 256 and 0 become one object, or two objects one: nothing crashes, and the label is wrong for good.
     Measure:
         Smallest and largest value, number of different ids.
     When it is wrong:

@@ -64,20 +64,18 @@ def bad_line(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A line is not what the file's other lines are: broken JSON, bytes that are no UTF-8, an empty line.
 
     What:
-        Each line of a JSON Lines file parses to an object (error). Each sentence of a CoNLL-U file
-        has ten columns, ids from 1 on, HEADs among its words and a root, and its XPOS are not the
-        universal tags that its UPOS should be (error). No file begins with a byte order mark
-        (warning) or has empty lines between others (information).
+        Each line of a JSON Lines file parses to an object (error). Each sentence of a CoNLL-U file has ten columns, ids
+        from 1 on, HEADs among its words and a root, and its XPOS are not the universal tags that its UPOS should be
+        (error). No file begins with a byte order mark (warning) or
+        has empty lines between others (information).
     Why it matters:
-        One such line ends the run that parses it, hours later; a tolerant loader drops it in
-        silence. ``json.loads`` refuses a line behind a byte order mark, so the first sample of the
-        file is lost, or the run is.
+        One such line ends the run that parses it, hours later; a tolerant loader drops it in silence. ``json.loads``
+        refuses a line behind a byte order mark, so the first sample of the file is lost, or the run is.
     Measure:
-        The parser's words, with line number and byte offset or the number of the sentence; the
-        first three bytes of a file; gaps in the numbers of its lines.
+        The parser's words, with line number and byte offset or the number of the sentence; the first three bytes of a
+        file; gaps in the numbers of its lines.
     When it is wrong:
-        The file is another format with this suffix: correct ``samples: {files: ...}``. The loader
-        opens files as
+        The file is another format with this suffix: correct ``samples: {files: ...}``. The loader opens files as
         ``utf-8-sig`` and skips empty lines: the warning may be set to ``info``.
     Options:
         none
@@ -86,8 +84,7 @@ def bad_line(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         schema: {fields: {text: {role: text}}}
         samples:
           - {text: "a line that parses and is long enough", facts: {bom: 1}}
-          - {key: "sft.jsonl:000000000001", unreadable: "DC701 line 2, byte 61: not JSON: unexpected
-            end of data"}
+          - {key: "sft.jsonl:000000000001", unreadable: "DC701 line 2, byte 61: not JSON: unexpected end of data"}
 
     Good::
 
@@ -96,11 +93,11 @@ def bad_line(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {text: "a line that parses and is long enough", facts: {bom: 0}}
 
     Fix:
-        Repair or remove the lines (``datacheck fix DC701`` writes such a copy of JSON Lines); write
-        files with a temporary name and rename them, as ``utf-8``, not ``utf-8-sig``.
+        Repair or remove the lines (``datacheck fix DC701`` writes such a copy of JSON Lines); write files with a
+        temporary name and rename them, as ``utf-8``, not ``utf-8-sig``.
     Reference:
-        minimind issues 350 and 715; RFC 8259, section 8.1: a byte order mark must not be added.
-        CoNLL-U: universaldependencies.org/format.html.
+        minimind issues 350 and 715; RFC 8259, section 8.1: a byte order mark must not be added. CoNLL-U:
+        universaldependencies.org/format.html.
     """
     mask = unreadable(rows, lambda reason: reason.startswith("DC701"))
     if mask.any():
@@ -268,13 +265,11 @@ def no_trained_tokens(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]
     """Nothing of the sample is supervised after template and truncation.
 
     What:
-        Tokens between ``tokenizer: {start, end}`` within ``max_length``; of a plain text whether
-        there is any.
+        Tokens between ``tokenizer: {start, end}`` within ``max_length``; of a plain text whether there is any.
     Why it matters:
         A batch of such samples has a mean over nothing: the loss is NaN, or reported as 0.
     Measure:
-        The chat template and tokenizer of ``tokenizer: {path: ...}``. Without them (extra ``text``)
-        bytes decide where
+        The chat template and tokenizer of ``tokenizer: {path: ...}``. Without them (extra ``text``) bytes decide where
         they can: no text has more tokens than bytes; the other samples are skipped.
     When it is wrong:
         The trainer marks answers otherwise: set ``start`` and ``end``.
@@ -284,16 +279,14 @@ def no_trained_tokens(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]
 
         schema: {fields: {c: {role: chat, train_on: assistant}}, tokenizer: {max_length: 768}}
         samples:
-          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A
-            small cube.}]}}
+          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}}
           - {c: {json: [{role: user, content: Tell me of pixels.}]}}
 
     Good::
 
         schema: {fields: {c: {role: chat, train_on: assistant}}, tokenizer: {max_length: 768}}
         samples:
-          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A
-            small cube.}]}}
+          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}}
 
     Fix:
         Raise max_length, shorten the prompts, or drop the samples.
@@ -396,21 +389,18 @@ def truncated(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Much of the data is cut off at the longest length that is trained on.
 
     What:
-        Samples longer than ``tokenizer: {max_length}``; of chats also the supervised tokens behind
-        it, and answers whose end marker is gone.
+        Samples longer than ``tokenizer: {max_length}``; of chats also the supervised tokens behind it, and answers
+        whose end marker is gone.
     Why it matters:
-        Answers that stop in the middle teach the model to stop in the middle; without an end marker
-        it never stops.
+        Answers that stop in the middle teach the model to stop in the middle; without an end marker it never stops.
     Measure:
         Tokens after the chat template, as in DC702; of token arrays their length.
     When it is wrong:
-        The trainer packs or splits long samples instead of cutting them: remove max_length, or
-        raise the options.
+        The trainer packs or splits long samples instead of cutting them: remove max_length, or raise the options.
     Options:
         samples: share of samples that may be cut (0.05).
         tokens: share of supervised tokens that may be lost (0.05).
-        open: share of chats whose last supervised token may be another than the end marker's
-            (0.01).
+        open: share of chats whose last supervised token may be another than the end marker's (0.01).
     Bad::
 
         schema: {fields: {ids: {role: tokens, shape: [L]}}, tokenizer: {max_length: 8}}
@@ -505,16 +495,14 @@ def token_out_of_vocab(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A token id is none that the model knows.
 
     What:
-        Every id of a token field is at least 0 and below ``tokenizer: {vocab}``; its dtype can hold
-        them all; the tokenizer named by ``path`` has no more ids than that.
+        Every id of a token field is at least 0 and below ``tokenizer: {vocab}``; its dtype can hold them all; the
+        tokenizer named by ``path`` has no more ids than that.
     Why it matters:
-        On a GPU an id too large is an assertion in another line; ids that wrapped around are other
-        words.
+        On a GPU an id too large is an assertion in another line; ids that wrapped around are other words.
     Measure:
         Smallest and largest id, dtype, size of the tokenizer with its added tokens.
     When it is wrong:
-        The embedding is padded to a larger size: declare that size as ``vocab``. Ids below 0 are
-            marks: ``ignore``.
+        The embedding is padded to a larger size: declare that size as ``vocab``. Ids below 0 are marks: ``ignore``.
     Options:
         none
     Bad::
@@ -669,11 +657,9 @@ def label_shift(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Labels do not stand where the schema says: they are shifted too often, or not at all.
 
     What:
-        Labels are the tokens they belong to (``shift: 0``, the model shifts), or the tokens behind
-        them (``shift: 1``).
+        Labels are the tokens they belong to (``shift: 0``, the model shifts), or the tokens behind them (``shift: 1``).
     Why it matters:
-        Shifted twice, a model learns to skip a word; not at all, to repeat its input. The loss
-        looks well both times.
+        Shifted twice, a model learns to skip a word; not at all, to repeat its input. The loss looks well both times.
     Measure:
         Share of the supervised labels that equal the token 0, 1 and 2 places ahead.
     When it is wrong:
@@ -683,15 +669,13 @@ def label_shift(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         other: share that must agree at another lag for it to be named (0.99).
     Bad::
 
-        schema: {fields: {ids: {role: tokens, shape: [L]}, y: {role: labels, shape: [L], label_of:
-            ids, shift: 0}}}
+        schema: {fields: {ids: {role: tokens, shape: [L]}, y: {role: labels, shape: [L], label_of: ids, shift: 0}}}
         samples:
           - {ids: [1, 5, 9, 4, 7, 3, 8, 6, 2, 11], y: [5, 9, 4, 7, 3, 8, 6, 2, 11, -100]}
 
     Good::
 
-        schema: {fields: {ids: {role: tokens, shape: [L]}, y: {role: labels, shape: [L], label_of:
-            ids, shift: 0}}}
+        schema: {fields: {ids: {role: tokens, shape: [L]}, y: {role: labels, shape: [L], label_of: ids, shift: 0}}}
         samples:
           - {ids: [1, 5, 9, 4, 7, 3, 8, 6, 2, 11], y: [-100, -100, -100, 4, 7, 3, 8, 6, 2, 11]}
 
@@ -763,15 +747,13 @@ def trained_padding(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Padding is learnt from.
 
     What:
-        The padding behind a sample's tokens is not supervised; of a chat whose last answer lacks
-        the end marker the loader supervises all padding up to ``max_length``.
+        The padding behind a sample's tokens is not supervised; of a chat whose last answer lacks the end marker the
+        loader supervises all padding up to ``max_length``.
     Why it matters:
         A batch of short samples teaches mostly padding: the model learns to say nothing.
     Measure:
-        Supervised labels in the last run of one id, where that id is the tokenizer's padding; one
-        is allowed, where the
-        padding is also the end of a text. Of chats: no end marker behind the last answer, and room
-        to pad.
+        Supervised labels in the last run of one id, where that id is the tokenizer's padding; one is allowed, where the
+        padding is also the end of a text. Of chats: no end marker behind the last answer, and room to pad.
     When it is wrong:
         The padding id is a word: set ``pad``.
     Options:
@@ -790,8 +772,7 @@ def trained_padding(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
           fields: {ids: {role: tokens, shape: [L]}, y: {role: labels, shape: [L], label_of: ids}}
           rules: {DC711: {pad: 0}}
         samples:
-          - {ids: [1, 5, 9, 4, 7, 3, 8, 2, 0, 0, 0], y: [-100, 5, 9, 4, 7, 3, 8, 2, -100, -100,
-            -100]}
+          - {ids: [1, 5, 9, 4, 7, 3, 8, 2, 0, 0, 0], y: [-100, 5, 9, 4, 7, 3, 8, 2, -100, -100, -100]}
 
     Fix:
         Label padding with the ignored mark; end every answer with the end marker.

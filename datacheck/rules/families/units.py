@@ -236,22 +236,20 @@ def length_unit(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Lengths are not in the declared unit.
 
     What:
-        ``size``: diagonal of the bounding box of points; median bone of joints with a skeleton
-        (without ``size`` a factor 2 around its table). ``distance``: how far points, root or
-        positions may be from the origin, or from the field they are ``near``.
+        ``size``: diagonal of the bounding box of points; median bone of joints with a skeleton (without ``size`` a
+        factor 2 around its table). ``distance``: how far points, root or positions may be from the origin, or from
+        the field they are ``near``.
     Why it matters:
         A factor 1000 survives normalisation, crops everything away, or makes a loss of 1e6.
     Measure:
-        The range decides, no statistics. Then units, double conversions, and a position (``near``,
-        ``centered_on``) that was subtracted, subtracted twice or added are tried on the offenders,
-        each against all others. A cause is named where it brings 90 % of them into range, makes
-        size, bones and distance alike to those of the good samples, and no other does; without good
-        samples the median must lie in the middle half of the range. Where several fit, or the
-        samples are too few to tell a known factor from any other, they are listed and none is
+        The range decides, no statistics. Then units, double conversions, and a position (``near``, ``centered_on``)
+        that was subtracted, subtracted twice or added are tried on the offenders, each against all others. A cause is
+        named where it brings 90 % of them into range, makes size, bones and distance alike to those of the good
+        samples, and no other does; without good samples the median must lie in the middle half of the range. Where
+        several fit, or the samples are too few to tell a known factor from any other, they are listed and none is
         named.
     When it is wrong:
-        The range is too narrow for a new kind of object: widen it. Ranges wider than 10x cannot
-        tell cm from inch.
+        The range is too narrow for a new kind of object: widen it. Ranges wider than 10x cannot tell cm from inch.
     Options:
         rescue: share of the offenders that a factor must bring into range to be named (0.9).
     Bad::
@@ -322,15 +320,14 @@ def angle_unit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Angles are in degrees where radians are declared, or the other way round.
 
     What:
-        Declared radians: the 99th percentile of each sample is at most a full turn. Declared
-        degrees: some sample is above a full turn in radians.
+        Declared radians: the 99th percentile of each sample is at most a full turn. Declared degrees: some sample is
+        above a full turn in radians.
     Why it matters:
         One episode in degrees among radians dominates every statistic, and no loader complains.
     Measure:
         99th percentile of the absolute values, per sample.
     When it is wrong:
-        Joints that turn round and round: raise ``turn``. Small motions in degrees are not seen:
-            they look like radians.
+        Joints that turn round and round: raise ``turn``. Small motions in degrees are not seen: they look like radians.
     Options:
         turn: largest angle that counts as radians (2 pi + 0.1).
     Bad::
@@ -440,24 +437,18 @@ def mixed_units(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Some samples are in another unit than the others.
 
     What:
-        Sizes fall into two heaps with a wide gap between them, and the heaps are a known factor
-        apart.
+        Sizes fall into two heaps with a wide gap between them, and the heaps are a known factor apart.
     Why it matters:
-        Without a declared range nothing else sees it; statistics over all samples describe neither
-        heap.
+        Without a declared range nothing else sees it; statistics over all samples describe neither heap.
     Measure:
-        Gap test on the logarithm of size, bone or angle: more than a factor 3 with at least 3
-        samples and 0.2 % on each
-        side, whose medians are 1000, 100, 39.37 or 25.4 apart: within 20 %, or within three
-        standard errors of the medians where few samples leave more room, at most 50 %; in all of
-        distance, size and bones that are known. Angles (57.3; also fields without a role whose unit
-        is one of angles) are only a warning.
+        Gap test on the logarithm of size, bone or angle: more than a factor 3 with at least 3 samples and 0.2 % on each
+        side, whose medians are 1000, 100, 39.37 or 25.4 apart: within 20 %, or within three standard errors of the
+        medians where few samples leave more room, at most 50 %; in all of distance, size and bones that are known.
+        Angles (57.3; also fields without a role whose unit is one of angles) are only a warning.
     When it is wrong:
-        Two kinds of things in one field, by chance a known factor apart: split the dataset, or
-        declare ``size``.
+        Two kinds of things in one field, by chance a known factor apart: split the dataset, or declare ``size``.
     Options:
-        gap: width of the gap (3.0). share: least part on each side (0.002). near: tolerance of the
-            factor (0.2).
+        gap: width of the gap (3.0). share: least part on each side (0.002). near: tolerance of the factor (0.2).
         widest: most that standard errors may widen it to (0.5). factors: lengths. turn: angles.
     Bad::
 
@@ -624,26 +615,21 @@ def depth_scale(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Depth is not in the declared unit once it is multiplied by the declared scale, or not where it should be.
 
     What:
-        The typical depth of each map lies between ``near`` and ``far`` metres. Judged where
-        ``unit`` or ``scale`` is declared. Where the schema says what the map is ``near``, its
-        typical depth is that of this field up to ``distance`` (a warning); ``share`` is the share
-        of pixels that have a depth (a warning).
+        The typical depth of each map lies between ``near`` and ``far`` metres. Judged where ``unit`` or ``scale`` is
+        declared. Where the schema says what the map is ``near``, its typical depth is that of this field up to
+        ``distance`` (a warning); ``share`` is the share of pixels that have a depth (a warning).
     Why it matters:
-        A depth map that is five or a thousand times too deep still looks like the scene; only the
-        points are wrong.
+        A depth map that is five or a thousand times too deep still looks like the scene; only the points are wrong.
     Measure:
-        Median of the valid depths x ``scale``, in metres, ``channels`` put together; then each
-        scale that is in use is
-        tried on the offenders: 1000, 256, 4000, 5000, 10000, 8001, 100 or 1 stored units per metre,
-            and a factor 100
-        (BOP's ``depth_scale`` of 0.1 divided by where it should be multiplied). The depth of
-        another field is |z| of its first position, of points of their centroid.
+        Median of the valid depths x ``scale``, in metres, ``channels`` put together; then each scale that is in use is
+        tried on the offenders: 1000, 256, 4000, 5000, 10000, 8001, 100 or 1 stored units per metre, and a factor 100
+        (BOP's ``depth_scale`` of 0.1 divided by where it should be multiplied). The depth of another field is |z| of
+        its first position, of points of their centroid.
     When it is wrong:
-        The camera sees closer or farther than a room: set ``near`` and ``far``, or ``distance``. A
-        scale that is off by less than 10 may not be seen where nothing is ``near``.
+        The camera sees closer or farther than a room: set ``near`` and ``far``, or ``distance``. A scale that is off by
+        less than 10 may not be seen where nothing is ``near``.
     Options:
-        near: least typical depth in metres (0.1). far: largest (20). rescue: share of the offenders
-            that a scale must
+        near: least typical depth in metres (0.1). far: largest (20). rescue: share of the offenders that a scale must
         bring into range to be named (0.9).
     Bad::
 
@@ -661,8 +647,7 @@ def depth_scale(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Declare the scale of the files (``scale: 0.0002``), or convert them.
     Reference:
-        BOP: metres = raw x depth_scale / 1000; TUM 5000, VOID 256, YCB 10000; HO3D 0.000125 m per
-            unit.
+        BOP: metres = raw x depth_scale / 1000; TUM 5000, VOID 256, YCB 10000; HO3D 0.000125 m per unit.
     """
     spec = case.spec
     if "depth" not in rows:
@@ -846,16 +831,13 @@ def time_unit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Timestamps are in another unit than declared, or are no times at all but numbers of frames.
 
     What:
-        The usual step between timestamps, in the declared ``unit``, is one frame of ``episode:
-        {fps: ...}``.
+        The usual step between timestamps, in the declared ``unit``, is one frame of ``episode: {fps: ...}``.
     Why it matters:
         Velocities are off by a million, and tolerances in seconds accept or refuse every frame.
     Measure:
-        Median step x fps; near 1000, 1e6, 1e9 or their reciprocals it is a unit, near fps it is a
-        frame number.
+        Median step x fps; near 1000, 1e6, 1e9 or their reciprocals it is a unit, near fps it is a frame number.
     When it is wrong:
-        A rate that is really a thousand times another one: declare its own ``fps``. Other ratios
-        are for other rules.
+        A rate that is really a thousand times another one: declare its own ``fps``. Other ratios are for other rules.
     Options:
         near: tolerance of the ratio (0.05).
     Bad::
@@ -874,8 +856,7 @@ def time_unit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Convert the timestamps, or declare the unit that they have.
     Reference:
-        ROS 2 stamps are nanoseconds, LeRobot's seconds: a converted dataset holds whichever its
-        author took.
+        ROS 2 stamps are nanoseconds, LeRobot's seconds: a converted dataset holds whichever its author took.
     """
     if "tick" not in rows or case.schema.episode is None or not case.schema.episode.fps:
         return
@@ -945,14 +926,11 @@ def cross_field_scale(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Two fields that belong together are in different units.
 
     What:
-        What is ``near`` points, or near a pose by which points are ``posed_by``, lies within three
-        times their size.
+        What is ``near`` points, or near a pose by which points are ``posed_by``, lies within three times their size.
     Why it matters:
-        A hand in metres beside a mesh in millimetres: each is plausible alone, and no grasp touches
-        anything.
+        A hand in metres beside a mesh in millimetres: each is plausible alone, and no grasp touches anything.
     Measure:
-        Median distance / diagonal of the points, both in metres; then the factor of each unit is
-        tried.
+        Median distance / diagonal of the points, both in metres; then the factor of each unit is tried.
     When it is wrong:
         The two are that far apart: raise ``most``.
     Options:
@@ -962,22 +940,18 @@ def cross_field_scale(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         schema: {fields: {hand: {role: position, shape: [T, 3], unit: m, near: verts},
                           verts: {role: points, shape: [V, 3], unit: m}}}
         samples:
-          - {n: 2, hand: {box: [9, 3], size: 0.2, at: [0.5, 0.5, 0.5]}, verts: {box: [30, 3], size:
-            0.2}}
-          - {hand: {box: [9, 3], size: 0.2, at: [0.5, 0.5, 0.5]}, verts: {box: [30, 3], size:
-            0.002}}
+          - {n: 2, hand: {box: [9, 3], size: 0.2, at: [0.5, 0.5, 0.5]}, verts: {box: [30, 3], size: 0.2}}
+          - {hand: {box: [9, 3], size: 0.2, at: [0.5, 0.5, 0.5]}, verts: {box: [30, 3], size: 0.002}}
 
     Good::
 
         schema: {fields: {hand: {role: position, shape: [T, 3], unit: m, near: verts},
                           verts: {role: points, shape: [V, 3], unit: m}}}
         samples:
-          - {n: 3, hand: {box: [9, 3], size: 0.2, at: [0.5, 0.5, 0.5]}, verts: {box: [30, 3], size:
-            0.2}}
+          - {n: 3, hand: {box: [9, 3], size: 0.2, at: [0.5, 0.5, 0.5]}, verts: {box: [30, 3], size: 0.2}}
 
     Fix:
-        Convert the one that is wrong: declare ``size`` or ``distance``, and the next scan says
-            which.
+        Convert the one that is wrong: declare ``size`` or ``distance``, and the next scan says which.
     Reference:
         SceneLeap and BOP: meshes and ``scene_gt`` in millimetres, grasps in metres.
     """

@@ -178,11 +178,10 @@ def bad_encoding(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     r"""A text was read in another encoding than it was written in.
 
     What:
-        The replacement character, UTF-8 that was read as Latin-1 or Windows-1252, control
-        characters, accents that are characters of their own (NFD).
+        The replacement character, UTF-8 that was read as Latin-1 or Windows-1252, control characters, accents that
+        are characters of their own (NFD).
     Why it matters:
-        Each such character costs several tokens that mean nothing, and the model learns to write
-        them.
+        Each such character costs several tokens that mean nothing, and the model learns to write them.
     Measure:
         Count of such characters over all characters of the text.
     When it is wrong:
@@ -288,13 +287,11 @@ def special_token_leak(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     What:
         ``<|im_start|>``, ``<|endoftext|>``, ``<think>``, ``[INST]`` and the like as plain text.
     Why it matters:
-        The tokenizer makes special tokens of them: a text ends in the middle, or speaks for
-        somebody else.
+        The tokenizer makes special tokens of them: a text ends in the middle, or speaks for somebody else.
     Measure:
         Markers in the text as it is stored; how many texts hold each.
     When it is wrong:
-        The markers are meant (stored reasoning, an end of text that is to be learned): list them in
-        ``allowed``.
+        The markers are meant (stored reasoning, an end of text that is to be learned): list them in ``allowed``.
     Options:
         allowed: markers that may stand in a text (none).
     Bad::
@@ -312,8 +309,7 @@ def special_token_leak(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Remove or escape them, or split the text into turns.
     Reference:
-        Prompt injection by special tokens: transformers encodes them in content unless told
-            otherwise.
+        Prompt injection by special tokens: transformers encodes them in content unless told otherwise.
     """
     known = rows.measured("markers")
     if not known.any():
@@ -431,21 +427,18 @@ def repeats_itself(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A text says the same again and again.
 
     What:
-        Passages that stood in the same text before, and phrases of which most of the text is made.
-        Judged by ``--level deep``.
+        Passages that stood in the same text before, and phrases of which most of the text is made. Judged by
+        ``--level deep``.
     Why it matters:
         Loops in the data are loops in what the model writes.
     Measure:
-        again: the share of all grams of 10 words that occur three times or more earlier in the
-            text: who quotes a
-        question, or lists options of which one word differs, repeats less. most: commonest gram of
-        2 words, times its
-        words, over all words. Words have a letter or digit: frames of tables and drawings are none.
-        Where words have no spaces between them (Chinese) 20 and 4 characters. Texts of 200
-        characters and more, of longer ones than a million the first million.
+        again: the share of all grams of 10 words that occur three times or more earlier in the text: who quotes a
+        question, or lists options of which one word differs, repeats less. most: commonest gram of 2 words, times its
+        words, over all words. Words have a letter or digit: frames of tables and drawings are none. Where words have no
+        spaces between them (Chinese) 20 and 4 characters. Texts of 200 characters and more, of longer ones than a
+        million the first million.
     When it is wrong:
-        Code and song lyrics repeat themselves: raise the options. The other statistics of Gopher
-            (stop words, mean word
+        Code and song lyrics repeat themselves: raise the options. The other statistics of Gopher (stop words, mean word
         length) hold for English only and are not judged.
     Options:
         again: share of grams that may have occurred three times before (0.3).
@@ -454,25 +447,20 @@ def repeats_itself(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
         schema: {fields: {t: {role: text}}}
         samples:
-          - t: "I do not know why. I do not know why. I do not know why. I do not know why. I do not
-            know why. I do not
-              know why. I do not know why. I do not know why. I do not know why. I do not know why.
-              I do not know why."
+          - t: "I do not know why. I do not know why. I do not know why. I do not know why. I do not know why. I do not
+              know why. I do not know why. I do not know why. I do not know why. I do not know why. I do not know why."
 
     Good::
 
         schema: {fields: {t: {role: text}}}
         samples:
-          - t: "A voxel is a small cube of space, and a grid of them holds what a camera with depth
-            has seen. Their edge
-              decides what is kept: too long and fingers melt into the cup they hold, too short and
-                  memory runs out."
+          - t: "A voxel is a small cube of space, and a grid of them holds what a camera with depth has seen. Their edge
+              decides what is kept: too long and fingers melt into the cup they hold, too short and memory runs out."
 
     Fix:
         Drop the texts, or keep one copy of what is repeated.
     Reference:
-        Rae et al. 2021 (Gopher): duplicate 10-grams above 10 %, a commonest 2-gram above 20 % of
-        the characters.
+        Rae et al. 2021 (Gopher): duplicate 10-grams above 10 %, a commonest 2-gram above 20 % of the characters.
     """
     known = rows.measured("again", "most")
     if not known.any():

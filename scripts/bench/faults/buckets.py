@@ -143,7 +143,7 @@ class World:
 
     def judge(self, url: str, tally: Tally, commands: list[Command]) -> None:
         """Look at what is left of commands, run one more plainly, look again."""
-        self.proxy.note_lost = lambda _: ""
+        self.proxy.lose = lambda _: ""
         tally.trials += 1
         shown = self.shown(url)
         tally.nothing += shown == "nothing"
@@ -250,7 +250,7 @@ def killed(world: World, place: Path, tally: Tally, more: str = "", number: int 
             return what
 
         at_request = number or rng.random() < 0.7
-        world.proxy.note_lost = (
+        world.proxy.lose = (
             at_put(number or rng.randint(1, world.puts), then) if at_request else lambda _: ""
         )
         one = world.start(url, place / "staging", more)
@@ -270,10 +270,10 @@ def cut_off(world: World, place: Path, tally: Tally) -> None:
     url, how = world.fresh(), world.rng.choice(WAYS[:2])
 
     def then() -> str:
-        world.proxy.note_lost = lambda _: how
+        world.proxy.lose = lambda _: how
         return how
 
-    world.proxy.note_lost = at_put(world.rng.randint(1, world.puts), then)
+    world.proxy.lose = at_put(world.rng.randint(1, world.puts), then)
     one = world.start(url, place / "staging", HASTY)
     one.end()
     tally.late += one.code == 0
@@ -289,7 +289,7 @@ def server_killed(world: World, place: Path, tally: Tally) -> None:
         world.server.stop()
         return "request"
 
-    world.proxy.note_lost = at_put(world.rng.randint(1, world.puts), then)
+    world.proxy.lose = at_put(world.rng.randint(1, world.puts), then)
     one = world.start(url, place / "staging", HASTY)
     one.end()
     tally.late += one.code == 0
@@ -301,7 +301,7 @@ def server_killed(world: World, place: Path, tally: Tally) -> None:
 def lost(world: World, place: Path, tally: Tally) -> None:
     """Lose one of ten requests, or its answer."""
     url, rng = world.fresh(), random.Random(world.rng.random())
-    world.proxy.note_lost = lambda _: rng.choice(WAYS) if rng.random() < 0.1 else ""
+    world.proxy.lose = lambda _: rng.choice(WAYS) if rng.random() < 0.1 else ""
     one = world.start(url, place / "staging")
     one.end()
     world.judge(url, tally, [one])
@@ -324,7 +324,7 @@ def two(world: World, place: Path, tally: Tally, more: str = "") -> None:
                 meeting.wait(4)
         return ""
 
-    world.proxy.note_lost = lose
+    world.proxy.lose = lose
     running = []
     for staging in stagings:
         running.append(world.start(url, staging, more))

@@ -245,7 +245,7 @@ def sound(kind: str, server: Server, folder: Path) -> Sound:
     """Write, draft and scan the sound folder of a kind; its draft finds nothing wrong with it."""
     folder.mkdir()
     os.chdir(folder)
-    written(Case.checked_content(kind), folder / "sound")
+    written(Case.sound(kind), folder / "sound")
     life = Life(server, folder / "log")
     life.of("init", "sound", "-o", "sound.yaml")
     life.of("scan", "sound", "--schema", "sound.yaml", "--output", "sound_run", "--no-previews")
@@ -377,7 +377,7 @@ def tried(
     place = Path(tempfile.mkdtemp(dir=given.folder.parent))
     os.chdir(place)
     try:
-        case = Case.checked_content(kind)
+        case = Case.sound(kind)
         EXTREMES[name](case, Random(f"{kind} {name} {seed}"))
         written(case, place / "data")
     except UnfitError:

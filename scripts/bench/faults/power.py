@@ -270,31 +270,26 @@ def trials(losses: Losses, packed: Losses, kills: int) -> Iterator[tuple[str, Ca
     """Yield the builds and what loses the power in them."""
     rng = random.Random(losses.seed)
     whole = losses.whole().log
-    yield "plain", lambda: losses.note_lost("plain", whole)
-    yield "zstd", lambda: packed.note_lost("zstd", packed.whole().log)
+    yield "plain", lambda: losses.lose("plain", whole)
+    yield "zstd", lambda: packed.lose("zstd", packed.whole().log)
     changes = sum(step[0] != "returned" for step in whole.steps)
     early, late = [*range(1, 17)], [*range(changes - 24, changes - 8)]
     some = sorted({*early, *late, *(rng.randrange(17, changes - 24) for _ in range(kills))})
     some = some[:: max(1, round(len(some) / (kills * 2)))] if kills < 16 else some
 
     def all_killed() -> Tally:
-        return added(
-            losses.note_lost(f"killed at {at}", *losses.killed(at), stride=16) for at in some
-        )
+        return added(losses.lose(f"killed at {at}", *losses.killed(at), stride=16) for at in some)
 
     yield "killed, run again", all_killed
-    yield (
-        "lost the race to a killed one",
-        lambda: losses.note_lost("raced", losses.raced(), stride=8),
-    )
+    yield ("lost the race to a killed one", lambda: losses.lose("raced", losses.raced(), stride=8))
     yield (
         "over a damaged cache",
-        lambda: losses.note_lost("over", *(m := losses.over_damage())[:1], stride=8, damaged=m[1]),
+        lambda: losses.lose("over", *(m := losses.over_damage())[:1], stride=8, damaged=m[1]),
     )
     yield (
         "lost power before",
         lambda: added(
-            losses.note_lost(
+            losses.lose(
                 f"twice {n}", losses.twice(whole, random.Random(f"{losses.seed} {n}")), stride=16
             )
             for n in range(kills)
@@ -317,12 +312,11 @@ FOUND = "the name of a folder that was there"
 def control(losses: Losses, without: str) -> Tally:
     """Lose the power in builds whose disk does not take one kind of sync."""
     if without != FOUND:
-        return losses.note_lost(without, losses.whole(without).log, stride=16)
+        return losses.lose(without, losses.whole(without).log, stride=16)
     # Missed where who made the folder was killed before it
     with patch.object(fsops, "_sync_name", lambda _: None):
         return added(
-            losses.note_lost(f"{without} {at}", *losses.killed(at), stride=64)
-            for at in (2, 3, 4, 5, 6)
+            losses.lose(f"{without} {at}", *losses.killed(at), stride=64) for at in (2, 3, 4, 5, 6)
         )
 
 
