@@ -229,7 +229,7 @@ def _editable(place: Path) -> bool:
     return bool(isinstance(said, dict) and said.get("dir_info", {}).get("editable"))
 
 
-_OWN_SOURCE = f"{os.path.realpath(Path(__file__).parents[2])}{os.sep}"
+_OWN_SOURCE = f"{os.path.realpath(Path(__file__).parents[1])}{os.sep}"
 _GIT_TIMEOUT = 20.0
 _CHUNK_BYTES, _MOST_BYTES = 1 << 16, 64 << 20
 _SHA1 = 40  # hex digits of a commit; repositories with longer hashes must declare it

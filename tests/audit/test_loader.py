@@ -30,7 +30,7 @@ def reasons(run):
 @pytest.mark.parametrize(
     ("factory", "said"),
     [
-        ("raising", "DC101 ValueError: no such frame (odd.py:45 in _raise)"),
+        ("raising", "DC101 ValueError: no such frame (odd.py:48 in _raise)"),
         ("leaving", "the loader ended with status 9"),
         ("exiting", "SystemExit: bye"),
         ("interrupted", "KeyboardInterrupt (odd.py"),

@@ -1,15 +1,13 @@
 """The pages of the documentation as a test reads them: blocks of code, and what each page says about running them.
 
-A block is run where nothing else is said. What is said stands in a comment of the page, which no
-reader sees:
+A block is run where nothing else is said. What is said stands in a comment of the page, which no reader sees:
 
     <!-- run by tests/torch/test_systems.py -->      another test runs it
     <!-- not run: needs a GPU -->                    nothing does, and why
-    <!-- alone -->                                   run, in a process of its own: it changes the
-    process that runs it <!-- file: my.yaml -->                           written into the working
-    folder, for what comes behind <!-- shown by: datacheck diff A B -->            what this command
-    prints (`cat FILE`: a file); `(exit 7)` behind <!-- page run by ... -->, <!-- page not run: ...
-    -->    at the top: of every block that says nothing itself
+    <!-- alone -->                                   run, in a process of its own: it changes the process that runs it
+    <!-- file: my.yaml -->                           written into the working folder, for what comes behind
+    <!-- shown by: datacheck diff A B -->            what this command prints (`cat FILE`: a file); `(exit 7)` behind
+    <!-- page run by ... -->, <!-- page not run: ... -->    at the top: of every block that says nothing itself
 """
 
 from __future__ import annotations
@@ -31,8 +29,7 @@ class Block:
     Args:
         line: of the page, from 1 on.
         kind: the language behind the fence; of an indented block "".
-        mark, said: what the page says of it ("run by", "not run:", ...) and behind that; "" where
-            it says nothing.
+        mark, said: what the page says of it ("run by", "not run:", ...) and behind that; "" where it says nothing.
     """
 
     page: str

@@ -91,7 +91,7 @@ def test_an_unchanged_pair_gives_no_difference(train, other):
     assert not found, found.headline
     assert found.compared == 100
     assert found.headline == "no difference: what was recorded is equal, 100 steps compared"
-    assert not [section.name for section in found.sections if section.unknown]
+    assert not [(section.name, section.unknown) for section in found.sections if section.unknown]
     assert found.warnings == {}
 
 

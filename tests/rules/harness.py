@@ -1,26 +1,23 @@
 """A scan without files: samples written in a compact YAML, measured in blocks, judged by the whole catalogue.
 
-A sample is a mapping of fields; ``n`` repeats it, ``key``, ``file``, ``split``, ``group``,
-``facts`` and ``unreadable`` say the rest. A value is a number, a list, a text, ``{json: ...}``, or
-one of the makers:
+A sample is a mapping of fields; ``n`` repeats it, ``key``, ``file``, ``split``, ``group``, ``facts`` and
+``unreadable`` say the rest. A value is a number, a list, a text, ``{json: ...}``, or one of the makers:
 
     {normal: shape, scale}  {box: [P, 3], size, at}  {full: shape, value}  {choice: shape, among}
-    {ramp: [T, k], to, moves, clip}: waves of that amplitude; only the first `moves` steps move; cut
-    at +-`clip` {walk: shape, lag, scale, at}: sums of what {normal: shape} gives, so many steps
-    later, from `at` on {hand: unit factor, root, flip, order, scale, copies}: joints of the MANO
-    hand in HO3D order {film: T, stops}: pictures [T, 4, 4, 3] that all differ; from step `stops` on
-    they are one {view: P, pose: true, inverted, aside}: a cloud of one scene in a camera's own
-    frame, or that camera's pose in the
+    {ramp: [T, k], to, moves, clip}: waves of that amplitude; only the first `moves` steps move; cut at +-`clip`
+    {walk: shape, lag, scale, at}: sums of what {normal: shape} gives, so many steps later, from `at` on
+    {hand: unit factor, root, flip, order, scale, copies}: joints of the MANO hand in HO3D order
+    {film: T, stops}: pictures [T, 4, 4, 3] that all differ; from step `stops` on they are one
+    {view: P, pose: true, inverted, aside}: a cloud of one scene in a camera's own frame, or that camera's pose in the
         world (4 x 4); a function of the sample's number, so that both agree
-    {standing: size, above}: the pose (7) of a box of that diagonal, turned about z, on the floor or
-    above it {picture: side, turned}: a bright sky over dark ground, uint8
+    {standing: size, above}: the pose (7) of a box of that diagonal, turned about z, on the floor or above it
+    {picture: side, turned}: a bright sky over dark ground, uint8
     {room: P}: points on floor, ceiling and walls of a room, z up
-    {arm: T, shift, jump}: a Panda's seven joints in motion, radians; the first one moved or jumping
-    by so much {circle: [T, k]}: angles that go round once, wrapped into -pi..pi
+    {arm: T, shift, jump}: a Panda's seven joints in motion, radians; the first one moved or jumping by so much
+    {circle: [T, k]}: angles that go round once, wrapped into -pi..pi
     {directions: N, length}: random vectors of that length
     {turns: N, scale, order}: random quaternions, w x y z
-    {grasps: N, at, order}: position and quaternion (w x y z) of grippers whose z axis points at
-    `at`
+    {grasps: N, at, order}: position and quaternion (w x y z) of grippers whose z axis points at `at`
 
 ``dtype`` casts. Values differ from sample to sample and are the same in every run.
 """
