@@ -25,20 +25,27 @@ from datacheck.workers.budget import OutOfTimeError, limited_memory, limited_tim
 
 Array = np.ndarray[Any, Any]
 
-_FILE, _CONFIG, _TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
+_FILE = "tokenizer.json"
+_CONFIG = "tokenizer_config.json"
+_TEMPLATE = "chat_template.jinja"
 FILES = (_FILE, _CONFIG, _TEMPLATE)
 TOKENIZER_BYTES = 64 * MIB  # of each of its files; those of large vocabularies have 20 MB
 _TEMPLATE_S = 1.0  # processor time; a chat takes a millisecond
 # Limits of memory and of text for an empty chat.
-_TEMPLATE_BYTES, _TEMPLATE_LETTERS = 64 * MIB, 100_000
-_PER_LETTER, _LETTERS_PER_LETTER = 64, 16  # both limits grow with each letter of the chat
+_TEMPLATE_BYTES = 64 * MIB
+_TEMPLATE_LETTERS = 100_000
+# both limits grow with each letter of the chat
+_PER_LETTER = 64
+_LETTERS_PER_LETTER = 16
 # If the template is too costly for a chat of at most `_SHORT` letters, it is for all chats. After
 # `_MOST_LONG` costly longer chats, no other long one is tried.
-_SHORT, _MOST_LONG = 10_000, 5
+_SHORT = 10_000
+_MOST_LONG = 5
 # Ends the reason for a chat that is not tried because others were too costly.
 UNTRIED = "it was not tried for this one"
 # Bits of an integer, and elements of a repeated text.
-_DIGITS, _REPEATED = 4_096, 100_000
+_DIGITS = 4_096
+_REPEATED = 100_000
 _SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
 # Names of the speaker and the text in a message: of OpenAI, of ShareGPT, and of dialogue corpora.
 MESSAGE_NAMES = (
@@ -64,7 +71,8 @@ def located(data: Path, path: str) -> str:
         The caller may name any folder (``/models/x``, ``../x``). A link inside the data folder
         belongs to the data: a link that leads out becomes a name that no file has.
     """
-    place, root = data / path, os.path.realpath(data)
+    place = data / path
+    root = os.path.realpath(data)
     place = Path(os.path.realpath(place.parent), place.name)
     if place.name in {"", ".."} or not _below(str(place), root):
         return str(place.resolve())
@@ -330,7 +338,8 @@ class Tokenizer:
         return self._text(messages, _TemplateCosts())
 
     def _text(self, messages: Sequence[Mapping[str, Any]], costs: _TemplateCosts) -> str:
-        template, letters = self.template, _SHORT + 1
+        template = self.template
+        letters = _SHORT + 1
         try:
             letters = len(str(messages))
             costs.check(letters)

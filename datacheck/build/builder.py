@@ -98,7 +98,8 @@ def prepare(job: BuildJob) -> tuple[BuildPlan, list[Transform], dict[str, Any]]:
     Raises:
         UsageError: no sample can be read, or a transform does not fit the fields.
     """
-    samples, split = job.samples, job.split or layout.NO_SPLIT
+    samples = job.samples
+    split = job.split or layout.NO_SPLIT
     if not samples.readable.any():
         msg = f"split {split}: none of {len(samples)} samples can be read. See why: datacheck scan"
         raise UsageError(msg)
@@ -303,7 +304,8 @@ def finish_build(
 
 def _existing_cache(target: Target, plan: BuildPlan, cache: Cache) -> Built:
     target.settle()
-    made, valid = int(cache.made.sum()), int((cache.made & cache.valid).sum())
+    made = int(cache.made.sum())
+    valid = int((cache.made & cache.valid).sum())
     size = sum(n for n, _ in cache.manifest.files.values())
     return Built(
         target.path,

@@ -48,7 +48,8 @@ _SOME = 8  # shards
 _NAMED = 3  # samples
 _TRIES = 4  # a race does not show every time
 _HASH_SEED = "PYTHONHASHSEED"
-_WRITE, _TRACE = "datacheck.build.shard_worker:write_shards", "datacheck.build.check:trace"
+_WRITE = "datacheck.build.shard_worker:write_shards"
+_TRACE = "datacheck.build.check:trace"
 _ADVICE = (
     "What a step makes of a sample must depend on that sample alone: not on the clock, on random "
     "numbers (seed a "
@@ -259,7 +260,8 @@ def _name(step: Transform) -> str:
 
 
 def _fields(before: Stage, after: Stage, key: str) -> list[str]:
-    one, other = before.get(key, {}), after.get(key, {})
+    one = before.get(key, {})
+    other = after.get(key, {})
     return [field for field in sorted({*one, *other}) if one.get(field) != other.get(field)]
 
 
@@ -306,7 +308,8 @@ def trace(task: dict[str, Any], beat: Beat) -> list[Stage]:
     """
     source, steps = load_task(task)
     stages: list[Stage] = [{} for _ in range(len(steps) + 1)]
-    reads, again = task["items"][0]["reads"], task["again"]
+    reads = task["items"][0]["reads"]
+    again = task["again"]
     for found in chain(
         *(read_blocks(source, reads, lambda _: beat(0), again=again) for _ in range(1 + again))
     ):

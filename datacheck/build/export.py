@@ -142,7 +142,8 @@ class NewFile(io.RawIOBase):
     def write(self, data: Buffer, /) -> int:
         """Write all of `data`; see `error`."""
         view = memoryview(data).cast("B")
-        size, at = len(view), self._at
+        size = len(view)
+        at = self._at
         SYSTEM = fsops.SYSTEM  # noqa: N806
         try:
             while len(view) and self.error is None:
@@ -331,7 +332,8 @@ def write_robomimic(
     codes = cache.findings()
     split = "train" if cache.root.split == layout.NO_SPLIT else cache.root.split
     place = NewFile(folder / FILE)
-    total, valid = 0, []
+    total = 0
+    valid = []
     try:
         with h5py.File(place, "w") as file:
             data = file.create_group("data")
@@ -362,7 +364,8 @@ def _demo(group: Any, sample: ExportedSample) -> int:
 
 
 SHARD_BYTES = 256 << 20
-_BLOCK, _RECORD = tarfile.BLOCKSIZE, tarfile.RECORDSIZE
+_BLOCK = tarfile.BLOCKSIZE
+_RECORD = tarfile.RECORDSIZE
 _ENDS = {"array": "npy", "text": "txt", "json": "json"}
 
 
@@ -375,7 +378,8 @@ def write_webdataset(
         OutOfSpaceError: the disk is full.
     """
     names = _extensions({name: spec.kind for name, spec in cache.fields.items()})
-    left, number = iter(samples), 0
+    left = iter(samples)
+    number = 0
     while (first := next(left, None)) is not None:
         path = folder / f"shard-{number:06d}.tar"
         fsops.write_file(path, _tar_bytes(chain([first], left), names), sync=False)
@@ -543,7 +547,8 @@ def _locked(folder: Path) -> fsops.FileLock | None:
 
 def _chosen(cache: Cache, form: Format, *, invalid: bool) -> tuple[Array, dict[str, int]]:
     """Return the numbers of the samples to write, and how many are left out by reason."""
-    made, wanted = cache.made, cache.made if invalid else cache.usable
+    made = cache.made
+    wanted = cache.made if invalid else cache.usable
     left_out = {"not made": int((~made).sum()), "not valid": int((made & ~wanted).sum())}
     rows = np.ones(len(cache), bool)
     if form == "robomimic":

@@ -31,7 +31,9 @@ _MOST_FIELDS = 4096  # each is a folder of its own
 _MOST_NAMES = 200_000  # counted field names
 # _FEW_FIELDS fields are always kept; more as long as _EACH bytes per field and sample fit into
 # _BYTES.
-_FEW_FIELDS, _BYTES, _EACH = 40, 256 << 20, 12
+_FEW_FIELDS = 40
+_BYTES = 256 << 20
+_EACH = 12
 _LOOK = "datacheck.build.field_stats:look"
 
 

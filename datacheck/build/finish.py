@@ -203,7 +203,8 @@ class CacheFinisher:
         """
         tails = {}
         for g, record in enumerate(self.records):
-            file, tail = f"{path}/{grid.shard_file(g)}", b""
+            file = f"{path}/{grid.shard_file(g)}"
+            tail = b""
             self._files[file] = size, _ = record.files[name]
             if ragged:
                 tail = layout.pack_index(grid, record.sizes[name])
@@ -278,7 +279,8 @@ class CacheFinisher:
         samples, lengths = self.plan.samples, record.origin_lengths
         if lengths.all():
             return record.origins, lengths
-        ends, raw = np.cumsum(lengths).tolist(), record.origins.tobytes()
+        ends = np.cumsum(lengths).tolist()
+        raw = record.origins.tobytes()
         texts = [
             raw[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)
         ]

@@ -286,7 +286,8 @@ def _why_foreign(path: Path) -> str:
 
 
 def _build(path: Path, policy: _Policy) -> GcCandidate:
-    owner, age = path / staging.OWNER, _age(path)
+    owner = path / staging.OWNER
+    age = _age(path)
     if _BUILD.fullmatch(path.name) is None:
         return GcCandidate(path, "unknown", goes=False, why="not named like a build", age=0.0)
     since = None if policy.local else time.time() - SILENT_S
@@ -360,7 +361,8 @@ def _remove_files(folder: Path, status: os.stat_result) -> list[Path]:
         status: the `stat` result of the intended folder; another folder in its place is not
             touched.
     """
-    ours, manifest = _is_cache_file(folder), folder / layout.MANIFEST
+    ours = _is_cache_file(folder)
+    manifest = folder / layout.MANIFEST
     try:
         with folders.open_folder(folder) as held:
             if not os.path.samestat(os.fstat(held), status):

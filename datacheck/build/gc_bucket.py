@@ -37,7 +37,9 @@ def survey(url: str, keep: int | None = None, older: float | None = None) -> lis
         )
         raise UsageError(msg)
     place, prefix = parse_url(url)
-    objects, silent, now = Objects(place), max(SILENT_S, older or 0), time.time()
+    objects = Objects(place)
+    silent = max(SILENT_S, older or 0)
+    now = time.time()
     names = [
         f"{prefix}/{name}".lstrip("/")
         for name in objects.below(prefix)[1]

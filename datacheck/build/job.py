@@ -195,7 +195,8 @@ def _order(
     ):
         if read:
             wanted.setdefault(item, []).append(key)
-    reads, runs = [], keys_to_runs(keys)
+    reads = []
+    runs = keys_to_runs(keys)
     for item, some in wanted.items():
         files = [[entry.path, *entry[1:5], entry.digest or ""] for entry in _entries(job, item)]
         one = replace(job.samples.items[item], even=even.get(item, ()))

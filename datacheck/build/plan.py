@@ -21,12 +21,14 @@ from datacheck.sources.base import Item
 Array = np.ndarray[Any, Any]
 
 # Longest name in a folder, and longest path inside a cache [bytes].
-_PART_BYTES, _PATH_BYTES = 255, 2048
+_PART_BYTES = 255
+_PATH_BYTES = 2048
 SOURCE_BYTES = 256 << 20  # source bytes of one task
 _MOST_REREAD = 1 / 16  # share of the source bytes of a task that other tasks may read, too
 _RARE_SHARE = 0.5  # share of samples; a field of fewer samples is ragged, so absence costs no space
 # Share of samples; if fewer have floats, the dtype stays an integer.
-_ODD_SHARE, _FLOAT_SHARE = 0.05, 0.2
+_ODD_SHARE = 0.05
+_FLOAT_SHARE = 0.2
 # Roles that seldom hold floats.
 _INTEGER_ROLES = frozenset({"class", "id", "instance", "labels", "segment", "timestamp", "tokens"})
 _ATTRIBUTES = ("role", "unit", "frame", "centered", "columns", "order", "skeleton")

@@ -163,7 +163,8 @@ def fits(found: ShardRecord, plan: BuildPlan) -> bool:
 
 
 def _is_of(found: ShardRecord, plan: BuildPlan) -> bool:
-    part, specs = plan.shard(found.g), plan.specs
+    part = plan.shard(found.g)
+    specs = plan.specs
     count = max(0, part.stop - part.start)
     per_sample = [(found.made, "?"), (found.digest, "<u8"), (found.origin_lengths, "<i8")]
     per_sample += [(found.present[name], "?") for name, spec in specs.items() if spec.optional]
@@ -197,15 +198,16 @@ def _are_chunks(
     """Return whether number and sizes of a field's chunks and files fit its rows."""
     if spec.dim is None:
         grid = layout.fixed_grid(spec, len(plan.samples), plan.k)
-        rows, chunk, index = count, grid.chunk, layout.index_bytes(grid)
+        rows = count
+        chunk = grid.chunk
+        index = layout.index_bytes(grid)
     else:
-        rows, chunk, index = (
-            int(found.lengths[spec.dim].sum()),
-            layout.chunk_rows(spec.item_bytes),
-            0,
-        )
+        rows = int(found.lengths[spec.dim].sum())
+        chunk = layout.chunk_rows(spec.item_bytes)
+        index = 0
     used = -(-rows // chunk) if spec.item_bytes else 0
-    chunks, sizes = found.chunks[name], found.sizes[name]
+    chunks = found.chunks[name]
+    sizes = found.sizes[name]
     # Incompressible chunks grow a little.
     most = 2 * chunk * spec.item_bytes + layout.CHUNK_BYTES
     (size, digest), (whole, whole_digest) = (

@@ -158,7 +158,8 @@ def first_difference(ours: Manifest, theirs: Manifest) -> str | None:
 
 
 def _differs(path: str, ours: Manifest, theirs: Manifest) -> bool:
-    one, other = ours.files.get(path), theirs.files.get(path)
+    one = ours.files.get(path)
+    other = theirs.files.get(path)
     if (
         one is not None
         and other is not None
@@ -251,7 +252,8 @@ def check_writable(out: Path | str) -> None:
     if isinstance(out, Path):
         return fsops.check_writable(out)
     place, prefix = parse_url(out)
-    objects, probe = Objects(place), f"{prefix}/.{uuid.uuid4().hex}".lstrip("/")
+    objects = Objects(place)
+    probe = f"{prefix}/.{uuid.uuid4().hex}".lstrip("/")
     objects.create(probe, b"")
     with contextlib.suppress(StorageError):  # permission to write need not include to delete
         objects.remove([probe])
@@ -395,7 +397,8 @@ class BucketTarget:
             raw = (folder / path).read_bytes()
             files[path] = len(raw), digest_bytes(raw)
         there = self._there(prefix, files) if known else set()
-        total, done = sum(size for size, _ in files.values()), sum(files[path][0] for path in there)
+        total = sum(size for size, _ in files.values())
+        done = sum(files[path][0] for path in there)
         todo = sorted(
             files.keys() - there - {layout.MANIFEST}, key=lambda path: (-files[path][0], path)
         )

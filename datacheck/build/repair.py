@@ -127,7 +127,9 @@ class _DamagedCache:
         return found
 
     def _found(self, stage: Staging, g: int) -> ShardRecord | None:
-        files, chunks, sizes = {}, {}, {}
+        files = {}
+        chunks = {}
+        sizes = {}
         for name in self._plan.specs:
             try:
                 files[name], chunks[name], sizes[name] = self._linked(
@@ -167,7 +169,8 @@ class _DamagedCache:
 
     def _measured(self, path: Path, grid: layout.Grid, sizes: Array) -> tuple[str, str, Array]:
         """Return the digests of a shard without its index, of the whole file, and of each chunk."""
-        hasher, chunks = Digester(), np.zeros(len(sizes), np.uint64)
+        hasher = Digester()
+        chunks = np.zeros(len(sizes), np.uint64)
         decoded = bytearray(grid.chunk_bytes)
         with os.fdopen(open_regular(path), "rb") as file:
             for j, size in enumerate(sizes.tolist()):
@@ -180,8 +183,10 @@ class _DamagedCache:
         return head, hasher.hexdigest(), chunks
 
     def _record(self, g: int, files: Any, chunks: Any, sizes: Any) -> ShardRecord:
-        part, samples = self._plan.shard(g), self._plan.samples
-        made, ends = self._made[part], self._ends[part]
+        part = self._plan.shard(g)
+        samples = self._plan.samples
+        made = self._made[part]
+        ends = self._ends[part]
         first = int(self._ends[part.start - 1]) if part.start else 0
         refused = np.flatnonzero(samples.readable[part] & ~made).tolist()
         return ShardRecord(
@@ -270,10 +275,8 @@ class _DamagedCache:
         with suppress(*_READ_ERRORS):
             # Read once, so that the values used are the ones that were checked.
             raw = self._place.store.read(file, table_bytes(dtype, rows))
-            held, values = (
-                MemoryRows(grid, raw),
-                np.empty(grid.shape, np.dtype(dtype).newbyteorder("<")),
-            )
+            held = MemoryRows(grid, raw)
+            values = np.empty(grid.shape, np.dtype(dtype).newbyteorder("<"))
             held.span(0, rows, values)
             if file not in self._intact or digest_bytes(raw) != self._files[file][1]:
                 array = StoredArray(
@@ -288,7 +291,8 @@ class _DamagedCache:
 # The entry of a file in a manifest, after its name.
 _ENTRY = re.compile(rb'":\[(\d{1,19}),"([0-9a-f]{32})"\]')
 _LONGEST_NAME = 4096
-_SHOWN, _LONGEST = 10, 160
+_SHOWN = 10
+_LONGEST = 160
 _TRIES = 5
 
 

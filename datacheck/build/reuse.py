@@ -191,7 +191,8 @@ class ReusableCache:
             for some in files
         ]
         number = {key: i for i, key in enumerate(self._keys)}
-        readable, then = samples.readable.tolist(), self._readable.tolist()
+        readable = samples.readable.tolist()
+        then = self._readable.tolist()
         found = np.full(len(samples), -1, np.int64)
         for place, (key, item) in enumerate(
             zip(samples.keys, samples.item_of.tolist(), strict=True)
@@ -212,7 +213,8 @@ class ReusableCache:
 
     def _shard(self, g: int) -> int | None:
         """Return the shard of the earlier cache that equals shard `g` of the plan, or None."""
-        k, numbers = self._root.shard_samples, self.numbers[self._plan.shard(g)]
+        k = self._root.shard_samples
+        numbers = self.numbers[self._plan.shard(g)]
         first = int(numbers[0])
         if (
             k != self._plan.k
@@ -308,7 +310,10 @@ class ReusableCache:
 
     def _record(self, linked: Path, g: int, before: int) -> ShardRecord | None:
         part = slice(before * self._root.shard_samples, (before + 1) * self._root.shard_samples)
-        files, chunks, sizes, ragged = {}, {}, {}, {}
+        files = {}
+        chunks = {}
+        sizes = {}
+        ragged = {}
         for (name, spec), (source, target) in zip(
             self._plan.specs.items(), self._files(g, before), strict=True
         ):

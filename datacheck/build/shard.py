@@ -25,7 +25,8 @@ MOST_REASON = 100_000  # characters of the reason why a sample was not made
 
 # Digesting joined samples beats a call for each: up to _SMALL bytes of a sample with its frames,
 # _AT_ONCE samples at a time.
-_SMALL, _AT_ONCE = 1 << 13, 1024
+_SMALL = 1 << 13
+_AT_ONCE = 1024
 
 # The only places where orjson's text (sorted keys) differs from canonical JSON: exponents, 0.00001,
 # negative zero.
@@ -260,7 +261,8 @@ class Shard:
         for places, column in self._parts.pop(name):
             at = 0
             for run in np.split(places, np.flatnonzero(np.diff(places) != 1) + 1):
-                begin, end = int(starts[run[0]]), int(starts[run[-1] + 1])
+                begin = int(starts[run[0]])
+                end = int(starts[run[-1] + 1])
                 values[begin:end] = column.values[at : at + end - begin]
                 at += end - begin
         if spec.optional:

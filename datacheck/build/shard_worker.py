@@ -75,7 +75,8 @@ def write_shards(task: dict[str, Any], beat: Beat) -> list[list[Any]]:
     """
     source, steps = load_task(task)
     specs = {name: spec_from(data) for name, data in task["specs"].items()}
-    rooms, again = (BufferPool(), BufferPool()), task.get("again", False)
+    rooms = (BufferPool(), BufferPool())
+    again = task.get("again", False)
     done: list[Future[list[Any]]] = []
     lost: list[list[Any]] = []
     earlier: Cache | None = None
@@ -103,7 +104,8 @@ def write_shards(task: dict[str, Any], beat: Beat) -> list[list[Any]]:
 def load_task(task: Mapping[str, Any]) -> tuple[Source, list[Transform]]:
     """Return the source and the steps of a task; see `write_shards`."""
     numerics.check_same(task["numerics"])
-    root, roots = Path(task["root"]), {name: Path(path) for name, path in task["roots"].items()}
+    root = Path(task["root"])
+    roots = {name: Path(path) for name, path in task["roots"].items()}
     _check_folders(root, *roots.values(), Path(task["records"]))
     add_module_folders(task["paths"])
     steps = [transforms.step(entry) for entry in task["steps"]]
@@ -258,7 +260,9 @@ def _check_unchanged(source: Source, files: Sequence[Sequence[Any]]) -> None:
 def _write_shard(shard: Shard, g: int, task: Mapping[str, Any]) -> list[Any]:
     """Write the files of shard `g`, then its record."""
     rows = shard.close()
-    files, chunks, sizes = {}, {}, {}
+    files = {}
+    chunks = {}
+    sizes = {}
     codec = Codec.parse(task["codec"])
     for name, spec in shard.specs.items():
         grid = layout.fixed_grid(spec, task["samples"], task["k"]) if spec.dim is None else None

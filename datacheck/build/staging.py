@@ -44,12 +44,14 @@ from datacheck.runtime import folders, fsops, machine
 from datacheck.runtime.hashing import canonical_json, digest_head
 from datacheck.runtime.machine import usable_cpus
 
-OWNER, _WORK = "OWNER", "work"
+OWNER = "OWNER"
+_WORK = "work"
 AGAIN = "again"  # folder of the records of shards that are made a second time
 GONE = ".gone"  # suffix of a hidden folder that is being removed
 # Where locks cannot be trusted: how often an owner touches its OWNER, and after how long without it
 # counts as gone.
-_BEAT_S, _STALE_S = 60.0, 1800.0
+_BEAT_S = 60.0
+_STALE_S = 1800.0
 _TRIES = 20
 _SOON_S = 0.01
 _DOCUMENTS = {layout.SOURCES, layout.INPUTS, layout.FINDINGS, *OUTSIDE}
@@ -102,10 +104,8 @@ class Staging:
             found = threads.map(lambda g: self._finished(plan, g), _numbers(self.records))
             kept = {one.g: one for one in found if one is not None}
         for name, spec in plan.specs.items():
-            folder, wanted = (
-                self.linked / layout.field_path(name),
-                {shard_file(g, spec) for g in kept},
-            )
+            folder = self.linked / layout.field_path(name)
+            wanted = {shard_file(g, spec) for g in kept}
             for file in [file for file in _names(folder) if file not in wanted]:
                 fsops.remove_file(folder / file)
         return kept
@@ -261,7 +261,8 @@ def _lock_folder(folder: Path) -> Iterator[float | None]:
     """
     private = folder.with_name(f".{folder.name}")
     local = machine.is_local(folder.parent)
-    held, ended = None, threading.Event()
+    held = None
+    ended = threading.Event()
     try:
         # Empty, so that a rename of another builder's work can replace it.
         fsops.make_directory(private / _WORK, sync=False)

@@ -206,7 +206,9 @@ def read_commit(objects: Objects, prefix: str) -> dict[str, str] | None:
             "format": layout.FORMAT
         }
     except (ValueError, LookupError, TypeError):
-        newer, wrong, whole = False, True, {}
+        newer = False
+        wrong = True
+        whole = {}
     if newer:
         msg = (
             f"{objects.place}/{key}: format {said['format']}; this datacheck reads format "

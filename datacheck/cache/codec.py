@@ -19,10 +19,14 @@ Array = np.ndarray[Any, Any]
 LEVELS = range(1, 23)
 _LEVEL = 3  # the default of zstd
 _MAGIC = 0xFD2FB528
-_BLOCK_HEADER, _CHECKSUM = 3, 4
-_RLE, _RESERVED = 1, 3  # types of blocks
+_BLOCK_HEADER = 3
+_CHECKSUM = 4
+# types of blocks
+_RLE = 1
+_RESERVED = 3
 # A frame may have _BLOCKS blocks, and one more per _BLOCK_BYTES; zstd splits by 900.
-_BLOCKS, _BLOCK_BYTES = 256, 512
+_BLOCKS = 256
+_BLOCK_BYTES = 512
 
 
 @dataclass(frozen=True)
@@ -156,7 +160,9 @@ def _is_frame(stored: memoryview, size: int) -> bool:
         return False
     said = stored[4]
     # `rest`: the reserved bit and the kind of dictionary.
-    single, checksum, rest = bool(said & 0x20), bool(said & 0x04), said & 0x0B
+    single = bool(said & 0x20)
+    checksum = bool(said & 0x04)
+    rest = said & 0x0B
     width = [int(single), 2, 4, 8][said >> 6]
     at = 5 + (0 if single else 1)
     if not checksum or rest or not width or len(stored) < at + width:
@@ -176,7 +182,8 @@ def _end_of_blocks(stored: memoryview, at: int, most: int) -> int:
         if at + _BLOCK_HEADER > len(stored):
             break
         header = int.from_bytes(stored[at : at + _BLOCK_HEADER], "little")
-        kind, size = header >> 1 & 3, header >> 3
+        kind = header >> 1 & 3
+        size = header >> 3
         if kind == _RESERVED:
             break
         at += _BLOCK_HEADER + (1 if kind == _RLE else size)

@@ -33,7 +33,8 @@ def concurrent_map(function: Callable[[T], R], items: Iterable[T], count: int) -
     """
     todo: list[tuple[T, Future[R]]] = [(item, Future()) for item in items]
     waiting = iter(todo)
-    lock, ended = threading.Lock(), threading.Event()
+    lock = threading.Lock()
+    ended = threading.Event()
 
     def work() -> None:
         while not ended.is_set():

@@ -105,9 +105,12 @@ def describe_samples(
 
 # Raised while locating damage, if the tables needed for that are damaged, too.
 _READ_ERRORS = (DatacheckError, OSError, ValueError, LookupError, TypeError, MemoryError)
-_CHUNK_WORD, _DIGEST_WORD = "chunk", "digest of chunk"
+_CHUNK_WORD = "chunk"
+_DIGEST_WORD = "digest of chunk"
 MOST_RUNS = 1_000  # runs of one file that are reported one by one
-_FIELDS, _DIGESTS, _DOCUMENT_SUFFIX = "fields/", "digests/", "/" + layout.ZARR
+_FIELDS = "fields/"
+_DIGESTS = "digests/"
+_DOCUMENT_SUFFIX = "/" + layout.ZARR
 
 
 def changed_files(store: Store, manifest: Manifest, names: Iterable[str]) -> dict[str, str]:
@@ -152,10 +155,8 @@ def consecutive_runs(numbers: Array) -> list[tuple[int, int]]:
     if not numbers.size:
         return []
     apart = np.flatnonzero(np.diff(numbers) > 1)
-    firsts, lasts = (
-        numbers[[0, *(apart[:MOST_RUNS] + 1)]].tolist(),
-        numbers[[*apart[:MOST_RUNS], -1]].tolist(),
-    )
+    firsts = numbers[[0, *(apart[:MOST_RUNS] + 1)]].tolist()
+    lasts = numbers[[*apart[:MOST_RUNS], -1]].tolist()
     return list(zip(firsts, lasts, strict=True))
 
 

@@ -180,7 +180,8 @@ def _describe_storage(spec: ArraySpec | None) -> str:
 
 
 def _verdicts(a: Cache, b: Cache, keys: list[str]) -> dict[str, tuple[Codes, Codes]]:
-    first, second = a.findings(), b.findings()
+    first = a.findings()
+    second = b.findings()
     pairs = {key: (tuple(first.get(key, ())), tuple(second.get(key, ()))) for key in keys}
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 
@@ -216,11 +217,13 @@ def _differing_samples(one: _Column, other: _Column) -> list[int]:
     both = has & had
     if ends is None or stops is None:
         return np.flatnonzero((has != had) | (both & _differing_rows(x, y))).tolist()
-    rows, others = np.diff(ends, prepend=0), np.diff(stops, prepend=0)
+    rows = np.diff(ends, prepend=0)
+    others = np.diff(stops, prepend=0)
     both &= rows == others
     if not both.all():
         x, y = x[np.repeat(both, rows)], y[np.repeat(both, others)]
-    size, apart = np.where(both, rows, 0), np.zeros(len(both), bool)
+    size = np.where(both, rows, 0)
+    apart = np.zeros(len(both), bool)
     filled = np.flatnonzero(size)
     if filled.size:
         apart[filled] = np.logical_or.reduceat(
@@ -306,7 +309,8 @@ def _finite_difference(x: Array, y: Array) -> tuple[float, float] | None:
     wide = np.clongdouble if x.dtype.kind == "c" else np.longdouble
     with np.errstate(all="ignore"):
         x, y = x[both].astype(wide), y[both].astype(wide)
-        apart, size = np.abs(x - y), np.maximum(np.abs(x), np.abs(y))
+        apart = np.abs(x - y)
+        size = np.maximum(np.abs(x), np.abs(y))
         # `size` is 0 for 0.0 against -0.0, which differ in their bytes only.
         share = np.divide(apart, size, out=np.zeros_like(apart), where=size > 0)
         return float(apart.max()), float(share.max())

@@ -42,7 +42,8 @@ PAGE = 4096  # shards of whole pages follow each other in a map without gaps, se
 MAX_SAMPLES_PER_SHARD = 1 << 20
 ABSENT = 2**64 - 1
 
-KEY_DIM, ORIGIN_DIM = "samples.key", "samples.origin"
+KEY_DIM = "samples.key"
+ORIGIN_DIM = "samples.origin"
 
 _SHARD = re.compile(r"(.+)/c([./])([0-9]{1,15})(?:\2[0])*")  # other writers separate with slashes
 AXES = 62  # axes of an array: NumPy allows 64, and a batch of windows adds one
@@ -482,7 +483,8 @@ def grid_of(document: Mapping[str, Any]) -> tuple[Grid, Codec] | None:
     try:
         (sharding,) = document["codecs"]
         chain = sharding["configuration"]
-        shape, shard = document["shape"], document["chunk_grid"]["configuration"]["chunk_shape"]
+        shape = document["shape"]
+        shard = document["chunk_grid"]["configuration"]["chunk_shape"]
         grid = Grid(parse_dtype(document), tuple(shape), shard[0], chain["chunk_shape"][0])
         codec = Codec.of(chain["codecs"][1:])
         if codec is None:

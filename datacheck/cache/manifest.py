@@ -288,7 +288,8 @@ class CacheFiles:
 
 
 # Retries: a check whether a cache is in use holds its manifest's lock for an instant.
-_TRIES, _PAUSE_S = 50, 0.02
+_TRIES = 50
+_PAUSE_S = 0.02
 
 
 def reader_lock(folder: Path) -> FileLock | None:

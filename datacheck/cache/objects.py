@@ -38,9 +38,13 @@ SCHEMES = {  # the environment variables of their credentials
 }
 CONCURRENT_REQUESTS = 16  # requests at a time
 PART_BYTES = 8 << 20  # part size of uploads, and of reads of whole files
-_TIMEOUT_S, _CONNECT_S = 120, 5  # of one request
+# of one request
+_TIMEOUT_S = 120
+_CONNECT_S = 5
 # Retries of a request: how many, for how long, and the longest pause between two.
-_TRIES, _TRYING_S, _PAUSE_S = 8, 60, 5.0
+_TRIES = 8
+_TRYING_S = 60
+_PAUSE_S = 5.0
 _URL = re.compile(
     r"(?P<place>[a-z0-9]+://[A-Za-z0-9][A-Za-z0-9._-]+)(?:/(?P<prefix>.*))?", re.DOTALL
 )
@@ -303,7 +307,8 @@ class _ObstoreClient:
 
         def fetch(key: str) -> None:
             some = by_key[key]
-            starts, sizes = [wanted[i][1] for i in some], [wanted[i][2] for i in some]
+            starts = [wanted[i][1] for i in some]
+            sizes = [wanted[i][2] for i in some]
             for i, size, part in zip(
                 some, sizes, self._call(key, self._parts, key, starts, sizes), strict=True
             ):
@@ -423,10 +428,8 @@ class _ObstoreClient:
         raise refusal
 
     def _request_error(self, key: str, kind: str, text: str) -> DatacheckError:
-        status, code = (
-            re.search(r"status code: (\d{3})", text),
-            re.search(r"<Code>(\w{1,60})</Code>", text),
-        )
+        status = re.search(r"status code: (\d{3})", text)
+        code = re.search(r"<Code>(\w{1,60})</Code>", text)
         told = f"{status[1] if status else 0} {kind} {text}"
         named = (code or status or [kind, kind])[1]
         who = SCHEMES[self._place.partition("://")[0]]

@@ -214,7 +214,9 @@ def parse_spec(path: str, document: Mapping[str, Any]) -> ArraySpec | None:
     if count_values(said, _FIELD_VALUES) > _FIELD_VALUES:
         msg = f"says more than {_FIELD_VALUES:,} values of a field"
         raise ValueError(msg)
-    kind, dim, optional = said.pop("kind"), said.pop("dim"), said.pop("optional")
+    kind = said.pop("kind")
+    dim = said.pop("dim")
+    optional = said.pop("optional")
     is_text = (document["data_type"], len(document["shape"])) == ("uint8", 1) and isinstance(
         dim, str
     )
@@ -241,7 +243,8 @@ def check_array(path: str, grid: Grid, spec: ArraySpec | None, root: layout.Root
     if spec is not None and spec.dim is not None:
         rows = -(-root.samples // root.shard_samples) * root.dims.get(spec.dim, 0)
     elif path in _TEXTS:
-        dtype, rows = "uint8", grid.shape[0]
+        dtype = "uint8"
+        rows = grid.shape[0]
     elif spec is None:
         family, _, name = path.partition("/")
         dtype = _TABLES.get(name if family == "samples" else family, dtype)

@@ -286,11 +286,9 @@ class Cache:
             IndexError: the sample number is out of range.
             CorruptionError: the stored data is damaged.
         """
-        dim, array, numbers = (
-            self._spec(field).dim,
-            self._arrays[layout.field_path(field)],
-            self._numbers([index]),
-        )
+        dim = self._spec(field).dim
+        array = self._arrays[layout.field_path(field)]
+        numbers = self._numbers([index])
         if dim is None:
             # `0, ...` rather than `0`: the result is an array even if an item is one number.
             found: Array = array.view(int(numbers[0]), int(numbers[0]) + 1)[0, ...]
@@ -325,7 +323,8 @@ class Cache:
             UsageError: there is no such field, it is not ragged, or `out` has another shape.
             CorruptionError: the stored data is damaged, or an `at` lies outside its sample.
         """
-        dim, array = self._dim(field), self._arrays[layout.field_path(field)]
+        dim = self._dim(field)
+        array = self._arrays[layout.field_path(field)]
         start, size = self._tables.rows(dim, self._numbers(indices))
         if (at < 0).any() or (at >= size).any():
             self._place.fail(f"rows/{dim}: an episode is shorter than it was")
@@ -351,7 +350,8 @@ class Cache:
             IndexError: a sample number is out of range.
             CorruptionError: the stored data is damaged.
         """
-        path, dim = layout.field_path(field), self._dim(field)
+        path = layout.field_path(field)
+        dim = self._dim(field)
         values, lengths = self._rows(path, dim, self._numbers(indices), most=parsing.TEXT_BYTES)
         if self._spec(field).kind == "json":
             self._check_json(field, values, lengths)
@@ -539,7 +539,8 @@ class Cache:
         array, (start, length) = self._arrays[path], self._tables.rows(dim, numbers)
         array.check_bounds(start, length)
         array.check_size(int(length.max(initial=0)), most)
-        at, total = np.cumsum(length) - length, int(length.sum())
+        at = np.cumsum(length) - length
+        total = int(length.sum())
         if total > array.held_rows:  # repeated samples are fine, samples that share rows are not
             self._tables.check_no_overlap(dim, numbers)
         values = array.output_array(out, (total,))
@@ -557,7 +558,8 @@ class Cache:
         most = max(parsing.VALUES, _MANY_VALUES * count)
         if values.nbytes <= most:
             return
-        ends, total = np.cumsum(lengths).tolist(), 0
+        ends = np.cumsum(lengths).tolist()
+        total = 0
         with self._place.checked_content(layout.field_path(field)):
             # One text at a time, to avoid a second copy of the batch.
             for length, end in zip(lengths.tolist(), ends, strict=True):
@@ -640,7 +642,8 @@ def blocks(sizes: Array, most: int = BLOCK_BYTES, *, fields: int = 0) -> Iterato
         most: bytes of a run; a single sample may have more.
         fields: fields per sample; each value becomes an array, whose object takes memory too.
     """
-    ends, first = np.cumsum(sizes + fields * _VALUE_BYTES), 0
+    ends = np.cumsum(sizes + fields * _VALUE_BYTES)
+    first = 0
     while first < len(ends):
         before = ends[first - 1] if first else 0
         stop = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
@@ -705,9 +708,11 @@ def provenance(cache: Cache) -> Provenance:
         CorruptionError: ``inputs.json`` or ``sources.json`` is damaged.
     """
     place = CacheFiles.of_files(open_store(cache.path))
-    inputs, sources = cache.document(layout.INPUTS), cache.document(layout.SOURCES)
+    inputs = cache.document(layout.INPUTS)
+    sources = cache.document(layout.SOURCES)
     with place.checked_content(layout.INPUTS):
-        said, recipe = dict(inputs["said"]), str(inputs["recipe"])
+        said = dict(inputs["said"])
+        recipe = str(inputs["recipe"])
         transforms = list(said.get("transforms", []))
     with place.checked_content(layout.SOURCES):
         sizes = [parsing.parse_size(size) for size, _ in sources.get("files", {}).values()]

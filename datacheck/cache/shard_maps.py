@@ -77,7 +77,8 @@ def _between(lengths: Array) -> Iterator[tuple[int, int]]:
 
 def chunks_of(starts: Array, lengths: Array, chunk: int) -> Array:
     """Return the inner chunks of rows [starts[i], starts[i] + lengths[i]), maybe with repeats."""
-    first, last = starts // chunk, (starts + lengths - 1) // chunk
+    first = starts // chunk
+    last = (starts + lengths - 1) // chunk
     counts = np.where(lengths > 0, last - first + 1, 0)
     inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     found: Array = np.repeat(first, counts) + inside
@@ -186,7 +187,8 @@ class MappedRows:
         """
         if chunks.size:
             g, j = np.divmod(chunks, self._chunks)
-            size, starts = self._grid.chunk_bytes, g * self._stride + j * self._grid.chunk_bytes
+            size = self._grid.chunk_bytes
+            starts = g * self._stride + j * self._grid.chunk_bytes
             # Adjacent chunks are one range.
             new = np.flatnonzero(np.diff(starts, prepend=starts[0] - size - 1) != size)
             ends = starts[np.append(new[1:], len(starts)) - 1] + size
@@ -215,11 +217,9 @@ class ReadRows:
         if not out.flags.c_contiguous:  # reshape would copy, and the rows would go to the copy
             msg = "rows are read into C-contiguous arrays only"
             raise ValueError(msg)
-        raw, size, shard = (
-            out.reshape(-1).view(np.uint8).data,
-            self._grid.row_bytes,
-            self._grid.shard,
-        )
+        raw = out.reshape(-1).view(np.uint8).data
+        size = self._grid.row_bytes
+        shard = self._grid.shard
         order = np.argsort(indices, kind="stable")  # ascending offsets: read-ahead helps
         rows = indices[order]
         apart = (np.diff(rows) != 1) | (np.diff(order) != 1) | (rows[1:] % shard == 0)

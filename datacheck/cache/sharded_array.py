@@ -49,7 +49,8 @@ def read_index(
         CorruptionError: the size or the crc32c is wrong, the index points outside of the file, or a
             chunk has more bytes than any codec produces.
     """
-    size, said = layout.index_bytes(grid), place.files.get(name, (-1, ""))[0]
+    size = layout.index_bytes(grid)
+    said = place.files.get(name, (-1, ""))[0]
     length = store.size(name)
     if length is None:
         place.fail(f"{name}: missing")
@@ -175,7 +176,8 @@ class ChunkRows:
         span, number = span[order], number[order]
         low = np.maximum(starts[span], number * size)
         high = np.minimum((starts + lengths)[span], (number + 1) * size)
-        to, inside = at[span] + low - starts[span], low - number * size
+        to = at[span] + low - starts[span]
+        inside = low - number * size
         cuts = np.flatnonzero(np.diff(number)) + 1
         groups = np.split(np.arange(len(span)), cuts) if len(span) else []
         for rows, some in zip(
@@ -213,7 +215,8 @@ class ChunkRows:
             yield raw.view(dtype).reshape(self._grid.chunk, *self._grid.item)
 
     def _stored_chunks(self, numbers: Sequence[int]) -> Iterator[Array]:
-        last, todo = self._last, list(numbers)
+        last = self._last
+        todo = list(numbers)
         if last is not None and todo and last[0] == todo[0]:
             self._check(*last)
             yield last[1]
@@ -236,7 +239,8 @@ class ChunkRows:
             stored = self._part(number)[2]
             if block and size + stored > _BLOCK_BYTES:
                 yield block
-                block, size = [], 0
+                block = []
+                size = 0
             block.append(number)
             size += stored
         if block:
@@ -283,7 +287,8 @@ class ChunkStorage:
 
     def files(self, path: str, grid: Grid) -> Iterator[str]:
         """Yield the shard files of an array, in order."""
-        first, last = f"{path}/c{self.separator}", f"{self.separator}0" * len(grid.item)
+        first = f"{path}/c{self.separator}"
+        last = f"{self.separator}0" * len(grid.item)
         return (f"{first}{g}{last}" for g in range(grid.shards))
 
 
@@ -293,7 +298,8 @@ def parse_chunk_storage(document: Mapping[str, Any]) -> tuple[Grid, ChunkStorage
     Raises:
         KeyError, TypeError, ValueError: the array is stored in an unsupported way.
     """
-    shape, regular = document["shape"], document["chunk_grid"]
+    shape = document["shape"]
+    regular = document["chunk_grid"]
     shard = regular["configuration"]["chunk_shape"]
     codecs = document["codecs"]
     sharded = len(codecs) == 1 and codecs[0]["name"] == "sharding_indexed"
@@ -302,7 +308,8 @@ def parse_chunk_storage(document: Mapping[str, Any]) -> tuple[Grid, ChunkStorage
         if sharded
         else {"chunk_shape": shard, "codecs": codecs, "index_codecs": _INDEX}
     )
-    chunk, at = inner["chunk_shape"], inner.get("index_location", "end")
+    chunk = inner["chunk_shape"]
+    at = inner.get("index_location", "end")
     if regular["name"] != "regular" or shard[1:] != shape[1:] or chunk[1:] != shape[1:]:
         msg = f"cut into {shard} and {chunk}; only the first axis of {shape} may be cut"
         raise ValueError(msg)
@@ -534,7 +541,9 @@ class StoredArray:
         return [sizes for sizes, _ in found]
 
     def _indexed(self) -> list[tuple[Array, bool]]:
-        grid, place, store = self.grid, self._place, self._place.store
+        grid = self.grid
+        place = self._place
+        store = self._place.store
         if store.folder is not None:
             near = FolderStore(store.folder, 1)
             return [chunk_sizes(place, near, self.path, grid, g) for g in range(grid.shards)]
@@ -585,7 +594,8 @@ class StoredArray:
     def rows(self) -> RowReader:
         """The reader of the rows; opens the files."""
         used, store = self.used_chunks, self._place.store
-        names, folder = list(self.files), store.folder
+        names = list(self.files)
+        folder = store.folder
         if folder is None:
             if self._foreign:
                 msg = (
@@ -681,12 +691,16 @@ class StoredArray:
 
     def _take_checked(self, indices: Array, chunks: Array, out: Array) -> None:
         """Copy and digest rows in parts that fit into the CPU cache."""
-        rows, size, numbers, found = self.rows, self._row_bytes, [], []
+        rows = self.rows
+        size = self._row_bytes
+        numbers = []
+        found = []
         step = max(1, _CHECKED // max(1, size))
         self._prefetch(chunks)
         for first in range(0, len(indices), step):
             part = slice(first, first + step)
-            to, of = out[part], chunks[part]
+            to = out[part]
+            of = chunks[part]
             if self.grid.chunk > 1:
                 of = self._chunks_to_check(np.unique(of))
                 found.append(digests64(map(rows.chunk, of.tolist())))
@@ -729,20 +743,18 @@ class StoredArray:
             Copying reads memory faster than digesting does, so of a chunk that is copied whole the
             copy is digested.
         """
-        rows, chunk, size, last, numbers, found = (
-            self.rows,
-            self.grid.chunk,
-            self.grid.chunk_bytes,
-            -1,
-            [],
-            [],
-        )
-        piece, copied = (
-            max(1, _CHECKED // max(1, size)) * chunk,
-            out.reshape(-1).view(np.uint8).data,
-        )
+        rows = self.rows
+        chunk = self.grid.chunk
+        size = self.grid.chunk_bytes
+        last = -1
+        numbers = []
+        found = []
+        piece = max(1, _CHECKED // max(1, size)) * chunk
+        copied = out.reshape(-1).view(np.uint8).data
         for start, length, to in ordered:
-            low, stop, zero = start, start + length, (to - start) * self.grid.row_bytes
+            low = start
+            stop = start + length
+            zero = (to - start) * self.grid.row_bytes
             while low < stop:
                 high = min(stop, (low // piece + 1) * piece)
                 end = (high - 1) // chunk
@@ -766,7 +778,8 @@ class StoredArray:
         Raises:
             CorruptionError: the rows are not in use, or a chunk is damaged.
         """
-        starts, lengths = np.array([start]), np.array([stop - start])
+        starts = np.array([start])
+        lengths = np.array([stop - start])
         if isinstance(self.rows, MappedRows) and stop > start:
             self.check_bounds(starts, lengths)
             if self._checks:
@@ -779,7 +792,8 @@ class StoredArray:
 
     def all(self) -> Array:
         """Return a whole table (an array of one shard), copied."""
-        out, rows = empty(self.grid.shape, self.dtype), self.grid.shape[0]
+        out = empty(self.grid.shape, self.dtype)
+        rows = self.grid.shape[0]
         self.spans(np.zeros(1, np.int64), np.array([rows]), out, np.zeros(1, np.int64))
         if isinstance(self.rows, MappedRows):
             self.rows.forget()  # the copy is in use from here on

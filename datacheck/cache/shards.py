@@ -25,7 +25,8 @@ from datacheck.runtime.hashing import Digester
 
 LIMIT_BYTES = 64 << 30
 # Environment variables.
-FOLDER_VARIABLE, LIMIT_VARIABLE = "DATACHECK_SHARDS_IN", "DATACHECK_SHARDS_BYTES"
+FOLDER_VARIABLE = "DATACHECK_SHARDS_IN"
+LIMIT_VARIABLE = "DATACHECK_SHARDS_BYTES"
 _LOCK = "LOCK"
 _NAME = re.compile(r"[0-9a-f]{32}")
 _UNFINISHED = re.compile(r"\.(?:[0-9a-f]{32}|LOCK)\.[0-9a-f]{12}\.partial")
@@ -182,7 +183,8 @@ class ShardCache:
             digest for digest in list(self._maps) if not (self.folder / digest).exists()
         ]:
             del self._maps[digest]
-        kept, used = [], 0
+        kept = []
+        used = 0
         with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
             for entry in entries:
                 if _NAME.fullmatch(entry.name):

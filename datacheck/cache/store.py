@@ -155,7 +155,8 @@ class FolderStore:
     def size(self, path: str) -> int | None:
         """See `Store`."""
         try:
-            found, above = os.lstat(self._at(path)), path.rpartition("/")[0]
+            found = os.lstat(self._at(path))
+            above = path.rpartition("/")[0]
             real = above in self._real or self._is_real(above)
         except OSError as error:
             if error.errno in _NO_SUCH_FILE:
@@ -229,7 +230,8 @@ class FolderStore:
 
     def files(self) -> Iterator[tuple[str, int]]:
         """See `Store`."""
-        found, folders = [], [""]
+        found = []
+        folders = [""]
         while folders:
             inside = folders.pop()
             try:

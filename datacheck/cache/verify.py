@@ -94,10 +94,8 @@ def _checked(
     subset: tuple[int, int] | None,
     expect: str | None,
 ) -> list[Problem]:
-    strange, known = (
-        dict(_unexpected_files(listed, manifest)),
-        dict(_wrong_files(store, listed, manifest)),
-    )
+    strange = dict(_unexpected_files(listed, manifest))
+    known = dict(_wrong_files(store, listed, manifest))
     problems = [Problem(name, what) for name, what in strange.items()]
     if expect not in {None, manifest.digest, manifest.content_root}:
         found = (
@@ -203,14 +201,14 @@ def _check_packing(cache: Cache, dim: str) -> Iterator[Problem]:
     start, length = cache.row_table(dim)
     r = cache.root.dims.get(dim, 0)
     k = cache.root.shard_samples if dim in cache.root.dims else max(1, len(cache))
-    path, field = (
-        layout.rows_path(dim, "start"),
-        describe_fields(sorted(n for n, s in cache.fields.items() if s.dim == dim)),
-    )
+    path = layout.rows_path(dim, "start")
+    field = describe_fields(sorted(n for n, s in cache.fields.items() if s.dim == dim))
     wrong = _unpacked_shards(start, length, k, r)
     for a, b in consecutive_runs(wrong):
-        first, stop = a * k, min(len(cache), (b + 1) * k)
-        shard, samples = a if a == b else None, f"samples {first} to {stop - 1}"
+        first = a * k
+        stop = min(len(cache), (b + 1) * k)
+        shard = a if a == b else None
+        samples = f"samples {first} to {stop - 1}"
         yield Problem(
             path, "rows do not lie one behind the other", field, shard, samples, first, stop
         )
@@ -221,9 +219,11 @@ def _unpacked_shards(start: Array, length: Array, k: int, r: int) -> Array:
     found = [np.zeros(0, np.int64)]
     step = max(1, _AT_ONCE // k) * k
     for low in range(0, len(start), step):
-        starts, lengths = start[low : low + step], length[low : low + step]
+        starts = start[low : low + step]
+        lengths = length[low : low + step]
         firsts = np.arange(0, len(starts), k)
-        shards, counts = low // k + np.arange(len(firsts)), np.diff(firsts, append=len(starts))
+        shards = low // k + np.arange(len(firsts))
+        counts = np.diff(firsts, append=len(starts))
         before = np.cumsum(lengths) - lengths
         expected = before + np.repeat(shards * r - before[firsts], counts)
         found.append(shards[np.logical_or.reduceat((starts != expected) | (lengths < 0), firsts)])
@@ -260,20 +260,24 @@ def _check_values(cache: Cache) -> Iterator[Problem]:
 
     The first `_MOST_REPORTED` are single problems, the rest is one.
     """
-    path, wrong = layout.sample_path("digest"), _digest_mismatches(cache)
+    path = layout.sample_path("digest")
+    wrong = _digest_mismatches(cache)
     for number, said, found in islice(wrong, _MOST_REPORTED):
         yield _of_sample(cache, path, number, f"expected xxh3_64 {said:016x}, found {found:016x}")
     rest = np.fromiter((number for number, *_ in wrong), np.int64)
     if len(rest):
-        first, stop = int(rest[0]), int(rest[-1]) + 1
+        first = int(rest[0])
+        stop = int(rest[-1]) + 1
         what = f"{len(rest):,} more of another xxh3_64 than expected"
         yield Problem(path, what, samples=f"samples {first} to {stop - 1}", first=first, stop=stop)
 
 
 def _digest_mismatches(cache: Cache) -> Iterator[tuple[int, int, int]]:
     """Yield each sample whose values do not match its digest: number, expected, found."""
-    names, whole = sorted(cache.fields), np.arange(len(cache))
-    made, digests = cache.made, cache.digests(whole)
+    names = sorted(cache.fields)
+    whole = np.arange(len(cache))
+    made = cache.made
+    digests = cache.digests(whole)
     for block in blocks(sample_bytes(cache, names, whole), fields=len(names)):
         columns = [column(cache, name, whole[block]) for name in names]
         for number, *values in zip(whole[block].tolist(), *columns, strict=True):
@@ -288,7 +292,8 @@ def _digest_mismatches(cache: Cache) -> Iterator[tuple[int, int, int]]:
 
 
 def _of_sample(cache: Cache, path: str, number: int, what: str) -> Problem:
-    shard, key = number // cache.root.shard_samples, cache.key(number)
+    shard = number // cache.root.shard_samples
+    key = cache.key(number)
     said = f"sample {number}, {key if len(key) <= MOST_KEY_BYTES else f'{key[:MOST_KEY_BYTES]}...'}"
     return Problem(path, what, "", shard, said, number, number + 1)
 

@@ -95,7 +95,8 @@ def build(pipeline: str, **options: Any) -> None:
 
 def built_lines(one: Built) -> Iterator[str]:
     """Yield the lines on one built cache."""
-    invalid, missing = one.made - one.valid, one.samples - one.made
+    invalid = one.made - one.valid
+    missing = one.samples - one.made
     yield f"{one.path}{' (unchanged: it was built before)' if one.reused else ''}"
     yield from _unfit_lines(one.unfit)
     counts = f"{one.valid:,} valid, {invalid:,} invalid, {missing:,} not made"

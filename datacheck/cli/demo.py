@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from datacheck.demo.course import DemoResult, FaultAnswer
 
 _SYSTEMS = ("sceneleap", "ho3d", "scannetpp", "libero", "minimind")
-_WHAT, _WHERE = 45, 38
+_WHAT = 45
+_WHERE = 38
 _OTHERS_SHOWN = 4  # findings shown that do not follow from a planted fault
 
 

@@ -31,7 +31,8 @@ class _Age(click.ParamType[float]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Parse ``7d``."""
-        number, unit = str(value)[:-1], str(value)[-1:]
+        number = str(value)[:-1]
+        unit = str(value)[-1:]
         if not number.isdecimal() or unit not in _UNITS:
             self.fail(
                 f"{value!r} is not a number with m, h, d or w (minutes to weeks), as in 7d",
@@ -67,9 +68,11 @@ def gc(
     from datacheck.build.gc import freed_bytes
 
     if isinstance(folder, str):
-        found, remove = gc_bucket.survey(folder, keep, older), gc_bucket.remove
+        found = gc_bucket.survey(folder, keep, older)
+        remove = gc_bucket.remove
     else:
-        found, remove = gc_folder.survey(folder, keep, older, unlocked=unlocked), gc_folder.remove
+        found = gc_folder.survey(folder, keep, older, unlocked=unlocked)
+        remove = gc_folder.remove
     gone = []
     for one in found:
         if one.goes and delete and remove(one):
@@ -99,7 +102,8 @@ def _lines(one: GcCandidate, *, removed: bool, delete: bool) -> Iterator[str]:
             else ("stays", "in use, just being removed, or not ours to remove")
         )
     else:
-        what, why = ("would remove" if one.goes else "stays"), one.why
+        what = "would remove" if one.goes else "stays"
+        why = one.why
     if one.kind == "unknown":
         yield f"{what:12}  {one.path}  ({why})"
         return
@@ -112,7 +116,8 @@ def _lines(one: GcCandidate, *, removed: bool, delete: bool) -> Iterator[str]:
 
 
 def _age(seconds: float) -> str:
-    days, hours = seconds / 86400, seconds / 3600
+    days = seconds / 86400
+    hours = seconds / 3600
     return (
         f"{days:.0f} days old" if days >= 2 else f"{hours:.0f} hours old" if hours >= 2 else "new"
     )

@@ -29,7 +29,8 @@ class PathOrUrl(click.ParamType[Path | str]):
 
 
 path_argument = click.argument("path", type=PathOrUrl())
-_LONGEST, _WIDEST = 1_000, 100  # characters of a table's entry; cells of its widest column
+_LONGEST = 1_000  # characters of a table's entry
+_WIDEST = 100  # cells of its widest column
 split_option = click.option(
     "--split", metavar="NAME", help="The split, where the folder holds several."
 )
@@ -102,7 +103,9 @@ def _cache_row(path: Path | str) -> tuple[str, ...]:
 
 
 def _cache_lines(opened: Cache) -> Iterator[str]:
-    root, made, valid = opened.root, int(opened.made.sum()), int(opened.usable.sum())
+    root = opened.root
+    made = int(opened.made.sum())
+    valid = int(opened.usable.sum())
     yield f"{opened.path}"
     yield f"pipeline {root.pipeline}, schema {root.schema}, split {root.split}, key {root.key}"
     yield (

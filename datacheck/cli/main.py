@@ -130,7 +130,8 @@ def main(args: list[str] | None = None) -> None:
 
 def run(args: list[str] | None = None) -> int:
     """Run the command line; always return an exit code."""
-    given, code = sys.argv[1:] if args is None else list(args), 0
+    given = sys.argv[1:] if args is None else list(args)
+    code = 0
     try:
         _check_text(given)
         try:

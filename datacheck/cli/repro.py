@@ -202,7 +202,8 @@ def show(value: Mapping[str, Any], lines: Iterable[str], form: str) -> None:
         say(line)
 
 
-_HEAD, _CAPTURE = b'{\n "process": {', "datacheck repro capture"
+_HEAD = b'{\n "process": {'
+_CAPTURE = "datacheck repro capture"
 
 
 def _check_output(path: Path) -> None:
@@ -296,7 +297,8 @@ def command_of(script: Sequence[str]) -> tuple[list[str], list[str]]:
     """
     from datacheck.errors import UsageError
 
-    words, python = list(script), [sys.executable]
+    words = list(script)
+    python = [sys.executable]
     if words and Path(words[0]).name.startswith("python") and not words[0].endswith(".py"):
         python = [words.pop(0)]
         while words and words[0].startswith("-") and words[0] != "-m":

@@ -59,7 +59,8 @@ def _print_page(rule: Rule, lang: str) -> None:
     from datacheck.report.words import plain as sayable
 
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    page, hint = chinese(rule), f"中文: datacheck explain {rule.code} --lang zh"
+    page = chinese(rule)
+    hint = f"中文: datacheck explain {rule.code} --lang zh"
     why = "" if page else f"{rule.code} is a rule of a plug-in and has no Chinese page"
     if page and not can_encode(hint, encoding):
         why = (

@@ -154,7 +154,8 @@ def _places(report: Report, rows: ScanRun | PreviousRun) -> dict[str, Path]:
     wanted = {key for finding in [*report.findings, *report.suppressed] for key in finding.examples}
     if not wanted or not rows.listing.entries:
         return {}
-    root, files = Path(rows.listing.root).absolute(), rows.table.files
+    root = Path(rows.listing.root).absolute()
+    files = rows.table.files
     return {key: root / files[row] for row, key in enumerate(rows.table.keys) if key in wanted}
 
 

@@ -115,7 +115,8 @@ def split(
     }
     for name, path in paths.items():
         share = len(lists[name]) / len(rows)
-        many, of = pluralize(len(lists[name]), "sample"), pluralize(groups[name], "group")
+        many = pluralize(len(lists[name]), "sample")
+        of = pluralize(groups[name], "group")
         say(f"{path}: {many} ({share:.1%}) of {of} by {by}")
     if left := len(table) - fit:
         say(
@@ -150,7 +151,8 @@ def _listable(rows: Any, schema: Any) -> tuple[Any, list[str], list[str]]:
             f"another. Rename the files."
         )
         raise UsageError(msg)
-    good, bad = np.flatnonzero(listable), np.flatnonzero(~listable)
+    good = np.flatnonzero(listable)
+    bad = np.flatnonzero(~listable)
     return rows.take(good), [said[row] for row in good], [said[row] for row in bad]
 
 

@@ -29,7 +29,9 @@ from datacheck.workers.budget import WHOLE, Limits
 from datacheck.workers.parallel import ordered_map
 from datacheck.workers.wire import Json, answers, text
 
-_MEND, _PATIENCE_S = "datacheck.fix:mend", 600.0  # a repair reports no progress until it is done
+# a repair reports no progress until it is done
+_MEND = "datacheck.fix:mend"
+_PATIENCE_S = 600.0
 REJECTED = ".rejected"  # suffix of the file with the lines left out of a repaired file
 
 __all__ = ["Asked", "Edit", "Plan", "Repair", "Repaired", "fix", "repairs"]
@@ -304,7 +306,9 @@ def _copy(
     Returns:
         The count of files, and the dropped paths with reasons.
     """
-    roots, copied, dropped = Roots(run.listing.root, run.listing.roots), 0, list[tuple[str, str]]()
+    roots = Roots(run.listing.root, run.listing.roots)
+    copied = 0
+    dropped = list[tuple[str, str]]()
     roots.expected.update((entry.path, entry[1:5]) for entry in run.listing.entries)
     stores: set[str] = set()  # paths are sorted, so a store comes before its members
     for entry in run.listing.entries:
@@ -312,7 +316,8 @@ def _copy(
             continue  # below an extra root; only the data folder is copied
         if entry.path in edits or (only is not None and entry.path not in only):
             continue
-        source, goal = roots.file(entry.path), staged / entry.path
+        source = roots.file(entry.path)
+        goal = staged / entry.path
         if goal.exists() or (stores and _is_below(entry.path, stores)):
             continue  # in a Zarr store, which was copied as a whole, or behind a link in one
         goal.parent.mkdir(parents=True, exist_ok=True)

@@ -134,7 +134,8 @@ def good_lines(bad: list[int], source: File, goal: Path) -> None:
         )
         raise UsageError(msg)
     with ExitStack() as held:
-        lines, good = held.enter_context(source.open("rb")), held.enter_context(goal.open("wb"))
+        lines = held.enter_context(source.open("rb"))
+        good = held.enter_context(goal.open("wb"))
         rejected = (
             held.enter_context(goal.with_name(goal.name + REJECTED).open("wb")) if gone else good
         )
@@ -223,7 +224,9 @@ STATISTICS = Repair("DC228", "statistics in a JSON file, computed again", _stati
 Array = np.ndarray[Any, Any]
 
 _ONLY_ARRAY = "array"  # name of the array in an .npy
-_FLOAT32, _FLOAT64 = 2**24, 2**53  # up to here they hold every integer
+# up to here they hold every integer
+_FLOAT32 = 2**24
+_FLOAT64 = 2**53
 _SUPPORTED = (".npy", ".npz", ".h5", ".hdf5", ".pkl", ".pickle")
 
 
@@ -251,7 +254,10 @@ def _scaling_plan(asked: Asked) -> Plan:
         UsageError: no finding has a clear factor.
     """
     spots: dict[str, list[_Spot]] = {}
-    table, unclear, keys, odd = asked.run.table, list[str](), set[str](), set[str]()
+    table = asked.run.table
+    unclear = list[str]()
+    keys = set[str]()
+    odd = set[str]()
     for finding in asked.findings:
         try:
             factor = _factor(asked, finding)
@@ -269,7 +275,8 @@ def _scaling_plan(asked: Asked) -> Plan:
         for name in finding.fields[:1]:
             for row in rows:
                 schema = asked.schema.for_split(table.splits[row])
-                path, inner = table.files[row], table.inner[row].strip("/")
+                path = table.files[row]
+                inner = table.inner[row].strip("/")
                 spots.setdefault(path, []).append(
                     _spot(schema, name, path, inner, table.keys[row], factor)
                 )

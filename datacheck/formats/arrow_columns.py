@@ -159,7 +159,8 @@ class ArrowColumns(Container):
         kind = self._types[name]
         if _is_number(self._pa, kind):
             return (self._rows,), _dtype(self._pa, kind).str
-        leaf, sizes = kind, []
+        leaf = kind
+        sizes = []
         while self._pa.types.is_fixed_size_list(leaf):
             sizes.append(leaf.list_size)
             leaf = leaf.value_type
@@ -357,7 +358,8 @@ def _dense(pa: Any, rows: Any, stored: int) -> Any:
     Raises:
         FormatError: the array would be far larger than the file.
     """
-    widths, size = _widths(pa, rows.dictionary), 0
+    widths = _widths(pa, rows.dictionary)
+    size = 0
     for start in range(0, len(rows) if len(widths) else 0, _PIECE):
         at = rows.indices.slice(start, _PIECE).fill_null(0).to_numpy(zero_copy_only=False)
         size += int(widths[at].sum())

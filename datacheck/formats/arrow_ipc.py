@@ -20,10 +20,14 @@ from datacheck.formats.limits import check_bytes, check_expansion, wrap_errors
 from datacheck.model.sample import Container
 from datacheck.runtime.beneath import AnyPath, stamp_of
 
-_MAGIC, _FIRST_FEATHER, _NEXT = b"ARROW1", b"FEA1", b"\xff\xff\xff\xff"
+_MAGIC = b"ARROW1"
+_FIRST_FEATHER = b"FEA1"
+_NEXT = b"\xff\xff\xff\xff"
 _HEAD_BYTES = 64 << 20  # of one message's metadata
 _MOST_ROWS = 1 << 36
-_SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
+_SCHEMA = 1
+_DICTIONARY = 2
+_BATCH = 3
 
 _Block = tuple[int, int, int]  # byte offsets: start of the message, start of its body, end
 
@@ -117,7 +121,8 @@ def _message(data: Any, at: int, name: str) -> _Message | None:
     check_bytes(size, f"{name}: its description", _HEAD_BYTES)
     head = bytes(data[start:body])
     root = _FlatbufferTable(head, int.from_bytes(head[:4], "little"))
-    kind, length = root.value(1, "<B"), root.value(3, "<q")
+    kind = root.value(1, "<B")
+    length = root.value(3, "<q")
     if length < 0 or body + length > len(data):
         msg = (
             f"{name} at byte {at:,} has {length:,} bytes, {len(data) - body:,} are left: the "
@@ -127,7 +132,9 @@ def _message(data: Any, at: int, name: str) -> _Message | None:
     rows = 0
     if kind in {_DICTIONARY, _BATCH}:
         batch = root.table(2) if kind == _BATCH else root.table(2).table(1)
-        rows, packed, whole = batch.value(0, "<q"), bool(batch.place(3)), 0
+        rows = batch.value(0, "<q")
+        packed = bool(batch.place(3))
+        whole = 0
         for offset, taken in batch.pairs(2):
             if offset < 0 or taken < 0 or offset + taken > length:
                 msg = (
@@ -165,7 +172,8 @@ def _check_footer(data: Any, end: int, blocks: Mapping[int, list[_Block]]) -> No
     foot = bytes(data[len(data) - 10 - size : len(data) - 10])
     root = _FlatbufferTable(foot, int.from_bytes(foot[:4], "little"))
     for kind, field, what in ((_DICTIONARY, 2, "dictionaries"), (_BATCH, 3, "record batches")):
-        named, found = root.blocks(field), blocks[kind]
+        named = root.blocks(field)
+        found = blocks[kind]
         if len(named) != len(found):
             msg = (
                 f"its footer names {len(named):,} {what}, {len(found):,} are there: readers "
@@ -199,7 +207,9 @@ class _Arrow(ArrowColumns):
                     f"short, or not finished"
                 )
                 raise FormatError(msg)
-            groups, at, number = list[int](), start, 0
+            groups = list[int]()
+            at = start
+            number = 0
             blocks: dict[int, list[_Block]] = {_DICTIONARY: [], _BATCH: []}
             while (
                 message := _message(data, at, f"message {number:,}" if number else "the schema")
@@ -226,7 +236,8 @@ class _Arrow(ArrowColumns):
             super().__init__(pa, schema, groups, status.st_size, (status.st_dev, *stamp_of(status)))
 
     def _batches(self, name: str, groups: Iterable[int]) -> Iterator[Any]:
-        wanted, counted = sorted(groups), ByteCounter(self._pa)
+        wanted = sorted(groups)
+        counted = ByteCounter(self._pa)
         place = list(self._types).index(name)
         options = self._ipc.IpcReadOptions(included_fields=[place], use_threads=False)
         reader = self._ipc.open_stream(self._pa.BufferReader(self._stream), options=options)

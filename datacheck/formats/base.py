@@ -114,7 +114,8 @@ def _by_suffix() -> dict[str, Format]:
 
 def format_of(name: str) -> Format | None:
     """Return the format that claims a file name, or None; opens nothing."""
-    known, lowered = _by_suffix(), unnumbered(name.lower())
+    known = _by_suffix()
+    lowered = unnumbered(name.lower())
     # Try the longest suffix first.
     dot = lowered.find(".", lowered.rfind("/") + 1)
     while dot >= 0:
@@ -241,7 +242,8 @@ def check_lines(path: AnyPath) -> None:
         FormatError: the file is a pointer or a page (DC102), text in UTF-16 or UTF-32, or one JSON
             document over several lines in place of JSON lines (DC101), or it cannot be opened.
     """
-    head, found = _head(path), format_of(path.name)
+    head = _head(path)
+    found = format_of(path.name)
     check_pointer(head)
     if found is None or found.name not in {"jsonl", "json"}:
         return

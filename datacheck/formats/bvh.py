@@ -76,7 +76,9 @@ def _parse(data: bytes, hint: Hint) -> Values:
 
 def _hierarchy(lines: list[bytes]) -> _JointTree:
     """Return the skeleton that the lines after HIERARCHY declare."""
-    skeleton, open_, named = _JointTree(), list[int](), list[int]()
+    skeleton = _JointTree()
+    open_ = list[int]()
+    named = list[int]()
     for number, line in enumerate(lines, 2):
         for statement in _BRACE.split(text(line, f"line {number:,}")):
             if words := statement.split():
@@ -108,7 +110,8 @@ def _parse_statement(
         named: the joint or end site that the next brace belongs to.
         number: line number, for messages.
     """
-    first, said = words[0].upper(), words[1:]
+    first = words[0].upper()
+    said = words[1:]
     if first == "{" and named:
         open_.append(named.pop())
     elif first == "}" and open_ and not named:
@@ -151,7 +154,8 @@ def _parse_joint(
             )
         skeleton.offsets += [offset] * (joint != _END_SITE)
         return
-    count, names = said[:1], said[1:]
+    count = said[:1]
+    names = said[1:]
     once = len({name.lower() for name in names}) == len(names)
     if (
         joint == _END_SITE
@@ -175,7 +179,8 @@ def _refuse(number: int, why: str) -> NoReturn:
 def _motion_header(lines: list[bytes]) -> tuple[int, float]:
     """Return the declared number of frames and seconds per frame, from the lines after MOTION."""
     said = [line.decode("latin1") for line in lines] + ["", ""]
-    frames, frame_time = _FRAMES.fullmatch(said[0]), _FRAME_TIME.fullmatch(said[1])
+    frames = _FRAMES.fullmatch(said[0])
+    frame_time = _FRAME_TIME.fullmatch(said[1])
     if frames is None or frame_time is None:
         msg = (
             f"{said[0][:30]!r} and {said[1][:30]!r} follow MOTION; 'Frames: N' and 'Frame Time: "

@@ -50,12 +50,14 @@ UPOS = frozenset(
     }
 )
 _COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-_WORD, _OTHER = re.compile(r"[0-9]{1,9}"), re.compile(r"[0-9]{1,9}(?:-[0-9]{1,9}|\.[0-9]{1,9})")
+_WORD = re.compile(r"[0-9]{1,9}")
+_OTHER = re.compile(r"[0-9]{1,9}(?:-[0-9]{1,9}|\.[0-9]{1,9})")
 _SENTENCE_BYTES = 1 << 20  # 50,000 words and more; their objects take 40 times as much
 _READ_BYTES = 1 << 20
 _BATCH = 256  # sentences
 _BOM = b"\xef\xbb\xbf"
-_CODE, _NOTHING = "DC701", "_"
+_CODE = "DC701"
+_NOTHING = "_"
 
 
 def batches(path: AnyPath, wanted: Sequence[int] | None = None) -> Iterator[tuple[int, list[Any]]]:
@@ -72,19 +74,22 @@ def batches(path: AnyPath, wanted: Sequence[int] | None = None) -> Iterator[tupl
     """
     chosen = None if wanted is None else set(wanted)
     known = _FileCharacters(path)
-    first, values = 0, list[Any]()
+    first = 0
+    values = list[Any]()
     for number, (line, data) in enumerate(_sentences(path)):
         if chosen is not None and number not in chosen:
             if values:
                 yield first, values
-            first, values = number + 1, []
+            first = number + 1
+            values = []
             if wanted and number > wanted[-1]:
                 return
             continue
         values.append(_sentence(known, number, line, data))
         if len(values) == _BATCH:
             yield first, values
-            first, values = number + 1, []
+            first = number + 1
+            values = []
     if values:
         yield first, values
 
@@ -96,8 +101,13 @@ def _sentences(path: AnyPath) -> Iterator[tuple[int, bytes | None]]:
         io.BufferedReader(cast("io.RawIOBase", raw), _READ_BYTES) as file,
     ):
         check_holes(raw.fileno())
-        lines, size, start = list[bytes](), 0, 1
-        number, whole, words = 0, True, False  # `whole`: the last part that was read ends its line
+        lines = list[bytes]()
+        size = 0
+        start = 1
+        # `whole`: the last part that was read ends its line
+        number = 0
+        whole = True
+        words = False
         while part := file.readline(_READ_BYTES):
             begins, whole = whole, part.endswith(b"\n")
             number += begins
@@ -106,7 +116,9 @@ def _sentences(path: AnyPath) -> Iterator[tuple[int, bytes | None]]:
                 if words:
                     yield start, b"".join(lines) if size <= _SENTENCE_BYTES else None
                 # Comments without words do not belong to the next sentence.
-                lines, size, words = [], 0, False
+                lines = []
+                size = 0
+                words = False
                 continue
             start = number if not size else start
             size += len(part)
@@ -129,7 +141,8 @@ class _FileCharacters:
 
     @cached_property
     def characters(self) -> set[str]:
-        found, decoder = set[str](), codecs.getincrementaldecoder("utf-8")("ignore")
+        found = set[str]()
+        decoder = codecs.getincrementaldecoder("utf-8")("ignore")
         with self._path.open("rb") as file:
             while data := file.read(_READ_BYTES):
                 found.update(decoder.decode(data))
@@ -138,7 +151,8 @@ class _FileCharacters:
 
 def _sentence(known: _FileCharacters, number: int, line: int, data: bytes | None) -> Any:
     """Return the record of a sentence, or a `FormatError`."""
-    behind, why = 0, f"more than {_SENTENCE_BYTES >> 20} MiB long"
+    behind = 0
+    why = f"more than {_SENTENCE_BYTES >> 20} MiB long"
     if data is not None:
         try:
             return _record(_text(known, data))

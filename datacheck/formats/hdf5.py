@@ -174,7 +174,8 @@ class _Hdf5(CountedContainer):
             found: list[str] = []
             with wrap_errors("damaged HDF5 group"):
                 seen = {_address(self._h5, self._groups[""])}
-                stack, listed = [""], 0
+                stack = [""]
+                listed = 0
                 while stack:
                     path = stack.pop()
                     inside = self._entries(path, found)
@@ -339,7 +340,8 @@ class _Hdf5(CountedContainer):
             first, rows = self._behind.pop(path, (0, np.empty((0, *item.shape[1:]), dtype)))
             held = rows[start - first :] if first <= start < first + len(rows) else rows[:0]
             if start + len(held) < stop:
-                begin, end = start + len(held), self._chunk_end(item, dtype, stop)
+                begin = start + len(held)
+                end = self._chunk_end(item, dtype, stop)
                 self._check(path, item, dtype, (end - begin, *item.shape[1:]))
                 read = np.asarray(self._h5.Dataset(item)[begin:end])
                 held = np.concatenate([held, read]) if len(held) else read

@@ -22,7 +22,8 @@ _PIXELS = 179_000_000  # Pillow's own limit, above which it raises an error
 # JPEG includes files of several pictures (MPO).
 _KINDS = ("PNG", "JPEG", "BMP", "PPM", "TIFF", "WEBP")
 _ENDS = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82"}
-_HEAD, _TAIL = 4 << 10, 64 << 10
+_HEAD = 4 << 10
+_TAIL = 64 << 10
 _COLOURS = {2: "RGB", 4: "gray with alpha", 6: "RGBA"}  # by the colour type in a PNG header
 # Largest values that Pillow does not rescale, by the kind of PPM.
 _STORED = {b"2": {255, 65535}, b"5": {255, 65535}, b"3": {255}, b"6": {255}}

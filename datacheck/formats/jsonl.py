@@ -68,10 +68,8 @@ class LineChunk:
         if last - first == self.count:
             return self
         ends = _ends(self.data)
-        begin, end = (
-            int(ends[first - 1]) if first else 0,
-            int(ends[last - 1]) if last <= len(ends) else len(self.data),
-        )
+        begin = int(ends[first - 1]) if first else 0
+        end = int(ends[last - 1]) if last <= len(ends) else len(self.data)
         return LineChunk(
             self.number + first, self.offset + begin, self.data[begin:end], last - first
         )
@@ -137,10 +135,8 @@ def batches(
         if wanted is None:
             yield piece.number, piece.values()
             continue
-        begin, end = (
-            bisect_left(wanted, piece.number),
-            bisect_left(wanted, piece.number + piece.count),
-        )
+        begin = bisect_left(wanted, piece.number)
+        end = bisect_left(wanted, piece.number + piece.count)
         if begin < end:
             part = piece.lines(wanted[begin] - piece.number, wanted[end - 1] + 1 - piece.number)
             yield part.number, part.values()
@@ -213,7 +209,8 @@ def records(path: AnyPath) -> list[Any]:
     Raises:
         FormatError: a line is no JSON, or the lines are more than 5 million or 1 GiB.
     """
-    found, number = list[Any](), 0
+    found = list[Any]()
+    number = 0
     with _opened(path) as file:
         for offset, data in _pieces(file):
             check_bytes(
@@ -253,7 +250,8 @@ def parts(path: AnyPath, marks: list[tuple[int, int]] | None = None) -> Iterator
         alone. The pass reads at some gigabytes per second, yields each part as soon as it is
         counted, and leaves the bytes in the page cache for the parsers.
     """
-    hasher, buffer = xxhash.xxh3_128(), bytearray(_COUNTED_BYTES)
+    hasher = xxhash.xxh3_128()
+    buffer = bytearray(_COUNTED_BYTES)
     ready: Span | None = None
     start = line = offset = count = marked = 0
     with path.open("rb", buffering=0) as file:

@@ -43,8 +43,10 @@ class _RawFile(Container):
 _HEAD = 1 << 14  # float32 numbers that are examined
 _ROWS = 4  # fewer say nothing about columns
 # Range of plausible absolute values, and the share of values that must lie in it.
-_SOME, _NEARLY_ALL = (1e-6, 1e6), 0.9
-_FARTHEST, _UNIT = 1000.0, 1.5  # metres from a sensor; largest coordinate of a cloud in a unit cube
+_SOME = (1e-6, 1e6)
+_NEARLY_ALL = 0.9
+_FARTHEST = 1000.0  # metres from a sensor
+_UNIT = 1.5  # largest coordinate of a cloud in a unit cube
 
 
 def _head(path: AnyPath, size: int) -> Array:
@@ -80,7 +82,8 @@ def _are_columns(words: Array, count: int) -> bool:
     rows = rows[np.isfinite(rows).all(axis=1)]
     if len(rows) < _ROWS:
         return False
-    xyz, more = np.abs(rows[:, :3]).max(axis=0), rows[:, 3:]
+    xyz = np.abs(rows[:, :3]).max(axis=0)
+    more = rows[:, 3:]
     shares = more.max(axis=0) <= 1
     whole = (more.max(axis=0) <= 255) & (more == np.floor(more)).all(axis=0)
     place = bool((rows[:, :3] < 0).any()) or xyz.max() > _UNIT  # else all columns look alike
@@ -101,8 +104,10 @@ def _sniffed(path: AnyPath, size: int) -> Container | None:
 
 
 def _open(path: AnyPath, hint: Hint) -> Container:
-    size, lowered = path.stat().st_size, path.name.lower()
-    label, named = lowered.endswith(".label"), bool(hint.dtype or hint.item)
+    size = path.stat().st_size
+    lowered = path.name.lower()
+    label = lowered.endswith(".label")
+    named = bool(hint.dtype or hint.item)
     if not named and not label and not lowered.endswith(".pcd.bin"):
         found = _sniffed(path, size)
         if found is not None:

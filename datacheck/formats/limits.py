@@ -36,7 +36,9 @@ SAMPLES_FREE = 1 << 18  # of one file, however small
 _AXIS = 1 << 24  # largest axis next to an axis of size 0
 FIELDS = 30_000  # of one sample
 KEYS = 16 * FIELDS  # of one document; a schema may declare only a few of them
-_NAME, _NAMES = 1000, 1 << 20  # characters of one name, and of all names of a sample
+# characters of one name, and of all names of a sample
+_NAME = 1000
+_NAMES = 1 << 20
 # The filter that warnings.simplefilter("ignore") puts first.
 _SILENCE = [("ignore", None, Warning, None, 0)]
 # How an error message of a library names a file that is held open.
@@ -488,7 +490,8 @@ def declared(column: Array, dtype: np.dtype[Any], name: str) -> Array:
     if dtype.kind == "f":
         with np.errstate(over="ignore"):
             return column.astype(dtype)
-    low, high = float(np.iinfo(dtype).min), float(np.iinfo(dtype).max + 1)
+    low = float(np.iinfo(dtype).min)
+    high = float(np.iinfo(dtype).max + 1)
     if not ((column >= low) & (column < high) & (column == np.trunc(column))).all():
         msg = f"{name} is declared {dtype} but holds other numbers"
         raise FormatError(msg)

@@ -167,7 +167,8 @@ class _Mds(CountedContainer):
             else []
         )
         sizes = iter(told)
-        parts, at = {}, 4 * open_ones
+        parts = {}
+        at = 4 * open_ones
         for name, column in self._columns.items():
             size = column.size or next(sizes, 0)
             parts[name] = data[at : at + size]
@@ -257,7 +258,8 @@ def _array(kind: np.dtype[Any] | None, shape: tuple[int, ...] | None, data: byte
     """Return an array; if `kind` or `shape` is None, the first bytes declare it."""
     at = 0
     if kind is None:
-        code, at = (data[0] if data else -1), 1
+        code = data[0] if data else -1
+        at = 1
         if code not in _CODES:
             msg = f"the code {code} of a dtype is not known"
             raise FormatError(msg)
@@ -468,10 +470,8 @@ def _hash(name: str) -> Any:
 
 def _check_head(said: Mapping[str, Any], samples: int, columns: Mapping[str, _ColumnSpec]) -> None:
     """Check the header of a shard against the index, by which Streaming reads its samples."""
-    encodings, sizes = (
-        [c.encoding for c in columns.values()],
-        [c.size or None for c in columns.values()],
-    )
+    encodings = [c.encoding for c in columns.values()]
+    sizes = [c.size or None for c in columns.values()]
     for name, found in (
         ("format", "mds"),
         ("version", 2),

@@ -63,7 +63,8 @@ def _box(head: bytes, at: int, end: int, what: str) -> _Box:
         if len(head) < 16:
             msg = f"box {_kind_text(kind)} at byte {at:,} is cut short"
             raise FormatError(msg)
-        size, start = struct.unpack(">Q", head[8:16])[0], at + 16
+        size = struct.unpack(">Q", head[8:16])[0]
+        start = at + 16
     stop = end if size == 0 else at + size  # 0 means up to the end
     if stop < start or stop > end:
         msg = (

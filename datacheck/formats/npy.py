@@ -42,7 +42,8 @@ _ZIPPED = b"PK\x03\x04"
 _LONG = re.compile(r"""('[^']*'|"[^"]*")|(\d)L\b""")
 _PART = re.compile(r"[<>|=]?[?biufcSUVOMm]\d*(\[[\w/]+\])?")
 # Of a zip member: how far it may expand, and the size that is always allowed.
-_RATIO, _FLOOR_BYTES = 200, 64 << 20
+_RATIO = 200
+_FLOOR_BYTES = 64 << 20
 _SKIPPED = 1 << 20  # bytes of a member that are unpacked at once to skip them
 _SOLE = "array"  # name of the array in an .npy file
 
@@ -90,7 +91,8 @@ def _parse(raw: bytes, version: int) -> tuple[np.dtype[Any], tuple[int, ...], bo
         if not isinstance(found, dict) or set(found) != {"descr", "fortran_order", "shape"}:
             msg = "an .npy header holds descr, fortran_order and shape"
             raise FormatError(msg)
-        shape, fortran = found["shape"], found["fortran_order"]
+        shape = found["shape"]
+        fortran = found["fortran_order"]
         if type(fortran) is not bool or not isinstance(shape, tuple) or len(shape) > DEPTH:
             msg = f"an .npy header with shape {str(shape)[:60]}"
             raise FormatError(msg)
@@ -350,12 +352,14 @@ class _Npz(CountedContainer):
         if self.sliced(name) is None:
             return super().read_rows(name, start, stop)
         header = self._header(name)
-        total, width = header.shape[0], math.prod(header.shape[1:]) * header.dtype.itemsize
+        total = header.shape[0]
+        width = math.prod(header.shape[1:]) * header.dtype.itemsize
         start, stop = max(0, start), max(start, min(stop, total))
         stream, at = self._streams.pop(name, (None, 0))
         with wrap_errors(name):
             if stream is None or at > start:
-                stream, at = self._stream(name), 0
+                stream = self._stream(name)
+                at = 0
                 stream.read(header.start)
             for place in range(at * width, start * width, _SKIPPED):
                 stream.read(min(_SKIPPED, start * width - place))

@@ -30,7 +30,8 @@ def _open(path: AnyPath, hint: Hint) -> Values:
             f"{max(len(lines) - 1, 0)} lines follow"
         )
         raise FormatError(msg)
-    vertices, faces = int(counts[0]), int(counts[1])
+    vertices = int(counts[0])
+    faces = int(counts[1])
     rows = [line.split() for line in lines[1 : 1 + vertices + faces]]
     if any(len(row) < 3 for row in rows[:vertices]):
         msg = "a vertex line has fewer than three numbers"

@@ -27,7 +27,8 @@ _ENTRIES = 1_000_000  # entries of one list in the footer
 _BATCH = 1 << 16  # rows
 _BATCH_BYTES = 16 << 20  # as stored: a batch has fewer rows where they are large
 # From `_LARGE_BYTES` on, a column of a row group is read through a buffer, not held as stored.
-_LARGE_BYTES, _BUFFER_BYTES = 16 << 20, 1 << 20
+_LARGE_BYTES = 16 << 20
+_BUFFER_BYTES = 1 << 20
 
 
 @cache

@@ -85,7 +85,8 @@ def unpack_lzf(data: bytes, size: int) -> bytes:
         FormatError: the bytes refer outside themselves or do not give `size` bytes.
     """
     out = bytearray()
-    at, end = 0, len(data)
+    at = 0
+    end = len(data)
     while at < end and len(out) <= size:
         control = data[at]
         at += 1
@@ -123,7 +124,9 @@ def _ascii(body: bytes, fields: list[_Field], points: int) -> dict[str, Array]:
     if len(found) != points * width:
         msg = f"{points:,} points of {width} numbers are declared, {len(found):,} numbers found"
         raise FormatError(msg)
-    rows, columns, at = found.reshape(points, width), {}, 0
+    rows = found.reshape(points, width)
+    columns = {}
+    at = 0
     for f in fields:
         part = slice(at, at + f.count)
         if (
@@ -172,7 +175,9 @@ def _compressed(body: bytes, fields: list[_Field], points: int) -> dict[str, Arr
         )
         raise FormatError(msg)
     check_expansion(size, packed, "the compressed points")
-    raw, columns, at = unpack_lzf(body[8 : 8 + packed], size), {}, 0
+    raw = unpack_lzf(body[8 : 8 + packed], size)
+    columns = {}
+    at = 0
     for f in fields:  # field after field, not point after point
         columns[f.name] = np.frombuffer(raw, f.dtype, points * f.count, at).reshape(points, f.count)
         at += points * f.count * f.dtype.itemsize

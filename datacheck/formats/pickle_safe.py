@@ -73,7 +73,8 @@ class _Dtype:
         _, order, _, names, members, size = state[:6]
         if names:
             parts = {str(n): (members[n][0].value, int(members[n][1])) for n in names}
-            formats, offsets = [p[0] for p in parts.values()], [p[1] for p in parts.values()]
+            formats = [p[0] for p in parts.values()]
+            offsets = [p[1] for p in parts.values()]
             spec = {
                 "names": list(parts),
                 "formats": formats,
@@ -130,7 +131,8 @@ def _shape(shape: Any) -> tuple[int, ...]:
 
 
 def _array(data: Any, dtype: Any, shape: Any, order: Any = "C") -> Array:
-    sizes, kind = _shape(shape), dtype.value
+    sizes = _shape(shape)
+    kind = dtype.value
     dtype.used = True
     raw = data.encode("latin1") if isinstance(data, str) else bytes(data)
     if kind.hasobject or kind.itemsize == 0 or math.prod(sizes) * kind.itemsize != len(raw):
@@ -173,7 +175,8 @@ class _JoblibRecord(_ArrayRecord):
             msg = "an array of joblib whose state is set twice, or of a foreign class"
             raise FormatError(msg)
         self.built = True
-        sizes, dtype = _shape(state.get("shape")), state.get("dtype")
+        sizes = _shape(state.get("shape"))
+        dtype = state.get("dtype")
         if not isinstance(dtype, _Dtype):
             msg = "an array of joblib without a type"
             raise FormatError(msg)
@@ -192,7 +195,8 @@ class _JoblibRecord(_ArrayRecord):
             return
         if state.get("numpy_array_alignment_bytes") is not None:
             self.stream.seek(int.from_bytes(self.stream.read(1), "little"), io.SEEK_CUR)
-        count, at = math.prod(sizes), self.stream.tell()
+        count = math.prod(sizes)
+        at = self.stream.tell()
         nbytes = count * dtype.value.itemsize
         if dtype.value.itemsize == 0 or at + nbytes > len(self.data):
             found = max(0, len(self.data) - at)
@@ -682,7 +686,9 @@ def _are_used_once(data: bytes, starts: Set[int]) -> bool:
         `_make_template`'s trial with other bytes cannot prove that: what the strings are equal to
         shows only in some files.
     """
-    memo, held, last = set[int](), set[int](), False
+    memo = set[int]()
+    held = set[int]()
+    last = False
     with contextlib.suppress(Exception):
         for code, number, at in pickletools.genops(data):
             name = code.name
@@ -697,7 +703,8 @@ def _are_used_once(data: bytes, starts: Set[int]) -> bool:
     return False
 
 
-_PUTS, _GETS = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}, {"GET", "BINGET", "LONG_BINGET"}
+_PUTS = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}
+_GETS = {"GET", "BINGET", "LONG_BINGET"}
 _STRINGS = {"BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES"}
 
 
@@ -723,7 +730,8 @@ def _equal(one: Any, other: Any) -> bool:
     )
 
 
-_MAX_TEMPLATES, _TEMPLATE_BYTES = 64, 1 << 20
+_MAX_TEMPLATES = 64
+_TEMPLATE_BYTES = 1 << 20
 # By size; None stands for a pickle that was tried without success.
 _templates: dict[int, list[_PickleTemplate | None]] = {}
 

@@ -152,7 +152,8 @@ def _declare(words: list[str], order: str, elements: list[_PlyElement]) -> None:
 
 # Rows of equal size that are worth reading at once, and rows that are read singly before the next
 # attempt.
-_RUN, _ROWS = 16, 4096
+_RUN = 16
+_ROWS = 4096
 
 
 def _binary(data: bytes, element: _PlyElement, start: int) -> tuple[Columns, int]:
@@ -185,7 +186,9 @@ def _length(data: bytes, p: _Property, at: int) -> tuple[int, int]:
 
 
 def _first_row(data: bytes, element: _PlyElement, start: int) -> tuple[list[int], np.dtype[Any]]:
-    lengths, spec, at = [], list[Any](), start
+    lengths = []
+    spec = list[Any]()
+    at = start
     for i, p in enumerate(element.properties):
         length, at = _length(data, p, at) if element.count else (0 if p.counts else 1, at)
         if p.counts is not None:
@@ -226,7 +229,9 @@ def _rows_of_one_size(data: bytes, element: _PlyElement, start: int) -> tuple[Co
 def _rows_one_by_one(data: bytes, element: _PlyElement, start: int) -> tuple[Columns, int]:
     values: list[list[Array]] = [[] for _ in element.properties]
     lengths: list[list[Array]] = [[] for _ in element.properties]
-    at, left, many = start, element.count, _RUN
+    at = start
+    left = element.count
+    many = _RUN
     while left:
         alike, row = _uniform_rows(data, element, at, min(left, many))
         for i, (p, column) in enumerate(zip(element.properties, values, strict=True)):

@@ -35,7 +35,8 @@ _EXTENDED_BYTES = 1 << 20  # of a header that describes the next member
 _TAIL_BYTES = 1 << 20  # zeros after the end mark, up to the end of a record
 _MOST = 2_000_000
 _FILES = (b"0", b"\0", b"7")
-_FOLDER, _SPARSE = b"5", b"S"
+_FOLDER = b"5"
+_SPARSE = b"S"
 _UNSUPPORTED_KINDS = {
     b"1": "a hard link",
     b"2": "a symbolic link",
@@ -74,7 +75,9 @@ def _members(file: BinaryIO, total: int) -> Iterator[_Member]:
     Raises:
         FormatError: the file is no tar, damaged, or cut short.
     """
-    at, count, told = 0, 0, None
+    at = 0
+    count = 0
+    told = None
     while True:
         header = _bytes(file, at, _BLOCK)
         if told is None and len(header) == _BLOCK and not any(header):
@@ -86,7 +89,8 @@ def _members(file: BinaryIO, total: int) -> Iterator[_Member]:
                 f"{_member_count(count)}"
             )
             raise FormatError(msg if at else _NO_TAR)
-        kind, start = _kind(header, at), at + _BLOCK
+        kind = _kind(header, at)
+        start = at + _BLOCK
         _check_numbers(header, at)
         speaks = kind in {b"x", b"X", b"g", b"L", b"K"}
         size = (
@@ -133,10 +137,8 @@ def _bytes(file: BinaryIO, start: int, size: int) -> bytes:
 
 def _kind(header: bytes, at: int) -> bytes:
     """Return the type of a member; checks the header's checksum."""
-    said, plain = (
-        header[148:156].strip(b" \0").rjust(6, b"0"),
-        header[:148] + b" " * 8 + header[156:],
-    )
+    said = header[148:156].strip(b" \0").rjust(6, b"0")
+    plain = header[:148] + b" " * 8 + header[156:]
     # Old writers summed signed bytes.
     signed = int(np.frombuffer(plain, np.int8).sum(dtype=np.int64))
     if said not in {b"%06o" % sum(plain), b"%06o" % signed}:
@@ -422,7 +424,8 @@ class _Tar(CountedContainer):
         return container.read(inner)
 
     def peek(self, name: str) -> tuple[tuple[int, ...], str]:
-        member, form = self._members.get(name), _form(name.rpartition("/")[2])
+        member = self._members.get(name)
+        form = _form(name.rpartition("/")[2])
         if (
             member is not None
             and form is not None
@@ -470,9 +473,11 @@ def _form(ending: str) -> Format | None:
 
 def _parsed(ending: str, data: bytes) -> tuple[Container, str | None]:
     """Return the values of a member, and the inner name of the value that is named after it."""
-    last, form = ending.rpartition(".")[2], _form(ending)
+    last = ending.rpartition(".")[2]
+    form = _form(ending)
     if form is not None:
-        container, sole = parse_container(form, data), _SOLE.get(form.name)
+        container = parse_container(form, data)
+        sole = _SOLE.get(form.name)
         return container, sole if container.names() == [sole] else None
     if last in _JSON:
         check_bytes(len(data), "a JSON document", TEXT_BYTES)

@@ -38,7 +38,8 @@ _WHOLE = re.compile(r"[-+\d\s]+")
 _BETWEEN = re.compile(r"\s*[,;]\s*|\s+")
 # Fewest rows of a table that counts as broken instead of as text, and the share of odd rows that
 # it may have.
-_ROWS, _MAX_BAD_SHARE = 20, 0.02
+_ROWS = 20
+_MAX_BAD_SHARE = 0.02
 _HEAD = 64  # bytes that show whether a JSON object follows
 _BLOCK = 1 << 17  # bytes of numbers that stay in a core's cache
 # Steps that join neighbouring digits: pairs, then fours, then eights.
@@ -190,7 +191,8 @@ def _refuse_conflict_outside(data: bytes) -> None:
 
 def _skip_comments(body: str) -> tuple[list[str], str]:
     """Return the "#" lines at the start of a text, and the rest."""
-    notes, at = list[str](), 0
+    notes = list[str]()
+    at = 0
     while body.startswith("#", at):
         end = body.find("\n", at)
         end = len(body) if end < 0 else end
@@ -280,7 +282,8 @@ class NamedTable(Values):
         Raises:
             KeyError: there is no such name.
         """
-        names, table = super().read("columns"), super().read("table")
+        names = super().read("columns")
+        table = super().read("table")
         if name in self._values or names.count(name) != 1:
             return super().read(name)
         return np.ascontiguousarray(table.reshape(len(table), -1)[:, names.index(name)])
@@ -340,7 +343,9 @@ _FORMS = {
 _BETWEEN_CELLS = {".csv": ",", ".tsv": "\t"}
 _BOM = b"\xef\xbb\xbf"
 # Bytes of the header line; most columns; fewest rows.
-_NAMES_BYTES, _COLUMNS, _LEAST = 1 << 16, 4096, 2
+_NAMES_BYTES = 1 << 16
+_COLUMNS = 4096
+_LEAST = 2
 _EMPTY = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
 _DATE = re.compile(r"\d{4}-\d\d?-\d\d?|\d\d?[/.]\d\d?[/.]\d{2,4}|\d\d?:\d\d")
 

@@ -35,13 +35,21 @@ from datacheck.formats.parsed import parse_json
 from datacheck.model.sample import Array, Container
 from datacheck.runtime.beneath import AnyPath
 
-_FEATURES, INFO = "features.json", "dataset_info.json"
+_FEATURES = "features.json"
+INFO = "dataset_info.json"
 SHARD_LENGTH = "shardLengths"
 _SHARD = re.compile(r".+-([^-]+)\.tfrecord-(\d{1,9})-of-(\d{1,9})", re.ASCII)
 _DIGITS = 12
-_HEAD, _TAIL = 12, 4  # length and its checksum; the checksum of the data
-_BYTES, _FLOATS, _INTEGERS = 1, 2, 3  # fields of a Feature
-_VARINT, _FIXED64, _WITH_LENGTH, _FIXED32 = 0, 1, 2, 5
+_HEAD = 12  # length and its checksum
+_TAIL = 4  # the checksum of the data
+# fields of a Feature
+_BYTES = 1
+_FLOATS = 2
+_INTEGERS = 3
+_VARINT = 0
+_FIXED64 = 1
+_WITH_LENGTH = 2
+_FIXED32 = 5
 _SINGLE = {_FLOATS: _FIXED32, _INTEGERS: _VARINT}  # wire types of numbers that are not packed
 _ALL_BITS = (1 << 64) - 1
 _NO_EXAMPLE = (
@@ -78,7 +86,8 @@ def _fields(data: bytes) -> Iterator[Field]:
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
-        number, kind = tag >> 3, tag & 7
+        number = tag >> 3
+        kind = tag & 7
         if kind == _VARINT:
             value, at = _varint(data, at)
             yield number, kind, value
@@ -161,7 +170,8 @@ def _integers(packed: bytes) -> Array:
     lengths = np.diff(stops, prepend=0)
     if lengths.max(initial=0) > 10:
         raise FormatError(_NO_EXAMPLE)
-    values, starts = np.zeros(len(stops), np.uint64), stops - lengths
+    values = np.zeros(len(stops), np.uint64)
+    starts = stops - lengths
     for place in range(int(lengths.max(initial=0))):
         longer = lengths > place
         part = (data[starts[longer] + place] & 0x7F).astype(np.uint64)
@@ -209,7 +219,8 @@ class _TfRecord(CountedContainer):
                     damaged if len(head) == _HEAD else _truncated(at, len(head), count)
                 )
             length = int.from_bytes(head[:8], "little")
-            start, stop = at + _HEAD, at + _HEAD + length
+            start = at + _HEAD
+            stop = at + _HEAD + length
             if stop + _TAIL > size:
                 raise FormatError(_truncated(at, size - at, count))
             check_bytes(length, f"the record at byte {at:,}")

@@ -29,8 +29,11 @@ from datacheck.formats.pickle_safe import ExtraGlobals, call, load, record_of, u
 from datacheck.model.sample import Array
 from datacheck.runtime.beneath import AnyPath
 
-_ZIP, _PICKLE = b"PK\x03\x04", "/data.pkl"
-_MAGIC, _VERSION = 0x1950A86A20F9469CFC6C, 1001  # of files written before PyTorch 1.6
+_ZIP = b"PK\x03\x04"
+_PICKLE = "/data.pkl"
+# of files written before PyTorch 1.6
+_MAGIC = 0x1950A86A20F9469CFC6C
+_VERSION = 1001
 _TYPES = {
     "Double": "f8",
     "Float": "f4",
@@ -296,8 +299,12 @@ def _check_directory(file: IO[bytes], size: int, archive: zipfile.ZipFile) -> No
     """
     file.seek(max(0, size - _END64 - _LOCATOR - _END))
     tail = file.read(_END64 + _LOCATOR + _END)
-    end, locator, end64 = tail[-_END:], tail[-_END - _LOCATOR : -_END], tail[:_END64]
-    count, where, behind = _number(end, 10, 2), _number(end, 16, 4), size - _END
+    end = tail[-_END:]
+    locator = tail[-_END - _LOCATOR : -_END]
+    end64 = tail[:_END64]
+    count = _number(end, 10, 2)
+    where = _number(end, 16, 4)
+    behind = size - _END
     whole = end[:4] == b"PK\5\6"
     if locator[:4] == b"PK\6\7":
         count, where, behind = (
@@ -323,7 +330,11 @@ def _number(data: bytes, start: int, size: int) -> int:
     return int.from_bytes(data[start : start + size], "little")
 
 
-_END, _LOCATOR, _END64, _ENTRY = 22, 20, 56, 46  # sizes of the parts of a zip, in bytes
+# sizes of the parts of a zip, in bytes
+_END = 22
+_LOCATOR = 20
+_END64 = 56
+_ENTRY = 46
 
 
 def _legacy_values(data: bytes) -> dict[str, Any]:
@@ -335,7 +346,8 @@ def _legacy_values(data: bytes) -> dict[str, Any]:
     stream = io.BytesIO(data)
     if load(stream) != _MAGIC:  # a plain pickle with another suffix
         return unpickle(data)
-    version, system = load(stream), load(stream)
+    version = load(stream)
+    system = load(stream)
     if version != _VERSION or not isinstance(system, dict) or not system.get("little_endian", True):
         msg = (
             f"version {str(version)[:20]} of PyTorch's older files, or of another byte order; "

@@ -19,7 +19,9 @@ from datacheck.formats.limits import Values, check_bytes
 from datacheck.model.sample import Array
 from datacheck.runtime.beneath import AnyPath
 
-_PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
+_PCM = 1
+_FLOAT = 3
+_EXTENSIBLE = 0xFFFE
 _DTYPES = {
     (_PCM, 8): "u1",
     (_PCM, 16): "<i2",

@@ -107,7 +107,8 @@ def _refused(*_: object) -> None:
 
 
 def _parsed(data: bytes) -> _TreeBuilder:
-    tree, parser = _TreeBuilder(), expat.ParserCreate()
+    tree = _TreeBuilder()
+    parser = expat.ParserCreate()
     parser.buffer_text = True
     parser.StartElementHandler = tree.start
     parser.EndElementHandler = tree.end

@@ -127,7 +127,8 @@ def bounded(array: Any) -> Any:
 
 def _bound_instances(meta: Any) -> None:
     """Limit the codecs of a version 2 array; no other array shares these objects."""
-    count, dtype = math.prod(meta.chunks), meta.dtype.to_native_dtype()
+    count = math.prod(meta.chunks)
+    dtype = meta.dtype.to_native_dtype()
     filters = [*(meta.filters or ())]
     size = (
         _TEXT_BYTES
@@ -258,7 +259,9 @@ def _check_size(name: str, size: int, most: int) -> None:
 def _zlib(stored: memoryview, most: int, codec: Any, decode: Decode) -> bytes:
     del decode
     gzip = codec.codec_id == "gzip"
-    rest, parts, left = bytes(stored), [], most
+    rest = bytes(stored)
+    parts = []
+    left = most
     while True:
         stream = zlib.decompressobj(31 if gzip else 15)
         parts.append(stream.decompress(rest, left + 1))
@@ -292,7 +295,9 @@ def _lzma(stored: memoryview, most: int, codec: Any, decode: Decode) -> bytes:
 
 def _streams(name: str, stored: memoryview, most: int, opened: Callable[[], Any]) -> bytes:
     """Return the contents of streams that follow one another."""
-    rest, parts, left = bytes(stored), [], most
+    rest = bytes(stored)
+    parts = []
+    left = most
     while True:
         stream = opened()
         try:
@@ -556,7 +561,8 @@ def _described(folder: File) -> _Array:
         _check_known(meta, version)
         if version == 2:
             chunks = meta["chunks"]
-            kind, key = meta["dtype"], _key("", meta.get("dimension_separator", "."))
+            kind = meta["dtype"]
+            key = _key("", meta.get("dimension_separator", "."))
             dtype = (
                 None
                 if kind == "|O"
@@ -564,8 +570,10 @@ def _described(folder: File) -> _Array:
             )
         else:
             chunks = _grid(meta)
-            dtype, key = _v3_type(meta["data_type"]), _v3_key(meta["chunk_key_encoding"])
-        shape, sizes = _sizes(meta["shape"], 0), _sizes(chunks, 1)
+            dtype = _v3_type(meta["data_type"])
+            key = _v3_key(meta["chunk_key_encoding"])
+        shape = _sizes(meta["shape"], 0)
+        sizes = _sizes(chunks, 1)
         if len(shape) != len(sizes):
             msg = f"shape {list(shape)} but chunks {list(sizes)}"
             raise FormatError(msg)
@@ -641,7 +649,8 @@ class _ZarrStore(Container):
         if self._kind == "array":
             return self._names_of(_ROOT)
         found: list[str] = []
-        stack, seen = [_ROOT], 0
+        stack = [_ROOT]
+        seen = 0
         while stack:
             for inner in self._below(stack.pop()):
                 seen += 1
@@ -755,7 +764,8 @@ class _ZarrStore(Container):
         own["endian"] = _endian(own)
         parts = inner.split("/") if inner else []
         for depth in range(len(parts)):
-            group, rest = "/".join(parts[:depth]), "/".join(parts[depth:])
+            group = "/".join(parts[:depth])
+            rest = "/".join(parts[depth:])
             for version, said in self._consolidated(group):
                 for found in _consolidated_entries(said, rest, version):
                     _check_same(own, found, described.version, version)
@@ -880,7 +890,9 @@ def _present(array: Any, keys: list[str], described: _Array, rows: tuple[int, in
 
 def _stored(folder: File, key: re.Pattern[str]) -> tuple[int, int, list[str]]:
     """Return (bytes, files, names of the first `_PRESENT` files) of an array's chunks."""
-    size, files, keys = 0, 0, list[str]()
+    size = 0
+    files = 0
+    keys = list[str]()
     for inner, entry in _below(folder):
         if entry.is_symlink():
             msg = f"{inner}: {_LINK}"

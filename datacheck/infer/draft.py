@@ -193,21 +193,26 @@ def _parts(groups: Mapping[str, Mapping[str, str]]) -> list[Part]:
 
 MOST = 200  # samples that are profiled
 _FILES = 40  # files that are read
-_VIDEOS, _STORES = frozenset({".mp4", ".m4v", ".mov"}), frozenset({".hdf5", ".h5", ".zarr"})
+_VIDEOS = frozenset({".mp4", ".m4v", ".mov"})
+_STORES = frozenset({".hdf5", ".h5", ".zarr"})
 _KEPT = frozenset({"index", EPISODE})  # columns by which LeRobot finds its rows
 _SHOWN = 100  # characters of a name in a note
 _PASSED = 6  # names in one line
 # A cache cannot hold a field beyond these: bytes of a part of its name, and of the name; its axes.
-_NAME, _PATH, _AXES = 240, 2000, 62
+_NAME = 240
+_PATH = 2000
+_AXES = 62
 _PICTURES = frozenset({".jpg", ".jpeg", ".png"})
 _LINES = (".jsonl", ".ndjson", ".jsonl.gz")
 # JSON documents that are read; mean number of records from which on they are samples.
-_DOCUMENTS, _MANY = 200, 20
+_DOCUMENTS = 200
+_MANY = 20
 # Files that accompany data more often than they are the data.
 _BESIDE = _PICTURES | {".yaml", ".yml", ".json", ".xml", ".txt"}
 _NEXT_TO_NOTHING = 10  # factor in number and bytes by which pictures outweigh the other data
 _MARK = "# inferred"
-_GROUPS, _LOOK = "datacheck.infer.profile:inner_groups", "datacheck.infer.profile:look"
+_GROUPS = "datacheck.infer.profile:inner_groups"
+_LOOK = "datacheck.infer.profile:look"
 
 
 @dataclass(frozen=True)
@@ -253,7 +258,8 @@ class SampleProfile(NamedTuple):
     def notes(self) -> list[str]:
         """Sentences on the values and samples that were not read."""
         notes = [f"could not be read: {reason}" for reason in self.unread]
-        more, looked = self.failed - len(self.unread), self.samples + self.failed
+        more = self.failed - len(self.unread)
+        looked = self.samples + self.failed
         notes += [f"could not be read: {more:,} more of {looked:,} that were looked at"] * (
             more > 0
         )
@@ -603,10 +609,8 @@ def _draft_parts(data: Path, parts: Sequence[Part], listing: Listing) -> Draft |
         f"left out, as at: means something else by such a name: {first_few(unsaid, _PASSED)}"
     ] * bool(unsaid)
     unread = [note for part in parts for note in looks[part].notes]
-    most, why = (
-        max(looks[part].samples for part in kept),
-        f"{len(main.paths):,} samples of {len(kept)} files each",
-    )
+    most = max(looks[part].samples for part in kept)
+    why = f"{len(main.paths):,} samples of {len(kept)} files each"
     said = _with_guessed_patterns(
         head | {"samples": {"files": main.pattern}},
         listing,
@@ -846,7 +850,8 @@ def _main_kind(paths: Sequence[str], listing: Listing) -> tuple[str, list[str]]:
         Pictures, videos and notes are the main format only if there are no other files, or next to
         none: six arrays of labels next to a thousand pictures.
     """
-    numbers, sizes = Counter[str](), Counter[str]()
+    numbers = Counter[str]()
+    sizes = Counter[str]()
     for path in paths:
         numbers[_ending(path)] += 1
         sizes[_ending(path)] += listing.by_path[path].size
@@ -967,7 +972,11 @@ def _profile_files(schema: Schema, listing: Listing, files: int = 0) -> SamplePr
         "most": MOST,
     }
     fields: dict[str, FieldProfile] = {}
-    samples, failed, unread, passed, taken = 0, 0, list[str](), set[str](), dict[str, str]()
+    samples = 0
+    failed = 0
+    unread = list[str]()
+    passed = set[str]()
+    taken = dict[str, str]()
     for outcome in ordered_map(_LOOK, [task], sandbox=sandbox_of(listing.root, {})):
         unread += [f"{death.item['path']}: {death.how}".splitlines()[0] for death in outcome.deaths]
         failed += len(outcome.deaths)

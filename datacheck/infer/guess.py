@@ -25,7 +25,9 @@ from datacheck.schema.grammar import (
 from datacheck.tokenization import MESSAGE_NAMES
 
 _NEARLY_ALL = 0.8  # share of samples; the others rather have a fault that a scan should find
-_FIXED, _MANY = 0.9, 20  # that share for lengths of rows of numbers, and the fewest samples for it
+# that share for lengths of rows of numbers, and the fewest samples for it
+_FIXED = 0.9
+_MANY = 20
 # Names of fields with a value for each step.
 _STEPS = (
     r"^acts?$|action|^rew(?:ards?)?$|^dones?$|terminal|^frame_index$|^time_?steps?$|^rotations$"
@@ -137,11 +139,13 @@ def usual_length(seen: FieldProfile) -> int:
 _SHORT = 80  # bytes; only longer texts get the role text
 _TURN = 2 * math.pi + 0.1
 # The largest angle in degrees, and names of angles.
-_DEGREES, _ANGLES = 720.0, r"(?:^|_)(?:angles?|rotations?|euler)(?:$|_)"
+_DEGREES = 720.0
+_ANGLES = r"(?:^|_)(?:angles?|rotations?|euler)(?:$|_)"
 _HAND = 21  # this many rows of three numbers are joints, under any name
 # Files of many samples are few (train.npy, val.npy, test.npy) and have many rows; a sequence of
 # steps is shorter, or there are more files.
-_SPLIT_FILES, _MANY_ROWS = 6, 256
+_SPLIT_FILES = 6
+_MANY_ROWS = 256
 _CLIMBS = 8  # the numbers of fewer samples may rise by chance
 # Share of the span by which a range is widened, by `FieldProfile.thinned`: if only some samples
 # were read, others may exceed their range.
@@ -149,11 +153,16 @@ _SPARE = {False: 0.1, True: 1.0}
 _FAR = 20  # factor from the smallest to the largest cloud above which their units may differ
 _CLASSES = 10_000  # larger labels are tokens
 _FARTHEST = 1e307  # larger numbers cannot be widened
-_CLOUD, _TABLE = r"point|xyz|cloud|^pc|_pc|lidar|velodyne|scan|\.pts|\.xyz", "table"
+_CLOUD = r"point|xyz|cloud|^pc|_pc|lidar|velodyne|scan|\.pts|\.xyz"
+_TABLE = "table"
 # Columns with smaller maxima are classes rather than colours; coordinates above 1.5 are no shares.
-_COLUMNS, _FEW_COLORS, _WIDE = ("from its values",), 64, 1.5
+_COLUMNS = ("from its values",)
+_FEW_COLORS = 64
+_WIDE = 1.5
 _TOKENS = r"(?:input|token)_ids|tokens"  # names of token columns
-ONE_ARRAY, RECORDS = "array", "records"  # field name in a file of one array, and of one list
+# field name in a file of one array, and of one list
+ONE_ARRAY = "array"
+RECORDS = "records"
 SOUND = "samples"  # field name of the sound in a .wav
 # Speakers that answer a user.
 _ANSWERS = frozenset({"gpt", "assistant", "model", "bot", "agent", "system"})
@@ -355,7 +364,8 @@ def inner_samples(fields: Mapping[str, FieldProfile], files: int, ending: str) -
     ((name, seen),) = fields.items()
     if name == RECORDS:
         return "line" if seen.keys and ending.lower() == ".json" else ""
-    item, lengths = seen.item or [], seen.lengths
+    item = seen.item or []
+    lengths = seen.lengths
     skeletons = (
         len(item) == 2
         and item[0] in JOINT_COUNTS
@@ -377,7 +387,8 @@ def cut(name: str, seen: FieldProfile, found: Guess, files: str = "") -> dict[st
     Returns:
         {} where the values do not show that the first three columns are coordinates.
     """
-    shape, columns = found.spec.get("shape") or [], seen.columns
+    shape = found.spec.get("shape") or []
+    columns = seen.columns
     plain = (
         len(shape) == 2
         and shape[0] != "T"
@@ -399,7 +410,8 @@ def cut(name: str, seen: FieldProfile, found: Guess, files: str = "") -> dict[st
     if not parts and not (named and len(columns) in {4, 5} and columns[3][0] >= 0):
         return {}
     labelled = bool(parts)
-    at, labels = 3 + 3 * len(parts), ["label", "instance"]
+    at = 3 + 3 * len(parts)
+    labels = ["label", "instance"]
     while at < len(columns):
         low, high, whole = columns[at]
         if not labelled or not whole or not LEAST_LABEL <= low <= high < _CLASSES or not labels:
@@ -431,8 +443,10 @@ def _color_and_normal_columns(seen: FieldProfile) -> list[tuple[int, dict[str, A
         three = seen.columns[at : at + 3]
         if len(three) < 3 or len(found) < (at - 3) // 3:
             break
-        low, high = min(one[0] for one in three), max(one[1] for one in three)
-        whole, labels = all(one[2] for one in three), sum(one[1] < _FEW_COLORS for one in three)
+        low = min(one[0] for one in three)
+        high = max(one[1] for one in three)
+        whole = all(one[2] for one in three)
+        labels = sum(one[1] < _FEW_COLORS for one in three)
         if at in seen.unit:
             found.append((at, {"role": "normal"}))
         elif low >= 0 and (
@@ -563,7 +577,8 @@ def _shape(seen: FieldProfile, axis: Axis | None) -> list[int | str] | None:
 
 # Non-finite numbers in half of the samples mean missing values if there are at least this many
 # samples, or if at least this share of the numbers is non-finite.
-_SEVERAL, _MISSING = 4, 0.05
+_SEVERAL = 4
+_MISSING = 0.05
 
 
 def _nonfinite(seen: FieldProfile) -> SpecAndReasons:

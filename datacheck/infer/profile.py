@@ -135,7 +135,8 @@ def inner_groups(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str,
             lines `RECORDS`, their number, and the keys of the first; for a text the lines `LINES`
             and their number.
     """
-    found, folders = {}, Roots(task["root"], {})
+    found = {}
+    folders = Roots(task["root"], {})
     for number, data in enumerate(task["items"]):
         beat(number)
         limit_files(beat, [data["path"]], task["root"], {})
@@ -272,7 +273,9 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
     source = open_source(Schema.model_validate(task["schema"]), Path(task["root"]))
     seen: dict[str, FieldProfile] = {}
     taken: dict[str, str] = {}
-    samples, failed, unread = 0, 0, list[str]()
+    samples = 0
+    failed = 0
+    unread = list[str]()
     thinned = False
     for number, data in enumerate(task["items"]):
         rest = len(task["items"]) - number
@@ -317,7 +320,8 @@ def _read(
 
     A failed sample cannot be read.
     """
-    unread, failed = list[str](), 0
+    unread = list[str]()
+    failed = 0
     beat()
     try:
         for got in source.read(item):
@@ -468,7 +472,8 @@ def _add_numbers(seen: FieldProfile, column: Column) -> None:
     numbers = values[known]
     if not len(numbers):
         return
-    low, high = float(numbers.min()), float(numbers.max())
+    low = float(numbers.min())
+    high = float(numbers.max())
     seen.low = low if seen.low is None else min(seen.low, low)
     seen.high = high if seen.high is None else max(seen.high, high)
     seen.whole &= bool((numbers == np.floor(numbers)).all())
@@ -491,7 +496,8 @@ def _add_numbers(seen: FieldProfile, column: Column) -> None:
     placed = positions(column) if width == 3 or seen.columns else None
     if placed is not None and placed[1] is not None:
         xyz, lengths = placed
-        low3, high3 = reduced(np.minimum, xyz, lengths), reduced(np.maximum, xyz, lengths)
+        low3 = reduced(np.minimum, xyz, lengths)
+        high3 = reduced(np.maximum, xyz, lengths)
         sizes = np.sqrt(((high3.astype(np.float64) - low3) ** 2).sum(axis=0))
         _span(seen.sizes, sizes[np.isfinite(sizes)])
 

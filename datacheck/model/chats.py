@@ -98,10 +98,8 @@ def text_bytes(column: Column) -> list[bytes]:
     if array is not None:
         known: list[bytes] = array.to_numpy(zero_copy_only=False).tolist()
         return known
-    data, stops = (
-        joined_bytes(column),
-        column.starts + (0 if column.lengths is None else column.lengths),
-    )
+    data = joined_bytes(column)
+    stops = column.starts + (0 if column.lengths is None else column.lengths)
     return [
         data[begin:stop] for begin, stop in zip(column.starts.tolist(), stops.tolist(), strict=True)
     ]

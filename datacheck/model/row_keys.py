@@ -109,7 +109,8 @@ class NumberedKeys(Sequence[str]):
     def in_order(self) -> bool:
         """Return whether the keys are sorted."""
         ranks = self._ranks()
-        later, same = ranks[1:] > ranks[:-1], ranks[1:] == ranks[:-1]
+        later = ranks[1:] > ranks[:-1]
+        same = ranks[1:] == ranks[:-1]
         return bool((later | (same & (self.numbers[1:] >= self.numbers[:-1]))).all())
 
     def octets(self) -> tuple[Array, Array]:
@@ -155,9 +156,11 @@ def _numbered(keys: Sequence[str]) -> NumberedKeys | None:
     if isinstance(keys, NumberedKeys):
         return keys
     places: dict[str, int] = {}
-    rows, numbers = [], []
+    rows = []
+    numbers = []
     for key in keys:
-        head, digits = key[:-_DIGITS], key[-_DIGITS:]
+        head = key[:-_DIGITS]
+        digits = key[-_DIGITS:]
         if not (head.endswith(":") and digits.isascii() and digits.isdecimal()):
             return None
         rows.append(places.setdefault(head, len(places)))

@@ -303,7 +303,8 @@ class Column:
                 (Peeked((0,), first.dtype) if rows is None else first[:0]).array, rows, len(samples)
             )
         if not isinstance(first, np.ndarray):
-            written, sizes = bytearray(), []
+            written = bytearray()
+            sizes = []
             # Serialize at once: parsed values would take 4 kB each, however short.
             for sample in samples:
                 written += (one := orjson.dumps(sample, option=orjson.OPT_SORT_KEYS))
@@ -472,7 +473,8 @@ def stack(pieces: Sequence[Piece], split: str = "") -> list[Block]:
     """
     together: dict[tuple[Any, ...], list[Piece]] = {}
     for piece in pieces:
-        values, facts = sorted(piece.fields.items()), sorted(piece.facts.items())
+        values = sorted(piece.fields.items())
+        facts = sorted(piece.facts.items())
         shape = (
             tuple((n, signature(v)) for n, v in values),
             tuple((n, signature(v)) for n, v in facts),

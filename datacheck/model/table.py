@@ -20,14 +20,17 @@ from datacheck.model.row_keys import NumberedKeys
 
 Array = np.ndarray[Any, Any]
 
-CHECKED, UNREADABLE, SKIPPED = 0, 1, 2
+CHECKED = 0
+UNREADABLE = 1
+SKIPPED = 2
 # Columns in which many rows hold the same text.
 _REPETITIVE = ("inner", "splits", "groups", "reasons")
 _TEXTS = ("keys", "files", *_REPETITIVE)
 WIDEST = 4096  # numbers that one value of a column may hold
 # Column with the bytes that a field's wide columns would take in a row where a run leaves them out.
 # Each number counts `WIDE_NUMBER` bytes, as samples.parquet is written and read.
-LEFT_OUT, WIDE_NUMBER = "left_out", 18
+LEFT_OUT = "left_out"
+WIDE_NUMBER = 18
 # Prefix of the reason of a row that stands for a folder, which may hold any number of samples.
 NOT_LISTED = "not listed: "
 # In the reason of a row on which a built-in measurement crashes.
@@ -267,7 +270,8 @@ def _decode_wire(data: dict[str, Any]) -> Table:
 
 def _is_sound(table: Table, data: dict[str, Any]) -> bool:
     """Return whether columns and texts have the types and lengths that a table requires."""
-    count, texts = len(table), [data["texts"][name][0] for name in _TEXTS]
+    count = len(table)
+    texts = [data["texts"][name][0] for name in _TEXTS]
     packed = [value[0] for value, _ in data["columns"].values() if isinstance(value, list)]
     return (
         all(
@@ -294,7 +298,8 @@ def _is_column(array: Any, count: int, dtype: str, values: range) -> bool:
 
 def _has_rows(texts: Sequence[str], count: int) -> bool:
     if isinstance(texts, NumberedKeys):
-        heads, numbers = sorted(texts.heads), range(10**12)
+        heads = sorted(texts.heads)
+        numbers = range(10**12)
         apart = not any(b.startswith(a) for a, b in pairwise(heads))
         # Stride 0: a few bytes would claim any number of rows.
         distinct = count < 2 or texts.numbers.strides != (0,)

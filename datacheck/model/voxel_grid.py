@@ -76,10 +76,12 @@ def _keys(points: Array, edge: float) -> Array | None:
         sizes.append(int(top) + 1)
         room //= sizes[-1]
     keys: Array = np.empty(axes.shape[1], np.int32 if prod(sizes) < 1 << 31 else np.int64)
-    places, numbers = np.empty(_LONG, np.float64), np.empty(_LONG, keys.dtype)
+    places = np.empty(_LONG, np.float64)
+    numbers = np.empty(_LONG, keys.dtype)
     for start in range(0, len(keys), _LONG):
         part = keys[start : start + _LONG]
-        place, number = places[: len(part)], numbers[: len(part)]
+        place = places[: len(part)]
+        number = numbers[: len(part)]
         for i, (axis, low, size) in enumerate(zip(axes, lows, sizes, strict=True)):
             place[:] = axis[start : start + _LONG]
             place -= low

@@ -91,7 +91,8 @@ def cloud(
         msg = f"has {len(points):,} points, none of them finite"
         raise NotDrawableError(msg)
     whole = points if len(places) == len(points) else points[places]
-    low, high = floats(whole.min(axis=0)), floats(whole.max(axis=0))
+    low = floats(whole.min(axis=0))
+    high = floats(whole.max(axis=0))
     chosen = places[spread_indices(len(places), most)]
     kept = quantised(floats(points[chosen]), low, high)
     made = {
@@ -311,7 +312,8 @@ def _drawn_steps(values: Array, finite: Array) -> Array:
     if len(values) <= POINTS:
         return np.arange(len(values))
     edges = np.arange(POINTS // 2 + 1) * len(values) // (POINTS // 2)
-    low, high = np.where(finite, values, np.inf), np.where(finite, values, -np.inf)
+    low = np.where(finite, values, np.inf)
+    high = np.where(finite, values, -np.inf)
     found = set()
     for start, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         found.update(
@@ -430,7 +432,8 @@ def _black_and_white(values: Array, said: list[str]) -> tuple[float, float]:
     if not known.size:
         msg = "has no finite pixel"
         raise NotDrawableError(msg)
-    low, high = float(known.min()), float(known.max())
+    low = float(known.min())
+    high = float(known.max())
     if values.dtype.kind == "f" and low >= 0 and high <= 1:
         return 0.0, 1.0
     said.append(f"black is {number_text(low)}, white {number_text(high)}")

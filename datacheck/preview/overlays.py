@@ -95,8 +95,11 @@ def skeleton(
         NotDrawableError: no joint is finite, or the shape is another one.
     """
     posed = pose(value, name)
-    joints, finite, found = posed.joints, posed.finite, posed.skeleton
-    low, high = joints[finite].min(axis=0), joints[finite].max(axis=0)
+    joints = posed.joints
+    finite = posed.finite
+    found = posed.skeleton
+    low = joints[finite].min(axis=0)
+    high = joints[finite].max(axis=0)
     with np.errstate(over="ignore"):
         span = float((high - low).max())
     kept = [
@@ -262,12 +265,14 @@ def projection(value: Array, camera: object, spec: FieldSpec) -> dict[str, Any]:
     found = pose(value, spec.skeleton)
     joints = np.where(found.finite[:, None], found.joints, np.nan)
     lens = _camera_values(camera, spec.intrinsics or "", len(value) if found.moment else 1)
-    frame, size = spec.frame or "", spec.image_size or (0, 0)
+    frame = spec.frame or ""
+    size = spec.image_size or (0, 0)
     own = FRAMES[frame]
     seen = inside(joints.T, lens, size)
     within = {signs: int(mask.sum()) for signs, mask in zip(READINGS, seen, strict=True)}
     other = max(READINGS, key=lambda signs: (within[signs], signs in FRAMES.values()))
-    count, unseen = int(found.finite.sum()), int((own[2] * joints[:, 2] <= 0).sum())
+    count = int(found.finite.sum())
+    unseen = int((own[2] * joints[:, 2] <= 0).sum())
     said = [
         f"{within[own]:,} of {pluralize(count, 'joint')} within {size[0]:,} x {size[1]:,} pixels"
     ]
@@ -328,10 +333,12 @@ def _axes_name(own: Signs, other: Signs) -> str:
     return f"as {frame}" if frame else f"with {' and '.join(axes)} reversed"
 
 
-LEAST, WORST = 5, 6  # minimum fit samples for a mean; maximum samples laid over it
+LEAST = 5  # minimum fit samples for a mean
+WORST = 6  # maximum samples laid over it
 _MIN_FINITE_JOINTS = 3  # finite joints besides the root that define a rotation
 # limits of coordinates and sizes: their squares and quotients stay finite
-_LARGEST, _SMALLEST = (1e50, 1e-20)
+_LARGEST = 1e50
+_SMALLEST = 1e-20
 _MAX_SIZE_RATIO = 3.0  # a pose larger or smaller than the mean by more is drawn at its size
 # times the median distance to the root: joints further away do not affect the rotation
 _OUTLIER_DISTANCE = 4.0
@@ -413,7 +420,8 @@ def overlay(
     mean, lacking = _mean_pose(fit, skeleton)
     # 2D joints in pixels: draw with y down, as in an image
     seen = _FROM_BEHIND if unit == "px" and not mean.joints[:, 2].any() else 1.0
-    laid, unlaid = [], Counter[str]()
+    laid = []
+    unlaid = Counter[str]()
     for one in worst:
         try:
             laid.append((one.round, _overlaid_pose(one, mean, seen)))
@@ -445,7 +453,8 @@ def _mean_pose(fit: Sequence[Array], skeleton: str | None) -> tuple[MeanPose, Co
 
     Also return why other samples are not in it.
     """
-    lacking, known = Counter[str](), []
+    lacking = Counter[str]()
+    known = []
     usual = Counter(len(one) for one in fit).most_common(1)
     for one in fit:
         try:
@@ -630,7 +639,8 @@ def _overlaid_pose(one: FailingPose, mean: MeanPose, seen: Array | float) -> dic
         np.where(far <= _OUTLIER_DISTANCE * np.median(beside), whole, 0.0) if len(beside) else whole
     )
     turns = _rotations(np.stack([held, held * _MIRROR]), onto)
-    own, mirrored = whole @ turns[0], whole * _MIRROR @ turns[1]
+    own = whole @ turns[0]
+    mirrored = whole * _MIRROR @ turns[1]
     rms, rms_drawn, other = (
         float(np.sqrt(np.square(laid - onto).sum() / finite.sum()))
         for laid in (own, own / drawn, mirrored / drawn)

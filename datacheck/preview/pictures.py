@@ -28,7 +28,8 @@ from datacheck.tokenization import Tokenizer
 _LABELS = ("segment", "class", "instance", "mask")
 # in display order
 _KINDS = ("cloud", "skeleton", "projection", "film", "image", "text", "timeline", "note")
-_NOTE_VALUES, _NOTE_LETTERS = 12, 300
+_NOTE_VALUES = 12
+_NOTE_LETTERS = 300
 _ASPECT = 0.02  # tolerance of an image's aspect ratio: a downscaled image has rounded sides
 _CLOUD_POINTS = 32  # rows from which an undeclared table of three columns counts as points
 
@@ -81,7 +82,8 @@ def previews(builder: PreviewBuilder) -> list[dict[str, Any]]:
 
 
 def _field_pictures(builder: PreviewBuilder, name: str) -> Iterator[dict[str, Any]]:
-    spec, value = builder.schema.spec(name), builder.fields[name]
+    spec = builder.schema.spec(name)
+    value = builder.fields[name]
     drawn = _draw_or_note(name, value, lambda: _picture(builder, name, spec, value))
     yield {"field": name} | drawn
     if drawn["kind"] == "skeleton" and value.shape[-1] == 3 and _has_camera(builder, spec):
@@ -189,7 +191,8 @@ def _has_camera_sides(value: Any, size: Sequence[int]) -> bool:
         or value.shape[2:] not in {(), (1,), (3,), (4,)}
     ):
         return False
-    across, down = value.shape[1] * size[1], value.shape[0] * size[0]
+    across = value.shape[1] * size[1]
+    down = value.shape[0] * size[0]
     return bool(down) and abs(across - down) <= _ASPECT * down
 
 
@@ -275,7 +278,8 @@ def _declared(spec: FieldSpec) -> Callable[[Array], Array] | None:
     if isinstance(said, tuple):
         return lambda labels: np.isin(labels, said)
     low, high = (0, said - 1) if isinstance(said, int) else (said.low, said.high)
-    least, most = -np.inf if low is None else low, np.inf if high is None else high
+    least = -np.inf if low is None else low
+    most = np.inf if high is None else high
     return lambda labels: (labels >= least) & (labels <= most)
 
 
@@ -296,7 +300,8 @@ def _tokens(builder: PreviewBuilder, name: str, spec: FieldSpec, value: Array) -
     labels = next(
         (n for n, told in builder.schema.of_role("labels") if told.label_of in {name, None}), ""
     )
-    told, known = builder.schema.spec(labels), builder.tokenizer
+    told = builder.schema.spec(labels)
+    known = builder.tokenizer
     return tokens(
         value,
         builder.fields.get(labels),

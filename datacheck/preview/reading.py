@@ -127,7 +127,8 @@ def read_joints(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[
         For each sample: key, split, why (""), joints, float64 (joints, 3), and moment, which of
         several it is; or only why there are none.
     """
-    made, name = [], task["field"]
+    made = []
+    name = task["field"]
     source = _source(_source_key(task), name)
     for place, asked in enumerate(task["items"]):
         beat(place)

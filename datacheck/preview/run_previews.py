@@ -39,8 +39,11 @@ from datacheck.sources.roots import sandbox_of
 from datacheck.workers.budget import Limits
 from datacheck.workers.child import PARSER, Child
 
-MAX_PER_FINDING, MAX_SAMPLES = 12, 60
-MAX_FIT, MAX_FAILING = 48, 24  # samples whose joints are read
+MAX_PER_FINDING = 12
+MAX_SAMPLES = 60
+# samples whose joints are read
+MAX_FIT = 48
+MAX_FAILING = 24
 
 
 @dataclass(eq=False)
@@ -91,7 +94,8 @@ def choose_samples(
 
 def worst_rows(finding: Finding) -> list[int]:
     """Return the rows of a finding's worst samples, then further ones, evenly spread."""
-    rows, many = finding.rows, min(MAX_PER_FINDING, len(finding.rows))
+    rows = finding.rows
+    many = min(MAX_PER_FINDING, len(finding.rows))
     spread = [int(rows[place * len(rows) // many]) for place in range(many)]
     return list(dict.fromkeys([*finding.worst, *spread]))[:MAX_PER_FINDING]
 
@@ -167,7 +171,8 @@ SAMPLE_BYTES = 25_000
 OVERLAY_BYTES = 100_000  # part of `BYTES` reserved for overlays of joints
 POINTS = 1024  # of a cloud: sixty clouds of 2,048 points would not leave room for others
 # share of the scan's time, and a minimum in seconds; the page takes further time
-_TIME_SHARE, _SECONDS = (0.04, 0.5)
+_TIME_SHARE = 0.04
+_SECONDS = 0.5
 _START_SECONDS = 20.0
 _MEMORY = 4 << 30
 _DRAW, _JOINTS, _READY = (
@@ -392,7 +397,8 @@ def _left_out_notes(whys: Sequence[str], seconds: float) -> list[str]:
     Args:
         whys: the reasons; "" for a sample with a picture.
     """
-    late, full = whys.count(_NO_TIME), whys.count(_NO_ROOM)
+    late = whys.count(_NO_TIME)
+    full = whys.count(_NO_ROOM)
     unread = [why for why in whys if why not in {"", _NO_TIME, _NO_ROOM}]
     said = [f"{pluralize(len(unread), 'sample')} not drawn: {unread[0]}"] if unread else []
     if late:
@@ -455,7 +461,9 @@ class _PreviewSession:
 
     def overlays(self, wanted: Sequence[OverlayRequest]) -> tuple[list[dict[str, Any]], list[str]]:
         """Return overlays of joints, or why there is none, and notes on those left out."""
-        made, said, room = [], [], OVERLAY_BYTES
+        made = []
+        said = []
+        room = OVERLAY_BYTES
         for one in wanted if not (wanted and self._start()) else ():
             chosen = [*(sample for *_, sample in one.failing), *one.fit]
             spec = self._spec(one.field, chosen[0].split)

@@ -79,8 +79,11 @@ def sample_of_run(run: Path, key: str) -> dict[str, Any]:
         )
         raise UsageError(msg)
     try:
-        said, past, schema = read_result(place), read_state(place), read_schema(place)
-        failing, valid = read_failing(place / SAMPLES), read_valid(place, len(past.table))
+        said = read_result(place)
+        past = read_state(place)
+        schema = read_schema(place)
+        failing = read_failing(place / SAMPLES)
+        valid = read_valid(place, len(past.table))
     except Exception as error:
         raise unread(run, error) from error
     if not past.measured:
@@ -301,9 +304,12 @@ def samples_of_cache(
         found.
     """
     numbers, schema, end = list(numbers), _schema(cache, declared), time.monotonic() + seconds
-    samples, damage, late = [], [], 0
+    samples = []
+    damage = []
+    late = 0
     for number, key in zip(numbers, cache.keys(numbers), strict=True):
-        fields, why = [], ""
+        fields = []
+        why = ""
         if time.monotonic() > end:
             late, why = late + 1, _NO_TIME
         else:

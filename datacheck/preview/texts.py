@@ -79,7 +79,8 @@ def chat(
 def _untokenized_chat(messages: Sequence[Mapping[str, Any]], spec: FieldSpec) -> dict[str, Any]:
     segments = []
     for message in messages:
-        role, content = role_of(message), content_of(message)
+        role = role_of(message)
+        content = content_of(message)
         kind = (
             "plain"
             if spec.train_on is None

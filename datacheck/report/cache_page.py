@@ -51,11 +51,16 @@ _CACHE_PAGE = PageKind(
     ("parts.js", "cache.js"),
 )
 _MAX_PICTURED = 6  # valid samples, and as many substitutes
-_PICTURE_BYTES, _PAGE_BYTES = 600_000, 2_800_000  # bytes of the page
+# bytes of the page
+_PICTURE_BYTES = 600_000
+_PAGE_BYTES = 2_800_000
 _CACHE_BUDGET = {"fields": 350_000, "shards": 500_000, "problems": 200_000, "steps": 100_000}
 _STRIP = 200  # cells of the strip that shows all shards
 _ROWS = 5_000  # shards in the table
-_TEXT, _PATH, _SCHEMA = 1_000, 8_000, 16_000  # characters
+# characters
+_TEXT = 1_000
+_PATH = 8_000
+_SCHEMA = 16_000
 _ENVIRONMENT = ("built", "host", "machine", "datacheck", "python", "numpy", "numerics")
 
 
@@ -125,7 +130,8 @@ def _cache_contents(cache: Cache, known: Provenance) -> dict[str, Any]:
     Raises:
         CorruptionError: a part that it reads is damaged.
     """
-    before, root = cache_to_compare(cache), cache.root
+    before = cache_to_compare(cache)
+    root = cache.root
     rows = {dim: _rows(cache, dim) for dim in {spec.dim for spec in cache.fields.values()}}
     all_fields = [
         _field(cache, name, known, *rows[spec.dim]) for name, spec in cache.fields.items()
@@ -169,10 +175,8 @@ def _cache_contents(cache: Cache, known: Provenance) -> dict[str, Any]:
 def _field(
     cache: Cache, name: str, known: Provenance, rows: int, of_samples: list[int] | None
 ) -> dict[str, Any]:
-    spec, stored = (
-        cache.fields[name],
-        sum(cache.manifest.files[file][0] for file in cache.shard_files(name)),
-    )
+    spec = cache.fields[name]
+    stored = sum(cache.manifest.files[file][0] for file in cache.shard_files(name))
     present = cache.present(name)
     words = [
         (key, value)
@@ -238,10 +242,13 @@ def _shards(cache: Cache, before: ComparedCache | None) -> list[list[Any]]:
     the same file of every field. If another writer split a field into another number of files, the
     field counts no bytes and no shard is unchanged.
     """
-    k, samples, files = cache.root.shard_samples, len(cache), cache.manifest.files
+    k = cache.root.shard_samples
+    samples = len(cache)
+    files = cache.manifest.files
     starts = np.arange(0, samples, k)
     valid = np.add.reduceat(cache.usable.astype(np.int64), starts).tolist() if samples else []
-    sizes, there = np.zeros(len(starts), np.int64), np.ones(len(starts), bool)
+    sizes = np.zeros(len(starts), np.int64)
+    there = np.ones(len(starts), bool)
     for name, names in ((name, cache.shard_files(name)) for name in cache.fields):
         if len(names) != len(starts):
             there[:] = False
@@ -356,7 +363,9 @@ def _short(value: Any) -> str:
 
 _MAX_COMPARED_BYTES = 16_000_000  # bytes of values of each cache that are compared
 _CHANGES_SHOWN = 20
-_CHANGE_TEXT, _CHANGE_KEY = 600, 300  # characters
+# characters
+_CHANGE_TEXT = 600
+_CHANGE_KEY = 300
 _CHANGE_BUDGET = {"parts": 150_000, "fields": 100_000, "shown": 100_000}
 
 
@@ -498,7 +507,8 @@ _SEED = _EPOCH = 0
 _SAMPLES_PER_CODE = 10  # samples of each code
 _MAX_CODES = 200
 _CACHE_CODE_NAMES = {NOT_MADE: "read, but refused by a transform or by the layout"}
-_SERVED_BUDGET, _SERVED_KEY = 500_000, 300  # bytes of the page; characters of a key or a reason
+_SERVED_BUDGET = 500_000  # bytes of the page
+_SERVED_KEY = 300  # characters of a key or a reason
 
 
 def codes(cache: Cache, not_made: Any) -> dict[str, Any]:
@@ -515,7 +525,9 @@ def codes(cache: Cache, not_made: Any) -> dict[str, Any]:
         Substitutes are those of `CachedDataset` with the windows of the cache, seed 0 and epoch 0.
         For an episode cut into windows, the substitute of its first window.
     """
-    numbers, made, found = np.flatnonzero(~cache.usable), cache.made, cache.findings()
+    numbers = np.flatnonzero(~cache.usable)
+    made = cache.made
+    found = cache.findings()
     keys = cache.keys(numbers)
     of_code: dict[str, list[int]] = {}
     for place, key in enumerate(keys):

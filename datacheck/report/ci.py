@@ -180,7 +180,8 @@ def summary(said: Mapping[str, Any]) -> str:
     Args:
         said: ``datacheck.result/1``.
     """
-    listed, valid = said["dataset"]["samples"]["listed"], said["verdict"]["valid"]
+    listed = said["dataset"]["samples"]["listed"]
+    valid = said["verdict"]["valid"]
     mark = {"pass": "✅ OK", "fail": "❌ FAIL", "crash": "💥 CRASH"}[said["verdict"]["status"]]
     counts = said["verdict"]["counts"]
     fit = f"{valid:,} of {listed:,} samples are fit for training"
@@ -306,8 +307,11 @@ _PROBLEM_SEVERITIES = {
     Severity.WARNING: "warning",
     Severity.INFO: "recommendation",
 }
-_HERE, _DATA = "%SRCROOT%", "DATAROOT"
-_NAME, _TEXT = 255, 1024  # UTF-16 units
+_HERE = "%SRCROOT%"
+_DATA = "DATAROOT"
+# UTF-16 units
+_NAME = 255
+_TEXT = 1024
 _LINK = re.compile(r"\[(?=[^\[\]]*\]\()")
 
 
@@ -325,7 +329,8 @@ def sarif(said: Mapping[str, Any], places: Mapping[str, Path], here: Path) -> di
     found = [*said["findings"], *said.get("suppressed", [])]
     # A finding that a baseline knows in part has two results with the same id: the new part, then
     # the known part.
-    prints, often = [], Counter[str]()
+    prints = []
+    often = Counter[str]()
     for name in (_cleaned(finding["id"]) for finding in found):
         often[name] += 1
         prints.append(_fingerprints(name, often[name]))
@@ -368,7 +373,8 @@ def _cleaned(text: str) -> str:
 
 
 def _rule(code: str, said: Mapping[str, Any]) -> dict[str, Any]:
-    severity, rule = Severity(said["severity"]), catalogue().get(code)
+    severity = Severity(said["severity"])
+    rule = catalogue().get(code)
     what = _limited_text(said["name"] if rule is None else rule_pages.first_sentence(rule))
     page = (
         {"text": what}
@@ -521,9 +527,11 @@ class _ArtifactRoot:
     def physical(self, file: Path | None) -> dict[str, Any]:
         """Return the physical location of a file, or of the dataset as a whole."""
         path = self._root if file is None else Path(os.path.normpath(file))
-        base, below = _DATA, Path(path.name)
+        base = _DATA
+        below = Path(path.name)
         if path.is_relative_to(self._here):
-            base, below = _HERE, path.relative_to(self._here)
+            base = _HERE
+            below = path.relative_to(self._here)
         elif path.is_relative_to(self._root):
             below = path.relative_to(self._root)
         uri = quote(str(below), safe="/", errors="surrogatepass")
@@ -538,8 +546,10 @@ def badge(said: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         said: ``datacheck.result/1``.
     """
-    listed, valid = said["dataset"]["samples"]["listed"], said["verdict"]["valid"]
-    status, warned = said["verdict"]["status"], said["verdict"]["counts"]["warning"]
+    listed = said["dataset"]["samples"]["listed"]
+    valid = said["verdict"]["valid"]
+    status = said["verdict"]["status"]
+    warned = said["verdict"]["counts"]["warning"]
     share = f"{valid:,} of {listed:,} samples valid"
     colour = {"crash": "lightgrey", "fail": "red"}.get(status, "brightgreen")
     if status == "pass" and (warned or valid < listed):

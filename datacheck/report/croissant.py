@@ -198,7 +198,8 @@ def _read_run(folder: Path) -> tuple[dict[str, Any], PreviousRun, Schema]:
 
 
 def _dataset_properties(result: Mapping[str, Any], own: Mapping[str, str]) -> dict[str, Any]:
-    dataset, verdict = result["dataset"], result["verdict"]
+    dataset = result["dataset"]
+    verdict = result["verdict"]
     listed = dataset["samples"]["listed"]
     text = (
         f"{listed:,} samples in {dataset['files']:,} files. datacheck {result['run']['version']} "
@@ -217,7 +218,8 @@ def _dataset_properties(result: Mapping[str, Any], own: Mapping[str, str]) -> di
 
 def _measured_properties(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return datacheck's measurements of the data, as properties of schema.org."""
-    dataset, verdict = result["dataset"], result["verdict"]
+    dataset = result["dataset"]
+    verdict = result["verdict"]
     values = {
         "digest": dataset["digest"],
         "verdict": verdict["status"],
@@ -321,7 +323,9 @@ def _sha256(listing: Listing, entry: Entry) -> str:
     place = Roots(listing.root, listing.roots).file(entry.path)
     if place.is_dir():
         return ""
-    sha, own, view = hashlib.sha256(), Digester(), empty([READ_BYTES], "uint8").data
+    sha = hashlib.sha256()
+    own = Digester()
+    view = empty([READ_BYTES], "uint8").data
     read = 0
     try:
         with place.open(buffering=0) as file:

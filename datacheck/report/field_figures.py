@@ -140,7 +140,8 @@ def measured_column(columns: Mapping[str, Measured], name: str) -> Measured | No
     part, _, whole = stat.partition("/")
     if stat not in LABELS or not whole:
         return columns.get(name)
-    few, all_ = columns.get(f"{head}:{part}"), columns.get(f"{head}:{whole}")
+    few = columns.get(f"{head}:{part}")
+    all_ = columns.get(f"{head}:{whole}")
     if few is None or all_ is None or {few.values.dtype.kind, all_.values.dtype.kind} - set("biuf"):
         return None
     if few.values.ndim != 1 or all_.values.ndim != 1:
@@ -194,12 +195,11 @@ def _count_limits(
         least = dict(loader_steps(schema)).get("min_points")
     elif one.stat in {"shortest", "longest"}:
         off = option(schema, bad_rotation, "off")
-        least, most = 1 - off, 1 + off
+        least = 1 - off
+        most = 1 + off
     elif one.stat == "step" and schema.episode is not None and schema.episode.fps is not None:
-        off, seconds = (
-            option(schema, fps_mismatch, "tolerance"),
-            1 / schema.episode.fps / factor(spec.unit or "s"),
-        )
+        off = option(schema, fps_mismatch, "tolerance")
+        seconds = 1 / schema.episode.fps / factor(spec.unit or "s")
         least, most = (seconds / end if end > 0 else None for end in (1 + off, 1 - off))
     return _finite_end(least), _finite_end(most)
 
@@ -214,7 +214,8 @@ def common_schema(schema: Schema) -> Schema:
     Such properties do not hold for all splits together.
     """
     every = variants(schema)
-    none, fields = FieldSpec(), dict(schema.fields)
+    none = FieldSpec()
+    fields = dict(schema.fields)
     for name, spec in schema.fields.items():
         others = [one.spec(name) for one in every[1:]]
         apart = [
@@ -291,7 +292,10 @@ def marks(schema: Schema, one: ShownMeasure) -> list[dict[str, Any]]:
 Array = np.ndarray[Any, Any]
 
 BINS = 64
-BELOW, ABOVE, NONFINITE = BINS, BINS + 1, BINS + 2  # for values outside the bins
+# for values outside the bins
+BELOW = BINS
+ABOVE = BINS + 1
+NONFINITE = BINS + 2
 _DRAWN = 48  # bins, unless the values are few integers
 _SHARES = (0.01, 0.99)  # percentiles besides the median
 # Values further than this many spans (1st to 99th percentile) away are counted, not drawn.
@@ -300,7 +304,8 @@ _LOG = 50.0  # ratio of highest to lowest from which bins are logarithmic
 _LEAST = 1e-9  # times the highest value: smaller ones do not count as lengths
 SORTED = 100_000  # values from which percentiles are computed
 _CHUNK_ROWS = 32_768
-_WIDE, _NARROW = 1e300, 1e-290
+_WIDE = 1e300
+_NARROW = 1e-290
 _SPLITS = 6
 _DIGITS = 5  # of a length that should be 1: rounding errors are not a distribution
 _DTYPE_ROWS = 10_000  # rows whose dtype is looked up; rules report rare dtypes
@@ -415,7 +420,9 @@ def _measure(
     if not len(values) or (one.stat in {"nonfinite", "zeros", "copies"} and not values.any()):
         return None
     then = _reference_values(one, groups)
-    spec, whole, allowed = schema.spec(one.field), is_episode_length(schema, one), band(schema, one)
+    spec = schema.spec(one.field)
+    whole = is_episode_length(schema, one)
+    allowed = band(schema, one)
     return {
         "column": one.column,
         "stat": one.stat,
@@ -453,7 +460,8 @@ def _counts_in_other_units(
     if low is None or high is None:
         return []
     beside = (values < low) | (values > high)
-    found, split = values[beside], rows[beside] // 2
+    found = values[beside]
+    split = rows[beside] // 2
     made = []
     for name, by in others:
         many = np.bincount(split[(found >= low * by) & (found <= high * by)], minlength=splits)
@@ -468,7 +476,8 @@ def _is_drawn(column: Measured, one: ShownMeasure) -> bool:
 
 def _finite_values(column: Measured, stat: str, rows: Array) -> tuple[Array, Array, int]:
     """Return the finite values of a column, their rows, and the number of all its values."""
-    values, present = _scalar(column.values, stat), column.present
+    values = _scalar(column.values, stat)
+    present = column.present
     present = present & (values < UNKNOWN_LENGTH) if stat == "prompt_bytes" else present
     if not present.all():
         values, rows = values[present], rows[present]
@@ -574,7 +583,8 @@ def _extent(values: Array) -> tuple[float, float, list[float]]:
         else values[np.random.Generator(np.random.PCG64(0)).integers(0, len(values), SORTED)]
     )
     first, last = (min(len(few) - 1, int(share * len(few))) for share in _SHARES)
-    before, behind = (len(few) - 1) // 2, len(few) // 2
+    before = (len(few) - 1) // 2
+    behind = len(few) // 2
     ordered = np.partition(few, [first, before, behind, last]).tolist()
     median = ordered[behind] if before == behind else ordered[before] / 2 + ordered[behind] / 2
     return float(values.min()), float(values.max()), [ordered[first], median, ordered[last]]
@@ -585,10 +595,14 @@ def _bin_counts(
 ) -> dict[str, Any]:
     """Return ``counts`` by group and bin, and the numbers ``below`` and ``above``."""
     bins = len(edges) - 1
-    counts, below, above = np.zeros(count * bins, np.int64), 0, 0
+    counts = np.zeros(count * bins, np.int64)
+    below = 0
+    above = 0
     for start in range(0, len(values), _CHUNK_ROWS):  # fits into the CPU caches: half the time
-        part, group = values[start : start + _CHUNK_ROWS], groups[start : start + _CHUNK_ROWS]
-        under, over = part < edges[0], part > edges[-1]
+        part = values[start : start + _CHUNK_ROWS]
+        group = groups[start : start + _CHUNK_ROWS]
+        under = part < edges[0]
+        over = part > edges[-1]
         if under.any() or over.any():
             below, above = below + int(np.count_nonzero(under)), above + int(np.count_nonzero(over))
             within = ~(under | over)
@@ -627,7 +641,8 @@ def bins_of(column: Measured, measure: Mapping[str, Any], rows: Array) -> Array:
     Returns:
         int64 (rows), -1 for rows without a value.
     """
-    part, edges = Measured(column.values[rows], column.present[rows]), np.array(measure["edges"])
+    part = Measured(column.values[rows], column.present[rows])
+    edges = np.array(measure["edges"])
     found = np.where(
         part.present & ~np.isfinite(_scalar(part.values, measure["stat"])), NONFINITE, -1
     )
@@ -645,7 +660,9 @@ def _edges(
     """Return the edges of the bins, and whether they are logarithmic."""
     if whole and high - low < BINS:
         return np.arange(low, high + 2) - 0.5, False
-    bottom, top = max(low, -_WIDE), min(high, _WIDE)  # beyond that, sums overflow
+    # beyond that, sums overflow
+    bottom = max(low, -_WIDE)
+    top = min(high, _WIDE)
     if low >= 0 and p[1] > 0:  # some lengths may be zero: they count as below the bins
         least = low or float(values.min(where=values > 0, initial=high))
         least = max(least, top * _LEAST)

@@ -59,10 +59,8 @@ from datacheck.schema.model import Schema
 Array = np.ndarray[Any, Any]
 
 MOST_ROWS = 5_000
-_SCRIPTS, _PICTURE_SCRIPTS = (
-    ("dom.js", "charts.js"),
-    ("twgl.js", "scene.js", "space.js", "widgets.js", "pictures.js"),
-)
+_SCRIPTS = ("dom.js", "charts.js")
+_PICTURE_SCRIPTS = ("twgl.js", "scene.js", "space.js", "widgets.js", "pictures.js")
 _STYLES = ("page.css", "pictures.css")
 _MEASURES = 4  # columns of the sample table beside key, split, status, codes
 # Each part of the page has a budget, so that the page stays below 3 MB for any dataset.
@@ -87,7 +85,8 @@ _NOT_HTML = re.compile(
     rb"[<\x7f]|\xc2[\x80-\x9f]|\xef(?:\xb7[\x90-\xaf]|\xbf[\xbe\xbf])|[\xf0-\xf4][\x8f\x9f\xaf\xbf]\xbf[\xbe\xbf]"
 )
 # Pictures also get what the other parts leave of the page: always some hundred kB.
-_PICTURE_BYTES, _PAGE_BYTES = (1_500_000, 2_800_000)
+_PICTURE_BYTES = 1_500_000
+_PAGE_BYTES = 2_800_000
 _MAX_KEY_CHARS = 500  # characters of a key, a reason or a split in the sample table
 _STATUS = ("not fit", "warned", "fit", "fit")
 _UNREAD = {UNREADABLE: "unreadable", SKIPPED: "skipped"}
@@ -112,7 +111,9 @@ def write_page(
     """
     unfit = None
     if isinstance(run, ScanRun):
-        folder, table, unfit = Path(run.report.folder), run.table, ~run.valid
+        folder = Path(run.report.folder)
+        table = run.table
+        unfit = ~run.valid
     elif (found := run_in(Path(run))) is not None:
         folder = found
     else:
@@ -145,14 +146,16 @@ def run_summary(
     """
     result = read_result(folder)
     table, failing = table or read_table(folder / SAMPLES), read_failing(folder / SAMPLES)
-    schema, text = read_schema(folder), read_text(folder / SCHEMA, links=False)
+    schema = read_schema(folder)
+    text = read_text(folder / SCHEMA, links=False)
     unfit = _unfit(folder, table, failing) if unfit is None else unfit
     ranks = _ranks(failing, [*result["findings"], *result.get("suppressed", [])], unfit)
     reference = reference_of(result["run"], schema) if compared else None
     drawn_as = common_schema(schema)
     of_fields = list(fields(table, drawn_as, unfit, reference))
     order = order_of_rows(failing, ranks, MOST_ROWS)
-    verdict, samples = result["verdict"], result["dataset"]["samples"]
+    verdict = result["verdict"]
+    samples = result["dataset"]["samples"]
     run = _result_within_budget(result) | {
         "fitness": fitness(
             samples["listed"], verdict["valid"], error_codes(result), verdict["exit_code"]
@@ -310,7 +313,8 @@ def _classes(
 
 
 def _rounded(column: Measured, order: Array) -> list[float | None]:
-    values, present = column.values[order].tolist(), column.present[order].tolist()
+    values = column.values[order].tolist()
+    present = column.present[order].tolist()
     if column.values.dtype.kind != "f":
         return [v if known else None for v, known in zip(values, present, strict=True)]
     return [
@@ -415,10 +419,8 @@ def render_page(kind: PageKind, said: Mapping[str, Any], *, pictured: bool) -> b
         pictured: whether the page shows pictures of samples.
     """
     own = Path(__file__).with_name("page")
-    scripts, styles = (
-        (*_SCRIPTS, *(_PICTURE_SCRIPTS if pictured else ()), *kind.scripts),
-        _STYLES[: 1 + pictured],
-    )
+    scripts = (*_SCRIPTS, *(_PICTURE_SCRIPTS if pictured else ()), *kind.scripts)
+    styles = _STYLES[: 1 + pictured]
     style, script = (
         b"\n".join((own / name).read_bytes() for name in names) for names in (styles, scripts)
     )
@@ -457,7 +459,8 @@ def pictures(folder: Path, room: int, size: Callable[[Any], int]) -> dict[str, A
     found = read_previews(folder)
     if found is None:
         return None
-    laid, left = [], 0
+    laid = []
+    left = 0
     for one in found.get("overlays", []):  # few, and small
         taken = size(one) + 1
         if taken > room // 4:

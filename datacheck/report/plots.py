@@ -26,14 +26,16 @@ Plot = dict[str, Any]
 
 MOST_DRAWN = 50_000  # rows of fit samples, and of unfit ones
 _CHUNK_ROWS = 32_768
-_RIDGE, _GRID = 40, 32  # bins of a component; cells along an axis
+_RIDGE = 40  # bins of a component
+_GRID = 32  # cells along an axis
 _MAX_COMPONENTS = 16  # components that are measured separately
 _MAX_SHARED_RATIO = 12.0  # widest over narrowest component for which they share an axis
 _NEAR = 4.0  # times the spread: up to this width, a drawing includes the origin and unfit samples
 _TYPICAL_QUANTILES = (0.02, 0.98)  # the typical range
 _MIN_TYPICAL_SAMPLES = 8  # samples needed for a typical range
 _CENTRE_TOLERANCE = 0.05  # allowed offset of a centre, as a share of the size (DC301)
-_WIDE, _NARROW = 1e300, 1e-290
+_WIDE = 1e300
+_NARROW = 1e-290
 
 
 class DrawnRows(NamedTuple):
@@ -210,11 +212,10 @@ def _ridges(table: Table, name: str, schema: Schema, drawn: DrawnRows) -> Plot |
     several = not all(
         np.array_equal(a, b, equal_nan=True) for a, b in zip(ends[:2], ends[2:], strict=True)
     )
-    names, bands = (
-        _names(schema, name, low.values.shape[1]),
-        _bands(table, name, schema.spec(name), low.values.shape[1]),
-    )
-    first, last = _ends(low, np.fmin), _ends(high, np.fmax)
+    names = _names(schema, name, low.values.shape[1])
+    bands = _bands(table, name, schema.spec(name), low.values.shape[1])
+    first = _ends(low, np.fmin)
+    last = _ends(high, np.fmax)
     rows: list[Plot] = []
     for n, (a, b) in enumerate(zip(first, last, strict=True)):
         row: Plot = {
@@ -250,7 +251,8 @@ def _ridges(table: Table, name: str, schema: Schema, drawn: DrawnRows) -> Plot |
 
 
 def _names(schema: Schema, name: str, width: int) -> list[str]:
-    spec, known = schema.spec(name), names_of(schema, name)
+    spec = schema.spec(name)
+    known = names_of(schema, name)
     letters = {"quaternion": spec.order or "", "color": "rgba"}.get(spec.role or "", "")
     if spec.role in SPATIAL_ROLES | {"normal"} and width == 3:
         letters = "xyz"
@@ -275,7 +277,8 @@ def _bands(table: Table, name: str, spec: FieldSpec, width: int) -> list[list[fl
     robot = ROBOTS.get(spec.robot or "")
     if robot is None or robot.joints != width:
         return [None if spec.range is None else [spec.range.low, spec.range.high]] * width
-    orders, outside = list(robot.orders.values()), _numeric(table, f"{name}:outside")
+    orders = list(robot.orders.values())
+    outside = _numeric(table, f"{name}:outside")
     order = 0
     if outside is not None and not outside.values.shape[1] % len(orders):
         steps = outside.values[outside.present].sum(axis=0)
@@ -349,7 +352,8 @@ def _outside_counts(low: Measured, high: Measured, rows: list[Plot]) -> list[int
 
 def _centroids(table: Table, name: str, spec: FieldSpec, drawn: DrawnRows) -> Plot | None:
     """Return the numbers of centroids in each cell of a grid, in the planes x-y and x-z."""
-    column, sizes = _numeric(table, f"{name}:centroid", 3), table.columns.get(f"{name}:box")
+    column = _numeric(table, f"{name}:centroid", 3)
+    sizes = table.columns.get(f"{name}:box")
     if column is None:
         return None
     parts = drawn.complete_rows(column)
@@ -403,7 +407,8 @@ def _drawn_cube(usual: Array, others: Array, half: float) -> tuple[Array, Array,
             if len(more)
             else ends
         )
-        low, high = both.min(axis=0), both.max(axis=0)
+        low = both.min(axis=0)
+        high = both.max(axis=0)
         if float((high - low).max()) <= _NEAR * wide:
             ends = np.stack([low, high])
     edge = 0.6 * max(

@@ -58,7 +58,8 @@ def progress_bar(console: Console | None = None) -> Iterator[OnTick | None]:
         TextColumn("{task.fields[said]}"),
         TimeRemainingColumn(),
     )
-    pace, noted = ByteRate(), ""
+    pace = ByteRate()
+    noted = ""
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("scanning", total=None, said="listing files")
 
@@ -97,7 +98,8 @@ class ByteRate:
         now = self._clock()
         if tick.doing != self._doing:
             self._doing, self._since, self._nbytes = tick.doing, now, tick.nbytes
-        done, seconds = tick.nbytes - self._nbytes, now - self._since
+        done = tick.nbytes - self._nbytes
+        seconds = now - self._since
         return done / seconds if done > 0 and seconds > 0 else None
 
 
@@ -110,7 +112,9 @@ def lines(file: IO[str], clock: Callable[[], float] = time.monotonic) -> OnTick:
         file: where to write.
         clock: returns seconds.
     """
-    pace, noted, last = ByteRate(clock), "", clock()
+    pace = ByteRate(clock)
+    noted = ""
+    last = clock()
 
     def tell(tick: Tick) -> None:
         nonlocal last, noted

@@ -80,7 +80,8 @@ def _log(rr: Any, stream: Any, picture: Mapping[str, Any]) -> None:
         "timeline": _log_timeline,
     }
     # pass the parts of the path, not a string: Rerun escapes each part
-    name, kind = (picture["field"].split("/"), picture["kind"])
+    name = picture["field"].split("/")
+    kind = picture["kind"]
     if kind in logs:
         logs[kind](rr, stream, name, picture)
     elif kind == "image":

@@ -21,7 +21,8 @@ from datacheck.schema.model import FieldSpec, Schema
 
 Array = np.ndarray[Any, Any]
 
-MOST_CLASSES, MOST_SPLITS = 30, 12
+MOST_CLASSES = 30
+MOST_SPLITS = 12
 _MAX_ABSENT_NAMED = 12  # classes named that no sample has
 _CHUNK_ROWS = 32_768
 # As in DC903: samples of placeholders, and labels out of range, which would count as another class
@@ -88,14 +89,16 @@ def _field(
     labelled = np.flatnonzero(counts.sum(axis=1) > 0).tolist()
     if not labelled:
         return None
-    kept, names = labelled[:MOST_SPLITS], class_names(spec)
+    kept = labelled[:MOST_SPLITS]
+    names = class_names(spec)
     past = None if reference is None else _column(reference, name)
     then = None
     if reference is not None and past is not None:
         then = _label_counts(
             past, reference, np.ones(len(reference), bool), [order[n] for n in kept]
         )[0]
-    now, known = counts[kept], set(declared(spec))
+    now = counts[kept]
+    known = set(declared(spec))
     places = {c % PLACES for c in known}
     nowhere = sorted(places - set(np.flatnonzero(counts.any(axis=0)).tolist()))
     return {
@@ -125,7 +128,8 @@ def _label_counts(
     rank = np.where(column.present & judged, rank, -1)
     counts = np.zeros((len(order), PLACES), np.int64)
     for start in range(0, len(rank), _CHUNK_ROWS):  # chunks that fit into the CPU caches
-        part, of = column.values[start : start + _CHUNK_ROWS], rank[start : start + _CHUNK_ROWS]
+        part = column.values[start : start + _CHUNK_ROWS]
+        of = rank[start : start + _CHUNK_ROWS]
         for place in np.unique(of[of >= 0]).tolist():
             counts[place] += part[of == place].sum(axis=0, dtype=np.int64)
     return counts, np.bincount(rank[rank >= 0], minlength=len(order))
@@ -144,7 +148,8 @@ def _class_rows(now: Array, then: Array | None, names: list[str]) -> dict[str, A
     spread = np.round(np.ptp(shares, axis=0), 12) if len(both) > 1 else shares[0]
     met = np.flatnonzero(both.any(axis=0))
     met = met[np.argsort(-spread[met], kind="stable")]
-    first, others = met[:MOST_CLASSES].tolist(), met[MOST_CLASSES:]
+    first = met[:MOST_CLASSES].tolist()
+    others = met[MOST_CLASSES:]
     rest = None
     if len(others):
         lacking = np.count_nonzero(now[:, others] == 0, axis=1).tolist()
@@ -218,7 +223,8 @@ def counts(table: Table, name: str, schema: Schema, unfit: Array) -> Iterator[Pl
 
 def _funnel(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
     """Yield the number of instances left after each step of the loader, over all samples."""
-    steps, column = loader_steps(schema), table.columns.get(":funnel")
+    steps = loader_steps(schema)
+    column = table.columns.get(":funnel")
     if column is None or column.values.shape[1:] != (2 + len(steps),) or not column.present.any():
         return
     names = ["stored", "with a class", *(f"{step} {_option_text(value)}" for step, value in steps)]
@@ -244,7 +250,8 @@ def _funnel(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
 
 def _sizes(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
     """Yield the numbers of instances by their points at ``min_points``, over all samples."""
-    steps, column = loader_steps(schema), table.columns.get(":sizes")
+    steps = loader_steps(schema)
+    column = table.columns.get(":sizes")
     edges = size_edges(steps)
     if (
         column is None
@@ -370,7 +377,8 @@ def _speaker_orders(table: Table, name: str, unfit: Array) -> Iterator[Plot]:
     ]
     both = parts[0] + parts[1]
     order = np.argsort(-both, kind="stable")[: np.count_nonzero(both)]
-    first, rest = order[:_MAX_ROWS].tolist(), order[_MAX_ROWS:]
+    first = order[:_MAX_ROWS].tolist()
+    rest = order[_MAX_ROWS:]
     if not len(order):
         return
     rows = [
@@ -399,7 +407,8 @@ def _letter_scripts(table: Table, name: str, unfit: Array) -> Iterator[Plot]:
     column = table.columns[name]
     if column.values.dtype.kind not in "iu" or column.values.ndim != 1:
         return
-    first, size = column.values >> BITS, len(LETTERS) + 1
+    first = column.values >> BITS
+    size = len(LETTERS) + 1
     if not column.present.any() or first.min() < 0 or first.max() >= size:
         return
     parts = [

@@ -385,7 +385,8 @@ def _rules(report: Report) -> str:
 
 def _changes_since(said: Mapping[str, Any]) -> str:
     """Return the changes since the previous scan, and which inputs besides the data changed."""
-    new, gone = said["new"]["count"], said["gone"]["count"]
+    new = said["new"]["count"]
+    gone = said["gone"]["count"]
     told = [_count(new, "new finding") if new else "", f"{gone:,} no longer found" if gone else ""]
     others = " and ".join(f"another {what}" for what in said["other"])
     when = said["started"].replace("T", " ").replace("Z", " UTC")

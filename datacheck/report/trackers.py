@@ -91,7 +91,9 @@ def log_to_mlflow(
             )
             raise UsageError(msg)
         run_id = active.info.run_id
-    of, client, now = mlflow.entities, mlflow.MlflowClient(), int(time.time() * 1000)
+    of = mlflow.entities
+    client = mlflow.MlflowClient()
+    now = int(time.time() * 1000)
     client.log_batch(
         run_id,
         metrics=[
@@ -131,7 +133,8 @@ def log_to_wandb(
         files. Paths are logged as by `log_to_mlflow`. An offline run stays offline.
     """
     wandb = require("wandb", "wandb")
-    told, run = _tracked_dataset(done, prefix, files=files), to or wandb.run
+    told = _tracked_dataset(done, prefix, files=files)
+    run = to or wandb.run
     if run is None:
         msg = "no run of Weights & Biases is open: call wandb.init() before, or give to="
         raise UsageError(msg)
@@ -191,7 +194,8 @@ def _of_run(folder: Path, run: ScanRun | Path, *, files: bool) -> _TrackedDatase
 
 def _run_facts(folder: Path) -> _TrackedDataset:
     said = read_result(folder)
-    dataset, verdict = said["dataset"], said["verdict"]
+    dataset = said["dataset"]
+    verdict = said["verdict"]
     rules: dict[str, Any] = said["rules"]
     facts = {
         "digest": dataset["digest"],

@@ -15,7 +15,8 @@ from datacheck.repro.training import TrainingCommand, TrainingOutcome
 
 # In the order of the report
 _STATES = ("steady", "parts", "sometimes", "noise", "same", "failed", "not tried")
-_WEIGHTS, _LENGTH = "initial weights", "number of steps"
+_WEIGHTS = "initial weights"
+_LENGTH = "number of steps"
 # Runs on which an effect of a switch must rest: one may diverge by chance.
 _CONFIRMING_RUNS = 3
 # A switch counts as the cause of noise only if runs of a random training are all equal by chance
@@ -255,7 +256,9 @@ def _switch_effect(
     if failed:
         return Effect(*names, "failed", said=failed)
     across = [_compare_runs(base, run) for base in bases for run in trials]
-    within, parted, noise = _compare_all(trials), _diverged(across), _earliest(among)
+    within = _compare_all(trials)
+    parted = _diverged(across)
+    noise = _earliest(among)
     first = _earliest(across) or across[0]
     state, said = "same", first.said
     if noise is not None:

@@ -266,7 +266,8 @@ def _entry_value(said: Any, name: str) -> Any:
 def _section_differences(
     a: Mapping[str, Section], b: Mapping[str, Section], name: str, group: str, head: str = ""
 ) -> list[CaptureDifference]:
-    one, other = a.get(name, {}), b.get(name, {})
+    one = a.get(name, {})
+    other = b.get(name, {})
     if is_missing(one) or is_missing(other):
         said = [side["missing"] if is_missing(side) else "there" for side in (one, other)]
         return [] if one == other else [CaptureDifference(group, name, *said)]
@@ -377,7 +378,8 @@ def _device_count(value: Any) -> int | None:
 def _rng_differences(
     a: Mapping[str, Section], b: Mapping[str, Section]
 ) -> Iterator[CaptureDifference]:
-    one, other = a.get("rng", {}), b.get("rng", {})
+    one = a.get("rng", {})
+    other = b.get("rng", {})
     for name in sorted({*one, *other} - {"missing"}):
         pair = one.get(name) or {}, other.get(name) or {}
         if all(said.get("seeded") for said in pair) and pair[0]["digest"] != pair[1]["digest"]:

@@ -328,7 +328,8 @@ def _probe_rows(
 
 
 def _worker_row(facts: RiskContext, name: str, probe: Mapping[str, Any]) -> CheckRow:
-    differs, opaque = probe["by_workers"], probe.get("opaque", [])
+    differs = probe["by_workers"]
+    opaque = probe.get("opaque", [])
     value = f"{differs} of {probe['asked']} samples differ between 1 and 2 workers"
     if opaque and not differs:
         return CheckRow(
@@ -614,13 +615,15 @@ def _same_seeds(answers: list[dict[str, Any]]) -> list[str]:
     first = {answer["worker"]: answer["seeds"] for answer in reversed(answers)}
     if len(first) < 2:
         return []
-    a, b = first[0], first[1]
+    a = first[0]
+    b = first[1]
     return [name for name in a if a[name] == b[name]]
 
 
 def _probe_epoch(loader: Any, items: list[int]) -> dict[str, Any]:
     """Return the epoch here and in workers after `set_epoch`, if the dataset has one."""
-    dataset, before = _epoch_owner(loader.dataset), epoch_of(loader.dataset)
+    dataset = _epoch_owner(loader.dataset)
+    before = epoch_of(loader.dataset)
     if before is None or not callable(getattr(dataset, "set_epoch", None)):
         return {}
     passes = _probe_dataloader(loader, items, 2)

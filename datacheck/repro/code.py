@@ -181,13 +181,15 @@ def _metadata(folder: Path) -> Iterator[Path]:
 def _name_and_version(place: Path) -> tuple[str, str]:
     match = _DIST_INFO.fullmatch(place.name)
     if match:  # takes a tenth of the time of reading the metadata
-        name, version = match["name"], match["version"]
+        name = match["name"]
+        version = match["version"]
     else:
         # Slow to import, and rarely needed.
         from importlib.metadata import PathDistribution  # noqa: PLC0415
 
         said = PathDistribution(place).metadata
-        name, version = said["Name"] or place.name, said["Version"] or ""
+        name = said["Name"] or place.name
+        version = said["Version"] or ""
     return re.sub(r"[-_.]+", "-", name).lower(), version
 
 
@@ -231,7 +233,8 @@ def _editable(place: Path) -> bool:
 
 _OWN_SOURCE = f"{os.path.realpath(Path(__file__).parents[1])}{os.sep}"
 _GIT_TIMEOUT = 20.0
-_CHUNK_BYTES, _MOST_BYTES = 1 << 16, 64 << 20
+_CHUNK_BYTES = 1 << 16
+_MOST_BYTES = 64 << 20
 _SHA1 = 40  # hex digits of a commit; repositories with longer hashes must declare it
 # Git takes no locks, and fetches nothing that a partial clone lacks: the transport may be a program
 # from its settings.
@@ -467,7 +470,8 @@ def _git_digest(folder: Path, *words: str, environment: Mapping[str, str]) -> st
 
     The output is not held: the changes of a few files may be gigabytes.
     """
-    digester, size = Digester(), 0
+    digester = Digester()
+    size = 0
     for piece in _git_chunks(folder, words, environment):
         digester.update(piece)
         size += len(piece)

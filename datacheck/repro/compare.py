@@ -311,7 +311,8 @@ def _sample_diff(
     fields = {}
     for key in found.changed:
         if key in first.rows and key in second.rows:
-            before, now = first.rows[key], second.rows[key]
+            before = first.rows[key]
+            now = second.rows[key]
             fields[key] = [
                 name for name in sorted({*before, *now}) if before.get(name) != now.get(name)
             ]
@@ -339,7 +340,8 @@ def _with_values(
             *said.files.reordered,
             *(path for pair in said.files.swapped for path in pair),
         ]
-        found, compared = values.sample_changes(schema, *sides, touched), len(touched)
+        found = values.sample_changes(schema, *sides, touched)
+        compared = len(touched)
     notes = said.notes
     if compared > values.MOST:
         notes = (*notes, f"values were compared in {values.MOST:,} of {compared:,} changed files")
@@ -366,7 +368,8 @@ def _compare_caches(first: Place, second: Place) -> Comparison:
     from datacheck.cache.diff import MOST_CHANGES, diff  # noqa: PLC0415  as above
     from datacheck.repro.values import change_json  # noqa: PLC0415  as above
 
-    a, b = open_cache(first), open_cache(second)
+    a = open_cache(first)
+    b = open_cache(second)
     found = diff(a, b)
     about = [
         {"path": str(one.path), "kind": "cache", "digest": one.manifest.digest, "samples": len(one)}

@@ -125,7 +125,8 @@ def _read(path: str, owner: PackageFile | None) -> dict[str, Any]:
 
 def _library_entry(path: str, owner: PackageFile | None) -> dict[str, Any]:
     """Read a library once for digest, build id and the comparison with RECORD."""
-    hasher, recorded = Digester(), hashlib.sha256()
+    hasher = Digester()
+    recorded = hashlib.sha256()
     view = memoryview(bytearray(_READ))
     wanted = owner is not None and bool(owner.sha256)
     with Path(path).open("rb", buffering=0) as file:

@@ -38,7 +38,8 @@ def child_command(module: str) -> list[str]:
 _LOADERS = 4  # limit of loaders that are observed
 _SHOWN = 5  # limit of generators without a seed
 # Samples of a kernel probe: if no loader has a batch size, and at most.
-_BATCH, _BATCH_MOST = (32, 128)
+_BATCH = 32
+_BATCH_MOST = 128
 
 
 class ScriptObserver:
@@ -124,10 +125,8 @@ class ScriptObserver:
         ):
             for function in names:
                 setattr(module, function, self._counted(name, getattr(module, function)))
-        made, installed = (
-            np.random.default_rng,
-            tuple({sysconfig.get_path("purelib"), sysconfig.get_path("stdlib")}),
-        )
+        made = np.random.default_rng
+        installed = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("stdlib")})
 
         def watched(seed: Any = None) -> Any:
             caller = traceback.extract_stack(limit=2)[0]
@@ -159,11 +158,9 @@ class ScriptObserver:
     def _hook(self, torch: Any) -> None:
         optimizer = sys.modules["torch.optim.optimizer"]
         optimizer.register_optimizer_step_post_hook(lambda *_: self.step())
-        loader, iterate, watch = (
-            torch.utils.data.DataLoader,
-            torch.utils.data.DataLoader.__iter__,
-            self,
-        )
+        loader = torch.utils.data.DataLoader
+        iterate = torch.utils.data.DataLoader.__iter__
+        watch = self
 
         def watched(self: Any) -> Any:
             watch.loader(self)

@@ -159,7 +159,8 @@ def make(
         listing, digests, fault = file_digests.digest_while_listed(
             root, extra, walk, workers, progress
         )
-        known, todo = sample_digests.recall(place, listing), np.arange(len(digests))
+        known = sample_digests.recall(place, listing)
+        todo = np.arange(len(digests))
     else:
         listing = walk()
         known = sample_digests.recall(place, listing)
@@ -334,7 +335,8 @@ def _lines(rows: Iterator[bytes]) -> Iterator[bytes]:
 
     No list of rows is kept: bytes from orjson hold 4 kB, however short they are.
     """
-    piece, comma = bytearray(), b"\n"
+    piece = bytearray()
+    comma = b"\n"
     for row in rows:
         piece += comma + row
         comma = b",\n"
@@ -463,11 +465,9 @@ def _bytes_of(path: Path) -> bytes:
 
 def _parsed(said: dict[str, Any]) -> DatasetManifest:
     rows = said["files"]
-    paths, sizes, hexes = (
-        [row[0] for row in rows],
-        [row[1] for row in rows],
-        "".join(row[2] for row in rows),
-    )
+    paths = [row[0] for row in rows]
+    sizes = [row[1] for row in rows]
+    hexes = "".join(row[2] for row in rows)
     _require(all(type(path) is str for path in paths), "a path is no text")
     _require(
         all(one < other for one, other in pairwise(paths)),

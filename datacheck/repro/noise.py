@@ -161,7 +161,8 @@ def noise_floor(repeats: Sequence[Path], b: Path, *, ignore: Sequence[str] = ())
     Raises:
         UsageError: one of them is not a recorded run.
     """
-    given, other = [read_run(path) for path in repeats], read_run(b)
+    given = [read_run(path) for path in repeats]
+    other = read_run(b)
     first = [next(i for i, one in enumerate(given) if _same_run(one, run)) for run in given]
     runs = [run for i, run in enumerate(given) if first[i] == i]
     warnings = _run_warnings(runs, other, ignore)
@@ -173,7 +174,8 @@ def noise_floor(repeats: Sequence[Path], b: Path, *, ignore: Sequence[str] = ())
     # Runs that began at the same step are matched by count: their epochs may differ in length.
     stepwise = len({began(run, min(run.traces)) for run in [*runs, other]}) > 1
     series = [_series(run, stepwise=stepwise) for run in runs]
-    final, each = [], []
+    final = []
+    each = []
     for name, values in _series(other, stepwise=stepwise).items():
         have = [found[name] for found in series if found.get(name)]
         if not have:
@@ -237,7 +239,8 @@ def _process_start(run: RecordedRun) -> Any:
 def _metric_range(
     name: str, at: int | None, have: Sequence[Series], place: Place, b: Series
 ) -> MetricRange:
-    repeats, value = [one[place] for one in have if place in one], b[place]
+    repeats = [one[place] for one in have if place in one]
+    value = b[place]
     finite = all(map(math.isfinite, repeats))
     low, high = (min(repeats), max(repeats)) if finite else (math.nan, math.nan)
     return MetricRange(name, at, low, high, value, len(repeats))

@@ -177,7 +177,9 @@ def process() -> dict[str, Any]:
 
 
 def _environment() -> tuple[dict[str, str], dict[str, str], list[str], dict[str, str]]:
-    env, paths, passing = {}, {}, {}
+    env = {}
+    paths = {}
+    passing = {}
     dropped = []
     for name, value in sorted(os.environ.items()):
         if not (_RECORDED_NAMES.fullmatch(name) or _PATHS.fullmatch(name)):

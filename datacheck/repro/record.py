@@ -489,7 +489,8 @@ class Recorder:
         The optimizer's hooks call this themselves where they can.
         """
         optimizer = getattr(optimizer, "optimizer", optimizer)
-        line, found = self._line, tensors.gradients_of(optimizer)
+        line = self._line
+        found = tensors.gradients_of(optimizer)
         _append_digest(line, "grad_norm", tensors.norm([gradient for _, gradient in found]).hex())
         rates = [
             resolve_config(float(group["lr"])) for group in optimizer.param_groups if "lr" in group

@@ -25,17 +25,22 @@ CONFIG = "config.json"
 _TRACE = re.compile(r"trace-(\d{5,})\.jsonl")
 _SHOWN = 5  # runs named in a message, the newest
 _LARGEST = 1 << 63  # exclusive limit of a number
-_MOST_METRICS, _NAME_CHARS = 1000, 1000  # limits: metrics of one evaluation; characters of a name
+_MOST_METRICS = 1000  # limits: metrics of one evaluation
+_NAME_CHARS = 1000  # characters of a name
 _MOST_GENERATORS = 64  # limit of generators in one step; a Recorder writes four
 _LINE_BYTES = 16 * MIB  # the start line names every tensor of a model
 _FILE_BYTES = 16 * MIB
 _TRACE_BYTES = 64 << 30
 _MOST_RANKS = 65_536
 # Limits: notes of a trace (and loaders of a run); characters of a note; bytes of a loader
-_MOST_NOTES, _NOTE_CHARS, _LOADER_BYTES = (1000, 4000, 1 << 16)
-_STARTS, _VALUE_BYTES = 256 * MIB, 64  # limit in bytes over all ranks; memory of each value
+_MOST_NOTES = 1000
+_NOTE_CHARS = 4000
+_LOADER_BYTES = 1 << 16
+_STARTS = 256 * MIB  # limit in bytes over all ranks
+_VALUE_BYTES = 64  # memory of each value
 # Limits over all ranks, since all evaluations are held: values, and bytes
-_EVALUATIONS, _EVALUATED = (1_000_000, 256 * MIB)
+_EVALUATIONS = 1_000_000
+_EVALUATED = 256 * MIB
 _STEPS = 10_000_000  # limit for a rank: the number of each step is held
 
 Line = dict[str, Any]
@@ -161,7 +166,8 @@ def _is_step(line: Line) -> bool:
 
 def _is_evaluation(line: Line) -> bool:
     """Return whether an evaluation has few enough metrics, and short enough names, to be shown."""
-    values, name = line.get("values"), line.get("name", "")
+    values = line.get("values")
+    name = line.get("name", "")
     if not isinstance(values, dict) or len(values) > _MOST_METRICS:
         return False
     return all(len(one) <= _NAME_CHARS for one in (name, *values) if isinstance(one, str))
@@ -293,7 +299,8 @@ def _apply_line(run: RecordedRun, rank: int, line: Line, nbytes: int) -> None:
     Raises:
         UsageError: the version is unknown, or the run exceeds a limit.
     """
-    trace, kind = run.traces[rank], line["kind"]
+    trace = run.traces[rank]
+    kind = line["kind"]
     if kind == "step":
         run.steps[rank] += 1
         if run.steps[rank] > _STEPS:

@@ -400,7 +400,8 @@ def _evaluation_section(a: RecordedRun, b: RecordedRun) -> Section:
         for i, (place, one) in enumerate(by_step(here[rank, name])):
             other = others.get(place, {"values": {}})
             for metric in sorted({*one["values"]} & {*other["values"]}):
-                x, y = one["values"][metric], other["values"][metric]
+                x = one["values"][metric]
+                y = other["values"][metric]
                 compared += 1
                 if x != y:
                     section.differences.append(
@@ -593,7 +594,9 @@ def _counts(line: Line) -> bool:
 
 def _loss_warnings(run: RecordedRun) -> Iterator[str]:
     rank = min(run.traces)
-    said, count, constant = None, 0, True
+    said = None
+    count = 0
+    constant = True
     broken = None
     for line in run.traces[rank].of("step"):
         loss = line.get("loss")

@@ -74,7 +74,9 @@ def _entries(place: Path) -> Entries:
     from datacheck.sources.roots import Entries  # noqa: PLC0415  as above
 
     with Arrays(place, _MOST_BYTES) as arrays:
-        numbers, digests, octets = arrays["numbers"], arrays["digests"], arrays["paths"].tobytes()
+        numbers = arrays["numbers"]
+        digests = arrays["digests"]
+        octets = arrays["paths"].tobytes()
         count = octets.count(b"\0") + 1 if len(numbers) else 0  # counted before they become texts
         sound = numbers.dtype == np.int64 and numbers.shape == (count, 5)
         if (
@@ -264,7 +266,9 @@ def _unpacked(
 ) -> Iterator[tuple[str, tuple[str, ...], bytes]]:
     """Yield key, field names and digests of each sample in the blocks of a child."""
     for names, keys, digests in blocks:
-        shared, each, octets = tuple(names), 8 * len(names), bytes.fromhex(digests)
+        shared = tuple(names)
+        each = 8 * len(names)
+        octets = bytes.fromhex(digests)
         for i, key in enumerate(keys):
             yield key, shared, octets[i * each : (i + 1) * each]
 
@@ -320,7 +324,8 @@ def _cut_tasks(items: Sequence[Item]) -> Iterator[list[Item]]:
     for item in items:
         if group and (len(group) == TASK_ITEMS or nbytes + item.nbytes > TASK_BYTES):
             yield group
-            group, nbytes = [], 0
+            group = []
+            nbytes = 0
         group.append(item)
         nbytes += item.nbytes
     if group:

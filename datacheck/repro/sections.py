@@ -39,7 +39,8 @@ _CAPTURE_PARTS = {  # by section: the sections of a capture
 _MOST_SHOWN = 3  # unknown items named in a message
 _PATH_CHARS = 1000  # limit of a name
 # Limits of a section: differences held; characters of all their names
-_MOST_DIFFERENCES, _MOST_CHARS = (100_000, 16_000_000)
+_MOST_DIFFERENCES = 100_000
+_MOST_CHARS = 16_000_000
 _LEVELS = 32  # depth of a value that is shown
 _ABSENT = object()
 
@@ -220,7 +221,8 @@ def _note_unknown(section: Section, a: Mapping[str, Any], b: Mapping[str, Any]) 
     unknown: list[str] = []
     known = 0
     for part in _CAPTURE_PARTS[section.name]:
-        one, other = a.get(part), b.get(part)
+        one = a.get(part)
+        other = b.get(part)
         if not (isinstance(one, Mapping) and isinstance(other, Mapping)) or "missing" in one:
             unknown.append(f"{part}: {_missing_reason(one)}")
             continue
@@ -264,7 +266,8 @@ def _loaded(name: str, a: RecordedRun, b: RecordedRun) -> bool:
 def _config_section(a: RecordedRun, b: RecordedRun, ignore: Sequence[str]) -> Section:
     """Return the section of the configuration, or of the command line if one run has none."""
     apart = bool(_start_mismatch(a, b))
-    one, other = _requested_config(a, apart=apart), _requested_config(b, apart=apart)
+    one = _requested_config(a, apart=apart)
+    other = _requested_config(b, apart=apart)
     main = next((name for name in ("config", "command") if name in one and name in other), "")
     unsaid = {"config", "command"} - {main} | (
         {"loader"} if not (a.loaders and b.loaders) else set()
@@ -330,13 +333,15 @@ def _start_mismatch(a: RecordedRun, b: RecordedRun, rank: int | None = None) -> 
     The rank defaults to the lowest that both runs have.
     """
     rank = min({*a.traces} & {*b.traces}, default=0) if rank is None else rank
-    here, there = began(a, rank), began(b, rank)
+    here = began(a, rank)
+    there = began(b, rank)
     return f"began at step {here:,} in A and {there:,} in B" if here != there else ""
 
 
 def _weights_section(a: RecordedRun, b: RecordedRun, ignore: Sequence[str]) -> Section:
     """Return the section of the initial weights, over all ranks that both have."""
-    section, unknown = Section("initial weights"), list[str]()
+    section = Section("initial weights")
+    unknown = list[str]()
     ranks = sorted({*a.traces} & {*b.traces})
     several = len(ranks) > 1
     found = (
@@ -355,7 +360,8 @@ def _rank_differences(
     a: RecordedRun, b: RecordedRun, rank: int, unknown: list[str], *, several: bool
 ) -> Iterator[RunDifference]:
     """Yield the differences of a rank's initial state; append reasons to `unknown`."""
-    one, other = _initial_state(a, rank), _initial_state(b, rank)
+    one = _initial_state(a, rank)
+    other = _initial_state(b, rank)
     whose = f" of rank {rank}" if several else ""
     for what in _INITIAL_PARTS:
         if apart := _start_mismatch(a, b, rank):
@@ -389,7 +395,8 @@ def _digest_differences(
 
 def weights_equal(a: RecordedRun, b: RecordedRun, rank: int) -> bool | None:
     """Return whether a rank began with equal weights and optimiser states; None: unknown."""
-    one, other = _initial_state(a, rank), _initial_state(b, rank)
+    one = _initial_state(a, rank)
+    other = _initial_state(b, rank)
     if _start_mismatch(a, b, rank):
         return None
     unknown: list[str] = []

@@ -19,10 +19,13 @@ from datacheck.repro.tensors import FOLDED
 CAUSES = ("indices", "input", "loss", "grads", "updates", "lr", "params", "optimizer", "scale")
 _HIGHEST = (1 << 64) - 1
 # Limits: generators and epochs of a rank; characters of an epoch's digest
-_RANDOM, _EPOCHS, _DIGEST = (64, 1_000_000, 1_000)
+_RANDOM = 64
+_EPOCHS = 1_000_000
+_DIGEST = 1_000
 _DIGESTS = ("input", "grads", "params", "optimizer")
 # Random generators, by who usually draws from them.
-_MODEL_GENERATORS, _SCRIPT_GENERATORS = (("torch", "cuda"), ("python", "numpy"))
+_MODEL_GENERATORS = ("torch", "cuda")
+_SCRIPT_GENERATORS = ("python", "numpy")
 
 
 @dataclass(frozen=True)
@@ -182,8 +185,10 @@ def compare_steps(a: Trace, b: Trace, rank: int, *, since: int = 0) -> Divergenc
 
 def _align_steps(a: Trace, b: Trace) -> Iterator[tuple[Line | None, Line | None]]:
     """Yield lines of equal steps as pairs; a step that only one has is paired with None."""
-    left, right = _increasing_steps(a), _increasing_steps(b)
-    one, other = next(left, None), next(right, None)
+    left = _increasing_steps(a)
+    right = _increasing_steps(b)
+    one = next(left, None)
+    other = next(right, None)
     while one is not None or other is not None:
         if other is None or (one is not None and one["step"] < other["step"]):
             yield one, None
@@ -193,7 +198,8 @@ def _align_steps(a: Trace, b: Trace) -> Iterator[tuple[Line | None, Line | None]
             other = next(right, None)
         else:
             yield one, other
-            one, other = next(left, None), next(right, None)
+            one = next(left, None)
+            other = next(right, None)
 
 
 def _increasing_steps(trace: Trace) -> Iterator[Line]:
@@ -225,7 +231,8 @@ def _longest_rise(numbers: array[int]) -> bytearray | None:
             ends.append(place)
         elif number < lows[length]:
             lows[length], ends[length] = number, place
-    kept, place = bytearray(len(numbers)), ends[-1]
+    kept = bytearray(len(numbers))
+    place = ends[-1]
     while place >= 0:
         kept[place], place = 1, before[place]
     return kept
@@ -233,10 +240,12 @@ def _longest_rise(numbers: array[int]) -> bytearray | None:
 
 def _values(one: Line, other: Line) -> Iterator[tuple[str, Any, Any]]:
     for name in (*CAUSES, "grad_norm"):
-        x, y = one.get(name), other.get(name)
+        x = one.get(name)
+        y = other.get(name)
         if x is not None and y is not None and is_flat(x) and is_flat(y):
             yield name, x, y
-    x, y = one.get("random"), other.get("random")
+    x = one.get("random")
+    y = other.get("random")
     if isinstance(x, dict) and isinstance(y, dict):
         names = (name for name in sorted({*x} & {*y}) if is_flat(x[name]) and is_flat(y[name]))
         yield from ((f"random {name}", x[name], y[name]) for name in names)
@@ -379,7 +388,8 @@ def _explain_arithmetic(
 
     Inputs and weights that were not recorded are not called equal.
     """
-    step, first = column.step, parting.first or 0
+    step = column.step
+    first = parting.first or 0
     known = parting.equal.get("params", first - 1 if weights_equal else None)
     known = None if known is None else min(known, step - 1)
     if known is None and weights_equal is False:

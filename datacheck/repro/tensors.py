@@ -122,7 +122,8 @@ Array = np.ndarray[Any, Any]
 _PIECE = 1 << 22  # elements folded at once: each needs 24 bytes on the device
 _DEPTH = 32
 _LARGE = 1 << 16  # elements from which several threads read a tensor faster than one
-ODD, STEP = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F
+ODD = 0x9E3779B97F4A7C15
+STEP = 0xC2B2AE3D27D4EB4F
 MASK = (1 << 64) - 1
 # First character of a digest of tensors on a device, which does not compare with one made in main
 # memory.
@@ -454,7 +455,8 @@ def norm(tensors: Sequence[Any]) -> float:
         read by one thread. One thread reduces a row, so the number of threads does not change the
         result.
     """
-    torch, plain = _torch(), []
+    torch = _torch()
+    plain = []
     for tensor in tensors:
         if is_simple(tensor):
             plain.append(tensor)
@@ -500,7 +502,9 @@ def digest_batch(batch: Any, samples: int | None = None) -> tuple[Digest, int | 
         If the same samples come in another order, two sums are therefore equal only if the other
         values of their batches are equal, too.
     """
-    digest, rows, whole = Digest(), None, True
+    digest = Digest()
+    rows = None
+    whole = True
     besides: list[tuple[str, Any]] = []
     for place, (name, value) in enumerate(batch_leaves(batch)):
         array = None if samples is None else _in_rows(value, samples)
@@ -582,7 +586,8 @@ def _sums(array: Array) -> Array:
     """
     octets = array.reshape(len(array), -1).view(np.uint8)
     width = octets.shape[1]
-    weights, whole = _weights(-(-width // 8)), width // 8
+    weights = _weights(-(-width // 8))
+    whole = width // 8
     words = octets[:, : 8 * whole].view(np.uint64)
     if array.dtype.kind in "fc" and (array.itemsize > 4 or width <= _SIGNS):
         words = words ^ (words >> np.uint64(29))

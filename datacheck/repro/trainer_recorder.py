@@ -62,7 +62,8 @@ class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is
         if self.recorder is not None:
             self._stop(Exception)
             self._tries += 1
-        model, options = given["model"], dict(self._options)
+        model = given["model"]
+        options = dict(self._options)
         if options.get("name") is not None and self._tries > 1:
             options["name"] = f"{options['name']}-{self._tries}"
         if options.get("config") is None:
@@ -222,7 +223,8 @@ def _sample_counts(loader: Any) -> tuple[int | None, int | None]:
     """
     size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
     try:
-        of, batches = len(loader.dataset), len(loader)
+        of = len(loader.dataset)
+        batches = len(loader)
     except (AttributeError, TypeError, NotImplementedError):
         return None, None
     return (min(batches * size, of) if isinstance(size, int) else None), of

@@ -59,7 +59,8 @@ class TrainingCommand:
 
     def run(self, name: str, turned: Switch | None = None) -> TrainingOutcome:
         """Run the command to the end of its steps, as the baseline or with one switch turned."""
-        words, environment = list(self.words), dict(self.environment)
+        words = list(self.words)
+        environment = dict(self.environment)
         for switch in self.given:
             set_word(words, environment, switch, switch.new if switch is turned else switch.old)
         cache = turned is not None and turned.name == switches.CACHE and not turned.given
@@ -71,7 +72,9 @@ class TrainingCommand:
             environment.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         place = self.folder / name
         place.mkdir()
-        trace, out, log = place / trace_name(0), place / "found.json", place / "log"
+        trace = place / trace_name(0)
+        out = place / "found.json"
+        log = place / "log"
         asked = {
             "trace": str(trace),
             "out": str(out),

@@ -99,7 +99,8 @@ def tree_diff(first: Mapping[str, Content], second: Mapping[str, Content]) -> Tr
     paired = {name for pair in swapped for name in pair}
     left = [name for name in apart if name not in paired]
     renamed = _renames(first, second, gone, come)
-    old, new = {one for one, _ in renamed}, {other for _, other in renamed}
+    old = {one for one, _ in renamed}
+    new = {other for _, other in renamed}
     gone, come = (
         [name for name in gone if name not in old],
         [name for name in come if name not in new],
@@ -121,7 +122,8 @@ def _swaps(
     waiting: dict[tuple[Content, Content], deque[str]] = defaultdict(deque)
     found = []
     for name in apart:
-        before, now = first[name], second[name]
+        before = first[name]
+        now = second[name]
         if partners := waiting[now, before]:
             found.append((partners.popleft(), name))
         else:
@@ -135,7 +137,8 @@ def _renames(
     """Return pairs (gone, come) of equal content; names with the same last part pair first."""
     found: list[tuple[str, str]] = []
     for part in (_last_part, lambda _: ""):
-        old, new = {one for one, _ in found}, {other for _, other in found}
+        old = {one for one, _ in found}
+        new = {other for _, other in found}
         found += _pairs(
             (((first[name], part(name)), name) for name in gone if name not in old),
             (((second[name], part(name)), name) for name in come if name not in new),
@@ -174,7 +177,8 @@ Array = np.ndarray[Any, Any]
 ValueChanges = dict[str, dict[str, Any]]
 
 MOST = 200  # files whose values are compared; the others are only known to differ
-MOST_SAMPLES, _FIELDS = 1000, 100  # limits: samples whose changes are described; fields of each
+MOST_SAMPLES = 1000  # limits: samples whose changes are described
+_FIELDS = 100  # fields of each
 _FILES = "datacheck.repro.values:compare_files"
 _ITEMS = "datacheck.repro.values:compare_items"
 
@@ -335,7 +339,8 @@ def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> ValueCha
             for source, item in zip(sources, pair, strict=True)
         )
         for key in sorted(before.keys() & now.keys()):
-            x, y = before[key], now[key]
+            x = before[key]
+            y = now[key]
             both = {name: (x.get(name), y.get(name)) for name in {*x, *y}}
             if found := dict(islice(_changed_values(both), _FIELDS)):
                 told[key] = found

@@ -297,7 +297,8 @@ def _incremented_part(before: tuple[str | int, ...], parts: tuple[str | int, ...
     odd = [i for i, (a, b) in enumerate(zip(before, parts, strict=False)) if a != b]
     if len(before) != len(parts) or len(odd) != 1 or not odd[0] % 2:
         return 0
-    a, b = before[odd[0]], parts[odd[0]]
+    a = before[odd[0]]
+    b = parts[odd[0]]
     return odd[0] if isinstance(a, int) and isinstance(b, int) and a + 1 == b else 0
 
 

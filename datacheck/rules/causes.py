@@ -29,7 +29,8 @@ _SLACK = 0.1  # of a logarithm: natural variation between samples of one dataset
 _ERRORS = 2.5
 _WIDER = 3.0  # corrected offenders spread at most this many times wider than good samples
 # Of a logarithm: with a larger blur a known factor cannot be distinguished from any other.
-_SURE, _SURE_COMMON = 0.3, 0.5
+_SURE = 0.3
+_SURE_COMMON = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +94,8 @@ def range_from_limits(low: float | None, high: float | None) -> NormalRange | No
     """
     if not low or not high or not 0 < low < high:
         return None
-    middle, width = math.log(low * high) / 2, math.log(high / low)
+    middle = math.log(low * high) / 2
+    width = math.log(high / low)
     return NormalRange(middle, width / 4, width / 4)
 
 
@@ -172,7 +174,8 @@ def _normal_ranges(
         else 0.0
     )
     for name, values in looks.items():
-        fine, off = _finite(values[good]), _finite(values[bad])
+        fine = _finite(values[good])
+        off = _finite(values[bad])
         if len(off) and len(fine) >= max(_LEAST, 0.1 * len(off)):
             spread = _spread(fine)
             error = math.sqrt(math.pi / 2 * max(parts, 1 / len(off) + 1 / len(fine))) * spread

@@ -24,7 +24,8 @@ from datacheck.tokenization import Tokenizer, messages_of, places, spans, tokeni
 Array = np.ndarray[Any, Any]
 Chat = list[dict[str, Any]]
 
-_ROLE, _CONTENT = itemgetter("role"), itemgetter("content")
+_ROLE = itemgetter("role")
+_CONTENT = itemgetter("content")
 CALLER = "function_call"  # ShareGPT's name of the turn in which the model calls a tool
 SPELLED = 16  # messages of a chat that its order of turns lists
 _LETTERS = 24  # characters of a role
@@ -111,7 +112,8 @@ def order_of(roles: tuple[str, ...]) -> str:
     names = [
         role.encode("utf-8", "backslashreplace").decode()[:_LETTERS] for role in roles[:SPELLED]
     ]
-    said, i = [], 0
+    said = []
+    i = 0
     while i < len(names):
         size, times = 1, 1
         for wide in range(1, 5):
@@ -183,7 +185,8 @@ def turns_in(chats: list[Chat]) -> Turns | None:
     """Return the messages of chats, None where some are not plain."""
     flat = list(chain.from_iterable(chats))
     try:
-        roles, said = list(map(_ROLE, flat)), list(map(_CONTENT, flat))
+        roles = list(map(_ROLE, flat))
+        said = list(map(_CONTENT, flat))
         numbers = {role: number for number, role in enumerate(dict.fromkeys(roles))}
     except (KeyError, TypeError):
         return None
@@ -284,19 +287,18 @@ def trained(block: Block, schema: Schema) -> Columns:
 
 def _count(speech: Tokenizer, chats: list[Any], spec: TokenizerSpec) -> dict[str, Any]:
     start, end = speech.encode([spec.start, spec.end], around=False)
-    texts, refused, told, letters = (
-        list[str](),
-        list[str](),
-        list[tuple[int, int, int, int, int]](),
-        0,
-    )
+    texts = list[str]()
+    refused = list[str]()
+    told = list[tuple[int, int, int, int, int]]()
+    letters = 0
     for text in speech.chats(map(messages_of, chats)):
         texts.append(text if isinstance(text, str) else "")
         refused.append("" if isinstance(text, str) else str(text))
         letters += len(texts[-1])
         if len(refused) == len(chats) or letters > _AT_ONCE:
             told += [_supervised(ids, start, end, spec.max_length) for ids in speech.encode(texts)]
-            texts, letters = [], 0
+            texts = []
+            letters = 0
     readable = np.array([not r for r in refused], dtype=bool)
     counts = np.array(told, dtype=np.int64).reshape(-1, 5)
     return {
@@ -322,7 +324,8 @@ def _supervised(
     begins = places(ids, start)
     marker = int(begins[0]) + len(start) if len(begins) else -1
     found = list(spans(ids[:most], start, end))
-    count, cut = sum(stop - first for first, stop in found), 0
+    count = sum(stop - first for first, stop in found)
+    cut = 0
     if most is not None and len(ids) > most:
         cut = sum(stop - first for first, stop in spans(ids, start, end)) - count
     last = found[-1] if found else (0, 0)

@@ -261,7 +261,8 @@ class Permutations:
         mine = self._first.astype(np.float64) @ counts
         observed = float(distance(mine, total - mine))
         dealt = self._permuted_sides(rounds)
-        found, step = np.empty(rounds), max(1, _HELD // max(1, len(self._first)))
+        found = np.empty(rounds)
+        step = max(1, _HELD // max(1, len(self._first)))
         for start in range(0, rounds, step):
             sides = dealt[start : start + step].astype(np.float64) @ counts
             found[start : start + step] = distance(sides, total - sides)

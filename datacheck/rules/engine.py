@@ -107,7 +107,8 @@ class ReferenceRows:
 
 
 # CPU time [s] that a rule may use, and the extra time for each row.
-_RULE_SECONDS, _ROW_SECONDS = 60.0, 1e-4
+_RULE_SECONDS = 60.0
+_ROW_SECONDS = 1e-4
 _MIN_SECONDS = 1.0  # for each further call, when a rule has used up its time
 _NO_RATE = "the dataset of their file does not tell its steps a second"
 _ABORTED = "stopped"
@@ -348,13 +349,15 @@ def _failing(table: Table, findings: Sequence[Finding]) -> Texts:
     for finding in findings:
         if len(finding.rows):
             masks.setdefault(finding.code, np.zeros(len(table), bool))[finding.rows] = True
-    words, rows = [""], np.zeros(len(table), np.int32)
+    words = [""]
+    rows = np.zeros(len(table), np.int32)
     for code in sorted(masks):
         # Few values: each number stands for one set of codes that rows fail.
         before, place = np.unique(rows[masks[code]], return_inverse=True)
         rows[masks[code]] = len(words) + place
         words += [f"{words[number]} {code}".strip() for number in before.tolist()]
-    reasons, unread = Texts.of(table.reasons), (table.status != CHECKED) & (rows == 0)
+    reasons = Texts.of(table.reasons)
+    unread = (table.status != CHECKED) & (rows == 0)
     rows[unread] = len(words) + reasons.rows[unread]
     return Texts(words + [reason.partition(" ")[0] for reason in reasons.words], rows)
 
@@ -419,7 +422,8 @@ class _RuleEngine:
         checked, failed = (np.zeros(len(self.table), bool) for _ in range(2))
         if choice.rule.needs_reference and self.before is None and choice.verdict is None:
             choice = replace(choice, verdict=Verdict.NOT_APPLICABLE, why="no --reference given")
-        trial, began = _RuleExecution(choice, checked, failed, self.readable), time.perf_counter()
+        trial = _RuleExecution(choice, checked, failed, self.readable)
+        began = time.perf_counter()
         if choice.verdict is None:
             if self.small_count and choice.rule.span != "all":
                 trial.told.append(

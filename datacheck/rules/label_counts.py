@@ -170,7 +170,8 @@ def _contingency_table(ids: Array, classes: Array | None) -> ContingencyTable | 
         for known, which in found:
             code *= max(1, len(known))
             code += which
-    height, width = len(numbers[0]), 1 if classes is None else max(1, len(numbers[1]))
+    height = len(numbers[0])
+    width = 1 if classes is None else max(1, len(numbers[1]))
     cells = np.bincount(code, minlength=height * width).reshape(height, width)
     return ContingencyTable(
         numbers[0], np.zeros(1, np.int64) if classes is None else numbers[1], cells, code, plain
@@ -217,7 +218,8 @@ def _places(values: Array, room: int) -> tuple[Array, Array] | None:
     if len(values) == 0:
         return np.zeros(0, np.int64), np.zeros(0, np.int32)
     # In the dtype of the values: float64 rounds large integers.
-    low, high = (values.min().item(), values.max().item())
+    low = values.min().item()
+    high = values.max().item()
     if not (np.isfinite(low) and np.isfinite(high)) or max(-low, high) > 2.0**62:
         return None
     numbers = values if values.dtype == np.int32 else values.astype(np.int64)
@@ -343,7 +345,8 @@ def declared(spec: FieldSpec) -> list[int]:
     """
     said: Iterable[int] | int | Range | None = spec.classes
     if isinstance(said, Range):
-        low, high = int(said.low or 0), -1 if said.high is None else int(said.high)
+        low = int(said.low or 0)
+        high = -1 if said.high is None else int(said.high)
         said = range(low, high + 1) if high - low < _NAMED else ()
     elif isinstance(said, int):
         said = range(said) if said <= _NAMED else ()
@@ -462,7 +465,8 @@ class _Scene:
     def _voxels(self, xyz: Array, edge: float, later: dict[str, Any]) -> None:
         plain = isinstance(self.weight, float) and self.weight == 1
         if plain and len(xyz) > _MANY and later.keys() <= _PER_INSTANCE:
-            owner, least = self._left(self.which), _ENOUGH * later.get("min_points", 1)
+            owner = self._left(self.which)
+            least = _ENOUGH * later.get("min_points", 1)
             kept = deciding_rows(xyz, edge, owner, self._counted(), self._first(), least)
         elif plain:
             kept = representatives(xyz, edge)
@@ -526,7 +530,9 @@ def funnel(block: Block, schema: Schema) -> Columns:
         for role in ("instance", "class", "points")
     }
     found = {role: block.fields.get(name) for role, name in names.items()}
-    ids, labels_, points = found["instance"], found["class"], found["points"]
+    ids = found["instance"]
+    labels_ = found["class"]
+    points = found["points"]
     steps = loader_steps(schema)
     if ids is None or ids.lengths is None or len(steps) > 60:
         return {}
@@ -536,8 +542,10 @@ def funnel(block: Block, schema: Schema) -> Columns:
     largest = np.full(len(block), np.nan)
     edges = size_edges(steps)
     sizes = np.zeros((len(block), len(edges) + 1), np.int64)
-    vanish, fits = np.zeros(len(block)), np.ones(len(block), bool)
-    spec, class_spec = schema.spec(names["instance"]), schema.spec(names["class"])
+    vanish = np.zeros(len(block))
+    fits = np.ones(len(block), bool)
+    spec = schema.spec(names["instance"])
+    class_spec = schema.spec(names["class"])
     told = block.fields.get(dict(steps).get("captions", ""))
     for i in range(len(block)):
         mine = ids[i].reshape(-1)

@@ -284,7 +284,8 @@ def _checked(stat: str, values: Any, every: Array) -> Measured:
             f"texts"
         )
         raise TypeError(msg)
-    count, shape = len(every), values.shape
+    count = len(every)
+    shape = values.shape
     if (
         len(present) != count
         or shape[:1] != (count,)

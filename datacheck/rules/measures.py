@@ -268,7 +268,8 @@ def is_listed(name: str) -> bool:
 
 def _in_form(name: str, column: Measured) -> bool:
     stat = "count" if name.startswith(_ATTRIBUTE) else name.rpartition(":")[2]
-    kind, several = column.values.dtype.kind, column.values.ndim > 1
+    kind = column.values.dtype.kind
+    several = column.values.ndim > 1
     return stat not in _LISTED or (
         (kind in "OU") == (stat in _TEXT)
         and (stat not in _WHOLE or kind in "iu")

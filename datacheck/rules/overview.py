@@ -93,7 +93,8 @@ def _of_family(rule: Rule, family: str) -> bool:
 @cache
 def _specs(role: str) -> list[FieldSpec]:
     """Return declarations of a field of that role: a bare one, and complete ones in four units."""
-    span, other = Range(low=0.0, high=1.0), "other"
+    span = Range(low=0.0, high=1.0)
+    other = "other"
     full = (
         FieldSpec.model_construct(
             role=role,

@@ -86,8 +86,11 @@ def _run_check(name: str, block: Block, schema: Schema) -> Columns:
     del schema
     function = _function(name)
     count = len(block)
-    bad, raised, said = np.zeros(count, bool), np.zeros(count, bool), [""] * count
-    value, known = np.zeros(count), np.zeros(count, bool)
+    bad = np.zeros(count, bool)
+    raised = np.zeros(count, bool)
+    said = [""] * count
+    value = np.zeros(count)
+    known = np.zeros(count, bool)
     for place, sample in enumerate(block):
         try:
             answer = _check_result(function(sample))
@@ -157,7 +160,9 @@ def _judge_of(name: str) -> Callable[[Rows, RuleContext], Iterator[Failure]]:
 
 
 def _failures(rows: Rows, case: RuleContext, column: str) -> Iterator[Failure]:
-    bad, value, said = rows[f"{column}bad"], rows[f"{column}value"], rows[f"{column}said"]
+    bad = rows[f"{column}bad"]
+    value = rows[f"{column}value"]
+    said = rows[f"{column}said"]
     if bad.any():
         first = str(said[np.flatnonzero(bad)[0]])
         yield Failure(

@@ -74,7 +74,8 @@ def near(block: Block, schema: Schema) -> Columns:
         xyz, lengths = here
         count = np.ones(len(block), np.int64) if lengths is None else lengths
         away = xyz - np.repeat(centre.values, count, axis=0).T
-        length, known = norms(away), centre.present & (count > 0)
+        length = norms(away)
+        known = centre.present & (count > 0)
         found[f"{name}:near"] = Measured(quantile(length, count, 0.5), known)
         up = _up_beside(schema, spec.near or "") if spec.role in {"position", "pose"} else None
         if up is not None:
@@ -85,7 +86,8 @@ def near(block: Block, schema: Schema) -> Columns:
 
 def _approaches(cosine: Array, count: Array) -> Array:
     """Return each sample's histogram of a cosine; values that are not finite are in no bin."""
-    owner, finite = np.repeat(np.arange(len(count)), count), np.isfinite(cosine)
+    owner = np.repeat(np.arange(len(count)), count)
+    finite = np.isfinite(cosine)
     places = np.clip((cosine[finite] + 1) * (APPROACHES / 2), 0, APPROACHES - 1).astype(np.int64)
     many = np.bincount(owner[finite] * APPROACHES + places, minlength=len(count) * APPROACHES)
     return many.reshape(len(count), APPROACHES)
@@ -248,7 +250,8 @@ def first_poses(block: Block, schema: Schema, name: str) -> tuple[Array, Array] 
         A transform is used unchanged. A pose of position and quaternion is read by its ``columns``,
         else as three and four numbers.
     """
-    spec, column = schema.spec(name), column_of(block, schema, name)
+    spec = schema.spec(name)
+    column = column_of(block, schema, name)
     if column is None:
         return None
     if spec.role == "transform":
@@ -270,7 +273,8 @@ def first_poses(block: Block, schema: Schema, name: str) -> tuple[Array, Array] 
 
 
 def _firsts(transforms: Array, counts: Array) -> tuple[Array, Array]:
-    out, known = _identities(len(counts)), counts > 0
+    out = _identities(len(counts))
+    known = counts > 0
     out[known] = transforms[(np.cumsum(counts) - counts)[known]]
     return out, known
 
@@ -315,14 +319,16 @@ def cameras(
     out = np.zeros((len(of), 4))
     if not is_numeric(column) or column.lengths is None:
         return out, np.zeros(len(of), bool)
-    starts, lengths = column.starts[of], column.lengths[of]
+    starts = column.starts[of]
+    lengths = column.lengths[of]
     mine = starts + np.where(lengths == steps, step, 0)
     if values.ndim == 1:
         known = lengths == 4
         out[known] = values[starts[known][:, None] + np.arange(4)]
     elif values.ndim == 2 and values.shape[1] in {3, 4}:
         matrix = _matrices(values, starts, lengths)
-        first, second = values[starts[matrix]], values[starts[matrix] + 1]
+        first = values[starts[matrix]]
+        second = values[starts[matrix] + 1]
         out[matrix] = np.stack([first[:, 0], second[:, 1], first[:, 2], second[:, 2]], axis=1)
         known = matrix
         if values.shape[1] == 4:
@@ -366,7 +372,8 @@ def _matrices(rows: Array, starts: Array, lengths: Array) -> Array:
 def inside(xyz: Array, lens: Array, size: tuple[int, int]) -> Iterator[Array]:
     """Yield which of positions (3, n) lie in the image by each of `READINGS`: bool (n)."""
     (x, y, z), (fx, fy, cx, cy), (width, height) = xyz, lens, size
-    u, v = fx * x / z, fy * y / z
+    u = fx * x / z
+    v = fy * y / z
     across = {s: (cx + s * u >= 0) & (cx + s * u < width) for s in (1, -1)}
     down = {s: (cy + s * v >= 0) & (cy + s * v < height) for s in (1, -1)}
     ahead = {1: z > 0, -1: z < 0}

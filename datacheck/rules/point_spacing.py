@@ -21,10 +21,13 @@ _ODD = tuple(
 )
 _STRIP = 1 << 15  # points that stay in the cache of a core
 _MOST_KEPT = 1 << 23  # keys of more points would take too much memory and are not cached
-_HALF, _OTHER = np.uint64(32), np.uint64(29)
+_HALF = np.uint64(32)
+_OTHER = np.uint64(29)
 _CELLS = 1e5  # cells across a cloud; positions too coarse in float32 are rounded to these
 _COARSE = 1e-6  # share of a cloud's size that float32 must resolve
-_LEAST, _MOST = 1e-30, 1e30  # sizes and coordinates that float32 holds with full precision
+# sizes and coordinates that float32 holds with full precision
+_LEAST = 1e-30
+_MOST = 1e30
 
 
 def mixed(keys: Array) -> Array:
@@ -122,7 +125,8 @@ def _coarse(column: Column, xyz: Array, lengths: Array) -> tuple[Array, Array]:
         else [reduced(ufunc, xyz, lengths) for ufunc in (np.minimum, np.maximum)]
     )
     low, high = (end[:3].astype(np.float64) for end in ends)
-    size, reach = (high - low).max(axis=0), np.maximum(-low, high).max(axis=0)
+    size = (high - low).max(axis=0)
+    reach = np.maximum(-low, high).max(axis=0)
     fine = (reach * np.finfo(np.float32).eps <= _COARSE * size) & (size > _LEAST) & (reach < _MOST)
     return ~fine & np.isfinite(size), np.where(size > 0, size, 1.0)
 
@@ -140,7 +144,9 @@ def _keys32(xyz: Array) -> Array:
     for start in range(0, len(keys), _STRIP):
         part = slice(start, start + _STRIP)
         key = keys[part]
-        along, high, zeroed = other[: len(key)], shifted[: len(key)], plain[: len(key)]
+        along = other[: len(key)]
+        high = shifted[: len(key)]
+        zeroed = plain[: len(key)]
         bits = zeroed.view(np.uint32)
         np.add(xyz[0, part], 0, out=zeroed)  # -0 + 0 is 0
         key[:] = bits
@@ -180,7 +186,9 @@ def _keys64(xyz: Array) -> Array:
     return keys
 
 
-_SAMPLED_POINTS, _FEWEST = 32, 8  # most and fewest points whose nearest neighbour is searched
+# most and fewest points whose nearest neighbour is searched
+_SAMPLED_POINTS = 32
+_FEWEST = 8
 _SMALL = 1024  # clouds of at most so many points are searched completely
 _PAIRS = 1 << 12  # distances measured in one cloud
 _TOGETHER = 1 << 13  # distances measured in one call for small clouds of equal size
@@ -189,7 +197,9 @@ _WIDE = 10.0  # width of a column, as a multiple of the rough spacing of points 
 _KEPT = 128  # points in all columns, about
 _INNER = 0.25  # of a column's width: least distance of a sampled point from the walls
 _WIDER = (0, 2, 4)  # powers of two by which too narrow columns are widened
-_TINY, _HUGE = 1e-12, 1e15  # coordinates whose squared distances fit into float32
+# coordinates whose squared distances fit into float32
+_TINY = 1e-12
+_HUGE = 1e15
 
 
 def spacing(column: Column, asked: Array) -> Measured | None:
@@ -208,8 +218,10 @@ def spacing(column: Column, asked: Array) -> Measured | None:
     found = positions(column)
     if found is None or found[1] is None or column.values.ndim != 2:
         return None
-    xyz, lengths = _floats(found[0]), found[1]
-    apart, stops = np.full(len(lengths), np.nan), np.cumsum(lengths)
+    xyz = _floats(found[0])
+    lengths = found[1]
+    apart = np.full(len(lengths), np.nan)
+    stops = np.cumsum(lengths)
     ends = np.abs(extremes(column)[:2]).max(axis=(0, 1))  # NaN where there is one
     small = asked & (ends > _TINY) & (ends < _HUGE) & (lengths > 1) & (lengths <= _SMALL)
     for size in np.unique(lengths[small]).tolist():
@@ -313,7 +325,8 @@ def _cell_grids(xyz: Array, stops: Array, lengths: Array) -> list[_CellGrid | No
     finite = np.isfinite(seen).all(axis=0)
     seen[:, ~finite] = np.nan
     known = finite.sum(axis=1)
-    every, ordered = np.arange(len(stops)), np.sort(seen.astype(np.float64), axis=2)
+    every = np.arange(len(stops))
+    ordered = np.sort(seen.astype(np.float64), axis=2)
     low, high = (
         ordered[:, every, (share * known).astype(np.int64) - (share > 0.5)] for share in (0.1, 0.95)
     )
@@ -386,8 +399,10 @@ def _in_slices(places: Array, like: float, exponent: int, bits: int) -> Array:
         Adding a large number leaves the slice number in the last digits of the sum.
     """
     digits, whole = (23, np.int32) if places.itemsize == 4 else (52, np.int64)
-    large, mask = places.dtype.type(1.5 * 2.0 ** (exponent + digits)), whole((1 << bits) - 1)
-    number, found = whole(round(math.ldexp(like, -exponent)) & int(mask)), []
+    large = places.dtype.type(1.5 * 2.0 ** (exponent + digits))
+    mask = whole((1 << bits) - 1)
+    number = whole(round(math.ldexp(like, -exponent)) & int(mask))
+    found = []
     for start in range(0, len(places), _STRIP):
         numbers = (places[start : start + _STRIP] + large).view(whole)
         numbers &= mask

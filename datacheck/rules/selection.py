@@ -21,7 +21,9 @@ from datacheck.schema.model import ANY, FieldSpec, RuleSpec, Schema, pixels
 from datacheck.schema.patterns import parse
 from datacheck.schema.validate import Complaint
 
-NONDETERMINISM, CONTRACT = "DC904", "DC905"  # judge a loader only
+# judge a loader only
+NONDETERMINISM = "DC904"
+CONTRACT = "DC905"
 
 # These judge files or their listing. DC225 counts how often an extreme occurs; in windows that
 # overlap or are padded with the last step it occurs dozens of times.

@@ -78,7 +78,8 @@ def elements(
         cells: along the longest side of a cloud; 0: as many as its points can fill.
     """
     for name in names:
-        column, salt = block.fields.get(name), np.uint64(digest64(name.encode()))
+        column = block.fields.get(name)
+        salt = np.uint64(digest64(name.encode()))
         if column is None:
             continue
         if kind == "text" and column.kind != "array":
@@ -109,7 +110,8 @@ def _shingles(column: Column) -> Iterator[tuple[Array, Array]]:
 
 def _grams(codes: Array, owner: Array) -> tuple[Array, Array]:
     count = len(codes) - _GRAM + 1
-    wide, keys = codes.astype(np.uint64), np.zeros(count, np.uint64)
+    wide = codes.astype(np.uint64)
+    keys = np.zeros(count, np.uint64)
     for place, odd in enumerate(_MULTIPLIERS):
         keys += wide[place : place + count] * odd
     whole = owner[:count] == owner[_GRAM - 1 :]
@@ -134,7 +136,8 @@ def _voxels(column: Column, cells: int) -> Iterator[tuple[Array, Array]]:
         grid = cells or grid_of(points.shape[1])
         if not grid or not points.shape[1]:
             continue
-        low, high = points.min(axis=1, keepdims=True), points.max(axis=1, keepdims=True)
+        low = points.min(axis=1, keepdims=True)
+        high = points.max(axis=1, keepdims=True)
         side = float((high - low).max())
         if not 0 < side < np.inf:
             continue
@@ -160,7 +163,8 @@ def signatures(found: Iterator[tuple[Array, Array]], count: int) -> tuple[Array,
     Reference:
         Shrivastava, Optimal Densification for Fast and Accurate Minwise Hashing, ICML 2017.
     """
-    table, size = np.full((count, HASHES), _EMPTY), np.zeros(count, np.int64)
+    table = np.full((count, HASHES), _EMPTY)
+    size = np.zeros(count, np.int64)
     for owner, keys in found:
         np.minimum.at(
             table.reshape(-1), owner * HASHES + (keys >> _BIN_BITS).astype(np.int64), keys
@@ -202,7 +206,8 @@ def _grid(column: Column) -> int:
 
 
 def _densified(table: Array) -> Array:
-    given, bins = table.copy(), np.arange(HASHES, dtype=np.uint64)
+    given = table.copy()
+    bins = np.arange(HASHES, dtype=np.uint64)
     rest = np.arange(len(table))
     for attempt in range(_TRIES):
         if not len(rest):
@@ -275,7 +280,9 @@ MOST_PAIRS = 10_000
 _NEXT = 3
 _CHUNK = 1 << 15  # pairs estimated at a time
 _MISSED = 1e-3  # share of the pairs right at the threshold that may share no band
-_BANDS, _AXES = 16, 4  # of courses
+# of courses
+_BANDS = 16
+_AXES = 4
 _WIDE = 4.0  # width of a course's cells along an axis, as a multiple of the largest difference
 _SEED = 20_260_102
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
@@ -323,7 +330,8 @@ def near_courses(course: Array, reach: Array, apart: float) -> Array:
     widths = np.count_nonzero(reach, axis=1)
     bands = np.zeros((len(course), _BANDS), np.uint64)
     ties = np.zeros((len(course), _BANDS))
-    scaled, ranges = np.zeros_like(course), np.zeros_like(course)
+    scaled = np.zeros_like(course)
+    ranges = np.zeros_like(course)
     for width in np.unique(widths).tolist():
         mine = np.flatnonzero(widths == width)
         numbers = _numbers(width, course.shape[1])
@@ -368,10 +376,12 @@ def _likeliest(
         least: pairs below it are left out.
     """
     # A pair is one number: lower place times samples plus the other place.
-    best, likely = np.zeros(0, np.int64), np.zeros(0)
+    best = np.zeros(0, np.int64)
+    likely = np.zeros(0)
     count = 0
     for bucket, tie in bands:
-        count, order = len(bucket), np.lexsort((tie, bucket))
+        count = len(bucket)
+        order = np.lexsort((tie, bucket))
         for step in range(1, _NEXT + 1):
             meet = np.flatnonzero(bucket[order[:-step]] == bucket[order[step:]])
             for start in range(0, len(meet), _CHUNK):
@@ -418,7 +428,8 @@ def _folded(ufunc: np.ufunc, keys: Array, lengths: Array) -> Array:
     if len(lengths) == 1:
         whole: Array = ufunc.reduce(keys, keepdims=True, dtype=np.uint64)
         return whole
-    out, filled = np.zeros(len(lengths), np.uint64), lengths > 0
+    out = np.zeros(len(lengths), np.uint64)
+    filled = lengths > 0
     if filled.any():
         out[filled] = ufunc.reduceat(keys, (np.cumsum(lengths) - lengths)[filled])
     return out
@@ -433,7 +444,8 @@ def _chats(column: Column) -> Array:
         return _message_digests(of_messages(column))
     out = np.zeros(len(column), np.uint64)
     plain = np.array([is_plain(chat) for chat in column.objects], dtype=bool)
-    places, rest = np.flatnonzero(plain), np.flatnonzero(~plain)
+    places = np.flatnonzero(plain)
+    rest = np.flatnonzero(~plain)
     turns = turns_in([column.objects[i] for i in places.tolist()])
     assert turns is not None
     out[places] = _message_digests(turns)
@@ -453,7 +465,8 @@ def _message_digests(turns: Turns) -> Array:
     total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(keys, dtype=np.uint64)])
     stops = np.cumsum(turns.counts)
     sizes = np.concatenate([[0], np.cumsum(said.lengths)])
-    begins, ends = sizes[stops - turns.counts], sizes[stops]
+    begins = sizes[stops - turns.counts]
+    ends = sizes[stops]
     data = joined_bytes(said)
     texts = digests64(data[a:b] for a, b in zip(begins.tolist(), ends.tolist(), strict=True))
     return mixed(texts ^ (total[stops] - total[stops - turns.counts]))
@@ -494,7 +507,8 @@ def content(block: Block, schema: Schema) -> Columns:
         return {}  # without pixels a digest would make different samples equal
     if not actions and _lacks_most(block, len(names)):
         return {}
-    total, size = np.zeros(len(block), np.uint64), np.zeros(len(block), np.int64)
+    total = np.zeros(len(block), np.uint64)
+    size = np.zeros(len(block), np.int64)
     for name in names:
         column = block.fields[name]
         if column.kind == "array" and not is_numeric(column):

@@ -163,7 +163,9 @@ def bones(column: Column, spec: FieldSpec) -> Columns:
     skeleton = skeleton_of(spec)
     if skeleton is None or not is_numeric(column) or column.lengths is None:
         return {}
-    joints, inner, size = skeleton.joints, len(skeleton.bones), column.values.shape[1:]
+    joints = skeleton.joints
+    inner = len(skeleton.bones)
+    size = column.values.shape[1:]
     if size == (3,):
         whole = column.lengths == joints
         rows = column.values[np.repeat(whole, column.lengths)]
@@ -237,7 +239,8 @@ class JointDistances:
                 else np.broadcast_to(0.0, (len(rows), many))
             )
 
-        pairs, inner = len(skeleton.pairs), len(skeleton.bones)
+        pairs = len(skeleton.pairs)
+        inner = len(skeleton.bones)
         steps = np.ones(len(rows), np.int64)
         if "moments" in rows:
             steps = np.where(rows.measured("moments"), rows["moments"], steps)

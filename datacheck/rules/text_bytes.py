@@ -38,7 +38,8 @@ def single_spaced(column: Column) -> list[bytes]:
         with other white space than single spaces within; only these are split, which takes ten
         times as long.
     """
-    octets, data = np.ascontiguousarray(column.values), joined_bytes(column)
+    octets = np.ascontiguousarray(column.values)
+    data = joined_bytes(column)
     stops = column.starts + (0 if column.lengths is None else column.lengths)
     texts = text_bytes(column)
     untidy = np.concatenate([_untidy(octets, column.starts, stops), _other_spaces(octets, data)])
@@ -70,7 +71,8 @@ def _untidy(octets: Array, starts: Array, stops: Array) -> Array:
         return np.zeros(0, np.int64)
     space = octets <= ord(" ")
     filled = stops > starts
-    first, last = starts[filled], stops[filled] - 1
+    first = starts[filled]
+    last = stops[filled] - 1
     found = [first[space[first]], last[space[last]]]
     # Also across the border of two texts: both are then untidy at that edge anyway.
     pairs = space[1:] & space[:-1]
@@ -250,8 +252,11 @@ def scripts(column: Column, spec: FieldSpec) -> Columns:
     """
     if column.kind == "array" or column.lengths is None:
         return {}
-    found, size = character_counts(column, spec), len(column)
-    held, first, most = np.zeros(size, np.int32), np.zeros(size, np.int32), np.zeros(size, np.int32)
+    found = character_counts(column, spec)
+    size = len(column)
+    held = np.zeros(size, np.int32)
+    first = np.zeros(size, np.int32)
+    most = np.zeros(size, np.int32)
     for place, name in enumerate(SCRIPTS):
         if name not in found:
             continue
@@ -315,7 +320,8 @@ def _per_text(octets: Array, stops: Array) -> dict[str, Array]:
                 bits[name] = np.zeros(8 * (len(octets) // 64 + 1), np.uint8)
             packed = np.packbits(begins, bitorder="little")
             bits[name][start // 8 : start // 8 + len(packed)] |= packed
-    place, within = stops >> 6, (1 << (stops & 63).astype(np.uint64)) - 1
+    place = stops >> 6
+    within = (1 << (stops & 63).astype(np.uint64)) - 1
     found = {}
     for name, octets_ in bits.items():
         words = octets_.view("<u8")
@@ -332,7 +338,8 @@ def _begins(octets: Array, start: int) -> Iterator[tuple[str, Array]]:
     A class may come more than once, in any order.
     """
     part = octets[start : start + _PIECE]
-    latin, digits = (part | 32) - np.uint8(97) < 26, part - np.uint8(48) < 10
+    latin = (part | 32) - np.uint8(97) < 26
+    digits = part - np.uint8(48) < 10
     yield "latin", latin
     yield "digits", digits
     yield "punctuation", (part - np.uint8(33) < 94) & ~latin & ~digits
@@ -385,7 +392,8 @@ def _codes(octets: Array, places: Array) -> Array:
     one, two, three = (
         octets[np.minimum(places + k, len(octets) - 1)].astype(np.int32) & 0x3F for k in (1, 2, 3)
     )
-    short, middle = (lead & 0x1F) << 6 | one, (lead & 0x0F) << 12 | one << 6 | two
+    short = (lead & 0x1F) << 6 | one
+    middle = (lead & 0x0F) << 12 | one << 6 | two
     # Larger numbers are no UTF-8.
     long = np.minimum((lead & 0x07) << 18 | one << 12 | two << 6 | three, _END - 1)
     codes: Array = np.where(lead < 0xE0, short, np.where(lead < 0xF0, middle, long))

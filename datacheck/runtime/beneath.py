@@ -62,7 +62,8 @@ def is_mostly_holes(descriptor: int, status: os.stat_result) -> bool:
         descriptor: the file; its position does not change.
         status: the file's status.
     """
-    size, half = status.st_size, status.st_size // 2
+    size = status.st_size
+    half = status.st_size // 2
     return (
         size > SMALL_BYTES
         and size - 512 * status.st_blocks > half
@@ -131,7 +132,9 @@ def _holes(descriptor: int, size: int, most: float = math.inf) -> int:
 
 
 _OPENAT2 = 437  # the same number on every architecture
-_NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
+_NO_MAGICLINKS = 0x02
+_NO_SYMLINKS = 0x04
+_BENEATH = 0x08
 # O_NONBLOCK: opening a pipe in a file's place would block
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _OUTSIDE = "a link out of the data folder; copy the file in the place of the link"
@@ -555,7 +558,8 @@ def _read(descriptor: int, limit: int) -> bytes:
         size = os.fstat(descriptor).st_size
         if size > limit:
             raise OSError(errno.EFBIG, f"{size:,} bytes; at most {limit:,} are read")
-        pieces, left = [], limit + 1
+        pieces = []
+        left = limit + 1
         while left and (piece := os.read(descriptor, min(left, max(_PIECE, size + 1)))):
             pieces.append(piece)
             left -= len(piece)

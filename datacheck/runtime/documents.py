@@ -22,7 +22,8 @@ Array = np.ndarray[Any, Any]
 MIB = 1 << 20
 DEPTH = 64  # levels of lists and objects of one JSON document
 VALUES = 2_000_000  # of one JSON document; an empty list or mapping takes up to 72 bytes
-_MEMBERS, _DIRECTORY_BYTES = 10_000, 4 * MIB
+_MEMBERS = 10_000
+_DIRECTORY_BYTES = 4 * MIB
 _HEADER_BYTES = 10_000
 _KINDS = "biufcSU"
 
@@ -136,7 +137,8 @@ def count_values(value: Any, most: int) -> int:
 
     Counting stops soon after `most` is exceeded.
     """
-    count, waiting = 0, [value]
+    count = 0
+    waiting = [value]
     while waiting and count <= most:
         some = waiting.pop()
         some = some.values() if isinstance(some, dict) else some
@@ -237,7 +239,9 @@ def _check_directory(file: BinaryIO, size: int) -> None:
     # ZIP64 end record (56 bytes), its locator (20), end record (22)
     file.seek(max(0, size - 98))
     tail = file.read()
-    end, pointer, large = tail[-22:], tail[-42:-22], tail[-98:-42]
+    end = tail[-22:]
+    pointer = tail[-42:-22]
+    large = tail[-98:-42]
     found = (
         [struct.unpack_from("<I", end, 12)[0]]
         if end.startswith(b"PK\5\6") and len(end) == 22

@@ -94,7 +94,8 @@ def check_own(path: Path, instead: str) -> None:
     """
     check_real(path, instead)
     try:
-        owner, above = path.lstat().st_uid, path.parent.stat()
+        owner = path.lstat().st_uid
+        above = path.parent.stat()
     except OSError:
         return
     shared = stat.S_ISVTX | stat.S_IWOTH

@@ -239,7 +239,8 @@ def write_tail(path: Path, offset: int, data: bytes) -> None:
                     file.seek(0)
                     write_file(path, chain(_pieces(file, offset), [data]), sync=False)
             return
-        view, at = memoryview(data), offset
+        view = memoryview(data)
+        at = offset
         with _opened(SYSTEM.open(path, os.O_WRONLY)) as descriptor:
             while len(view):
                 taken = SYSTEM.write_at(descriptor, view, at)

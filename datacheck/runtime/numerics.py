@@ -56,7 +56,8 @@ def check_same(planned: Mapping[str, str]) -> None:
     Raises:
         StorageError: they differ; the message names the host and the differences.
     """
-    here, versions = numeric_environment(), _versions()
+    here = numeric_environment()
+    versions = _versions()
     differs = [name for name in sorted({*here, *planned}) if here.get(name) != planned.get(name)]
     if not differs:
         return

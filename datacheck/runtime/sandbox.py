@@ -21,18 +21,29 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
-_NO_NEW_PRIVS, _SPARE_SPECULATION, _ALL_THREADS = 38, 4, 1
-_CREATE, _ADD, _RESTRICT = 444, 445, 446  # Landlock's calls, the same numbers on every architecture
+_NO_NEW_PRIVS = 38
+_SPARE_SPECULATION = 4
+_ALL_THREADS = 1
+# Landlock's calls, the same numbers on every architecture
+_CREATE = 444
+_ADD = 445
+_RESTRICT = 446
 _PATH_BENEATH = 1
-_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
+_EXECUTE = 1
+_WRITE_FILE = 2
+_READ_FILE = 4
+_READ_DIR = 8
 _FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | 1 << 14 | 1 << 15  # truncate, ioctl on devices
 # Landlock's version: its rights over files
 _BY_VERSION = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
-_NET, _SCOPED = 3, 3  # bind and connect; abstract sockets and signals to other processes
+_NET = 3  # bind and connect
+_SCOPED = 3  # abstract sockets and signals to other processes
 _READ = _READ_FILE | _READ_DIR
 # creating devices, sockets, pipes, and links, which other programs follow
 _MAKE_ODD = 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12
-_OPEN_FILES, _OPEN_READERS = 1024, 256  # each pair of sockets holds 400 kB of the kernel's memory
+# each pair of sockets holds 400 kB of the kernel's memory
+_OPEN_FILES = 1024
+_OPEN_READERS = 256
 _CAPABILITIES = 0x20080522  # version 3 of capget and capset
 _READS = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
 
@@ -143,7 +154,8 @@ def _drop_capabilities(libc: ctypes.CDLL) -> None:
     """Drop all privileges of root except reading files of other users."""
     if os.geteuid():
         return
-    header, held = struct.pack("Ii", _CAPABILITIES, 0), ctypes.create_string_buffer(24)
+    header = struct.pack("Ii", _CAPABILITIES, 0)
+    held = ctypes.create_string_buffer(24)
     if libc.capget(header, held):
         _fail()
     effective, permitted, *_ = struct.unpack("6I", held.raw)
@@ -219,8 +231,13 @@ def _python_folders() -> Iterable[str]:
 
 # ------------------------------------------------------------------------------------------ seccomp
 
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_ALLOW, _REFUSE = 0x7FFF0000, 0x00050000
+_LOAD = 0x20
+_EQUAL = 0x15
+_AT_LEAST = 0x35
+_ANY_BIT = 0x45
+_RETURN = 0x06
+_ALLOW = 0x7FFF0000
+_REFUSE = 0x00050000
 _CLONE_THREAD = 0x10000
 _X32 = 0x40000000  # the x32 ABI: a second set of numbers for the same calls
 
@@ -373,11 +390,14 @@ _COMMANDS = (
 # Before this version of Landlock, a process that may read a file may truncate it with O_TRUNC.
 _TRUNCATE_VERSION = 3
 # for each architecture: (number, index of the flags argument) of open and openat
-_OPENAT2, _OPENS = (437, (((2, 1), (257, 2)), ((56, 2),)))
+_OPENAT2 = 437
+_OPENS = (((2, 1), (257, 2)), ((56, 2),))
 # ioctl on an open file: whether it is a terminal, its size, the bytes available; blocking mode,
 # inheritance. Other commands change the flags of files that are open for reading.
-_IOCTL, _ALLOWED_IOCTLS = (16, 29), (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
-_CLONE, _CLONE3 = (56, 220), (435, 435)
+_IOCTL = (16, 29)
+_ALLOWED_IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+_CLONE = (56, 220)
+_CLONE3 = (435, 435)
 # From a datagram socket, sendto reaches any socket that the user may write to, such as syslog's.
 _SENDTO = (44, 206)
 _SIGNAL = (62, 129), (234, 131)  # kill, tgkill

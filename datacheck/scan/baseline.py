@@ -29,7 +29,8 @@ FORMAT = "datacheck.baseline/1"
 BASELINE_BYTES = 256 * MIB  # about 27 bytes for each failing sample of a finding: nine million
 _TOLD = 100  # entries without a match that are reported one by one
 # Characters of a code or of field names in a message; of the reason, which each finding repeats.
-_NAME, _REASON = 200, 1_000
+_NAME = 200
+_REASON = 1_000
 # (code, fields) to digests: of the failing samples' keys, and of findings without samples.
 Known = Mapping[tuple[str, str], frozenset[str]]
 
@@ -186,7 +187,8 @@ def _split_finding(
     slot = finding.code, "+".join(finding.fields)
     if finding.severity is Severity.INFO or slot not in baseline.known:
         return finding, None
-    known, digests = baseline.known[slot], _digests(finding, table)
+    known = baseline.known[slot]
+    digests = _digests(finding, table)
     new = np.array([digest not in known for digest in digests], dtype=bool)
     used.setdefault(slot, set()).update(digests)
     if new.all() and (len(finding.rows) or baseline.whole):

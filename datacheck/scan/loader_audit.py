@@ -218,7 +218,8 @@ def _by_code(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
 def _clearly_larger(failed: int, of: int, failed_before: int, of_before: int) -> bool:
     if not failed_before:
         return failed > 0
-    share, before = failed / max(1, of), failed_before / max(1, of_before)
+    share = failed / max(1, of)
+    before = failed_before / max(1, of_before)
     both = (failed + failed_before) / max(1, of + of_before)
     error = (both * (1 - both) * (1 / max(1, of) + 1 / max(1, of_before))) ** 0.5
     return share >= _CLEARLY_LARGER * before and share - before >= _STANDARD_ERRORS * error
@@ -316,7 +317,8 @@ def _reasons(files: ScanRun, split: str, schema: Schema) -> dict[str, int]:
 COMPARED = 2000
 
 _ASKED_AGAIN = 8
-_UNREADABLE, _DUPLICATE = "DC101", "DC803"
+_UNREADABLE = "DC101"
+_DUPLICATE = "DC803"
 
 
 @dataclass(frozen=True)

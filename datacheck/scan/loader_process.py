@@ -423,7 +423,8 @@ def _attributed(found: dict[str, Places]) -> dict[str, Places]:
     # others come from reading itself.
     causes["again"] -= causes["order"]
     state = causes["order"] | causes["again"]
-    fork, spawn = causes.pop("fork") - state, causes.pop("spawn") - state
+    fork = causes.pop("fork") - state
+    spawn = causes.pop("spawn") - state
     causes |= {"workers": fork & spawn, "fork": fork - spawn, "spawn": spawn - fork}
     return {kind: places for kind, places in causes.items() if places}
 

@@ -387,9 +387,11 @@ def item_bytes(source: Source, said: dict[str, Any]) -> Hashable:
         source: maps an item to its files.
         said: `Item.as_dict`.
     """
-    item, found = Item.from_dict(said), list[Hashable]()
+    item = Item.from_dict(said)
+    found = list[Hashable]()
     for path in source.files(item):
-        entry, form = stat_entry(source.root, path, source.roots), format_of(path)
+        entry = stat_entry(source.root, path, source.roots)
+        form = format_of(path)
         # A file that cannot be seen is equal to no other: its path stands for it.
         found.append((form and form.name, path if entry is None else entry[1:5]))
     return item.split, item.part, item.rows, tuple(found)
@@ -406,7 +408,8 @@ def _check_visible(job: ScanJob, outcome: TaskResult, listing: Listing) -> None:
     for part in outcome.payloads:
         seen = {said[0] for said in part["entries"]}
         for file in (file for *_, files in part["items"] for file in files if file not in seen):
-            place, here = listing.entries.find(file), stat_entry(job.root, file, job.roots)
+            place = listing.entries.find(file)
+            here = stat_entry(job.root, file, job.roots)
             if place >= 0 and here is not None and here[1:3] == listing.entries[place][1:3]:
                 msg = (
                     f"{(job.root / file).absolute()}: is there, but not on {part['host']}, or "
@@ -433,12 +436,14 @@ def batches(items: Iterable[Item | list[Item] | None]) -> Iterator[list[Item] | 
         if not isinstance(item, Item) or not item.whole:
             if group:
                 yield group
-                group, size = [], 0
+                group = []
+                size = 0
             yield [item] if isinstance(item, Item) else item
             continue
         if group and (size + item.nbytes > TASK_BYTES or len(group) == TASK_ITEMS):
             yield group
-            group, size = [], 0
+            group = []
+            size = 0
         group.append(item)
         size += item.nbytes
     if group:
@@ -537,7 +542,8 @@ def _store_payloads(
 
     Items, entries and crashes come from the first payload; the others add rows.
     """
-    part, entries = parts[0], listing.entries
+    part = parts[0]
+    entries = listing.entries
     if part["items"]:
         journal.add(part, [more["table"] for more in parts[1:]])
     tables = [Table.from_wire(one["table"]) for one in parts]
@@ -553,7 +559,8 @@ def _store_payloads(
                 entries.paths[i] if i >= 0 else file for file, i in where
             )
     for said in part["entries"]:
-        entry, place = Entry(*said), entries.find(said[0])
+        entry = Entry(*said)
+        place = entries.find(said[0])
         if place >= 0:
             done.entries.numbers[place] = entry[1:6]
             done.entries.digests[place] = encoded_digest(entry.digest)

@@ -151,7 +151,9 @@ class Rereader:
             weight = sum(int(table.nbytes[i]) for i in fresh)
             if batch and size + weight > TASK_BYTES:
                 yield batch
-                batch, held, size = [], set(), 0
+                batch = []
+                held = set()
+                size = 0
                 fresh = {int(i) for i in places[number]}
                 weight = sum(int(table.nbytes[i]) for i in fresh)
             held |= fresh
@@ -200,7 +202,8 @@ def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
         values: (number, values by name) of the pairs whose samples could be read; crash: the
             traceback, or "".
     """
-    schema, rule = Schema.model_validate(task["schema"]), catalogue()[task["rule"]]
+    schema = Schema.model_validate(task["schema"])
+    rule = catalogue()[task["rule"]]
     assert rule.compare is not None
     judged = schema.for_split(task["split"]) if task["split"] else schema
     case = RuleContext(judged, task["name"], judged.spec(task["name"]), task["options"])

@@ -247,7 +247,9 @@ def _entries(arrays: Arrays) -> Entries:
     Raises:
         ValueError: its columns do not fit one another.
     """
-    numbers, digests, octets = arrays["numbers"], arrays["digests"], arrays["paths"].tobytes()
+    numbers = arrays["numbers"]
+    digests = arrays["digests"]
+    octets = arrays["paths"].tobytes()
     count = octets.count(b"\0") + 1 if len(numbers) else 0  # checked before decoding the paths
     if numbers.dtype != np.int64 or numbers.shape != (count, STAMPS) or digests.shape != (count,):
         msg = (
@@ -311,11 +313,10 @@ def _slots(arrays: Arrays, paths: Sequence[str], splits: Sequence[str]) -> Slots
     Raises:
         ValueError: they do not fit its files.
     """
-    items, words = _places(arrays, "items", len(paths)), _places(arrays, "splits", len(splits))
-    several, counts = (
-        _places(arrays, "several", len(items)),
-        _places(arrays, "counts", len(arrays["files"]) + 1),
-    )
+    items = _places(arrays, "items", len(paths))
+    words = _places(arrays, "splits", len(splits))
+    several = _places(arrays, "several", len(items))
+    counts = _places(arrays, "counts", len(arrays["files"]) + 1)
     files = _places(arrays, "files", len(paths))
     if len(words) != len(items) or len(counts) != len(several) or counts.sum() != len(files):
         msg = f"{LISTING} is damaged: its items, splits and files are not as many"
@@ -596,7 +597,8 @@ def changes_since(report: Report, folder: Path | None) -> dict[str, Any]:
 
 
 def _finding_changes(report: Report, before: dict[str, Any]) -> dict[str, Any]:
-    then, run = before["run"], report.run
+    then = before["run"]
+    run = report.run
     judged = {v.code for v in report.verdicts if v.verdict in {Verdict.PASS, Verdict.FAIL}} - {
         CHANGED
     }
@@ -627,7 +629,9 @@ def _finding_changes(report: Report, before: dict[str, Any]) -> dict[str, Any]:
 
 def _count_and_ids(names: Iterable[str]) -> dict[str, Any]:
     """Return the number of different findings, and the ids of the first of them."""
-    found, room, shown = list(dict.fromkeys(names)), _ROOM, []
+    found = list(dict.fromkeys(names))
+    room = _ROOM
+    shown = []
     for name in found:
         room -= len(orjson.dumps(name))
         if room < 0:

@@ -256,7 +256,8 @@ def _judged(
     ]
     choices = without_unread_rule(choices, unread=request.allow_unread)
     notes = notes_with_unread(past.notes, coverage(past, schema, level))
-    remembering, rates = CachedSecondRead(second, past.pairs), rated.of(past.table.files)
+    remembering = CachedSecondRead(second, past.pairs)
+    rates = rated.of(past.table.files)
     judged = judge(past.table, schema, choices, notes, past.crashes, reference, remembering, rates)
     run_documents.check_crashes(judged.crashes, past.crashes, request.run)
     _check(
@@ -364,7 +365,8 @@ def _unmeasured(
     """Yield pairs of a difference and the measurement that it affects."""
     known = {said["name"]: said for said in before}
     for said in now:
-        name, old = said["name"], known.get(said["name"])
+        name = said["name"]
+        old = known.get(said["name"])
         if old is None:
             yield "what no rule of the run has asked for", name
         elif (

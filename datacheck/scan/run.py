@@ -167,7 +167,8 @@ def _scan(schema: Schema, request: Request, progress: Progress | None) -> ScanRu
     began = time.time()
     root, only = target(request.data)
     listing = list_dataset(request.data, request.roots)
-    declared, placed = schema, schema.placed(request.roots, root)
+    declared = schema
+    placed = schema.placed(request.roots, root)
     check_alone(placed, listing.alone, declared.tokenizer)
     schema, unread = with_stats(placed, root, request.roots)
     rated = with_rate(schema, listing)
@@ -268,7 +269,8 @@ def _gather(
     ):
         return replace(reuse_all(last, listing), last=before)
     pasts = [] if request.rehash else [past for past in (parts, last) if past is not None]
-    work, only = _planned(job.schema, listing, request.data), target(request.data)[1]
+    work = _planned(job.schema, listing, request.data)
+    only = target(request.data)[1]
     work = replace(work, notes=[*work.notes, *notes])
     return replace(
         measure_changed(job, listing, work, measured, key, pasts, last, journal, progress, only),
@@ -304,14 +306,16 @@ def _planned(schema: Schema, listing: Listing, data: Path) -> Work:
 
 
 def _mismatch_error(schema: Schema, listing: Listing, data: Path) -> str:
-    count, fitting = len(listing.entries), matches(schema, listing)
+    count = len(listing.entries)
+    fitting = matches(schema, listing)
     if fitting:
         those = f"{fitting:,} of its {count:,} files fit schema {schema.name}"
         return (
             f"{data}: {those}, but the lists of samples (samples.list) name none. Mend the lists."
         )
     none = f"none of its {count:,} files fits" if count > 1 else "its only file does not fit"
-    patterns, first = ", ".join(schema.samples.files), listing.entries[0].path
+    patterns = ", ".join(schema.samples.files)
+    first = listing.entries[0].path
     # Lines of advice follow: a line break in a name must not fake one.
     first = first if first.isprintable() else repr(first)
     said = f"{data}: {none} schema {schema.name} (samples.files: {patterns}); the first is {first}."

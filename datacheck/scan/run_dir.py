@@ -39,8 +39,11 @@ from datacheck.sources.roots import Entries, Entry
 from datacheck.workers.wire import FRAME, check, decode, encode, int64, text
 
 _TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
-_LOCK, _MARK = "lock", b"datacheck: the parts of an unfinished scan\n"
-PART_BYTES, PARTS_BYTES = 256 << 20, 1 << 30  # of one part, and of all parts
+_LOCK = "lock"
+_MARK = b"datacheck: the parts of an unfinished scan\n"
+# of one part, and of all parts
+PART_BYTES = 256 << 20
+PARTS_BYTES = 1 << 30
 _PART = {  # the form of a part without its tables
     "items": [(text, text, [text])],
     "entries": [(text, *[int64] * 5, str | None)],

@@ -36,12 +36,17 @@ from datacheck.schema.model import Schema
 MOST_BYTES = 900_000
 
 # Characters of a sentence, of a path (useless when cut), of a traceback.
-_TEXT, _NAME, _TRACE = 1_000, 4_200, 4_000
+_TEXT = 1_000
+_NAME = 4_200
+_TRACE = 4_000
 _SHORT = 300  # characters of a sentence about a rule, and of a name
 _LIST = 128  # numbers, names or options kept of a list
 _FINDING = 40_000  # bytes; a larger finding is stored without its numbers
 _COMPARED = 120_000  # bytes of a rule's comparisons; their full count stays
-_UNSEEN, _UNCHECKED, _CRASHES, _SPLITS = 3, 50, 20, 200
+_UNSEEN = 3
+_UNCHECKED = 50
+_CRASHES = 20
+_SPLITS = 200
 _BOUND_DEPTH = 6
 
 
@@ -57,7 +62,8 @@ def truncated(said: Mapping[str, Any], size: Callable[[Any], int]) -> dict[str, 
         any. Findings that a baseline suppresses come after all others.
     """
     full = dict(said)
-    dataset, splits = dict(full["dataset"]), full["dataset"]["splits"]
+    dataset = dict(full["dataset"])
+    splits = full["dataset"]["splits"]
     dataset["splits"] = {_cut(name, _SHORT): splits[name] for name in list(splits)[:_SPLITS]}
     crashes = [_crash(crash) for crash in full["crashes"][:_CRASHES]]
     rules = {code: _truncated_rule(rule, size) for code, rule in full["rules"].items()}
@@ -139,10 +145,14 @@ def _truncated_value(value: Any, text: int, depth: int = 0) -> Any:
     return value
 
 
-RESULT, SAMPLES, VALID, LISTING = "result.json", "samples.parquet", "valid.json", "listing.npz"
+RESULT = "result.json"
+SAMPLES = "samples.parquet"
+VALID = "valid.json"
+LISTING = "listing.npz"
 SCHEMA = "schema.yaml"
 # The folder of all runs; the link in it to the newest.
-RUNS, LATEST = ".datacheck", "latest"
+RUNS = ".datacheck"
+LATEST = "latest"
 RESULT_FAMILY = "datacheck.result/"
 RESULT_FORMAT = f"{RESULT_FAMILY}1"
 PAGE = "report.html"  # written into the finished folder by `report/`
@@ -430,7 +440,8 @@ _LONGEST = 1_000  # characters
 
 
 def _shallow(value: Any) -> Any:
-    waiting, level = [value], 0
+    waiting = [value]
+    level = 0
     while waiting:
         waiting = [one for each in waiting for one in _inner(each)]
         level += 1
@@ -767,10 +778,13 @@ class Head(TypedDict):
 
 
 RESULT_BYTES = 64 * MIB  # a scan writes less than 1 MB unless messages are long
-VALID_BYTES, VALID_BYTES_EACH = 4 * MIB, 4096  # plus bytes for each sample
+# plus bytes for each sample
+VALID_BYTES = 4 * MIB
+VALID_BYTES_EACH = 4096
 PREVIEWS_BYTES = 32 * MIB  # a scan writes at most 1.5 MB
 # Of the head of listing.npz; plus bytes for each sample and file.
-HEAD_BYTES, HEAD_BYTES_EACH = 64 * MIB, 4096
+HEAD_BYTES = 64 * MIB
+HEAD_BYTES_EACH = 4096
 _VALUES_EACH = 32
 
 

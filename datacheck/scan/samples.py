@@ -29,18 +29,24 @@ from datacheck.schema.model import MOST_FIELDS
 
 # Bytes of all columns in memory: a constant, plus a factor of the file's bytes, plus bytes for each
 # row, whose key is a path.
-MOST_BYTES, MOST_RATIO, MOST_EACH = 192 << 20, 80, 4096
+MOST_BYTES = 192 << 20
+MOST_RATIO = 80
+MOST_EACH = 4096
 FOOTER_BYTES = 16 << 20
 ROW_GROUP = 65_536
 _MARK = b"PAR1"
-_COLUMNS, _DEEP = 50 * MOST_FIELDS, 16
+_COLUMNS = 50 * MOST_FIELDS
+_DEEP = 16
 _PAGE_HEAD = 4096
 _LZ4 = {0, 5, 7}  # uncompressed, LZ4, LZ4_RAW
-_TYPES, _ENCODINGS = range(8), {0, 2, 3, 4, 8}
+_TYPES = range(8)
+_ENCODINGS = {0, 2, 3, 4, 8}
 _DICTIONARY = 2  # page type
 _KEYS = b"key"  # the one text column that is not read as a dictionary
 # Two types; bytes of a key as a Python string, besides its letters.
-_TEXT, _FIXED_BYTES, _KEY = 6, 7, 64
+_TEXT = 6
+_FIXED_BYTES = 7
+_KEY = 64
 _SMALL = 1 << 16  # bytes of a column, which LZ4 expands to 16 MB at most
 # Bytes of a value in memory, by type; for a text those of its number.
 _WIDTH = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8, 6: 4, 7: 8}
@@ -199,7 +205,8 @@ def _leaves(said: dict[int, Any]) -> list[dict[int, Any]]:
 
 
 def _check_groups(said: dict[int, Any], size: int) -> int:
-    rows, groups = said[3], said[4]
+    rows = said[3]
+    groups = said[4]
     names = _leaves(said)
     if rows < 0 or sum(group[3] for group in groups) != rows or len(names) > _COLUMNS:
         msg = (
@@ -249,7 +256,10 @@ def _memory(chunk: dict[int, Any], rows: int, size: int) -> int:
     Raises:
         ValueError: its metadata is not as a run writes it.
     """
-    kind, values, large, stored = chunk[1], chunk[5], chunk[6], chunk[7]
+    kind = chunk[1]
+    values = chunk[5]
+    large = chunk[6]
+    stored = chunk[7]
     known = kind in _TYPES and chunk[4] in _LZ4 and set(chunk[2]) <= _ENCODINGS
     within = 4 <= _first(chunk) <= _first(chunk) + stored <= size or not rows
     if not (known and within and 0 <= values <= WIDEST * max(1, rows) and large >= 0):
@@ -272,7 +282,8 @@ def _check_pages(file: BinaryIO, chunk: dict[int, Any], *, plain: bool) -> None:
         plain: whether every text must be stored in full. A dictionary, or an encoding that shares
             prefixes, expands a few bytes to a gigabyte unless the column is read as a dictionary.
     """
-    place, large = _first(chunk), chunk[6]
+    place = _first(chunk)
+    large = chunk[6]
     stop = place + chunk[7]
     while place < stop:
         file.seek(place)
@@ -382,7 +393,8 @@ def _arrow(table: Table, failing: Texts, rows: slice) -> Any:
 def _arrow_texts(pa: Any, texts: Sequence[str]) -> Any:
     # With more words than texts, most words are in rows of other groups.
     if isinstance(texts, Texts) and len(texts.words) <= len(texts):
-        words, rows = [word.encode() for word in texts.words], texts.rows
+        words = [word.encode() for word in texts.words]
+        rows = texts.rows
         lengths = np.array([*map(len, words), 0])[rows]
         alike = len(rows) and rows.min() == rows.max()
         octets = (
@@ -397,7 +409,8 @@ def _arrow_texts(pa: Any, texts: Sequence[str]) -> Any:
 
 def _encoded(texts: Sequence[str]) -> tuple[bytes, Array]:
     """Return the concatenated UTF-8 of texts, and the number of bytes of each."""
-    octets, lengths = "".join(texts).encode(), [*map(len, texts)]
+    octets = "".join(texts).encode()
+    lengths = [*map(len, texts)]
     if len(octets) > sum(lengths):
         lengths = [len(text.encode()) for text in texts]
     return octets, np.array(lengths, np.int64)
@@ -689,7 +702,8 @@ def _words(chunk: Any) -> Array:
 
 def _plain(chunk: Any) -> Array:
     """Return the numbers of an array; absent ones have any value."""
-    dtype, data = np.dtype(chunk.type.to_pandas_dtype()), chunk.buffers()[1]
+    dtype = np.dtype(chunk.type.to_pandas_dtype())
+    data = chunk.buffers()[1]
     if dtype.kind == "b":
         return _bits(data, chunk)
     return np.frombuffer(data, dtype, len(chunk), chunk.offset * dtype.itemsize)

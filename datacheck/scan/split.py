@@ -130,7 +130,8 @@ def merged_units(table: Table, names: Sequence[str]) -> Array:
         first: dict[int, int] = {}
         for place in np.flatnonzero(content.present).tolist():
             other = first.setdefault(int(content.values[place]), int(unit[place]))
-            one, two = top(other), top(int(unit[place]))
+            one = top(other)
+            two = top(int(unit[place]))
             above[max(one, two)] = min(one, two)
     tops = np.array([top(number) for number in range(len(above))], dtype=np.int64)
     found: Array = tops[unit] if len(unit) else unit

@@ -319,11 +319,9 @@ class RunContext:
 
 def report_of(facts: RunContext, command: str, fail_on: str, judged: RuleResults) -> Report:
     """Return the report of a scan, without its folder, which is not known yet."""
-    began, table, listing = (
-        datetime.fromtimestamp(facts.began, UTC),
-        facts.state.table,
-        facts.state.listing,
-    )
+    began = datetime.fromtimestamp(facts.began, UTC)
+    table = facts.state.table
+    listing = facts.state.listing
     run = {
         "id": began.strftime("%Y%m%dT%H%M%SZ"),
         "started": began.strftime("%Y-%m-%dT%H:%M:%SZ"),

@@ -173,10 +173,8 @@ class BoundedTables:
             elif stat != LEFT_OUT and not fitting.holds(name):
                 del columns[f"{name}:{stat}"]
                 if fitting is self._wide:
-                    before, mark = (
-                        measured._replace(values=np.zeros(len(table), np.int32)),
-                        f"{name}:{LEFT_OUT}",
-                    )
+                    before = measured._replace(values=np.zeros(len(table), np.int32))
+                    mark = f"{name}:{LEFT_OUT}"
                     before = columns.get(mark, before)
                     columns[mark] = before._replace(
                         values=before.values + np.int32(_counted(measured))

@@ -144,7 +144,8 @@ def measure_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
 
 def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
     schema = Schema.model_validate(task["schema"])
-    root, roots = Path(task["root"]), {name: Path(path) for name, path in task["roots"].items()}
+    root = Path(task["root"])
+    roots = {name: Path(path) for name, path in task["roots"].items()}
     source = open_source(schema, root, roots, level=task["level"])
     source.unlisted = schema.reads_unlisted and task["level"] != "structure"
     add_module_folders(task.get("paths", ()))
@@ -233,7 +234,8 @@ def _rows(bench: MeasurementRunner, block: Block, *, unlisted: bool) -> Iterator
         yield table
         return
     for i, why in failing.items():
-        group, origin = block.groups[i] if block.groups else "", block.origins[i]
+        group = block.groups[i] if block.groups else ""
+        origin = block.origins[i]
         yield unread_rows(
             [Unread(block.keys[i], "DC101", f"{why}, {FAULT}", group)], origin.file, block.split
         )
@@ -366,7 +368,8 @@ def _complete_rows(
 
 def _slots(table: Table) -> set[tuple[str, str]]:
     """Return the (file, split) pairs of the rows."""
-    files, splits = Texts.of(table.files), Texts.of(table.splits)
+    files = Texts.of(table.files)
+    splits = Texts.of(table.splits)
     pairs = np.flatnonzero(
         np.bincount(files.rows * np.int64(max(1, len(splits.words))) + splits.rows)
     )
@@ -413,7 +416,8 @@ def checked_rows(block: Block, columns: dict[str, Measured]) -> Table:
     files: Sequence[str]
     inner: Sequence[str]
     if isinstance(block.origins, Origins):
-        files, inner = _repeated(storable([block.origins.file])[0], count), _repeated("", count)
+        files = _repeated(storable([block.origins.file])[0], count)
+        inner = _repeated("", count)
     else:
         files = storable([origin.file for origin in block.origins])
         inner = storable([origin.inner for origin in block.origins])

@@ -111,7 +111,8 @@ ROBOTS: frozenset[str] = frozenset({"panda", "leap"})  # the rules know their jo
 
 SPATIAL_ROLES: frozenset[str] = frozenset({"points", "joints", "position"})
 # Typical names of skeleton fields, and their joint counts.
-JOINT_NAMES, JOINT_COUNTS = (r"joint|keypoint|landmark|kpt|skelet", range(14, 71))
+JOINT_NAMES = r"joint|keypoint|landmark|kpt|skelet"
+JOINT_COUNTS = range(14, 71)
 POINT_NAMES = r"point|xyz|cloud|^pc|_pc|coord|vert|scan"
 # Rates of joints.
 RATE_NAMES = r"(?:^|_|q)(?:vel(?:$|_|oc)|acc(?:$|_|el)|torque|effort|force|wrench)|_(?:cos|sin)$"
@@ -171,7 +172,8 @@ DTYPES: frozenset[str] = frozenset(
 
 
 # Suggestions: characters of a word, and number of candidates.
-_LONGEST, _MOST = (40, 400)
+_LONGEST = 40
+_MOST = 400
 
 
 def suggestion(word: object, known: Iterable[str]) -> str:

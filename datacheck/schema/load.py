@@ -528,7 +528,8 @@ def dump_schema(schema: Schema) -> str:
     Notes:
         Lossless: ``parse_schema(dump_schema(schema)) == schema``.
     """
-    said, text = schema.as_dict(), ""
+    said = schema.as_dict()
+    text = ""
     # PyYAML loses some characters (U+0085) unless it escapes them.
     for unescaped in (True, False):
         text = yaml.dump(

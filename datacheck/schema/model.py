@@ -342,7 +342,10 @@ def _holds(folder: str, root: str, templates: Sequence[Template]) -> bool:
         contains the link. Visits at most `_LINKED` folders behind links: two folders that link to
         each other have infinitely many paths.
     """
-    waiting, linked, left, within = [""], deque[str](), _LINKED, f"{root.rstrip('/')}/"
+    waiting = [""]
+    linked = deque[str]()
+    left = _LINKED
+    within = f"{root.rstrip('/')}/"
     while templates and (waiting or (linked and left)):
         behind = not waiting
         left -= behind
@@ -400,7 +403,8 @@ _LINKED = 1_000  # limit for folders behind links in the search for an extra fol
 
 
 # Each field has up to some tens of measured columns, with its name in each.
-MOST_FIELDS, _NAME_BYTES = (1_000, 100_000)
+MOST_FIELDS = 1_000
+_NAME_BYTES = 100_000
 _MOST_PLACES = 20_000  # fields times splits in `when`: a scan expands all of them
 
 
@@ -531,10 +535,8 @@ class Schema(_Model):
         head = f"{{{name}}}/"
         texts = [text.removeprefix(head) for text in self._companions() if text.startswith(head)]
         templates = [parse(text, f"{self.name}, roots.{name}") for text in dict.fromkeys(texts)]
-        root, there = (
-            os.path.realpath(data),
-            {place: os.path.realpath(f"{data}/{place}") for place in places},
-        )
+        root = os.path.realpath(data)
+        there = {place: os.path.realpath(f"{data}/{place}") for place in places}
         inside = [
             place for place in places if f"{there[place]}/".startswith(f"{root.rstrip('/')}/")
         ]

@@ -208,7 +208,8 @@ class Program:
         low, high, body = value
         for _ in range(low):
             self._add(body, flags, steps)
-        splits, ends = [], []
+        splits = []
+        ends = []
         # As in `re`, a repetition that consumes no character ends the loop.
         empty = greedy and body.getwidth()[0] == 0
         for _ in range(1 if high is op.MAXREPEAT else high - low):
@@ -318,7 +319,8 @@ class _MatchState:
         if kind == "at":
             fits = value(self._text, place) is not None
         elif kind == "ref":
-            start, end = _place(saved, 2 * value), _place(saved, 2 * value + 1)
+            start = _place(saved, 2 * value)
+            end = _place(saved, 2 * value + 1)
             length = end - start
             fits = 0 <= start <= end and self._text.startswith(self._text[start:end], place)
         else:
@@ -653,7 +655,8 @@ def _level(
 
     A level on its own is matched once, in the first way that fits.
     """
-    whole, names = Growth(), [part.name for part in parts if isinstance(part, _Name)]
+    whole = Growth()
+    names = [part.name for part in parts if isinstance(part, _Name)]
     alone = True
     for part in level:
         if isinstance(part, _Name) and part.rule:

@@ -120,7 +120,8 @@ def _translate(
     detail: dict[str, Any], model: type[BaseModel], data: object, also: Sequence[str]
 ) -> Complaint:
     where, value = _known_part(detail["loc"], data)
-    kind, context = detail["type"], detail.get("ctx", {})
+    kind = detail["type"]
+    context = detail.get("ctx", {})
     if kind == "extra_forbidden":
         known = _keys_at(model, where[:-1])
         return where, _unknown_key(str(where[-1]), known if where[:-1] else sorted([*known, *also]))

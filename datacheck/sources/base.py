@@ -305,7 +305,8 @@ class Item:
 
 
 # Bytes of a key in JSON, characters of a reason; a path is always shorter.
-_KEY, _REASON = (32_768, 1_000)
+_KEY = 32_768
+_REASON = 1_000
 
 
 @dataclass(frozen=True)
@@ -557,7 +558,8 @@ class Source(ABC):
         return list(dict.fromkeys([*paths, *self._format_files(item)]))
 
     def _format_files(self, item: Item) -> list[str]:
-        form, folder = format_of(item.path), item.path.rpartition("/")[0]
+        form = format_of(item.path)
+        folder = item.path.rpartition("/")[0]
         beside = [f"{folder}/{name}".lstrip("/") for name in (form.beside if form else ())]
         return [path for path in beside if self.file(path).is_file()]
 
@@ -827,7 +829,8 @@ def blocks(parts: Iterable[Part], split: str, most: int = BLOCK_BYTES) -> Iterat
             isinstance(part, Block) or nbytes + weight > most or len(waiting) >= BLOCK_SAMPLES
         ):
             yield from stack(waiting, split)
-            waiting, nbytes = [], 0
+            waiting = []
+            nbytes = 0
         if isinstance(part, Block):
             yield part
         else:

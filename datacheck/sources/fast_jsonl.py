@@ -22,7 +22,9 @@ Array = np.ndarray[Any, Any]
 
 _EIGHT = 8  # bytes compared as one number
 _THREE = 3  # a UTF-8 lead byte can be up to three bytes back
-_QUOTE, _BACKSLASH, _SPACE = ord('"'), ord("\\"), ord(" ")
+_QUOTE = ord('"')
+_BACKSLASH = ord("\\")
+_SPACE = ord(" ")
 _GONE = 0xFF  # marks a backslash for removal; UTF-8 has no such byte
 _MASKS = np.array([(1 << 8 * size) - 1 for size in range(_EIGHT + 1)], np.uint64)
 _UNESCAPED = np.zeros(256, np.uint8)
@@ -64,7 +66,9 @@ class Strings:
         """Return the texts without escape marks: Arrow's binary (strings), contiguous."""
         import pyarrow as pa  # noqa: PLC0415  only for large files
 
-        begins, ends, lengths = self.begins, self.ends, self.ends - self.begins
+        begins = self.begins
+        ends = self.ends
+        lengths = self.ends - self.begins
         if len(self.gone):  # the kept bytes of a string are in several pieces
             owners = np.searchsorted(begins, self.gone, side="right") - 1
             inside = (owners >= 0) & (self.gone < ends[owners])
@@ -120,7 +124,8 @@ def text_strings(data: bytes, count: int, names: Sequence[str]) -> dict[str, Str
     keys = [data[begin + 1 : end] for begin, end in quotes[0].reshape(-1, 4)[:, :2].tolist()]
     if sorted(keys) != sorted(map(_encoded, names)):
         return None
-    begins, ends = quotes[:, 2::4], quotes[:, 3::4]
+    begins = quotes[:, 2::4]
+    ends = quotes[:, 3::4]
     colon, comma = lines.colon, lines.comma
     first = b'{"' + keys[0] + b'"' + colon + b'"'
     alike = all(
@@ -231,7 +236,8 @@ class _QuotedLines:
         if spacing is None or any(character in '"\\' for name in names for character in name):
             return None
         around = _zero_padded(data)
-        octets, padded = around[_THREE : _THREE + len(data)], around[_THREE:]
+        octets = around[_THREE : _THREE + len(data)]
+        padded = around[_THREE:]
         if np.count_nonzero(octets < _SPACE) != count - (not data.endswith(b"\n")) or not _is_utf8(
             around, data
         ):
@@ -329,7 +335,8 @@ def _is_utf8(around: Array, data: bytes) -> bool:
     if top > 0xF4 or b"\xc0" in data or b"\xc1" in data:
         return False
     # Every byte after one of these is 0x80 to 0xBF.
-    wanted, part = (octets[2:-1] >= 0xC0, octets[1:-2] >= 0xE0)
+    wanted = octets[2:-1] >= 0xC0
+    part = octets[1:-2] >= 0xE0
     np.logical_or(wanted, part, out=wanted)
     if top >= 0xF0:
         np.logical_or(wanted, np.greater_equal(octets[:-3], 0xF0, out=part), out=wanted)
@@ -405,7 +412,8 @@ class BulkParser:
             words = _words(roles)
             if words is not None:
                 said = column_of(contents.array())
-                name, plain = self._names[self._chats[0]][0], not len(contents.gone)
+                name = self._names[self._chats[0]][0]
+                plain = not len(contents.gone)
                 columns = {name: Messages(counts, *words, said, plain=plain)}
         if columns is None:
             self._cuts -= 1
@@ -473,7 +481,8 @@ def _chats(array: Any) -> Column | None:
         array.offset : array.offset + len(array) + 1
     ]
     messages = array.values
-    role, content = messages.field(0), messages.field(1)
+    role = messages.field(0)
+    content = messages.field(1)
     whole = not (messages.null_count or role.null_count or content.null_count or messages.offset)
     if not whole or begins[0] or begins[-1] != len(messages):
         return None
@@ -492,7 +501,8 @@ def _words(roles: Strings) -> tuple[list[str], Array] | None:
     lengths = roles.ends - roles.begins
     if lengths.max(initial=0) > _ROLES:
         return None
-    first, second = roles.eight_bytes(0), roles.eight_bytes(8)
+    first = roles.eight_bytes(0)
+    second = roles.eight_bytes(8)
     words: list[str] = []
     codes = np.full(len(lengths), -1, np.int64)
     while (left := np.flatnonzero(codes < 0)).size:

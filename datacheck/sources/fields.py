@@ -112,7 +112,8 @@ def may_be(container: Container, name: str, spec: FieldSpec) -> bool:
 
 def fits(shape: Iterable[int], spec: FieldSpec) -> bool:
     """Return whether a shape has the axes and sizes that the schema declares for a field."""
-    sizes, wanted = tuple(shape), spec.shape
+    sizes = tuple(shape)
+    wanted = spec.shape
     if wanted is None:
         return True
     alike = zip(wanted, sizes, strict=False)
@@ -179,7 +180,9 @@ _JSON = FieldSpec(dtype="json")
 _CELLS = 20_000_000  # limit for records times names
 # Unlisted fields of a sample: how many are read, how many bytes even for a small sample, and the
 # length of a name.
-_UNLISTED, _SMALL, _LONGEST = 64, 1 << 20, 200
+_UNLISTED = 64
+_SMALL = 1 << 20
+_LONGEST = 200
 
 
 def _never(name: str, seen: Peeked) -> bool:

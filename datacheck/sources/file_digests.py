@@ -157,7 +157,9 @@ def _tasks(found: Iterable[Many]) -> Iterator[_Task]:
         nbytes += size
         if len(paths) == TASK_FILES or nbytes >= TASK_BYTES:
             yield _Task(places, paths, nbytes)
-            places, paths, nbytes = [], [], 0
+            places = []
+            paths = []
+            nbytes = 0
     yield from (_Task([number], [path], -size) for size, number, path in sorted(large))
     if paths:
         yield _Task(places, paths, nbytes)
@@ -176,7 +178,9 @@ def _digested(
     seen = [0, 0]
     done = [0, 0]
     places: list[int] = []
-    raws, numbers, refused = [], [], list[list[str]]()
+    raws = []
+    numbers = []
+    refused = list[list[str]]()
     for task, payloads in _read(root, roots, _counted(tasks, seen), workers):
         places += task.places
         for payload in payloads:
@@ -282,7 +286,9 @@ def _matching(
 
 
 def _of_files(answer: Mapping[str, Any], task: Mapping[str, Any]) -> bool:
-    digests, numbers, count = answer["digests"], answer["numbers"], len(task["items"])
+    digests = answer["digests"]
+    numbers = answer["numbers"]
+    count = len(task["items"])
     fit = digests.dtype == np.uint8 and digests.shape == (count, 16)
     return bool(fit and numbers.dtype == np.int64 and numbers.shape == (count, STAMP))
 
@@ -299,12 +305,15 @@ def digest_files(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
         digests (uint8 [items, 16]), numbers (int64 [items, 4]: size, mtime, ctime and inode after
         the read), refused (path, reason).
     """
-    root, roots = task["root"], task["roots"]
+    root = task["root"]
+    roots = task["roots"]
     folders = Roots(root, roots)
     # A single buffer: fresh memory for each file takes longer than its digest.
     view = empty([READ_BYTES], np.uint8).data
     buffers = (view,)
-    digests, numbers, refused = bytearray(), array("q"), []
+    digests = bytearray()
+    numbers = array("q")
+    refused = []
     for number, path in enumerate(task["items"]):
         beat(number)
         try:
@@ -330,7 +339,8 @@ def digest_files(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
             except OSError as refusal:
                 from datacheck.sources.listing import reason  # noqa: PLC0415  few files are refused
 
-                raw, stamp = bytes(16), (0,) * STAMP
+                raw = bytes(16)
+                stamp = (0,) * STAMP
                 refused.append([path, reason(refusal)])
         digests += raw
         try:
@@ -387,7 +397,8 @@ def _digest_store(
     # Imported here, because few datasets have Zarr folders.
     from datacheck.sources.listing import store_digest, store_entry  # noqa: PLC0415
 
-    place, real = str(locate(root, roots, path)), real_root(root, roots, path)
+    place = str(locate(root, roots, path))
+    real = real_root(root, roots, path)
     raw = bytes.fromhex(store_digest(folders, path, place, real, beat, links=False))
     entry = store_entry(path, place, real, 0, beat)
     return raw, (entry.size, entry.mtime_ns, entry.ctime_ns, entry.inode)

@@ -102,7 +102,8 @@ class GroupSource(Source):
         """
         fields, _ = self.way(item.split)
         with self.opened(item, fields.hint) as container:
-            found, attributes = self._groups(container), Attributes(container)
+            found = self._groups(container)
+            attributes = Attributes(container)
             self.check_count(item, len(found))
             known = ContainerNames(container)
             if fields.everything:

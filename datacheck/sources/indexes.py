@@ -40,7 +40,8 @@ from datacheck.workers.wire import answers, text
 _COMPANION_CODE = "DC105"
 _DOCUMENTS = (".json", ".jsonl")
 _TABLES = (".csv", ".tsv")
-_CELLS, _READ_BYTES = re.compile(r"[,;\t\r\n]"), 1 << 20
+_CELLS = re.compile(r"[,;\t\r\n]")
+_READ_BYTES = 1 << 20
 _LISTS = re.compile(
     r"(?:^|/)(?:(?P<train>train|training)|val|valid|validation|test|testing|eval|evaluation)\.(?:txt|lst)\Z"
 )
@@ -70,14 +71,20 @@ _MEDIA = (
 )
 _NAME = re.compile(rf"[\w./\\ ()+-]{{1,300}}(?:{'|'.join(map(re.escape, _MEDIA))})", re.IGNORECASE)
 # Documents of a dataset; bytes and names of a single one.
-_MOST_DOCUMENTS, _MOST_BYTES, _MOST_NAMES = (500, 16 << 20, 100_000)
-_MOST_IN_ALL, MOST_NAMED = 64 << 20, 200_000  # bytes of all documents, and names in them
+_MOST_DOCUMENTS = 500
+_MOST_BYTES = 16 << 20
+_MOST_NAMES = 100_000
+# bytes of all documents, and names in them
+_MOST_IN_ALL = 64 << 20
+MOST_NAMED = 200_000
 _MOST_FILES = 200_000  # files that are compared with one another
 _TOLD = 1_000  # names that are reported per reason
-_LEAST_THERE, _SHARE_THERE = 2, 2 / 3
+_LEAST_THERE = 2
+_SHARE_THERE = 2 / 3
 _LEVELS = 2  # levels of folders whose siblings are compared
 # Kinds of files that have all names of a folder; the number of these names.
-_LEAST_KINDS, _LEAST = (2, 3)
+_LEAST_KINDS = 2
+_LEAST = 3
 _SHARE_GONE = 0.2
 
 
@@ -106,7 +113,8 @@ def documents(
     ]
     found, left = _readable(lists, listing)
     if any(path.lower().endswith(_MEDIA) for path in entries.paths):
-        every, own = "*" in schema.fields or schema.name not in builtin(), set(unclaimed)
+        every = "*" in schema.fields or schema.name not in builtin()
+        own = set(unclaimed)
         sizes = zip(entries.paths, entries.sizes.tolist(), strict=True)
         others = [
             path for path, size in sizes if 0 < size <= _MOST_BYTES and (every or path in own)
@@ -346,7 +354,8 @@ def _missing_siblings(
     kinds: Mapping[tuple[str, str], set[str]],
 ) -> Iterator[tuple[str, list[str], list[str]]]:
     """Yield a folder, the names of its missing files, and the first kinds that have them."""
-    folders, endings = [folder for folder, _ in kinds], {ending.lower() for _, ending in kinds}
+    folders = [folder for folder, _ in kinds]
+    endings = {ending.lower() for _, ending in kinds}
     if (
         len(kinds) <= _LEAST_KINDS
         or len(endings) == 1
@@ -372,22 +381,23 @@ def _missing_siblings(
 Array = np.ndarray[Any, Any]
 
 _INDEXES = {"key": INDEX, "episode": INFO}  # by `samples.each`
-_CODE, _PACKED = "DC105", "DC101"
+_CODE = "DC105"
+_PACKED = "DC101"
 _GONE = (_CODE, "it is gone")
 _LIMITS = Limits(item_s=60)
 # How many files of all indexes are looked up, in addition to the number of listed files.
 _MOST_MISSING = 100_000
-_MISSING_BYTES, _A_NOTE = 32 << 20, 200  # budget for notes on missing files: each is a row, too
+# budget for notes on missing files: each is a row, too
+_MISSING_BYTES = 32 << 20
+_A_NOTE = 200
 _INFO_BYTES = 16 << 20  # info.json files of all LeRobot datasets whose rate is read
 _RATE = "DC503"
 _MOST_RATES = 100  # distinct rates; each is evaluated separately
 _MOST_TOLD = 10_000  # files known only from documents or neighboring files
 _LOST_VIDEOS = "names videos that are not there"
 _UNCOMPARED = "names files that are not compared with those there"
-_FAR_MORE, _OF_GONE = (
-    "as the indexes together name far more than there are",
-    "of the files that indexes name",
-)
+_FAR_MORE = "as the indexes together name far more than there are"
+_OF_GONE = "of the files that indexes name"
 # A child returns sentences only; these are their beginnings or ends.
 _KINDS = {
     _LOST_VIDEOS: "videos",
@@ -514,11 +524,9 @@ def _rates(
     files = dict(sorted(Counter(folder_of(path)[0] for path in found).items()))
     entries = {folder: listing.by_path.get(folder + INFO) for folder in files}
     sizes = {folder: 0 if entry is None else entry.size for folder, entry in entries.items()}
-    datasets, left, rates = (
-        Roots(listing.root, listing.roots),
-        _INFO_BYTES,
-        dict[str, float | None](),
-    )
+    datasets = Roots(listing.root, listing.roots)
+    left = _INFO_BYTES
+    rates = dict[str, float | None]()
     for folder, size in sorted(sizes.items(), key=itemgetter(1)):
         left -= size
         if entries[folder] is None:
@@ -600,7 +608,9 @@ def _read_indexes(
         "nbytes": 100 * len(listing.entries) + max(listing.by_path[path].size for path in paths),
     }
     placed = schema.located(listing.root, listing.roots).placed(listing.roots)
-    templates, notes, read = file_templates(placed), list[Note](), set[str]()
+    templates = file_templates(placed)
+    notes = list[Note]()
+    read = set[str]()
     named: dict[str, list[str]] = {}
     box = sandbox_of(listing.root, listing.roots)
     left = _MISSING_BYTES
@@ -700,7 +710,8 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, An
         compared; named: files that a document other than an index names anywhere, [] if all
         documents together name too many.
     """
-    folders, found = Roots(task["root"], task["roots"]), list[dict[str, Any]]()
+    folders = Roots(task["root"], task["roots"])
+    found = list[dict[str, Any]]()
     shares = _Shares(task["most"])
     for number, item in enumerate(task["items"]):
         beat(number)
@@ -788,7 +799,8 @@ def _of_mds(path: str, place: File) -> dict[str, Any]:
 
 
 def _of_lerobot(path: str, base: File) -> dict[str, Any]:
-    folder, faults = path.removesuffix(INFO), []
+    folder = path.removesuffix(INFO)
+    faults = []
     try:
         read_rate(base)
     except FormatError as error:

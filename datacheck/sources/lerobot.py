@@ -186,9 +186,12 @@ def _check_columns(container: Container, meta: Meta) -> None:
 
 
 INFO = "meta/info.json"
-EPISODE, TASK = "episode_index", "task_index"
-_LINES, _TABLES = "meta/episodes.jsonl", "meta/episodes"
-_TASK_LINES, _TASK_TABLE = "meta/tasks.jsonl", "meta/tasks.parquet"
+EPISODE = "episode_index"
+TASK = "task_index"
+_LINES = "meta/episodes.jsonl"
+_TABLES = "meta/episodes"
+_TASK_LINES = "meta/tasks.jsonl"
+_TASK_TABLE = "meta/tasks.parquet"
 _WHERE = ("data/chunk_index", "data/file_index")
 # Row range of an episode in the sequence of all files.
 _ROWS = ("dataset_from_index", "dataset_to_index")
@@ -262,7 +265,8 @@ def read_meta(base: File) -> Meta:
     Raises:
         FormatError: the folder is missing or damaged.
     """
-    info, tables = _info(base), _tables(base)
+    info = _info(base)
+    tables = _tables(base)
     features = info.get("features")
     if not isinstance(features, Mapping):
         msg = f"{INFO}: found no features"
@@ -300,8 +304,10 @@ def read_videos(base: File) -> list[str]:
     Raises:
         FormatError: the meta folder is missing or damaged.
     """
-    info, tables = _info(base), _tables(base)
-    template, features = info.get("video_path"), info.get("features")
+    info = _info(base)
+    tables = _tables(base)
+    template = info.get("video_path")
+    features = info.get("features")
     if not isinstance(template, str) or not isinstance(features, Mapping):
         return []
     names = [
@@ -458,12 +464,15 @@ def _tasks(base: File, *, new: bool) -> dict[int, str] | None:
     Raises:
         FormatError: the file is damaged, or a number is duplicated or out of order.
     """
-    lines, table = (base / _TASK_LINES).is_file(), (base / _TASK_TABLE).is_file()
+    lines = (base / _TASK_LINES).is_file()
+    table = (base / _TASK_TABLE).is_file()
     if lines and not (new and table):
-        rows, where = _lines(base / _TASK_LINES, _TASK_LINES), _TASK_LINES
+        rows = _lines(base / _TASK_LINES, _TASK_LINES)
+        where = _TASK_LINES
         pairs = [(row.get(TASK), row.get("task")) for row in rows]
     elif table:
-        pairs, where = _of_task_table(base / _TASK_TABLE), _TASK_TABLE
+        pairs = _of_task_table(base / _TASK_TABLE)
+        where = _TASK_TABLE
     else:
         return None
     found: dict[int, str] = {}

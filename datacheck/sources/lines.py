@@ -46,7 +46,8 @@ def grouped(
         order. None for columns: these records must be read one by one, because they hold lists of
         numbers, or values that no column can hold.
     """
-    specs, values = {}, {}
+    specs = {}
+    values = {}
     try:
         for name, spec, found in fields.of_records(records):
             specs[name], values[name] = spec, found
@@ -71,7 +72,8 @@ def _columns(specs: dict[str, FieldSpec], values: dict[str, list[Any]]) -> Colum
     """Return columns of values with one type per field; fields that are always None are absent."""
     columns = {}
     for name in sorted(values):
-        found, spec = values[name], specs[name]
+        found = values[name]
+        spec = specs[name]
         if found[0] is None:
             continue
         if isinstance(found[0], list) and is_rows(spec):
@@ -194,7 +196,8 @@ class LineSource(Source):
         for piece in jsonl.READ_ON.pieces(path, start):
             total = piece.number + piece.count
             self.check_count(item, total)
-            first, behind = max(start, piece.number), min(last, total)
+            first = max(start, piece.number)
+            behind = min(last, total)
             if first < behind:
                 yield from lines.of_piece(piece.lines(first - piece.number, behind - piece.number))
             if total >= last and stop >= 0:

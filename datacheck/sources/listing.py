@@ -28,7 +28,8 @@ from datacheck.sources.roots import NOT_WHOLE, ByPath, Entries, Entry, Roots, lo
 
 DEPTH = 64  # nesting limit of folders
 CHUNK = re.compile(r"(c|\d+)(\.\d+)*")  # names of Zarr chunks
-_DOCUMENT, _DOCUMENT_BYTES = "zarr.json", 4 << 20
+_DOCUMENT = "zarr.json"
+_DOCUMENT_BYTES = 4 << 20
 # Files of a Zarr folder that are neither markers nor chunks.
 _PARTS = frozenset({".zattrs", ".zmetadata"})
 
@@ -102,7 +103,9 @@ def store_entry(
     Raises:
         OSError: the status of something in it is unavailable.
     """
-    size, mtime, ctime = 0, 0, 0
+    size = 0
+    mtime = 0
+    ctime = 0
     for inner, status, chunks in _inside(folder, real, beat):
         mtime, ctime = max(mtime, status.st_mtime_ns), max(ctime, status.st_ctime_ns)
         if stat.S_ISREG(status.st_mode) and is_part(inner.rpartition("/")[2], chunks=chunks):
@@ -286,7 +289,8 @@ class Listing:
             The listing may come from somebody else: a run that a stranger shared may name any file
             of this machine.
         """
-        place, now = self.entries.find(path), stat_entry(self.root, path, self.roots)
+        place = self.entries.find(path)
+        now = stat_entry(self.root, path, self.roots)
         if place < 0 or now is None or now.size != self.entries[place].size:
             return False
         then = self.entries[place]
@@ -361,7 +365,8 @@ def _is_store(folder: Path) -> bool:
 
 def _inner(folder: Path, of_chunks: bool) -> list[tuple[Path, bool]] | None:  # noqa: FBT001
     """Return the subfolders of an array, a group or a folder of chunks; None for other folders."""
-    markers, found = store_markers(), _names(folder)
+    markers = store_markers()
+    found = _names(folder)
     chunks = _has_chunks(folder, of_chunks)
     parts = {
         name: is_dir
@@ -494,7 +499,9 @@ def _check_folder(folder: Path) -> None:
         raise UsageError(msg) from error
 
 
-_MOST_SKIPPED, _SKIPPED_LETTERS = 100_000, 8 << 20  # limits for skipped names: number, characters
+# limits for skipped names: number, characters
+_MOST_SKIPPED = 100_000
+_SKIPPED_LETTERS = 8 << 20
 _NAMED = 100  # unfollowed links that are reported one by one
 
 
@@ -782,7 +789,8 @@ class _Walk:
 
     def _unusual(self, found: list[os.DirEntry[str]], path: str) -> list[os.DirEntry[str]]:
         """List the regular files of a folder in a fast loop; return all other entries."""
-        head, seen = self.prefix + (f"{path}/" if path else ""), self.seen_ns
+        head = self.prefix + (f"{path}/" if path else "")
+        seen = self.seen_ns
         paths: list[str] = []
         numbers: list[int] = []
         rest = []
@@ -848,7 +856,8 @@ class _Walk:
         self, entry: os.DirEntry[str], folder: str, head: str, links: tuple[str, ...]
     ) -> None:
         name = entry.name
-        path, place = f"{head}/{name}" if head else name, f"{folder}/{name}"
+        path = f"{head}/{name}" if head else name
+        place = f"{folder}/{name}"
         try:
             if not name.isascii() and not _decodable(name):
                 self._skip(path, "name is not UTF-8; rename it")

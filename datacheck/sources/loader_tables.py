@@ -107,7 +107,9 @@ def read_values(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, 
 # Keys under which a mapping names its file; Mask3D writes the first one.
 _PATHS = ("filepath", "file", "path")
 
-_TEXT_BYTES, _RECORD_BYTES, _NAMES = 256 << 20, 32 << 20, 5_000_000
+_TEXT_BYTES = 256 << 20
+_RECORD_BYTES = 32 << 20
+_NAMES = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +183,8 @@ def _list_entry(record: Any) -> ListEntry:
     return ListEntry("" if record is None else str(record).strip())
 
 
-_STEP, _CODE = "keep_classes", "DC404"
+_STEP = "keep_classes"
+_CODE = "DC404"
 # Ten times the size of a table with thousands of classes; YAML takes seconds per megabyte.
 _TABLE_BYTES = 1 << 20
 _USED = "validation"  # Mask3D's key: whether the class is trained and evaluated
@@ -271,7 +274,8 @@ def with_stats(schema: Schema, root: Path, roots: Mapping[str, Path]) -> tuple[S
     notes: list[Note] = []
     data = schema.model_dump(exclude_unset=True, mode="json")
     for name, stats in named.items():
-        where, path = f"{schema.name}, fields.{name}.stats", path_of(stats, roots)
+        where = f"{schema.name}, fields.{name}.stats"
+        path = path_of(stats, roots)
         if stats.optional and stat_entry(root, path, roots) is None:
             own = {
                 key: value

@@ -28,7 +28,9 @@ from datacheck.sources.listing import DEPTH, Listing
 from datacheck.sources.loader_tables import ListEntry, read_list
 from datacheck.sources.roots import HOLE, locate, root_of
 
-_LIST, _COUNTS, _LACKING = "DC105", "DC111", "DC129"
+_LIST = "DC105"
+_COUNTS = "DC111"
+_LACKING = "DC129"
 _EMPTY = "is an empty entry: it names no sample"
 _MOST_EMPTY = 1_000  # entries of one list that are reported one by one
 _MOST_LINES = 5_000_000  # lines of all lists together
@@ -37,11 +39,15 @@ _MOST_LINES = 5_000_000  # lines of all lists together
 _MOST_FAULTS = 100_000
 # Bytes of a faulty line as a key; bytes of the line and of its list's path in a note. `shortened`
 # cuts longer ones. A run budgets 4 KiB per sample.
-_LINE, PLACE = 1_000, 300
+_LINE = 1_000
+PLACE = 300
 _PATH = 4_096  # bytes of a path in a record; no system opens a longer one
-_QUOTED, _WHY = 100, 200  # characters of a quoted line, and of the reason why it names no file
+# characters of a quoted line, and of the reason why it names no file
+_QUOTED = 100
+_WHY = 200
 _SPLIT = "split"
-_UNREADABLE, _NO_BYTES = "DC101", "DC103"
+_UNREADABLE = "DC101"
+_NO_BYTES = "DC103"
 _JUNK = "DC107"
 _CLUTTER = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
 _PACKED = ".mds.zstd"
@@ -271,7 +277,8 @@ def _empty_file_notes(unclaimed: Sequence[str], listing: Listing) -> Iterator[No
 
 
 def _matched_files(schema: Schema, listing: Listing) -> Iterator[_MatchedFile]:
-    templates, splits = file_templates(schema), _split_patterns(schema)
+    templates = file_templates(schema)
+    splits = _split_patterns(schema)
     tails = tuple(template.tail for template in templates)
     for path, nbytes in zip(listing.entries.paths, listing.entries.sizes.tolist(), strict=True):
         # Takes a tenth of the time of a regular expression, for most files of most schemas.
@@ -355,7 +362,9 @@ def _companion_notes(
         else {}
     )
     for name, templates in beside.items():
-        lack, empty, have = dict[str, list[str]](), dict[str, list[str]](), set[str]()
+        lack = dict[str, list[str]]()
+        empty = dict[str, list[str]]()
+        have = set[str]()
         for item in items:
             known = [t for t in templates if set(t.names) <= item.names.keys()]
             if not known:
@@ -441,7 +450,8 @@ class _Lists:
 
     def _parsed(self) -> list[tuple[Template, dict[str, str]]]:
         """Return the patterns of the list paths, each with the names that the schema assigns."""
-        lists, where = self._schema.samples.list, f"{self._schema.name}, samples.list"
+        lists = self._schema.samples.list
+        where = f"{self._schema.name}, samples.list"
         if isinstance(lists, str):
             return [(parse(lists, where), {})]
         return [(parse(path, where), {_SPLIT: split}) for split, path in (lists or {}).items()]
@@ -500,7 +510,8 @@ class _Lists:
 
     def _read_records(self) -> list[_ListFile]:
         """Return the entries of ``samples.records``, which select no samples."""
-        text, found = self._schema.samples.records, list[_ListFile]()
+        text = self._schema.samples.records
+        found = list[_ListFile]()
         template = None if text is None else parse(text, f"{self._schema.name}, samples.records")
         for path in self._listing.entries.paths if template is not None else ():
             names = template.match(path) if template is not None else None
@@ -619,7 +630,8 @@ class _Lists:
             for names in self._lists
             for n, t in enumerate(self._templates)
         }
-        items, unlisted = [], dict[str, list[_MatchedFile]]()
+        items = []
+        unlisted = dict[str, list[_MatchedFile]]()
         for f in found:
             split = f.names.get(_SPLIT, "")
             if f.path in listed:
@@ -725,7 +737,8 @@ class _Lists:
     def _mark(
         self, listed: dict[str, _ListFile], names: _ListFile, line: str, hits: list[str], count: int
     ) -> None:
-        split, place = names.names.get(_SPLIT, ""), shortened(names.path, PLACE)
+        split = names.names.get(_SPLIT, "")
+        place = shortened(names.path, PLACE)
         if count > 1 and self._faults <= _MOST_FAULTS:
             about = {"list": place}
             self._note(
@@ -758,7 +771,8 @@ class _Lists:
         A list line for a missing sample must not get the key of an existing sample.
         """
         # No listing goes deeper.
-        find, path = (self._listing.entries.find, "/".join(key.split("/")[: DEPTH + 1]))
+        find = self._listing.entries.find
+        path = "/".join(key.split("/")[: DEPTH + 1])
         while path and find(path) < 0 and path not in self._refused:
             path = path.rpartition("/")[0]
         return bool(path)

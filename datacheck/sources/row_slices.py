@@ -27,7 +27,8 @@ Span = tuple[int, int]
 
 _WHOLE_BYTES = 256 << 20  # larger arrays are read in pieces
 # Limits of a part of a file of rows; the rows of a scan's result take memory, too.
-PART_BYTES, PART_ROWS = (BLOCK_BYTES, 1 << 18)
+PART_BYTES = BLOCK_BYTES
+PART_ROWS = 1 << 18
 LEAST_BYTES = 16 << 20  # smaller files are read whole
 # Stored bytes per part of a file: each part reads some rows again, and has its own budget.
 _PART_FILE_BYTES = 1 << 20
@@ -235,10 +236,8 @@ class RowSlices:
         first, rows = self._pieces.get(field, (0, ()))
         if not first <= start <= stop <= first + len(rows):
             ahead = start + int(PART_BYTES // max(1.0, self.row_bytes))
-            first, rows = (
-                start,
-                self._read(field, start, max(stop, min(ahead, self.stop, self.lengths[field]))),
-            )
+            first = start
+            rows = self._read(field, start, max(stop, min(ahead, self.stop, self.lengths[field])))
             self._pieces[field] = first, rows
         return rows[start - first : stop - first]
 

@@ -22,7 +22,8 @@ HeaderTest = Callable[[Peeked], bool]  # whether a header is enough, so that the
 _PLAIN = frozenset(
     map(np.dtype, ("?", "u1", "i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f2", "<f4", "<f8"))
 )
-_LARGE_BYTES, _STRIP = 64 << 20, 1 << 16
+_LARGE_BYTES = 64 << 20
+_STRIP = 1 << 16
 _MOST_BYTES = 1 << 50  # limit for a peeked array, so that thousands of them still have a total size
 
 

@@ -479,11 +479,9 @@ def _read_by_processes(asked: AuditRequest, task: Task) -> Iterator[dict[str, An
     """Read in plain worker processes, each with a share of the indices, as a DataLoader does."""
     import multiprocessing  # noqa: PLC0415  needed here only
 
-    context, count, items = (
-        multiprocessing.get_context(task["start"]),
-        task["workers"],
-        task["items"],
-    )
+    context = multiprocessing.get_context(task["start"])
+    count = task["workers"]
+    items = task["items"]
     pipes = [context.Pipe(duplex=False) for _ in range(count)]
     shares = [items[number::count] for number in range(count)]
     workers = [

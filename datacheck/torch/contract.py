@@ -33,7 +33,10 @@ from datacheck.torch.served import (
     samples_of,
 )
 
-_UNREADABLE, _EMPTY, _MISSING, _CONTRACT = "DC101", "DC103", "DC121", "DC905"
+_UNREADABLE = "DC101"
+_EMPTY = "DC103"
+_MISSING = "DC121"
+_CONTRACT = "DC905"
 _EPISODE_RULES = frozenset({"DC501"})  # a window may be shorter than the shortest episode allowed
 _LISTED = 8
 _KEY_BYTES = 200  # limit of a sample's id, which a fault repeats on all ranks
@@ -133,7 +136,9 @@ class Guard:
         source: Iterator[Any] | None = None
         while True:
             held: list[Any] = []
-            faults, ended, cause = [], False, None
+            faults = []
+            ended = False
+            cause = None
             try:
                 source = iter(self._loader) if source is None else source
                 held.append(next(source))
@@ -141,14 +146,12 @@ class Guard:
                 ended = True
             # Any exception of the user's loader: the other ranks wait for this rank's message.
             except Exception as error:  # noqa: BLE001
-                faults, cause = (
-                    [
-                        BatchFault(
-                            _UNREADABLE, f"the loader raised {_error_text(error)}", fix=_LOADER_FIX
-                        )
-                    ],
-                    error,
-                )
+                faults = [
+                    BatchFault(
+                        _UNREADABLE, f"the loader raised {_error_text(error)}", fix=_LOADER_FIX
+                    )
+                ]
+                cause = error
             if held:
                 faults = self._faults(held[0])
             if message := self._agreed_message(faults, ended=ended):

@@ -298,7 +298,8 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
     def shard_starts(self) -> Array:
         """Return the first item of each shard that has any items, int64 (shards)."""
         wanted = np.arange(0, len(self.cache), self.cache.root.shard_samples)
-        first, last = np.zeros_like(wanted), np.full_like(wanted, len(self))
+        first = np.zeros_like(wanted)
+        last = np.full_like(wanted, len(self))
         while (
             searched := first < last
         ).any():  # binary search of all shards at once: items are in sample order
@@ -390,7 +391,8 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         Windows overlap and padding is not stored, so a small cache can ask for far more memory
         than its own size.
         """
-        size, most = count * self._window_bytes, parsing.WINDOWS_BYTES
+        size = count * self._window_bytes
+        most = parsing.WINDOWS_BYTES
         if size > most:
             msg = (
                 f"{self._path}: {count:,} windows as the cache cuts them take {size:,} bytes; at "
@@ -403,7 +405,9 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
 
     def _gather(self, items: Array, memory: Memory, *, apart: bool = False) -> Batch:
         self._check_windows(len(items))
-        samples, cache, windows = self._items.samples(items), self.cache, self.windows
+        samples = self._items.samples(items)
+        cache = self.cache
+        windows = self.windows
         columns: dict[str, Column] = {}
         for name in self.fields:
             spec = cache.fields[name]
@@ -456,7 +460,8 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         at, size = self._items.steps(items)
         offsets = windows.offsets(name)
         asked = np.zeros(1, np.int64) if offsets is None else offsets
-        spec, samples = self.cache.fields[name], self._items.samples(items)
+        spec = self.cache.fields[name]
+        samples = self._items.samples(items)
         out = memory(name, (len(items), len(asked), *spec.item), spec.dtype)
         whole = out.numpy()
 

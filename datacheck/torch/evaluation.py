@@ -140,7 +140,8 @@ def _check(indices: list[Array], size: int) -> None:
     every = np.concatenate(indices)
     outside = np.unique(every[(every < 0) | (every >= size)])
     counts = np.bincount(every[(every >= 0) & (every < size)], minlength=size)
-    missing, doubled = np.flatnonzero(counts == 0), np.flatnonzero(counts > 1)
+    missing = np.flatnonzero(counts == 0)
+    doubled = np.flatnonzero(counts > 1)
     if not (len(outside) or len(missing) or len(doubled)):
         return
     found = (

@@ -161,7 +161,9 @@ class CachedLoader:
         # Other samplers may react to the loop, so their batches are not taken far ahead.
         known = type(sampler) is Sampler or isinstance(sampler, list | tuple)
         several = self._several and known
-        before, indices, of = self._begun(), iter(sampler), _LoaderPass()
+        before = self._begun()
+        indices = iter(sampler)
+        of = _LoaderPass()
         # The sampler's `__iter__` is a generator: its pass begins with the first index.
         if before is not None and not known and self._begun() is before:
             indices = self._beginning(indices, of)

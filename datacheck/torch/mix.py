@@ -112,7 +112,8 @@ class Mix(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
             IndexError: an index is out of range.
         """
         epochs, items = items_of(indices, self.epoch, len(self))
-        of, found = np.empty_like(items), np.empty_like(items)
+        of = np.empty_like(items)
+        found = np.empty_like(items)
         for epoch in np.unique(epochs).tolist():
             here = np.flatnonzero(epochs == epoch)
             of[here], found[here] = self._placed(epoch, items[here])

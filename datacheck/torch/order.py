@@ -158,7 +158,8 @@ def permute(numbers: Array, n: int, key: Key) -> Array:
     words = numbers.astype(np.uint64)
     walking = np.arange(len(words))
     while walking.size:
-        upper, lower = words[walking] >> low, words[walking] & masks[1]
+        upper = words[walking] >> low
+        lower = words[walking] & masks[1]
         for number in range(0, _ROUNDS, 2):
             upper ^= _mix_bits(lower, keys[number]) & masks[0]
             lower ^= _mix_bits(upper, keys[number + 1]) & masks[1]

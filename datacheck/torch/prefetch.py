@@ -104,7 +104,10 @@ class _CopyResult:
 
 def _run_task(make: Make, asked: Sequence[Sequence[int]]) -> _CopyResult:
     """Make batches; stop early if they turn out to be slow, so that other threads take the rest."""
-    begun, batches, error, seconds = perf_counter(), deque[Any](), None, 0.0
+    begun = perf_counter()
+    batches = deque[Any]()
+    error = None
+    seconds = 0.0
     try:
         for one in asked:
             if seconds > len(asked) * QUICK:
@@ -146,10 +149,8 @@ class _ThreadPool:
         if len(self._threads) <= min(beside, self._most - 1):
             # Also ends the threads if an interrupt comes before `end`.
             dropped = ref(self, self._tasks.put)
-            work, name = (
-                (self._make, self._tasks, dropped),
-                f"datacheck-loader_{len(self._threads)}",
-            )
+            work = (self._make, self._tasks, dropped)
+            name = f"datacheck-loader_{len(self._threads)}"
             thread = Thread(target=_work, args=work, name=name, daemon=True)
             self._threads.append(thread)
             _STARTED[ref(thread, _STARTED.pop)] = self._tasks
@@ -243,7 +244,8 @@ def prefetch_batches(
         are making. Two callers do not wait: a thread of the pool, and any thread while the garbage
         collector runs, because it may run while the thread holds a lock that the pool needs.
     """
-    line, waiting = _IndexQueue(indices), deque[SimpleQueue[_CopyResult]]()
+    line = _IndexQueue(indices)
+    waiting = deque[SimpleQueue[_CopyResult]]()
     pace = _TaskSize(_MOST_BATCHES if together else 1)
     pool = _ThreadPool(make, threads)
 

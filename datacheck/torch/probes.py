@@ -41,7 +41,8 @@ def finite_pairs(pred: Any, gt: Any) -> tuple[Array, Array]:
     Raises:
         UsageError: the values are not numbers, or the shapes differ.
     """
-    first, second = as_float64(pred), as_float64(gt)
+    first = as_float64(pred)
+    second = as_float64(gt)
     if first.shape != second.shape or first.ndim == 0 or 0 in first.shape[1:]:
         msg = (
             f"pred has shape {list(first.shape)}, gt {list(second.shape)}; both are (samples, "
@@ -204,12 +205,12 @@ def probe_coverage(indices: Iterable[int], n: int) -> EvalCoverage:
     _, found = unpack(found.astype(np.int64), 0)
     inside = found[(found >= 0) & (found < n)]
     counts = np.bincount(inside, minlength=n)
-    seen, doubled = int(np.count_nonzero(counts)), int(np.count_nonzero(counts > 1))
-    missing, outside = n - seen, len(found) - len(inside)
-    ok, verdict = (
-        not (missing or doubled or outside),
-        f"Each of {n:,} samples was seen exactly once.",
-    )
+    seen = int(np.count_nonzero(counts))
+    doubled = int(np.count_nonzero(counts > 1))
+    missing = n - seen
+    outside = len(found) - len(inside)
+    ok = not (missing or doubled or outside)
+    verdict = f"Each of {n:,} samples was seen exactly once."
     if not ok:
         parts = [f"{seen:,} of {n:,} samples were seen{_pattern(np.flatnonzero(counts), n)}"]
         parts += [f"{doubled:,} more than once"] if doubled else []
@@ -252,11 +253,13 @@ def probe_constant_metric(history: Sequence[float], least: int = 5) -> ConstantM
         return ConstantMetric(value=last, repeats=0, verdict=said, sure=False)
     other = np.flatnonzero(~(np.abs(values - last) <= 1e-9 * abs(last)))
     repeats = len(values) - (int(other[-1]) + 1 if other.size else 0)
-    ok, sure = True, len(values) >= least
+    ok = True
+    sure = len(values) >= least
     if repeats < least:
         said = f"No sign of standing still: {last:g} stands for {repeats} of {len(values)} values."
     elif last in {0.0, 1.0, 100.0}:
-        said, sure = f"It stays at {last:g} for {repeats} values, which may be its bound.", False
+        said = f"It stays at {last:g} for {repeats} values, which may be its bound."
+        sure = False
     else:
         said = (
             f"{repeats} evaluations in a row gave {last:g}: weights or evaluated samples do not "
@@ -299,7 +302,8 @@ def probe_label_shift(
         its loss is below a quarter of that of the expected lag, as in a model trained to copy.
         Positions with NaN are left out.
     """
-    scores, labels = logits if hasattr(logits, "shape") else as_array(logits), as_array(ids)
+    scores = logits if hasattr(logits, "shape") else as_array(logits)
+    labels = as_array(ids)
     if len(scores.shape) == labels.ndim + 1 == 2:
         scores, labels = scores[None], labels[None]
     if (
@@ -355,7 +359,8 @@ def _losses(scores: Any, labels: Array, lags: Sequence[int], ignore: int) -> Arr
         row[:, here] = np.where(labels[:, here + lag] == ignore, -1, labels[:, here + lag])
     targets = targets.reshape(len(lags), -1)
     known = ((targets >= 0) & (targets < vocabulary)).all(axis=0)
-    rows, found = scores.reshape(batch * length, vocabulary), [np.empty((len(lags), 0))]
+    rows = scores.reshape(batch * length, vocabulary)
+    found = [np.empty((len(lags), 0))]
     step = max(1, _NUMBERS_AT_ONCE // max(1, vocabulary))
     for start in range(0, len(known), step):
         here = start + np.flatnonzero(known[start : start + step])
@@ -406,7 +411,8 @@ def probe_centering(pred: Any, gt: Any) -> Centering:
         np.sqrt((values**2).sum(axis=2).mean())
         for values in (first - second, first - second - moved[:, None], spread)
     )
-    on, truth = _centre(first, size), _centre(second, size)
+    on = _centre(first, size)
+    truth = _centre(second, size)
     # If both are centred, different centres count however near they are.
     near = offset <= 0.5 and not (on and truth)
     ok = on == truth or near or rest >= error / 2 or rest >= whole * np.sqrt(0.5)

@@ -37,7 +37,9 @@ INVALID = (
     "known to be invalid"  # the reason counted for samples that were invalid before they were read
 )
 
-_MOST_REASONS, _MOST_FAILURES, _REASON_CHARS = 32, 1000, 120
+_MOST_REASONS = 32
+_MOST_FAILURES = 1000
+_REASON_CHARS = 120
 _COUNTERS = np.dtype(
     [
         ("epoch", "<i8"),
@@ -180,7 +182,8 @@ class Budget:
         At most 31 reasons are kept apart; the others share one entry.
         """
         with self._locked() as now:
-            texts, counts = now["reasons"][0].tolist(), now["counts"][0].tolist()
+            texts = now["reasons"][0].tolist()
+            counts = now["counts"][0].tolist()
         return {
             text.decode("utf-8", "replace"): count
             for text, count in zip(texts, counts, strict=True)
@@ -429,7 +432,8 @@ class Attempts:
         Raises:
             BudgetExceededError: too many samples failed.
         """
-        samples, before = [], 0
+        samples = []
+        before = 0
         for place, (epoch, item, candidate) in enumerate(
             zip(epochs.tolist(), asked.tolist(), first.tolist(), strict=True)
         ):

@@ -327,7 +327,9 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
         return self._batches(self._pass)
 
     def _batches(self, of: _EpochPass) -> Iterator[list[int]]:
-        size, rank, whole = self.batch_size, self.rank, self.global_batch
+        size = self.batch_size
+        rank = self.rank
+        whole = self.global_batch
         left = self._left(of.start)
         step = max(1, _POSITIONS_AT_ONCE // size)
         for first in range(0, left, step):

@@ -109,7 +109,8 @@ def run(steps: Sequence[Transform], block: Block) -> tuple[list[Block], list[Ref
         A sample whose values were finite and no longer are is refused: no scan checks the output of
         a step.
     """
-    blocks, refused = [block], []
+    blocks = [block]
+    refused = []
     for one in steps:
         results = [one.apply(b) for b in blocks]
         blocks = [b for made, _ in results for b in made]

@@ -50,7 +50,8 @@ def code_digests(module: str) -> dict[str, str]:
         another platform, or optional) is "absent".
     """
     found: dict[str, str] = {}
-    own, home = module.partition(".")[0], _user_folder(module)
+    own = module.partition(".")[0]
+    home = _user_folder(module)
     waiting = [module]
     while waiting:
         name = waiting.pop()

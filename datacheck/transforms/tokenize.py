@@ -116,7 +116,8 @@ class Tokenize(Transform):
         if self.field not in block.fields:
             return [], [(key, f"{self.field} is absent") for key in block.keys]
         column = block.fields[self.field]
-        texts, chat = self._texts(column), column.kind == "json"
+        texts = self._texts(column)
+        chat = column.kind == "json"
         tokens = self._encoder.encode(
             [text if isinstance(text, str) else "" for text in texts], around=chat
         )
@@ -143,7 +144,8 @@ class Tokenize(Transform):
         return list(self._encoder.chats(map(messages_of, column.objects)))
 
     def _made(self, tokens: Array, *, chat: bool) -> dict[str, Array]:
-        bos, eos = self._encoder.id_of("bos_token"), self._encoder.id_of("eos_token")
+        bos = self._encoder.id_of("bos_token")
+        eos = self._encoder.id_of("eos_token")
         if not chat and self.ends:
             room = (
                 None

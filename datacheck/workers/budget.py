@@ -29,7 +29,8 @@ _SHARE = 2  # a child takes at most 1 / _SHARE of the machine's memory
 _PER_BYTE = 32  # memory for each byte of a file: JSON of small objects takes 25
 # Heartbeats alone do not keep a child alive: it may send them forever. A task may take this many
 # silence limits, and one more for every so many items.
-_SILENCES, _PER_SILENCE = (20, 6)
+_SILENCES = 20
+_PER_SILENCE = 6
 BY_SIZE = False  # whether the current item's memory is limited by the size of its files
 # Kinds of failures by a limit. Several good items of one task may exceed a limit together.
 LIMITS = {"memory", "busy", "silent", "endless"}
@@ -47,7 +48,8 @@ def usable_memory() -> int:
         return found[0]
     for line in groups:
         _, kinds, path = line.split(":", 2)
-        root, name = Path("/sys/fs/cgroup"), "memory.max"
+        root = Path("/sys/fs/cgroup")
+        name = "memory.max"
         if kinds:
             root, name = root / "memory", "memory.limit_in_bytes"
         if kinds and "memory" not in kinds.split(","):

@@ -52,7 +52,8 @@ _LEAK_BYTES = 256 << 20  # memory that a child may keep after an item ran out of
 _WRITTEN_BYTES = 1 << 20  # largest file that a reading child may write: its messages
 STOPPED_S = 10.0  # a child stopped by a signal is given up after this
 # A child computes its whole answer before it sends the first byte; only copying takes time.
-_ANSWER_S, _ANSWER_RATE = (60.0, 10 << 20)
+_ANSWER_S = 60.0
+_ANSWER_RATE = 10 << 20
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -244,7 +245,10 @@ def _processor_time(pid: int) -> float:
 
 _POLL_S = 0.2
 _PR_SET_PDEATHSIG = 1
-_NO_MEMORY, _NO_SANDBOX, _LIMITED = 77, 78, 79  # exit codes by which a child reports the reason
+# exit codes by which a child reports the reason
+_NO_MEMORY = 77
+_NO_SANDBOX = 78
+_LIMITED = 79
 _IMPORT = "datacheck.workers.child:import_library"
 _NOTHING = "datacheck.workers.child:nothing"
 # No parser causes these signals: they come from outside.
@@ -323,7 +327,8 @@ def nothing(task: dict[str, Json], beat: Pulse) -> None:
 
 def serve() -> None:
     """Serve tasks from standard input until it closes."""
-    orders, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    orders = os.fdopen(os.dup(0), "rb")
+    answers = os.fdopen(os.dup(1), "wb")
     pulse = _prepare(*sys.argv[1:5])
     while head := orders.read(FRAME.size):
         order = decode(head + orders.read(sum(FRAME.unpack(head))))
@@ -575,10 +580,8 @@ class Child:
         COUNTER.pack_into(self._counter, 0, 0, 0, -1)
         self._noise.seek(0)  # the child writes at the same position
         self._noise.truncate()
-        memory, room = (
-            self.budget(self._item(task)).memory_terms,
-            _answer_limits(task) if self._program.doubted else UNLIMITED,
-        )
+        memory = self.budget(self._item(task)).memory_terms
+        room = _answer_limits(task) if self._program.doubted else UNLIMITED
         silence = max(patience, self._limits.item_s)
         items = len(task.get("items") or [None])
         whole = (
@@ -705,8 +708,10 @@ class Child:
         return self.signs()[2]
 
     def _no_memory(self, task: dict[str, Json]) -> Death:
-        item, nbytes = self._item(task), self._nbytes()
-        asked, most = self.budget(item).memory(nbytes), self._limits.memory_b
+        item = self._item(task)
+        nbytes = self._nbytes()
+        asked = self.budget(item).memory(nbytes)
+        most = self._limits.memory_b
         if most < asked:
             return Death(
                 item, f"needs more than {most:,} bytes of memory", kind="memory", machine=True

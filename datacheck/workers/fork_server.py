@@ -40,9 +40,11 @@ _PACKAGES = ("datacheck.formats", "datacheck.rules", "datacheck.transforms")
 _SERVE = "datacheck.workers.child:serve"
 _IDLE_S = 10.0  # an idle server exits after this
 # seconds for a server to start and fork its first child; to fork another one
-_START_S, _ANSWER_S = (120.0, 20.0)
+_START_S = 120.0
+_ANSWER_S = 20.0
 _EXIT_S = 5.0  # for the server to report an exit code; a stopped server never does
-_SIZE, _NUMBER = struct.Struct("<I"), struct.Struct("<i")
+_SIZE = struct.Struct("<I")
+_NUMBER = struct.Struct("<i")
 # Descriptors sent with a request: the socket for the exit code, the working folder, and the child's
 # descriptors 0 to 3: standard input, output and error, and the counter.
 _FDS = 6
@@ -330,7 +332,8 @@ def serve(parent: int) -> None:
     watched = os.pidfd_open(parent)
     if os.getppid() != parent:
         return
-    control, limits = socket.socket(fileno=0), _limits()
+    control = socket.socket(fileno=0)
+    limits = _limits()
     for name in _IMPORTED:
         resolve(f"{name}:")
     for name in _PACKAGES:

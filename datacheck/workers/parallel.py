@@ -35,7 +35,8 @@ from datacheck.workers.wire import Json
 __all__ = ["Child", "Death", "Limits", "TaskResult", "Tasks", "ordered_map", "run_task"]
 
 _CONNECT_S = 10.0
-_DASHBOARD_S, _PAGE_BYTES = 2.0, 1 << 16
+_DASHBOARD_S = 2.0
+_PAGE_BYTES = 1 << 16
 _WORKERS_S = 300.0  # an adaptive cluster may need some time to start its first worker
 _LOOK_S = 1.0  # between checks for a worker while waiting for one
 _AWAY = "scheduler-connection-lost"  # the reason that Dask gives
@@ -43,7 +44,8 @@ _LOST = (
     "the connection to the Dask scheduler was lost. Look after it, then run the same command again."
 )
 # Distinct machines on which a failed item is tried; tries, as another worker may take the task.
-_MACHINES, _TRIES = (3, 8)
+_MACHINES = 3
+_TRIES = 8
 _WAITING = 16  # tasks submitted to a cluster without workers, so that it scales up
 
 
@@ -314,17 +316,10 @@ def ordered_map(
         replace(PARSER, environment=dict(environment or {}), sandbox=sandbox),
     )
     if scheduler is not None:
-        run, todo = (
-            partial(
-                _on_worker,
-                function,
-                limits=limits,
-                program=program,
-                run=uuid.uuid4().hex,
-                same=same,
-            ),
-            iter(tasks),
+        run = partial(
+            _on_worker, function, limits=limits, program=program, run=uuid.uuid4().hex, same=same
         )
+        todo = iter(tasks)
         for first in islice(todo, 1):  # without tasks, do not connect
             yield from _on_dask(run, chain([first], todo), scheduler, told)
         return
@@ -356,7 +351,8 @@ def _on_children(
     for child in children:
         idle.put(child)
     run = partial(_on_idle, function, idle, offenders)
-    threads, waiting = ThreadPoolExecutor(len(children)), deque[_PendingTask]()
+    threads = ThreadPoolExecutor(len(children))
+    waiting = deque[_PendingTask]()
     with contextlib.ExitStack() as leaving:
         leaving.callback(threads.shutdown, cancel_futures=True)
         for child in children:
@@ -602,12 +598,14 @@ def _alone(
     Notes:
         A stopped scheduler closes no connection: its operating system still answers for it.
     """
-    scheduler, asked = client.scheduler, time.monotonic()
+    scheduler = client.scheduler
+    asked = time.monotonic()
     if scheduler is None:
         raise StorageError(_LOST)
     if threads := _threads(client):
         return None
-    silent, start = threads is None, f"dask worker {scheduler.address}"
+    silent = threads is None
+    start = f"dask worker {scheduler.address}"
     if since is None or since[0] != silent:
         lacks = (
             "does not answer; waiting {0:g} s"
@@ -619,7 +617,8 @@ def _alone(
     if time.monotonic() - since[1] > _WORKERS_S:
         lacked, then = "not answered", "Look after it, then run the same command again."
         if not silent:
-            lacked, then = "had no workers", f"Start one: {start}"
+            lacked = "had no workers"
+            then = f"Start one: {start}"
         msg = f"{scheduler.address}: the scheduler has {lacked} for {_WORKERS_S:g} s. {then}"
         raise StorageError(msg)
     return since

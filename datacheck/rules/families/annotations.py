@@ -75,7 +75,8 @@ def objects(block: Block, schema: Schema) -> Columns:
     instances without an id among `:wanted`, those that the loader keeps by class.
     """
     name, class_name = _instances(schema)
-    ids, classes = block.fields.get(name), block.fields.get(class_name)
+    ids = block.fields.get(name)
+    classes = block.fields.get(class_name)
     if ids is None or ids.lengths is None or not is_numeric(ids):
         return {}
     classes = classes if classes is not None and is_numeric(classes) else None
@@ -105,7 +106,9 @@ def _scene_counts(
     """Return one scene's counts, the instances that the loader keeps by class, and all of them."""
     if pairs is None:
         return {}, frozenset(), frozenset()
-    known, numbers, cells = pairs.ids, pairs.classes, pairs.cells
+    known = pairs.ids
+    numbers = pairs.classes
+    cells = pairs.cells
     name, class_name = _instances(schema)
     mine = (cells.sum(axis=1) > 0) & (known >= 0) & ~one_of(known, schema.spec(name).ignore)
     dropped = tuple(schema.loader.get("drop_classes") or ()) if schema.loader is not None else ()
@@ -113,10 +116,8 @@ def _scene_counts(
     if classes is None:
         good = kept = np.ones(1, bool)
     labelled = np.where(good, cells, 0)
-    size, top = (
-        labelled.sum(axis=1),
-        labelled.argmax(axis=1) if len(numbers) else np.zeros(len(known), np.int64),
-    )
+    size = labelled.sum(axis=1)
+    top = labelled.argmax(axis=1) if len(numbers) else np.zeros(len(known), np.int64)
     share = np.where(mine & (size > 0), labelled.max(axis=1, initial=0) / np.maximum(size, 1), 1.0)
     row: dict[str, Any] = {"objects": int(mine.sum())}
     if classes is not None:
@@ -136,7 +137,8 @@ def _worst(labelled: Array, share: Array, top: Array, numbers: Array) -> dict[st
     """
     order = np.argsort(share, kind="stable")[:WORST]
     order = order[share[order] < 1]
-    shares, between = np.ones(WORST), np.zeros((WORST, 2), np.int64)
+    shares = np.ones(WORST)
+    between = np.zeros((WORST, 2), np.int64)
     shares[: len(order)] = share[order]
     rest = labelled[order]
     rest[np.arange(len(order)), top[order]] = 0
@@ -166,10 +168,13 @@ def _annotation_counts(
     """Return the counts of one annotation; boxes are counted, other annotations name ids."""
     if spec.role == "boxes":
         told = int(column.shape(i)[0]) if column.lengths is not None else 1
-        absent, bare = max(0, told - len(every)), max(0, len(kept) - told)
+        absent = max(0, told - len(every))
+        bare = max(0, len(kept) - told)
     else:
         names = annotated(column, i)
-        told, absent, bare = len(names), len(names - every), len(kept - names)
+        told = len(names)
+        absent = len(names - every)
+        bare = len(kept - names)
     return {
         f"{field}:told": told,
         f"{field}:absent": absent,
@@ -187,7 +192,8 @@ def groups(block: Block, schema: Schema) -> Columns:
     """
     columns: dict[str, Measured] = {}
     for name, spec in _annotating_fields(schema, "segment"):
-        told, ids = column_of(block, schema, name), block.fields.get(spec.annotates or "")
+        told = column_of(block, schema, name)
+        ids = block.fields.get(spec.annotates or "")
         if told is None or ids is None or ids.lengths is None or not is_numeric(ids):
             continue
         found = np.zeros((3, len(block)), np.int64)
@@ -282,12 +288,12 @@ def place_of(share: float) -> int:
 
 
 def _mixed(rows: Rows, where: Array, at: int, severity: Severity) -> Failure:
-    count, early, worst = (
-        rows["mixed"][where, at],
-        rows["first"][where, at],
-        rows["purity"][where, 0],
-    )
-    place, many, first = int(np.argmin(worst)), int(count.sum()), int(early.sum())
+    count = rows["mixed"][where, at]
+    early = rows["first"][where, at]
+    worst = rows["purity"][where, 0]
+    place = int(np.argmin(worst))
+    many = int(count.sum())
+    first = int(early.sum())
     words = (
         f"the first point of {pluralize(first, 'instance')} has another class than most, and "
         f"loaders take that one"
@@ -502,7 +508,8 @@ def _in_pixels(rows: Array) -> tuple[tuple[int, ...], Array]:
     values = rows.astype(np.float64)
     nan = ~np.isfinite(values).all(axis=1)
     zero = (values == 0).all(axis=1)
-    low, high = values[:, :2], values[:, 2:]
+    low = values[:, :2]
+    high = values[:, 2:]
     flat = ~nan & ~zero & (high <= low).any(axis=1)
     bad = nan | zero | flat
     counts = (len(values), int(zero.sum()), int(flat.sum()), int(nan.sum()), 0, _first(bad))
@@ -553,10 +560,12 @@ def _box_contains(xyz: Array, box: Array) -> bool:
 def _any_inside(xyz: Array, box: Array) -> bool:
     half = box[3:6] / 2
     level = np.abs(xyz[2] - box[2]) <= half[2]
-    x, y = xyz[0][level] - box[0], xyz[1][level] - box[1]
+    x = xyz[0][level] - box[0]
+    y = xyz[1][level] - box[1]
     yaw = float(box[6]) if len(box) > 6 else 0.0
     for turn in {yaw, -yaw}:  # the sign of yaw differs between datasets
-        along, across = np.cos(turn) * x + np.sin(turn) * y, np.cos(turn) * y - np.sin(turn) * x
+        along = np.cos(turn) * x + np.sin(turn) * y
+        across = np.cos(turn) * y - np.sin(turn) * x
         if bool(((np.abs(along) <= half[0]) & (np.abs(across) <= half[1])).any()):
             return True
     return False
@@ -655,7 +664,8 @@ def _outside(rows: Rows, name: str, spec: FieldSpec, picture: str) -> Iterator[F
         ends = rows[f":{name}:{stat}"]
         return np.where(known, np.maximum(-ends[:, :2], ends[:, 2:] - edge).max(axis=1), 0)
 
-    reach, away = beyond("box_ends"), beyond("box_centres") > _EDGE
+    reach = beyond("box_ends")
+    away = beyond("box_centres") > _EDGE
     where = f" ({spec.file})" if spec.file else ""
     ends = rows[f":{name}:box_ends"]
     tiny = (

@@ -182,7 +182,8 @@ def _swapped(camera: Array, width: int, height: int) -> Array:
 
 def _resized(camera: Array, width: int, height: int) -> Array:
     """Return where both coordinates of the principal point are the same multiple of the centre."""
-    across, down = camera[:, 2] / (width / 2), camera[:, 3] / (height / 2)
+    across = camera[:, 2] / (width / 2)
+    down = camera[:, 3] / (height / 2)
     found: Array = (
         (across > 0) & (down > 0) & (np.abs(across - down) < 0.25 * np.maximum(across, down))
     )
@@ -314,7 +315,8 @@ def _inverted_views(
     Small groups have too few views to decide.
     """
     judge = _inverse_gathers if case.spec.frame in FRAMES else _inverse_in_front
-    bad, short = known & False, known & False
+    bad = known & False
+    short = known & False
     for _, places in rows.by_group():
         mine = places[known[places]]
         if 0 < len(mine) < int(case.options["views"]):
@@ -342,7 +344,8 @@ def _inverse_in_front(seen: Array, box: float, case: RuleContext) -> bool:
     """Tell whether all positions are in front of the cameras only for the inverse."""
     del box
     shares = seen.mean(axis=0)
-    own, other = float(shares[:2].max()), float(shares[2:].max())
+    own = float(shares[:2].max())
+    other = float(shares[2:].max())
     return other >= float(case.options["ahead"]) > own
 
 
@@ -388,7 +391,8 @@ def posed(block: Block, schema: Schema) -> Columns:
             continue
         counts = np.ones(len(block), np.int64) if here[1] is None else here[1]
         up = spec.up or "z"
-        axis, sign = "xyz".index(up[-1]), -1.0 if up.startswith("-") else 1.0
+        axis = "xyz".index(up[-1])
+        sign = -1.0 if up.startswith("-") else 1.0
         points = here[0].astype(np.float64) * (spec.scale or 1.0)
         height = sign * _moved_coordinate(points, pose[0], counts, axis)
         found[f"{name}:lowest"] = Measured(
@@ -453,14 +457,17 @@ def floating_object(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         SceneLeap puts objects on a table at z = 0; a mesh scale that differs by 10 lifts or sinks them.
     """
-    column, allowed = f":{case.name}:lowest", case.spec.rests
+    column = f":{case.name}:lowest"
+    allowed = case.spec.rests
     known = rows.measured(column)
     if not known.any() or allowed is None:
         return
-    low, unit = rows[column], case.spec.unit
+    low = rows[column]
+    unit = case.spec.unit
     bottom = -math.inf if allowed.low is None else allowed.low
     top = math.inf if allowed.high is None else allowed.high
-    high, deep = known & (low > top), known & (low < bottom)
+    high = known & (low > top)
+    deep = known & (low < bottom)
     if high.any():
         yield _off_ground(high, low, "floats", str(allowed), unit or "")
     if deep.any():

@@ -135,7 +135,8 @@ def repeats(column: Column, spec: FieldSpec) -> Columns:
     a histogram needs no more.
     """
     del spec
-    known, placed = exact_keys(column), positions(column)
+    known = exact_keys(column)
+    placed = positions(column)
     if known is None or placed is None:
         return {}
     (keys, lengths), xyz = known, placed[0]
@@ -160,7 +161,9 @@ def repeats(column: Column, spec: FieldSpec) -> Columns:
 
 def _spacing_mask(keys: Array, count: Array) -> Array:
     """Return the clouds to measure the spacing of, chosen by first point, last point and size."""
-    asked, filled, stops = count > _MANY, count > 0, np.cumsum(count)
+    asked = count > _MANY
+    filled = count > 0
+    stops = np.cumsum(count)
     ends = keys[(stops - count)[filled]] + keys[stops[filled] - 1] + count[filled].astype(np.uint64)
     asked[filled] |= mixed(ends) % _EACH == 0
     return asked
@@ -280,7 +283,8 @@ def surface(block: Block, schema: Schema) -> Columns:
     for name, spec in sorted(schema.fields.items()):
         if spec.role != "faces" or not spec.indexes:
             continue
-        mine, other = column_of(block, schema, name), column_of(block, schema, spec.indexes)
+        mine = column_of(block, schema, name)
+        other = column_of(block, schema, spec.indexes)
         if mine is None or other is None or not (is_numeric(mine) and is_numeric(other)):
             continue
         if (
@@ -359,8 +363,10 @@ def degenerate_mesh(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     if column not in rows:
         return
     known = rows.measured(column)
-    faces, points = rows[column], rows[f":{case.name}:points"]
-    least, most = rows[f":{case.name}:least"], rows[f":{case.name}:most"]
+    faces = rows[column]
+    points = rows[f":{case.name}:points"]
+    least = rows[f":{case.name}:least"]
+    most = rows[f":{case.name}:most"]
     few = known & (faces < int(case.options["least"]))
     outside = known & ~few & ((least < 0) | (most >= points))
     flat = known & ~few & ~outside & (rows[f":{case.name}:flat"] >= faces)

@@ -38,26 +38,40 @@ from datacheck.schema.model import ANY, UNLISTED, FieldSpec, Schema
 Array = np.ndarray[Any, Any]
 
 _ROLES = frozenset({"points", "position", "pose", "action", "joint_angle", "value"})
-_LEAST_ROWS, _ROWS = 8, 64  # fewest rows of a measured sample; rows sampled from it
+_LEAST_ROWS = 8  # fewest rows of a measured sample
+_ROWS = 64  # rows sampled from it
 _NUMBERS = 1 << 18  # numbers processed together
 # All rows are examined where the peak exceeds so many root mean squares, in so many rows or more.
-_PEAK, _LONG = 5.0, 200
+_PEAK = 5.0
+_LONG = 200
 # Between _VOID and 2 * _VOID times the third quartile lie at most so many numbers for each outlier.
-_VOID, _BETWEEN = 4.0, 0.15
-_FEW_ROWS, _FEW_SHARE = 20, 0.2  # fewest outlying rows, and their largest share
-_QUATERNION, _NEAR = 4, 0.02  # columns of a quaternion; tolerance of its length 1
-_MOSTLY, _LARGE = 0.8, 0.5  # share of samples or quaternions; share of the sum of squares
+_VOID = 4.0
+_BETWEEN = 0.15
+# fewest outlying rows, and their largest share
+_FEW_ROWS = 20
+_FEW_SHARE = 0.2
+_QUATERNION = 4  # columns of a quaternion
+_NEAR = 0.02  # tolerance of its length 1
+_MOSTLY = 0.8  # share of samples or quaternions
+_LARGE = 0.5  # share of the sum of squares
 _AWAY = 0.75  # largest standard deviation, as a share of the mean, of numbers away from 0
 _CLOUD = 100  # with fewer rows the spread of an axis is chance
 # Values up to the first are switches (off, on, back); from the second on float32 has no fractions.
-_SWITCH, _NO_FRACTIONS = 1.0, float(1 << 23)
+_SWITCH = 1.0
+_NO_FRACTIONS = float(1 << 23)
 _FACTORS = (
     ("deg", "degrees where the others hold radians", math.degrees(1)),
     ("1/100", "hundredths of the others' unit (cm, %)", 100.0),
     ("1/1000", "thousandths of the others' unit (mm, ms)", 1000.0),
 )
-_GAP, _FAR, _FAR_ALONE, _DECADE = math.log(2), math.log(10), math.log(20), math.log(10)
-_SLACK, _SHAPE_SLACK, _NARROW = 0.1, 0.5, math.log(2)  # in logarithms
+_GAP = math.log(2)
+_FAR = math.log(10)
+_FAR_ALONE = math.log(20)
+_DECADE = math.log(10)
+# in logarithms
+_SLACK = 0.1
+_SHAPE_SLACK = 0.5
+_NARROW = math.log(2)
 
 
 @measure(
@@ -77,7 +91,8 @@ def columns(column: Column, spec: FieldSpec) -> Columns:
     first row; `odd_factor`; `odd_low` and `odd_high`, the smallest and the largest of them, without
     their signs; `odd_usual`, a value that three quarters of the rows do not exceed.
     """
-    size, lengths = prod(column.values.shape[1:]), column.lengths
+    size = prod(column.values.shape[1:])
+    lengths = column.lengths
     if (
         not is_numeric(column)
         or column.values.dtype.kind != "f"
@@ -120,13 +135,15 @@ def columns(column: Column, spec: FieldSpec) -> Columns:
 def _of_one_count(counts: Array, size: int) -> Iterator[tuple[Array, int]]:
     """Yield batches of samples with an equal count of sampled rows, and that count."""
     for count in np.unique(counts[counts > 0]).tolist():
-        where, part = np.flatnonzero(counts == count), max(1, _NUMBERS // (count * size))
+        where = np.flatnonzero(counts == count)
+        part = max(1, _NUMBERS // (count * size))
         yield from ((where[start : start + part], count) for start in range(0, len(where), part))
 
 
 def _unit_rows(taken: Array, peak: Array) -> Array:
     """Tell where four columns begin that make rows of length 1, given eight columns or more."""
-    found, last = np.zeros(peak.shape, bool), len(peak) - _QUATERNION + 1
+    found = np.zeros(peak.shape, bool)
+    last = len(peak) - _QUATERNION + 1
     if len(peak) < 2 * _QUATERNION:
         return found
     small = np.lib.stride_tricks.sliding_window_view(peak <= 1 + _NEAR, _QUATERNION, axis=0).all(
@@ -177,14 +194,16 @@ def _unit_outliers(values: Array, probed: Array) -> _UnitOutliers | None:
     usual = float(np.sort(np.abs(probed))[3 * len(probed) // 4])
     size = np.abs(values.astype(np.float64))
     odd = size > 2 * _VOID * usual
-    count, between = int(odd.sum()), int((~odd & (size > _VOID * usual)).sum())
+    count = int(odd.sum())
+    between = int((~odd & (size > _VOID * usual)).sum())
     if (
         not usual
         or not _FEW_ROWS <= count <= _FEW_SHARE * len(values)
         or between > _BETWEEN * count
     ):
         return None
-    large, rest = np.sort(values[odd].astype(np.float64)), values[~odd].astype(np.float64)
+    large = np.sort(values[odd].astype(np.float64))
+    rest = values[~odd].astype(np.float64)
     # Few distinct values are weights or settings, not measurements.
     if int((np.diff(large) > 0).sum()) < _FEW_ROWS / 2:
         return None
@@ -368,7 +387,8 @@ def _named(places: Array | list[int], width: int) -> str:
     names = [str(place) for place in places]
     if len(names) == width:
         return "all columns"
-    head, last = names[:-1], names[-1]
+    head = names[:-1]
+    last = names[-1]
     if len(names) > 4:
         return f"{len(names)} of {width} columns ({first_few(names)})"
     return f"columns {', '.join(head)} and {last}" if head else f"column {last}"
@@ -387,10 +407,8 @@ def _scaled_rows(rows: Rows) -> Iterator[Failure]:
     ):
         odd = known & (rows["odd_column"] == column) & (rows["odd_factor"] == factor)
         of = int(rows["dims"][odd, 0].sum())
-        low, high = (
-            format_number(float(rows["odd_low"][odd].min())),
-            format_number(float(rows["odd_high"][odd].max())),
-        )
+        low = format_number(float(rows["odd_low"][odd].min()))
+        high = format_number(float(rows["odd_high"][odd].max()))
         kind, words = next((kind, words) for kind, words, by in _FACTORS if by == factor)
         words = words if kind == "deg" else "a lost decimal point, or another unit"
         count = int(rows["odd_rows"][odd].sum())
@@ -431,10 +449,8 @@ def _rounded(rows: Rows, tables: _Tables, most: int, spec: FieldSpec) -> Iterato
     if not 0 < int(odd.sum()) <= most or int(fractions.sum()) < 2:
         return
     few = _mask(rows, tables.at[odd])
-    low, high = (
-        float(tables.low[odd][:, fractions].min()),
-        float(tables.high[odd][:, fractions].max()),
-    )
+    low = float(tables.low[odd][:, fractions].min())
+    high = float(tables.high[odd][:, fractions].max())
     switches = bool((size[odd] <= _SWITCH).all())
     yield Failure(
         few,
@@ -515,7 +531,8 @@ def _move_alike(tables: _Tables, places: list[int], odd: Array) -> bool:
         logs = logs[:, np.isfinite(logs).any(axis=0)]
         if not logs.shape[1]:
             continue
-        low, high = np.fmin.reduce(logs[~odd]), np.fmax.reduce(logs[~odd])
+        low = np.fmin.reduce(logs[~odd])
+        high = np.fmax.reduce(logs[~odd])
         inside = (logs[odd] >= low - _SHAPE_SLACK) & (logs[odd] <= high + _SHAPE_SLACK)
         if not (inside | np.isnan(logs[odd])).all():
             return False
@@ -525,7 +542,8 @@ def _move_alike(tables: _Tables, places: list[int], odd: Array) -> bool:
 def _unit(rows: Rows, tables: _Tables, places: list[int], odd: Array) -> tuple[bool, Cause | None]:
     """Return whether a factor brings few samples' columns into the others' range, and the cause."""
     logs = _logs(tables.peak[:, places])
-    low, high = np.fmin.reduce(logs[~odd]) - _SLACK, np.fmax.reduce(logs[~odd]) + _SLACK
+    low = np.fmin.reduce(logs[~odd]) - _SLACK
+    high = np.fmax.reduce(logs[~odd]) + _SLACK
     groups = rows.where(_mask(rows, tables.at)).groups
     names = [f"column {place}" for place in places]
     changes = []
@@ -547,7 +565,8 @@ def _unit(rows: Rows, tables: _Tables, places: list[int], odd: Array) -> tuple[b
 def _in_other_unit(
     rows: Rows, tables: _Tables, places: list[int], odd: Array, cause: Cause | None
 ) -> Failure:
-    few, peak = _mask(rows, tables.at[odd]), tables.peak[:, places]
+    few = _mask(rows, tables.at[odd])
+    peak = tables.peak[:, places]
     ratio = np.median(peak[odd], axis=0) / np.median(peak[~odd], axis=0)
     size = np.zeros(len(rows))
     size[tables.at] = peak.max(axis=1)
@@ -572,7 +591,8 @@ def _in_other_unit(
 
 
 def _between(values: Array) -> str:
-    low, high = format_number(float(values.min())), format_number(float(values.max()))
+    low = format_number(float(values.min()))
+    high = format_number(float(values.max()))
     return low if low == high else f"{low} to {high}"
 
 
@@ -595,17 +615,20 @@ def _is_cloud(rows: Rows, tables: _Tables, spec: FieldSpec) -> bool:
 
 def _exchanged(rows: Rows, tables: _Tables, most: int) -> Iterator[Failure]:
     """Yield clouds whose narrow axis differs and that fit the others with two axes exchanged."""
-    logs, mean = _logs(tables.scatter[:, :3]), tables.mean[:, :3]
+    logs = _logs(tables.scatter[:, :3])
+    mean = tables.mean[:, :3]
     if not np.isfinite(logs).all():
         return
-    narrow, ordered = logs.argmin(axis=1), np.sort(logs, axis=1)
+    narrow = logs.argmin(axis=1)
+    ordered = np.sort(logs, axis=1)
     usual = int(np.bincount(narrow, minlength=3).argmax())
     odd = narrow != usual
     if not 0 < int(odd.sum()) <= most or (ordered[:, 1] - ordered[:, 0]).min() < _NARROW:
         return
     room = np.stack([np.full(3, _SHAPE_SLACK), 0.5 * np.median(tables.scatter[~odd, :3], axis=0)])
     looks = np.stack([logs, mean])
-    low, high = looks[:, ~odd].min(axis=1) - room, looks[:, ~odd].max(axis=1) + room
+    low = looks[:, ~odd].min(axis=1) - room
+    high = looks[:, ~odd].max(axis=1) + room
     for other in sorted(set(narrow[odd].tolist())):
         mine = odd & (narrow == other)
         order = [0, 1, 2]
@@ -690,9 +713,11 @@ def _other_order(
 
 _ALIKE = 10.0  # the other samples lie within this factor
 # Of quaternions: their largest length, and the least distance of another order from all others.
-_UNIT, _APART = 1.01, 0.5
+_UNIT = 1.01
+_APART = 0.5
 # Fewest of a sample that stands still: a single number may be constant without a fault.
-_STEPS, _COLUMNS = 8, 2
+_STEPS = 8
+_COLUMNS = 2
 
 
 def _no_unlisted(schema: Schema) -> str:
@@ -865,7 +890,8 @@ def _reordered_unlisted(
     if usual[0] != "floats" or usual[2] != (4,):
         return
     # Cut to four columns: the table pads rows to the widest sample.
-    low, high = (rows[f"{name}:min"][:, :4], rows[f"{name}:max"][:, :4])
+    low = rows[f"{name}:min"][:, :4]
+    high = rows[f"{name}:max"][:, :4]
     known = known & (np.abs(low).max(axis=1) <= _UNIT) & (np.abs(high).max(axis=1) <= _UNIT)
     known &= (np.maximum(low**2, high**2).sum(axis=1) >= 1 / _UNIT) & np.isfinite(low + high).all(
         axis=1

@@ -44,7 +44,8 @@ from datacheck.tokenization import content_of, messages_of, role_of
 Array = np.ndarray[Any, Any]
 
 _RARELY = 0.1  # a larger share of empty texts in an optional field stands for "none"
-_MANY, _IN_ONE = 100, 10  # fewest texts of a judged file; multiple of the share allowed in it
+_MANY = 100  # fewest texts of a judged file
+_IN_ONE = 10  # multiple of the share allowed in it
 _SHORT = 5  # characters: "null" has four
 _NAME_BYTES = 200  # of a speaker's name in messages
 _NAMELESS = frozenset({"none", "nan", "null"})
@@ -53,7 +54,14 @@ _ASKING = frozenset({"user", "human", "tool"})
 _CALLS = frozenset({"tool_call", "tool_use", "function_call", "tool-call"})
 _PROMPTING = _ASKING | {"system"}
 _USERS = frozenset({"user", "human"})
-UNKNOWN, NO_USER, LAST, NO_CALL, TOOLS, TWICE, SPANS, SPANNED = 1, 2, 4, 8, 16, 32, 64, 128
+UNKNOWN = 1
+NO_USER = 2
+LAST = 4
+NO_CALL = 8
+TOOLS = 16
+TWICE = 32
+SPANS = 64
+SPANNED = 128
 # Shares of the chats: in more of them two questions in a row are normal for the dataset, and spans
 # count from another place.
 _MOST = {TWICE: 0.05, SPANS: 0.5}
@@ -62,7 +70,8 @@ _MOST = {TWICE: 0.05, SPANS: 0.5}
 def _roles(messages: Sequence[dict[str, Any]]) -> tuple[tuple[str, ...], bool]:
     """Return the roles in order, and whether a turn may be empty or a mere "None"."""
     try:
-        roles, said = tuple([m["role"] for m in messages]), [m["content"] for m in messages]
+        roles = tuple([m["role"] for m in messages])
+        said = [m["content"] for m in messages]
         odd = min(map(len, said), default=_SHORT) < _SHORT or any(map(str.isspace, said))
         "".join(roles)
     except (KeyError, TypeError):
@@ -119,7 +128,8 @@ def _spans(message: dict[str, Any]) -> int:
     while inner and room is not None:
         one = inner.pop()
         if isinstance(one, dict):
-            start, end = one.get("start"), one.get("exclusive_end")
+            start = one.get("start")
+            end = one.get("exclusive_end")
             if isinstance(start, int) and isinstance(end, int):
                 found |= SPANNED | (SPANS if end > room else 0)
         values = one.values() if isinstance(one, dict) else one
@@ -178,7 +188,8 @@ def speakers(column: Column, spec: FieldSpec) -> Columns:
 
 def _order_columns(turns: Turns, known: tuple[str, ...], learnt: str) -> Columns:
     """Return the columns of `speakers` for plain chats: the faults of `_order`, vectorized."""
-    count, filled = len(turns.roles), turns.counts > 0
+    count = len(turns.roles)
+    filled = turns.counts > 0
     answer = turns.first(turns.where(learnt, CALLER))
     asked = turns.first(turns.where(*filter(_asks, turns.words)))
     order = np.where((answer < count) & (asked >= answer), NO_USER, 0)
@@ -337,11 +348,13 @@ def _exceptions(rows: Rows, hollow: Array, known: Array, case: RuleContext) -> b
 
     In an optional field they are exceptions only while they are few.
     """
-    share, count = float(case.options["share"]), int(hollow.sum())
+    share = float(case.options["share"])
+    count = int(hollow.sum())
     if case.spec.optional and count > _RARELY * known.sum():
         return False
     of = rows.files.rows
-    there, empty = np.bincount(of[known]), np.bincount(of[hollow])
+    there = np.bincount(of[known])
+    empty = np.bincount(of[hollow])
     there = there[: len(empty)]
     return bool(
         count > share * known.sum() or ((there >= _MANY) & (empty > _IN_ONE * share * there)).any()
@@ -402,7 +415,8 @@ def preference(block: Block, schema: Schema) -> Columns:
     """
     found: dict[str, Array] = {}
     for name, spec in schema.of_role("chat", "text"):
-        mine, other = block.fields.get(name), block.fields.get(spec.preferred_over or "")
+        mine = block.fields.get(name)
+        other = block.fields.get(spec.preferred_over or "")
         if mine is None or other is None or mine.kind != other.kind or mine.kind == "array":
             continue
         pairs = list(zip(mine.objects, other.objects, strict=True))
@@ -568,7 +582,8 @@ def equal_preference(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         minimind's DPO records hold both conversations whole: nothing keeps their prompts equal.
     """
-    name, other = case.name, case.spec.preferred_over or ""
+    name = case.name
+    other = case.spec.preferred_over or ""
     pair = (other,)
     known = rows.measured(f":{name}:equal", f":{name}:prompts")
     if not known.any():

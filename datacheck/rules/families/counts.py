@@ -140,12 +140,14 @@ def _empty_path(reason: str) -> str:
 
 def _tiny(rows: Rows, case: RuleContext) -> tuple[Array, float, int]:
     """Return the rows in files far too small, the first kind's usual size, and the file count."""
-    known, found = rows.measured(":bytes"), np.zeros(len(rows), bool)
+    known = rows.measured(":bytes")
+    found = np.zeros(len(rows), bool)
     files = rows.files
     # A file may have many rows but counts once.
     numbers, first = np.unique(files.rows[known], return_index=True)
     first = np.flatnonzero(known)[first]
-    typical, small = 0.0, list[int]()
+    typical = 0.0
+    small = list[int]()
     every = np.maximum(rows[":bytes"][first], 1) if len(first) else first
     if len(every) and every.min() >= float(case.options["share"]) * every.max():
         return found, typical, 0  # no file is too small, whatever its kind
@@ -294,7 +296,8 @@ def _missized(rows: Rows, name: str, picture: str) -> Iterator[Failure]:
     """Yield the pictures whose size differs from a stated one."""
     if f":{name}:stated" not in rows or f"{picture}:dims" not in rows:
         return
-    stated, dims = rows[f":{name}:stated"], rows[f"{picture}:dims"]
+    stated = rows[f":{name}:stated"]
+    dims = rows[f"{picture}:dims"]
     known = rows.measured(f":{name}:stated") & (rows[f"{picture}:ndim"] > 1)
     wrong = (
         known & (stated != dims[:, 1::-1]).any(axis=1)
@@ -412,7 +415,8 @@ def _in_file(rows: Rows, schema: Schema, what: str) -> tuple[Array, Array]:
     _, file = np.unique(
         np.array([rows.table.files[int(i)] for i in rows.index], dtype=object), return_inverse=True
     )
-    total, whole = np.zeros(len(rows), np.int64), np.ones(len(rows), bool)
+    total = np.zeros(len(rows), np.int64)
+    whole = np.ones(len(rows), bool)
     np.add.at(total, file, sizes)
     np.logical_and.at(whole, file, sized)
     return total[file], whole[file]

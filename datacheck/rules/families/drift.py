@@ -73,7 +73,8 @@ def _side(rows: Rows, unit: str) -> _Side:
         )
         total = len(numbers_of)
     else:
-        units, total = np.arange(len(rows)), len(rows)
+        units = np.arange(len(rows))
+        total = len(rows)
     rng = np.random.Generator(np.random.PCG64(_SEED))
     keep = np.ones(len(rows), bool)
     if total > _MOST_GROUPS:
@@ -276,13 +277,16 @@ def distribution_drift(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip
         yield few
         return
     features = list(_features(sides, case))
-    least, most = float(case.options["effect"]), float(case.options["false_discoveries"])
+    least = float(case.options["effect"])
+    most = float(case.options["false_discoveries"])
     _test(features, _permutations(sides), least, most, int(case.options["permutations"]))
     drifted = sorted(
         (f for f in features if f.effect >= least and f.rate <= most),
         key=lambda f: (-f.effect, f.name),
     )
-    groups, told, drawn = (sides[0].count, sides[1].count), {*drifted}, {*top_measures(drifted)}
+    groups = (sides[0].count, sides[1].count)
+    told = {*drifted}
+    drawn = {*top_measures(drifted)}
     yield from (f.compared(groups, drifted=f in told, curve=f in drawn) for f in features)
     for field in sorted({f.field for f in drifted}):
         yield _drifted(rows, [f for f in drifted if f.field == field], sides, least, most)
@@ -312,7 +316,8 @@ def _drifted(
     rows: Rows, mine: list[_Feature], sides: list[_Side], least: float, most: float
 ) -> Failure:
     worst = mine[0]
-    then, now = np.median(worst.then), np.median(worst.now)
+    then = np.median(worst.then)
+    now = np.median(worst.now)
     others = (
         f"; so do {first_few(f'{f.name} ({f.effect:.2g} sd)' for f in mine[1:])}"
         if len(mine) > 1
@@ -405,10 +410,12 @@ def class_drift(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip | Info
     fields, lacking = _labelled(rows, sides, case)
     yield from lacking
     counts = {name: _class_counts(sides, name) for name in fields}
-    dealt, rounds = _permutations(sides), int(case.options["permutations"])
+    dealt = _permutations(sides)
+    rounds = int(case.options["permutations"])
     chances = [dealt.chance(counts[name], total_variation, rounds) for name in fields]
     rates = discovery_rates(np.array([chance.p_value for chance in chances]))
-    least, most = float(case.options["effect"]), float(case.options["false_discoveries"])
+    least = float(case.options["effect"])
+    most = float(case.options["false_discoveries"])
     for name, rate, chance in zip(fields, rates.tolist(), chances, strict=True):
         halves = (
             counts[name][: sides[0].count].sum(axis=0),
@@ -439,7 +446,8 @@ def _labelled(
         n: _shortage(f"groups with labels of {n}", many[n], int(case.options["groups"]))
         for n in names
     }
-    fields, why = [n for n in names if not few[n]], [few[n] for n in names if few[n]]
+    fields = [n for n in names if not few[n]]
+    why = [few[n] for n in names if few[n]]
     skip = Skip(np.ones(len(rows), bool), "; ".join(why))
     return fields, [Info(one) for one in why] if fields else [skip] * bool(why)
 
@@ -634,7 +642,8 @@ def _form(rows: Rows, name: str) -> list[str]:
     present = rows.measured(f"{name}:dtype", f"{name}:ndim")
     if not present.any():
         return []
-    ndim, dtype = rows[f"{name}:ndim"][present], rows[f"{name}:dtype"][present]
+    ndim = rows[f"{name}:ndim"][present]
+    dtype = rows[f"{name}:dtype"][present]
     dims = (
         rows[f"{name}:dims"][present]
         if f"{name}:dims" in rows

@@ -112,7 +112,8 @@ def short_episode(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         ):
             yield _lost_starts(known, steps, starts, windows.length)
     if episode is not None and episode.length is not None:
-        low, high = episode.length.low or 0, episode.length.high or np.inf
+        low = episode.length.low or 0
+        high = episode.length.high or np.inf
         odd = known & ((steps < low) | (steps > high))
         if odd.any():
             yield Failure(
@@ -151,7 +152,8 @@ def _windowless(rows: Rows, known: Array, short: Array, steps: Array, length: in
 
 
 def _lost_starts(known: Array, steps: Array, starts: Array, length: int) -> Failure:
-    every, usable = int(steps[known].sum()), int(starts[known].sum())
+    every = int(steps[known].sum())
+    usable = int(starts[known].sum())
     ends_ = int(np.minimum(steps[known], length - 1).sum())
     return Failure(
         known & False,
@@ -239,7 +241,8 @@ def commands(column: Column, spec: FieldSpec) -> Columns:
         return {}
     lengths = column.lengths
     values = np.ascontiguousarray(column.values.T, dtype=np.float64)
-    low, high = reduced(np.minimum, values, lengths), reduced(np.maximum, values, lengths)
+    low = reduced(np.minimum, values, lengths)
+    high = reduced(np.maximum, values, lengths)
     ends_ = (values == np.repeat(low, lengths, axis=1)) | (
         values == np.repeat(high, lengths, axis=1)
     )
@@ -346,7 +349,8 @@ def _moving(rows: Rows, least: int) -> Array:
     """
     first, still = np.moveaxis(rows["pauses"].astype(np.int64).reshape(len(rows), PAUSES, 2), 2, 0)
     every = rows["steps"][:, None] + 1  # rows of the episode, one more than steps between them
-    start, stop = np.where(first > 0, first + 1, 0), first + still
+    start = np.where(first > 0, first + 1, 0)
+    stop = first + still
     stop = np.where(stop == every - 1, every, stop)
     start, stop = (np.sort(np.where(still >= least, one, every), axis=1) for one in (start, stop))
     return np.stack(
@@ -509,7 +513,8 @@ def filter_collapse(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     emptied: list[tuple[str, int, int]] = []
     thinned: list[tuple[str, int, int]] = []
     for name, places in rows.by_group():
-        mine, lost = int(known[places].sum()), int(out[places].sum())
+        mine = int(known[places].sum())
+        lost = int(out[places].sum())
         if (
             mine
             and mine >= int(case.options["least"])
@@ -647,7 +652,8 @@ def bad_timestamps(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     known = rows.measured("steps")
     if not known.any():
         return
-    back, still = known & (rows["back"] > 0), known & (rows["back"] == 0) & (rows["still"] > 0)
+    back = known & (rows["back"] > 0)
+    still = known & (rows["back"] == 0) & (rows["still"] > 0)
     for mask, words, stat, kind, fix in (
         (
             back,
@@ -678,7 +684,8 @@ def bad_timestamps(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _gappy(rows: Rows, case: RuleContext, gappy: Array, place: int) -> Failure:
-    gaps, lost = rows["longer"][:, place], float(rows["lost"][gappy, place].max())
+    gaps = rows["longer"][:, place]
+    lost = float(rows["lost"][gappy, place].max())
     steps = rows["step"][gappy] * factor(case.spec.unit or "s")
     least, most = (format_number(float(end), "s") for end in (steps.min(), steps.max()))
     usual = (

@@ -404,7 +404,8 @@ def _placeholder_signs(rows: Rows, schema: Schema) -> tuple[Array, Array, list[s
         known = rows.measured(f"{name}:min", f"{name}:dtype")
         if not known.any():
             continue
-        low, high = rows[f"{name}:min"].min(axis=1), rows[f"{name}:max"].max(axis=1)
+        low = rows[f"{name}:min"].min(axis=1)
+        high = rows[f"{name}:max"].max(axis=1)
         if spec.must_be is not None:
             flags.append(name)
             wrong.append(known & ((low != spec.must_be) | (high != spec.must_be)))
@@ -495,7 +496,8 @@ def placeholder_sample(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 # Kinds of unread files that a message names; fewest files that may accompany samples.
-_NAMED, _MANY = 3, 10
+_NAMED = 3
+_MANY = 10
 
 
 @rule(
@@ -1002,9 +1004,11 @@ def sequence_gap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     if not case.schema.samples.group:
         yield from _in_folders(rows, case)
         return
-    keys, groups = rows.keys, dict(rows.by_group())
+    keys = rows.keys
+    groups = dict(rows.by_group())
     lost = _MissingNames([keys[i] for i in groups.pop("", np.zeros(0, np.int64)).tolist()])
-    holes, behind = list[str](), np.zeros(len(rows), bool)
+    holes = list[str]()
+    behind = np.zeros(len(rows), bool)
     missing = cut = 0
     for group, places in groups.items():
         numbers = _numbers([keys[i] for i in places.tolist()], lost)
@@ -1047,8 +1051,10 @@ def _of_kind(folders: dict[str, list[int]], rows: Rows, case: RuleContext) -> It
 
     `folders` holds the places of their files in `rows.files.words`.
     """
-    words, lost = rows.files.words, _MissingNames([])
-    behind, holes = np.zeros(len(words), bool), list[str]()
+    words = rows.files.words
+    lost = _MissingNames([])
+    behind = np.zeros(len(words), bool)
+    holes = list[str]()
     missing = cut = whole = every = 0
     for folder, places in sorted(folders.items(), key=lambda item: natural_key(item[0])):
         names = [words[i] for i in places] if len(places) >= int(case.options["least"]) else []
@@ -1163,7 +1169,8 @@ def _counter(names: Sequence[str]) -> tuple[Array, int] | None:
     Notes:
         Frames are mostly named like that; as an array of characters they take a third of the time.
     """
-    width, text = len(names[0]), "".join(names)
+    width = len(names[0])
+    text = "".join(names)
     if len(names) < 2 or not text.isascii() or {len(name) for name in names} != {width}:
         return None
     signs = np.frombuffer(text.encode(), np.uint8).reshape(len(names), width)

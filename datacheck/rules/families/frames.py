@@ -29,10 +29,13 @@ _BEFORE = {"camera_opengl": "behind", "camera_opencv": "front"}
 _NEIGHBOURS = 3  # good samples of a group that locate its others
 # Fewest good samples that give the usual distance to another field; the largest such distance, as a
 # share of the distance from the camera.
-_COMPANIONS, _BESIDE = 8, 0.3
+_COMPANIONS = 8
+_BESIDE = 0.3
 # In multiples of the usual distance: one that fits, and the largest that counts. The third is the
 # lead in summed squares that makes a correction the best.
-_NEAR, _FAR, _BETTER = 2.0, 6.0, 16.0
+_NEAR = 2.0
+_FAR = 6.0
+_BETTER = 16.0
 _OTHER = {"camera_opengl": "camera_opencv", "camera_opencv": "camera_opengl"}
 
 
@@ -84,10 +87,12 @@ def camera_frame(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         HO3D is OpenGL; HandOccNet's JSON of it is OpenCV: one name, two conventions.
     """
-    known, frame = rows.measured("front"), case.spec.frame or ""
+    known = rows.measured("front")
+    frame = case.spec.frame or ""
     if not known.any():
         return
-    wrong_side, column = rows[_BEFORE[_OTHER[frame]]], f":{case.name}:inside"
+    wrong_side = rows[_BEFORE[_OTHER[frame]]]
+    column = f":{case.name}:inside"
     projected = rows.measured(column) & known
     inside = rows[column] if projected.any() else np.zeros((len(rows), len(READINGS)))
     own = inside[:, READINGS.index(FRAMES[frame])]
@@ -104,7 +109,8 @@ def camera_frame(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         steps = _steps(inside[turned], frame, behind=False)
         cause, step = _cause(rows, case, turned, good, steps, int(turned.sum()))
         yield _reversed(turned, inside.max(axis=1) - own, frame, step or steps[0], cause)
-    judged, least = projected & good, float(case.options["inside"])
+    judged = projected & good
+    least = float(case.options["inside"])
     if judged.any() and float(np.median(own[judged])) < least:
         yield _outside(judged, own, least)
 
@@ -151,10 +157,8 @@ def _cause(
         decides between several corrections, or none of them fits, all are listed and none is the
         cause.
     """
-    frame, centres = (
-        case.spec.frame or "",
-        {"joints": ("root", "centroid"), "points": ("centroid",)},
-    )
+    frame = case.spec.frame or ""
+    centres = {"joints": ("root", "centroid"), "points": ("centroid",)}
     ways: list[tuple[str, str, Signs | None, Array]] = [
         (_kind(step, frame), _named(step, frame), step, _corrected(rows, np.array(step)))
         for step in steps
@@ -205,7 +209,8 @@ def _nearest(
     rows: Rows, case: RuleContext, bad: Array, good: Array, ways: list[Array]
 ) -> tuple[bool, int | None]:
     """Return whether good samples locate the offenders, and the correction that fits, or None."""
-    total, asked = np.zeros(len(ways)), 0
+    total = np.zeros(len(ways))
+    asked = 0
     for off in (
         *_distances_to_group(rows, bad, good, ways),
         *_distances_to_field(rows, case, bad, good, ways),
@@ -223,7 +228,8 @@ def _distances_to_group(rows: Rows, bad: Array, good: Array, ways: list[Array]) 
     """
     places = _places(rows)
     for _, group in rows.by_group():
-        mine, others = group[bad[group]], group[good[group]]
+        mine = group[bad[group]]
+        others = group[good[group]]
         if len(mine) and len(others) >= _NEIGHBOURS:
             middle = np.median(places[others], axis=0)
             usual = max(float(np.median(norms((places[others] - middle).T))), 1e-9)
@@ -242,14 +248,13 @@ def _distances_to_field(
             if name != case.name and spec.unit == case.spec.unit
             else bad & False
         )
-        fine, mine = good & known, bad & known
+        fine = good & known
+        mine = bad & known
         if int(fine.sum()) < _COMPANIONS or not mine.any():
             continue
         apart = norms((first[fine] - rows[column][fine]).T)
-        middle, usual = (
-            float(np.median(apart)),
-            max(float(np.median(np.abs(apart - np.median(apart)))), 1e-9),
-        )
+        middle = float(np.median(apart))
+        usual = max(float(np.median(np.abs(apart - np.median(apart)))), 1e-9)
         if middle + _FAR * usual < _BESIDE * float(np.median(norms(first[fine].T))):
             gap = [norms((way[mine][:, :3] - rows[column][mine]).T) for way in ways]
             off = np.maximum(np.stack(gap) - middle, 0) / max(usual, 0.1 * middle)
@@ -512,7 +517,8 @@ def _off_declared_centre(
     rows: Rows, case: RuleContext, known: Array, exact: dict[str, Array]
 ) -> Iterator[Failure]:
     """Yield samples whose centre at the origin contradicts the declared one."""
-    centres, declared = _centres(rows, case.spec.role), case.spec.centered or ""
+    centres = _centres(rows, case.spec.role)
+    declared = case.spec.centered or ""
     if declared == "no":
         bad = known & np.logical_or.reduce(
             [where for name, where in exact.items() if name not in {"xy", "z"}]
@@ -606,7 +612,8 @@ def _subtracted(rows: Rows, case: RuleContext, known: Array) -> Iterator[Failure
     rest, name = min(
         tried, key=lambda t: (float(np.median(t[0].min(axis=1)[known])), names.index(t[1]))
     )
-    best, size = np.argmin(rest, axis=1), np.sqrt((c**2).sum(axis=1))
+    best = np.argmin(rest, axis=1)
+    size = np.sqrt((c**2).sum(axis=1))
     clear = known & (size > float(case.options["off"]) * rows["box"] / 2)
     clear &= rest[:, 0] > float(case.options["sure"]) * rest.min(axis=1)
     yield Info(
@@ -663,8 +670,11 @@ def _left_over(bad: Array, kind: str, r: Array, c: Array, other: str) -> Failure
 
 def _line(c: Array, r: Array) -> tuple[float | None, float | None]:
     """Return slope and correlation of r on c over samples and axes, None if centres hardly vary."""
-    x, y = c - c.mean(axis=0), r - r.mean(axis=0)
-    xx, yy, xy = float((x * x).sum()), float((y * y).sum()), float((x * y).sum())
+    x = c - c.mean(axis=0)
+    y = r - r.mean(axis=0)
+    xx = float((x * x).sum())
+    yy = float((y * y).sum())
+    xy = float((x * y).sum())
     if len(c) < 3 or xx <= 1e-12 * float((c * c).sum()) or yy <= 0:
         return None, None
     return xy / xx, xy / float(np.sqrt(xx * yy))

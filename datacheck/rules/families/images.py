@@ -68,7 +68,8 @@ def bands(column: Column, spec: FieldSpec) -> Columns:
     film = column.values.ndim == 4 or (
         column.values.ndim == 3 and (spec.ragged or "").startswith("T")
     )
-    out, known = np.zeros((len(column), _BANDS)), np.zeros(len(column), bool)
+    out = np.zeros((len(column), _BANDS))
+    known = np.zeros(len(column), bool)
     for i in range(len(column)):
         image = column[i]
         rows = image[:: max(1, -(-len(image) // _FRAMES))] if film else image[None]
@@ -210,8 +211,10 @@ def turned_image(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 def _upside_down(rows: Rows, known: Array, case: RuleContext) -> tuple[Array, Array]:
     """Return images upside down against their group, and their likeness to it once turned."""
-    like, unlike = float(case.options["like"]), float(case.options["unlike"])
-    bad, mirrored = known & False, np.zeros(len(rows))
+    like = float(case.options["like"])
+    unlike = float(case.options["unlike"])
+    bad = known & False
+    mirrored = np.zeros(len(rows))
     for _, places in rows.by_group():
         mine = places[known[places]]
         if len(mine) < int(case.options["samples"]):
@@ -231,7 +234,8 @@ def _upside_down(rows: Rows, known: Array, case: RuleContext) -> tuple[Array, Ar
 
 def _correlations(profiles: Array, other: Array) -> Array:
     """Return the correlation of each profile with another one, 0 where one is constant."""
-    a, b = profiles - profiles.mean(axis=1, keepdims=True), other - other.mean()
+    a = profiles - profiles.mean(axis=1, keepdims=True)
+    b = other - other.mean()
     size = np.sqrt((a * a).sum(axis=1) * float((b * b).sum()))
     out: Array = np.where(size > 0, (a @ b) / np.maximum(size, 1e-300), 0.0)
     return out
@@ -255,7 +259,8 @@ def channels(column: Column, spec: FieldSpec) -> Columns:
         or values.shape[-1] != 3
     ):
         return {}
-    out, known = np.zeros((len(column), 3)), np.zeros(len(column), bool)
+    out = np.zeros((len(column), 3))
+    known = np.zeros(len(column), bool)
     for i in range(len(column)):
         image = column[i]
         frames = image[:: max(1, -(-len(image) // _FRAMES))] if image.ndim == 4 else image[None]
@@ -313,7 +318,8 @@ def channel_order(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         ``cv2.imread`` and ``cv2.imwrite`` order the channels blue, green, red.
     """
     known = rows.measured("channels")
-    bad, others = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
+    bad = np.zeros(len(rows), bool)
+    others = np.zeros(len(rows), bool)
     for _, places in rows.by_group():
         mine = places[known[places]]
         if len(mine) >= int(case.options["samples"]):
@@ -446,10 +452,12 @@ def picture_size(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     columns = sorted(
         name for name in rows.table.columns if name.startswith(":") and name.endswith(":size")
     )
-    files, least = rows.files, int(case.options["samples"])
+    files = rows.files
+    least = int(case.options["samples"])
     within = _folders(files) if columns else (files, files)
     for column in columns:
-        known, sizes = rows.measured(column), rows[column]
+        known = rows.measured(column)
+        sizes = rows[column]
         kinds: dict[str, dict[str, list[int]]] = {}
         for mine in _size_groups(files, within, known, least):
             for size, usual, kind in _odd_sizes(sizes[mine], float(case.options["share"])):
@@ -510,7 +518,8 @@ def _size_groups(
     Notes:
         ``episode_1/top.png`` and ``episode_2/top.png`` are similar: they differ in numbers alone.
     """
-    rows, mine = files.rows[known], np.flatnonzero(known)
+    rows = files.rows[known]
+    mine = np.flatnonzero(known)
     folder, alike = (texts.rows[rows].astype(np.int64) for texts in within)
     large = np.bincount(folder, minlength=1)[folder] >= least
     groups = np.where(large, folder, len(within[0].words) + alike)
@@ -587,7 +596,8 @@ def shade(column: Column, spec: FieldSpec) -> Columns:
     ):
         return {}
     width = column.values.shape[1]
-    mean, std = np.zeros((len(column), width)), np.zeros((len(column), width))
+    mean = np.zeros((len(column), width))
+    std = np.zeros((len(column), width))
     for i in np.flatnonzero(column.lengths > 0):
         rows = column[int(i)]
         some = np.ascontiguousarray(rows[:: -(-len(rows) // _ROWS)].T, dtype=np.float64)
@@ -598,7 +608,8 @@ def shade(column: Column, spec: FieldSpec) -> Columns:
 
 def _scales(rows: Rows, known: Array) -> Array:
     """Return text (rows): the scale of each sample's colours, "" where it is unclear."""
-    low, high = rows["min"].min(axis=1), rows["max"].max(axis=1)
+    low = rows["min"].min(axis=1)
+    high = rows["max"].max(axis=1)
     whole = np.array([name.startswith(("uint8", "bool")) for name in rows["dtype"]], dtype=bool)
     conditions = [low < 0, high > _BYTE, high > _ONE, high > _TWICE]
     found = np.select(
@@ -694,7 +705,8 @@ def color_range(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     known = rows.measured("min", "dtype")
     if not known.any():
         return
-    scales, declared = _scales(rows, known), _declared(case.spec)
+    scales = _scales(rows, known)
+    declared = _declared(case.spec)
     told = sorted(set(scales) - {""})
     most = max(told, key=lambda name: (int((scales == name).sum()), name), default="")
     wanted = declared or most
@@ -728,7 +740,8 @@ def _other_scale(bad: Array, name: str, wanted: str, *, declared: bool) -> Failu
 
 
 def _shades(rows: Rows, case: RuleContext, known: Array, full: float) -> Iterator[Failure]:
-    mean, std = rows["mean"].mean(axis=1) / full, rows["std"].max(axis=1) / full
+    mean = rows["mean"].mean(axis=1) / full
+    std = rows["std"].max(axis=1) / full
     low, high = map(float, case.options["mean"])
     flat = known & ((mean < low) | (mean > high) | (std < float(case.options["std"])))
     if flat.any():

@@ -153,8 +153,10 @@ def no_effective_instances(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         return
     steps = loader_steps(case.schema)
     least = max([spec.min_instances or 1 for _, spec in case.schema.of_role("instance")], default=1)
-    margin, limit = float(case.options["margin"]), dict(steps).get("min_points")
-    few, near = known & (rows["funnel"][:, -1] < least), known & False
+    margin = float(case.options["margin"])
+    limit = dict(steps).get("min_points")
+    few = known & (rows["funnel"][:, -1] < least)
+    near = known & False
     if limit is not None and "largest" in rows:
         near = known & rows.measured("largest") & (np.abs(rows["largest"] / limit - 1) <= margin)
         near &= few | (rows["funnel"][:, -1] == least)
@@ -244,7 +246,8 @@ def tiny_instances(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     names = [name for name, _ in loader_steps(case.schema)]
     if "min_points" in names:
         stage = 2 + names.index("min_points")
-        before, after = rows["funnel"][:, stage - 1], rows["funnel"][:, stage]
+        before = rows["funnel"][:, stage - 1]
+        after = rows["funnel"][:, stage]
         lost = np.where(known & (after > 0), before - after, 0)  # DC402 reports scenes with none
         many = known & (lost > float(case.options["share"]) * before)
         limit = dict(loader_steps(case.schema))["min_points"]
@@ -603,12 +606,11 @@ def degenerate_mask(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     known = rows.measured("set")
     if not known.any():
         return
-    share, allowed = rows["set"], case.spec.share
+    share = rows["set"]
+    allowed = case.spec.share
     if allowed is not None:
-        low, high = (
-            allowed.low if allowed.low is not None else 0.0,
-            allowed.high if allowed.high is not None else 1.0,
-        )
+        low = allowed.low if allowed.low is not None else 0.0
+        high = allowed.high if allowed.high is not None else 1.0
         odd = known & ((share < low) | (share > high))
         if odd.any():
             yield _odd_coverage(
@@ -630,7 +632,8 @@ def degenerate_mask(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 def _odd_coverage(
     odd: Array, share: Array, rest: str, expected: dict[str, Any], kind: str
 ) -> Failure:
-    low, high = 100 * float(share[odd].min()), 100 * float(share[odd].max())
+    low = 100 * float(share[odd].min())
+    high = 100 * float(share[odd].max())
     span = f"{low:.3g} %" if low == high else f"{low:.3g} to {high:.3g} %"
     return Failure(
         odd,

@@ -191,12 +191,15 @@ def bone_length(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     Reference:
         HO3D fits one MANO shape per subject: bones vary by less than a millimetre.
     """
-    skeleton, known, options = skeleton_of(case.spec), rows.measured("pairs"), case.options
+    skeleton = skeleton_of(case.spec)
+    known = rows.measured("pairs")
+    options = case.options
     yield from _boneless(skeleton, known)
     if skeleton is None or not known.any():
         return
     apart = JointDistances.of(rows, case, skeleton)
-    lengths, band = apart.lengths[:, : len(skeleton.bones)], float(options["band"])
+    lengths = apart.lengths[:, : len(skeleton.bones)]
+    band = float(options["band"])
     ratio = lengths / np.array(skeleton.table)
     odd = known & ((ratio > band) | (ratio < 1 / band)).any(axis=1)
     if odd.any():
@@ -232,11 +235,9 @@ def _varying(
 
     The third value is the spread of bones in the group, as a share of their length.
     """
-    far, loose, share = (
-        np.zeros(len(lengths), bool),
-        np.zeros(len(lengths), bool),
-        np.zeros(len(lengths)),
-    )
+    far = np.zeros(len(lengths), bool)
+    loose = np.zeros(len(lengths), bool)
+    share = np.zeros(len(lengths))
     for _, places in groups:
         if len(places) >= int(options["frames"]):
             middle = np.median(lengths[places], axis=0)
@@ -334,7 +335,8 @@ def joint_order(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     Reference:
         HO3D keeps thumb-first tips behind index-first chains, and pinky before ring.
     """
-    skeleton, known = skeleton_of(case.spec), rows.measured("pairs")
+    skeleton = skeleton_of(case.spec)
+    known = rows.measured("pairs")
     yield from _boneless(skeleton, known)
     if skeleton is None or not known.any():
         return

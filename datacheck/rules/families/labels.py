@@ -51,7 +51,8 @@ def labels(column: Column, spec: FieldSpec) -> Columns:
     if not is_numeric(column):
         return {}
     values, often, lengths = distinct(column)
-    ignored, good = one_of(values, spec.ignore), in_classes(values, spec)
+    ignored = one_of(values, spec.ignore)
+    good = in_classes(values, spec)
     negative = (values < 0) & ~ignored & ~good
     mark = one_of(values, _MARKS) & ~ignored & ((spec.classes is None) | ~good)
     outside = ~(ignored | good | negative | mark)
@@ -125,7 +126,8 @@ def class_out_of_range(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     known = rows.measured("outside")
     bad = known & (rows["outside"] > 0) if known.any() else known
     if bad.any():
-        low, high = float(rows["low"][bad].min()), float(rows["high"][bad].max())
+        low = float(rows["low"][bad].min())
+        high = float(rows["high"][bad].max())
         span = f"{low:g}" if low == high else f"{low:g} to {high:g}"
         classes = case.spec.classes
         allowed = f"0..{classes - 1}" if isinstance(classes, int) else str(classes)
@@ -240,7 +242,8 @@ def segments(column: Column, spec: FieldSpec) -> Columns:
     """Numbering of segments: `distinct` ids of 0 or more, `top` id, `exact` limit of the dtype."""
     if not is_numeric(column) or column.lengths is None:
         return {}
-    distinct, top = np.zeros(len(column), np.int64), np.full(len(column), -1.0)
+    distinct = np.zeros(len(column), np.int64)
+    top = np.full(len(column), -1.0)
     low, high, _ = extremes(column)
     for i in np.flatnonzero(column.lengths > 0).tolist() if column.values.size else ():
         ends = float(low[:, i].min()), float(high[:, i].max())
@@ -327,10 +330,8 @@ def segment_ids(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         )
     gaps = known & ~coarse & (rows["top"] + 1 != rows["distinct"])
     if gaps.any():
-        top, distinct = (
-            float(np.median(rows["top"][gaps])),
-            float(np.median(rows["distinct"][gaps])),
-        )
+        top = float(np.median(rows["top"][gaps]))
+        distinct = float(np.median(rows["distinct"][gaps]))
         yield Failure(
             gaps,
             f"{count_phrase(gaps, 'have')} {distinct:,.0f} segments (median) numbered up to "
@@ -347,13 +348,21 @@ def segment_ids(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 _BYTES = 64  # most bytes of the classes in one text
 # Most classes (more are names), fewest samples, largest share of long texts among them.
-_CLASSES, _MANY, _NAMES = 200, 20, 0.1
+_CLASSES = 200
+_MANY = 20
+_NAMES = 0.1
 # In shorter words case carries meaning ("AA", "Aa").
-_LETTERS, _LATIN = 4, "\u0250"
+_LETTERS = 4
+_LATIN = "\u0250"
 # The usual form must be so many times as frequent as another form, or one with a differing letter.
-_LESS, _RARE = 3, 100
-_LABELS, _LINE = 1 << 14, 1 << 9  # most bytes of a list of labelled objects and of its first line
-_COLUMNS, _WIDE = 4, 32  # fewest and most columns of such a list
+_LESS = 3
+_RARE = 100
+# most bytes of a list of labelled objects and of its first line
+_LABELS = 1 << 14
+_LINE = 1 << 9
+# fewest and most columns of such a list
+_COLUMNS = 4
+_WIDE = 32
 _ENDS = " \t\r\n.,;:'\""  # no "?", with which annotators mark a class as unsure
 # Before a digit only one hyphen is a separator; a second one is a minus sign.
 _BETWEEN = re.compile(r"(?<=[^\W_])[\s_-]+(?=[^\W\d_])|(?<=[^\W\d_])(?:[\s_]+|-)(?=\d)")
@@ -541,7 +550,8 @@ def _times(one: str, two: str) -> float:
         (i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b),
         min(len(one), len(two)),
     )
-    rest, other = one[at:], two[at:]
+    rest = one[at:]
+    other = two[at:]
     if at and rest[:2] == other[1::-1] and rest[2:] == other[2:]:
         return _LESS
     return (

@@ -163,7 +163,8 @@ def loader_nondeterminism(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _difference_text(fields: list[str], about: NoteFields) -> str:
-    count, compared = int(about.get("samples", 0)), int(about.get("compared", 0))
+    count = int(about.get("samples", 0))
+    compared = int(about.get("compared", 0))
     first = [str(i) for i in about.get("indices", ())][:_SHOWN]
     indices = ", ".join(first) + (f" and {count - len(first):,} more" if count > len(first) else "")
     far = float(about.get("difference", 0.0))
@@ -251,7 +252,8 @@ def _constant(nothing: Array, about: NoteFields, case: RuleContext) -> Iterator[
 
 def _ignored(nothing: Array, about: NoteFields, case: RuleContext) -> Iterator[Failure]:
     del case
-    asked, moved = int(about.get("asked", 0)), int(about.get("moved", 0))
+    asked = int(about.get("asked", 0))
+    moved = int(about.get("moved", 0))
     yield Failure(
         nothing,
         f"Of {asked:,} answers to indices that were asked for again, {moved:,} are the sample of "
@@ -313,7 +315,8 @@ def _made(rows: Rows, notes: list[tuple[str, NoteFields]]) -> Iterator[Failure]:
 
 
 def _dropped(nothing: Array, about: NoteFields, case: RuleContext) -> Iterator[Failure]:
-    count, length = int(about["count"]), int(about["length"])
+    count = int(about["count"])
+    length = int(about["length"])
     if count - length <= float(case.options["dropped"]) * count:
         return
     why = [str(words) for words in about.get("why", ())]
@@ -333,7 +336,8 @@ def _dropped(nothing: Array, about: NoteFields, case: RuleContext) -> Iterator[F
 
 def _beyond(nothing: Array, about: NoteFields, case: RuleContext) -> Iterator[Failure]:
     del case
-    length, how = int(about.get("length", 0)), str(about.get("how", ""))
+    length = int(about.get("length", 0))
+    how = str(about.get("how", ""))
     served = f"is answered with {about['key']}" if about.get("key") else "is answered with a sample"
     yield Failure(
         nothing,

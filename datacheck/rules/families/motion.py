@@ -68,11 +68,10 @@ def beyond(column: Column, spec: FieldSpec) -> Columns:
     found = None if robot is None else rows_of(column, robot.joints)
     if found is None or robot is None:
         return {}
-    angles, counts = (
-        np.ascontiguousarray(found[0].T, dtype=np.float64) * factor(spec.unit or "rad"),
-        found[1],
-    )
-    outside, excess = [], []
+    angles = np.ascontiguousarray(found[0].T, dtype=np.float64) * factor(spec.unit or "rad")
+    counts = found[1]
+    outside = []
+    excess = []
     for order in robot.orders.values():
         low, high = np.array([robot.limits[joint] for joint in order]).T[:, :, None]
         far = np.rad2deg(np.maximum(low - angles, angles - high))
@@ -131,7 +130,8 @@ def joint_limit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         Limits of the Panda as Franka publishes them, of the LEAP hand from its URDF; SceneLeap reads that URDF.
     """
-    robot, known = _robot_of(case.spec), rows.measured("outside")
+    robot = _robot_of(case.spec)
+    known = rows.measured("outside")
     if robot is None or not known.any():
         return
     place = int(np.argmin(np.abs(np.array(MARGINS) - float(case.options["margin"]))))
@@ -180,7 +180,8 @@ def pace(column: Column, spec: FieldSpec) -> Columns:
     )
     step = np.abs(step - 2 * math.pi * np.round(step / (2 * math.pi)))  # a wrap is not motion
     ratio = step / np.array(robot.speeds)[:, None]
-    fastest, counts = ratio.max(axis=0, initial=0.0), np.maximum(found[1] - 1, 0)
+    fastest = ratio.max(axis=0, initial=0.0)
+    counts = np.maximum(found[1] - 1, 0)
     peaks = reduced(np.maximum, ratio, counts)
     columns = {
         "peak_pace": reduced(np.maximum, fastest, counts),
@@ -242,11 +243,13 @@ def joint_speed(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         Franka publishes 2.175 and 2.61 rad/s; DC505 asks the same of any field with ``max_speed``.
     """
-    known, episode = rows.measured("peak_pace"), case.schema.episode
+    known = rows.measured("peak_pace")
+    episode = case.schema.episode
     if not known.any() or episode is None or not episode.fps:
         return
     most = float(case.options["factor"])
-    peak, usual = rows["peak_pace"] * episode.fps, rows["usual_pace"] * episode.fps
+    peak = rows["peak_pace"] * episode.fps
+    usual = rows["usual_pace"] * episode.fps
     bad = known & (peak > most)
     if not bad.any():
         return
@@ -442,7 +445,8 @@ def shape_changes(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     if not known.any():
         return
     limit = float(case.options["off"])
-    frames, drifting = known & False, known & False
+    frames = known & False
+    drifting = known & False
     far = np.zeros(len(rows))
     for _, places in rows.by_group():
         mine = places[known[places]]
@@ -535,7 +539,8 @@ def speed(column: Column, spec: FieldSpec) -> Columns:
     far, count = _sizes(column, fits, spec)
     starts = np.cumsum(count) - count
     peak = reduced(np.maximum, far, count)
-    before, after = np.roll(far, 1), np.roll(far, -1)
+    before = np.roll(far, 1)
+    after = np.roll(far, -1)
     # The first and the last step have one neighbour only and never count as isolated.
     before[starts[fits]], after[(starts + count - 1)[fits]] = np.inf, np.inf
     lone = reduced(np.maximum, far - np.maximum(before, after), count)
@@ -663,7 +668,8 @@ def _fast(rows: Rows, case: RuleContext, fast: Array, fps: float) -> Failure:
 
 
 def _jump_cause(rows: Rows, case: RuleContext, bad: Array) -> Cause | None:
-    peak, lone = rows["leap"][bad], rows["lone"][bad]
+    peak = rows["leap"][bad]
+    lone = rows["lone"][bad]
     turn = 2 * np.pi / ANGLE.get(case.spec.unit or "rad", 1.0)
     wraps = (
         np.abs(peak - turn) < 0.05 * turn
@@ -703,7 +709,8 @@ def lags(block: Block, schema: Schema) -> Columns:
     """
     found: dict[str, Measured] = {}
     for name, spec in _driven_fields(schema):
-        command, state = _rows_of(block, schema, name), _rows_of(block, schema, spec.drives or "")
+        command = _rows_of(block, schema, name)
+        state = _rows_of(block, schema, spec.drives or "")
         if command is None or state is None or command.lengths is None or state.lengths is None:
             continue
         fits = (command.lengths == state.lengths) & (command.lengths > 4 * len(LAGS))
@@ -736,17 +743,16 @@ def _correlations(command: Array, change: Array, count: Array) -> Array:
 
     `change[t]` leads to row t of `command`.
     """
-    a, b = _unit(command, count), _unit(change, count)
+    a = _unit(command, count)
+    b = _unit(change, count)
     alive = ((reduced(np.add, np.abs(a), count) > 0) & (reduced(np.add, np.abs(b), count) > 0)).sum(
         axis=0
     )
     sample = np.repeat(np.arange(len(count)), count)
     out = np.zeros((len(count), len(LAGS)))
     for place, lag in enumerate(LAGS):
-        first, second = (
-            slice(max(0, -lag), len(sample) - max(0, lag)),
-            slice(max(0, lag), len(sample) - max(0, -lag)),
-        )
+        first = slice(max(0, -lag), len(sample) - max(0, lag))
+        second = slice(max(0, lag), len(sample) - max(0, -lag))
         product = (a[:, first] * b[:, second]).sum(axis=0) * (sample[first] == sample[second])
         out[:, place] = np.bincount(sample[first], product, len(count)) / np.maximum(alive, 1)
     return out
@@ -802,7 +808,8 @@ def action_state_lag(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         }
         kind = max(kinds, key=lambda k: float(np.max(_size(by_kind[k], spec))))
         known = rows.measured(f":{name}:{kind}")
-        each, r = _size(rows[f":{name}:{kind}"], spec), _size(by_kind[kind], spec)
+        each = _size(rows[f":{name}:{kind}"], spec)
+        r = _size(by_kind[kind], spec)
         best = int(np.argmax(r))
         agree = known & (np.argmax(each, axis=1) == best)
         allowed = {0, 1} if spec.lag is None else {spec.lag}
@@ -868,7 +875,8 @@ def commanded(column: Column, spec: FieldSpec) -> Columns:
     starts = np.cumsum(lengths) - lengths
     for i in np.flatnonzero(known):
         own = values[starts[i] : starts[i] + lengths[i]]
-        low, high = own.min(), own.max()
+        low = own.min()
+        high = own.max()
         ends = (np.abs(own - low) <= _CLOSE) | (np.abs(own - high) <= _CLOSE)
         allowed = (
             np.logical_or.reduce([np.abs(own - v) <= _CLOSE for v in spec.values])
@@ -893,12 +901,15 @@ def grasping(block: Block, schema: Schema) -> Columns:
     for name, spec in sorted(schema.fields.items()):
         if spec.role != "gripper" or not spec.drives:
             continue
-        mine, other = column_of(block, schema, name), column_of(block, schema, spec.drives)
+        mine = column_of(block, schema, name)
+        other = column_of(block, schema, spec.drives)
         if mine is None or other is None or not (is_numeric(mine) and is_numeric(other)):
             continue
-        value, known = np.zeros(len(block)), np.zeros(len(block), bool)
+        value = np.zeros(len(block))
+        known = np.zeros(len(block), bool)
         for i in range(len(block)):
-            told, opening = mine[i], other[i]
+            told = mine[i]
+            opening = other[i]
             if told.ndim and opening.ndim and len(told) == len(opening):
                 value[i], known[i] = _command_correlation(told, opening, spec.lag or 0)
         found[f"{name}:follows"] = Measured(value, known)

@@ -118,7 +118,8 @@ def _constant_rows(column: Column) -> tuple[Array, Array, Array]:
     if values.ndim == 1:
         if lengths is None:
             return np.zeros(len(column), np.int64), np.zeros(0, np.int64), np.zeros(0)
-        low, high = reduced(np.minimum, values, lengths), reduced(np.maximum, values, lengths)
+        low = reduced(np.minimum, values, lengths)
+        high = reduced(np.maximum, values, lengths)
         found = np.flatnonzero((lengths > 1) & (low == high))
         return (lengths > 1).astype(np.int64), found, low[found].astype(np.float64)
     values = values.reshape(len(values), prod(values.shape[1:]))
@@ -290,7 +291,8 @@ def dimensions(column: Column, spec: FieldSpec) -> Columns:
     Samples of fewer than 16 rows have no value.
     """
     del spec
-    size, lengths = prod(column.values.shape[1:]), column.lengths
+    size = prod(column.values.shape[1:])
+    lengths = column.lengths
     if not is_numeric(column) or lengths is None or not MOST_COMPONENTS < size <= WIDEST:
         return {}
     known = lengths >= _LONG
@@ -366,7 +368,8 @@ def constant_dimension(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip
     Reference:
         LeRobot issue 3280: 11 constant dimensions in one dataset; wall-x issue 113: NaN actions.
     """
-    splits, least = case.options["splits"], max(1, int(case.options["samples"]))
+    splits = case.options["splits"]
+    least = max(1, int(case.options["samples"]))
     known, stats, left = _by_dimension(rows, case)
     if left.any():
         yield Skip(left, _TOO_WIDE)
@@ -437,10 +440,8 @@ def _dead_in_few(
     low, high = (rows[stat][places].astype(np.float64) for stat in stats)
     spread = float(case.options["spread"])
     moves = high - low > spread * np.maximum(1, np.abs(low))
-    lowest, highest = (
-        np.minimum.reduceat(low[order], starts),
-        np.maximum.reduceat(high[order], starts),
-    )
+    lowest = np.minimum.reduceat(low[order], starts)
+    highest = np.maximum.reduceat(high[order], starts)
     dead = (highest - lowest <= spread * np.maximum(1, np.abs(lowest))) & large[:, None] & ~flat
     for dimension in np.flatnonzero(dead.any(axis=0)).tolist():
         still = dead[:, dimension]
@@ -513,7 +514,8 @@ def extent(column: Column, spec: FieldSpec) -> Columns:
         values = values.astype(np.float64)
         if marks or not spec.finite:
             values[~np.isfinite(values) | np.isin(values, marks)] = np.nan
-        low, high = reduced(np.fmin, values, rows), reduced(np.fmax, values, rows)
+        low = reduced(np.fmin, values, rows)
+        high = reduced(np.fmax, values, rows)
     if size == 0:
         low = high = np.zeros((1, len(column)))
     low = np.fmin.reduce(low, axis=0).astype(np.float64)
@@ -596,7 +598,8 @@ def out_of_range(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     if not known.any():
         return
     low, high = _ends(case, rows["dtype"])
-    below, above = low - rows["lowest"], rows["highest"] - high
+    below = low - rows["lowest"]
+    above = rows["highest"] - high
     beyond = np.where(known, np.maximum(below, above), 0)
     bad = beyond > 0
     if bad.any():

@@ -43,7 +43,8 @@ from datacheck.schema.model import FieldSpec, Schema
 Array = np.ndarray[Any, Any]
 
 _END = np.array([0.0, 0.0, 0.0, 1.0])
-_KEYS, _RECORDS = 32, 16  # most keys with matrices; first records of a list searched for them
+_KEYS = 32  # most keys with matrices
+_RECORDS = 16  # first records of a list searched for them
 _PLACES = 20  # records that a message names
 _SUPPRESSED_BY = ("DC109", "DC122", "DC221", "DC222")
 
@@ -428,7 +429,8 @@ def transposed_matrix(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     known = rows.measured(":matrices")
     if not known.any():
         return
-    every, bad = rows[":matrices"], rows[":transposed"]
+    every = rows[":matrices"]
+    bad = rows[":transposed"]
     usual = rows[":upright"] >= float(case.options["share"]) * every
     mask = known & (bad > 0) & usual & (every >= int(case.options["matrices"]))
     if mask.any():
@@ -474,7 +476,9 @@ def normals(column: Column, spec: FieldSpec) -> Columns:
     xyz = column.planes if exact else column.planes.astype(np.float32)
     counts = column.lengths
     off = np.zeros((len(column), len(OFF)), np.int64)
-    strips, low, high = [], (1 - OFF[0]) ** 2, (1 + OFF[0]) ** 2
+    strips = []
+    low = (1 - OFF[0]) ** 2
+    high = (1 + OFF[0]) ** 2
     fine = True  # mostly all normals are, and the counts below are skipped
     for start in range(0, xyz.shape[1], _STRIP):
         x, y, z = xyz[:, start : start + _STRIP]
@@ -677,10 +681,8 @@ def facing(block: Block, schema: Schema) -> Columns:
             for n, s in schema.of_role("position")
             if whole and s.near and _parent(schema, n) == whole[0]
         ]
-        column, here = (
-            column_of(block, schema, name),
-            column_of(block, schema, beside[0]) if beside else None,
-        )
+        column = column_of(block, schema, name)
+        here = column_of(block, schema, beside[0]) if beside else None
         other = schema.spec(beside[0]).near or "" if beside else ""
         there = column_of(block, schema, other) if other else None
         aim = (
@@ -704,7 +706,8 @@ def _parent(schema: Schema, name: str) -> str:
 
 def _directions(here: Column, there: Column, spec: FieldSpec) -> tuple[Array, Array] | None:
     """Return directions from positions to their target, (3, rows), and the samples with one."""
-    mine, centres = positions(here), place.function(there, spec)
+    mine = positions(here)
+    centres = place.function(there, spec)
     if mine is None or not centres:
         return None
     centre = centres["centroid" if spec.role == "points" else "first"]
@@ -796,7 +799,8 @@ def _pointing(rows: Rows, case: RuleContext, columns: list[str]) -> Iterator[Fai
 def _standing(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Yield misread quaternions, judged by components that rotations about z lack."""
     own = case.spec.order or "wxyz"
-    about, swapped = _about_z(rows, own), _about_z(rows, _OTHER[own])
+    about = _about_z(rows, own)
+    swapped = _about_z(rows, _OTHER[own])
     sound = bool((about & ~swapped).any())
     bad = swapped & ~about if sound else swapped
     standing = int((about | swapped).sum())
@@ -849,7 +853,8 @@ def spin(column: Column, spec: FieldSpec) -> Columns:
     if found is None:
         return {}
     by = factor(spec.unit or "rad")
-    vectors, counts = np.ascontiguousarray(found[0].T, dtype=np.float64) * by, found[1]
+    vectors = np.ascontiguousarray(found[0].T, dtype=np.float64) * by
+    counts = found[1]
     size = norms(vectors)
     columns = {
         "angle": reduced(np.maximum, size, counts),
@@ -961,7 +966,8 @@ def _too_long(bad: Array, angle: Array, most: float) -> Failure:
 
 
 def _unwrapped(rows: Rows, known: Array, share: float) -> Iterator[Failure]:
-    over, total = int(rows["over"][known].sum()), int(rows["vectors"][known].sum())
+    over = int(rows["over"][known].sum())
+    total = int(rows["vectors"][known].sum())
     if total and over >= share * total:
         yield Failure(
             known & False,

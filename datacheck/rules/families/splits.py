@@ -41,7 +41,8 @@ from datacheck.schema.model import Schema
 
 Array = np.ndarray[Any, Any]
 
-_SHOWN, _LONGEST = 3, 60
+_SHOWN = 3
+_LONGEST = 60
 _CHANCE = 0.01  # largest probability that a random split lacks a class, for a finding
 _TOLD = 200  # splits reported one by one; a path pattern may make as many as there are files
 
@@ -96,9 +97,11 @@ def _crossings(
     lowest = _repeats(values, known, rank)
     places = np.unique(rank[known & (lowest < rank)]).tolist()
     for place in places[:_TOLD]:
-        split, mask = order[place], known & (rank == place) & (lowest < place)
+        split = order[place]
+        mask = known & (rank == place) & (lowest < place)
         total = int((known & (rank == place)).sum())
-        of, left = pluralize(total), int((rank == place).sum()) - total
+        of = pluralize(total)
+        left = int((rank == place).sum()) - total
         of += f" that can be compared ({left:,} cannot)" if left else ""
         others = first_few(order[int(i)] for i in np.unique(lowest[mask]))
         whole = int(mask.sum()) >= 0.9 * int((rank == place).sum())
@@ -300,7 +303,8 @@ def exact_duplicate(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         Chinese web corpora lose 0.3 % to near-copies; the small lora_identity.jsonl repeats its prompts.
     """
-    severity, known = case.schema.duplicates.exact, rows.measured("content")
+    severity = case.schema.duplicates.exact
+    known = rows.measured("content")
     if severity == "off" or not known.any():
         return
     _, rank = ranks(rows, case.schema)
@@ -423,13 +427,15 @@ def _lacking(rows: Rows, rank: Array, place: int, name: str, expected: float) ->
     others lack.
     """
     known = rows.measured(f"{name}:classes") & (rank >= 0)
-    mine, others = known & (rank == place), known & (rank != place)
+    mine = known & (rank == place)
+    others = known & (rank != place)
     if not mine.any() or not others.any():
         return []
     have = rows[f"{name}:classes"] > 0
     usual: Array = have[others].mean(axis=0) * mine.sum()
     lacking = np.flatnonzero((usual >= expected) & ~have[mine].any(axis=0)).tolist()
-    having, size = have[others].sum(axis=0), (int(others.sum()), int(known.sum()))
+    having = have[others].sum(axis=0)
+    size = (int(others.sum()), int(known.sum()))
     return [i for i in lacking if _chance(int(having[i]), *size) < _CHANCE]
 
 
@@ -616,7 +622,8 @@ def _by_side(rows: Rows, case: RuleContext, found: Pairs) -> Iterator[Failure]:
     if alike_by(case.schema)[0] == "course":
         least = 1 - float(case.options["apart"])
     alike = found.of("alike")
-    good, full = alike >= least, len(alike) == MOST_PAIRS
+    good = alike >= least
+    full = len(alike) == MOST_PAIRS
     pairs, alike = np.stack([found.first, found.second], axis=1)[good], alike[good]
     order, rank = ranks(rows, case.schema)
     sides = rank[pairs]
@@ -633,7 +640,8 @@ def _by_side(rows: Rows, case: RuleContext, found: Pairs) -> Iterator[Failure]:
 def _copies(
     rows: Rows, pairs: Array, alike: Array, like: str, split: str, *, full: bool
 ) -> Failure:
-    mask, most = np.zeros(len(rows), bool), np.zeros(len(rows))
+    mask = np.zeros(len(rows), bool)
+    most = np.zeros(len(rows))
     mask[pairs[:, 1]] = True
     np.maximum.at(most, pairs[:, 1], alike)
     clusters = _clusters(rows, pairs, alike)

@@ -61,9 +61,12 @@ _FULL = 255.0
 _SAME_PACE = 2e-4  # relative difference of rates that rounding explains; 30 and 29.97 differ
 _NEARLY_ALL = 0.9  # share of the samples above which the others are exceptions
 # For numbers other than rates: that share, least size of a non-label, most distinct values.
-_ALL_BUT_FEW, _NO_LABEL, _SETTINGS = 0.95, 100, 4
+_ALL_BUT_FEW = 0.95
+_NO_LABEL = 100
+_SETTINGS = 4
 # Fewest samples with one number far beyond all others, and fewest distinct numbers of the others.
-_FEWEST, _KINDS = 3, 8
+_FEWEST = 3
+_KINDS = 8
 _SEVERAL = 16  # so many equal numbers are no coincidence
 # Least spread of a logarithm: a sample that differs by less than half is no outlier, however alike
 # the others are.
@@ -92,7 +95,8 @@ def piles(column: Column, spec: FieldSpec) -> Columns:
             "at_high": Measured(one, fits),
             "whole": Measured(np.zeros(len(column), bool), fits),
         }
-    low, high = reduced(np.minimum, values, lengths), reduced(np.maximum, values, lengths)
+    low = reduced(np.minimum, values, lengths)
+    high = reduced(np.maximum, values, lengths)
     at_low = reduced(np.add, values == np.repeat(low, lengths, axis=1), lengths)
     at_high = reduced(np.add, values == np.repeat(high, lengths, axis=1), lengths)
     whole = reduced(np.minimum, (values == np.rint(values)).all(axis=0).view(np.uint8), lengths) > 0
@@ -185,7 +189,8 @@ def _piled(rows: Rows, case: RuleContext, total: int) -> dict[Severity, list[tup
 
     Ends of switches have severity INFO, those of other dimensions WARNING.
     """
-    least, most = rows["min"].min(axis=0), rows["max"].max(axis=0)
+    least = rows["min"].min(axis=0)
+    most = rows["max"].max(axis=0)
     # A constant goal was not clipped.
     moves = (rows["min"] < rows["max"]) | (rows["piled"] == 1)[:, None]
     at_low = np.where(moves & (rows["min"] == least), rows["at_low"], 0).sum(axis=0) / total
@@ -342,12 +347,14 @@ def _constant(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     known = rows.measured("min", "dims")
     if not known.any():
         return
-    low, high = rows["min"].min(axis=1), rows["max"].max(axis=1)
+    low = rows["min"].min(axis=1)
+    high = rows["max"].max(axis=1)
     known &= (np.maximum(rows["dims"], 1).prod(axis=1) >= _SEVERAL) & np.isfinite(low + high)
     still = known & (low == high)
     if not still.any() or int(known.sum()) < int(case.options["least"]):
         return
-    varies, resting = known & ~still, re.search(_AT_REST, case.name.lower())
+    varies = known & ~still
+    resting = re.search(_AT_REST, case.name.lower())
     values, of = np.unique(low[still], return_inverse=True)
     # Counts start at 0, and some stay 0. Each value is judged by itself, so that one at an end of
     # the range does not hide another.
@@ -389,7 +396,8 @@ def _other_setting(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     known = rows.measured("min", "ndim")
     if not known.any():
         return
-    values, pace = rows["min"][:, 0], re.search(PACE_NAMES, case.name.lower()) is not None
+    values = rows["min"][:, 0]
+    pace = re.search(PACE_NAMES, case.name.lower()) is not None
     known &= (rows["ndim"] == 0) & np.isfinite(values)
     total = int(known.sum())
     if 2 * total < int(case.options["least"]):
@@ -402,12 +410,11 @@ def _other_setting(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     found = np.unique(values[odd])
     if not pace and not _is_setting(found, usual):
         return
-    others, most = (
-        [format_number(float(value), case.spec.unit) for value in found],
-        format_number(usual, case.spec.unit),
-    )
+    others = [format_number(float(value), case.spec.unit) for value in found]
+    most = format_number(usual, case.spec.unit)
     if most in others:  # equal in three digits
-        others, most = [f"{value:.9g}" for value in found.tolist()], f"{usual:.9g}"
+        others = [f"{value:.9g}" for value in found.tolist()]
+        most = f"{usual:.9g}"
     yield Failure(
         odd,
         f"{count_phrase(odd, 'have')} {case.name} {first_few(others)}; the other {count:,} have "
@@ -513,10 +520,8 @@ def _unit_of(rows: Rows, case: RuleContext, values: Array, bad: Array, good: Arr
             (size / own, unit, unit),
             (own / size, f"twice-{unit}", f"converted from {unit} twice"),
         ):
-            looks, common = (
-                {name: logarithms(some * by) for name, some in sizes.items()},
-                unit in {"mm", "cm", "deg"},
-            )
+            looks = {name: logarithms(some * by) for name, some in sizes.items()}
+            common = unit in {"mm", "cm", "deg"}
             if size != own:
                 changes.append(
                     CandidateCause(kind, f"probably {words}", by, looks, values > 0, common=common)
@@ -527,7 +532,8 @@ def _unit_of(rows: Rows, case: RuleContext, values: Array, bad: Array, good: Arr
 
 def _robust_z(rows: Rows, values: Array, known: Array, case: RuleContext) -> tuple[Array, Array]:
     """Return which samples are outliers, and every z (0 where it is not judged)."""
-    z, judged = np.zeros(len(rows)), np.zeros(len(rows), bool)
+    z = np.zeros(len(rows))
+    judged = np.zeros(len(rows), bool)
     least = int(case.options["least"])
     groups = list(rows.by_group())
     for _, places in groups:
@@ -589,7 +595,8 @@ def moments(column: Column, spec: FieldSpec) -> Columns:
     size = np.maximum(count, 1)
     mean = reduced(np.add, table, count) / size
     spread = reduced(np.add, (table - np.repeat(mean, count, axis=1)) ** 2, count) / size
-    low, high = reduced(np.minimum, table, count), reduced(np.maximum, table, count)
+    low = reduced(np.minimum, table, count)
+    high = reduced(np.maximum, table, count)
     columns = {"average": mean.T, "variance": spread.T, "lower": low.T, "upper": high.T}
     return {"n": Measured(count, known)} | {
         name: Measured(value, known) for name, value in columns.items()
@@ -641,7 +648,9 @@ def stale_stats(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
         LIBERO with RDT: 0.003 in ``dataset_stat.json`` where a single task has 0.33; OpenVLA keeps one set per dataset.
     """
     yield from _unreadable_stats(rows, case)
-    known, stats, splits = rows.measured("n"), case.spec.stats, case.options["splits"]
+    known = rows.measured("n")
+    stats = case.spec.stats
+    splits = case.options["splits"]
     if not known.any() or stats is None:
         return
     if not set(rows.splits) & set(splits):
@@ -673,7 +682,8 @@ def stale_stats(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
         unit = _FULL if _in_unit_range(stored, found) else 1.0
         if any(not _problems(_scaled(stored, unit), some, case) for some in (found, alike)):
             return
-        ours, ours_alike = _scaled(found, 1 / unit), _scaled(alike, 1 / unit)
+        ours = _scaled(found, 1 / unit)
+        ours_alike = _scaled(alike, 1 / unit)
         words = f"of {int(known.sum()):,} samples: {first_few(_problems(stored, ours, case))}"
         yield _stale(
             rows,
@@ -730,7 +740,8 @@ def _pooled(rows: Rows, known: Array, *, alike: bool = False) -> dict[str, Array
     With `alike` each sample has the same weight.
     """
     n = np.ones((int(known.sum()), 1)) if alike else rows["n"][known].astype(np.float64)[:, None]
-    average, variance = rows["average"][known], rows["variance"][known]
+    average = rows["average"][known]
+    variance = rows["variance"][known]
     mean = (n * average).sum(axis=0) / n.sum()
     std = np.sqrt((n * (variance + (average - mean) ** 2)).sum(axis=0) / n.sum())
     return {
@@ -813,14 +824,22 @@ def _mismatch_cause(
     return None
 
 
-_FAR, _FAR_FEW = 30.0, 300.0  # ratio of an outlier to all other rows: among many rows, among few
+# ratio of an outlier to all other rows: among many rows, among few
+_FAR = 30.0
+_FAR_FEW = 300.0
 # Fewest rows that define the usual; fewest that are judged at all, where each row is an array.
-_MANY, _LEAST = 50, 4
+_MANY = 50
+_LEAST = 4
 _SHARE = 0.2  # a larger share of the rows is no exception
 _PROBED = 64  # rows sampled for a first estimate
 # Most distinct labels; fewest values of a labelled sample; sampled values.
-_LABELS, _LABEL_VALUES, _PIXELS = 64, 100, 1 << 20
-_USUAL_LABEL, _FAR_LABEL, _LAST_LABEL, _LABEL_FACTOR = 30, 50, 1000, 5
+_LABELS = 64
+_LABEL_VALUES = 100
+_PIXELS = 1 << 20
+_USUAL_LABEL = 30
+_FAR_LABEL = 50
+_LAST_LABEL = 1000
+_LABEL_FACTOR = 5
 _IGNORED = frozenset({250, 253, 254, 255})  # frequent numbers of ignored labels
 
 
@@ -853,7 +872,8 @@ def far_rows(block: Block, schema: Schema) -> Columns:
             or column.values.dtype.kind not in "fiu"
         ):
             continue
-        spec, labels = schema.spec(name), column.values.dtype.kind != "f"
+        spec = schema.spec(name)
+        labels = column.values.dtype.kind != "f"
         if not (_holds_labels(spec) if labels else _holds_places(name, column, spec)):
             continue
         for sample, apart in _outliers(column, spec):
@@ -900,7 +920,8 @@ def _holds_places(name: str, column: Column, spec: FieldSpec) -> bool:
     """
     if spec.role not in {None, "value"}:
         return spec.role in _PLACES
-    item, said = column.values.shape[1:], name.rpartition("/")[2].lower()
+    item = column.values.shape[1:]
+    said = name.rpartition("/")[2].lower()
     if (spec.ragged or "").startswith("T") or re.search(_NO_PLACES, said):
         return False
     if _says_no_axes(spec):
@@ -946,7 +967,8 @@ def _row_outliers(values: Array, *, wide: bool) -> _OutlierRows | None:
     first = len(peaks) - (1 if few else max(1, int(_SHARE * len(peaks))))
     if first < 1 or (few and not wide):
         return None
-    below, above = peaks[first - 1 : -1], peaks[first:]
+    below = peaks[first - 1 : -1]
+    above = peaks[first:]
     steps = np.where(below > 0, above / np.maximum(below, np.finfo(np.float64).tiny), 0)
     at = first + int(np.argmax(steps))
     if steps.max() < (_FAR_FEW if few else _FAR):
@@ -968,7 +990,8 @@ def _label_outlier(values: Array, spec: FieldSpec) -> _OutlierRows | None:
     distinct = np.unique(flat[:: max(1, len(flat) // _PIXELS)])
     if not 3 <= len(distinct) <= _LABELS or int(distinct[-1]) in _IGNORED:
         return None
-    last, rest = int(distinct[-1]), int(distinct[-2])
+    last = int(distinct[-1])
+    rest = int(distinct[-2])
     if spec.classes is not None and in_classes(distinct[-1:], spec)[0]:
         return None
     if not 1 <= rest < _USUAL_LABEL or last < max(_FAR_LABEL, _LABEL_FACTOR * (rest + 1)):
@@ -1020,7 +1043,8 @@ def outlier_rows(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     if ":far_field" not in rows:
         return
     known = rows.measured(":far_field")
-    names, label = rows[":far_field"], rows[":far_label"] > 0
+    names = rows[":far_field"]
+    label = rows[":far_label"] > 0
     for name in sorted(set(names[known])):
         for labels in (False, True):
             odd = known & (names == name) & (label == labels)
@@ -1029,8 +1053,10 @@ def outlier_rows(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _outlier_failure(rows: Rows, name: str, odd: Array, *, labels: bool) -> Failure:
-    count, of = int(rows[":far_rows"][odd].sum()), int(rows[":far_of"][odd].sum())
-    low, high = float(rows[":far_low"][odd].min()), float(rows[":far_high"][odd].max())
+    count = int(rows[":far_rows"][odd].sum())
+    of = int(rows[":far_of"][odd].sum())
+    low = float(rows[":far_low"][odd].min())
+    high = float(rows[":far_high"][odd].max())
     rest = float(rows[":far_rest"][odd].max())
     between = (
         format_number(low) if low == high else f"{format_number(low)} to {format_number(high)}"
@@ -1075,7 +1101,8 @@ def course(block: Block, schema: Schema) -> Columns:
     columns = series(block, _trajectory_fields(schema))
     if not columns or columns[0].values.shape[1] > _MOST_COLUMNS or columns[0].lengths is None:
         return {}
-    column, lengths = columns[0], columns[0].lengths
+    column = columns[0]
+    lengths = columns[0].lengths
     fits = lengths > 3
     if not fits.any():
         return {}

@@ -50,8 +50,10 @@ _RESTS = 0.02
 # Most that one episode contributes to that share: an episode at half rate must not decide for all.
 _MUCH = 0.5
 # Most fields of each kind that are examined: a file may have thousands
-_STREAMS, _WITNESSES = (64, 9)
-_FEW, _EPISODES = 0.05, 20  # largest share of episodes whose stream stops; fewest episodes
+_STREAMS = 64
+_WITNESSES = 9
+_FEW = 0.05  # largest share of episodes whose stream stops
+_EPISODES = 20  # fewest episodes
 
 
 def _axis(spec: FieldSpec) -> str | int | None:
@@ -92,7 +94,8 @@ def _streams_and_witnesses(schema: Schema, roles: frozenset[str | None]) -> dict
         The latter are the declared states, else any other rows of numbers. Commands do not count
         for pictures: a robot may not follow them.
     """
-    known, every = states(schema)[:_WITNESSES], _over_time(schema)
+    known = states(schema)[:_WITNESSES]
+    every = _over_time(schema)
     moving = _MOVING if roles == _PIXELS else _MOVING | {"action"}
     rows: dict[str | int | None, list[str]] = {}
     for name, spec in every.items():
@@ -276,9 +279,11 @@ def frozen_stream(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         known = rows.measured(f":{name}:steps")
         if not known.any():
             continue
-        steps, alike = rows[f":{name}:steps"], rows[f":{name}:alike"]
+        steps = rows[f":{name}:steps"]
+        alike = rows[f":{name}:alike"]
         still = np.where(known, rows[f":{name}:frozen"][:, place], 0)
-        long, rest = alike[:, place], steps - alike[:, place]
+        long = alike[:, place]
+        rest = steps - alike[:, place]
         bad = (still > 0) & (alike[:, 0] - long <= 0.1 * rest)
         for_good = bad & (long >= 0.5 * steps) & (rest >= RUNS[place])
         stops = known.sum() >= _EPISODES and for_good.sum() <= _FEW * known.sum()
@@ -367,7 +372,8 @@ def frozen_pictures(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             yield _stalled(
                 name, beside, "the camera or its driver stopped", still > 0, still, steps, case
             )
-        repeats, moves = rows[f":{name}:repeats"], rows[f":{name}:moves"]
+        repeats = rows[f":{name}:repeats"]
+        moves = rows[f":{name}:moves"]
         many = known & sure & (still == 0) & (repeats > float(case.options["repeats"]) * moves)
         if many.any():
             yield _repeating(
@@ -536,7 +542,8 @@ def dark_frames(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     bad = known & (dark > float(case.options["share"]) * rows["frames"])
     if not bad.any():
         return
-    flat, whole = int(rows["flat"][bad].sum()), bad & (dark == rows["frames"])
+    flat = int(rows["flat"][bad].sum())
+    whole = bad & (dark == rows["frames"])
     start = bad & ~whole & (rows["first_dark"] == 0)
     cause = Cause(
         "the camera was not running yet: the dark frames begin with the first",
@@ -643,7 +650,8 @@ def episode_end(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     known = rows.measured("set")
     if not known.any():
         return
-    marked, tail = rows["set"], rows["tail"]
+    marked = rows["set"]
+    tail = rows["tail"]
     never = known & (marked == 0) & (case.spec.role == "done")
     if never.any():
         fix = "Write the mark at the last step, or leave out episodes that were cut off."
@@ -671,7 +679,8 @@ def episode_end(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _merged_episodes(rows: Rows, case: RuleContext, early: Array) -> Failure:
-    more, first = rows["set"] - rows["tail"], int(np.median(rows["first"][early]))
+    more = rows["set"] - rows["tail"]
+    first = int(np.median(rows["first"][early]))
     both = int((early & (rows["tail"] > 0)).sum())
     return Failure(
         early,
@@ -749,7 +758,8 @@ def video_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     known = rows.measured("frames") & rows.measured(column)
     if not known.any():
         return
-    frames, steps = rows["frames"], rows[column][:, 0]
+    frames = rows["frames"]
+    steps = rows[column][:, 0]
     wrong = known & (frames != steps)
     if wrong.any():
         yield _counts(wrong, frames, steps)

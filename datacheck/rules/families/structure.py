@@ -139,7 +139,8 @@ def _missing_sets(lacks: Array, promised: int) -> Iterator[Failure]:
     most = sorted(np.flatnonzero(counts).tolist(), key=lambda i: (-counts[i], sets.words[i]))
     most = [number for number in most if sets.words[number]]
     for number in sorted(most[:_TOLD], key=sets.words.__getitem__):
-        names, mask = sets.words[number], sets.rows == number
+        names = sets.words[number]
+        mask = sets.rows == number
         fields = [name for name in names.split(", ") if not name.startswith("attribute ")]
         foreign = bool(mask.all()) and 2 <= promised <= 2 * len(fields)
         why = (
@@ -190,7 +191,8 @@ def _renamed_fields(taken: Array) -> Iterator[Failure]:
     for field, names in sorted(named.items()):
         texts = {text for some in names.values() for text in some}
         mask = match_texts(taken, texts.__contains__)
-        called, agreed = " or ".join(sorted(names)), bool(mask.all()) and len(names) == 1
+        called = " or ".join(sorted(names))
+        agreed = bool(mask.all()) and len(names) == 1
         others = (
             "taken for it"
             if agreed
@@ -280,7 +282,8 @@ def partly_missing(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         lack, empty = (_in_files(rows, note.about[key]) for key in ("lack", "empty"))
         gone = lack | empty if _is_minority(lack | empty, rows, case) else empty
         if gone.any():
-            name, count = note.about["name"], int(gone.sum())
+            name = note.about["name"]
+            count = int(gone.sum())
             have = len(rows) - int((lack | empty).sum())
             without = f" ({pluralize(int(empty.sum()), 'file')} of 0 bytes)" if empty.any() else ""
             yield Failure(
@@ -337,7 +340,8 @@ def _lacked(rows: Rows, case: RuleContext, fields: Sequence[str], gone: Array) -
 def _whole_files(rows: Rows, gone: Array) -> list[str]:
     """Return the files of several samples that all lack a field; [] if only some of a file do."""
     of = rows.files.rows
-    every, lack = np.bincount(of), np.bincount(of[gone], minlength=int(of.max()) + 1)
+    every = np.bincount(of)
+    lack = np.bincount(of[gone], minlength=int(of.max()) + 1)
     hit = lack > 0
     whole = bool((every[hit] == lack[hit]).all() and (every[hit] > 1).all())
     return [rows.files.words[i] for i in np.flatnonzero(hit).tolist()] if whole else []
@@ -403,7 +407,8 @@ def shape_or_dtype(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """
     if "dtype" not in rows:
         return
-    spec, found = case.spec, rows["dtype"]
+    spec = case.spec
+    found = rows["dtype"]
     text = match_texts(found, lambda name: name in {"text", "json"})
     if spec.is_text or spec.role is not None or spec.shape is not None or spec.dtype is not None:
         wrong = text != spec.is_text
@@ -677,8 +682,10 @@ def layout_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """
     if "unit" not in rows:
         return
-    known, shares = rows.measured("unit"), rows["unit"]
-    share, few = float(case.options["share"]), float(case.options["few"])
+    known = rows.measured("unit")
+    shares = rows["unit"]
+    share = float(case.options["share"])
+    few = float(case.options["few"])
     for part, start in _quaternions(case.schema, case.name):
         if start >= shares.shape[1]:
             continue
@@ -860,7 +867,8 @@ def _untyped(rows: Rows) -> Array:
 
     In a text file it is chance whether a number has a decimal point.
     """
-    files, makeups = rows.files, Texts.of(rows[":makeup"].tolist())
+    files = rows.files
+    makeups = Texts.of(rows[":makeup"].tolist())
     texts = np.array([word.lower().endswith(_TEXTS) for word in files.words], bool)[files.rows]
     other = np.array(
         [re.sub(r" whole(?= x |;|$)", " float", word) for word in makeups.words], dtype=object
@@ -950,7 +958,8 @@ def id_overflow(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     known = rows.measured("min", "dtype")
     if not known.any():
         return
-    low, high = rows["min"].min(axis=1), rows["max"].max(axis=1)
+    low = rows["min"].min(axis=1)
+    high = rows["max"].max(axis=1)
     marks = (*case.spec.ignore, *case.spec.sentinels)
     for dtype in sorted(set(rows["dtype"][known])):
         mine = known & (rows["dtype"] == dtype)

@@ -175,11 +175,9 @@ def turns(block: Block, schema: Schema) -> Columns:
         if preferred and not any(name in pair for pair in preferred):
             continue
         if column is not None and column.kind != "array":
-            speaker, start, around = (
-                field.train_on or "assistant",
-                len(spec.start.encode()),
-                len(_markers(spec)),
-            )
+            speaker = field.train_on or "assistant"
+            start = len(spec.start.encode())
+            around = len(_markers(spec))
             plain = turns_of(column) if column.kind == "json" else None
             if plain is not None:
                 answers, before = _all_before(plain, speaker, start, around)
@@ -300,7 +298,8 @@ def no_trained_tokens(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]
     known = rows.measured(column["answers"])
     if not known.any():
         return
-    least, spec = case.spec.min_trained_tokens or 1, case.schema.tokenizer or TokenizerSpec()
+    least = case.spec.min_trained_tokens or 1
+    spec = case.schema.tokenizer or TokenizerSpec()
     mute = known & (rows[column["answers"]] == 0)
     if mute.any():
         words = "text" if case.spec.role == "text" else f"{case.spec.train_on or 'assistant'} turn"
@@ -547,7 +546,8 @@ def _ids(rows: Rows, name: str, spec: FieldSpec, vocab: int) -> Iterator[Failure
     if not known.any():
         return
     fix = "Tokenise again with the tokenizer of the model."
-    low, high = rows[f"{name}:min"].min(axis=1), rows[f"{name}:max"].max(axis=1)
+    low = rows[f"{name}:min"].min(axis=1)
+    high = rows[f"{name}:max"].max(axis=1)
     below = known & (low < 0) & ~np.isin(low, spec.ignore)
     above = known & (high >= vocab)
     if above.any():
@@ -587,7 +587,8 @@ def _ids(rows: Rows, name: str, spec: FieldSpec, vocab: int) -> Iterator[Failure
 def _labelled(block: Block, schema: Schema) -> Iterator[tuple[str, Array, Array, Array]]:
     """Yield (name, ids, labels, lengths) of every label field as long as its tokens."""
     for name, spec in schema.of_role("labels"):
-        mine, other = block.fields.get(name), block.fields.get(spec.label_of or "")
+        mine = block.fields.get(name)
+        other = block.fields.get(spec.label_of or "")
         if mine is None or other is None or not (is_numeric(mine) and is_numeric(other)):
             continue
         (labels, lengths), (ids, others) = flat(mine), flat(other)
@@ -613,10 +614,8 @@ def agreement(block: Block, schema: Schema) -> Columns:
         taught = _supervised(labels, schema.fields[name])
         within = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         left = np.repeat(lengths, lengths) - within
-        agree, compared = (
-            np.zeros((_LAGS, len(lengths)), np.int64),
-            np.zeros((_LAGS, len(lengths)), np.int64),
-        )
+        agree = np.zeros((_LAGS, len(lengths)), np.int64)
+        compared = np.zeros((_LAGS, len(lengths)), np.int64)
         for lag in range(_LAGS):
             here = taught & (left > lag)
             ahead = np.concatenate([ids[lag:], ids[:lag]]) if len(ids) > lag else ids

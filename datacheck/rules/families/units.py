@@ -71,7 +71,8 @@ class _Check:
 
 
 def _checks(rows: Rows, case: RuleContext) -> list[_Check]:
-    spec, skeleton = case.spec, skeleton_of(case.spec)
+    spec = case.spec
+    skeleton = skeleton_of(case.spec)
     found = []
     if skeleton is not None and "bone" in rows:
         typical = skeleton.median / factor(spec.unit or "m")
@@ -81,7 +82,8 @@ def _checks(rows: Rows, case: RuleContext) -> list[_Check]:
         )
     if "box" not in rows:
         return found
-    known, box = rows.measured("box"), rows["box"]
+    known = rows.measured("box")
+    box = rows["box"]
     if spec.size is not None and skeleton is None:
         label, size = (
             ("distance from the origin", rows["norm"]) if "norm" in rows else ("size", box)
@@ -270,7 +272,8 @@ def length_unit(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     Reference:
         graspnet-baseline issue 87; hypersim issue 30; a 3D loss that stays at 75,000.
     """
-    checks, unit = _checks(rows, case), case.spec.unit or ""
+    checks = _checks(rows, case)
+    unit = case.spec.unit or ""
     skeleton = skeleton_of(case.spec)
     unknown = ~np.logical_or.reduce([rows.measured("bone"), *(c.known for c in checks)])
     if skeleton is not None and unknown.any():
@@ -282,7 +285,8 @@ def length_unit(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
         return
     main = max(checks, key=lambda c: int(c.outside().sum()))
     off = bad & main.outside()
-    middle, good = float(np.median(main.values[off])), ~bad & main.known
+    middle = float(np.median(main.values[off]))
+    good = ~bad & main.known
     others = (
         f"; the others: {format_number(float(np.median(main.values[good])), unit)}"
         if good.any()
@@ -350,7 +354,9 @@ def angle_unit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """
     if "p99" not in rows:
         return
-    known, p99, most = rows.measured("p99"), rows["p99"], float(case.options["turn"])
+    known = rows.measured("p99")
+    p99 = rows["p99"]
+    most = float(case.options["turn"])
     if case.spec.unit == "deg":
         if known.any() and 0 < float(p99[known].max()) < most:
             yield _small_degrees(known, float(p99[known].max()))
@@ -476,7 +482,8 @@ def mixed_units(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     split = _widest_gap(np.sort(sizes[known], kind="stable"), case)
     if split is None:
         return
-    low, high = known & (sizes <= split), known & (sizes > split)
+    low = known & (sizes <= split)
+    high = known & (sizes > split)
     apart = float(np.median(sizes[high]) / np.median(sizes[low]))
     fitting = _between(np.log(sizes[low]), np.log(sizes[high]), case)
     for _, values, there in every[1:]:  # another unit changes all quantities
@@ -570,11 +577,9 @@ def depths(column: Column, spec: FieldSpec) -> Columns:
     """
     if not is_numeric(column):
         return {}
-    found, seen, known = (
-        np.zeros(len(column)),
-        np.zeros(len(column)),
-        np.zeros((2, len(column)), bool),
-    )
+    found = np.zeros(len(column))
+    seen = np.zeros(len(column))
+    known = np.zeros((2, len(column)), bool)
     marks = (*spec.ignore, *spec.sentinels)
     for i in range(len(column)):
         values = _stored(column[i], spec)
@@ -653,11 +658,10 @@ def depth_scale(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     if "depth" not in rows:
         return
     scale = (1.0 if spec.scale is None else spec.scale) * factor(spec.unit or "m")
-    metres, known = (
-        rows["depth"] * scale,
-        rows.measured("depth") & (spec.unit in LENGTH or spec.scale is not None),
-    )
-    low, high = float(case.options["near"]), float(case.options["far"])
+    metres = rows["depth"] * scale
+    known = rows.measured("depth") & (spec.unit in LENGTH or spec.scale is not None)
+    low = float(case.options["near"])
+    high = float(case.options["far"])
     bad = known & ((metres < low) | (metres > high))
     if bad.any():
         yield _beyond(rows, scale, known & ~bad, bad, case)
@@ -668,7 +672,9 @@ def depth_scale(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 def _beyond(rows: Rows, scale: float, good: Array, bad: Array, case: RuleContext) -> Failure:
     """Return the finding of depths outside the limits of a room."""
     stored = rows["depth"]
-    metres, low, high = stored * scale, float(case.options["near"]), float(case.options["far"])
+    metres = stored * scale
+    low = float(case.options["near"])
+    high = float(case.options["far"])
     usual = float(np.median(metres[good])) if good.any() else math.sqrt(low * high)
     cause = _scale_of(rows, case, scale, bad, good, (low, high))
     return Failure(
@@ -687,11 +693,13 @@ def _beyond(rows: Rows, scale: float, good: Array, bad: Array, case: RuleContext
 
 def _depth_mismatch(rows: Rows, case: RuleContext, scale: float, known: Array) -> Iterator[Failure]:
     """Yield maps whose depth differs from that of the field that they are near to."""
-    spec, other = case.spec, case.schema.spec(case.spec.near or "")
+    spec = case.spec
+    other = case.schema.spec(case.spec.near or "")
     column = f"{spec.near}:{'centroid' if other.role == 'points' else 'first'}"
     if not spec.near or spec.distance is None or column not in rows:
         return
-    stored, there = rows["depth"], np.abs(rows[column][:, 2]) * factor(other.unit or "m")
+    stored = rows["depth"]
+    there = np.abs(rows[column][:, 2]) * factor(other.unit or "m")
     ends = (-math.inf if spec.distance.low is None else spec.distance.low, spec.distance.high)
     low, high = (math.inf if end is None else end * factor(spec.unit or "m") for end in ends)
     gap = np.abs(stored * scale - there)
@@ -725,11 +733,9 @@ def _holes(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     allowed = case.spec.share
     if allowed is None or "seen" not in rows:
         return
-    seen, low, high = (
-        rows["seen"],
-        allowed.low or 0.0,
-        1.0 if allowed.high is None else allowed.high,
-    )
+    seen = rows["seen"]
+    low = allowed.low or 0.0
+    high = 1.0 if allowed.high is None else allowed.high
     bad = rows.measured("seen") & ((seen < low) | (seen > high))
     if bad.any():
         yield Failure(
@@ -803,7 +809,8 @@ def tick(column: Column, spec: FieldSpec) -> Columns:
     del spec
     if not is_numeric(column) or column.lengths is None or column.values.ndim != 1:
         return {}
-    found, known = np.zeros(len(column)), column.lengths > 2
+    found = np.zeros(len(column))
+    known = column.lengths > 2
     for i in np.flatnonzero(known):
         found[i] = float(np.median(np.diff(column[int(i)].astype(np.float64))))
     return {"tick": Measured(found, known)}
@@ -860,8 +867,10 @@ def time_unit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """
     if "tick" not in rows or case.schema.episode is None or not case.schema.episode.fps:
         return
-    fps, own = case.schema.episode.fps, TIME[case.spec.unit or "s"]
-    step, known = rows["tick"], rows.measured("tick") & (rows["tick"] > 0)
+    fps = case.schema.episode.fps
+    own = TIME[case.spec.unit or "s"]
+    step = rows["tick"]
+    known = rows.measured("tick") & (rows["tick"] > 0)
     ratio = step * own * fps
     wrong = [(f"{name}", TIME[name] / own) for name in TIME if TIME[name] != own]
     told = [(f"probably {kind}", kind, by) for kind, by in wrong] + [
@@ -968,7 +977,8 @@ def cross_field_scale(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             & (rows[f":{name}:near"] > 0)
         )
         ratio = rows[f":{name}:near"] * own / np.where(known, size, 1.0)
-        least, most = float(case.options["least"]), float(case.options["most"])
+        least = float(case.options["least"])
+        most = float(case.options["most"])
         bad = known & ((ratio > most) | (ratio < least))
         if bad.any():
             typical = float(np.median(ratio[bad]))

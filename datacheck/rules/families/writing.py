@@ -104,7 +104,8 @@ def _of_chats(found: Array, chats: Messages) -> Array:
 def _broken(column: Column) -> Array:
     """Return how many of each of `_KINDS` each text holds: int64 (texts, 4)."""
     assert column.lengths is not None
-    data, octets = joined_bytes(column), column.values
+    data = joined_bytes(column)
+    octets = column.values
     stops = np.cumsum(column.lengths)
     broken = np.zeros((len(column), 4), np.int64)
     broken[:, 0] = needle_counts(octets, data, stops, _REPLACED)[:, 0]
@@ -209,7 +210,8 @@ def bad_encoding(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     known = rows.measured("broken", "signs")
     if not known.any():
         return
-    broken, signs = rows["broken"], np.maximum(rows["signs"], 1)
+    broken = rows["broken"]
+    signs = np.maximum(rows["signs"], 1)
     for number, kind in enumerate(_KINDS):
         mask = known & (broken[:, number] > float(case.options["share"]) * signs)
         if mask.any():
@@ -343,7 +345,8 @@ _COUNTERS = re.compile(r"(?<!\S)[(\[]?\d{1,6}[:.)\]\uff1a\u3001\uff09](?!\d)")
 # Harmless repetitions of a gram: a quoted question, options that differ in one word.
 _OFTEN = 3
 # Words in a gram, or characters in scripts without spaces.
-_WORDS, _SIGNS = 10, 20
+_WORDS = 10
+_SIGNS = 20
 
 
 @measure("repetition", version=4, applies=_is_words, depth="deep")
@@ -465,10 +468,12 @@ def repeats_itself(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     known = rows.measured("again", "most")
     if not known.any():
         return
-    again, most = rows["again"], rows["most"]
+    again = rows["again"]
+    most = rows["most"]
     mask = known & ((again > float(case.options["again"])) | (most > float(case.options["most"])))
     if mask.any():
-        said, taken = float(again[mask].max()), float(most[mask].max())
+        said = float(again[mask].max())
+        taken = float(most[mask].max())
         shares = [f"{share:.0%}" if share >= 0.005 else "less than 1 %" for share in (said, taken)]
         verb = "repeats itself" if mask.sum() == 1 else "repeat themselves"
         yield Failure(

@@ -81,7 +81,8 @@ def _no_position(demo: Demo) -> None:
 def _idle(demo: Demo) -> None:
     """Stop all motion for seven tenths of the demo; the gripper command stays as it is."""
     steps = len(demo["actions"])
-    start, stop = steps // 5, steps - steps // 10
+    start = steps // 5
+    stop = steps - steps // 10
     demo["actions"][start:stop, :6] = 0.0
     for name in demo:
         if name.startswith("obs/") or name in {"states", "robot_states"}:

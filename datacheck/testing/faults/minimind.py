@@ -26,7 +26,8 @@ def _pick(site: Site, name: str) -> int:
 
 def _bytes(file: str, name: str, code: str, what: str, change: Callable[[bytes], bytes]) -> Fault:
     def plant(site: Site) -> list[Planted]:
-        lines, number = _lines(site, file), _pick(site, file)
+        lines = _lines(site, file)
+        number = _pick(site, file)
         lines[number] = change(lines[number])
         (site.folder / file).write_bytes(b"".join(lines))
         return [Planted((key(file, number),), code, what)]
@@ -108,7 +109,8 @@ def _other_prompt(record: dict[str, Any]) -> None:
 
 def _duplicate(name: str) -> Callable[[Site], list[Planted]]:
     def plant(site: Site) -> list[Planted]:
-        lines, number = _lines(site, name), _pick(site, name)
+        lines = _lines(site, name)
+        number = _pick(site, name)
         (site.folder / name).write_bytes(b"".join([*lines, lines[number]]))
         copy = key(name, len(lines))
         site.taken.add(copy)

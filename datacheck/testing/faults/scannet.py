@@ -14,7 +14,9 @@ from datacheck.testing.faults.base import Fault, Planted, Site, add_lines, names
 from datacheck.testing.synth.draw import Array
 from datacheck.testing.synth.scannet import FLOOR, IGNORE, WALL
 
-SEGMENT, SEMANTIC, INSTANCE = 9, 10, 11
+SEGMENT = 9
+SEMANTIC = 10
+INSTANCE = 11
 _SEGS = "_vh_clean_2.0.010000.segs.json"
 
 

@@ -81,7 +81,8 @@ def rotation(rotvec: Array) -> Array:
         axis=1,
     ).reshape(-1, 3, 3)
     square = np.einsum("nij,njk->nik", cross, cross)
-    sine, cosine = np.sin(angle)[:, None, None], np.cos(angle)[:, None, None]
+    sine = np.sin(angle)[:, None, None]
+    cosine = np.cos(angle)[:, None, None]
     out: Array = np.eye(3) + sine * cross + (1 - cosine) * square
     return out
 

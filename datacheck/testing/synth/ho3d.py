@@ -81,7 +81,8 @@ def placed(rng: np.random.Generator, hand: Array, turn: Array) -> Array:
 
 
 VERTICES = 778
-WIDTH, HEIGHT = 640, 480
+WIDTH = 640
+HEIGHT = 480
 
 _CAMERAS = ("ABF", "GPMF", "BB", "GSF", "MDF", "ShSu", "SiBF")
 _SINGLE = (
@@ -181,11 +182,9 @@ def sequence(rng: np.random.Generator, frames: int) -> list[dict[str, Any]]:
     turn = first + 0.5 * curves(rng, frames, 3)
     joints = placed(rng, articulated(rng, frames, scale), turn)
     pose = np.concatenate([turn, 0.45 * curves(rng, frames, 45)], axis=1)
-    focal, cx, cy = (
-        617.34 + 3 * rng.standard_normal(),
-        312.42 + rng.standard_normal(),
-        241.42 + rng.standard_normal(),
-    )
+    focal = 617.34 + 3 * rng.standard_normal()
+    cx = 312.42 + rng.standard_normal()
+    cy = 241.42 + rng.standard_normal()
     camera = np.array([[focal, 0.0, cx], [0.0, focal, cy], [0.0, 0.0, 1.0]])
     label = int(rng.integers(len(_YCB)))
     name, extent = _YCB[label]
@@ -240,7 +239,8 @@ def evaluation(record: dict[str, Any]) -> dict[str, Any]:
 
     These are the root joint and a box, without hand parameters.
     """
-    joints, camera = record["handJoints3D"], record["camMat"]
+    joints = record["handJoints3D"]
+    camera = record["camMat"]
     u = camera[0, 0] * joints[:, 0] / -joints[:, 2] + camera[0, 2]
     v = camera[1, 1] * -joints[:, 1] / -joints[:, 2] + camera[1, 2]
     box = np.array([u.min(), v.min(), u.max(), v.max()])

@@ -143,7 +143,10 @@ def phrases() -> list[str]:
     return list(dict.fromkeys(found))
 
 
-PRETRAIN, SFT, DPO, MODEL = "pretrain_t2t_mini.jsonl", "sft_t2t_mini.jsonl", "dpo.jsonl", "model"
+PRETRAIN = "pretrain_t2t_mini.jsonl"
+SFT = "sft_t2t_mini.jsonl"
+DPO = "dpo.jsonl"
+MODEL = "model"
 SPECIAL = (
     "<|endoftext|>",
     "<|im_start|>",
@@ -313,7 +316,8 @@ def _merge(symbols: list[str], vocabulary: dict[str, int], merges: list[tuple[st
     """Add the merges that join `symbols` from the left, up to a vocabulary of 6,400 tokens."""
     whole = symbols[0]
     for symbol in symbols[1:]:
-        pair, joined = (whole, symbol), whole + symbol
+        pair = (whole, symbol)
+        joined = whole + symbol
         if joined not in vocabulary:
             if len(vocabulary) >= 6400:
                 return
@@ -325,7 +329,8 @@ def _merge(symbols: list[str], vocabulary: dict[str, int], merges: list[tuple[st
 def _byte_characters() -> list[str]:
     """Return the printable stand-ins of the 256 bytes in byte order (GPT-2's byte alphabet)."""
     visible = {*range(33, 127), *range(161, 173), *range(174, 256)}
-    out, spare = [], 256
+    out = []
+    spare = 256
     for byte in range(256):
         if byte in visible:
             out.append(chr(byte))

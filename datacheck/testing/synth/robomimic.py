@@ -64,7 +64,8 @@ def _write_task(file: h5py.File, task: str, seed: int, size: RobomimicSize) -> N
 
 def _record(like: dict[str, Array]) -> dict[str, Array]:
     """Rename a LIBERO demonstration to robomimic's fields; obs[t] is the state before action[t]."""
-    states, robot = like["states"], like["robot_states"]
+    states = like["states"]
+    robot = like["robot_states"]
     now = {
         "robot0_joint_pos": states[:, 1:8],
         "robot0_gripper_qpos": robot[:, :2],

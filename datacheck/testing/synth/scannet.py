@@ -134,7 +134,9 @@ NAMES = (
     "stapler",
     "marker",
 )
-CEILING, FLOOR, WALL = 1, 2, 0
+CEILING = 1
+FLOOR = 2
+WALL = 0
 IGNORE = -100
 _TINT = np.array([0.476, 0.428, 0.373])  # mean colour of ScanNet
 _FACES = np.array(
@@ -242,7 +244,8 @@ def write(folder: Path, seed: int, size: ScannetSize, *, variant: str = "scannet
 def write_raw(folder: Path, seed: int, size: ScannetSize) -> None:
     """Write a clean dataset in ScanNet's own files, all scenes in one folder."""
     for number in range(size.train):
-        rng, name = generator(seed, "scannet_raw", number), f"scene{number:04d}_00"
+        rng = generator(seed, "scannet_raw", number)
+        name = f"scene{number:04d}_00"
         points = lognormal(rng, size.points, size.spread, size.low, size.high)
         cloud = scene(
             rng, points, int(rng.integers(size.instances[0], size.instances[1] + 1)), _SCANNET
@@ -412,7 +415,8 @@ def _surface(
     area = np.repeat([extent[1] * extent[2], extent[0] * extent[2], extent[0] * extent[1]], 2)
     face = rng.choice(6, size=count, p=area / area.sum())
     xyz = rng.uniform(size=(count, 3))
-    axis, rows = face // 2, np.arange(count)
+    axis = face // 2
+    rows = np.arange(count)
     xyz[rows, axis] = 1.0 - face % 2
     xyz = corner + xyz * extent + 0.002 * rng.standard_normal((count, 3))
     return _dressed(rng, xyz, _FACES[face], face, semantic, instance)

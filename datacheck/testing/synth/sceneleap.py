@@ -115,7 +115,8 @@ def _triangles(rings: int, around: int) -> list[tuple[int, int, int]]:
         k = (j + 1) % around
         faces += [(0, 1 + j, 1 + k), (last, last - around + k, last - around + j)]
         for i in range(rings - 2):
-            a, b = 1 + i * around, 1 + (i + 1) * around
+            a = 1 + i * around
+            b = 1 + (i + 1) * around
             faces += [(a + j, b + j, b + k), (a + j, b + k, a + k)]
     return faces
 
