@@ -182,7 +182,7 @@ class _RuleExecution:
     findings: list[Finding] = field(default_factory=list)
     crashes: list[dict[str, str]] = field(default_factory=list)
     allowed: list[str] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
+    infos: list[str] = field(default_factory=list)
     compared: list[DriftResult] = field(default_factory=list)
     unseen: dict[str, Array] = field(default_factory=dict)
     expected: bool = False
@@ -197,8 +197,8 @@ class _RuleExecution:
 
     def verdict(self) -> RuleVerdict:
         rule, choice = self.choice.rule, self.choice
-        told = any(f.severity is not Severity.INFO for f in self.findings)
-        why = [*self.told, *self.allowed]
+        failed = any(f.severity is not Severity.INFO for f in self.findings)
+        why = [*self.infos, *self.allowed]
         if self.waived:
             why.append(f"{self.waived:,} failing samples waived: {choice.settings.reason}")
         unseen = tuple(
@@ -208,7 +208,7 @@ class _RuleExecution:
         if self.crashes:
             verdict = Verdict.CRASH
             why.insert(0, self.crashes[0]["traceback"].strip().splitlines()[-1])
-        elif told:
+        elif failed:
             verdict = Verdict.FAIL
         elif choice.verdict is not None:
             verdict = choice.verdict
@@ -235,15 +235,15 @@ class _RuleExecution:
         )
 
 
-def _nothing_judged(trial: _RuleExecution) -> tuple[Verdict, list[str]]:
-    codes = [code for code, mask in sorted(trial.skipped.items()) if mask.any()]
-    if trial.unseen:
-        return Verdict.SKIP, list(trial.unseen)
+def _nothing_judged(execution: _RuleExecution) -> tuple[Verdict, list[str]]:
+    codes = [code for code, mask in sorted(execution.skipped.items()) if mask.any()]
+    if execution.unseen:
+        return Verdict.SKIP, list(execution.unseen)
     if codes:
         return Verdict.SKIP, [f"every sample that it would judge fails {', '.join(codes)}"]
-    if not trial.readable:
+    if not execution.readable:
         return Verdict.SKIP, ["no sample could be read"]
-    return (Verdict.SKIP if trial.expected else Verdict.NOT_APPLICABLE), [
+    return (Verdict.SKIP if execution.expected else Verdict.NOT_APPLICABLE), [
         "no sample holds what it judges"
     ]
 
@@ -282,29 +282,29 @@ def judge(
     Raises:
         UsageError: a waiver matches no failing sample.
     """
-    court = _RuleEngine(table, schema, notes, reference, second, rates)
-    trials = {choice.rule.code: court.evaluate(choice) for choice in by_dependency(choices)}
-    for trial in trials.values():
-        names = {m.name for m in trial.choice.rule.measures}
-        trial.crashes += [
+    engine = _RuleEngine(table, schema, notes, reference, second, rates)
+    executions = {choice.rule.code: engine.evaluate(choice) for choice in by_dependency(choices)}
+    for execution in executions.values():
+        names = {m.name for m in execution.choice.rule.measures}
+        execution.crashes += [
             {
-                "rule": trial.choice.rule.code,
+                "rule": execution.choice.rule.code,
                 "at": f"measurement {c['measure']} of {c['key']}",
                 "traceback": c["traceback"],
             }
             for c in crashes
-            if c["measure"] in names and trial.choice.verdict is None
+            if c["measure"] in names and execution.choice.verdict is None
         ]
-    _check_waivers(schema, trials)
-    findings = sorted((f for t in trials.values() for f in t.findings), key=_worst_first)
+    _check_waivers(schema, executions)
+    findings = sorted((f for t in executions.values() for f in t.findings), key=_worst_first)
     errors = _failing(table, [f for f in findings if f.severity is Severity.ERROR])
     codes: list[tuple[str, ...]] = [()] * len(table)
     for place in np.flatnonzero(errors.rows).tolist():
         codes[place] = tuple(errors[place].split())
     valid = np.array([not text for text in errors.words])[errors.rows] & (table.status == CHECKED)
-    verdicts = [trials[code].verdict() for code in sorted(trials)]
-    crashed = [c for _, t in sorted(trials.items()) for c in t.crashes]
-    seconds = {code: trials[code].seconds for code in sorted(trials)}
+    verdicts = [executions[code].verdict() for code in sorted(executions)]
+    crashed = [c for _, t in sorted(executions.items()) for c in t.crashes]
+    seconds = {code: executions[code].seconds for code in sorted(executions)}
     return RuleResults(
         verdicts, findings, crashed, valid, codes, _failing(table, findings), seconds
     )
@@ -322,15 +322,15 @@ def _worst_first(finding: Finding) -> tuple[Any, ...]:
     )
 
 
-def _check_waivers(schema: Schema, trials: Mapping[str, _RuleExecution]) -> None:
+def _check_waivers(schema: Schema, executions: Mapping[str, _RuleExecution]) -> None:
     for code, settings in schema.rules.items():
-        # Without waivers the rule may be missing from `trials`: a batch, for example, has no files.
+        # Without waivers the rule may be missing from `executions`: a batch, for example, has no files.
         if not settings.ignore:
             continue
-        trial = trials[code]
-        stale = [key for key in settings.ignore if key not in trial.waivers.used]
-        stopped = any(finding.kind == _ABORTED for finding in trial.findings)
-        if stale and not stopped and trial.choice.verdict not in {Verdict.OFF, Verdict.SKIP}:
+        execution = executions[code]
+        stale = [key for key in settings.ignore if key not in execution.waivers.used]
+        stopped = any(finding.kind == _ABORTED for finding in execution.findings)
+        if stale and not stopped and execution.choice.verdict not in {Verdict.OFF, Verdict.SKIP}:
             msg = (
                 f"schema {schema.name}, rules.{code}.ignore: {stale[0]!r} matches no sample that "
                 f"fails {code}"
@@ -422,24 +422,24 @@ class _RuleEngine:
         checked, failed = (np.zeros(len(self.table), bool) for _ in range(2))
         if choice.rule.needs_reference and self.before is None and choice.verdict is None:
             choice = replace(choice, verdict=Verdict.NOT_APPLICABLE, why="no --reference given")
-        trial = _RuleExecution(choice, checked, failed, self.readable)
+        execution = _RuleExecution(choice, checked, failed, self.readable)
         began = time.perf_counter()
         if choice.verdict is None:
             if self.small_count and choice.rule.span != "all":
-                trial.told.append(
+                execution.infos.append(
                     f"the {self.small_count:,} splits with the fewest samples are judged as one"
                 )
-            for split, schema, index in self._row_groups(trial):
+            for split, schema, index in self._row_groups(execution):
                 for name, spec in targets(choice.rule, schema, choice.level):
                     self._judge(
-                        trial, split, RuleContext(schema, name, spec, choice.options), index
+                        execution, split, RuleContext(schema, name, spec, choice.options), index
                     )
-        self.findings[choice.rule.code] = _Findings(trial.findings)
-        trial.seconds = time.perf_counter() - began
-        return trial
+        self.findings[choice.rule.code] = _Findings(execution.findings)
+        execution.seconds = time.perf_counter() - began
+        return execution
 
-    def _row_groups(self, trial: _RuleExecution) -> Iterator[tuple[str, Schema, Array]]:
-        rule = trial.choice.rule
+    def _row_groups(self, execution: _RuleExecution) -> Iterator[tuple[str, Schema, Array]]:
+        rule = execution.choice.rule
         if rule.span == "all":
             yield "", self.schema, np.arange(len(self.table), dtype=np.int64)
             return
@@ -451,7 +451,7 @@ class _RuleEngine:
                     yield split, schema, some
                 elif not rule.unless(self.schemas[split]):  # only the rate is missing
                     some = _select(some, self.checked)
-                    self._skip(trial, some, Skip(np.ones(len(some), bool), _NO_RATE))
+                    self._skip(execution, some, Skip(np.ones(len(some), bool), _NO_RATE))
 
     def _by_rate(self, split: str, index: Array) -> Iterator[tuple[Schema, Array]]:
         """Yield the rows of a split that share a rate, with the schema at that rate."""
@@ -464,15 +464,19 @@ class _RuleEngine:
             episode = schema.episode.model_copy(update={"fps": None if math.isnan(rate) else rate})
             yield schema.model_copy(update={"episode": episode}), index[which == number]
 
-    def _judge(self, trial: _RuleExecution, split: str, case: RuleContext, index: Array) -> None:
-        rule = trial.choice.rule
-        trial.expected |= rule.per == "sample" or _is_required(case)
-        index = self._without_suppressed(trial, case.name, self._judgeable(rule, case.name, index))
+    def _judge(
+        self, execution: _RuleExecution, split: str, case: RuleContext, index: Array
+    ) -> None:
+        rule = execution.choice.rule
+        execution.expected |= rule.per == "sample" or _is_required(case)
+        index = self._without_suppressed(
+            execution, case.name, self._judgeable(rule, case.name, index)
+        )
         notes = self.notes.get((rule.code, None if rule.span == "all" else split), ())
         if not len(index) and not notes:
             return
-        earlier = trial.checked[index]
-        trial.checked[index] = True
+        earlier = execution.checked[index]
+        execution.checked[index] = True
         rows = TrackedRows(self.table, index, case.name)
         before = (
             None
@@ -484,24 +488,28 @@ class _RuleEngine:
             if rule.pairs is not None and self.second is not None:
                 case = with_pairs(rule, case, split, rows, self.second)
             silent = True
-            trial.rows += len(index)
-            left = _RULE_SECONDS + _ROW_SECONDS * trial.rows - (time.process_time() - trial.began)
+            execution.rows += len(index)
+            left = (
+                _RULE_SECONDS
+                + _ROW_SECONDS * execution.rows
+                - (time.process_time() - execution.began)
+            )
             # Samples may hold the largest numbers, so arithmetic may overflow.
             with limited_time(max(left, _MIN_SECONDS)), np.errstate(all="ignore"):
-                case = replace(case, notes=_not_waived(trial, notes))
-                for said in rule.judge(rows, case) if len(index) or case.notes else ():
-                    self._record_result(trial, split, case.name, index, said)
+                case = replace(case, notes=_not_waived(execution, notes))
+                for result in rule.judge(rows, case) if len(index) or case.notes else ():
+                    self._record_result(execution, split, case.name, index, result)
                     silent = False
             if silent and rule.per == "field" and rows.found_nothing:
-                trial.checked[index] = earlier
+                execution.checked[index] = earlier
         except DamagedRunError:  # columns are read on demand, so a damaged run shows up here
             raise
         # Crafted samples can exhaust memory or time; they must not end the scan.
         except (MemoryError, OutOfTimeError) as error:
-            trial.checked[index] = earlier | trial.failed[index]
-            self._record(trial, split, case.name, index, _aborted(index, error))
+            execution.checked[index] = earlier | execution.failed[index]
+            self._record(execution, split, case.name, index, _aborted(index, error))
         except Exception:  # noqa: BLE001  a rule that raises gets a crash verdict; the others go on
-            trial.crashes.append(_crash(rule, case, split))
+            execution.crashes.append(_crash(rule, case, split))
 
     def _judgeable(self, rule: Rule, name: str, index: Array) -> Array:
         if rule.sees == "checked":
@@ -510,42 +518,42 @@ class _RuleEngine:
 
     def _record_result(
         self,
-        trial: _RuleExecution,
+        execution: _RuleExecution,
         split: str,
         name: str,
         index: Array,
-        said: Failure | Skip | Info | DriftResult,
+        result: Failure | Skip | Info | DriftResult,
     ) -> None:
-        if isinstance(said, Skip):
-            self._skip(trial, index, said)
-        elif isinstance(said, DriftResult):
-            trial.compared.append(replace(said, split=split))
-        elif isinstance(said, Info):
-            trial.told.append(" ".join(part for part in (name, split, said.words) if part))
+        if isinstance(result, Skip):
+            self._skip(execution, index, result)
+        elif isinstance(result, DriftResult):
+            execution.compared.append(replace(result, split=split))
+        elif isinstance(result, Info):
+            execution.infos.append(" ".join(part for part in (name, split, result.words) if part))
         else:
-            self._record(trial, split, name, index, said)
+            self._record(execution, split, name, index, result)
 
     def _present(self, name: str) -> Array:
         if name not in self.present:
             self.present[name] = self.table.present(name)
         return self.present[name]
 
-    def _without_suppressed(self, trial: _RuleExecution, name: str, index: Array) -> Array:
-        for code in trial.choice.rule.suppressed_by:
+    def _without_suppressed(self, execution: _RuleExecution, name: str, index: Array) -> Array:
+        for code in execution.choice.rule.suppressed_by:
             failing = self._failing(code, name)
             if failing is None or not (gone := failing[index]).any():
                 continue
-            fresh = self._mark_suppressed(trial, code, index[gone])
+            fresh = self._mark_suppressed(execution, code, index[gone])
             for finding, hidden in self.findings[code].with_rows(fresh):
-                finding.hides[trial.choice.rule.code] = (
-                    finding.hides.get(trial.choice.rule.code, 0) + hidden
+                finding.hides[execution.choice.rule.code] = (
+                    finding.hides.get(execution.choice.rule.code, 0) + hidden
                 )
             index = index[~gone]
         return index
 
-    def _mark_suppressed(self, trial: _RuleExecution, code: str, rows: Array) -> Array:
+    def _mark_suppressed(self, execution: _RuleExecution, code: str, rows: Array) -> Array:
         """Mark rows as not judged because they fail `code`; return the newly marked ones."""
-        mask = trial.skipped.setdefault(code, np.zeros(len(self.table), bool))
+        mask = execution.skipped.setdefault(code, np.zeros(len(self.table), bool))
         fresh = rows[~mask[rows]]
         mask[rows] = True
         return fresh
@@ -556,13 +564,13 @@ class _RuleEngine:
         wanted = [n for n in by_field if not name or n in {"", name, name.rpartition(".")[0]}]
         return np.logical_or.reduce([by_field[n] for n in wanted]) if wanted else None
 
-    def _skip(self, trial: _RuleExecution, index: Array, skip: Skip) -> None:
+    def _skip(self, execution: _RuleExecution, index: Array, skip: Skip) -> None:
         rows = index[_mask(skip.mask, index)]
-        trial.checked[rows] = False
-        trial.unseen.setdefault(skip.reason, np.zeros(len(self.table), bool))[rows] = True
+        execution.checked[rows] = False
+        execution.unseen.setdefault(skip.reason, np.zeros(len(self.table), bool))[rows] = True
 
     def _record(
-        self, trial: _RuleExecution, split: str, name: str, index: Array, failure: Failure
+        self, execution: _RuleExecution, split: str, name: str, index: Array, failure: Failure
     ) -> None:
         mask = _mask(failure.mask, index)
         order, ranges = (
@@ -570,9 +578,9 @@ class _RuleEngine:
             for one in (failure.order, failure.ranges)
         )
         rows = index[mask]
-        if trial.waivers and len(rows):
-            keep = np.array([self.table.keys[int(i)] not in trial.waivers for i in rows])
-            trial.waived += int((~keep).sum())
+        if execution.waivers and len(rows):
+            keep = np.array([self.table.keys[int(i)] not in execution.waivers for i in rows])
+            execution.waived += int((~keep).sum())
             rows, (order, ranges) = (
                 rows[keep],
                 (None if one is None else one[keep] for one in (order, ranges)),
@@ -580,7 +588,7 @@ class _RuleEngine:
             if not len(rows):
                 return
         finding = _finding(
-            trial.choice,
+            execution.choice,
             self.table,
             split,
             name,
@@ -590,19 +598,19 @@ class _RuleEngine:
             replace(failure, ranges=ranges),
         )
         # Only errors suppress later rules: a warning must not hide an error.
-        if (failure.severity or trial.choice.rule.severity) is Severity.ERROR:
-            by_field = self.failing.setdefault(trial.choice.rule.code, {})
+        if (failure.severity or execution.choice.rule.severity) is Severity.ERROR:
+            by_field = self.failing.setdefault(execution.choice.rule.code, {})
             for affected in {name, *failure.extra}:
                 by_field.setdefault(affected, np.zeros(len(self.table), bool))[rows] = True
         if finding.severity is not Severity.INFO:
-            allow = trial.choice.settings.allow
+            allow = execution.choice.settings.allow
             if len(rows) and len(rows) <= allow * len(index):
-                trial.allowed.append(
+                execution.allowed.append(
                     f"{len(rows):,} of {len(index):,} fail, {allow:.3g} of them allowed"
                 )
                 return
-            trial.failed[rows] = True
-        trial.findings.append(finding)
+            execution.failed[rows] = True
+        execution.findings.append(finding)
 
 
 def _select(index: Array, mask: Array) -> Array:
@@ -638,9 +646,15 @@ def _smallest_splits(by_split: Mapping[str, Array], schema: Schema) -> set[str]:
     return small | ({_SMALL_SPLITS} & by_split.keys())
 
 
-def _not_waived(trial: _RuleExecution, notes: Sequence[Note]) -> tuple[Note, ...]:
-    kept = [note for note in notes if note.key not in trial.waivers] if trial.waivers else notes
-    trial.waived += sum(not note.missing for note in notes) - sum(not note.missing for note in kept)
+def _not_waived(execution: _RuleExecution, notes: Sequence[Note]) -> tuple[Note, ...]:
+    kept = (
+        [note for note in notes if note.key not in execution.waivers]
+        if execution.waivers
+        else notes
+    )
+    execution.waived += sum(not note.missing for note in notes) - sum(
+        not note.missing for note in kept
+    )
     return tuple(kept)
 
 
