@@ -52,20 +52,20 @@ from tests.s3.server import BUCKET, Proxy, Server, environment
 
 HASTY = "from datacheck.cache import objects\nobjects._TRIES, objects._TRYING_S = 1, 2\n"
 COMMITS_FIRST = """
-from datacheck.build import publish as target
-upload = target.InBucket._upload
+from datacheck.build import publish
+upload = publish.BucketTarget._upload
 def early(self, folder, manifest, prefix, sent, *, known):
     attempt = prefix.rpartition("/")[2]
-    self._commit(attempt, target.commit_of(attempt, (folder / "manifest.json").read_bytes()))
+    self._commit(attempt, publish.commit_document(attempt, (folder / "manifest.json").read_bytes()))
     upload(self, folder, manifest, prefix, sent, known=known)
-target.InBucket._upload = early
+publish.BucketTarget._upload = early
 """
 OVERWRITES = """
 from datacheck.cache import objects
 def create(self, key, data):
     self._obstore.put(self._store, key, bytes(data))
     return True
-objects._Direct._create = create
+objects._ObstoreClient._create = create
 """
 PROBE = re.compile(r"\.[0-9a-f]{32}")
 WAYS = ("request", "answer", "503")
