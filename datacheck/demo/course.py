@@ -5,15 +5,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-import torch
-from torch.utils.data import DataLoader
+from typing import TYPE_CHECKING
 
 from datacheck.cache.verify import verify
-from datacheck.demo.models import TrainingTask
 from datacheck.model.finding import Finding, Severity, Verdict
 from datacheck.pipeline import build
 from datacheck.plugins import require
@@ -22,81 +18,9 @@ from datacheck.report.html import write_page
 from datacheck.scan import Request, ScanRun, run_scan, schema_for
 from datacheck.testing import faults, synth
 from datacheck.testing.faults import Planted
-from datacheck.torch import CachedDataset
 
-
-@dataclass(frozen=True)
-class TrainingResult:
-    """What a model was trained on, and its loss.
-
-    Args:
-        title, unit: of the training task.
-        steps, batch: optimizer steps; samples (or windows) per step.
-        first, last: mean loss of the first and of the last tenth of the steps.
-        distinct: number of different samples that were served, by key.
-        substituted: number of times that a valid sample replaced a broken one.
-        broken: keys that were served although they are broken.
-    """
-
-    title: str
-    unit: str
-    steps: int
-    batch: int
-    first: float
-    last: float
-    distinct: int
-    substituted: int
-    broken: tuple[str, ...]
-
-
-def train(
-    lesson: TrainingTask, cache: Path, broken: AbstractSet[str], seed: int, steps: int
-) -> TrainingResult:
-    """Train on a cache with an ordinary loop, and record what the dataset served.
-
-    Args:
-        lesson: model and loss.
-        cache: a finished cache; its index space includes broken samples, which the dataset must
-            replace.
-        broken: keys that must never be served.
-        seed: decides the order and the substitutes.
-        steps: optimizer steps.
-    """
-    torch.set_num_threads(1)  # the models are tiny: more threads would only wait for each other
-    dataset = CachedDataset(cache, fields=lesson.fields, transform=lesson.transform, seed=seed)
-    order = torch.Generator().manual_seed(seed)
-    optimizer = torch.optim.AdamW(lesson.model.parameters(), lr=3e-3)
-    losses: list[float] = []
-    served: set[str] = set()
-    substituted = epoch = 0
-    while len(losses) < steps:
-        dataset.set_epoch(epoch)
-        indices = torch.randperm(len(dataset), generator=order)[
-            : (steps - len(losses)) * lesson.batch
-        ].tolist()
-        real = [dataset.substituted(index) for index in indices]
-        substituted += sum(a != b for a, b in zip(indices, real, strict=True))
-        served.update(dataset.key(index) for index in real)
-        for batch in DataLoader(dataset, batch_size=lesson.batch, sampler=indices):
-            loss = lesson.loss(batch)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-        epoch += 1
-    tenth = max(1, steps // 10)
-    first, last = (sum(part) / tenth for part in (losses[:tenth], losses[-tenth:]))
-    return TrainingResult(
-        lesson.title,
-        lesson.unit,
-        steps,
-        lesson.batch,
-        first,
-        last,
-        len(served),
-        substituted,
-        tuple(sorted(served & broken)),
-    )
+if TYPE_CHECKING:  # `datacheck demo` must be able to say that PyTorch is absent
+    from datacheck.demo.training import TrainingResult
 
 
 STEPS = 300  # of training
@@ -184,8 +108,9 @@ def run(system: str, folder: Path, seed: int) -> DemoResult:
         folder: receives ``data``, ``scan`` and ``cache``.
         seed: for data, faults and training order.
     """
-    # Imports PyTorch, so only after `require_extras` has checked for it.
+    # They import PyTorch, so only after `require_extras` has checked for it.
     from datacheck.demo.models import training_task  # noqa: PLC0415
+    from datacheck.demo.training import train  # noqa: PLC0415
 
     course = DemoResult(system, folder)
     data = folder / "data"

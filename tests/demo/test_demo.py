@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -159,6 +160,18 @@ def test_a_missing_extra_is_one_clear_line(module, extra, system, monkeypatch, c
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err == f"datacheck: {module} is not installed: pip install 'datacheck[{extra}]'\n"
+
+
+def test_a_process_that_never_had_the_extra_says_the_same():
+    program = (
+        "import sys; sys.modules['torch'] = None; from datacheck.cli.main import main; "
+        "sys.argv[1:] = ['demo', 'ho3d']; main()"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (3, "")
+    assert ran.stderr == "datacheck: torch is not installed: pip install 'datacheck[torch]'\n"
 
 
 def test_an_unwritable_place_is_one_clear_line(tmp_path, capsys):

@@ -1,7 +1,7 @@
 "use strict";
 // A range of a histogram, chosen by pointer or keys: the sample table has the samples in it, and one line gets them all.
 
-const SIGNS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";  // of bins, as in report/brushes.py
+const SIGNS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";  // of bins, as in report/html.py
 // Beside the bins: the sign, what is called so, and what is to be so.
 const BESIDE = {below: ["-", "left of it"], above: ["_", "right of it"], nonfinite: ["!", "with NaN or infinity"]};
 const PLOT = 2;  // pixels left and right of what `histogram` draws
